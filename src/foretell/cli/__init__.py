@@ -1,0 +1,4 @@
+"""The command line: one file a verb."""
+
+
+def main() -> None: ...

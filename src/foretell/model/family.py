@@ -1,0 +1,64 @@
+"""A family of models: a set of fields, named sizes, and a graph built from them."""
+
+from __future__ import annotations
+
+import abc
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from foretell.errors import BadInput, near
+from foretell.model.build import Builder
+from foretell.model.graph import Graph
+from foretell.units import FLOATING
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
+Index = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
+Rate = Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]
+
+
+class _Meta(type(msgspec.Struct), abc.ABCMeta):
+    """Lets a struct have abstract methods."""
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=_Meta):
+    """The fields of a model; `build` writes its training step down."""
+
+    references: ClassVar[tuple[str, ...]] = ()
+    """The papers that define the family."""
+
+    dtype: str = "fp32"
+    """The type of weights and activations, as a freshly built module has it."""
+
+    @abc.abstractmethod
+    def build(self, g: Builder, batch: int) -> None:
+        """Write the training step on `batch` samples down, loss included."""
+
+    def check(self) -> None:
+        """Refuse fields that do not fit together."""
+
+    def graph(self, name: str, batch: int = 1) -> Graph:
+        """The finished graph of this model."""
+        if self.dtype not in FLOATING:
+            raise BadInput(f"no floating-point type is called {self.dtype!r}", where=name, fix=", ".join(FLOATING))
+        self.check()
+        g = Builder(name, self.dtype, batch)
+        try:
+            self.build(g, batch)
+        except BadInput as problem:
+            raise problem.within(name) from None
+        return g.graph(source="zoo")
+
+    def with_fields(self, text: dict[str, str], where: str) -> Family:
+        """The same model with fields set from text, each checked against its type."""
+        known = [field.name for field in msgspec.structs.fields(self)]
+        for key in text:
+            if key not in known:
+                close = near(key, known)
+                fix = f"did you mean {', '.join(close)}? " if close else ""
+                raise BadInput(f"no field is called {key!r}", where=where, fix=f"{fix}fields: {', '.join(known)}")
+        values: dict[str, Any] = {**msgspec.structs.asdict(self), **text}
+        try:
+            return msgspec.convert(values, type(self), strict=False)
+        except msgspec.ValidationError as problem:
+            raise BadInput(f"{problem}".replace("$.", "field "), where=where) from None

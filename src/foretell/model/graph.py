@@ -1,0 +1,217 @@
+"""The model as data: operators over named dims, tensors with sizes, blocks that repeat.
+
+A graph is the training step of one model on one batch, without any framework. It is stored
+folded: eighty equal layers are one block taken eighty times. Everything is frozen and hashable,
+and goes to JSON and back.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from foretell.errors import BadInput
+from foretell.model.dims import Dim, Loop, Split
+from foretell.model.operator import NOTHING, PARTS, Operator, Part
+from foretell.model.operators import any_operator
+from foretell.units import WIDTH, Quantity, product
+
+
+class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An array of one type. A view has no memory of its own: `storage` is whose it uses."""
+
+    dims: tuple[Dim, ...]
+    dtype: str
+    storage: int
+    role: str = "activation"  # activation, input, parameter, buffer, kept
+    trainable: bool = False
+    name: str = ""
+
+    def elements(self, split: Split | None = None) -> Quantity:
+        return product(dim.local(split or {}) for dim in self.dims)
+
+    def bytes(self, split: Split | None = None) -> Quantity:
+        return self.elements(split) * WIDTH[self.dtype]
+
+
+class Operand(msgspec.Struct, frozen=True, array_like=True):
+    """A tensor in its place in an operator."""
+
+    name: str
+    tensor: int
+
+
+class Node(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One operator at one place of the model."""
+
+    path: str  # the module it belongs to
+    operator: any_operator()  # pyright: ignore[reportInvalidTypeForm]
+    loops: tuple[Loop, ...]
+    inputs: tuple[Operand, ...] = ()
+    outputs: tuple[int, ...] = ()
+    keeps: tuple[int, ...] = ()  # tensors that autograd keeps for this operator's backward
+    gradients: tuple[str, ...] = ()  # which backward parts run
+
+    @property
+    def kind(self) -> str:
+        return type(self.operator).__struct_config__.tag  # type: ignore[no-any-return]
+
+    def sizes(self, split: Split | None = None) -> dict[str, Quantity]:
+        """Loop sizes as one rank sees them."""
+        return {loop.name: loop.local(split or {}) for loop in self.loops}
+
+    def widths(self, tensors: Mapping[int, Tensor] | tuple[Tensor, ...]) -> dict[str, int]:
+        """Bytes per element of each operand."""
+        widths = {operand.name: WIDTH[tensors[operand.tensor].dtype] for operand in self.inputs}
+        widths["y"] = WIDTH[tensors[self.outputs[0]].dtype]
+        return widths
+
+    def cost(self, part: str, widths: Mapping[str, Quantity], split: Split | None = None) -> Part:
+        """One part's cost; nothing for a gradient that nobody needs."""
+        if part != "forward" and part not in self.gradients:
+            return NOTHING
+        operator: Operator = self.operator
+        return operator.part(part, self.sizes(split), widths)
+
+
+class Flat(NamedTuple):
+    """A graph with every repetition written out: tensors and operators in running order."""
+
+    tensors: tuple[Tensor, ...]
+    nodes: tuple[Node, ...]
+
+
+class Import(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tensor that a block uses but did not make.
+
+    It is tensor `tensor` of repetition `repetition` of block `block`. A carried import is that
+    only the first time; later repetitions see tensor `carried` of the repetition before.
+    """
+
+    block: int
+    repetition: int
+    tensor: int
+    carried: int = -1
+
+
+class Block(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Operators that run in a row, `times` times over.
+
+    Tensor numbers inside a block count its own tensors first, its imports after them.
+    Repetition r has the paths of the first with component `place` raised by r * `stride`.
+    """
+
+    tensors: tuple[Tensor, ...]
+    nodes: tuple[Node, ...]
+    imports: tuple[Import, ...] = ()
+    times: int = 1
+    place: int = -1
+    stride: int = 0
+
+    @property
+    def name(self) -> str:
+        """The module path that the block stands for: 'layers.0..79' or what its nodes share."""
+        paths = [node.path.split(".") for node in self.nodes]
+        if self.times > 1:
+            first = min(int(path[self.place]) for path in paths)
+            prefix = ".".join(paths[0][: self.place])
+            last = max(int(path[self.place]) for path in paths) + (self.times - 1) * self.stride
+            return f"{prefix}.{first}..{last}".lstrip(".")
+        shared: list[str] = []
+        for column in zip(*paths, strict=False):
+            if len(set(column)) > 1:
+                break
+            shared.append(column[0])
+        return ".".join(shared)
+
+
+class Graph(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A model's training step on one batch: blocks in running order."""
+
+    name: str
+    blocks: tuple[Block, ...]
+    batch: int = 1
+    warnings: tuple[str, ...] = ()
+    source: str = ""
+
+    def nodes(self) -> Iterator[tuple[Block, Node]]:
+        """Every distinct operator once, with its block (which knows how often it runs)."""
+        for block in self.blocks:
+            for node in block.nodes:
+                yield block, node
+
+    def tensor(self, block: Block, index: int) -> Tensor:
+        """A tensor by its number inside a block, imports followed."""
+        while index >= len(block.tensors):
+            entry = block.imports[index - len(block.tensors)]
+            block, index = self.blocks[entry.block], entry.tensor
+        return block.tensors[index]
+
+    def widths(self, block: Block, node: Node) -> dict[str, int]:
+        """Bytes per element of each operand of a node."""
+        numbers = {operand.tensor for operand in node.inputs} | set(node.outputs)
+        return node.widths({number: self.tensor(block, number) for number in numbers})
+
+    def __hash__(self) -> int:
+        return _digest(self).__hash__()
+
+    @property
+    def fingerprint(self) -> str:
+        """A short name for exactly this graph, the same on every machine."""
+        return _digest(self)[:16]
+
+    def to_json(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, text: bytes, where: str = "graph") -> Graph:
+        try:
+            graph = msgspec.json.decode(text, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            fix = "write it again with `foretell analyze MODEL --graph FILE`"
+            raise BadInput(f"not a foretell graph: {problem}", where=where, fix=fix) from None
+        check(graph, where)
+        return graph
+
+
+@functools.lru_cache(maxsize=64)
+def _digest_of(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
+
+
+def _digest(graph: Graph) -> str:
+    return _digest_of(msgspec.json.encode(graph))
+
+
+def check(graph: Graph, where: str = "graph") -> None:
+    """Refuse a graph whose numbers do not fit together (one read from a file may be anything)."""
+
+    def ensure(condition: bool, what: str) -> None:
+        if not condition:
+            raise BadInput(f"not a consistent graph: {what}", where=where)
+
+    for at, block in enumerate(graph.blocks):
+        known = len(block.tensors) + len(block.imports)
+        ensure(block.times >= 1, f"block {at} is taken {block.times} times")
+        for entry in block.imports:
+            ensure(0 <= entry.block < at, f"block {at} imports from block {entry.block}")
+            source = graph.blocks[entry.block]
+            ensure(0 <= entry.tensor < len(source.tensors), f"block {at} imports a tensor nobody makes")
+            ensure(0 <= entry.repetition < source.times, f"block {at} imports from a repetition that is not")
+            ensure(entry.carried < len(block.tensors), f"block {at} carries a tensor nobody makes")
+        for tensor in block.tensors:
+            ensure(tensor.dtype in WIDTH, f"element type {tensor.dtype!r}")
+            ensure(0 <= tensor.storage < known, f"storage {tensor.storage} in block {at}")
+            ensure(all(dim.size >= 0 for dim in tensor.dims), f"a negative size in {tensor.name or tensor.dims}")
+        for node in block.nodes:
+            ensure(bool(node.outputs), f"{node.path} has no output")
+            numbers = [*node.outputs, *node.keeps, *(operand.tensor for operand in node.inputs)]
+            ensure(all(0 <= number < known for number in numbers), f"{node.path} names a tensor nobody makes")
+            ensure(set(node.gradients) <= set(PARTS[1:]), f"{node.path} has parts {node.gradients}")
+            if block.times > 1:
+                place = node.path.split(".")
+                ensure(block.place < len(place) and place[block.place].isdigit(), f"{node.path} has no index")

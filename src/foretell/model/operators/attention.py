@@ -1,0 +1,137 @@
+"""Attention as one operator, with a rule per kernel for work, traffic and what is kept.
+
+Kernels: `flash` and `efficient` never store the score matrix and compute it again in the
+backward pass; `math` stores it. Query heads come in groups that share a key and value head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, ClassVar
+
+from foretell.errors import BadInput
+from foretell.model.dims import Dim
+from foretell.model.operator import Need, Operator, Part, Sizes, Widths
+from foretell.units import Quantity, ceil_log2
+
+if TYPE_CHECKING:
+    from foretell.model.build import Builder, Value
+
+KERNELS = ("flash", "efficient", "math")
+
+
+class Attention(Operator, frozen=True, tag="attention"):
+    """y = softmax(q k^T / sqrt(qk)) v for every sample and head."""
+
+    kernel: str = "flash"
+    causal: bool = False
+    window: int = 0  # keys that a query may look back on; 0 is all of them
+    dropout: bool = False
+
+    spans: ClassVar[dict[str, tuple[str, ...]]] = {
+        "q": ("sample", "kv_head", "share", "query", "qk"),
+        "k": ("sample", "kv_head", "key", "qk"),
+        "v": ("sample", "kv_head", "key", "value"),
+        "y": ("sample", "kv_head", "share", "query", "value"),
+    }
+
+    def scores(self, n: Sizes) -> Quantity:
+        """Elements of the score matrices, masked ones included."""
+        return n["sample"] * n["kv_head"] * n["share"] * n["query"] * n["key"]
+
+    def density(self, n: Sizes) -> Quantity:
+        """The share of scores that a kernel which skips masked tiles computes."""
+        span = min(self.window, n["key"]) if self.window and isinstance(n["key"], int) else 0
+        if span:
+            return span / n["key"] * (1 - (span / n["key"]) / 2 if self.causal else 1)
+        return 0.5 if self.causal else 1.0
+
+    def _products(self, n: Sizes, over_qk: int, over_value: int) -> Quantity:
+        return self.scores(n) * (over_qk * n["qk"] + over_value * n["value"])
+
+    def forward(self, n: Sizes, width: Widths) -> Part:
+        products = self._products(n, 1, 1)
+        traffic = self.bytes_of(("q", "k", "v"), n, width)
+        score_bytes = self.scores(n) * width["q"] if self.kernel == "math" else 0
+        passes = 7 if self.dropout else 4  # product out, scale and mask, softmax in and out, in
+        depth = ceil_log2(n["qk"]) + ceil_log2(n["key"]) * 2
+        return Part(
+            2 * products,
+            5 * self.scores(n),
+            traffic + (passes // 2) * score_bytes,
+            self.bytes_of(("y",), n, width) + (passes - passes // 2) * score_bytes,
+            6 if self.kernel == "math" else 1,
+            4 if self.kernel == "math" else 1,
+            products,
+            depth,
+        )
+
+    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+        # dv, dp over value; dq, dk over qk; kernels that kept no scores make them again
+        products = self._products(n, 2 if self.kernel == "math" else 3, 2)
+        read = self.bytes_of(("q", "k", "v", "y"), n, width) + self.bytes_of(("y",), n, width)
+        score_bytes = self.scores(n) * width["q"] if self.kernel == "math" else 0
+        passes = 8 if self.dropout else 6
+        depth = ceil_log2(n["value"]) + ceil_log2(n["key"]) + ceil_log2(n["query"])
+        return Part(
+            2 * products,
+            8 * self.scores(n),
+            read + (passes // 2) * score_bytes,
+            self.bytes_of(("q", "k", "v"), n, width) + (passes // 2) * score_bytes,
+            8 if self.kernel == "math" else 3,
+            6 if self.kernel == "math" else 3,
+            products,
+            depth,
+        )
+
+    def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
+        if self.kernel == "math":
+            kept = ("scaled_q", "scaled_k", "v", "probabilities")
+            return (*kept, "mask", "dropped") if self.dropout else kept
+        return ("q", "k", "v", "y", "logsumexp")
+
+    def extras(self) -> dict[str, tuple[tuple[str, ...], str]]:
+        scores = ("sample", "kv_head", "share", "query", "key")
+        return {
+            "logsumexp": (("sample", "kv_head", "share", "query"), "fp32"),
+            "probabilities": (scores, "same"),
+            "mask": (scores, "bool"),
+            "dropped": (scores, "same"),
+            "scaled_q": (self.spans["q"], "same"),
+            # the math path repeats shared heads before it multiplies
+            "scaled_k": (("sample", "kv_head", "share", "key", "qk"), "same"),
+        }
+
+    def need(self, loop: str) -> Need:
+        return {"key": Need.GATHER, "query": Need.GATHER, "qk": Need.SUM}.get(loop, Need.NOTHING)
+
+
+def attention(
+    g: Builder,
+    q: Value,
+    k: Value,
+    v: Value,
+    *,
+    causal: bool = False,
+    window: int = 0,
+    kernel: str = "flash",
+    dropout: float = 0.0,
+) -> Value:
+    """Attention of q[sample, head, sequence, head_dim] over k and v with as many or fewer heads."""
+    if kernel not in KERNELS:
+        raise BadInput(f"no attention kernel is called {kernel!r}", fix=", ".join(KERNELS))
+    *sample, head, query, qk = q.dims
+    *_, kv_head, key, _ = k.dims
+    if head.size % kv_head.size:
+        raise BadInput(f"{head.size} query heads cannot share {kv_head.size} key and value heads evenly")
+    loops = {
+        "sample": tuple(sample),
+        "kv_head": (kv_head,),
+        "share": (Dim("share", head.size // kv_head.size),),
+        "query": (query,),
+        "key": (Dim("key", key.size),),
+        "qk": (qk,),
+        "value": (v.dims[-1],),
+    }
+    operator = Attention(kernel, causal, window, dropout > 0)
+    return g.apply(operator, loops, {"q": q, "k": k, "v": v}, (*sample, head, query, v.dims[-1]))

@@ -1,0 +1,110 @@
+"""Element-wise functions: activations, sums, products, casts and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from foretell.model.operator import Operator, Part, Sizes, Widths
+
+if TYPE_CHECKING:
+    from foretell.model.build import Builder, Value
+
+
+class Function(NamedTuple):
+    """Flops per element, and what autograd keeps: 'x' or 'y' where the formula needs it."""
+
+    flops: int
+    keeps: str  # "", "x" or "y"; two-operand products keep the other operand
+
+
+FUNCTIONS: dict[str, Function] = {
+    "relu": Function(1, "y"),
+    "relu6": Function(2, "x"),
+    "leaky_relu": Function(2, "x"),
+    "elu": Function(3, "x"),
+    "gelu": Function(8, "x"),
+    "gelu_tanh": Function(10, "x"),
+    "silu": Function(5, "x"),
+    "mish": Function(8, "x"),
+    "sigmoid": Function(4, "y"),
+    "hardsigmoid": Function(3, "x"),
+    "hardswish": Function(4, "x"),
+    "tanh": Function(5, "y"),
+    "softplus": Function(5, "x"),
+    "exp": Function(3, "y"),
+    "log": Function(3, "x"),
+    "sqrt": Function(2, "y"),
+    "rsqrt": Function(2, "y"),
+    "pow": Function(2, "x"),
+    "square": Function(1, "x"),
+    "sin": Function(4, "x"),
+    "cos": Function(4, "x"),
+    "abs": Function(1, "x"),
+    "clamp": Function(2, "x"),
+    "negate": Function(1, ""),
+    "scale": Function(1, ""),  # by a number that is not a tensor
+    "cast": Function(0, ""),
+    "copy": Function(0, ""),
+    "add": Function(1, ""),
+    "subtract": Function(1, ""),
+    "multiply": Function(1, ""),  # keeps the other operand, see below
+    "divide": Function(1, ""),
+    "where": Function(1, ""),
+    "maximum": Function(1, ""),
+}
+
+
+class Elementwise(Operator, frozen=True, tag="elementwise"):
+    """y = f(x) or f(x, z), one element at a time; z may repeat over some dims (broadcast)."""
+
+    function: str
+
+    spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("item",), "z": ("item",), "y": ("item",)}
+
+    def forward(self, n: Sizes, width: Widths) -> Part:
+        y = n["item"]
+        flops = FUNCTIONS[self.function].flops * y
+        return Part(0, flops, self.bytes_of(("x", "z"), n, width), y * width["y"], 1, 0, y, 1)
+
+    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+        if self.function in ("add", "subtract") and "z" in width:
+            return Part()  # the gradient passes through unchanged: no kernel runs
+        y = n["item"]
+        read = y * width["y"] * (2 if FUNCTIONS[self.function].keeps else 1)
+        flops = (FUNCTIONS[self.function].flops + 1) * y
+        if self.function in ("multiply", "divide") and "z" in width:
+            written = self.bytes_of(("x", "z"), n, width)
+            return Part(0, 2 * y, 2 * read + written, written, 2, 0, 2 * y, 1)
+        return Part(0, flops, read, y * width["x"], 1, 0, y, 1)
+
+    def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
+        if self.function == "multiply":
+            kept = [other for need, other in (("x", "z"), ("z", "x")) if need in needs]
+            return tuple(kept)
+        if self.function == "divide":
+            return ("x", "z") if "z" in needs else ("z",)
+        keeps = FUNCTIONS[self.function].keeps
+        return (keeps,) if keeps else ()
+
+
+def activation(g: Builder, x: Value, function: str, *, inplace: bool = False) -> Value:
+    """One element-wise function of one tensor; in place, it takes over the tensor's memory."""
+    return g.apply(Elementwise(function), {"item": x.dims}, {"x": x}, x.dims, storage=x if inplace else None)
+
+
+def combine(g: Builder, x: Value, z: Value, function: str = "add", *, inplace: bool = False) -> Value:
+    """An element-wise function of two tensors of one shape (the second may broadcast)."""
+    return g.apply(Elementwise(function), {"item": x.dims}, {"x": x, "z": z}, x.dims, storage=x if inplace else None)
+
+
+def cast(g: Builder, x: Value, dtype: str) -> Value:
+    """The same values in another type; nothing at all if it has that type already."""
+    if x.dtype == dtype:
+        return x
+    return g.apply(Elementwise("cast"), {"item": x.dims}, {"x": x}, x.dims, dtype=dtype)
+
+
+def copy(g: Builder, x: Value) -> Value:
+    """The same values in memory of their own, in the order of the dims (contiguous)."""
+    return g.apply(Elementwise("copy"), {"item": x.dims}, {"x": x}, x.dims)

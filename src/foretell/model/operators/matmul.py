@@ -1,0 +1,87 @@
+"""Matrix products: dense layers, products of two activations, batched products."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, ClassVar
+
+from foretell.model.dims import Dim, Dims
+from foretell.model.operator import Operator, Part, Sizes, Widths
+from foretell.units import ceil_log2
+
+if TYPE_CHECKING:
+    from foretell.model.build import Builder, Value
+
+
+class Matmul(Operator, frozen=True, tag="matmul"):
+    """y[batch, row, out] = sum over in of x[batch, row, in] w[batch, in, out], plus b[out]."""
+
+    spans: ClassVar[dict[str, tuple[str, ...]]] = {
+        "x": ("batch", "row", "in"),
+        "w": ("batch", "in", "out"),
+        "b": ("out",),
+        "y": ("batch", "row", "out"),
+    }
+
+    def _flops(self, n: Sizes) -> Part:
+        products = n["batch"] * n["row"] * n["in"] * n["out"]
+        return Part(matrix=2 * products, launches=1, fused=1, work=products)
+
+    def forward(self, n: Sizes, width: Widths) -> Part:
+        bias = self.elements("y", n) if "b" in width else 0
+        traffic = Part(
+            vector=bias,
+            read=self.bytes_of(("x", "w", "b"), n, width),
+            written=self.bytes_of(("y",), n, width),
+            depth=ceil_log2(n["in"]),
+        )
+        return self._flops(n) + traffic
+
+    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+        traffic = Part(
+            read=self.bytes_of(("y", "w"), n, width),
+            written=self.bytes_of(("x",), n, width),
+            depth=ceil_log2(n["out"]),
+        )
+        return self._flops(n) + traffic
+
+    def weight_gradient(self, n: Sizes, width: Widths) -> Part:
+        bias = self.elements("y", n) if "b" in width else 0
+        traffic = Part(
+            vector=bias,
+            read=self.bytes_of(("y", "x"), n, width) + bias * width["y"],
+            written=self.bytes_of(("w", "b"), n, width),
+            launches=1 if "b" in width else 0,  # the bias gradient is a reduction of its own
+            depth=ceil_log2(n["row"]),
+        )
+        return self._flops(n) + traffic
+
+    def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
+        kept = [other for need, other in (("w", "x"), ("x", "w")) if need in needs]
+        return tuple(kept)
+
+
+def linear(
+    g: Builder,
+    x: Value,
+    columns: Dims,
+    *,
+    contract: int = 1,
+    bias: bool = True,
+    weight: Value | None = None,
+) -> Value:
+    """A dense layer over the last `contract` dims of x; `weight` shares another layer's."""
+    rows, inner = x.dims[: len(x.dims) - contract], x.dims[len(x.dims) - contract :]
+    inputs = {"x": x, "w": weight or g.parameter("weight", columns + inner)}
+    if bias:
+        inputs["b"] = g.parameter("bias", columns)
+    loops = {"batch": (), "row": rows, "in": inner, "out": columns}
+    return g.apply(Matmul(), loops, inputs, rows + columns)
+
+
+def batched_matmul(g: Builder, x: Value, w: Value, *, batch: int, contract: Dim) -> Value:
+    """The product of two activations that share their first `batch` dims and one inner dim."""
+    rows = tuple(dim for dim in x.dims[batch:] if dim != contract)
+    columns = tuple(dim for dim in w.dims[batch:] if dim != contract)
+    loops = {"batch": x.dims[:batch], "row": rows, "in": (contract,), "out": columns}
+    return g.apply(Matmul(), loops, {"x": x, "w": w}, x.dims[:batch] + rows + columns)

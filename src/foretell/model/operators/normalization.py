@@ -1,0 +1,99 @@
+"""Normalisation: layer, RMS, batch, group and instance norm as one loop nest.
+
+Every member of a `group` shares one mean and one variance. Layer norm has a group per token and
+the features as members; batch norm a group per channel and samples and positions as members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, ClassVar
+
+from foretell.model.dims import Dim, Dims
+from foretell.model.operator import Need, Operator, Part, Sizes, Widths
+from foretell.units import ceil_log2
+
+if TYPE_CHECKING:
+    from foretell.model.build import Builder, Value
+
+
+class Normalize(Operator, frozen=True, tag="normalize"):
+    """y = (x - mean) / deviation * w + b, with statistics over the members of each group."""
+
+    kind: str  # layer, rms, batch, group
+
+    spans: ClassVar[dict[str, tuple[str, ...]]] = {
+        "x": ("group", "member"),
+        "w": ("affine",),
+        "b": ("affine",),
+        "y": ("group", "member"),
+    }
+
+    def forward(self, n: Sizes, width: Widths) -> Part:
+        x = self.elements("x", n)
+        flops = (4 if self.kind == "rms" else 7) * x
+        passes = 2 if self.kind == "batch" else 1  # a channel's members do not fit in cache
+        read = passes * x * width["x"] + self.bytes_of(("w", "b"), n, width)
+        return Part(0, flops, read, x * width["y"], 1, 1, x, ceil_log2(n["member"]))
+
+    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+        x = self.elements("x", n)
+        passes = 2 if self.kind == "batch" else 1
+        read = passes * x * (width["x"] + width["y"])
+        return Part(0, 9 * x, read, x * width["x"], 1, 1, x, ceil_log2(n["member"]))
+
+    def weight_gradient(self, n: Sizes, width: Widths) -> Part:
+        x = self.elements("x", n)
+        written = self.bytes_of(("w", "b"), n, width)
+        if self.kind == "batch":  # the input gradient needs the same sums: one kernel does both
+            return Part(0, 2 * x, 0, written, 0, 0, x, ceil_log2(n["member"]))
+        read = x * (width["x"] + width["y"])
+        return Part(0, 3 * x, read, written, 1, 1, x, ceil_log2(n["group"]))
+
+    def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
+        return ("x", "rstd") if self.kind == "rms" else ("x", "mean", "rstd")
+
+    def extras(self) -> dict[str, tuple[tuple[str, ...], str]]:
+        return {"mean": (("group",), "fp32"), "rstd": (("group",), "fp32")}
+
+    def need(self, loop: str) -> Need:
+        return Need.STATISTICS if loop == "member" else Need.NOTHING
+
+
+def _normalize(g: Builder, x: Value, kind: str, group: Dims, member: Dims, affine: Dims, bias: bool) -> Value:
+    inputs = {"x": x}
+    if affine:
+        inputs["w"] = g.parameter("weight", affine)
+        if bias:
+            inputs["b"] = g.parameter("bias", affine)
+    loops = {"group": group, "member": member, "affine": affine}
+    return g.apply(Normalize(kind), loops, inputs, x.dims)
+
+
+def layer_norm(g: Builder, x: Value, *, over: int = 1, affine: bool = True, bias: bool = True) -> Value:
+    """Statistics over the last `over` dims of each token."""
+    group, member = x.dims[:-over], x.dims[-over:]
+    return _normalize(g, x, "layer", group, member, member if affine else (), bias)
+
+
+def rms_norm(g: Builder, x: Value, *, affine: bool = True) -> Value:
+    """Root-mean-square norm over the last dim: no mean, no bias."""
+    return _normalize(g, x, "rms", x.dims[:-1], x.dims[-1:], x.dims[-1:] if affine else (), bias=False)
+
+
+def batch_norm(g: Builder, x: Value, *, affine: bool = True, channel: int = 1) -> Value:
+    """Statistics over samples and positions of each channel, with running averages."""
+    group = (x.dims[channel],)
+    member = tuple(dim for at, dim in enumerate(x.dims) if at != channel)
+    g.buffer("running_mean", group)
+    g.buffer("running_var", group)
+    g.buffer("num_batches_tracked", (), "int64")
+    return _normalize(g, x, "batch", group, member, group if affine else (), bias=True)
+
+
+def group_norm(g: Builder, x: Value, groups: int, *, affine: bool = True) -> Value:
+    """Statistics over each sample's channels in `groups` groups."""
+    sample, channel, *space = x.dims
+    group = (sample, Dim("group", groups))
+    member = (Dim(channel.name, channel.size // groups), *space)
+    return _normalize(g, x, "group", group, member, (channel,) if affine else (), bias=True)

@@ -1,0 +1,51 @@
+"""Upsampling: every output position mixes a few input positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from foretell.model.dims import Dim
+from foretell.model.operator import Need, Operator, Part, Sizes, Widths
+from foretell.model.operators.convolution import SPACE
+from foretell.units import product
+
+if TYPE_CHECKING:
+    from foretell.model.build import Builder, Value
+
+
+class Upsample(Operator, frozen=True, tag="upsample"):
+    """y at a finer grid, by the nearest input or a linear mix of neighbours."""
+
+    factor: tuple[int, ...]
+    function: str = "nearest"
+
+    spans: ClassVar[dict[str, tuple[str, ...]]] = {
+        "x": ("sample", "channel", "positions"),
+        "y": ("sample", "channel", *SPACE),
+    }
+
+    def elements(self, operand: str, n: Sizes) -> object:
+        y = n["sample"] * n["channel"] * product(n[loop] for loop in SPACE if loop in n)
+        return y if operand == "y" else y // product(self.factor)
+
+    def _part(self, n: Sizes, read: object, written: object) -> Part:
+        y = self.elements("y", n)
+        taps = 1 if self.function == "nearest" else 2 ** len(self.factor)
+        return Part(0, 2 * taps * y, read, written, 1, 1, taps * y, 1 if taps == 1 else len(self.factor))
+
+    def forward(self, n: Sizes, width: Widths) -> Part:
+        return self._part(n, self.bytes_of(("x",), n, width), self.bytes_of(("y",), n, width))
+
+    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+        return self._part(n, self.bytes_of(("y",), n, width), self.bytes_of(("x",), n, width))
+
+    def need(self, loop: str) -> Need:
+        return Need.HALO if loop in SPACE and self.function != "nearest" else Need.NOTHING
+
+
+def upsample(g: Builder, x: Value, factor: int, function: str = "nearest") -> Value:
+    """x[sample, channel, space...] with every spatial dim `factor` times finer."""
+    sample, channel, *space = x.dims
+    out = tuple(Dim(dim.name, dim.size * factor) for dim in space)
+    loops = {"sample": (sample,), "channel": (channel,), **{dim.name: (dim,) for dim in out}}
+    return g.apply(Upsample((factor,) * len(space), function), loops, {"x": x}, (sample, channel, *out))

@@ -1,0 +1,90 @@
+"""What the whole graph costs: sums over operators and storages, for one split or for many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretell.model.dims import Split
+from foretell.model.graph import Graph, Tensor
+from foretell.model.operator import NOTHING, PARTS, Part
+from foretell.units import Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """One training step of the whole model, optimizer apart."""
+
+    parameters: int
+    trainable: int
+    parameter_bytes: int
+    buffer_bytes: int
+    forward: Part
+    input_gradient: Part
+    weight_gradient: Part
+    saved_bytes: Quantity
+
+    @property
+    def backward(self) -> Part:
+        return self.input_gradient + self.weight_gradient
+
+
+def totals(graph: Graph, split: Split | None = None) -> Totals:
+    """Every quantity summed; with `split`, of one rank when these dims are shared out."""
+    parts = dict.fromkeys(PARTS, NOTHING)
+    for block, node in graph.nodes():
+        widths = graph.widths(block, node)
+        for name in PARTS:
+            parts[name] = parts[name] + node.cost(name, widths, split) * block.times
+    weights = [(block.times, t) for block in graph.blocks for t in block.tensors]
+    parameters = [(times, t) for times, t in weights if t.role == "parameter"]
+    return Totals(
+        parameters=sum(times * t.elements() for times, t in parameters),
+        trainable=sum(times * t.elements() for times, t in parameters if t.trainable),
+        parameter_bytes=sum(times * t.bytes() for times, t in parameters),
+        buffer_bytes=sum(times * t.bytes() for times, t in weights if t.role == "buffer"),
+        forward=parts["forward"],
+        input_gradient=parts["input_gradient"],
+        weight_gradient=parts["weight_gradient"],
+        saved_bytes=sum(times * t.bytes(split) for times, t in saved_storages(graph)),
+    )
+
+
+def saved_storages(graph: Graph) -> list[tuple[int, Tensor]]:
+    """The storages that autograd keeps, each with how many of it are alive at once.
+
+    A view keeps the whole storage that it looks at, and a storage kept twice counts once.
+    Weights and buffers live anyway and are left out.
+    """
+    # (block, tensor) to the repetitions that keep it; a carried import belongs to the one before
+    kept: dict[tuple[int, int], set[int]] = {}
+    for at, block in enumerate(graph.blocks):
+        numbers = {
+            block.tensors[n].storage if n < len(block.tensors) else n for node in block.nodes for n in node.keeps
+        }
+        for number in numbers:
+            for repetition in range(block.times):
+                place = _storage(graph, at, repetition, number)
+                kept.setdefault(place[:2], set()).add(place[2])
+    found: list[tuple[int, Tensor]] = []
+    for (at, number), repetitions in kept.items():
+        tensor = graph.blocks[at].tensors[number]
+        if tensor.role not in ("parameter", "buffer"):
+            found.append((len(repetitions), tensor))
+    return found
+
+
+def _storage(graph: Graph, at: int, repetition: int, number: int) -> tuple[int, int, int]:
+    """Follow views and imports to the (block, tensor, repetition) that owns the memory."""
+    while True:
+        block = graph.blocks[at]
+        if number < len(block.tensors):
+            storage = block.tensors[number].storage
+            if storage == number:
+                return at, number, repetition
+            number = storage
+            continue
+        entry = block.imports[number - len(block.tensors)]
+        if entry.carried >= 0 and repetition > 0:
+            repetition, number = repetition - 1, entry.carried
+        else:
+            at, repetition, number = entry.block, entry.repetition, entry.tensor

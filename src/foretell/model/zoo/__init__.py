@@ -1,0 +1,53 @@
+"""The zoo: models by name. One file a family; a family has named sizes and settable fields.
+
+llama3-8b                          a named size
+llama3-8b:layers=16,seq=8192       the same with fields set
+llama:hidden=2048,layers=16        the family with its defaults
+"""
+
+from __future__ import annotations
+
+import functools
+
+from foretell.errors import BadInput, unknown
+from foretell.model.family import Family
+from foretell.model.graph import Graph
+from foretell.registry import OpenSet
+
+FAMILIES = OpenSet(__name__, "model family")
+
+
+@functools.cache
+def names() -> dict[str, Family]:
+    """Every name in the zoo with its fields."""
+    found: dict[str, Family] = {}
+    for family in FAMILIES:
+        presets: dict[str, Family] = FAMILIES[family].PRESETS
+        for name, fields in presets.items():
+            if name in found:
+                raise ValueError(f"two families are called {name}")
+            found[name] = fields
+    return found
+
+
+def parse(spec: str) -> tuple[str, Family]:
+    """A name with fields, such as 'llama3-8b:layers=16', as (name, fields)."""
+    name, _, rest = spec.partition(":")
+    known = names()
+    if name not in known:
+        raise unknown("model", name, known, listing="foretell list models")
+    fields: dict[str, str] = {}
+    for item in rest.split(",") if rest else ():
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise BadInput(f"{item!r} is not field=value", where=spec, fix=f"{name}:dtype=bf16")
+        if key.strip() in fields:
+            raise BadInput(f"field {key.strip()!r} is set twice", where=spec)
+        fields[key.strip()] = value.strip()
+    return name, known[name].with_fields(fields, where=spec)
+
+
+def load(spec: str, batch: int = 1) -> Graph:
+    """The graph of a model of the zoo."""
+    _, fields = parse(spec)
+    return fields.graph(spec, batch)

@@ -1,0 +1,84 @@
+"""The words for numbers: element types, quantities, and how a person reads them.
+
+Inside foretell everything is in SI base units: seconds, bytes, flops (a multiply-add is two).
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+Quantity: TypeAlias = Any
+"""An int, a float, or a numpy array of them. Formulas are plain arithmetic, so one formula
+serves one size or a million, and one size keeps exact integers of any length."""
+
+WIDTH: dict[str, int] = {
+    "fp64": 8,
+    "fp32": 4,
+    "bf16": 2,
+    "fp16": 2,
+    "fp8": 1,
+    "complex64": 8,
+    "complex128": 16,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
+"""Bytes of one element of each type."""
+
+FLOATING = ("fp64", "fp32", "bf16", "fp16", "fp8")
+
+
+def ceil_div(a: Quantity, b: Quantity) -> Quantity:
+    """The smallest whole number not below a / b, for whole numbers or arrays of them."""
+    return -(-a // b)
+
+
+def ceil_log2(n: Quantity) -> Quantity:
+    """Depth of a binary tree over n leaves: 0 for n <= 1. Exact for whole numbers."""
+    if isinstance(n, int):
+        return (n - 1).bit_length() if n > 1 else 0
+    import numpy
+
+    # frexp is exact, unlike log2: n - 1 = m * 2**e with 0.5 <= m < 1, and its bit length is e.
+    _, exponent = numpy.frexp(numpy.maximum(numpy.asarray(n) - 1, 0))
+    return exponent.astype(numpy.int64)
+
+
+def product(sizes: Any) -> Quantity:
+    """The product of whole numbers or arrays; 1 for none."""
+    result: Quantity = 1
+    for size in sizes:
+        result = result * size
+    return result
+
+
+def show_count(value: float) -> str:
+    """A count to three digits with a decimal prefix: 25,557,032 is '25.6 M'."""
+    for limit, suffix in ((1e18, " E"), (1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if abs(value) >= limit * 0.9995:
+            return _three_digits(value / limit) + suffix
+    return _three_digits(value)
+
+
+def show_flops(value: float) -> str:
+    """Work to three digits: '8.18 GFLOP'."""
+    text = show_count(value)
+    return f"{text}FLOP" if " " in text else f"{text} FLOP"
+
+
+def show_bytes(value: float) -> str:
+    """Bytes to three digits with a binary prefix: '81.9 MiB'."""
+    for power, suffix in ((5, "PiB"), (4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if abs(value) >= 1024**power * 0.9995:
+            return f"{_three_digits(value / 1024**power)} {suffix}"
+    return f"{_three_digits(value)} B"
+
+
+def _three_digits(value: float) -> str:
+    if abs(value) >= 999.5 or value == int(value):
+        return f"{value:,.0f}"
+    digits = 1 if abs(value) >= 99.95 else 2 if abs(value) >= 9.995 else 3
+    return f"{value:.{3 - (4 - digits) if digits < 3 else 2}f}"
