@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_backward_flop_count, sdpa_flop_count
 
 from foretell import modules
 from foretell.model import zoo
@@ -40,8 +40,16 @@ def _heads(shape: Any, like: Any = None) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-# What torch's counter has no formula for on the CPU.
+def _convolution_backward(grad: Any, x: Any, w: Any, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
+    """Each gradient that is wanted multiplies as often as the forward pass, whatever the groups."""
+    *_, transposed, _output_padding, _groups, wanted = args
+    return conv_flop_count(x, w, grad, transposed=transposed) * sum(wanted[:2])
+
+
+# What torch's counter has no formula for on the CPU, or a wrong one: the weight gradient of a
+# grouped convolution is counted `groups` times too often.
 MISSING = {
+    aten.convolution_backward: _convolution_backward,
     aten._scaled_dot_product_flash_attention_for_cpu: _sdpa,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _sdpa_backward,
 }

@@ -1,4 +1,5 @@
-"""The command line: one file a verb."""
+"""The command line: one file a verb, found by listing this folder."""
 
+from foretell.cli.main import main
 
-def main() -> None: ...
+__all__ = ["main"]

@@ -13,9 +13,11 @@ autograd keeps. Repeated blocks are found afterwards (`fold`), never declared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
+
+import msgspec
 
 from foretell.model.dims import Dim, Dims, Loop
 from foretell.model.fold import fold
@@ -31,7 +33,7 @@ def dims(**sizes: int) -> Dims:
 class Value(NamedTuple):
     """A tensor while the graph is being written."""
 
-    index: int
+    tensor: int
     dims: Dims
     dtype: str
     needs_gradient: bool
@@ -57,7 +59,7 @@ class Builder:
         self._scopes: list[str] = []
 
     @contextmanager
-    def scope(self, path: str | int) -> Iterator[None]:
+    def scope(self, path: str | int) -> Generator[None]:
         """Operators added inside belong to this part of the module tree."""
         self._scopes.append(str(path))
         yield
@@ -99,20 +101,20 @@ class Builder:
         """
         needs = [name for name, value in inputs.items() if value.needs_gradient]
         first = next(iter(inputs.values()))
-        owner = self._tensors[storage.index].storage if storage else None
+        owner = self._tensors[storage.tensor].storage if storage else None
         kind = dtype or first.dtype
         output = self._add(shape, kind, storage=owner, needs_gradient=bool(needs))
-        outputs = [output.index, *(self._add(more, kind, needs_gradient=bool(needs)).index for more in also)]
+        outputs = [output.tensor, *(self._add(more, kind, needs_gradient=bool(needs)).tensor for more in also)]
         kept: list[int] = []
         for name in operator.keeps(needs) if needs else ():
             if name == "y":
-                kept.append(output.index)
+                kept.append(output.tensor)
             elif name in inputs:
-                kept.append(inputs[name].index)
+                kept.append(inputs[name].tensor)
             elif name in operator.extras():
                 over, extra = operator.extras()[name]
                 extra_dims = tuple(dim for loop in over for dim in loops[loop])
-                kept.append(self._add(extra_dims, first.dtype if extra == "same" else extra, "kept", name).index)
+                kept.append(self._add(extra_dims, first.dtype if extra == "same" else extra, "kept", name).tensor)
         gradients: list[str] = []
         if any(name not in operator.weight_operands for name in needs):
             gradients.append("input_gradient")
@@ -123,7 +125,7 @@ class Builder:
                 path=self.path,
                 operator=operator,
                 loops=tuple(Loop(name, over) for name, over in loops.items()),
-                inputs=tuple(Operand(name, value.index) for name, value in inputs.items()),
+                inputs=tuple(Operand(name, value.tensor) for name, value in inputs.items()),
                 outputs=tuple(outputs),
                 keeps=tuple(kept),
                 gradients=tuple(gradients),
@@ -137,7 +139,22 @@ class Builder:
         return Value(index, tensor.dims, tensor.dtype, like.needs_gradient)
 
     def flat(self) -> Flat:
-        return Flat(tuple(self._tensors), tuple(self._nodes))
+        """All that was written down, the inputs numbered first."""
+        order = sorted(range(len(self._tensors)), key=lambda at: self._tensors[at].role != "input")
+        number = {tensor: at for at, tensor in enumerate(order)}
+        tensors = [self._tensors[at] for at in order]
+        return Flat(
+            tuple(msgspec.structs.replace(tensor, storage=number[tensor.storage]) for tensor in tensors),
+            tuple(
+                msgspec.structs.replace(
+                    node,
+                    inputs=tuple(Operand(operand.name, number[operand.tensor]) for operand in node.inputs),
+                    outputs=tuple(number[output] for output in node.outputs),
+                    keeps=tuple(number[kept] for kept in node.keeps),
+                )
+                for node in self._nodes
+            ),
+        )
 
     def graph(self, warnings: tuple[str, ...] = (), source: str = "") -> Graph:
         """The finished graph, with its repeating blocks found."""

@@ -16,6 +16,9 @@ import msgspec
 
 from foretell.model.graph import Block, Flat, Import, Node, Operand, Tensor
 
+OUTSIDE = -2
+"""The owner of the model's inputs: no operator, so that the first layer is like the others."""
+
 
 class Run(NamedTuple):
     """`times` repetitions of `length` nodes from node `start`; paths rise at `place`."""
@@ -56,7 +59,9 @@ def unfold(blocks: Sequence[Block]) -> Flat:
             for tensor in block.tensors:
                 name = _raised(tensor.name, block.place, lift)
                 tensors.append(msgspec.structs.replace(tensor, storage=number[tensor.storage], name=name))
-            nodes.extend(_renumbered(node, number, _raised(node.path, block.place, lift)) for node in block.nodes)
+            for node in block.nodes:
+                numbers = [number[tensor] for tensor in _named(node)]
+                nodes.append(_renumbered(node, numbers, _raised(node.path, block.place, lift)))
     return Flat(tuple(tensors), tuple(nodes))
 
 
@@ -74,27 +79,31 @@ def _raised(path: str, place: int, lift: int) -> str:
     return ".".join(parts)
 
 
-def _renumbered(node: Node, number: Sequence[int] | dict[int, int], path: str) -> Node:
+def _renumbered(node: Node, numbers: Sequence[int], path: str) -> Node:
+    """The node with its tensors called by these numbers, in the order of `_named`."""
+    inputs, outputs = len(node.inputs), len(node.inputs) + len(node.outputs)
     return msgspec.structs.replace(
         node,
         path=path,
-        inputs=tuple(Operand(operand.name, number[operand.tensor]) for operand in node.inputs),
-        outputs=tuple(number[output] for output in node.outputs),
-        keeps=tuple(number[kept] for kept in node.keeps),
+        inputs=tuple(Operand(operand.name, at) for operand, at in zip(node.inputs, numbers, strict=False)),
+        outputs=tuple(numbers[inputs:outputs]),
+        keeps=tuple(numbers[outputs:]),
     )
 
 
 def _owners(flat: Flat) -> list[int]:
-    """For each tensor the node that introduces it: the first to name it (or a later owner)."""
-    owners = [-1] * len(flat.tensors)
+    """For each tensor the node that introduces it: the first to name it; OUTSIDE for inputs."""
+    owners = [OUTSIDE if tensor.role == "input" else -1 for tensor in flat.tensors]
     for at, node in enumerate(flat.nodes):
         for tensor in _named(node):
-            if owners[tensor] < 0:
+            if owners[tensor] == -1:
                 owners[tensor] = at
     following = len(flat.nodes) - 1
     for tensor in range(len(owners) - 1, -1, -1):  # never named (a buffer): with its neighbour
-        following = owners[tensor] if owners[tensor] >= 0 else following
-        owners[tensor] = following
+        if owners[tensor] == -1:
+            owners[tensor] = following
+        elif owners[tensor] != OUTSIDE:
+            following = owners[tensor]
     return owners
 
 
@@ -106,7 +115,8 @@ def _signatures(flat: Flat, owners: list[int]) -> list[int]:
     """Equal numbers for nodes that are equal but for their place and their tensors' numbers."""
     introduced: list[list[Tensor]] = [[] for _ in flat.nodes]
     for tensor, owner in zip(flat.tensors, owners, strict=True):
-        introduced[owner].append(tensor)
+        if owner != OUTSIDE:
+            introduced[owner].append(tensor)
     known: dict[object, int] = {}
     found: list[int] = []
     for node, tensors in zip(flat.nodes, introduced, strict=True):
@@ -129,7 +139,8 @@ class _References:
             slots[owner] += 1
         storage: list[list[int]] = [[] for _ in flat.nodes]
         for at, tensor in enumerate(flat.tensors):
-            storage[owners[at]].append(tensor.storage)
+            if owners[at] != OUTSIDE:
+                storage[owners[at]].append(tensor.storage)
         self._of = [
             tuple(place[number] for number in (*_named(node), *storage[at])) for at, node in enumerate(flat.nodes)
         ]
@@ -259,13 +270,15 @@ def _rise(nodes: Sequence[Node], begin: int, period: int) -> tuple[int, int] | N
 
 
 def _blocks(flat: Flat, owners: list[int], runs: list[Run]) -> tuple[Block, ...]:
-    """Blocks with their own numbering: own tensors first, imports after."""
+    """The inputs as a block without operators, then blocks with their own numbering."""
+    inputs = [tensor for tensor, owner in enumerate(owners) if owner == OUTSIDE]
+    home = {tensor: (0, 0, number) for number, tensor in enumerate(inputs)}  # block, repetition, own number
+    blocks = [Block(tuple(msgspec.structs.replace(flat.tensors[t], storage=home[t][2]) for t in inputs), ())]
     by_node: list[list[int]] = [[] for _ in flat.nodes]
     for tensor, owner in enumerate(owners):
-        by_node[owner].append(tensor)
-    home: dict[int, tuple[int, int, int]] = {}  # tensor: block, repetition, own number
-    blocks: list[Block] = []
-    for index, run in enumerate(runs):
+        if owner != OUTSIDE:
+            by_node[owner].append(tensor)
+    for index, run in enumerate(runs, start=1):
         for repetition in range(run.times):
             first = run.start + repetition * run.length
             own = [tensor for at in range(first, first + run.length) for tensor in by_node[at]]
@@ -276,25 +289,28 @@ def _blocks(flat: Flat, owners: list[int], runs: list[Run]) -> tuple[Block, ...]
 
 def _block(flat: Flat, by_node: list[list[int]], home: dict[int, tuple[int, int, int]], index: int, run: Run) -> Block:
     span = range(run.start, run.start + run.length)
-    own = sorted(tensor for at in span for tensor in by_node[at])
-    number = {tensor: at for at, tensor in enumerate(own)}
-    imports: list[Import] = []
+    own = {tensor: at for at, tensor in enumerate(sorted(tensor for at in span for tensor in by_node[at]))}
+    imports: dict[Import, int] = {}
+    nodes: list[Node] = []
+    storages: dict[int, int] = {}
     for at in span:
+        uses = _uses(flat, by_node, at)
         # the same uses, in the second repetition, tell which imports are carried
-        later = _uses(flat, by_node, at + run.length) if run.times > 1 else _uses(flat, by_node, at)
-        for tensor, then in zip(_uses(flat, by_node, at), later, strict=True):
-            if tensor in number:
+        later = _uses(flat, by_node, at + run.length) if run.times > 1 else uses
+        numbers: list[int] = []
+        for tensor, then in zip(uses, later, strict=True):
+            if tensor in own:
+                numbers.append(own[tensor])
                 continue
-            block, repetition, place = home[tensor]
-            there_block, there_repetition, there_place = home[then]
-            carried = there_place if run.times > 1 and (there_block, there_repetition) == (index, 0) else -1
-            number[tensor] = len(own) + len(imports)
-            imports.append(Import(block, repetition, place, carried))
-    tensors = tuple(
-        msgspec.structs.replace(flat.tensors[tensor], storage=number[flat.tensors[tensor].storage]) for tensor in own
-    )
-    nodes = tuple(_renumbered(flat.nodes[at], number, flat.nodes[at].path) for at in span)
-    return Block(tensors, nodes, tuple(imports), run.times, run.place, run.stride)
+            there = home[then]
+            carried = there[2] if run.times > 1 and there[:2] == (index, 0) else -1
+            entry = Import(*home[tensor], carried=carried)
+            numbers.append(len(own) + imports.setdefault(entry, len(imports)))
+        named = len(uses) - len(by_node[at])
+        nodes.append(_renumbered(flat.nodes[at], numbers[:named], flat.nodes[at].path))
+        storages |= dict(zip(by_node[at], numbers[named:], strict=True))
+    tensors = tuple(msgspec.structs.replace(flat.tensors[tensor], storage=storages[tensor]) for tensor in own)
+    return Block(tensors, tuple(nodes), tuple(imports), run.times, run.place, run.stride)
 
 
 def _uses(flat: Flat, by_node: list[list[int]], at: int) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,12 @@ from foretell.model.dims import Dim, Loop, Split
 from foretell.model.operator import NOTHING, PARTS, Operator, Part
 from foretell.model.operators import any_operator
 from foretell.units import WIDTH, Quantity, product
+
+
+if TYPE_CHECKING:
+    AnyOperator = Operator
+else:
+    AnyOperator = any_operator()  # what a graph read from JSON may hold
 
 
 class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,7 +55,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """One operator at one place of the model."""
 
     path: str  # the module it belongs to
-    operator: any_operator()  # pyright: ignore[reportInvalidTypeForm]
+    operator: AnyOperator
     loops: tuple[Loop, ...]
     inputs: tuple[Operand, ...] = ()
     outputs: tuple[int, ...] = ()
@@ -58,7 +64,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def kind(self) -> str:
-        return type(self.operator).__struct_config__.tag  # type: ignore[no-any-return]
+        return str(type(self.operator).__struct_config__.tag)
 
     def sizes(self, split: Split | None = None) -> dict[str, Quantity]:
         """Loop sizes as one rank sees them."""
@@ -74,8 +80,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
         """One part's cost; nothing for a gradient that nobody needs."""
         if part != "forward" and part not in self.gradients:
             return NOTHING
-        operator: Operator = self.operator
-        return operator.part(part, self.sizes(split), widths)
+        return self.operator.part(part, self.sizes(split), widths)
 
 
 class Flat(NamedTuple):
@@ -130,7 +135,7 @@ class Block(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Graph(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model's training step on one batch: blocks in running order."""
+    """A model's training step on one batch: its inputs as block 0, then blocks in running order."""
 
     name: str
     blocks: tuple[Block, ...]

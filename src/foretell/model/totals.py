@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from foretell.model.dims import Split
-from foretell.model.graph import Graph, Tensor
+from foretell.model.graph import Graph, Node, Tensor
 from foretell.model.operator import NOTHING, PARTS, Part
 from foretell.units import Quantity
 
@@ -45,31 +46,39 @@ def totals(graph: Graph, split: Split | None = None) -> Totals:
         forward=parts["forward"],
         input_gradient=parts["input_gradient"],
         weight_gradient=parts["weight_gradient"],
-        saved_bytes=sum(times * t.bytes(split) for times, t in saved_storages(graph)),
+        saved_bytes=sum(kept.times * kept.tensor.bytes(split) for kept in saved_storages(graph)),
     )
 
 
-def saved_storages(graph: Graph) -> list[tuple[int, Tensor]]:
+class Kept(NamedTuple):
+    """A storage that autograd keeps: how many of it, and the first operator that asked."""
+
+    times: int
+    tensor: Tensor
+    block: int  # where the memory was made
+    node: Node  # who keeps it
+
+
+def saved_storages(graph: Graph) -> list[Kept]:
     """The storages that autograd keeps, each with how many of it are alive at once.
 
     A view keeps the whole storage that it looks at, and a storage kept twice counts once.
     Weights and buffers live anyway and are left out.
     """
-    # (block, tensor) to the repetitions that keep it; a carried import belongs to the one before
-    kept: dict[tuple[int, int], set[int]] = {}
+    repetitions: dict[tuple[int, int], set[int]] = {}
+    keepers: dict[tuple[int, int], Node] = {}
     for at, block in enumerate(graph.blocks):
-        numbers = {
-            block.tensors[n].storage if n < len(block.tensors) else n for node in block.nodes for n in node.keeps
-        }
-        for number in numbers:
-            for repetition in range(block.times):
-                place = _storage(graph, at, repetition, number)
-                kept.setdefault(place[:2], set()).add(place[2])
-    found: list[tuple[int, Tensor]] = []
-    for (at, number), repetitions in kept.items():
+        for node in block.nodes:
+            for number in node.keeps:
+                for repetition in range(block.times):
+                    owner, tensor, copy = _storage(graph, at, repetition, number)
+                    repetitions.setdefault((owner, tensor), set()).add(copy)
+                    keepers.setdefault((owner, tensor), node)
+    found: list[Kept] = []
+    for (at, number), copies in repetitions.items():
         tensor = graph.blocks[at].tensors[number]
         if tensor.role not in ("parameter", "buffer"):
-            found.append((len(repetitions), tensor))
+            found.append(Kept(len(copies), tensor, at, keepers[at, number]))
     return found
 
 

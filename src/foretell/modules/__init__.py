@@ -7,7 +7,7 @@ loss = example.loss(module(*example.inputs), example.target)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ def _file(fields: object) -> str:
 
 
 @contextmanager
-def _default(dtype: str) -> Iterator[None]:
+def _default(dtype: str) -> Generator[None]:
     """New tensors have this type. (Casting a finished module fails under fake tensors.)"""
     before = torch.get_default_dtype()
     torch.set_default_dtype(DTYPES[dtype])

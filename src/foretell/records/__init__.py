@@ -1,0 +1,1 @@
+"""Records: one immutable, versioned file per prediction, run or calibration."""

@@ -2,6 +2,7 @@
 
 Kernels: `flash` and `efficient` never store the score matrix and compute it again in the
 backward pass; `math` stores it. Query heads come in groups that share a key and value head.
+A bias may be added to the scores (relative positions, masks); `flash` takes none.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from foretell.errors import BadInput
 from foretell.model.dims import Dim
-from foretell.model.operator import Need, Operator, Part, Sizes, Widths
-from foretell.units import Quantity, ceil_log2
+from foretell.model.operator import NOTHING, Need, Operator, Part, Sizes, Widths
+from foretell.units import Quantity, ceil_log2, product
 
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
@@ -27,17 +28,22 @@ class Attention(Operator, frozen=True, tag="attention"):
     causal: bool = False
     window: int = 0  # keys that a query may look back on; 0 is all of them
     dropout: bool = False
+    places: bool = False  # the bias differs between the places (windows) of a sample
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {
-        "q": ("sample", "kv_head", "share", "query", "qk"),
-        "k": ("sample", "kv_head", "key", "qk"),
-        "v": ("sample", "kv_head", "key", "value"),
-        "y": ("sample", "kv_head", "share", "query", "value"),
+        "q": ("sample", "place", "kv_head", "share", "query", "qk"),
+        "k": ("sample", "place", "kv_head", "key", "qk"),
+        "v": ("sample", "place", "kv_head", "key", "value"),
+        "bias": ("place", "kv_head", "share", "query", "key"),
+        "y": ("sample", "place", "kv_head", "share", "query", "value"),
     }
+
+    def elements(self, operand: str, n: Sizes) -> Quantity:
+        return product(n[loop] for loop in self.spans[operand] if loop in n)
 
     def scores(self, n: Sizes) -> Quantity:
         """Elements of the score matrices, masked ones included."""
-        return n["sample"] * n["kv_head"] * n["share"] * n["query"] * n["key"]
+        return n["sample"] * n.get("place", 1) * n["kv_head"] * n["share"] * n["query"] * n["key"]
 
     def density(self, n: Sizes) -> Quantity:
         """The share of scores that a kernel which skips masked tiles computes."""
@@ -55,7 +61,7 @@ class Attention(Operator, frozen=True, tag="attention"):
         score_bytes = self.scores(n) * width["q"] if self.kernel == "math" else 0
         passes = 7 if self.dropout else 4  # product out, scale and mask, softmax in and out, in
         depth = ceil_log2(n["qk"]) + ceil_log2(n["key"]) * 2
-        return Part(
+        return self._bias_added(n, width) + Part(
             2 * products,
             5 * self.scores(n),
             traffic + (passes // 2) * score_bytes,
@@ -73,7 +79,7 @@ class Attention(Operator, frozen=True, tag="attention"):
         score_bytes = self.scores(n) * width["q"] if self.kernel == "math" else 0
         passes = 8 if self.dropout else 6
         depth = ceil_log2(n["value"]) + ceil_log2(n["key"]) + ceil_log2(n["query"])
-        return Part(
+        return self._bias_summed(n, width) + Part(
             2 * products,
             8 * self.scores(n),
             read + (passes // 2) * score_bytes,
@@ -84,22 +90,42 @@ class Attention(Operator, frozen=True, tag="attention"):
             depth,
         )
 
+    def _bias_added(self, n: Sizes, width: Widths) -> Part:
+        """What the bias costs in the forward pass: a pass over the scores where they are stored."""
+        if "bias" not in width:
+            return NOTHING
+        bias = self.bytes_of(("bias",), n, width)
+        if self.kernel != "math":
+            return Part(vector=self.scores(n), read=bias)
+        score_bytes = self.scores(n) * width["q"]
+        return Part(0, self.scores(n), score_bytes + bias, score_bytes, 1)
+
+    def _bias_summed(self, n: Sizes, width: Widths) -> Part:
+        """The gradient of the bias: that of the scores, summed over the samples."""
+        if "bias" not in width:
+            return NOTHING
+        bias = self.bytes_of(("bias",), n, width)
+        score_bytes = self.scores(n) * width["q"]
+        written = bias if self.kernel == "math" else bias + score_bytes  # a fused kernel writes each sample's
+        return Part(0, self.scores(n), score_bytes, written, 1, 1, self.scores(n), ceil_log2(n["sample"]))
+
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         if self.kernel == "math":
             kept = ("scaled_q", "scaled_k", "v", "probabilities")
             return (*kept, "mask", "dropped") if self.dropout else kept
-        return ("q", "k", "v", "y", "logsumexp")
+        return ("q", "k", "v", "bias", "y", "logsumexp")
 
     def extras(self) -> dict[str, tuple[tuple[str, ...], str]]:
-        scores = ("sample", "kv_head", "share", "query", "key")
+        place = ("sample", *(("place",) if self.places else ()))
+        scores = (*place, "kv_head", "share", "query", "key")
         return {
-            "logsumexp": (("sample", "kv_head", "share", "query"), "fp32"),
+            "logsumexp": (scores[:-1], "fp32"),
             "probabilities": (scores, "same"),
             "mask": (scores, "bool"),
             "dropped": (scores, "same"),
-            "scaled_q": (self.spans["q"], "same"),
+            "scaled_q": ((*place, "kv_head", "share", "query", "qk"), "same"),
             # the math path repeats shared heads before it multiplies
-            "scaled_k": (("sample", "kv_head", "share", "key", "qk"), "same"),
+            "scaled_k": ((*place, "kv_head", "share", "key", "qk"), "same"),
         }
 
     def need(self, loop: str) -> Need:
@@ -116,16 +142,25 @@ def attention(
     window: int = 0,
     kernel: str = "flash",
     dropout: float = 0.0,
+    bias: Value | None = None,
 ) -> Value:
-    """Attention of q[sample, head, sequence, head_dim] over k and v with as many or fewer heads."""
+    """Attention of q[sample, head, sequence, head_dim] over k and v with as many or fewer heads.
+
+    `bias[head, query, key]` is added to the scores of every sample; with a dim before these it
+    differs along the last of q's dims before the head (the windows of an image).
+    """
     if kernel not in KERNELS:
         raise BadInput(f"no attention kernel is called {kernel!r}", fix=", ".join(KERNELS))
+    if kernel == "flash" and bias is not None:
+        raise BadInput("the flash kernel adds no bias to the scores", fix="attention=math or attention=efficient")
     *sample, head, query, qk = q.dims
     *_, kv_head, key, _ = k.dims
     if head.size % kv_head.size:
         raise BadInput(f"{head.size} query heads cannot share {kv_head.size} key and value heads evenly")
+    places = sample[len(sample) - (len(bias.dims) - 3) :] if bias else []
     loops = {
-        "sample": tuple(sample),
+        "sample": tuple(sample[: len(sample) - len(places)]),
+        **({"place": tuple(places)} if places else {}),
         "kv_head": (kv_head,),
         "share": (Dim("share", head.size // kv_head.size),),
         "query": (query,),
@@ -133,5 +168,6 @@ def attention(
         "qk": (qk,),
         "value": (v.dims[-1],),
     }
-    operator = Attention(kernel, causal, window, dropout > 0)
-    return g.apply(operator, loops, {"q": q, "k": k, "v": v}, (*sample, head, query, v.dims[-1]))
+    operator = Attention(kernel, causal, window, dropout > 0, bool(places))
+    inputs = {"q": q, "k": k, "v": v, **({"bias": bias} if bias else {})}
+    return g.apply(operator, loops, inputs, (*sample, head, query, v.dims[-1]))

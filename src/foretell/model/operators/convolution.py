@@ -59,12 +59,13 @@ class Convolution(Operator, frozen=True, tag="convolution"):
         ]
         return n["sample"] * channels * product(far if (operand == "x") != self.transposed else near)
 
-    def _products(self, n: Sizes) -> Quantity:
+    def products(self, n: Sizes) -> Quantity:
+        """Multiply-adds of one part."""
         taps = n["group"] * n["in"] * n["out"] * product(self.kernel)
         return n["sample"] * taps * product(self._space(n))
 
     def _part(self, n: Sizes, read: Quantity, written: Quantity) -> Part:
-        products = self._products(n)
+        products = self.products(n)
         depth = ceil_log2(n["in"]) + sum(ceil_log2(k) for k in self.kernel)
         return Part(2 * products, 0, read, written, 1, 1, products, depth)
 
@@ -160,7 +161,7 @@ def methods(operator: Convolution, n: Sizes, tile: int = 4) -> dict[str, tuple[Q
     Table 6 is for two spatial dims and one group; `tile` is Winograd's m with a = m - r + 1, as
     printed there. FFT's hidden constant c is taken as 1, and its transforms cover the input.
     """
-    direct = operator._products(n), ceil_log2(n["in"]) + sum(ceil_log2(k) for k in operator.kernel)
+    direct = operator.products(n), ceil_log2(n["in"]) + sum(ceil_log2(k) for k in operator.kernel)
     found = {"direct": direct, "im2col": direct}
     if operator.transposed or len(operator.kernel) != 2 or n["group"] != 1:
         return found

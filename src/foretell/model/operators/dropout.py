@@ -1,9 +1,9 @@
-"""Dropout: a random mask, applied and kept."""
+"""Dropout: a random mask over elements, or over whole samples (stochastic depth), applied and kept."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from foretell.model.operator import Operator, Part, Sizes, Widths
 
@@ -29,8 +29,36 @@ class Dropout(Operator, frozen=True, tag="dropout"):
         return {"mask": (("item",), "bool")}
 
 
+class StochasticDepth(Operator, frozen=True, tag="stochastic_depth"):
+    """y = x * mask / (1 - rate) with one mask entry per sample."""
+
+    spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("sample", "item"), "y": ("sample", "item")}
+
+    def forward(self, n: Sizes, width: Widths) -> Part:
+        x = self.elements("x", n)
+        mask = n["sample"] * width["x"]  # drawn, scaled, then applied
+        return Part(0, x, x * width["x"] + 2 * mask, x * width["y"] + 2 * mask, 3, 0, x, 1)
+
+    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+        x = self.elements("x", n)
+        return Part(0, x, x * width["y"] + n["sample"] * width["x"], x * width["x"], 1, 0, x, 1)
+
+    def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
+        return ("mask",)
+
+    def extras(self) -> dict[str, tuple[tuple[str, ...], str]]:
+        return {"mask": (("sample",), "same")}
+
+
 def dropout(g: Builder, x: Value, rate: float) -> Value:
     """x with a share of its elements set to zero; x itself when the rate is zero."""
     if rate <= 0:
         return x
     return g.apply(Dropout(), {"item": x.dims}, {"x": x}, x.dims)
+
+
+def stochastic_depth(g: Builder, x: Value, rate: float) -> Value:
+    """x[sample, ...] with a share of the samples set to zero; x itself when the rate is zero."""
+    if rate <= 0:
+        return x
+    return g.apply(StochasticDepth(), {"sample": x.dims[:1], "item": x.dims[1:]}, {"x": x}, x.dims)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Normalize(Operator, frozen=True, tag="normalize"):
     """y = (x - mean) / deviation * w + b, with statistics over the members of each group."""
 
-    kind: str  # layer, rms, batch, group
+    kind: str  # layer, rms, batch, group, instance
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {
         "x": ("group", "member"),
@@ -51,10 +51,12 @@ class Normalize(Operator, frozen=True, tag="normalize"):
         return Part(0, 3 * x, read, written, 1, 1, x, ceil_log2(n["group"]))
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
-        return ("x", "rstd") if self.kind == "rms" else ("x", "mean", "rstd")
+        kept = ("x", "rstd") if self.kind == "rms" else ("x", "mean", "rstd")
+        # PyTorch runs instance norm as batch norm over samples * channels, with the weight repeated
+        return (*kept, "repeated") if self.kind == "instance" and "w" in needs else kept
 
     def extras(self) -> dict[str, tuple[tuple[str, ...], str]]:
-        return {"mean": (("group",), "fp32"), "rstd": (("group",), "fp32")}
+        return {"mean": (("group",), "fp32"), "rstd": (("group",), "fp32"), "repeated": (("group",), "same")}
 
     def need(self, loop: str) -> Need:
         return Need.STATISTICS if loop == "member" else Need.NOTHING
@@ -97,3 +99,9 @@ def group_norm(g: Builder, x: Value, groups: int, *, affine: bool = True) -> Val
     group = (sample, Dim("group", groups))
     member = (Dim(channel.name, channel.size // groups), *space)
     return _normalize(g, x, "group", group, member, (channel,) if affine else (), bias=True)
+
+
+def instance_norm(g: Builder, x: Value, *, affine: bool = True) -> Value:
+    """Statistics over the positions of each channel of each sample, without running averages."""
+    sample, channel, *space = x.dims
+    return _normalize(g, x, "instance", (sample, channel), tuple(space), (channel,) if affine else (), bias=True)

@@ -9,7 +9,7 @@ from foretell.model.dims import Dim
 from foretell.model.operator import Need, Operator, Part, Sizes, Widths
 from foretell.model.operators.convolution import SPACE, extent, per_dim
 from foretell.model.operators.reduction import reduce
-from foretell.units import ceil_log2, product
+from foretell.units import Quantity, ceil_log2, product
 
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
@@ -28,13 +28,13 @@ class Pool(Operator, frozen=True, tag="pool"):
         "y": ("sample", "channel", *SPACE),
     }
 
-    def elements(self, operand: str, n: Sizes) -> object:
+    def elements(self, operand: str, n: Sizes) -> Quantity:
         near = product(n[loop] for loop in SPACE if loop in n)
         if operand == "y":
             return n["sample"] * n["channel"] * near
         return n["sample"] * n["channel"] * near * product(self.stride)
 
-    def _index(self, n: Sizes) -> object:
+    def _index(self, n: Sizes) -> Quantity:
         return 8 * self.elements("y", n) if self.function == "max" else 0  # PyTorch keeps int64
 
     def forward(self, n: Sizes, width: Widths) -> Part:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from foretell.model.dims import Dim
 from foretell.model.operator import Need, Operator, Part, Sizes, Widths
 from foretell.model.operators.convolution import SPACE
-from foretell.units import product
+from foretell.units import Quantity, product
 
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
@@ -24,11 +24,11 @@ class Upsample(Operator, frozen=True, tag="upsample"):
         "y": ("sample", "channel", *SPACE),
     }
 
-    def elements(self, operand: str, n: Sizes) -> object:
+    def elements(self, operand: str, n: Sizes) -> Quantity:
         y = n["sample"] * n["channel"] * product(n[loop] for loop in SPACE if loop in n)
         return y if operand == "y" else y // product(self.factor)
 
-    def _part(self, n: Sizes, read: object, written: object) -> Part:
+    def _part(self, n: Sizes, read: Quantity, written: Quantity) -> Part:
         y = self.elements("y", n)
         taps = 1 if self.function == "nearest" else 2 ** len(self.factor)
         return Part(0, 2 * taps * y, read, written, 1, 1, taps * y, 1 if taps == 1 else len(self.factor))

@@ -1,0 +1,47 @@
+# Two commands do everything on a fresh machine with Python 3.11 or newer:
+#   make demo   creates the environment, installs, and shows a useful answer
+#   make test   creates the environment, installs, and runs all checks and tests
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test fast check format benchmark clean
+
+demo: .venv/core
+	$(BIN)/foretell analyze resnet50 --batch 32
+
+test: check
+	$(BIN)/pytest -n 2 -q
+
+fast: .venv/dev
+	$(BIN)/pytest -n 2 -q -m "not slow"
+
+check: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+format: .venv/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmark: .venv/dev
+	$(BIN)/python benchmarks/analyze.py
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "foretell needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/core: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) -e .
+	@touch $@
+
+.venv/dev: .venv/core
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,235 @@
+"""What a model needs and how far it can be split: the answer of `foretell analyze`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from foretell.model.graph import Block, Graph, Node
+from foretell.model.limits import limits
+from foretell.model.operator import NOTHING, PARTS, Part
+from foretell.model.operators.convolution import Convolution, methods
+from foretell.model.totals import saved_storages, totals
+from foretell.model.work_depth import bounds, work_depth
+
+PROCESSORS = (1, 8, 64, 512, 4096, 1_000_000)
+"""Processor counts that the bounds on T_p are shown for."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One line of a table: a kind of operator, a block, or one operator."""
+
+    name: str
+    count: int  # operators, or repetitions of a block
+    parameters: int
+    forward_flops: int
+    backward_flops: int
+    vector_flops: int
+    bytes_moved: int
+    saved_bytes: int
+    launches: int
+    fused_launches: int
+
+
+class Method(msgspec.Struct, frozen=True):
+    """One way to compute the convolutions of a model, summed over them."""
+
+    method: str
+    layers: int  # convolutions it can be used for; the others stay direct
+    work: int
+    depth: int
+
+
+class Analysis(msgspec.Struct, frozen=True):
+    """Everything that is known about a model before any plan or cluster is."""
+
+    model: str
+    source: str
+    fingerprint: str
+    batch: int
+    parameters: int
+    trainable_parameters: int
+    parameter_bytes: int
+    buffer_bytes: int
+    forward_flops: int  # on matrix units; a multiply-add is 2
+    backward_flops: int
+    vector_flops: dict[str, int]  # everything else, by pass
+    bytes_moved: dict[str, int]
+    arithmetic_intensity: dict[str, float]  # flops per byte, by pass
+    launches: dict[str, int]  # kernels of one step: eager, fused
+    saved_bytes: int
+    saved_bytes_per_sample: float
+    work: int
+    depth: int
+    average_parallelism: float
+    step_work: int
+    step_depth: int
+    bounds: list[dict[str, float]]  # of T_p in units of one vertex, forward pass
+    blocks: list[Row]
+    kinds: list[Row]
+    operators: list[Row]
+    convolution_methods: list[Method]
+    limits: dict[str, int]
+    limited_by: dict[str, str]
+    warnings: list[str]
+
+
+def analyze(graph: Graph) -> Analysis:
+    """Sum up a graph."""
+    total = totals(graph)
+    forward, backward = total.forward, total.backward
+    span, step = work_depth(graph), work_depth(graph, step=True)
+    found = limits(graph)
+    both = forward + backward
+    return Analysis(
+        model=graph.name,
+        source=graph.source,
+        fingerprint=graph.fingerprint,
+        batch=graph.batch,
+        parameters=total.parameters,
+        trainable_parameters=total.trainable,
+        parameter_bytes=total.parameter_bytes,
+        buffer_bytes=total.buffer_bytes,
+        forward_flops=forward.matrix,
+        backward_flops=backward.matrix,
+        vector_flops={"forward": forward.vector, "backward": backward.vector},
+        bytes_moved={"forward": _moved(forward), "backward": _moved(backward)},
+        arithmetic_intensity={
+            "forward": _intensity(forward),
+            "backward": _intensity(backward),
+            "step": _intensity(both),
+        },
+        launches={"eager": both.launches, "fused": both.fused},
+        saved_bytes=total.saved_bytes,
+        saved_bytes_per_sample=total.saved_bytes / graph.batch,
+        work=span.work,
+        depth=span.depth,
+        average_parallelism=span.parallelism,
+        step_work=step.work,
+        step_depth=step.depth,
+        bounds=[_bound(p, span.work, span.depth) for p in PROCESSORS],
+        blocks=_blocks(graph),
+        kinds=_rows(graph, lambda _, node: _kind(node)),
+        operators=_rows(graph, _place),
+        convolution_methods=_methods(graph),
+        limits={limit.way: limit.ranks for limit in found},
+        limited_by={limit.way: limit.by or limit.rule for limit in found},
+        warnings=list(graph.warnings),
+    )
+
+
+def _moved(part: Part) -> int:
+    return part.read + part.written
+
+
+def _intensity(part: Part) -> float:
+    return (part.matrix + part.vector) / max(1, _moved(part))
+
+
+def _bound(processors: int, work: int, depth: int) -> dict[str, float]:
+    low, high = bounds(work, depth, processors)
+    return {"processors": processors, "low": low, "high": high}
+
+
+def _kind(node: Node) -> str:
+    """The word a table has for an operator: its kind, and which one where that tells more."""
+    detail = getattr(node.operator, "function", "") or getattr(node.operator, "cell", "")
+    if node.kind == "normalize":
+        return f"{node.operator.kind} norm"
+    if node.kind == "unknown":
+        return node.operator.name
+    return f"{node.kind} {detail}".strip().replace("_", " ") if node.kind != "elementwise" else detail.replace("_", " ")
+
+
+def _place(block: Block, node: Node) -> str:
+    """A path that stands for all its repetitions, with what is done there: 'layers.#.up matmul'."""
+    parts = node.path.split(".")
+    if block.times > 1:
+        parts[block.place] = f"[{parts[block.place]}+{block.stride}i]" if block.stride > 1 else "#"
+    return f"{'.'.join(parts)} {_kind(node)}".strip()
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What one line of a table adds up."""
+
+    count: int = 0
+    parameters: int = 0
+    forward: Part = NOTHING
+    backward: Part = NOTHING
+    saved: int = 0
+
+    def row(self, name: str, count: int | None = None) -> Row:
+        both = self.forward + self.backward
+        return Row(
+            name=name,
+            count=self.count if count is None else count,
+            parameters=self.parameters,
+            forward_flops=self.forward.matrix,
+            backward_flops=self.backward.matrix,
+            vector_flops=both.vector,
+            bytes_moved=_moved(both),
+            saved_bytes=self.saved,
+            launches=both.launches,
+            fused_launches=both.fused,
+        )
+
+
+def _sums(graph: Graph, key: Callable[[Block, Node], Any]) -> dict[Any, _Sum]:
+    """Costs grouped by a key. A weight or a kept storage counts with the first to use it."""
+    sums: dict[Any, _Sum] = {}
+    keys: dict[int, Any] = {}
+    for block, node in graph.nodes():
+        keys[id(node)] = key(block, node)
+        entry = sums.setdefault(keys[id(node)], _Sum())
+        widths = graph.widths(block, node)
+        entry.count += block.times
+        entry.forward = entry.forward + node.cost("forward", widths) * block.times
+        for part in PARTS[1:]:
+            entry.backward = entry.backward + node.cost(part, widths) * block.times
+    for block in graph.blocks:
+        first_use: dict[int, Any] = {}
+        for node in block.nodes:
+            for operand in node.inputs:
+                first_use.setdefault(operand.tensor, keys[id(node)])
+        for number, tensor in enumerate(block.tensors):
+            if tensor.role == "parameter" and number in first_use:
+                sums[first_use[number]].parameters += block.times * tensor.elements()
+    for kept in saved_storages(graph):
+        sums[keys[id(kept.node)]].saved += kept.times * kept.tensor.bytes()
+    return sums
+
+
+def _rows(graph: Graph, name: Callable[[Block, Node], str]) -> list[Row]:
+    """One row a name, in running order; views cost nothing and are left out."""
+    named = _sums(graph, lambda block, node: "" if node.kind == "view" else name(block, node))
+    return [entry.row(key) for key, entry in named.items() if key]
+
+
+def _blocks(graph: Graph) -> list[Row]:
+    """One row a block, in running order."""
+    places = {id(block): at for at, block in enumerate(graph.blocks)}
+    sums = _sums(graph, lambda block, _: places[id(block)])
+    return [entry.row(graph.blocks[at].name, graph.blocks[at].times) for at, entry in sums.items()]
+
+
+def _methods(graph: Graph) -> list[Method]:
+    """The ways to compute the model's convolutions, work and depth summed over its layers."""
+    layers: list[tuple[int, dict[str, tuple[Any, Any]]]] = [
+        (block.times, methods(node.operator, node.sizes()))
+        for block, node in graph.nodes()
+        if isinstance(node.operator, Convolution)
+    ]
+    if not layers:
+        return []
+    found: list[Method] = []
+    for method in ("direct", "im2col", "fft", "winograd"):
+        usable = sum(times for times, ways in layers if method in ways)
+        chosen = [(times, ways.get(method, ways["direct"])) for times, ways in layers]
+        work = sum(times * way[0] for times, way in chosen)
+        depth = sum(times * way[1] for times, way in chosen)
+        found.append(Method(method, usable, work, depth))
+    return found

@@ -1,0 +1,89 @@
+"""Where a model comes from: one text, four kinds of source.
+
+resnet50, llama3-8b:layers=16        the zoo, by name, fields set if wished
+path/to/config.json, path/to/folder  a Hugging Face configuration
+path/to/model.net                    a layer file of the oracle paper
+path/to/graph.json                   a graph written by `foretell analyze --graph`
+path/to/file.py:factory              a function that builds any PyTorch module
+package.module:factory               the same from an installed package
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from foretell.errors import BadInput, UnknownName
+from foretell.model import zoo
+from foretell.model.graph import Graph
+
+LARGEST_BATCH = 10_000_000
+
+
+def load(spec: str, batch: int | None = None, seq: int | None = None) -> Graph:
+    """The graph of the model that this text names, for `batch` samples (1 if it is not said)."""
+    if batch is not None and not 1 <= batch <= LARGEST_BATCH:
+        raise BadInput(f"a batch of {batch} samples", fix=f"a whole number from 1 to {LARGEST_BATCH:,}")
+    if seq is not None and not 1 <= seq <= LARGEST_BATCH:
+        raise BadInput(f"a sequence of {seq} tokens", fix=f"a whole number from 1 to {LARGEST_BATCH:,}")
+    name, _, rest = spec.partition(":")
+    if name in zoo.names():
+        return _from_zoo(spec, rest, batch, seq)
+    path = Path(spec)
+    if path.is_dir() or path.suffix in (".json", ".net"):
+        return _from_file(path, batch, seq)
+    if _is_factory(name, rest):
+        from foretell.model.importers import torch_load
+
+        return torch_load.load(spec, batch=batch, seq=seq)
+    if "/" in spec or path.suffix:
+        raise BadInput(
+            f"no such file or folder: {spec}", fix="a config.json, its folder, a .net file or file.py:factory"
+        )
+    try:
+        return zoo.load(spec, batch or 1)
+    except UnknownName as problem:
+        hint = "or a config.json, or file.py:factory"
+        raise UnknownName(problem.what, fix=f"{problem.fix}; {hint}") from None
+
+
+def _is_factory(name: str, rest: str) -> bool:
+    return name.endswith(".py") or ("." in name and rest.isidentifier())
+
+
+def _from_zoo(spec: str, rest: str, batch: int | None, seq: int | None) -> Graph:
+    if seq is not None:
+        spec += f"{',' if rest else ':'}seq={seq}"
+    return zoo.load(spec, batch or 1)
+
+
+def _from_file(path: Path, batch: int | None, seq: int | None) -> Graph:
+    if path.suffix == ".net":
+        from foretell.model.importers import paradl_net
+
+        return paradl_net.load(path, batch or 1)
+    file = path / "config.json" if path.is_dir() else path
+    if not file.is_file():
+        raise BadInput(f"no such file: {file}", fix="a config.json, or a folder that has one")
+    if _looks_like_graph(file):
+        return _saved_graph(file, batch, seq)
+    from foretell.model.importers import hf_config
+
+    return hf_config.load(file, batch or 1, seq)
+
+
+def _looks_like_graph(file: Path) -> bool:
+    try:
+        content: Any = json.loads(file.read_bytes())
+    except (ValueError, OSError, RecursionError):
+        return False
+    return isinstance(content, dict) and "blocks" in cast("dict[str, Any]", content)
+
+
+def _saved_graph(file: Path, batch: int | None, seq: int | None) -> Graph:
+    graph = Graph.from_json(file.read_bytes(), where=str(file))
+    if batch not in (None, graph.batch) or seq is not None:
+        what = f"this graph was written for a batch of {graph.batch}"
+        raise BadInput(what, where=str(file), fix="leave out --batch and --seq, or write the graph again")
+    return graph

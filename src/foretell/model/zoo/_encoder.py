@@ -1,0 +1,81 @@
+"""What BERT, T5, ViT and Swin share: multi-head attention as a layer, feed-forward, patches."""
+
+from __future__ import annotations
+
+from foretell.errors import BadInput
+from foretell.model.build import Builder, Value, dims
+from foretell.model.dims import Dim
+from foretell.model.operators.attention import attention
+from foretell.model.operators.convolution import convolution
+from foretell.model.operators.dropout import dropout
+from foretell.model.operators.elementwise import activation, copy
+from foretell.model.operators.layout import view
+from foretell.model.operators.matmul import linear
+
+
+def head_size(hidden: int, heads: int) -> int:
+    """The features of one head when the heads share `hidden` evenly."""
+    if hidden % heads:
+        near = max(1, round(hidden / heads)) * heads
+        raise BadInput(f"{heads} heads do not divide hidden={hidden}", fix=f"hidden={near} or another number of heads")
+    return hidden // heads
+
+
+def attend(
+    g: Builder,
+    x: Value,
+    heads: int,
+    *,
+    head_dim: int = 0,
+    memory: Value | None = None,
+    score_bias: Value | None = None,
+    bias: bool = True,
+    kernel: str = "flash",
+    rate: float = 0.0,
+) -> Value:
+    """Queries of x[..., sequence, hidden] over the keys and values of `memory` (or x itself).
+
+    `bias` is that of the four dense layers, `score_bias` is added to the scores.
+    """
+    *outer, hidden = x.dims
+    source = memory or x
+    each = dims(head=heads, head_dim=head_dim or head_size(hidden.size, heads))
+    parts: list[Value] = []
+    for name, value in (("query", x), ("key", source), ("value", source)):
+        with g.scope(name):
+            part = linear(g, value, each, bias=bias)
+            *rows, sequence, head, size = part.dims
+            parts.append(view(g, part, (*rows, head, sequence, size), "transpose"))
+    y = attention(g, *parts, kernel=kernel, dropout=rate, bias=score_bias)
+    y = view(g, y, (*outer, *each), "transpose")
+    if kernel == "math":  # its product has the heads outside: the output layer needs them together
+        y = copy(g, y)
+    with g.scope("output"):
+        return linear(g, y, (hidden,), contract=2, bias=bias)
+
+
+def feed_forward(g: Builder, x: Value, ffn: int, function: str = "gelu", rate: float = 0.0) -> Value:
+    """Two dense layers with an activation between them."""
+    with g.scope("up"):
+        y = linear(g, x, dims(ffn=ffn))
+    with g.scope("activation"):
+        y = activation(g, y, function)
+    y = dropout(g, y, rate)
+    with g.scope("down"):
+        return linear(g, y, x.dims[-1:])
+
+
+def patches(g: Builder, image: Value, patch: int, hidden: int) -> Value:
+    """The image cut into squares, each mapped to `hidden` features: [sample, channel, height, width]."""
+    size = image.size("height")
+    if size % patch:
+        near = max(1, round(size / patch)) * patch
+        raise BadInput(f"patches of {patch} do not tile an image of {size}", fix=f"image={near}")
+    return convolution(g, image, hidden, patch, stride=patch)
+
+
+def tokens_of(g: Builder, x: Value) -> Value:
+    """x[sample, channel, height, width] read as [sample, sequence, hidden]."""
+    sample, channel, height, width = x.dims
+    shape = (sample, Dim("sequence", height.size * width.size), Dim("hidden", channel.size))
+    return view(g, x, shape, "transpose")

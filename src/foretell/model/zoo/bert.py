@@ -1,0 +1,149 @@
+"""BERT: a post-norm transformer encoder over tokens, bare or with its pretraining heads.
+
+`objective` says what the step trains, and so what counts as a parameter:
+
+features     the encoder and pooler alone (Hugging Face's BertModel, the published counts); the
+             loss is the squared distance of its output to given features: no head, no weights
+mlm          masked tokens (BertForMaskedLM): no pooler; a dense layer, a norm, and the token
+             table once more as the decoder, with a bias of its own
+pretraining  masked tokens and next sentence (BertForPreTraining): both heads and the pooler
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from foretell.errors import BadInput
+from foretell.model.build import Builder, Value, dims
+from foretell.model.family import Count, Family, Index, Rate
+from foretell.model.operators.cross_entropy import cross_entropy
+from foretell.model.operators.dropout import dropout
+from foretell.model.operators.elementwise import activation, cast, combine
+from foretell.model.operators.embedding import embedding
+from foretell.model.operators.experts import gather
+from foretell.model.operators.layout import view
+from foretell.model.operators.matmul import linear
+from foretell.model.operators.normalization import layer_norm
+from foretell.model.operators.reduction import reduce
+from foretell.model.zoo._encoder import attend, feed_forward, head_size
+
+OBJECTIVES = ("features", "mlm", "pretraining")
+
+
+class Bert(Family, frozen=True, kw_only=True):
+    """`predictions` masked places a sequence go through the token head; 0 is every place.
+
+    `types` is the number of sentence types (0: no table), `positions` the longest sequence.
+    """
+
+    references: ClassVar[tuple[str, ...]] = ("Devlin et al. 2019, arXiv 1810.04805",)
+
+    layers: Count = 12
+    hidden: Count = 768
+    heads: Count = 12
+    ffn: Count = 3072
+    vocab: Count = 30522
+    seq: Count = 512
+    positions: Count = 512
+    types: Index = 2
+    pooler: bool = True
+    objective: str = "features"
+    predictions: Index = 0
+    dropout: Rate = 0.0
+    attention: str = "flash"
+
+    def check(self) -> None:
+        head_size(self.hidden, self.heads)
+        if self.objective not in OBJECTIVES:
+            raise BadInput(f"no objective is called {self.objective!r}", fix=", ".join(OBJECTIVES))
+        if self.seq > self.positions:
+            what = f"seq={self.seq} is longer than the {self.positions} positions that BERT learns"
+            raise BadInput(what, fix=f"seq={self.positions} or positions={self.seq}")
+        if self.predictions > self.seq:
+            what = f"{self.predictions} predictions in a sequence of {self.seq} tokens"
+            raise BadInput(what, fix=f"predictions={self.seq} at most; 0 is every token")
+
+    @property
+    def pools(self) -> bool:
+        """Whether the pooler is there: the next-sentence head needs it, masked tokens alone do not."""
+        return self.objective == "pretraining" or (self.objective == "features" and self.pooler)
+
+    def build(self, g: Builder, batch: int) -> None:
+        x, table = self._embed(g, batch)
+        for layer in range(self.layers):
+            with g.scope(f"layers.{layer}"):
+                x = self._block(g, x)
+        pooled = self._pool(g, x) if self.pools else x
+        if self.objective == "features":
+            with g.scope("loss"):
+                _squared_distance(g, pooled)
+            return
+        tokens = self._token_loss(g, x, table, batch)
+        if self.objective == "pretraining":
+            with g.scope("next_sentence"):
+                pair = linear(g, pooled, dims(class_=2))
+            with g.scope("loss"):
+                order = cross_entropy(g, cast(g, pair, "fp32"), g.input("order", dims(sample=batch), "int64"))
+                combine(g, tokens, order)
+
+    def _embed(self, g: Builder, batch: int) -> tuple[Value, Value]:
+        hidden = dims(hidden=self.hidden)
+        shape = dims(sample=batch, sequence=self.seq)
+        with g.scope("token"):
+            table = g.parameter("weight", dims(vocab=self.vocab, hidden=self.hidden))
+            x = embedding(g, g.input("tokens", shape, "int64"), self.vocab, hidden, weight=table)
+        with g.scope("position"):
+            rows = g.parameter("weight", dims(position=self.positions, hidden=self.hidden))
+            x = combine(g, x, view(g, rows, dims(sequence=self.seq, hidden=self.hidden), "slice"))
+        if self.types:
+            with g.scope("type"):
+                x = combine(g, x, embedding(g, g.input("types", shape, "int64"), self.types, hidden))
+        with g.scope("embedding_norm"):
+            x = layer_norm(g, x)
+        return dropout(g, x, self.dropout), table
+
+    def _block(self, g: Builder, x: Value) -> Value:
+        with g.scope("attention"):
+            y = attend(g, x, self.heads, kernel=self.attention, rate=self.dropout)
+        with g.scope("attention_norm"):
+            x = layer_norm(g, combine(g, x, dropout(g, y, self.dropout)))
+        with g.scope("feed_forward"):
+            y = feed_forward(g, x, self.ffn)
+        with g.scope("feed_forward_norm"):
+            return layer_norm(g, combine(g, x, dropout(g, y, self.dropout)))
+
+    def _pool(self, g: Builder, x: Value) -> Value:
+        first = view(g, x, (x.dims[0], x.dims[2]), "slice")
+        with g.scope("pooler"):
+            return activation(g, linear(g, first, first.dims[1:]), "tanh")
+
+    def _token_loss(self, g: Builder, x: Value, table: Value, batch: int) -> Value:
+        places = dims(sample=batch, sequence=self.predictions or self.seq)
+        if self.predictions:
+            x = gather(g, x, g.input("places", places, "int64"), places)
+        with g.scope("transform"):
+            x = activation(g, linear(g, x, x.dims[-1:]), "gelu")
+        with g.scope("transform_norm"):
+            x = layer_norm(g, x)
+        with g.scope("decoder"):
+            x = linear(g, x, dims(vocab=self.vocab), weight=table)
+        with g.scope("loss"):
+            return cross_entropy(g, cast(g, x, "fp32"), g.input("target", places, "int64"))
+
+
+def _squared_distance(g: Builder, x: Value) -> None:
+    difference = combine(g, cast(g, x, "fp32"), g.input("features", x.dims, "fp32"), "subtract")
+    squares = activation(g, difference, "square")
+    reduce(g, squares, tuple(dim.name for dim in x.dims))
+
+
+def _sizes(name: str, fields: Bert) -> dict[str, Bert]:
+    """One size bare and with each of its training heads."""
+    return {name: fields} | {
+        f"{name}-{objective}": Bert(**{**_fields(fields), "objective": objective}) for objective in OBJECTIVES[1:]
+    }
+
+
+PRESETS = {
+    "bert": Bert(),
+}

@@ -1,0 +1,86 @@
+"""ViT: an image as a sequence of patches through a pre-norm transformer encoder."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from foretell.model.build import Builder, Value, dims
+from foretell.model.dims import Dim
+from foretell.model.family import Count, Family, Rate
+from foretell.model.operators.cross_entropy import cross_entropy
+from foretell.model.operators.dropout import dropout
+from foretell.model.operators.elementwise import cast, combine
+from foretell.model.operators.layout import concatenate, view
+from foretell.model.operators.matmul import linear
+from foretell.model.operators.normalization import layer_norm
+from foretell.model.zoo._encoder import attend, feed_forward, head_size, patches, tokens_of
+
+
+class Vit(Family, frozen=True, kw_only=True):
+    """Patches of `patch` x `patch` pixels, a class token, learned positions, `layers` blocks."""
+
+    references: ClassVar[tuple[str, ...]] = ("Dosovitskiy et al. 2021, arXiv 2010.11929",)
+
+    layers: Count = 12
+    hidden: Count = 768
+    heads: Count = 12
+    ffn: Count = 3072
+    patch: Count = 16
+    image: Count = 224
+    channels: Count = 3
+    classes: Count = 1000
+    dropout: Rate = 0.0
+    attention: str = "flash"
+
+    def check(self) -> None:
+        head_size(self.hidden, self.heads)
+
+    def build(self, g: Builder, batch: int) -> None:
+        x = self._embed(g, batch)
+        for layer in range(self.layers):
+            with g.scope(f"layers.{layer}"):
+                x = self._block(g, x)
+        with g.scope("norm"):
+            x = layer_norm(g, x)
+        x = view(g, x, (x.dims[0], x.dims[2]), "slice")
+        with g.scope("head"):
+            x = linear(g, x, dims(class_=self.classes))
+        with g.scope("loss"):
+            x = cast(g, x, "fp32")
+            cross_entropy(g, x, g.input("target", dims(sample=batch), "int64"))
+
+    def _embed(self, g: Builder, batch: int) -> Value:
+        image = g.input("image", dims(sample=batch, channel=self.channels, height=self.image, width=self.image))
+        with g.scope("patches"):
+            x = tokens_of(g, patches(g, image, self.patch, self.hidden))
+        token = g.parameter("class_token", dims(sequence=1, hidden=self.hidden))
+        token = view(g, token, dims(sample=batch, sequence=1, hidden=self.hidden), "expand")
+        x = concatenate(g, [token, x], "sequence")
+        position = g.parameter("position", x.dims[1:])
+        return dropout(g, combine(g, x, position), self.dropout)
+
+    def _block(self, g: Builder, x: Value) -> Value:
+        with g.scope("attention_norm"):
+            y = layer_norm(g, x)
+        with g.scope("attention"):
+            y = attend(g, y, self.heads, kernel=self.attention)
+        x = combine(g, x, dropout(g, y, self.dropout))
+        with g.scope("feed_forward_norm"):
+            y = layer_norm(g, x)
+        with g.scope("feed_forward"):
+            y = feed_forward(g, y, self.ffn, rate=self.dropout)
+        return combine(g, x, dropout(g, y, self.dropout))
+
+
+def _large(**fields: int) -> Vit:
+    return Vit(layers=24, hidden=1024, heads=16, ffn=4096, **fields)
+
+
+PRESETS = {
+    "vit": Vit(),
+    "vit-b-16": Vit(),
+    "vit-b-32": Vit(patch=32),
+    "vit-l-16": _large(),
+    "vit-l-32": _large(patch=32),
+    "vit-h-14": Vit(layers=32, hidden=1280, heads=16, ffn=5120, patch=14),
+}

@@ -1,0 +1,80 @@
+"""What the modules of BERT, T5, ViT and Swin share: multi-head attention and feed-forward."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def scores_written_out(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None,
+    scale: float,
+    rate: float,
+) -> torch.Tensor:
+    """Attention of [..., head, sequence, head_dim] step by step: the `math` kernel."""
+    if scale != 1.0:
+        query = query * scale
+    scores = query @ key.transpose(-1, -2)
+    if bias is not None:
+        scores = scores + bias
+    return F.dropout(F.softmax(scores, dim=-1), rate) @ value
+
+
+class Attention(nn.Module):
+    """Queries of x over the keys and values of `memory`, in heads, and an output layer."""
+
+    def __init__(
+        self,
+        hidden: int,
+        heads: int,
+        *,
+        head_dim: int = 0,
+        bias: bool = True,
+        kernel: str = "flash",
+        scaled: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.head_dim = head_dim or hidden // heads
+        self.written_out = kernel == "math"
+        self.scale = self.head_dim**-0.5 if scaled else 1.0
+        self.dropout = dropout
+        inner = heads * self.head_dim
+        self.query = nn.Linear(hidden, inner, bias=bias)
+        self.key = nn.Linear(hidden, inner, bias=bias)
+        self.value = nn.Linear(hidden, inner, bias=bias)
+        self.output = nn.Linear(inner, hidden, bias=bias)
+
+    def forward(
+        self, x: torch.Tensor, memory: torch.Tensor | None = None, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        source = x if memory is None else memory
+        query, key, value = self._heads(self.query(x)), self._heads(self.key(source)), self._heads(self.value(source))
+        rate = self.dropout if self.training else 0.0
+        if self.written_out:
+            y = scores_written_out(query, key, value, bias, self.scale, rate)
+        else:
+            y = F.scaled_dot_product_attention(query, key, value, bias, rate, scale=self.scale)
+        return self.output(y.transpose(-3, -2).flatten(-2))
+
+    def _heads(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., sequence, head * head_dim] as [..., head, sequence, head_dim]."""
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)
+
+
+class FeedForward(nn.Module):
+    """Two dense layers with an activation between them."""
+
+    def __init__(self, hidden: int, ffn: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.up = nn.Linear(hidden, ffn)
+        self.activation = nn.GELU()
+        self.dropout = nn.Dropout(dropout)
+        self.down = nn.Linear(ffn, hidden)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.dropout(self.activation(self.up(x))))

@@ -1,0 +1,55 @@
+"""A folder of records. Files are written whole or not at all, and never changed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from foretell.errors import BadInput
+from foretell.records.record import Record
+from foretell.records.upgrade import upgrade
+
+
+def write(folder: Path, record: Record) -> Path:
+    """Put a record into a folder and give its path. A crash leaves no half file behind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{record.identity}.json"
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, target)  # unlike a rename, refuses to replace a record
+    except FileExistsError:
+        pass  # the name holds a digest of the content: the same record is there already
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return target
+
+
+def read(path: Path) -> Record:
+    """A record from its file, brought up to the newest schema."""
+    try:
+        content: Any = msgspec.json.decode(path.read_bytes())
+    except OSError as problem:
+        raise BadInput(f"cannot read the record: {problem.strerror}", where=str(path)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise BadInput(f"not a record: {problem}", where=str(path)) from None
+    if not isinstance(content, dict):
+        raise BadInput("not a record: it is not an object", where=str(path))
+    try:
+        return msgspec.convert(upgrade(cast("dict[str, Any]", content), str(path)), Record)
+    except msgspec.ValidationError as problem:
+        raise BadInput(f"not a record: {problem}", where=str(path)) from None
+
+
+def records(folder: Path) -> Iterator[Record]:
+    """Every record of a folder, oldest name first."""
+    for path in sorted(folder.glob("*.json")):
+        yield read(path)

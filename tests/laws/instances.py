@@ -1,0 +1,77 @@
+"""One or more instances of every operator, with loop sizes to try them at."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from foretell.model.operator import Operator
+from foretell.model.operators import operators
+from foretell.model.operators.attention import KERNELS
+from foretell.model.operators.elementwise import FUNCTIONS
+from foretell.model.operators.optimizer import RULES
+from foretell.model.operators.recurrent import GATES
+
+
+class Instance(NamedTuple):
+    operator: Operator
+    sizes: dict[str, int]
+    operands: tuple[str, ...]  # besides y
+
+    @property
+    def widths(self) -> dict[str, int]:
+        return {**dict.fromkeys(self.operands, 4), "y": 4}
+
+
+def _all() -> list[Instance]:
+    made = operators()
+    space = {"depth": 3, "height": 4, "width": 5}
+    found: list[Instance] = []
+
+    def add(tag: str, sizes: dict[str, int], operands: str, **fields: object) -> None:
+        found.append(Instance(made[tag](**fields), sizes, tuple(operands.split())))
+
+    for operands in ("x w", "x w b"):
+        add("matmul", {"batch": 2, "row": 8, "in": 16, "out": 12}, operands)
+    for transposed in (False, True):
+        for count in (1, 2, 3):
+            sizes = {"sample": 2, "group": 2, "in": 4, "out": 6, **dict(list(space.items())[-count:])}
+            add(
+                "convolution", sizes, "x w b", kernel=(3,) * count, stride=(2,) * count, padding=(1,) * count,
+                dilation=(1,) * count, transposed=transposed,
+            )  # fmt: skip
+    heads = {"sample": 2, "kv_head": 2, "share": 3, "query": 8, "key": 16, "qk": 4, "value": 6}
+    for kernel in KERNELS:
+        add("attention", heads, "q k v", kernel=kernel, causal=True, window=4)
+        add("attention", heads, "q k v", kernel=kernel, dropout=True)
+    for function in FUNCTIONS:
+        add("elementwise", {"item": 24}, "x", function=function)
+    for function in ("add", "multiply", "divide"):
+        add("elementwise", {"item": 24}, "x z", function=function)
+    for kind in ("layer", "rms", "batch", "group"):
+        add("normalize", {"group": 6, "member": 8, "affine": 8}, "x w b", kind=kind)
+    for function in ("max", "average"):
+        add("pool", {"sample": 2, "channel": 3, "height": 4, "width": 4}, "x", function=function, kernel=(3, 3), stride=(2, 2))
+    add("upsample", {"sample": 2, "channel": 3, "height": 4, "width": 4}, "x", factor=(2, 2), function="bilinear")
+    for cell, gates in GATES.items():
+        sizes = {"sample": 2, "sequence": 5, "in": 6, "unit": 8, "gate": gates, "out": 8}
+        add("recurrent", sizes, "x w u b c", cell=cell)
+    for rule in RULES:
+        add("update", {"parameter": 100}, "w g s", rule=rule)
+    for function in ("mean", "sum", "maximum"):
+        add("reduce", {"kept": 4, "reduced": 8}, "x", function=function)
+    add("view", {"item": 12}, "x")
+    add("concatenate", {"item": 12}, "x")
+    add("pad", {"item": 12}, "x")
+    add("dropout", {"item": 12}, "x")
+    for log in (False, True):
+        add("softmax", {"row": 4, "class": 10}, "x", log=log)
+    add("cross_entropy", {"row": 4, "class": 10}, "x t")
+    add("embedding", {"row": 4, "vocab": 10, "feature": 6}, "x w")
+    add("grouped_matmul", {"row": 8, "expert": 4, "in": 6, "out": 10}, "x w")
+    add("gather", {"source": 8, "row": 12, "feature": 6}, "x index")
+    add("top_k", {"row": 8, "class": 6, "chosen": 2}, "x")
+    add("unknown", {"read": 20, "item": 12}, "x", name="custom.op")
+    return found
+
+
+INSTANCES = _all()
