@@ -11,7 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_back
 
 from foretell import modules
 from foretell.model import zoo
+from foretell.model.fold import unfold
 from foretell.model.totals import Totals, totals
+from foretell.modules import _experts  # noqa: F401  (defines torch.ops.foretell)
 
 aten = torch.ops.aten
 
@@ -46,10 +48,18 @@ def _convolution_backward(grad: Any, x: Any, w: Any, *args: Any, out_shape: Any 
     return conv_flop_count(x, w, grad, transposed=transposed) * sum(wanted[:2])
 
 
+def _grouped(x: Any, other: Any, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
+    """Every row of x is multiplied by one expert's matrix, or with its own row of the gradient."""
+    rows, features = x
+    return 2 * rows * features * other[-1]
+
+
 # What torch's counter has no formula for on the CPU, or a wrong one: the weight gradient of a
 # grouped convolution is counted `groups` times too often.
 MISSING = {
     aten.convolution_backward: _convolution_backward,
+    torch.ops.foretell.grouped_mm: _grouped,
+    torch.ops.foretell.grouped_mm_weight_gradient: _grouped,
     aten._scaled_dot_product_flash_attention_for_cpu: _sdpa,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _sdpa_backward,
 }
@@ -101,3 +111,13 @@ def assert_agrees(spec: str, batch: int = 1, fake: bool = True, saved: float = 0
     assert ours.forward.matrix == theirs.forward_flops
     assert ours.backward.matrix == theirs.backward_flops
     assert abs(ours.saved_bytes - theirs.saved_bytes) <= saved * theirs.saved_bytes
+
+
+def assert_same_names(spec: str) -> None:
+    """Every weight and buffer is called the same, and is as large, in the graph and in the module."""
+    flat = unfold(zoo.load(spec).blocks)
+    ours = {t.name: t.elements() for t in flat.tensors if t.role in ("parameter", "buffer")}
+    with FakeTensorMode():
+        module = modules.build(spec)
+    theirs = {name: t.numel() for name, t in (*module.named_parameters(), *module.named_buffers())}
+    assert ours == theirs

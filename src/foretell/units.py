@@ -80,5 +80,5 @@ def show_bytes(value: float) -> str:
 def _three_digits(value: float) -> str:
     if abs(value) >= 999.5 or value == int(value):
         return f"{value:,.0f}"
-    digits = 1 if abs(value) >= 99.95 else 2 if abs(value) >= 9.995 else 3
-    return f"{value:.{3 - (4 - digits) if digits < 3 else 2}f}"
+    decimals = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
+    return f"{value:.{decimals}f}"

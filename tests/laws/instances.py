@@ -47,7 +47,10 @@ def _all() -> list[Instance]:
         add("elementwise", {"item": 24}, "x", function=function)
     for function in ("add", "multiply", "divide"):
         add("elementwise", {"item": 24}, "x z", function=function)
-    for kind in ("layer", "rms", "batch", "group"):
+    for function in ("add", "multiply"):
+        for operands in ("x z", "x w"):
+            add("broadcast", {"item": 6, "repeat": 8}, operands, function=function)
+    for kind in ("layer", "rms", "batch", "group", "instance"):
         add("normalize", {"group": 6, "member": 8, "affine": 8}, "x w b", kind=kind)
     for function in ("max", "average"):
         add("pool", {"sample": 2, "channel": 3, "height": 4, "width": 4}, "x", function=function, kernel=(3, 3), stride=(2, 2))
@@ -63,11 +66,19 @@ def _all() -> list[Instance]:
     add("concatenate", {"item": 12}, "x")
     add("pad", {"item": 12}, "x")
     add("dropout", {"item": 12}, "x")
+    add("stochastic_depth", {"sample": 3, "item": 12}, "x")
+    add("squared_error", {"item": 12}, "x t")
     for log in (False, True):
         add("softmax", {"row": 4, "class": 10}, "x", log=log)
     add("cross_entropy", {"row": 4, "class": 10}, "x t")
     add("embedding", {"row": 4, "vocab": 10, "feature": 6}, "x w")
-    add("grouped_matmul", {"row": 8, "expert": 4, "in": 6, "out": 10}, "x w")
+    for partial in (False, True):
+        add("rotary", {"row": 6, "position": 5, "feature": 8, "angle": 2 if partial else 4}, "x cos sin", partial=partial)
+    for operands in ("x w", "x w offsets"):
+        add("grouped_matmul", {"row": 8, "expert": 4, "in": 6, "out": 10}, operands)
+    add("scatter_add", {"target": 8, "row": 12, "feature": 6}, "x index")
+    add("sort", {"row": 12}, "x")
+    add("bounds", {"row": 12, "expert": 4}, "x")
     add("gather", {"source": 8, "row": 12, "feature": 6}, "x index")
     add("top_k", {"row": 8, "class": 6, "chosen": 2}, "x")
     add("unknown", {"read": 20, "item": 12}, "x", name="custom.op")

@@ -1,8 +1,8 @@
 """ViT: published sizes, and agreement with PyTorch."""
 
 import pytest
-from agreement import assert_agrees, predicted
 
+from agreement import assert_agrees, predicted
 from foretell.errors import BadInput
 from foretell.model import zoo
 

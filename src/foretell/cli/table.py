@@ -9,19 +9,20 @@ from collections.abc import Sequence
 WIDTH = 80
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Columns aligned, the first `left` to the left and the others to the right.
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: tuple[int, ...] = (0,)) -> str:
+    """Columns aligned, those in `left` to the left and the others to the right.
 
-    The first column gives way when the line would be too long.
+    The last column that is aligned to the left gives way when the line would be too long.
     """
     lines = [list(header), *(list(row) for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(header))]
-    room = WIDTH - sum(widths[1:]) - 2 * (len(widths) - 1)
-    widths[0] = min(widths[0], max(12, room))
+    flexible = max(left)
+    room = WIDTH - sum(widths) + widths[flexible] - 2 * (len(widths) - 1)
+    widths[flexible] = min(widths[flexible], max(12, room))
     shown: list[str] = []
     for line in lines:
         cells = [
-            _fit(cell, width).ljust(width) if at < left else cell.rjust(width)
+            _fit(cell, width).ljust(width) if at in left else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
         shown.append("  ".join(cells).rstrip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +13,11 @@ from foretell.model.graph import Block, Graph, Node
 from foretell.model.limits import limits
 from foretell.model.operator import NOTHING, PARTS, Part
 from foretell.model.operators.convolution import Convolution, methods
+from foretell.model.operators.optimizer import RULES, update
 from foretell.model.totals import saved_storages, totals
 from foretell.model.work_depth import bounds, work_depth
 
-PROCESSORS = (1, 8, 64, 512, 4096, 1_000_000)
+PROCESSORS = (1, 1_000, 1_000_000, 1_000_000_000)
 """Processor counts that the bounds on T_p are shown for."""
 
 
@@ -50,6 +52,7 @@ class Analysis(msgspec.Struct, frozen=True):
     source: str
     fingerprint: str
     batch: int
+    dtype: str  # of most parameters
     parameters: int
     trainable_parameters: int
     parameter_bytes: int
@@ -60,6 +63,7 @@ class Analysis(msgspec.Struct, frozen=True):
     bytes_moved: dict[str, int]
     arithmetic_intensity: dict[str, float]  # flops per byte, by pass
     launches: dict[str, int]  # kernels of one step: eager, fused
+    optimizers: dict[str, dict[str, int]]  # one update by each rule: flops, bytes moved, bytes of state
     saved_bytes: int
     saved_bytes_per_sample: float
     work: int
@@ -89,6 +93,7 @@ def analyze(graph: Graph) -> Analysis:
         source=graph.source,
         fingerprint=graph.fingerprint,
         batch=graph.batch,
+        dtype=_dtype(graph),
         parameters=total.parameters,
         trainable_parameters=total.trainable,
         parameter_bytes=total.parameter_bytes,
@@ -103,6 +108,7 @@ def analyze(graph: Graph) -> Analysis:
             "step": _intensity(both),
         },
         launches={"eager": both.launches, "fused": both.fused},
+        optimizers={rule: _update(rule, total.trainable) for rule in RULES},
         saved_bytes=total.saved_bytes,
         saved_bytes_per_sample=total.saved_bytes / graph.batch,
         work=span.work,
@@ -121,12 +127,29 @@ def analyze(graph: Graph) -> Analysis:
     )
 
 
+def _dtype(graph: Graph) -> str:
+    """The element type that most parameters have."""
+    count: Counter[str] = Counter()
+    for block in graph.blocks:
+        for tensor in block.tensors:
+            if tensor.role == "parameter":
+                count[tensor.dtype] += block.times * tensor.elements()
+    return max(count, key=lambda dtype: count[dtype], default="fp32")
+
+
 def _moved(part: Part) -> int:
     return part.read + part.written
 
 
 def _intensity(part: Part) -> float:
     return (part.matrix + part.vector) / max(1, _moved(part))
+
+
+def _update(rule: str, parameters: int) -> dict[str, int]:
+    """One optimizer update of fp32 weights with fp32 states."""
+    part = update(rule).forward({"parameter": parameters}, dict.fromkeys("wgsy", 4))
+    states = RULES[rule].states * 4 * parameters
+    return {"flops": part.vector, "bytes_moved": _moved(part), "state_bytes": states}
 
 
 def _bound(processors: int, work: int, depth: int) -> dict[str, float]:

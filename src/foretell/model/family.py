@@ -39,15 +39,19 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def graph(self, name: str, batch: int = 1) -> Graph:
         """The finished graph of this model."""
-        if self.dtype not in FLOATING:
-            raise BadInput(f"no floating-point type is called {self.dtype!r}", where=name, fix=", ".join(FLOATING))
-        self.check()
         g = Builder(name, self.dtype, batch)
         try:
+            self.ensure()
             self.build(g, batch)
         except BadInput as problem:
             raise problem.within(name) from None
         return g.graph(source="zoo")
+
+    def ensure(self) -> None:
+        """Refuse a type that is none, and whatever `check` refuses."""
+        if self.dtype not in FLOATING:
+            raise BadInput(f"no floating-point type is called {self.dtype!r}", fix=", ".join(FLOATING))
+        self.check()
 
     def with_fields(self, text: dict[str, str], where: str) -> Family:
         """The same model with fields set from text, each checked against its type."""
@@ -57,7 +61,9 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 close = near(key, known)
                 fix = f"did you mean {', '.join(close)}? " if close else ""
                 raise BadInput(f"no field is called {key!r}", where=where, fix=f"{fix}fields: {', '.join(known)}")
-        values: dict[str, Any] = {**msgspec.structs.asdict(self), **text}
+        values: dict[str, Any] = msgspec.structs.asdict(self)
+        for key, value in text.items():  # several numbers are written 3/4/6/3
+            values[key] = value.split("/") if isinstance(values[key], tuple) else value
         try:
             return msgspec.convert(values, type(self), strict=False)
         except msgspec.ValidationError as problem:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -119,19 +120,18 @@ class Block(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """The module path that the block stands for: 'layers.0..79' or what its nodes share."""
+        """The module path that the block stands for: 'layers.0..79', or the first and the last."""
         paths = [node.path.split(".") for node in self.nodes]
         if self.times > 1:
             first = min(int(path[self.place]) for path in paths)
-            prefix = ".".join(paths[0][: self.place])
             last = max(int(path[self.place]) for path in paths) + (self.times - 1) * self.stride
+            prefix = ".".join(paths[0][: self.place])
             return f"{prefix}.{first}..{last}".lstrip(".")
-        shared: list[str] = []
-        for column in zip(*paths, strict=False):
-            if len(set(column)) > 1:
-                break
-            shared.append(column[0])
-        return ".".join(shared)
+        shared = [column[0] for column in takewhile(lambda c: len(set(c)) == 1, zip(*paths, strict=False))]
+        if shared or not paths:
+            return ".".join(shared)
+        ends = [".".join(path[:2] if path[1:2] and path[1].isdigit() else path[:1]) for path in (paths[0], paths[-1])]
+        return " to ".join(ends)
 
 
 class Graph(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -27,6 +27,8 @@ def load(spec: str, batch: int | None = None, seq: int | None = None) -> Graph:
         raise BadInput(f"a batch of {batch} samples", fix=f"a whole number from 1 to {LARGEST_BATCH:,}")
     if seq is not None and not 1 <= seq <= LARGEST_BATCH:
         raise BadInput(f"a sequence of {seq} tokens", fix=f"a whole number from 1 to {LARGEST_BATCH:,}")
+    if not spec.strip():
+        raise BadInput("the model has no name", fix="resnet50, or any other of `foretell list models`")
     name, _, rest = spec.partition(":")
     if name in zoo.names():
         return _from_zoo(spec, rest, batch, seq)

@@ -42,6 +42,7 @@ def _default(dtype: str) -> Generator[None]:
 def build(spec: str) -> torch.nn.Module:
     """The PyTorch module of a model of the zoo, in the type its fields say."""
     _, fields = zoo.parse(spec)
+    fields.ensure()
     with _default(fields.dtype):
         return FAMILIES[_file(fields)].module(fields)
 

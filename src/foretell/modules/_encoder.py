@@ -7,6 +7,17 @@ import torch.nn.functional as F
 from torch import nn
 
 
+class GeluTanh(nn.GELU):
+    """GELU by the approximation with a tanh."""
+
+    def __init__(self) -> None:
+        super().__init__("tanh")
+
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "gelu_tanh": GeluTanh, "relu": nn.ReLU, "silu": nn.SiLU}
+"""The zoo's words for the functions of a feed-forward."""
+
+
 def scores_written_out(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -69,10 +80,10 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """Two dense layers with an activation between them."""
 
-    def __init__(self, hidden: int, ffn: int, dropout: float = 0.0) -> None:
+    def __init__(self, hidden: int, ffn: int, activation: str = "gelu", dropout: float = 0.0) -> None:
         super().__init__()
         self.up = nn.Linear(hidden, ffn)
-        self.activation = nn.GELU()
+        self.activation = ACTIVATIONS[activation]()
         self.dropout = nn.Dropout(dropout)
         self.down = nn.Linear(ffn, hidden)
 

@@ -18,7 +18,7 @@ class Block(nn.Module):
         self.attention_norm = nn.LayerNorm(fields.hidden, eps=1e-6)
         self.attention = Attention(fields.hidden, fields.heads, kernel=fields.attention)
         self.feed_forward_norm = nn.LayerNorm(fields.hidden, eps=1e-6)
-        self.feed_forward = FeedForward(fields.hidden, fields.ffn, fields.dropout)
+        self.feed_forward = FeedForward(fields.hidden, fields.ffn, fields.activation, fields.dropout)
         self.dropout = nn.Dropout(fields.dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

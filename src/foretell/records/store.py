@@ -25,12 +25,21 @@ def write(folder: Path, record: Record) -> Path:
             file.write(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        os.link(temporary, target)  # unlike a rename, refuses to replace a record
-    except FileExistsError:
-        pass  # the name holds a digest of the content: the same record is there already
+        _publish(Path(temporary), target)
     finally:
         Path(temporary).unlink(missing_ok=True)
     return target
+
+
+def _publish(temporary: Path, target: Path) -> None:
+    """Give a finished file its name. The name holds a digest, so one that exists is the same."""
+    try:
+        os.link(temporary, target)  # unlike a rename, never replaces a record
+    except FileExistsError:
+        return
+    except OSError:  # a file system without links
+        if not target.exists():
+            temporary.replace(target)
 
 
 def read(path: Path) -> Record:

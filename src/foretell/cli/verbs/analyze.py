@@ -85,10 +85,11 @@ def _summary(found: Analysis) -> str:
     parameters = f"{found.parameters:,}"
     if frozen:
         parameters += f", {frozen:,} of them frozen"
+    adamw = found.optimizers["adamw"]
     vector = found.vector_flops["forward"] + found.vector_flops["backward"]
     lines = [
         (f"{found.model}, {samples}", ""),
-        ("parameters", f"{parameters} ({show_bytes(found.parameter_bytes)})"),
+        ("parameters", f"{parameters} ({show_bytes(found.parameter_bytes)} in {found.dtype})"),
         ("forward", f"{show_flops(found.forward_flops)} on matrix units"),
         ("backward", f"{show_flops(found.backward_flops)}; element-wise {show_flops(vector)} in all"),
         (
@@ -96,17 +97,21 @@ def _summary(found: Analysis) -> str:
             f"{show_bytes(found.saved_bytes)} ({show_bytes(found.saved_bytes_per_sample)} a sample)",
         ),
         ("intensity", f"{found.arithmetic_intensity['step']:.3g} flops a byte moved, over forward and backward"),
+        (
+            "AdamW update",
+            f"moves {show_bytes(adamw['bytes_moved'])}, keeps {show_bytes(adamw['state_bytes'])} of state",
+        ),
         ("kernels", f"{found.launches['eager']:,} eager, {found.launches['fused']:,} with element-wise ones fused"),
         ("work W, depth D", f"{found.work:,} and {found.depth:,} (forward pass)"),
         ("parallelism W/D", f"{show_count(found.average_parallelism)} on average"),
-        *(("", _bound_line(bound)) for bound in found.bounds[1:4]),
+        *(("", _bound_line(bound)) for bound in found.bounds[1:]),
     ]
     return "\n".join(f"{name:<20}{text}".rstrip() if text else name for name, text in lines)
 
 
 def _bound_line(bound: dict[str, float]) -> str:
     low, high = show_count(bound["low"]), show_count(bound["high"])
-    return f"on {bound['processors']:,.0f} processors {low} <= T <= {high} steps"
+    return f"{low} <= T <= {high} steps on {show_count(bound['processors'])} processors"
 
 
 def _rows(by: str, rows: list[Row], found: Analysis, most: int) -> str:
@@ -136,7 +141,7 @@ def _limits(found: Analysis) -> str:
     from foretell.cli.table import table
 
     rows = [[way, f"{ranks:,}", found.limited_by[way]] for way, ranks in found.limits.items()]
-    return table(["split by", "ranks at most", "because of"], [[way, ranks, by] for way, ranks, by in rows])
+    return table(["split by", "ranks at most", "because of"], rows, left=(0, 2))
 
 
 def _convolutions(found: Analysis) -> str:

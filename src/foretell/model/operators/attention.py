@@ -29,6 +29,7 @@ class Attention(Operator, frozen=True, tag="attention"):
     window: int = 0  # keys that a query may look back on; 0 is all of them
     dropout: bool = False
     places: bool = False  # the bias differs between the places (windows) of a sample
+    fixed_bias: bool = False  # the bias needs no gradient (a mask, or distances with fixed slopes)
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {
         "q": ("sample", "place", "kv_head", "share", "query", "qk"),
@@ -102,7 +103,7 @@ class Attention(Operator, frozen=True, tag="attention"):
 
     def _bias_summed(self, n: Sizes, width: Widths) -> Part:
         """The gradient of the bias: that of the scores, summed over the samples."""
-        if "bias" not in width:
+        if "bias" not in width or self.fixed_bias:
             return NOTHING
         bias = self.bytes_of(("bias",), n, width)
         score_bytes = self.scores(n) * width["q"]
@@ -111,7 +112,7 @@ class Attention(Operator, frozen=True, tag="attention"):
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         if self.kernel == "math":
-            kept = ("scaled_q", "scaled_k", "v", "probabilities")
+            kept = ("scaled_q", "scaled_k", "repeated_v", "probabilities")
             return (*kept, "mask", "dropped") if self.dropout else kept
         return ("q", "k", "v", "bias", "y", "logsumexp")
 
@@ -126,6 +127,7 @@ class Attention(Operator, frozen=True, tag="attention"):
             "scaled_q": ((*place, "kv_head", "share", "query", "qk"), "same"),
             # the math path repeats shared heads before it multiplies
             "scaled_k": ((*place, "kv_head", "share", "key", "qk"), "same"),
+            "repeated_v": ((*place, "kv_head", "share", "key", "value"), "same"),
         }
 
     def need(self, loop: str) -> Need:
@@ -168,6 +170,7 @@ def attention(
         "qk": (qk,),
         "value": (v.dims[-1],),
     }
-    operator = Attention(kernel, causal, window, dropout > 0, bool(places))
+    fixed = bias is not None and not bias.needs_gradient
+    operator = Attention(kernel, causal, window, dropout > 0, bool(places), fixed)
     inputs = {"q": q, "k": k, "v": v, **({"bias": bias} if bias else {})}
     return g.apply(operator, loops, inputs, (*sample, head, query, v.dims[-1]))

@@ -52,6 +52,9 @@ FUNCTIONS: dict[str, Function] = {
     "divide": Function(1, ""),
     "where": Function(1, ""),
     "maximum": Function(1, ""),
+    "fill": Function(0, ""),  # written without reading anything
+    "random": Function(10, ""),  # drawn numbers
+    "other": Function(4, ""),  # any function of one element that has no word here
 }
 
 
@@ -68,7 +71,7 @@ class Elementwise(Operator, frozen=True, tag="elementwise"):
         return Part(0, flops, self.bytes_of(("x", "z"), n, width), y * width["y"], 1, 0, y, 1)
 
     def input_gradient(self, n: Sizes, width: Widths) -> Part:
-        if self.function in ("add", "subtract") and "z" in width:
+        if self.function in ("add", "subtract"):
             return Part()  # the gradient passes through unchanged: no kernel runs
         y = n["item"]
         read = y * width["y"] * (2 if FUNCTIONS[self.function].keeps else 1)

@@ -1,6 +1,8 @@
 """Mixtures of experts: routing tokens, and the grouped matrix product of the experts.
 
-Tokens are assumed to spread evenly; an imbalance is a factor that the oracle puts on top.
+Every token has `chosen` rows, one for each expert it goes to: they are sorted by expert, gathered,
+multiplied group by group, and added up again. The number of rows is always the same; how they
+spread is not known here. They are assumed to spread evenly, an imbalance is a factor on top.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ class GroupedMatmul(Operator, frozen=True, tag="grouped_matmul"):
     spans: ClassVar[dict[str, tuple[str, ...]]] = {
         "x": ("row", "in"),
         "w": ("expert", "in", "out"),
+        "offsets": ("expert",),
         "y": ("row", "out"),
     }
 
@@ -40,7 +43,7 @@ class GroupedMatmul(Operator, frozen=True, tag="grouped_matmul"):
         return self._part(n, width, ("x", "y"), "w", "row")
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
-        return tuple(other for need, other in (("w", "x"), ("x", "w")) if need in needs)
+        return (*(other for need, other in (("w", "x"), ("x", "w")) if need in needs), "offsets")
 
     def need(self, loop: str) -> Need:
         return {"expert": Need.EXCHANGE, "in": Need.SUM}.get(loop, Need.NOTHING)
@@ -67,6 +70,58 @@ class Gather(Operator, frozen=True, tag="gather"):
         return ("index",)
 
 
+class ScatterAdd(Operator, frozen=True, tag="scatter_add"):
+    """Rows of x added up where an index says: y[index[i]] += x[i]; the gradient gathers rows."""
+
+    spans: ClassVar[dict[str, tuple[str, ...]]] = {
+        "x": ("row", "feature"),
+        "index": ("row",),
+        "y": ("target", "feature"),
+    }
+
+    def forward(self, n: Sizes, width: Widths) -> Part:
+        x, y = self.elements("x", n), self.elements("y", n)  # zeros first, then read, add and write
+        read = x * (width["x"] + width["y"]) + 8 * n["row"]
+        return Part(0, x, read, (x + y) * width["y"], 2, 2, x, ceil_log2(n["row"]))
+
+    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+        x = self.elements("x", n)
+        return Part(0, 0, x * width["y"] + 8 * n["row"], x * width["x"], 1, 1, x, 1)
+
+    def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
+        return ("index",)
+
+    def need(self, loop: str) -> Need:
+        return Need.SUM if loop == "row" else Need.NOTHING
+
+
+class Sort(Operator, frozen=True, tag="sort"):
+    """Where each row goes when rows are sorted by a small whole number, such as their expert."""
+
+    spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("row",), "y": ("row",)}
+
+    def forward(self, n: Sizes, width: Widths) -> Part:
+        rows = n["row"]  # a radix sort: a few passes over keys and places
+        traffic = 4 * rows * (width["x"] + width["y"])
+        return Part(0, 0, traffic, traffic, 4, 4, rows * ceil_log2(rows), ceil_log2(rows))
+
+    def need(self, loop: str) -> Need:
+        return Need.EXCHANGE
+
+
+class Bounds(Operator, frozen=True, tag="bounds"):
+    """y[expert]: the first row after those of this expert, found in sorted rows."""
+
+    spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("row",), "y": ("expert",)}
+
+    def forward(self, n: Sizes, width: Widths) -> Part:
+        work = n["expert"] * ceil_log2(n["row"])
+        return Part(0, 0, work * width["x"], n["expert"] * width["y"], 2, 2, work, ceil_log2(n["row"]))
+
+    def need(self, loop: str) -> Need:
+        return Need.STATISTICS if loop == "row" else Need.NOTHING
+
+
 class TopK(Operator, frozen=True, tag="top_k"):
     """The k largest of the classes of each row, and where they are."""
 
@@ -86,24 +141,43 @@ class TopK(Operator, frozen=True, tag="top_k"):
         return Need.STATISTICS if loop == "class" else Need.NOTHING
 
 
-def grouped_linear(g: Builder, x: Value, experts: int, columns: Dims) -> Value:
-    """Each row of x through the dense layer of its own expert (rows are sorted by expert)."""
+def grouped_linear(g: Builder, x: Value, experts: int, columns: Dims, offsets: Value | None = None) -> Value:
+    """Each row of x through the dense layer of its own expert; rows are sorted, `offsets` end the groups."""
     *rows, inner = x.dims
     weight = g.parameter("weight", (Dim("expert", experts), inner, *columns))
     loops = {"expert": weight.dims[:1], "row": tuple(rows), "in": (inner,), "out": columns}
-    return g.apply(GroupedMatmul(), loops, {"x": x, "w": weight}, (*rows, *columns))
+    inputs = {"x": x, "w": weight, **({"offsets": offsets} if offsets else {})}
+    return g.apply(GroupedMatmul(), loops, inputs, (*rows, *columns))
 
 
-def gather(g: Builder, x: Value, index: Value, rows: Dims) -> Value:
-    """Rows of x[..., feature] picked by an index over `rows`."""
-    *source, feature = x.dims
-    loops = {"source": tuple(source), "row": rows, "feature": (feature,)}
-    return g.apply(Gather(), loops, {"x": x, "index": index}, (*rows, feature))
+def gather(g: Builder, x: Value, index: Value, rows: Dims, *, features: int = 1) -> Value:
+    """Rows of x picked by an index over `rows`; a row is the last `features` dims of x."""
+    source, feature = x.dims[: len(x.dims) - features], x.dims[len(x.dims) - features :]
+    loops = {"source": source, "row": rows, "feature": feature}
+    return g.apply(Gather(), loops, {"x": x, "index": index}, (*rows, *feature))
 
 
-def top_k(g: Builder, x: Value, chosen: int) -> Value:
-    """The `chosen` largest entries of the last dim."""
+def scatter_add(g: Builder, x: Value, index: Value, target: Dims) -> Value:
+    """Rows of x[..., feature] added up at the places of `target` that an index says."""
+    *rows, feature = x.dims
+    loops = {"target": target, "row": tuple(rows), "feature": (feature,)}
+    return g.apply(ScatterAdd(), loops, {"x": x, "index": index}, (*target, feature))
+
+
+def top_k(g: Builder, x: Value, chosen: int, *, places: bool = False) -> Value:
+    """The `chosen` largest entries of the last dim, or their places."""
     *rows, classes = x.dims
     pick = (Dim("chosen", chosen),)
     loops = {"row": tuple(rows), "class": (classes,), "chosen": pick}
-    return g.apply(TopK(), loops, {"x": x}, (*rows, *pick))
+    return g.apply(TopK(), loops, {"x": x}, (*rows, *pick), dtype="int64" if places else "")
+
+
+def sort(g: Builder, x: Value) -> Value:
+    """The order of all elements of x from small to large."""
+    return g.apply(Sort(), {"row": x.dims}, {"x": x}, x.dims, dtype="int64")
+
+
+def bounds(g: Builder, x: Value, experts: int) -> Value:
+    """The ends of the groups of equal elements in x, when sorted."""
+    expert = (Dim("expert", experts),)
+    return g.apply(Bounds(), {"row": x.dims, "expert": expert}, {"x": x}, expert, dtype="int32")

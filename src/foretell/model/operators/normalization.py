@@ -29,23 +29,27 @@ class Normalize(Operator, frozen=True, tag="normalize"):
         "y": ("group", "member"),
     }
 
+    def _passes(self) -> int:
+        """How often x is read: the members of a channel do not fit in cache, those of a token do."""
+        return 2 if self.kind in ("batch", "instance") else 1
+
     def forward(self, n: Sizes, width: Widths) -> Part:
         x = self.elements("x", n)
         flops = (4 if self.kind == "rms" else 7) * x
-        passes = 2 if self.kind == "batch" else 1  # a channel's members do not fit in cache
+        passes = self._passes()
         read = passes * x * width["x"] + self.bytes_of(("w", "b"), n, width)
         return Part(0, flops, read, x * width["y"], 1, 1, x, ceil_log2(n["member"]))
 
     def input_gradient(self, n: Sizes, width: Widths) -> Part:
         x = self.elements("x", n)
-        passes = 2 if self.kind == "batch" else 1
+        passes = self._passes()
         read = passes * x * (width["x"] + width["y"])
         return Part(0, 9 * x, read, x * width["x"], 1, 1, x, ceil_log2(n["member"]))
 
     def weight_gradient(self, n: Sizes, width: Widths) -> Part:
         x = self.elements("x", n)
         written = self.bytes_of(("w", "b"), n, width)
-        if self.kind == "batch":  # the input gradient needs the same sums: one kernel does both
+        if self._passes() > 1:  # the input gradient needs the same sums: one kernel does both
             return Part(0, 2 * x, 0, written, 0, 0, x, ceil_log2(n["member"]))
         read = x * (width["x"] + width["y"])
         return Part(0, 3 * x, read, written, 1, 1, x, ceil_log2(n["group"]))

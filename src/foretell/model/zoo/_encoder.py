@@ -13,6 +13,16 @@ from foretell.model.operators.layout import view
 from foretell.model.operators.matmul import linear
 
 
+ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
+"""Between the two dense layers of a feed-forward."""
+
+
+def check_activation(name: str) -> None:
+    """Refuse a function that the modules do not have."""
+    if name not in ACTIVATIONS:
+        raise BadInput(f"activation={name} is not known", fix=", ".join(f"activation={word}" for word in ACTIVATIONS))
+
+
 def head_size(hidden: int, heads: int) -> int:
     """The features of one head when the heads share `hidden` evenly."""
     if hidden % heads:

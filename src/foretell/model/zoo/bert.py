@@ -13,19 +13,23 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
 from foretell.errors import BadInput
 from foretell.model.build import Builder, Value, dims
+from foretell.model.dims import Dim
 from foretell.model.family import Count, Family, Index, Rate
-from foretell.model.operators.cross_entropy import cross_entropy
+from foretell.model.operators.broadcast import broadcast
 from foretell.model.operators.dropout import dropout
-from foretell.model.operators.elementwise import activation, cast, combine
+from foretell.model.operators.elementwise import activation, cast, combine, copy
 from foretell.model.operators.embedding import embedding
 from foretell.model.operators.experts import gather
 from foretell.model.operators.layout import view
 from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import layer_norm
 from foretell.model.operators.reduction import reduce
-from foretell.model.zoo._encoder import attend, feed_forward, head_size
+from foretell.model.zoo._encoder import attend, check_activation, feed_forward, head_size
+from foretell.model.zoo._task import class_loss, targets, tokens
 
 OBJECTIVES = ("features", "mlm", "pretraining")
 
@@ -36,12 +40,17 @@ class Bert(Family, frozen=True, kw_only=True):
     `types` is the number of sentence types (0: no table), `positions` the longest sequence.
     """
 
-    references: ClassVar[tuple[str, ...]] = ("Devlin et al. 2019, arXiv 1810.04805",)
+    references: ClassVar[tuple[str, ...]] = (
+        "Devlin et al. 2019, arXiv 1810.04805",
+        "Liu et al. 2019 (RoBERTa), arXiv 1907.11692",
+        "Sanh et al. 2019 (DistilBERT), arXiv 1910.01108",
+    )
 
     layers: Count = 12
     hidden: Count = 768
     heads: Count = 12
     ffn: Count = 3072
+    activation: str = "gelu"
     vocab: Count = 30522
     seq: Count = 512
     positions: Count = 512
@@ -54,6 +63,7 @@ class Bert(Family, frozen=True, kw_only=True):
 
     def check(self) -> None:
         head_size(self.hidden, self.heads)
+        check_activation(self.activation)
         if self.objective not in OBJECTIVES:
             raise BadInput(f"no objective is called {self.objective!r}", fix=", ".join(OBJECTIVES))
         if self.seq > self.positions:
@@ -78,25 +88,29 @@ class Bert(Family, frozen=True, kw_only=True):
             with g.scope("loss"):
                 _squared_distance(g, pooled)
             return
-        tokens = self._token_loss(g, x, table, batch)
-        if self.objective == "pretraining":
-            with g.scope("next_sentence"):
-                pair = linear(g, pooled, dims(class_=2))
-            with g.scope("loss"):
-                order = cross_entropy(g, cast(g, pair, "fp32"), g.input("order", dims(sample=batch), "int64"))
-                combine(g, tokens, order)
+        scores = self._token_scores(g, x, table)
+        places = scores.dims[:-1]
+        if self.objective == "mlm":
+            class_loss(g, scores)
+            return
+        with g.scope("next_sentence"):
+            order = linear(g, pooled, dims(class_=2))
+        # one more column in the target says which sentence came first
+        target = targets(g, dims(sample=batch, sequence=places[1].size + 1))
+        words = class_loss(g, scores, copy(g, view(g, target, places, "slice")))
+        combine(g, words, class_loss(g, order, view(g, target, dims(sample=batch), "slice")))
 
     def _embed(self, g: Builder, batch: int) -> tuple[Value, Value]:
         hidden = dims(hidden=self.hidden)
         shape = dims(sample=batch, sequence=self.seq)
         with g.scope("token"):
             table = g.parameter("weight", dims(vocab=self.vocab, hidden=self.hidden))
-            x = embedding(g, g.input("tokens", shape, "int64"), self.vocab, hidden, weight=table)
+            x = embedding(g, tokens(g, batch, self.seq), self.vocab, hidden, weight=table)
         with g.scope("position"):
             rows = g.parameter("weight", dims(position=self.positions, hidden=self.hidden))
-            x = combine(g, x, view(g, rows, dims(sequence=self.seq, hidden=self.hidden), "slice"))
+            x = broadcast(g, x, view(g, rows, dims(sequence=self.seq, hidden=self.hidden), "slice"), "add")
         if self.types:
-            with g.scope("type"):
+            with g.scope("sentence_type"):
                 x = combine(g, x, embedding(g, g.input("types", shape, "int64"), self.types, hidden))
         with g.scope("embedding_norm"):
             x = layer_norm(g, x)
@@ -108,7 +122,7 @@ class Bert(Family, frozen=True, kw_only=True):
         with g.scope("attention_norm"):
             x = layer_norm(g, combine(g, x, dropout(g, y, self.dropout)))
         with g.scope("feed_forward"):
-            y = feed_forward(g, x, self.ffn)
+            y = feed_forward(g, x, self.ffn, self.activation)
         with g.scope("feed_forward_norm"):
             return layer_norm(g, combine(g, x, dropout(g, y, self.dropout)))
 
@@ -117,18 +131,16 @@ class Bert(Family, frozen=True, kw_only=True):
         with g.scope("pooler"):
             return activation(g, linear(g, first, first.dims[1:]), "tanh")
 
-    def _token_loss(self, g: Builder, x: Value, table: Value, batch: int) -> Value:
-        places = dims(sample=batch, sequence=self.predictions or self.seq)
+    def _token_scores(self, g: Builder, x: Value, table: Value) -> Value:
         if self.predictions:
+            places = (x.dims[0], Dim("sequence", self.predictions))
             x = gather(g, x, g.input("places", places, "int64"), places)
-        with g.scope("transform"):
-            x = activation(g, linear(g, x, x.dims[-1:]), "gelu")
-        with g.scope("transform_norm"):
+        with g.scope("token_head.transform"):
+            x = activation(g, linear(g, x, x.dims[-1:]), self.activation)
+        with g.scope("token_head.transform_norm"):
             x = layer_norm(g, x)
-        with g.scope("decoder"):
-            x = linear(g, x, dims(vocab=self.vocab), weight=table)
-        with g.scope("loss"):
-            return cross_entropy(g, cast(g, x, "fp32"), g.input("target", places, "int64"))
+        with g.scope("token_head.decoder"):
+            return linear(g, x, dims(vocab=self.vocab), weight=table)
 
 
 def _squared_distance(g: Builder, x: Value) -> None:
@@ -137,13 +149,17 @@ def _squared_distance(g: Builder, x: Value) -> None:
     reduce(g, squares, tuple(dim.name for dim in x.dims))
 
 
-def _sizes(name: str, fields: Bert) -> dict[str, Bert]:
-    """One size bare and with each of its training heads."""
-    return {name: fields} | {
-        f"{name}-{objective}": Bert(**{**_fields(fields), "objective": objective}) for objective in OBJECTIVES[1:]
-    }
+def _with_heads(name: str, fields: Bert) -> dict[str, Bert]:
+    """One size bare, and with the heads of each training objective."""
+    trained = {f"{name}-{word}": msgspec.structs.replace(fields, objective=word) for word in OBJECTIVES[1:]}
+    return {name: fields, **trained}
 
 
 PRESETS = {
     "bert": Bert(),
+    **_with_heads("bert-base", Bert()),
+    **_with_heads("bert-large", Bert(layers=24, hidden=1024, heads=16, ffn=4096)),
+    "distilbert-base": Bert(layers=6, types=0, pooler=False),
+    "roberta-base": Bert(vocab=50265, positions=514, types=1),
+    "roberta-large": Bert(layers=24, hidden=1024, heads=16, ffn=4096, vocab=50265, positions=514, types=1),
 }

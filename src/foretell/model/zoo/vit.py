@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import ClassVar
 
 from foretell.model.build import Builder, Value, dims
-from foretell.model.dims import Dim
 from foretell.model.family import Count, Family, Rate
-from foretell.model.operators.cross_entropy import cross_entropy
+from foretell.model.operators.broadcast import broadcast
 from foretell.model.operators.dropout import dropout
-from foretell.model.operators.elementwise import cast, combine
+from foretell.model.operators.elementwise import combine
 from foretell.model.operators.layout import concatenate, view
 from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import layer_norm
-from foretell.model.zoo._encoder import attend, feed_forward, head_size, patches, tokens_of
+from foretell.model.zoo._encoder import attend, check_activation, feed_forward, head_size, patches, tokens_of
+from foretell.model.zoo._task import class_loss, images
 
 
 class Vit(Family, frozen=True, kw_only=True):
@@ -25,6 +25,7 @@ class Vit(Family, frozen=True, kw_only=True):
     hidden: Count = 768
     heads: Count = 12
     ffn: Count = 3072
+    activation: str = "gelu"
     patch: Count = 16
     image: Count = 224
     channels: Count = 3
@@ -34,6 +35,7 @@ class Vit(Family, frozen=True, kw_only=True):
 
     def check(self) -> None:
         head_size(self.hidden, self.heads)
+        check_activation(self.activation)
 
     def build(self, g: Builder, batch: int) -> None:
         x = self._embed(g, batch)
@@ -45,19 +47,17 @@ class Vit(Family, frozen=True, kw_only=True):
         x = view(g, x, (x.dims[0], x.dims[2]), "slice")
         with g.scope("head"):
             x = linear(g, x, dims(class_=self.classes))
-        with g.scope("loss"):
-            x = cast(g, x, "fp32")
-            cross_entropy(g, x, g.input("target", dims(sample=batch), "int64"))
+        class_loss(g, x)
 
     def _embed(self, g: Builder, batch: int) -> Value:
-        image = g.input("image", dims(sample=batch, channel=self.channels, height=self.image, width=self.image))
+        image = images(g, batch, self.image, self.channels)
         with g.scope("patches"):
             x = tokens_of(g, patches(g, image, self.patch, self.hidden))
         token = g.parameter("class_token", dims(sequence=1, hidden=self.hidden))
         token = view(g, token, dims(sample=batch, sequence=1, hidden=self.hidden), "expand")
         x = concatenate(g, [token, x], "sequence")
         position = g.parameter("position", x.dims[1:])
-        return dropout(g, combine(g, x, position), self.dropout)
+        return dropout(g, broadcast(g, x, position, "add", weight=True), self.dropout)
 
     def _block(self, g: Builder, x: Value) -> Value:
         with g.scope("attention_norm"):
@@ -68,19 +68,19 @@ class Vit(Family, frozen=True, kw_only=True):
         with g.scope("feed_forward_norm"):
             y = layer_norm(g, x)
         with g.scope("feed_forward"):
-            y = feed_forward(g, y, self.ffn, rate=self.dropout)
+            y = feed_forward(g, y, self.ffn, self.activation, rate=self.dropout)
         return combine(g, x, dropout(g, y, self.dropout))
 
 
-def _large(**fields: int) -> Vit:
-    return Vit(layers=24, hidden=1024, heads=16, ffn=4096, **fields)
+def _large(patch: Count) -> Vit:
+    return Vit(layers=24, hidden=1024, heads=16, ffn=4096, patch=patch)
 
 
 PRESETS = {
     "vit": Vit(),
     "vit-b-16": Vit(),
     "vit-b-32": Vit(patch=32),
-    "vit-l-16": _large(),
-    "vit-l-32": _large(patch=32),
+    "vit-l-16": _large(16),
+    "vit-l-32": _large(32),
     "vit-h-14": Vit(layers=32, hidden=1280, heads=16, ffn=5120, patch=14),
 }

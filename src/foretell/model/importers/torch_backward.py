@@ -1,0 +1,164 @@
+# pyright: basic
+"""Matrix products of the backward pass, by the forward operator that caused them.
+
+Autograd numbers its steps as the forward pass makes them, and says in the backward pass which one is
+running. So the work of every backward step can be held against what our operator says; an
+autograd.Function or an unknown operator gets what was counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import conv_flop_count, flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+from foretell.model.importers.torch_dims import leaves
+from foretell.model.importers.torch_tape import Function, Recorded, Tape
+from foretell.model.operators.unknown import Unknown
+from foretell.units import WIDTH, product
+
+aten = torch.ops.aten
+
+
+def _attention(q: Any, k: Any, v: Any, *args: Any, **kwargs: Any) -> int:
+    return sdpa_flop_count(q.shape, _with_heads(k, q), _with_heads(v, q))
+
+
+def _attention_backward(gradient: Any, q: Any, k: Any, v: Any, *args: Any, **kwargs: Any) -> int:
+    return sdpa_backward_flop_count(gradient.shape, q.shape, _with_heads(k, q), _with_heads(v, q))
+
+
+def _with_heads(shared: torch.Tensor, q: torch.Tensor) -> tuple[int, ...]:
+    """A key head counts once for every query head that uses it."""
+    return (*shared.shape[:-3], q.shape[-3], *shared.shape[-2:])
+
+
+def _convolution_backward(gradient: Any, x: Any, w: Any, *args: Any, **kwargs: Any) -> int:
+    """As often as the forward pass for each gradient, whatever the groups (torch counts them twice)."""
+    *_, transposed, _padding, _groups, wanted = args
+    return conv_flop_count(x.shape, w.shape, gradient.shape, transposed=transposed) * sum(wanted[:2])
+
+
+def _grouped(x: Any, w: Any, *args: Any, **kwargs: Any) -> int:
+    """Every row times one matrix, or one matrix per group summed over its rows."""
+    if x.dim() == w.dim() == 3:
+        return 2 * x.shape[0] * x.shape[1] * x.shape[2] * w.shape[2]
+    return 2 * x.shape[0] * x.shape[1] * w.shape[-1]
+
+
+FORMULAS = {
+    aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+    aten.convolution_backward: _convolution_backward,
+    aten._grouped_mm: _grouped,
+}
+"""What torch's counter has no formula for, or a wrong one. They take tensors, not shapes."""
+
+
+def flops_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
+    """Matrix flops of one dispatched call."""
+    packet = getattr(func, "overloadpacket", func)
+    formula = FORMULAS.get(packet)
+    if formula is None and getattr(packet, "_qualified_op_name", "") == "foretell::grouped_mm":
+        formula = _grouped
+    if formula is not None:
+        return int(formula(*args, **kwargs))
+    counted = flop_registry.get(packet)
+    return int(counted(*args, **kwargs, out_val=result)) if counted else 0
+
+
+class BackwardCounter(TorchDispatchMode):
+    """Counts matrix flops by the step of autograd that is running."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops: Counter[int] = Counter()
+        self.ran: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        step = torch._C._current_autograd_node()
+        if step is not None:
+            number = step._sequence_nr()
+            self.ran.add(number)
+            flops = flops_of(func, args, kwargs, result)
+            if flops:
+                self.flops[number] += flops
+        return result
+
+
+def predicted(node: Recorded) -> int:
+    """Matrix flops that our operator says its backward pass has."""
+    sizes = {name: product(atom.size for atom in leaves(group)) for name, group in node.loops.items()}
+    widths = {name: WIDTH[traced.dtype] for name, traced in node.inputs.items()} | {"y": WIDTH[node.outputs[0].dtype]}
+    return sum(node.operator.part(part, sizes, widths).matrix for part in parts(node))
+
+
+def parts(node: Recorded) -> list[str]:
+    """Which gradients run for the operands that need one."""
+    weights = node.operator.weight_operands
+    found: list[str] = []
+    if any(name not in weights for name in node.needs):
+        found.append("input_gradient")
+    if any(name in weights for name in node.needs):
+        found.append("weight_gradient")
+    return found
+
+
+def settle(tape: Tape, counter: BackwardCounter) -> None:
+    """Hold the tape against what ran: drop gradients that nobody asked for, add what we did not know."""
+    for function in tape.functions:
+        _settle_function(tape, function, counter)
+    wrong: Counter[str] = Counter()
+    for node in tape.nodes:
+        if node.sequence < 0 or node.function is not None:
+            continue
+        if node.sequence not in counter.ran:
+            node.needs = ()  # no path to the loss
+            continue
+        flops = counter.flops[node.sequence]
+        if isinstance(node.operator, Unknown):
+            node.operator = msgspec.structs.replace(node.operator, backward_flops=flops)
+        elif node.counted and predicted(node) != flops:
+            wrong[type(node.operator).__name__.lower()] += 1
+    for kind, count in wrong.items():
+        tape.notes.append(f"the backward pass of {count} {kind} operators does other work than their formula says")
+
+
+def _settle_function(tape: Tape, function: Function, counter: BackwardCounter) -> None:
+    """The backward pass of an autograd.Function is its author's; it may do more or less than usual."""
+    nodes = [node for node in function.nodes if node.needs]
+    if not nodes:
+        return
+    if function.sequence not in counter.ran:
+        for node in nodes:
+            node.needs = ()
+        return
+    flops = counter.flops[function.sequence]
+    usual = sum(predicted(node) for node in nodes)
+    if flops == usual:
+        return
+    if flops < usual:  # keep the memory traffic of the others, and count the products once, below
+        for node in nodes:
+            node.needs = () if predicted(node) else node.needs
+        usual = 0
+    last = nodes[-1]
+    if isinstance(last.operator, Unknown):
+        last.operator = msgspec.structs.replace(last.operator, backward_flops=flops - usual)
+        last.needs = last.needs or tuple(last.inputs)[:1]
+        return
+    extra = Recorded(
+        last.path,
+        Unknown(f"{function.name} backward", backward_flops=flops - usual),
+        {"read": (), "item": ()},
+        {"x": last.outputs[0]},
+        [type(last.outputs[0])((), last.outputs[0].dtype, last.outputs[0].memory)],
+        needs=("x",),
+        function=function,
+    )
+    tape.nodes.insert(tape.nodes.index(last) + 1, extra)

@@ -1,0 +1,144 @@
+# pyright: basic
+"""From the tape of a trace to a graph: names read, tensors numbered, repeated blocks found."""
+
+from __future__ import annotations
+
+import torch
+
+from foretell.model.dims import Dims, Loop
+from foretell.model.fold import fold
+from foretell.model.graph import Flat, Graph, Node, Operand, Tensor
+from foretell.model.importers.torch_backward import parts
+from foretell.model.importers.torch_dims import Atom, leaves, read
+from foretell.model.importers.torch_tape import Recorded, Tape, Traced
+from foretell.model.operators.layout import View
+from foretell.model.operators.matmul import Matmul
+
+
+def graph_of(tape: Tape, module: torch.nn.Module, name: str, batch: int) -> Graph:
+    """The finished graph of everything on the tape."""
+    nodes = _without_idle_views(tape.nodes)
+    _call_features(nodes)
+    flat = _Numbering(tape, module).flat(nodes)
+    return Graph(name, fold(flat), batch, _warnings(tape), "torch")
+
+
+def _warnings(tape: Tape) -> tuple[str, ...]:
+    found = list(tape.notes)
+    if tape.unknown:
+        listed = ", ".join(f"{name} ({count}x)" for name, count in sorted(tape.unknown.items()))
+        found.append(f"priced as memory-bound, since no operator describes them: {listed}")
+    return tuple(found)
+
+
+def _without_idle_views(nodes: list[Recorded]) -> list[Recorded]:
+    """Leave out views that nobody reads; a product reads the weight behind a transposed view."""
+    for node in nodes:
+        for operand in ("w", "b"):
+            used = node.inputs.get(operand)
+            if used is not None and used.is_weight and used.owner is not None:
+                node.inputs[operand] = used.owner
+        node.kept = [traced.memory if traced.is_weight else traced for traced in node.kept]
+    needed: set[int] = set()
+    found: list[Recorded] = []
+    for node in reversed(nodes):
+        if isinstance(node.operator, View) and not any(id(output) in needed for output in node.outputs):
+            continue
+        needed.update(id(traced) for traced in (*node.inputs.values(), *node.kept))
+        found.append(node)
+    return found[::-1]
+
+
+def _call_features(nodes: list[Recorded]) -> None:
+    """Name what only its neighbours explain: features between two layers that start and end hidden."""
+    made: dict[int, list[Atom]] = {}
+    for node in nodes:
+        if isinstance(node.operator, Matmul) and node.inputs["w"].is_weight:
+            out, inner = leaves(node.loops["out"]), leaves(node.loops["in"])
+            if len(out) == 1 and len(inner) == 1 and inner[0].name == "hidden" and not out[0].name:
+                made[id(out[0])] = out
+    for node in nodes:
+        if isinstance(node.operator, Matmul) and node.inputs["w"].is_weight:
+            out, inner = leaves(node.loops["out"]), leaves(node.loops["in"])
+            if len(out) == 1 and out[0].name == "hidden" and len(inner) == 1 and id(inner[0]) in made:
+                inner[0].call("ffn", 1)
+
+
+class _Numbering:
+    """Gives tensors their numbers in the order in which they are met; a module's weights together."""
+
+    def __init__(self, tape: Tape, module: torch.nn.Module) -> None:
+        self._tensors: list[Tensor] = []
+        self._numbers: dict[int, int] = {}
+        self._siblings: dict[int, list[Traced]] = {}
+        self._weights: list[Traced] = []
+        for part in module.modules():
+            own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+            traced = [tape.of(tensor) for tensor in own]
+            self._weights.extend(traced)
+            for each in traced:
+                self._siblings.setdefault(id(each), traced)
+
+    def flat(self, nodes: list[Recorded]) -> Flat:
+        inputs = {id(t): t for node in nodes for t in node.inputs.values() if t.memory.role == "input"}
+        for traced in inputs.values():
+            self._number(traced)
+        found = [self._node(node) for node in nodes]
+        for traced in self._weights:
+            self._number(traced)
+        return Flat(tuple(self._tensors), tuple(found))
+
+    def _number(self, traced: Traced) -> int:
+        known = self._numbers.get(id(traced))
+        if known is not None:
+            return known
+        for sibling in self._siblings.get(id(traced), (traced,)):
+            if id(sibling) not in self._numbers:
+                self._add(sibling)
+        return self._numbers[id(traced)]
+
+    def _add(self, traced: Traced) -> None:
+        storage = self._number(traced.owner) if traced.owner is not None else len(self._tensors)
+        dims = read(atom for group in traced.layout for atom in group)
+        self._numbers[id(traced)] = len(self._tensors)
+        self._tensors.append(Tensor(dims, traced.dtype, storage, traced.role, traced.trainable, traced.name))
+
+    def _node(self, node: Recorded) -> Node:
+        taken: set[str] = set()
+        loops = {name: _loop(group, taken) for name, group in node.loops.items()}
+        inputs = tuple(Operand(name, self._number(traced)) for name, traced in node.inputs.items())
+        outputs = tuple(self._number(traced) for traced in node.outputs)
+        keeps = self._by_rule(node, loops) if node.by_rule else [self._number(traced) for traced in node.kept]
+        return Node(
+            path=node.path,
+            operator=node.operator,
+            loops=tuple(Loop(name, dims) for name, dims in loops.items()),
+            inputs=inputs,
+            outputs=outputs,
+            keeps=tuple(dict.fromkeys(keeps)),
+            gradients=tuple(parts(node)),
+        )
+
+    def _by_rule(self, node: Recorded, loops: dict[str, Dims]) -> list[int]:
+        """What an operator says that it keeps, as the builder has it."""
+        found: list[int] = []
+        extras = node.operator.extras()
+        for name in node.operator.keeps(node.needs) if node.needs else ():
+            if name == "y":
+                found.append(self._number(node.outputs[0]))
+            elif name in node.inputs:
+                found.append(self._number(node.inputs[name]))
+            elif name in extras:
+                over, kind = extras[name]
+                dims = tuple(dim for loop in over for dim in loops[loop])
+                dtype = next(iter(node.inputs.values())).dtype if kind == "same" else kind
+                found.append(len(self._tensors))
+                self._tensors.append(Tensor(dims, dtype, len(self._tensors), "kept", name=name))
+        return found
+
+
+def _loop(group: tuple[Atom, ...], taken: set[str]) -> Dims:
+    """The dims of a loop. One name may come in two loops (features in, features out), but not sequence."""
+    dims = read(group, taken)
+    taken.intersection_update({"sequence", "key"})
+    return dims

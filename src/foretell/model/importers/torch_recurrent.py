@@ -1,0 +1,104 @@
+# pyright: basic
+"""Recurrent layers of a trace: one operator for each layer and direction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from foretell.model.importers.torch_dims import Atom, Group, Layout, fresh, joined, tie
+from foretell.model.importers.torch_tape import Tape
+from foretell.model.operators.dropout import Dropout
+from foretell.model.operators.elementwise import Elementwise
+from foretell.model.operators.layout import Concatenate
+from foretell.model.operators.recurrent import GATES, Recurrent
+
+
+def plain(given: dict[str, Any]) -> bool:
+    """Whether all sequences have one length and states are not projected."""
+    if not isinstance(given["biases"], bool):
+        return False  # a packed sequence has its lengths where the weights would be
+    directions = 2 if given["bidirectional"] else 1
+    each = len(given["weights"]) // (given["layers"] * directions)
+    return each == (4 if given["biases"] else 2)
+
+
+def write(tape: Tape, given: dict[str, Any], outputs: list[torch.Tensor]) -> None:
+    """All layers and directions of one call; the states at the end are copies."""
+    x, weights = given["input"], list(given["weights"])
+    cell = given["name"].partition("_")[0]
+    directions = 2 if given["bidirectional"] else 1
+    each = 4 if given["biases"] else 2
+    for layer in range(given["layers"]):
+        last = layer == given["layers"] - 1
+        halves: list[torch.Tensor] = []
+        for direction in range(directions):
+            first = (layer * directions + direction) * each
+            whole = last and directions == 1
+            output = outputs[0] if whole else _made(tape, x, weights[first + 1].shape[1])
+            _layer(tape, x, weights[first : first + each], cell, bool(given.get("batch_first")), output)
+            halves.append(output)
+        if directions == 2:
+            x = _joined(tape, halves, outputs[0] if last else _made(tape, x, 2 * halves[0].shape[-1]))
+        else:
+            x = halves[0]
+        if not last and given["dropout"] and given["train"]:
+            x = _dropped(tape, x)
+    for state in outputs[1:]:
+        layout = (fresh(state.shape[0], "layer"), *tape.layout(outputs[0])[-2:])
+        layout = tuple(fresh(size) if at == 1 else layout[at] for at, size in enumerate(state.shape))
+        tape.add(Elementwise("copy"), {"item": joined(layout)}, {"x": outputs[0]}, [(state, layout)])
+
+
+def _made(tape: Tape, like: torch.Tensor, features: int) -> torch.Tensor:
+    """A tensor between two layers, which the fused call never shows."""
+    with tape.pause():
+        return like.new_empty((*like.shape[:-1], features)).requires_grad_()
+
+
+def _layer(
+    tape: Tape, x: torch.Tensor, weights: list[torch.Tensor], cell: str, batch_first: bool, output: torch.Tensor
+) -> None:
+    known = tape.layout(x)
+    units = weights[1].shape[1]
+    gates = GATES[cell]
+    out = fresh(units, "hidden")
+    gate: Group = (Atom(gates, "gate", 3),) if gates > 1 else ()
+    rows = (*gate, *out)
+    tie(tape.layout(weights[0])[0], rows)
+    tie(tape.layout(weights[0])[1], known[-1])
+    tie(tape.layout(weights[1])[0], rows)
+    for bias in weights[2:]:
+        tie(tape.layout(bias)[0], rows)
+    sample, sequence = _order(known, batch_first)
+    loops = {
+        "sample": sample,
+        "sequence": sequence,
+        "in": known[-1],
+        "unit": tape.layout(weights[1])[1],
+        "gate": gate,
+        "out": out,
+    }
+    inputs = {"x": x} | dict(zip(("w", "u", "b", "c"), weights, strict=False))
+    tape.add(Recurrent(cell), loops, inputs, [(output, (*known[:-1], out))], by_rule=True)
+
+
+def _order(known: Layout, batch_first: bool) -> tuple[Group, Group]:
+    if len(known) == 2:
+        return (), known[0]
+    return (known[0], known[1]) if batch_first else (known[1], known[0])
+
+
+def _joined(tape: Tape, halves: list[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
+    known = tape.layout(halves[0])
+    layout = (*known[:-1], fresh(output.shape[-1], "hidden"))
+    inputs = {"x": halves[0], "x1": halves[1]}
+    tape.add(Concatenate(), {"item": joined(layout)}, inputs, [(output, layout)])
+    return output
+
+
+def _dropped(tape: Tape, x: torch.Tensor) -> torch.Tensor:
+    output, layout = _made(tape, x, x.shape[-1]), tape.layout(x)
+    tape.add(Dropout(), {"item": joined(layout)}, {"x": x}, [(output, layout)], by_rule=True)
+    return output

@@ -1,0 +1,234 @@
+# pyright: basic
+"""Any PyTorch module as a graph: one training step with fake tensors, written down.
+
+    graph = trace(module, (images,))
+    graph = trace(lambda: Model(config), {"input_ids": tokens, "labels": tokens})
+
+No weights are in memory: parameters and inputs are shapes only. What is traced is what eager
+PyTorch runs, with attention, dropout, RMS norm, the cross-entropy loss and recurrent layers as one
+operator each (`torch_composites`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from foretell.errors import BadInput, ForetellError, TraceFailed
+from foretell.model.graph import Graph
+from foretell.model.importers.torch_backward import BackwardCounter, settle
+from foretell.model.importers.torch_dims import CERTAIN, GUESS, ROLE, Atom, Group, Layout, fresh
+from foretell.model.importers.torch_graph import graph_of
+from foretell.model.importers.torch_record import forward_recorder
+from foretell.model.importers.torch_tape import Tape
+
+Inputs = torch.Tensor | Sequence[Any] | Mapping[str, Any]
+
+
+def trace(
+    module: torch.nn.Module | Callable[[], torch.nn.Module],
+    inputs: Inputs | Callable[[], Inputs],
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    name: str = "",
+    batch: int | None = None,
+) -> Graph:
+    """The graph of one training step of a module (or of what a function builds) on these inputs.
+
+    `inputs` are a tensor, a tuple of arguments or a dict of keyword arguments (or a function that
+    makes them); `loss` turns the module's output into the number that is trained on. The batch is
+    the first dim of the first input.
+    """
+    mode = _mode(module)
+    with mode, _empty_gradients():
+        built = module if isinstance(module, torch.nn.Module) else module()
+        given = inputs() if callable(inputs) and not isinstance(inputs, torch.Tensor) else inputs
+        with _fake(built, mode):
+            args, kwargs = _arguments(tree_map_only(torch.Tensor, lambda t: _as_fake(mode, t), given))
+            return _step(built, args, kwargs, loss, name or type(built).__name__, batch)
+
+
+def _step(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    loss: Callable[[Any], torch.Tensor] | None,
+    name: str,
+    batch: int | None,
+) -> Graph:
+    tape = Tape()
+    size = batch or _batch(args, kwargs)
+    _introduce(tape, module, args, kwargs, size)
+    with forward_recorder(module, tape):
+        output = module(*args, **kwargs)
+        tape.path = "loss"
+        value = _loss(tape, output, loss)
+    tape.assign_kept()
+    _backward(tape, value)
+    return graph_of(tape, module, name, size)
+
+
+def _backward(tape: Tape, value: torch.Tensor) -> None:
+    if not value.requires_grad:
+        tape.notes.append("nothing is trained: no parameter with a gradient reaches the loss")
+        return
+    try:
+        with BackwardCounter() as counter:
+            value.backward()
+    except ForetellError:
+        raise
+    except Exception as problem:
+        tape.notes.append(f"the backward pass could not be run, so its work is by formula: {problem}".splitlines()[0])
+        return
+    settle(tape, counter)
+
+
+def _loss(tape: Tape, output: Any, loss: Callable[[Any], torch.Tensor] | None) -> torch.Tensor:
+    """The number that is trained on."""
+    if loss is not None:
+        value = loss(output)
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            kind = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+            raise BadInput(f"the loss gives {kind}, not one number", fix="a loss that averages over the batch")
+        return value
+    own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(own, torch.Tensor) and own.numel() == 1:
+        return own
+    floating = [t for t in tree_leaves(_plain(output)) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    trained = [t for t in floating if t.requires_grad] or floating
+    if not trained:
+        raise TraceFailed("the module gives no floating-point tensor to train on", fix="return (module, inputs, loss)")
+    if len(trained) == 1 and trained[0].numel() == 1:
+        return trained[0]
+    tape.notes.append("no loss was given: the mean of the module's outputs stands for it")
+    return torch.stack([tensor.mean().reshape(()) for tensor in trained]).sum() if len(trained) > 1 else trained[0].mean()
+
+
+def _plain(output: Any) -> Any:
+    """Outputs that are classes of their own as something whose tensors can be found."""
+    if isinstance(output, (torch.Tensor, list, tuple)):
+        return output
+    if isinstance(output, Mapping):
+        return dict(output)
+    return list(vars(output).values()) if hasattr(output, "__dict__") else output
+
+
+def _introduce(
+    tape: Tape, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], batch: int
+) -> None:
+    """Write down what no operator makes: inputs, parameters, buffers."""
+    sample: Group = (Atom(batch, "sample", CERTAIN),)
+    for name, value in _named(module, args, kwargs):
+        for at, tensor in enumerate(t for t in tree_leaves(value) if isinstance(t, torch.Tensor)):
+            layout = _input_layout(tensor, batch, sample)
+            tape.outside(tensor, layout, "input", name if at == 0 else f"{name}.{at}")
+    for name, tensor in module.named_parameters():
+        layout = tuple(fresh(size) for size in tensor.shape)
+        tape.outside(tensor, layout, "parameter", name, trainable=tensor.requires_grad)
+    for name, tensor in module.named_buffers():
+        tape.outside(tensor, tuple(fresh(size) for size in tensor.shape), "buffer", name)
+
+
+POSITIONS = {
+    (True, 2): ("sequence",),
+    (True, 3): ("sequence", "feature"),
+    (False, 2): ("feature",),
+    (False, 3): ("sequence", "feature"),
+    (False, 4): ("channel", "height", "width"),
+    (False, 5): ("channel", "depth", "height", "width"),
+}
+"""What the dims after the batch probably are, for whole numbers or not and the number of dims."""
+
+
+def _input_layout(tensor: torch.Tensor, batch: int, sample: Group) -> Layout:
+    if tensor.dim() == 0 or tensor.shape[0] != batch:
+        return tuple(fresh(size) for size in tensor.shape)
+    whole = not tensor.is_floating_point()
+    names = POSITIONS.get((whole, tensor.dim()), ("",) * (tensor.dim() - 1))
+    sure = ROLE if whole else GUESS
+    return (sample, *(fresh(size, name, sure) for size, name in zip(tensor.shape[1:], names, strict=True)))
+
+
+def _named(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Inputs under the names that the module's forward has for them."""
+    try:
+        names = list(inspect.signature(module.forward).parameters)
+    except (TypeError, ValueError):
+        names = []
+    names += [f"input{at}" for at in range(len(names), len(args))]
+    return [*zip(names, args, strict=False), *kwargs.items()]
+
+
+def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    for tensor in tree_leaves((args, kwargs)):
+        if isinstance(tensor, torch.Tensor) and tensor.dim() > 0:
+            return int(tensor.shape[0])
+    raise BadInput("no input is a tensor with a batch dim", fix="(module, inputs) with at least one tensor in inputs")
+
+
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, torch.Tensor):
+        return (inputs,), {}
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, Sequence) and not isinstance(inputs, str):
+        return tuple(inputs), {}
+    raise BadInput(f"inputs are a {type(inputs).__name__}", fix="a tensor, a tuple of arguments or a dict of keywords")
+
+
+def _mode(module: Any) -> FakeTensorMode:
+    """The fake mode that the module was built in, or a new one."""
+    if isinstance(module, torch.nn.Module):
+        for tensor in (*module.parameters(), *module.buffers()):
+            if isinstance(tensor, FakeTensor):
+                return tensor.fake_mode
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def _as_fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
+    if isinstance(tensor, FakeTensor):
+        return tensor
+    if tensor.device.type == "meta":
+        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+        return made.requires_grad_(tensor.requires_grad)
+    return mode.from_tensor(tensor)
+
+
+@contextmanager
+def _fake(module: torch.nn.Module, mode: FakeTensorMode) -> Iterator[None]:
+    """Inside, the module has shapes for weights and is in training; after it, it is as it was."""
+    before: list[tuple[dict[str, Any], str, Any]] = []
+    known: dict[int, Any] = {}
+    training = [(part, part.training) for part in module.modules()]
+    try:
+        for part in module.modules():
+            for place in (part._parameters, part._buffers):
+                for name, tensor in place.items():
+                    if tensor is None or isinstance(tensor, FakeTensor):
+                        continue
+                    before.append((place, name, tensor))
+                    if id(tensor) not in known:
+                        fake = _as_fake(mode, tensor)
+                        weight = isinstance(tensor, torch.nn.Parameter) and not isinstance(fake, torch.nn.Parameter)
+                        known[id(tensor)] = torch.nn.Parameter(fake, tensor.requires_grad) if weight else fake
+                    place[name] = known[id(tensor)]
+        if not module.training:
+            module.train()
+        yield
+    finally:
+        for place, name, tensor in before:
+            place[name] = tensor
+        for part, was in training:
+            part.training = was
+
+
+@contextmanager
+def _empty_gradients() -> Iterator[None]:
+    """Gradients are on, whatever the caller does."""
+    with torch.enable_grad():
+        yield

@@ -1,0 +1,146 @@
+"""How many ranks each way of splitting can use at most, and which operator says so.
+
+The ways of Kahira et al. (the oracle paper, Table 3): data, spatial, filter, channel, pipeline and their
+pairs with data; and those of transformers: tensor, context, expert. A way that a model does not have
+(experts without experts) has no limit and is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from foretell.model.graph import Block, Graph, Node, Tensor
+from foretell.model.operator import NOTHING
+from foretell.model.operators.attention import Attention
+from foretell.model.operators.convolution import Convolution
+from foretell.model.operators.embedding import Embedding
+from foretell.model.operators.experts import GroupedMatmul
+from foretell.model.operators.matmul import Matmul
+from foretell.model.operators.pooling import Pool
+from foretell.units import product
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """The most ranks one way of splitting can use."""
+
+    way: str
+    ranks: int
+    by: str  # path of the operator that limits it; empty when it is no single one
+    rule: str
+
+
+class _Bound(NamedTuple):
+    """A size that ranks can share, and where it is."""
+
+    ranks: int
+    by: str
+
+
+def limits(graph: Graph) -> tuple[Limit, ...]:
+    """The largest number of ranks for every way that this model can be split."""
+    batch = _Bound(graph.batch, "")
+    spatial, filters = _least(_spatial(graph)), _least(_filters(graph))
+    rules = [
+        ("data", batch, "ranks <= samples in the batch"),
+        ("spatial", spatial, "ranks <= positions of the smallest input of a convolution or pooling"),
+        ("filter", filters, "ranks <= the fewest output channels of a convolution or dense layer"),
+        ("channel", _least(_channels(graph)), "ranks <= the fewest input channels after the first layer"),
+        ("pipeline", _Bound(_layers(graph), ""), "ranks <= operators that do work"),
+        ("data+filter", _times(batch, filters), "ranks <= batch * fewest output channels"),
+        ("data+spatial", _times(batch, spatial), "ranks <= batch * fewest positions"),
+        ("tensor", _least(_attention(graph, "kv_head")), "ranks <= key and value heads, none of them copied"),
+        ("heads", _least(_attention(graph, "kv_head", "share")), "ranks <= query heads, key and value heads copied"),
+        ("context", _least(_attention(graph, "query")), "ranks <= queries of a sequence"),
+        ("expert", _least(_experts(graph)), "ranks <= experts"),
+        ("blocks", _repeated(graph), "ranks <= blocks that repeat: whole ones a pipeline stage"),
+    ]
+    return tuple(Limit(way, bound.ranks, bound.by, rule) for way, bound, rule in rules if bound is not None)
+
+
+def _least(found: Iterator[_Bound]) -> _Bound | None:
+    """The smallest bound, the first one of equals."""
+    return min(found, key=lambda bound: bound.ranks, default=None)
+
+
+def _times(one: _Bound, other: _Bound | None) -> _Bound | None:
+    return None if other is None else _Bound(one.ranks * other.ranks, other.by)
+
+
+def _spatial(graph: Graph) -> Iterator[_Bound]:
+    """Positions of inputs. A convolution over a single position is a dense layer, which is not split so."""
+    for block, node in graph.nodes():
+        if isinstance(node.operator, Convolution | Pool):
+            x = graph.tensor(block, node.inputs[0].tensor)
+            positions = product(dim.size for dim in x.dims[-len(node.operator.kernel) :])
+            if positions > 1:
+                yield _Bound(positions, node.path)
+
+
+def _filters(graph: Graph) -> Iterator[_Bound]:
+    for node in _weighted(graph):
+        n = node.sizes()
+        yield _Bound(n.get("group", 1) * n["out"], node.path)
+
+
+def _channels(graph: Graph) -> Iterator[_Bound]:
+    """Input channels; the first layer reads the data (images have three), unless a table does."""
+    embedded = any(isinstance(node.operator, Embedding) for _, node in graph.nodes())
+    for at, node in enumerate(_weighted(graph)):
+        n = node.sizes()
+        if at or embedded:
+            yield _Bound(n.get("group", 1) * n["in"], node.path)
+
+
+def _weighted(graph: Graph) -> Iterator[Node]:
+    """Convolutions and dense layers: products of an activation with a weight."""
+    for block, node in graph.nodes():
+        if not isinstance(node.operator, Convolution | Matmul | GroupedMatmul):
+            continue
+        weights = [operand.tensor for operand in node.inputs if operand.name == "w"]
+        if any(_owner(graph, block, number).role == "parameter" for number in weights):
+            yield node
+
+
+def _owner(graph: Graph, block: Block, number: int) -> Tensor:
+    """The tensor whose memory this one uses: a weight may be read through a view."""
+    while True:
+        if number >= len(block.tensors):
+            entry = block.imports[number - len(block.tensors)]
+            block, number = graph.blocks[entry.block], entry.tensor
+        elif block.tensors[number].storage != number:
+            number = block.tensors[number].storage
+        else:
+            return block.tensors[number]
+
+
+def _layers(graph: Graph) -> int:
+    """Operators that do work; every line of a layer file is one."""
+    return sum(
+        block.times
+        for block, node in graph.nodes()
+        if node.operator.forward(node.sizes(), graph.widths(block, node)) != NOTHING
+    )
+
+
+def _attention(graph: Graph, *loops: str) -> Iterator[_Bound]:
+    for _, node in graph.nodes():
+        if isinstance(node.operator, Attention):
+            n = node.sizes()
+            yield _Bound(product(n[loop] for loop in loops), node.path)
+
+
+def _experts(graph: Graph) -> Iterator[_Bound]:
+    for _, node in graph.nodes():
+        if isinstance(node.operator, GroupedMatmul):
+            yield _Bound(node.sizes()["expert"], node.path)
+
+
+def _repeated(graph: Graph) -> _Bound | None:
+    """Repetitions of all blocks that repeat."""
+    blocks = [block for block in graph.blocks if block.times > 1]
+    if not blocks:
+        return None
+    return _Bound(sum(block.times for block in blocks), ", ".join(block.name for block in blocks))

@@ -1,0 +1,25 @@
+"""Mixtures of experts on Llama's frame as PyTorch modules."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from foretell.model.zoo.mixture import Mixture
+from foretell.modules._decoder import DecoderModule, Layer
+from foretell.modules._experts import ExpertFeedForward
+from foretell.modules.llama import GroupedQueryAttention
+from foretell.modules.task import Example, tokens
+
+
+def module(fields: Mixture) -> nn.Module:
+    def layer(_: int) -> Layer:
+        experts = ExpertFeedForward(
+            fields.hidden, fields.inner, fields.routing, fields.shared_ffn, fields.shared_gate
+        )
+        return Layer(fields.hidden, GroupedQueryAttention(fields), experts)
+
+    return DecoderModule(fields, layer, fields.window)
+
+
+def example(fields: Mixture, batch: int) -> Example:
+    return tokens(batch, fields.seq, fields.vocab)

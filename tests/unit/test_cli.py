@@ -1,0 +1,162 @@
+"""The command line: answers that machines read, pages that fit, and messages for bad input."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretell.cli import main
+
+
+class Ran:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def foretell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(*arguments: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["foretell", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run
+
+
+KEYS = "model parameters forward_flops backward_flops saved_bytes work depth blocks limits".split()
+
+
+def test_json_has_the_promised_keys(foretell: Any) -> None:
+    answer = json.loads(foretell("analyze", "resnet50", "--batch", "4", "--json").out)
+    assert set(KEYS) <= set(answer)
+    assert answer["parameters"] == 25_557_032
+    assert answer["batch"] == 4
+    assert answer["limits"]["data"] == 4
+    assert answer["limits"]["filter"] == 64
+
+
+def test_totals_are_for_the_batch(foretell: Any) -> None:
+    one, four = (json.loads(foretell("analyze", "resnet50", "--batch", n, "--json").out) for n in ("1", "4"))
+    assert four["forward_flops"] == 4 * one["forward_flops"]
+    assert four["parameters"] == one["parameters"]
+
+
+def test_tables_add_up_to_the_totals(foretell: Any) -> None:
+    answer = json.loads(foretell("analyze", "resnet18", "--json").out)
+    for table in ("kinds", "blocks", "operators"):
+        for field in ("parameters", "forward_flops", "backward_flops", "saved_bytes"):
+            assert sum(row[field] for row in answer[table]) == answer[field], (table, field)
+
+
+@pytest.mark.parametrize("model", ["resnet50", "gpt2", "unet3d:image=32", "mixtral-8x7b", "lenet", "inception-v3", "lstm"])
+def test_a_page_fits_eighty_columns(foretell: Any, model: str) -> None:
+    ran = foretell("analyze", model)
+    assert ran.code == 0
+    assert max(len(line) for line in ran.out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("by", ["kind", "block", "operator"])
+def test_csv_can_be_read_back(foretell: Any, by: str) -> None:
+    rows = list(csv.DictReader(io.StringIO(foretell("analyze", "vgg16", "--csv", "--by", by).out)))
+    assert sum(int(row["parameters"]) for row in rows) == 138_357_544
+
+
+def test_a_graph_can_be_kept_and_read_again(foretell: Any, tmp_path: Path) -> None:
+    file = str(tmp_path / "graph.json")
+    first = foretell("analyze", "gpt2:layers=2", "--json", "--graph", file).out
+    assert json.loads(foretell("analyze", file, "--json").out) == json.loads(first)
+    assert foretell("analyze", file, "--batch", "7").code == 2
+
+
+def test_list_models(foretell: Any) -> None:
+    ran = foretell("list", "models")
+    assert "resnet50" in ran.out
+    assert max(len(line) for line in ran.out.splitlines()) <= 80
+    assert "resnet50" in json.loads(foretell("list", "models", "--json").out)["models"]["resnet"]
+
+
+BAD = {
+    ("analyze", "resnet5"): "resnet50",
+    ("analyze", "no-such-thing"): "foretell list models",
+    ("analyze", ""): "foretell list models",
+    ("analyze", "vgg16:imge=64"): "image",
+    ("analyze", "vgg16:image"): "field=value",
+    ("analyze", "vgg16:image=large"): "image",
+    ("analyze", "vgg16:image=-1"): "image",
+    ("analyze", "vgg16:image=1"): "larger image",
+    ("analyze", "vgg16:image=99999999999"): "image",
+    ("analyze", "vgg16:image=64,image=32"): "twice",
+    ("analyze", "vgg16:dtype=int3"): "bf16",
+    ("analyze", "vgg16", "--batch", "0"): "batch",
+    ("analyze", "vgg16", "--batch", "-3"): "batch",
+    ("analyze", "vgg16", "--batch", "many"): "many",
+    ("analyze", "vgg16", "--seq", "128"): "seq",
+    ("analyze", "nowhere/config.json"): "no such file",
+    ("analyze", "nowhere.net"): "no such file",
+    ("analyze", "nowhere.py:model"): "nowhere.py",
+    ("analyze", "no.such.package:model"): "no.such.package",
+    ("analyse", "vgg16"): "analyze",
+    ("analyze",): "MODEL",
+    ("analyze", "vgg16", "--jsn"): "--json",
+    ("analyze", "gpt2:heads=7"): "heads",
+    ("analyze", "llama3-8b:kv_heads=5"): "heads",
+    ("list", "planets"): "models",
+}
+
+
+@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
+def test_bad_input_gets_a_message(foretell: Any, arguments: tuple[str, ...]) -> None:
+    ran = foretell(*arguments)
+    assert ran.code == 2
+    assert BAD[arguments] in ran.err
+    assert "Traceback" not in ran.err
+    assert ran.out == ""
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"model_type": "llama"', b'{"blocks": 3}', b"null"])
+def test_a_broken_file_gets_a_message(foretell: Any, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    ran = foretell("analyze", str(path))
+    assert ran.code == 2
+    assert str(path) in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_an_empty_folder_gets_a_message(foretell: Any, tmp_path: Path) -> None:
+    ran = foretell("analyze", str(tmp_path))
+    assert ran.code == 2
+    assert "config.json" in ran.err
+
+
+def test_where_the_graph_cannot_be_written(foretell: Any, tmp_path: Path) -> None:
+    ran = foretell("analyze", "lenet", "--graph", str(tmp_path / "no" / "such" / "folder.json"))
+    assert ran.code == 2
+    assert "cannot write" in ran.err
+
+
+def test_help_imports_neither_torch_nor_numpy() -> None:
+    code = "import sys; sys.argv = ['foretell', '--help']\nfrom foretell.cli import main\ntry: main()\nexcept SystemExit: pass\n"
+    code += "heavy = {'torch', 'numpy', 'msgspec'} & set(sys.modules); sys.exit(str(heavy) if heavy else 0)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "analyze" in ran.stdout
+
+
+def test_analyze_does_not_import_torch() -> None:
+    code = "import sys; sys.argv = ['foretell', 'analyze', 'lenet']\nfrom foretell.cli import main\nmain()\n"
+    code += "sys.exit('torch came along' if 'torch' in sys.modules else 0)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr

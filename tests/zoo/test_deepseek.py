@@ -1,0 +1,100 @@
+"""DeepSeek: published sizes, agreement with PyTorch, latent attention."""
+
+import pytest
+import torch
+from agreement import assert_agrees, assert_same_names, predicted
+from language import assert_causal, assert_folds, assert_trains, gradients
+
+from foretell.errors import BadInput
+from foretell.model import zoo
+from foretell.model.zoo.deepseek import PRESETS
+
+# Hugging Face checkpoints. The published 671,026,419,200 of V3 (without the second-token module)
+# count the router's 58 x 256 corrections, which here are a buffer
+PUBLISHED = {
+    "deepseek-v2-lite": 15_706_484_224,
+    "deepseek-v2": 235_741_434_880,
+    "deepseek-v3": 671_026_419_200 - 58 * 256,
+}
+
+# billions that one token meets: the reports say 2.4 (without the token table), 21 and 37
+ACTIVE = {"deepseek-v2-lite": 2.66, "deepseek-v2": 21.38, "deepseek-v3": 37.55}
+
+SMALL = (
+    "layers=4,first_dense=2,hidden=64,heads=4,query_rank=24,kv_rank=16,head_dim=16,rotary_dim=8,value_dim=16,"
+    "ffn=96,expert_ffn=40,experts=16,top_k=4,vocab=96,seq=32"
+)
+
+
+@pytest.mark.parametrize(("name", "count"), PUBLISHED.items())
+def test_parameters(name: str, count: int) -> None:
+    assert predicted(name).parameters == count
+
+
+@pytest.mark.parametrize(("name", "billions"), ACTIVE.items())
+def test_active_parameters(name: str, billions: float) -> None:
+    assert round(PRESETS[name].active_parameters / 1e9, 2) == billions
+
+
+def test_every_size_is_published() -> None:
+    assert {*PUBLISHED, "deepseek"} == set(PRESETS) == {*ACTIVE, "deepseek"}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_dense_and_expert_layers_are_a_block_each(name: str) -> None:
+    fields = PRESETS[name]
+    runs = [("layers", 0, fields.first_dense), ("layers", fields.first_dense, fields.layers - fields.first_dense)]
+    assert_folds(name, [run for run in runs if run[2] > 1])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        f"deepseek-v3:{SMALL},groups=4,top_groups=2,attention=math",
+        f"deepseek-v3:{SMALL},groups=1,top_groups=1,attention=math,dtype=bf16",
+        f"deepseek-v2:{SMALL},groups=4,top_groups=2,attention=math",
+        f"deepseek-v2-lite:{SMALL},attention=math".replace("query_rank=24,", ""),
+    ],
+)
+def test_agrees_with_pytorch(spec: str) -> None:
+    """CPUs have no kernel for keys that are longer than values, so these write the scores out."""
+    assert_agrees(spec, batch=2, saved=0.0)
+    assert_same_names(spec)
+
+
+@pytest.mark.parametrize("kernel", ["flash", "efficient"])
+def test_agrees_with_pytorch_where_keys_and_values_are_alike(kernel: str) -> None:
+    fields = SMALL.replace("value_dim=16", "value_dim=24")
+    assert_agrees(f"deepseek-v3:{fields},groups=4,top_groups=2,attention={kernel},dtype=bf16", batch=2, saved=0.0)
+
+
+def test_kernels_compute_the_same() -> None:
+    spec = f"deepseek-v3:{SMALL},groups=4,top_groups=2,dtype=fp64"
+    for ours, theirs in zip(gradients(spec), gradients(f"{spec},attention=math"), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_token_sees_only_earlier_ones() -> None:
+    assert_causal(f"deepseek-v3:{SMALL},groups=4,top_groups=2")
+
+
+def test_trains() -> None:
+    assert_trains(f"deepseek-v3:{SMALL},groups=4,top_groups=2")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ("attention=flash", "attention=efficient"),
+        ("experts=100", "experts=104"),
+        ("top_groups=9", "top_groups=8"),
+        ("top_groups=1,top_k=40", "top_k=32"),
+        ("first_dense=62", "first_dense=61"),
+        ("score=tanh", "score=sigmoid"),
+        ("rotary_dim=63", "62"),
+    ],
+)
+def test_fields_that_do_not_fit(fields: str, words: str) -> None:
+    with pytest.raises(BadInput) as problem:
+        zoo.load(f"deepseek:{fields}")
+    assert words in str(problem.value)
