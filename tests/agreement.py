@@ -54,14 +54,16 @@ def _grouped(x: Any, other: Any, *args: Any, out_shape: Any = None, **kwargs: An
     return 2 * rows * features * other[-1]
 
 
-# What torch's counter has no formula for on the CPU, or a wrong one: the weight gradient of a
-# grouped convolution is counted `groups` times too often.
+_KERNELS = ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention")
+
+# What torch's counter has no formula for on the CPU, refuses (shared key heads), or counts wrongly: the
+# weight gradient of a grouped convolution `groups` times too often.
 MISSING = {
     aten.convolution_backward: _convolution_backward,
     torch.ops.foretell.grouped_mm: _grouped,
     torch.ops.foretell.grouped_mm_weight_gradient: _grouped,
-    aten._scaled_dot_product_flash_attention_for_cpu: _sdpa,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: _sdpa_backward,
+    **{getattr(aten, f"_scaled_dot_product_{kernel}"): _sdpa for kernel in _KERNELS},
+    **{getattr(aten, f"_scaled_dot_product_{kernel}_backward"): _sdpa_backward for kernel in _KERNELS},
 }
 
 
@@ -85,9 +87,9 @@ def measure_module(module: torch.nn.Module, inputs: tuple[Any, ...], loss: Any) 
             alive.append(storage)  # an address must not be used twice
         return tensor
 
-    with FlopCounterMode(display=False, custom_mapping=MISSING) as forward:
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-            value = loss(module(*inputs))
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t)
+    with FlopCounterMode(display=False, custom_mapping=MISSING) as forward, hooks:
+        value = loss(module(*inputs))
     with FlopCounterMode(display=False, custom_mapping=MISSING) as backward:
         value.backward()
     return Measured(

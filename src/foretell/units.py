@@ -28,7 +28,8 @@ WIDTH: dict[str, int] = {
 }
 """Bytes of one element of each type."""
 
-FLOATING = ("fp64", "fp32", "bf16", "fp16", "fp8")
+FLOATING = ("fp64", "fp32", "bf16", "fp16")
+"""Types that the weights of a module can have. (fp8 is a way to multiply, not to keep weights.)"""
 
 
 def ceil_div(a: Quantity, b: Quantity) -> Quantity:

@@ -73,7 +73,8 @@ def _all() -> list[Instance]:
     add("cross_entropy", {"row": 4, "class": 10}, "x t")
     add("embedding", {"row": 4, "vocab": 10, "feature": 6}, "x w")
     for partial in (False, True):
-        add("rotary", {"row": 6, "position": 5, "feature": 8, "angle": 2 if partial else 4}, "x cos sin", partial=partial)
+        sizes = {"row": 6, "position": 5, "feature": 8, "angle": 2 if partial else 4}
+        add("rotary", sizes, "x cos sin", partial=partial)
     for operands in ("x w", "x w offsets"):
         add("grouped_matmul", {"row": 8, "expert": 4, "in": 6, "out": 10}, operands)
     add("scatter_add", {"target": 8, "row": 12, "feature": 6}, "x index")

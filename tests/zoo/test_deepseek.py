@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from agreement import assert_agrees, assert_same_names, predicted
-from language import assert_causal, assert_folds, assert_trains, gradients
 
+from agreement import assert_agrees, assert_same_names, predicted
 from foretell.errors import BadInput
 from foretell.model import zoo
 from foretell.model.zoo.deepseek import PRESETS
+from language import assert_causal, assert_folds, assert_trains, gradients
 
 # Hugging Face checkpoints. The published 671,026,419,200 of V3 (without the second-token module)
 # count the router's 58 x 256 corrections, which here are a buffer

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from agreement import assert_agrees, assert_same_names, predicted
-from language import assert_causal, assert_folds, assert_trains, gradients, logits
 
+from agreement import assert_agrees, assert_same_names, predicted
 from foretell.errors import BadInput
 from foretell.model import zoo
 from foretell.model.zoo.llama import PRESETS
+from language import assert_causal, assert_folds, assert_trains, gradients, logits
 
 # Hugging Face model cards (safetensors parameter counts); Llama 1 and 2 as in their reports
 PUBLISHED = {

@@ -3,14 +3,14 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from agreement import assert_agrees, assert_same_names, predicted
-from language import assert_causal, assert_folds, assert_trains
 
+from agreement import assert_agrees, assert_same_names, predicted
 from foretell.errors import BadInput
 from foretell.model import zoo
 from foretell.model.zoo._experts import Routing
 from foretell.model.zoo.mixture import PRESETS
 from foretell.modules._experts import ExpertFeedForward
+from language import assert_causal, assert_folds, assert_trains
 
 # Hugging Face model cards (safetensors parameter counts); Qwen2-57B-A14B by name, rounded
 PUBLISHED = {

@@ -13,7 +13,9 @@ from foretell.model.graph import Block, Graph, Node
 from foretell.model.limits import limits
 from foretell.model.operator import NOTHING, PARTS, Part
 from foretell.model.operators.convolution import Convolution, methods
+from foretell.model.operators.normalization import Normalize
 from foretell.model.operators.optimizer import RULES, update
+from foretell.model.operators.unknown import Unknown
 from foretell.model.totals import saved_storages, totals
 from foretell.model.work_depth import bounds, work_depth
 
@@ -159,12 +161,14 @@ def _bound(processors: int, work: int, depth: int) -> dict[str, float]:
 
 def _kind(node: Node) -> str:
     """The word a table has for an operator: its kind, and which one where that tells more."""
-    detail = getattr(node.operator, "function", "") or getattr(node.operator, "cell", "")
-    if node.kind == "normalize":
-        return f"{node.operator.kind} norm"
-    if node.kind == "unknown":
-        return node.operator.name
-    return f"{node.kind} {detail}".strip().replace("_", " ") if node.kind != "elementwise" else detail.replace("_", " ")
+    operator = node.operator
+    if isinstance(operator, Unknown):
+        return operator.name
+    if isinstance(operator, Normalize):
+        return f"{operator.kind} norm"
+    detail: str = getattr(operator, "function", "") or getattr(operator, "cell", "")
+    words = detail if node.kind == "elementwise" else f"{node.kind} {detail}".strip()
+    return words.replace("_", " ")
 
 
 def _place(block: Block, node: Node) -> str:
@@ -236,7 +240,8 @@ def _blocks(graph: Graph) -> list[Row]:
     """One row a block, in running order."""
     places = {id(block): at for at, block in enumerate(graph.blocks)}
     sums = _sums(graph, lambda block, _: places[id(block)])
-    return [entry.row(graph.blocks[at].name, graph.blocks[at].times) for at, entry in sums.items()]
+    named = [(graph.blocks[int(at)], entry) for at, entry in sums.items()]
+    return [entry.row(block.name, block.times) for block, entry in named]
 
 
 def _methods(graph: Graph) -> list[Method]:

@@ -67,4 +67,9 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         try:
             return msgspec.convert(values, type(self), strict=False)
         except msgspec.ValidationError as problem:
-            raise BadInput(f"{problem}".replace("$.", "field "), where=where) from None
+            expected, _, place = str(problem).partition(" - at `$.")
+            key = place.partition("[")[0].rstrip("`")
+            usual: list[Any] = [*value] if isinstance(value := getattr(self, key, ""), tuple) else [value]
+            fix = f"{key}={'/'.join(map(str, usual))}"
+            what = f"{key}={text.get(key)}: {expected[:1].lower()}{expected[1:]}".replace("`", "")
+            raise BadInput(what, where=where, fix=f"for example {fix}") from None

@@ -35,19 +35,20 @@ def causal_attention(
 ) -> torch.Tensor:
     """Attention of [sample, head, sequence, head_dim] to earlier places, heads joined.
 
-    Fewer key and value heads are shared by groups of query heads. A bias holds the mask too.
+    A bias holds the mask too. Fewer key and value heads are shared by groups of query heads: flash
+    kernels do that themselves, for all others (fp32, a bias, scores written out) heads are repeated.
     """
     groups = query.shape[1] // key.shape[1]
+    flash = kernel == "flash" and bias is None and query.dtype in (torch.bfloat16, torch.float16)
+    if groups > 1 and not flash:
+        key, value = (part.unsqueeze(2).expand(-1, -1, groups, -1, -1).flatten(1, 2) for part in (key, value))
     if kernel == "math":
-        if groups > 1:
-            key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
         if bias is None:
             bias = mask_of(distances(query.shape[2], query.device) >= 0, query)
         y = scores_written_out(query, key, value, bias, query.shape[-1] ** -0.5, dropout)
     else:
-        y = F.scaled_dot_product_attention(
-            query, key, value, bias, dropout, is_causal=bias is None, enable_gqa=groups > 1
-        )
+        shared = flash and groups > 1
+        y = F.scaled_dot_product_attention(query, key, value, bias, dropout, bias is None, enable_gqa=shared)
     return y.transpose(1, 2).flatten(2)
 
 

@@ -140,9 +140,7 @@ class Experts(nn.Module):
 class ExpertFeedForward(nn.Module):
     """Every token through the experts that its router chooses, and through those that all tokens share."""
 
-    def __init__(
-        self, hidden: int, ffn: int, routing: Routing, shared_ffn: int = 0, shared_gate: bool = False
-    ) -> None:
+    def __init__(self, hidden: int, ffn: int, routing: Routing, shared_ffn: int = 0, shared_gate: bool = False) -> None:
         super().__init__()
         self.router = Router(hidden, routing)
         self.experts = Experts(routing.experts, hidden, ffn)

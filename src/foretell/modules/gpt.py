@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from foretell.model.zoo.gpt import Gpt
-from foretell.modules._decoder import GatedFeedForward, causal_attention, distances, mask_of
+from foretell.modules._decoder import GatedFeedForward, causal_attention, distances
 from foretell.modules._rotary import Angles, Rotary, rotate
 from foretell.modules.task import Example, tokens
 
@@ -77,9 +77,7 @@ class Layer(nn.Module):
             self.feed_forward = FeedForward(fields)
         self.dropout = nn.Dropout(fields.dropout)
 
-    def forward(
-        self, x: torch.Tensor, angles: Angles | None = None, bias: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, angles: Angles | None = None, bias: torch.Tensor | None = None) -> torch.Tensor:
         x = x + self.dropout(self.attention(self.attention_norm(x), angles, bias))
         return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
 

@@ -13,9 +13,7 @@ from foretell.modules.task import Example, tokens
 
 def module(fields: Mixture) -> nn.Module:
     def layer(_: int) -> Layer:
-        experts = ExpertFeedForward(
-            fields.hidden, fields.inner, fields.routing, fields.shared_ffn, fields.shared_gate
-        )
+        experts = ExpertFeedForward(fields.hidden, fields.inner, fields.routing, fields.shared_ffn, fields.shared_gate)
         return Layer(fields.hidden, GroupedQueryAttention(fields), experts)
 
     return DecoderModule(fields, layer, fields.window)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 
 import click
 
@@ -21,4 +22,5 @@ def command(what: str, as_json: bool) -> None:
         click.echo(json.dumps({what: families}))
         return
     for family, members in families.items():
-        click.echo(click.wrap_text(f"{family}: {', '.join(members)}", width=80, subsequent_indent="  "))
+        line = f"{family}: {', '.join(members)}"
+        click.echo(textwrap.fill(line, 80, subsequent_indent="  ", break_on_hyphens=False))

@@ -175,7 +175,8 @@ def _joined(shape: Shape) -> str:
 def parse(text: str, where: str = "layer file") -> LayerFile:
     """A layer file from text; what is wrong is said with its line."""
     words: dict[str, str] = {}
-    sizes: Shape = ()
+    samples = 0
+    made: list[Shape] = []  # what a layer may read: the input, and the outputs before it
     layers: list[Layer] = []
     for number, line in enumerate(text.splitlines(), start=1):
         content, place = line.strip(), f"{where}:{number}"
@@ -186,18 +187,19 @@ def parse(text: str, where: str = "layer file") -> LayerFile:
         if head in ("dataset", "model") and len(fields) == 2:
             words[head] = fields[1]
         elif head == "input":
-            if sizes or layers:
-                raise BadInput("the input is said twice, or after a layer", where=place, fix=INPUT_EXAMPLE)
-            sizes = _input(fields, place)
-        elif not sizes:
+            if made:
+                raise BadInput("the input is said twice", where=place, fix=INPUT_EXAMPLE)
+            samples, *sample = _input(fields, place)
+            made.append(tuple(sample))
+        elif not made:
             raise BadInput("a layer before the input is said", where=place, fix=INPUT_EXAMPLE)
         else:
-            layer = _layer(fields, place)
-            _check_order(layer, [sizes[1:], *(before.y for before in layers)], place)
-            layers.append(layer)
+            layers.append(_layer(fields, place))
+            _check_order(layers[-1], made, place)
+            made.append(layers[-1].y)
     if not layers:
-        raise BadInput("no layers", where=where, fix=EXAMPLE if sizes else f"{INPUT_EXAMPLE} and layers after it")
-    return LayerFile(sizes[0], sizes[1:], tuple(layers), words.get("model", ""), words.get("dataset", ""))
+        raise BadInput("no layers", where=where, fix=EXAMPLE if made else f"{INPUT_EXAMPLE} and layers after it")
+    return LayerFile(samples, made[0], tuple(layers), words.get("model", ""), words.get("dataset", ""))
 
 
 def _input(fields: list[str], place: str) -> Shape:
@@ -262,9 +264,7 @@ def _problem(layer: Layer) -> str:
             return f"a dense layer of {w[1]} makes {_joined((w[1], *(1 for _ in y[1:])))}"
         return "" if inputs == product(x) else f"{inputs} weights a filter for {product(x)} inputs"
     if layer.kind.endswith("pool"):
-        if w[2:].count(0) or not w[2:] or product(w[:2]):
-            return "w of a pooling is 0, 0 and its window"
-        return _window_problem(layer) if y[0] == x[0] else "a pooling keeps its channels"
+        return _pooling_problem(layer)
     if x != y:
         return "x and y are the same"
     return "it has no weights, zeros belong in w" if product(w) else ""
@@ -280,6 +280,15 @@ def _convolution_problem(layer: Layer) -> str:
         return f"{filters} filters make {filters} channels, not {layer.y[0]}"
     if filters % (channels // inner):
         return f"{channels // inner} groups do not divide {filters} filters"
+    return _window_problem(layer)
+
+
+def _pooling_problem(layer: Layer) -> str:
+    kernel = layer.w[2:]
+    if not kernel or 0 in kernel or product(layer.w[:2]):
+        return "w of a pooling is 0, 0 and its window"
+    if layer.x[0] != layer.y[0]:
+        return "a pooling keeps its channels"
     return _window_problem(layer)
 
 

@@ -21,8 +21,6 @@ from foretell.model.importers.torch_tape import Function, Recorded, Tape
 from foretell.model.operators.unknown import Unknown
 from foretell.units import WIDTH, product
 
-aten = torch.ops.aten
-
 
 def _attention(q: Any, k: Any, v: Any, *args: Any, **kwargs: Any) -> int:
     return sdpa_flop_count(q.shape, _with_heads(k, q), _with_heads(v, q))
@@ -45,28 +43,31 @@ def _convolution_backward(gradient: Any, x: Any, w: Any, *args: Any, **kwargs: A
 
 def _grouped(x: Any, w: Any, *args: Any, **kwargs: Any) -> int:
     """Every row times one matrix, or one matrix per group summed over its rows."""
-    if x.dim() == w.dim() == 3:
-        return 2 * x.shape[0] * x.shape[1] * x.shape[2] * w.shape[2]
-    return 2 * x.shape[0] * x.shape[1] * w.shape[-1]
+    products = x.numel() * w.shape[-1]
+    return 2 * products // x.shape[0] if x.dim() == 3 and w.dim() == 2 else 2 * products
+
+
+def _grouped_weight_gradient(x: Any, gradient: Any, *args: Any, **kwargs: Any) -> int:
+    return 2 * x.numel() * gradient.shape[-1]
 
 
 FORMULAS = {
-    aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
-    aten.convolution_backward: _convolution_backward,
-    aten._grouped_mm: _grouped,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    "aten::convolution_backward": _convolution_backward,
+    "aten::_grouped_mm": _grouped,
+    "foretell::grouped_mm": _grouped,
+    "foretell::grouped_mm_weight_gradient": _grouped_weight_gradient,
 }
 """What torch's counter has no formula for, or a wrong one. They take tensors, not shapes."""
 
 
 def flops_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     """Matrix flops of one dispatched call."""
-    packet = getattr(func, "overloadpacket", func)
-    formula = FORMULAS.get(packet)
-    if formula is None and getattr(packet, "_qualified_op_name", "") == "foretell::grouped_mm":
-        formula = _grouped
+    formula = FORMULAS.get(func._schema.name)
     if formula is not None:
         return int(formula(*args, **kwargs))
+    packet = func.overloadpacket
     counted = flop_registry.get(packet)
     return int(counted(*args, **kwargs, out_val=result)) if counted else 0
 

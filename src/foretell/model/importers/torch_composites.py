@@ -58,23 +58,28 @@ class Composites(TorchFunctionMode):
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         caught = _CAUGHT.get(func)
-        if caught is None:
+        if caught is None or self._tape.paused:
             return func(*args, **kwargs)
         given = _arguments(func, args, kwargs)
         write = caught(given)
         if write is None:
             return func(*args, **kwargs)
+        if caught is _attention:
+            return self.whole(write, lambda: _heads_inside(func(*args, **kwargs)), given)
         return self.whole(write, lambda: func(*args, **kwargs), given)
 
     def whole(self, write: Writer, run: Callable[[], Any], given: dict[str, Any]) -> Any:
         """Run a function as one step, and write it down as one operator."""
         tensors: list[torch.Tensor] = []
         _collect(given.values(), tensors)
+        step = torch.autograd._get_sequence_nr()
         with self._tape.pause():
             result = FUNCTION_APPLY(_Whole, run, *tensors)
         outputs: list[torch.Tensor] = []
         _collect((result,), outputs)
+        self._tape.step = step
         write(self._tape, given, outputs)
+        self._tape.step = None
         return result
 
     def note(self, text: str) -> None:
@@ -84,6 +89,8 @@ class Composites(TorchFunctionMode):
 
     def function(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One call of an autograd.Function."""
+        if self._tape.paused:
+            return FUNCTION_APPLY(cls, *args, **kwargs)
         fused = FUSED.get(f"{cls.__module__}.{cls.__qualname__}")
         if fused is not None:
             names, write = fused
@@ -142,6 +149,11 @@ def _attention(given: dict[str, Any]) -> Writer | None:
         )
 
     return write
+
+
+def _heads_inside(output: torch.Tensor) -> torch.Tensor:
+    """The result as fused kernels lay it out, [sample, query, head, value] in memory."""
+    return output.transpose(1, 2).contiguous().transpose(1, 2) if output.dim() == 4 else output
 
 
 def _dropout(given: dict[str, Any]) -> Writer | None:
@@ -225,9 +237,14 @@ def _write_rotary(tape: Tape, given: dict[str, Any], outputs: list[torch.Tensor]
     tape.add(operator, loops, {"x": x, "cos": cos, "sin": sin}, [(outputs[0], layout)], by_rule=True)
 
 
+RECURRENT = ("input", "w", "u", "b", "c")
+
 FUSED: dict[str, tuple[tuple[str, ...], Writer]] = {
     "foretell.modules._normalization._RmsNorm": (("input", "weight", "eps"), write_rms_norm),
     "foretell.modules._rotary._Rotate": (("x", "cos", "sin"), _write_rotary),
+    "foretell.modules._recurrent.RnnFunction": (RECURRENT, torch_recurrent.one_layer("rnn")),
+    "foretell.modules._recurrent.LstmFunction": (RECURRENT, torch_recurrent.one_layer("lstm")),
+    "foretell.modules._recurrent.GruFunction": (RECURRENT, torch_recurrent.one_layer("gru")),
 }
 """Autograd functions that stand for one kernel."""
 

@@ -17,7 +17,8 @@ from foretell.model.operators.matmul import Matmul
 
 def graph_of(tape: Tape, module: torch.nn.Module, name: str, batch: int) -> Graph:
     """The finished graph of everything on the tape."""
-    nodes = _without_idle_views(tape.nodes)
+    nodes = _without_idle_views(_without_same_views(tape.nodes))
+    nodes = [*_shared_views(nodes), *nodes]
     _call_features(nodes)
     flat = _Numbering(tape, module).flat(nodes)
     return Graph(name, fold(flat), batch, _warnings(tape), "torch")
@@ -29,6 +30,27 @@ def _warnings(tape: Tape) -> tuple[str, ...]:
         listed = ", ".join(f"{name} ({count}x)" for name, count in sorted(tape.unknown.items()))
         found.append(f"priced as memory-bound, since no operator describes them: {listed}")
     return tuple(found)
+
+
+def _without_same_views(nodes: list[Recorded]) -> list[Recorded]:
+    """Leave out views that change nothing but the grouping of dims: [sample * sequence, hidden]."""
+    same: dict[int, Traced] = {}
+    found: list[Recorded] = []
+    for node in nodes:
+        node.inputs = {name: same.get(id(traced), traced) for name, traced in node.inputs.items()}
+        node.kept = [same.get(id(traced), traced) for traced in node.kept]
+        if isinstance(node.operator, View):
+            source, output = node.inputs["x"], node.outputs[0]
+            own = source.memory.role in ("activation", "input")  # views of buffers are where layers share them
+            if own and source.dtype == output.dtype and _atoms(source) == _atoms(output):
+                same[id(output)] = source
+                continue
+        found.append(node)
+    return found
+
+
+def _atoms(traced: Traced) -> list[Atom]:
+    return [atom for atom in leaves(atom for group in traced.layout for atom in group) if atom.size != 1]
 
 
 def _without_idle_views(nodes: list[Recorded]) -> list[Recorded]:
@@ -47,6 +69,41 @@ def _without_idle_views(nodes: list[Recorded]) -> list[Recorded]:
         needed.update(id(traced) for traced in (*node.inputs.values(), *node.kept))
         found.append(node)
     return found[::-1]
+
+
+def _shared_views(nodes: list[Recorded]) -> list[Recorded]:
+    """Views, ahead of all, of the weights and buffers that several layers share.
+
+    A tensor belongs to the layer that first names it; so the first layer would be unlike the others.
+    """
+    users: dict[int, list[Recorded]] = {}
+    weights: dict[int, Traced] = {}
+    for node in nodes:
+        for traced in node.inputs.values():
+            if traced.role in ("parameter", "buffer"):
+                users.setdefault(id(traced), []).append(node)
+                weights[id(traced)] = traced
+    found: list[Recorded] = []
+    for key, traced in weights.items():
+        if not _across_layers([node.path for node in users[key]]):
+            continue
+        view = Traced(traced.layout, traced.dtype, traced, needs=traced.needs)
+        item = tuple(atom for group in traced.layout for atom in group)
+        path = traced.name.rpartition(".")[0]
+        found.append(Recorded(path, View("alias"), {"item": item}, {"x": traced}, [view]))
+        for node in users[key]:
+            node.inputs = {name: view if used is traced else used for name, used in node.inputs.items()}
+            node.kept = [view if kept is traced else kept for kept in node.kept]
+    return found
+
+
+def _across_layers(paths: list[str]) -> bool:
+    """Whether the paths part at an index."""
+    split = [path.split(".") for path in dict.fromkeys(paths)]
+    for column in zip(*split, strict=False):
+        if len(set(column)) > 1:
+            return all(part.isdigit() for part in column)
+    return False
 
 
 def _call_features(nodes: list[Recorded]) -> None:

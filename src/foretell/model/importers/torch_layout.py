@@ -48,6 +48,14 @@ def unknown_view(call: Call) -> None:
     _view(call, layouts, "slice")
 
 
+def in_place_view(call: Call) -> None:
+    """A tensor that is read with other dims from here on (squeeze_, as_strided_)."""
+    source, output = _source(call), call.outputs[0]
+    same = size_of(joined(source)) == output.numel()
+    layout = regroup(source, output.shape) if same else tuple(fresh(size) for size in output.shape)
+    _view(call, [layout], "reshape")
+
+
 def _permute(call: Call) -> None:
     source = list(_source(call))
     if call.name == "aten.permute":
@@ -147,6 +155,8 @@ def _complex(call: Call) -> None:
     _view(call, [(*source, fresh(2, "pair")) if more else source[:-1]], "reshape")
 
 
+PERMUTED = ("aten.t", "aten.transpose", "aten.permute")
+
 VIEWS: dict[str, Callable[[Call], None]] = {
     "aten.view": _reshape,
     "aten._unsafe_view": _reshape,
@@ -173,6 +183,7 @@ VIEWS: dict[str, Callable[[Call], None]] = {
     "aten.unbind": _select,
     "aten.diagonal": _diagonal,
     "aten.unfold": _windows,
+    "aten.as_strided": unknown_view,
     "aten.view_as_real": _complex,
     "aten.view_as_complex": _complex,
 }

@@ -83,7 +83,9 @@ def record(tape: Tape, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
         return
     written = call.written()
     handler = TABLE.get(call.name)
-    if handler is not None and not (written and call.name in torch_layout.VIEWS):
+    if written and call.name in torch_layout.VIEWS and call.name not in torch_layout.PERMUTED:
+        torch_layout.in_place_view(call)
+    elif handler is not None:
         handler(call)
     elif not written and all(_shared(out, call.tensors) for out in call.outputs):
         torch_layout.unknown_view(call)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -49,6 +50,16 @@ def write(tape: Tape, given: dict[str, Any], outputs: list[torch.Tensor]) -> Non
         layout = (fresh(state.shape[0], "layer"), *tape.layout(outputs[0])[-2:])
         layout = tuple(fresh(size) if at == 1 else layout[at] for at, size in enumerate(state.shape))
         tape.add(Elementwise("copy"), {"item": joined(layout)}, {"x": outputs[0]}, [(state, layout)])
+
+
+def one_layer(cell: str) -> Callable[[Tape, dict[str, Any], list[torch.Tensor]], None]:
+    """A writer for a function of (x, w, u, b, c) that is one layer in one direction."""
+
+    def write(tape: Tape, given: dict[str, Any], outputs: list[torch.Tensor]) -> None:
+        weights = [given[name] for name in ("w", "u", "b", "c")]
+        _layer(tape, given["input"], weights, cell, True, outputs[0])
+
+    return write
 
 
 def _made(tape: Tape, like: torch.Tensor, features: int) -> torch.Tensor:

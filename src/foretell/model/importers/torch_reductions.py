@@ -10,12 +10,15 @@ import torch
 
 from foretell.model.importers.torch_call import Call
 from foretell.model.importers.torch_dims import ROLE, SPACE, Group, Layout, fresh, joined, leaves, tie
+from foretell.model.importers.torch_tape import tie_layouts
+from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.experts import TopK
 from foretell.model.operators.normalization import Normalize
 from foretell.model.operators.pooling import Pool
 from foretell.model.operators.reduction import Reduce
 from foretell.model.operators.resampling import Upsample
 from foretell.model.operators.softmax import Softmax
+from foretell.model.operators.squared_error import SquaredError
 from foretell.units import ceil_div
 
 FUNCTIONS = {
@@ -207,6 +210,17 @@ def _top_k(call: Call) -> None:
     tape.add(TopK(), loops, {"x": x}, [(out, found) for out in call.outputs])
 
 
+def _squared_error(call: Call) -> None:
+    tape, x, target, output = call.tape, call["self"], call["target"], call.outputs[0]
+    layout = tape.layout(x)
+    tie_layouts(layout, tape.layout(target))
+    inputs = {"x": x, "t": target}
+    if output.dim():  # one value for every element
+        tape.add(Elementwise("square"), {"item": joined(layout)}, {"x": x, "z": target}, [(output, layout)])
+    else:
+        tape.add(SquaredError(), {"item": joined(layout)}, inputs, [(output, ())])
+
+
 UPSAMPLED = (
     "upsample_nearest1d",
     "upsample_nearest2d",
@@ -248,4 +262,5 @@ TABLE: dict[str, Callable[[Call], None]] = {
     "aten.cudnn_batch_norm": _batch_norm,
     "aten.native_group_norm": _group_norm,
     "aten.topk": _top_k,
+    "aten.mse_loss": _squared_error,
 }

@@ -103,6 +103,7 @@ class Tape:
         self.notes: list[str] = []
         self.path = ""
         self.paused = 0
+        self.step: int | None = None  # autograd's number for what is written down now, where it is known
         self.calls: list[tuple[int, str]] = []  # every module call: how many nodes there were, its path
         self.function: Function | None = None
         self.functions: list[Function] = []
@@ -171,7 +172,7 @@ class Tape:
             name for name, t in inputs.items() if watched and (t.requires_grad or (inner and operands[name].needs))
         )
         made = [self.made(tensor, layout, bool(needs)) for tensor, layout in outputs]
-        sequence = torch.autograd._get_sequence_nr() - 1 if self.function is None else self.function.sequence
+        sequence = self._sequence()
         node = Recorded(
             self.path, operator, dict(loops), operands, made, needs, sequence if needs else -1, by_rule, counted
         )
@@ -185,9 +186,14 @@ class Tape:
 
     def keep(self, tensor: torch.Tensor) -> None:
         """Autograd has put this tensor by, for the operator that it is working on."""
-        sequence = torch.autograd._get_sequence_nr() - 1 if self.function is None else self.function.sequence
-        self._kept.append((sequence, tensor))
+        self._kept.append((self._sequence(), tensor))
         self._alive.append(tensor)
+
+    def _sequence(self) -> int:
+        """Autograd's number for the step that is running."""
+        if self.function is not None:
+            return self.function.sequence
+        return torch.autograd._get_sequence_nr() - 1 if self.step is None else self.step
 
     def assign_kept(self) -> None:
         """Give every kept tensor to its operator, each memory once."""

@@ -21,6 +21,9 @@ from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import rms_norm
 from foretell.model.zoo._task import class_loss, tokens
 
+HALF = ("bf16", "fp16")
+"""The types that flash kernels take."""
+
 
 class Context(NamedTuple):
     """What every layer sees besides its input: angles of positions, and a bias on the scores."""
@@ -73,13 +76,28 @@ def heads_outside(g: Builder, x: Value) -> Value:
 def causal_attention(
     g: Builder, q: Value, k: Value, v: Value, *, kernel: str, bias: Value | None = None, dropout: float = 0.0
 ) -> Value:
-    """Attention to earlier places, heads inside again. A bias holds the mask, and flash takes none."""
-    if bias is not None and kernel == "flash":
+    """Attention to earlier places, heads inside again; a bias holds the mask too.
+
+    Flash kernels take half types and no bias: where they cannot run, the memory-efficient one does.
+    Only flash lets heads share keys and values; for the others they are repeated.
+    """
+    if kernel == "flash" and (bias is not None or q.dtype not in HALF):
         kernel = "efficient"
+    if kernel != "flash":
+        k, v = (_repeated(g, part, q.size("head")) for part in (k, v))
     y = attention(g, q, k, v, causal=bias is None, kernel=kernel, dropout=dropout, bias=bias)
     sample, head, sequence, size = y.dims
     y = view(g, y, (sample, sequence, head, size), "transpose")
     return copy(g, y) if kernel == "math" else y  # its product has the heads outside
+
+
+def _repeated(g: Builder, x: Value, heads: int) -> Value:
+    """x[sample, head, sequence, head_dim] with each head as often as it takes to have `heads`."""
+    sample, head, sequence, size = x.dims
+    if head.size == heads:
+        return x
+    shape = (sample, Dim("head", heads), sequence, size)
+    return g.apply(Elementwise("copy"), {"item": shape}, {"x": x}, shape)
 
 
 def gated_feed_forward(

@@ -12,7 +12,6 @@ from foretell.model.operators.elementwise import activation, copy
 from foretell.model.operators.layout import view
 from foretell.model.operators.matmul import linear
 
-
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """Between the two dense layers of a feed-forward."""
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import msgspec
-
 from foretell.model.build import Builder, Value, dims
-from foretell.model.family import Count, Index
+from foretell.model.family import Index
 from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import rms_norm
 from foretell.model.operators.rotary import rotary
@@ -109,28 +107,34 @@ class Llama(Decoder, frozen=True, kw_only=True):
         return gated_feed_forward(g, x, self.inner)
 
 
-def _llama2(layers: Count, hidden: Count, heads: Count, **fields: int) -> Llama:
-    return Llama(layers=layers, hidden=hidden, heads=heads, seq=4096, **fields)
+def _llama2(layers: int, hidden: int, heads: int, kv_heads: int = 0, ffn: int = 0) -> Llama:
+    return Llama(layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads, ffn=ffn, seq=4096)
 
 
-def _llama3(layers: Count, hidden: Count, heads: Count, ffn: Count, **fields: int) -> Llama:
-    sizes = Llama(layers=layers, hidden=hidden, heads=heads, kv_heads=8, ffn=ffn, vocab=128256, seq=8192, theta=5e5)
-    return msgspec.structs.replace(sizes, **fields)
+def _llama3(layers: int, hidden: int, heads: int, ffn: int, *, tied: bool = False) -> Llama:
+    return Llama(
+        layers=layers, hidden=hidden, heads=heads, kv_heads=8, ffn=ffn, vocab=128256, seq=8192, tied=tied, theta=5e5
+    )  # fmt: skip
 
 
-def _qwen2(layers: Count, hidden: Count, heads: Count, kv_heads: Count, ffn: Count, **fields: int) -> Llama:
-    sizes = {"layers": layers, "hidden": hidden, "heads": heads, "kv_heads": kv_heads, "ffn": ffn}
-    return Llama(**{"vocab": 152064, "seq": 4096, **sizes, **fields}, qkv_bias=True, theta=1e6)
+def _qwen2(layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, *, tied: bool = False) -> Llama:
+    """The small ones share the token table with the output and do not pad it."""
+    return Llama(
+        layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads, ffn=ffn, seq=4096, qkv_bias=True, theta=1e6,
+        vocab=151936 if tied else 152064, tied=tied,
+    )  # fmt: skip
 
 
-def _qwen3(layers: Count, hidden: Count, heads: Count, ffn: Count, **fields: int) -> Llama:
-    sizes = {"layers": layers, "hidden": hidden, "heads": heads, "kv_heads": 8, "ffn": ffn, "head_dim": 128}
-    return Llama(**sizes, **fields, vocab=151936, seq=4096, qk_norm=True, theta=1e6)
+def _qwen3(layers: int, hidden: int, heads: int, ffn: int, *, tied: bool = False) -> Llama:
+    return Llama(
+        layers=layers, hidden=hidden, heads=heads, kv_heads=8, head_dim=128, ffn=ffn, vocab=151936, seq=4096,
+        qk_norm=True, tied=tied, theta=1e6,
+    )  # fmt: skip
 
 
 _QWEN2 = {
-    "0.5b": _qwen2(24, 896, 14, 2, 4864, vocab=151936, tied=True),
-    "1.5b": _qwen2(28, 1536, 12, 2, 8960, vocab=151936, tied=True),
+    "0.5b": _qwen2(24, 896, 14, 2, 4864, tied=True),
+    "1.5b": _qwen2(28, 1536, 12, 2, 8960, tied=True),
     "7b": _qwen2(28, 3584, 28, 4, 18944),
     "72b": _qwen2(80, 8192, 64, 8, 29568),
 }
@@ -143,7 +147,7 @@ PRESETS = {
     "llama-65b": Llama(layers=80, hidden=8192, heads=64),
     "llama2-7b": _llama2(32, 4096, 32),
     "llama2-13b": _llama2(40, 5120, 40),
-    "llama2-70b": _llama2(80, 8192, 64, kv_heads=8, ffn=28672),
+    "llama2-70b": _llama2(80, 8192, 64, 8, 28672),
     "llama3-8b": _llama3(32, 4096, 32, 14336),
     "llama3-70b": _llama3(80, 8192, 64, 28672),
     "llama3-405b": _llama3(126, 16384, 128, 53248),
@@ -152,7 +156,7 @@ PRESETS = {
     "mistral-7b": Llama(kv_heads=8, ffn=14336, seq=4096, window=4096),
     **{f"qwen2-{size}": fields for size, fields in _QWEN2.items()},
     **{f"qwen2.5-{size}": fields for size, fields in _QWEN2.items()},
-    "qwen2.5-3b": _qwen2(36, 2048, 16, 2, 11008, vocab=151936, tied=True),
+    "qwen2.5-3b": _qwen2(36, 2048, 16, 2, 11008, tied=True),
     "qwen2.5-14b": _qwen2(48, 5120, 40, 8, 13824),
     "qwen2.5-32b": _qwen2(64, 5120, 40, 8, 27648),
     "qwen3-0.6b": _qwen3(28, 1024, 16, 3072, tied=True),
