@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from foretell.version import __version__
+
 if TYPE_CHECKING:
     from foretell.model.analysis import Analysis
     from foretell.model.graph import Graph
 
-__version__ = "0.1.0"
-__all__ = ["analyze", "load"]
+__all__ = ["__version__", "analyze", "load"]
 
 
 def load(model: str, batch: int | None = None, seq: int | None = None) -> Graph:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from foretell.model.importers.paradl_net import Layer, LayerFile, Shape, write
+from foretell.model.importers.paradl_net import Layer, LayerFile, write
 
 TARGET = Path(__file__).parents[2] / "src/foretell/model/zoo/paradl_nets"
 IMAGENET = 1_280_000
@@ -22,11 +22,11 @@ IMAGENET = 1_280_000
 class Layers:
     """Layers in a row; each reads what the one before it made."""
 
-    def __init__(self, sample: Shape) -> None:
+    def __init__(self, sample: tuple[int, ...]) -> None:
         self.sample = self.shape = sample
         self.found: list[Layer] = []
 
-    def _add(self, name: str, w: Shape, y: Shape) -> None:
+    def _add(self, name: str, w: tuple[int, ...], y: tuple[int, ...]) -> None:
         self.found.append(Layer(name, self.shape, w, y))
         self.shape = y
 

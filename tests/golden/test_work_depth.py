@@ -7,10 +7,11 @@ import pytest
 
 from foretell.model import zoo
 from foretell.model.build import Builder, dims
+from foretell.model.convolution_methods import methods, winograd, winograd_whole
 from foretell.model.graph import Graph
 from foretell.model.operator import Operator, Sizes
 from foretell.model.operators import operators
-from foretell.model.operators.convolution import Convolution, convolution, methods, winograd
+from foretell.model.operators.convolution import Convolution, convolution
 from foretell.model.operators.layout import view
 from foretell.model.operators.matmul import linear
 from foretell.model.operators.pooling import pool
@@ -198,3 +199,11 @@ def test_bounds() -> None:
     low, high = bounds(1000, 10, np.array([4, 1000]))
     assert low.tolist() == [250, 10]
     assert high.tolist() == [260, 11]
+
+
+def test_winograd_with_everything_counted() -> None:
+    """F(4 x 4, 3 x 3): 36 products make 16 outputs of 9, and the transforms are on top."""
+    assert winograd_whole(1, 1, 1, 4, 3)[0] == winograd(1, 1, 1, 4, 3, lavin_gray=True)[0] - 1 + 36
+    operator, n = square(8, 256, 256, 32, 3)
+    whole, direct = methods(operator, n, whole=True)["winograd"][0], methods(operator, n)["direct"][0]
+    assert 36 / 144 < whole / direct < 1.5 * 36 / 144

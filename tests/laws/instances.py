@@ -52,9 +52,10 @@ def _all() -> list[Instance]:
             add("broadcast", {"item": 6, "repeat": 8}, operands, function=function)
     for kind in ("layer", "rms", "batch", "group", "instance"):
         add("normalize", {"group": 6, "member": 8, "affine": 8}, "x w b", kind=kind)
+    image = {"sample": 2, "channel": 3, "height": 4, "width": 4}
     for function in ("max", "average"):
-        add("pool", {"sample": 2, "channel": 3, "height": 4, "width": 4}, "x", function=function, kernel=(3, 3), stride=(2, 2))
-    add("upsample", {"sample": 2, "channel": 3, "height": 4, "width": 4}, "x", factor=(2, 2), function="bilinear")
+        add("pool", image, "x", function=function, kernel=(3, 3), stride=(2, 2))
+    add("upsample", image, "x", factor=(2, 2), function="bilinear")
     for cell, gates in GATES.items():
         sizes = {"sample": 2, "sequence": 5, "in": 6, "unit": 8, "gate": gates, "out": 8}
         add("recurrent", sizes, "x w u b c", cell=cell)

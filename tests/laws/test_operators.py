@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from laws.instances import INSTANCES, Instance
 
 from foretell.model.operator import PARTS, Need, Operator, Part
 from foretell.model.operators import any_operator, operators
+from laws.instances import INSTANCES, Instance
 
 every = pytest.mark.parametrize("instance", INSTANCES, ids=lambda i: repr(i.operator)[:60])
 
@@ -26,9 +26,7 @@ def test_every_operator_has_an_instance() -> None:
 @given(data=st.data())
 def test_an_array_of_sizes_is_each_size_alone(instance: Instance, data: st.DataObject) -> None:
     count = 4
-    columns = {
-        loop: data.draw(st.lists(st.integers(1, 50), min_size=count, max_size=count)) for loop in instance.sizes
-    }
+    columns = {loop: data.draw(st.lists(st.integers(1, 50), min_size=count, max_size=count)) for loop in instance.sizes}
     arrays = {loop: np.array(column, dtype=np.int64) for loop, column in columns.items()}
     for name in PARTS:
         together = instance.operator.part(name, arrays, instance.widths)

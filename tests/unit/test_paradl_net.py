@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from foretell.errors import BadInput
 from foretell.model.fold import unfold
 from foretell.model.importers import paradl_net
-from foretell.model.importers._paradl_window import Window, window
-from foretell.model.importers.paradl_net import KINDS, Layer, LayerFile, parse, write
+from foretell.model.importers.paradl_net import Layer, LayerFile, parse, write
 from foretell.model.operators.convolution import extent
+from foretell.model.zoo._layer_file import KINDS
+from foretell.model.zoo._layer_window import Window, window
 
 TEXT = """
 # a small network, as people write them

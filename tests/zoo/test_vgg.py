@@ -1,6 +1,7 @@
 """VGG: published sizes, and agreement with PyTorch."""
 
 import pytest
+
 from agreement import assert_agrees, predicted
 
 # torchvision documentation, "VGG" (num_params)

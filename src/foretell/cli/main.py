@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from foretell import __version__
 from foretell.cli.verbs import VERBS
 from foretell.errors import ForetellError, near
+from foretell.version import __version__
 
 BAD_INPUT = 2
 

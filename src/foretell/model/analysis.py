@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from foretell.model.convolution_methods import methods
 from foretell.model.graph import Block, Graph, Node
 from foretell.model.limits import limits
 from foretell.model.operator import NOTHING, PARTS, Part
-from foretell.model.operators.convolution import Convolution, methods
+from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.normalization import Normalize
 from foretell.model.operators.optimizer import RULES, update
 from foretell.model.operators.unknown import Unknown
@@ -247,7 +248,7 @@ def _blocks(graph: Graph) -> list[Row]:
 def _methods(graph: Graph) -> list[Method]:
     """The ways to compute the model's convolutions, work and depth summed over its layers."""
     layers: list[tuple[int, dict[str, tuple[Any, Any]]]] = [
-        (block.times, methods(node.operator, node.sizes()))
+        (block.times, methods(node.operator, node.sizes(), whole=True))
         for block, node in graph.nodes()
         if isinstance(node.operator, Convolution)
     ]

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from foretell.errors import BadInput
 from foretell.model.dims import Dim, Dims, Loop
 from foretell.model.fold import fold
 from foretell.model.graph import Flat, Graph, Node, Operand, Tensor
@@ -28,6 +29,10 @@ from foretell.model.operator import Operator
 def dims(**sizes: int) -> Dims:
     """Dims from keywords, outermost first: dims(sample=8, class_=10); a last underscore is dropped."""
     return tuple(Dim(name.rstrip("_"), size) for name, size in sizes.items())
+
+
+MOST_OPERATORS = 200_000
+"""Operators that a model may have before it is folded: more is a slip, and would take minutes."""
 
 
 class Value(NamedTuple):
@@ -99,6 +104,8 @@ class Builder:
         `storage` makes the output a view of that value (or an in-place update of it); `also` are
         further outputs, found at the indices after the first.
         """
+        if len(self._nodes) >= MOST_OPERATORS:
+            raise BadInput(f"more than {MOST_OPERATORS:,} operators", fix="fewer layers, or shorter sequences")
         needs = [name for name, value in inputs.items() if value.needs_gradient]
         first = next(iter(inputs.values()))
         owner = self._tensors[storage.tensor].storage if storage else None

@@ -21,7 +21,6 @@ from foretell.model.operator import NOTHING, PARTS, Operator, Part
 from foretell.model.operators import any_operator
 from foretell.units import WIDTH, Quantity, product
 
-
 if TYPE_CHECKING:
     AnyOperator = Operator
 else:
@@ -192,31 +191,54 @@ def _digest(graph: Graph) -> str:
     return _digest_of(msgspec.json.encode(graph))
 
 
+MOST_OPERATORS = 1_000_000
+"""Operators that a graph may have, repetitions counted: more is a slip, and would take minutes."""
+
+
 def check(graph: Graph, where: str = "graph") -> None:
     """Refuse a graph whose numbers do not fit together (one read from a file may be anything)."""
-
-    def ensure(condition: bool, what: str) -> None:
-        if not condition:
-            raise BadInput(f"not a consistent graph: {what}", where=where)
-
     for at, block in enumerate(graph.blocks):
-        known = len(block.tensors) + len(block.imports)
-        ensure(block.times >= 1, f"block {at} is taken {block.times} times")
-        for entry in block.imports:
-            ensure(0 <= entry.block < at, f"block {at} imports from block {entry.block}")
-            source = graph.blocks[entry.block]
-            ensure(0 <= entry.tensor < len(source.tensors), f"block {at} imports a tensor nobody makes")
-            ensure(0 <= entry.repetition < source.times, f"block {at} imports from a repetition that is not")
-            ensure(entry.carried < len(block.tensors), f"block {at} carries a tensor nobody makes")
-        for tensor in block.tensors:
-            ensure(tensor.dtype in WIDTH, f"element type {tensor.dtype!r}")
-            ensure(0 <= tensor.storage < known, f"storage {tensor.storage} in block {at}")
-            ensure(all(dim.size >= 0 for dim in tensor.dims), f"a negative size in {tensor.name or tensor.dims}")
-        for node in block.nodes:
-            ensure(bool(node.outputs), f"{node.path} has no output")
-            numbers = [*node.outputs, *node.keeps, *(operand.tensor for operand in node.inputs)]
-            ensure(all(0 <= number < known for number in numbers), f"{node.path} names a tensor nobody makes")
-            ensure(set(node.gradients) <= set(PARTS[1:]), f"{node.path} has parts {node.gradients}")
-            if block.times > 1:
-                place = node.path.split(".")
-                ensure(block.place < len(place) and place[block.place].isdigit(), f"{node.path} has no index")
+        for wrong in _wrong_with(graph, at, block):
+            raise BadInput(f"not a consistent graph: block {at}: {wrong}", where=where)
+    operators = sum(block.times * (len(block.nodes) + len(block.tensors)) for block in graph.blocks)
+    if operators > MOST_OPERATORS:
+        raise BadInput(f"{operators:,} operators and tensors, more than {MOST_OPERATORS:,}", where=where)
+    for block, node in graph.nodes():
+        try:
+            for part in PARTS:
+                node.cost(part, graph.widths(block, node))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as problem:
+            what = f"not a consistent graph: {node.path} {node.kind} cannot be priced: {problem!r}"
+            raise BadInput(what, where=where) from None
+
+
+def _wrong_with(graph: Graph, at: int, block: Block) -> Iterator[str]:
+    known = len(block.tensors) + len(block.imports)
+    if block.times < 1:
+        yield f"it is taken {block.times} times"
+    for entry in block.imports:
+        if not 0 <= entry.block < at:
+            yield f"it imports from block {entry.block}"
+        elif not 0 <= entry.tensor < len(graph.blocks[entry.block].tensors):
+            yield f"it imports tensor {entry.tensor}, which nobody makes"
+        elif not 0 <= entry.repetition < graph.blocks[entry.block].times:
+            yield f"it imports from repetition {entry.repetition}"
+        if entry.carried >= len(block.tensors):
+            yield f"it carries tensor {entry.carried}, which it does not make"
+    for number, tensor in enumerate(block.tensors):
+        if tensor.dtype not in WIDTH:
+            yield f"element type {tensor.dtype!r}"
+        owner = tensor.storage
+        if not 0 <= owner < known or (owner < len(block.tensors) and block.tensors[owner].storage != owner):
+            yield f"tensor {number} lives in {owner}, which has no memory"
+        if any(dim.size < 0 for dim in tensor.dims):
+            yield f"a negative size in {tensor.name or tensor.dims}"
+    for node in block.nodes:
+        numbers = [*node.outputs, *node.keeps, *(operand.tensor for operand in node.inputs)]
+        if not node.outputs or not all(0 <= number < known for number in numbers):
+            yield f"{node.path} names a tensor nobody makes"
+        if not set(node.gradients) <= set(PARTS[1:]):
+            yield f"{node.path} has parts {node.gradients}"
+        parts = node.path.split(".")
+        if block.times > 1 and not (0 <= block.place < len(parts) and parts[block.place].isdigit()):
+            yield f"{node.path} has no index that could rise"

@@ -8,6 +8,9 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+Angles = tuple[torch.Tensor, torch.Tensor]
+"""Cosine and sine of every angle: [sequence, pair]."""
+
 
 def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, sign: int) -> torch.Tensor:
     """x[..., sequence, feature] with features i and i + n turned by angle i (or back, if sign is -1)."""
@@ -40,10 +43,6 @@ class _Rotate(torch.autograd.Function):
 def rotate(x: torch.Tensor, angles: Angles) -> torch.Tensor:
     """x[..., sequence, feature] turned; features beyond the table's stay as they are."""
     return _Rotate.apply(x, *angles)
-
-
-Angles = tuple[torch.Tensor, torch.Tensor]
-"""Cosine and sine of every angle: [sequence, pair]."""
 
 
 class Rotary(nn.Module):

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import nn
 
-from foretell.model.importers._paradl_build import window_of
-from foretell.model.importers.paradl_net import Layer, paths
+from foretell.model.zoo._layer_build import window_of
+from foretell.model.zoo._layer_file import Layer, paths
 from foretell.model.zoo.paradl import Paradl
 from foretell.modules.task import Example, class_loss
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from foretell import __version__
+from foretell.version import __version__
 
 SCHEMA = 1
 """Raised whenever a reader of old records would misread new ones; `upgrade` brings old ones up."""

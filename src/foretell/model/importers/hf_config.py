@@ -35,18 +35,17 @@ UNFIT = {
 
 _HARMLESS_ENDINGS = ("_token_id", "_token_ids", "_index", "_eps", "_epsilon", "_range", "_value", "_coef", "_std")
 _HARMLESS_BEGINNINGS = ("_", "output_", "return_", "rope_", "scale_attn", "summary_", "task_specific", "use_cache")
-_HARMLESS = frozenset(
-    """
-    apply_residual_connection_post_layernorm architectures attention_softmax_in_fp32 attn_implementation
-    attn_softmax_bf16 auto_map aux_loss_alpha bias_dropout_fusion chunk_size_feed_forward classifier_activation
-    dense_act_fn dtype embedding_multiplier encoder_stride ep_size finetuning_task gradient_checkpointing id2label
-    initializer_factor is_encoder_decoder is_gated_act label2id language layer_types masked_softmax_fusion
-    max_window_layers model_type n_ctx offset_alibi original_max_position_embeddings out_features out_indices
-    pooler_act pooler_output_size pretraining_tp problem_type quantization_config reorder_and_upcast_attn seq_aux
-    sinusoidal_pos_embds skip_bias_add sliding_window slow_but_exact stage_names tie_weights_ tie_word_embeddings
-    torch_dtype transformers_version unk_index use_bfloat16 use_sliding_window
-    """.split()
-)
+_HARMLESS = {
+    "apply_residual_connection_post_layernorm", "architectures", "attention_softmax_in_fp32", "attn_implementation",
+    "attn_softmax_bf16", "auto_map", "aux_loss_alpha", "bias_dropout_fusion", "chunk_size_feed_forward",
+    "classifier_activation", "dense_act_fn", "dtype", "encoder_stride", "ep_size", "finetuning_task",
+    "gradient_checkpointing", "id2label", "initializer_factor", "is_encoder_decoder", "is_gated_act", "label2id",
+    "language", "layer_types", "masked_softmax_fusion", "max_window_layers", "model_type", "n_ctx", "offset_alibi",
+    "original_max_position_embeddings", "out_features", "out_indices", "pooler_act", "pooler_output_size",
+    "pretraining_tp", "problem_type", "quantization_config", "reorder_and_upcast_attn", "seq_aux",
+    "sinusoidal_pos_embds", "skip_bias_add", "sliding_window", "slow_but_exact", "stage_names", "tie_weights_",
+    "tie_word_embeddings", "torch_dtype", "transformers_version", "unk_index", "use_bfloat16", "use_sliding_window",
+}  # fmt: skip
 """Fields that change neither sizes nor layers, or that say again what another field said."""
 
 
@@ -133,9 +132,12 @@ def _remark(config: Config, kind: Kind) -> None:
     """Say what in the file is not in the graph."""
     name = config.architecture()
     if name and not name.endswith(kind.heads):
-        config.warn(f"the file is for {name}; the graph has the head of {' or '.join(kind.heads)}")
+        config.warn(f"the file is for {name}; the graph is that of *{kind.heads[0]}")
+    kinds: Any = config.get("layer_types")[1]
+    if isinstance(kinds, list) and "full_attention" in kinds and "sliding_attention" in kinds:
+        config.warn("layer_types mixes full and sliding attention; the graph has one kind in all layers")
     rates = {key: config.get(key)[1] for key in config.names if re.search(r"dropout|pdrop|drop_path", key)}
-    used = sorted({value for value in rates.values() if isinstance(value, int | float) and 0 < value <= 1})
+    used = sorted({value for value in rates.values() if isinstance(value, float) and 0 < value <= 1})
     if used:
         config.warn(f"dropout is left out (the file says {', '.join(str(rate) for rate in used)})")
     read = set(config.read)

@@ -142,6 +142,12 @@ def _side_by_side(config: Config) -> None:
         config.warn(SIDE_BY_SIDE)
 
 
+def _window_left_out(config: Config) -> None:
+    window = maybe("sliding_window")(config)
+    if 0 < window < config.seq:
+        config.warn(f"the window of {window} tokens is counted as full attention")
+
+
 def _one_bias(config: Config) -> None:
     of_attention, of_ffn = (flag(key, default=False)(config) for key in ("attention_bias", "mlp_bias"))
     if of_attention != of_ffn:
@@ -301,6 +307,8 @@ _LATENT = {
     "attention_bias": (False,),
 }
 _SECOND_TOKEN = {"num_nextn_predict_layers": ((0,), "the extra layer that predicts a second token is left out")}
+_DENSE = ("intermediate_size",)
+_GROUPS = ("head_dim", "n_group", "num_key_value_heads", "qk_head_dim", "topk_group")
 
 
 def _positions(default: int, key: str = "max_position_embeddings") -> Source:
@@ -325,13 +333,21 @@ _KINDS = {
         checks=(_opt_projection,),
     ),
     "bloom": Kind(Gpt, _BLOOM, _positions(2048, "seq_length")),
-    "gpt_neox": Kind(Gpt, _NEOX, _positions(2048), only={"attention_bias": (True,)}, checks=(_side_by_side,)),
+    "gpt_neox": Kind(
+        Gpt,
+        _NEOX,
+        _positions(2048),
+        only={"attention_bias": (True,)},
+        checks=(_side_by_side,),
+        said=("rotary_emb_base",),
+    ),
     "nemotron": Kind(Gpt, _NEMOTRON, _positions(4096), checks=(_one_bias,)),
     "starcoder2": Kind(
         Gpt,
         _STARCODER2,
         _positions(4096),
-        noted={"sliding_window": ((), "the window is counted as full attention")},
+        checks=(_window_left_out,),
+        said=("mlp_type", "norm_type"),
     ),
     "falcon": Kind(Gpt, _FALCON, _positions(2048), checks=(_falcon_norms,)),
     "llama": Kind(Llama, _LLAMA, _positions(2048), noted={**_BIASES, **_SILU}),
@@ -352,11 +368,16 @@ _KINDS = {
         _positions(8192),
         noted={"attention_bias": _BIASES["attention_bias"]},
         remarks=("the GELU of Gemma's gate is counted as SiLU, and the scaling of its embedding left out",),
+        said=("hidden_act", "hidden_activation"),
     ),
     "mixtral": Kind(Mixture, _MIXTRAL, _positions(131072), noted=_SILU),
-    "qwen2_moe": Kind(Mixture, _QWEN2_MOE, _positions(32768), only=_EVERY_LAYER, noted=_SILU),
-    "qwen3_moe": Kind(Mixture, _QWEN3_MOE, _positions(32768), only=_EVERY_LAYER, noted={**_BIASES, **_SILU}),
-    "deepseek_v2": Kind(DeepSeek, _DEEPSEEK_V2, _positions(2048), only=_LATENT, noted=_SILU),
-    "deepseek_v3": Kind(DeepSeek, _DEEPSEEK_V3, _positions(4096), only=_LATENT, noted={**_SILU, **_SECOND_TOKEN}),
+    "qwen2_moe": Kind(Mixture, _QWEN2_MOE, _positions(32768), only=_EVERY_LAYER, noted=_SILU, said=_DENSE),
+    "qwen3_moe": Kind(
+        Mixture, _QWEN3_MOE, _positions(32768), only=_EVERY_LAYER, noted={**_BIASES, **_SILU}, said=_DENSE
+    ),
+    "deepseek_v2": Kind(DeepSeek, _DEEPSEEK_V2, _positions(2048), only=_LATENT, noted=_SILU, said=_GROUPS),
+    "deepseek_v3": Kind(
+        DeepSeek, _DEEPSEEK_V3, _positions(4096), only=_LATENT, noted={**_SILU, **_SECOND_TOKEN}, said=_GROUPS
+    ),
 }
 KINDS = {name: kind._replace(heads=HEADS) for name, kind in _KINDS.items()}

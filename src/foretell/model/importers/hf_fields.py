@@ -235,7 +235,8 @@ class Kind(NamedTuple):
     """How one model type is read.
 
     `only` lists what a field must be for the family to fit, `noted` what it may be without a
-    remark, `heads` how the names of architectures end that have the head of the graph.
+    remark, `heads` how the names of architectures end that have the head of the graph, `said`
+    fields that repeat what others say or that the type does not use.
     """
 
     family: type[Family]
@@ -247,6 +248,7 @@ class Kind(NamedTuple):
     noted: Mapping[str, tuple[tuple[Any, ...], str]] = {}
     checks: tuple[Callable[[Config], None], ...] = ()
     remarks: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
 
     def check(self, config: Config) -> None:
         """Refuse what the family does not have, and remark on what it has otherwise."""
@@ -262,6 +264,7 @@ class Kind(NamedTuple):
         for check in self.checks:
             check(config)
         config.warnings.extend(self.remarks)
+        config.read.extend(self.said)
 
 
 def named_in(text: str, keys_of: Mapping[str, str]) -> list[str]:

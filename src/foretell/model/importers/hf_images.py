@@ -96,6 +96,7 @@ _KINDS = {
         },
         only={"qkv_bias": (True,), "use_absolute_embeddings": (False,)},
         noted=_GELU,
+        said=("hidden_size", "num_layers", "path_norm"),
     ),
     "convnext": Kind(
         Convnext,

@@ -75,6 +75,10 @@ def flops_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: A
 class BackwardCounter(TorchDispatchMode):
     """Counts matrix flops by the step of autograd that is running."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and the guard costs time in every call
+
     def __init__(self) -> None:
         super().__init__()
         self.flops: Counter[int] = Counter()
@@ -155,6 +159,7 @@ def _settle_function(tape: Tape, function: Function, counter: BackwardCounter) -
         return
     extra = Recorded(
         last.path,
+        last.frame,
         Unknown(f"{function.name} backward", backward_flops=flops - usual),
         {"read": (), "item": ()},
         {"x": last.outputs[0]},

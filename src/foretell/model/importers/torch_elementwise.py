@@ -93,10 +93,7 @@ def pointwise(call: Call) -> None:
     output = call.outputs[0]
     layout = broadcast_layout(call, call.tensors, output)
     function = _function(call)
-    if call["out"] is not None and call.tensors[-1] is output:
-        operands = call.tensors[:-1]
-    else:
-        operands = list(call.tensors)
+    operands = [tensor for tensor in call.tensors if tensor is not call["out"]]
     if function == "where" and len(operands) == 3:
         operands = [operands[1], operands[2], operands[0]]
     if function == "copy" and len(operands) == 2:  # copy_: what is overwritten is not read
@@ -107,7 +104,7 @@ def pointwise(call: Call) -> None:
         # the first of full size leads: the formulas count it once per element
         lead = next((t for t in operands if t.shape == output.shape), operands[0])
         rest = [t for t in operands if t is not lead]
-        inputs = {"x": lead} | {name: t for name, t in zip(("z", "more", "most"), rest, strict=False)}
+        inputs = {"x": lead} | dict(zip(("z", "more", "most"), rest, strict=False))
     more = [(extra, call.tape.layout(extra)) for extra in call.outputs[1:]]
     if _repeats(function, inputs, output):
         _broadcast(call, function, inputs, layout)

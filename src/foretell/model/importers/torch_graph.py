@@ -10,6 +10,7 @@ from foretell.model.fold import fold
 from foretell.model.graph import Flat, Graph, Node, Operand, Tensor
 from foretell.model.importers.torch_backward import parts
 from foretell.model.importers.torch_dims import Atom, leaves, read
+from foretell.model.importers.torch_paths import belong_to_layers
 from foretell.model.importers.torch_tape import Recorded, Tape, Traced
 from foretell.model.operators.layout import View
 from foretell.model.operators.matmul import Matmul
@@ -17,6 +18,7 @@ from foretell.model.operators.matmul import Matmul
 
 def graph_of(tape: Tape, module: torch.nn.Module, name: str, batch: int) -> Graph:
     """The finished graph of everything on the tape."""
+    belong_to_layers(tape)
     nodes = _without_idle_views(_without_same_views(tape.nodes))
     nodes = [*_shared_views(nodes), *nodes]
     _call_features(nodes)
@@ -90,7 +92,7 @@ def _shared_views(nodes: list[Recorded]) -> list[Recorded]:
         view = Traced(traced.layout, traced.dtype, traced, needs=traced.needs)
         item = tuple(atom for group in traced.layout for atom in group)
         path = traced.name.rpartition(".")[0]
-        found.append(Recorded(path, View("alias"), {"item": item}, {"x": traced}, [view]))
+        found.append(Recorded(path, 0, View("alias"), {"item": item}, {"x": traced}, [view]))
         for node in users[key]:
             node.inputs = {name: view if used is traced else used for name, used in node.inputs.items()}
             node.kept = [view if kept is traced else kept for kept in node.kept]

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-
 from foretell.model.importers.torch_call import Call
 from foretell.model.importers.torch_dims import Group, Layout, fresh, joined, regroup, size_of, tie
 from foretell.model.operators.elementwise import Elementwise

@@ -105,9 +105,8 @@ def _convolution(call: Call) -> None:
     known, weight = tape.layout(x), tape.layout(w)
     count = output.dim() - 2
     names = SPACE[-count:] if count > 1 else ("width",)
-    if not transposed:
-        filters = weight[0]
-    else:
+    filters = weight[0]
+    if transposed:  # its weight has the filters of one group inside
         filters = weight[1] if groups == 1 else fresh(output.shape[1])
     if groups == 1:
         tie(known[1], weight[0 if transposed else 1])

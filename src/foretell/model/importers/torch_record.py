@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from foretell.errors import TraceFailed
 from foretell.model.importers.torch_composites import Composites, caught
 from foretell.model.importers.torch_operators import record
+from foretell.model.importers.torch_paths import Paths
 from foretell.model.importers.torch_tape import Tape
 
 PRIM_DEVICE = torch.ops.prim.device.default
@@ -31,6 +32,10 @@ IGNORED = ("aten.sym_", "aten.is_", "aten.size", "aten.stride", "aten.numel", "a
 
 class Recorder(TorchDispatchMode):
     """Writes every dispatched operator on the tape."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and the guard costs time in every call
 
     def __init__(self, tape: Tape) -> None:
         super().__init__()
@@ -71,31 +76,10 @@ class Recorder(TorchDispatchMode):
         return TraceFailed(f"{func} has a result whose size depends on the data", where=where, fix=fix)
 
 
-class _Paths:
-    """The qualified name of the module that is running."""
-
-    def __init__(self, module: torch.nn.Module, tape: Tape) -> None:
-        self._names = {id(part): name for name, part in module.named_modules()}
-        self._tape = tape
-        self._stack: list[str] = []
-
-    def enter(self, module: torch.nn.Module, _: Any) -> None:
-        name = self._names.get(id(module))
-        if name is None:  # made while running: called by its class
-            name = f"{self._tape.path}.{type(module).__name__}".lstrip(".")
-        self._stack.append(self._tape.path)
-        self._tape.path = name
-        self._tape.calls.append((len(self._tape.nodes), name))
-
-    def leave(self, module: torch.nn.Module, _: Any, __: Any) -> None:
-        if self._stack:
-            self._tape.path = self._stack.pop()
-
-
 @contextmanager
 def forward_recorder(module: torch.nn.Module, tape: Tape) -> Iterator[None]:
     """Inside, everything that runs is written on the tape."""
-    paths = _Paths(module, tape)
+    paths = Paths(module, tape)
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         if not tape.paused:

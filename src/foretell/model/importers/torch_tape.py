@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import torch
 
@@ -81,6 +81,7 @@ class Recorded:
     """One operator of the trace."""
 
     path: str
+    frame: int  # the module call that it ran in
     operator: Operator
     loops: dict[str, Group]
     inputs: dict[str, Traced]
@@ -91,7 +92,14 @@ class Recorded:
     counted: bool = False  # PyTorch's counter has a formula for it
     function: Function | None = None
     kept: list[Traced] = field(default_factory=list)
-    measured: int = -1  # matrix flops that its backward pass really did
+
+
+class ModuleCall(NamedTuple):
+    """One call of a module."""
+
+    caller: int  # the call that it was made in
+    at: int  # how many operators there were before
+    path: str
 
 
 class Tape:
@@ -104,7 +112,8 @@ class Tape:
         self.path = ""
         self.paused = 0
         self.step: int | None = None  # autograd's number for what is written down now, where it is known
-        self.calls: list[tuple[int, str]] = []  # every module call: how many nodes there were, its path
+        self.frame = 0  # the module call that is running
+        self.calls: list[ModuleCall] = []  # every module call so far
         self.function: Function | None = None
         self.functions: list[Function] = []
         self.by_sequence: dict[int, Recorded] = {}
@@ -173,9 +182,8 @@ class Tape:
         )
         made = [self.made(tensor, layout, bool(needs)) for tensor, layout in outputs]
         sequence = self._sequence()
-        node = Recorded(
-            self.path, operator, dict(loops), operands, made, needs, sequence if needs else -1, by_rule, counted
-        )
+        node = Recorded(self.path, self.frame, operator, dict(loops), operands, made, needs)
+        node.sequence, node.by_rule, node.counted = sequence if needs else -1, by_rule, counted
         if self.function is not None:
             node.function = self.function
             self.function.nodes.append(node)

@@ -24,6 +24,7 @@ from foretell.errors import BadInput, ForetellError, TraceFailed
 from foretell.model.graph import Graph
 from foretell.model.importers.torch_backward import BackwardCounter, settle
 from foretell.model.importers.torch_dims import CERTAIN, GUESS, ROLE, Atom, Group, Layout, fresh
+from foretell.model.importers.torch_failure import failure
 from foretell.model.importers.torch_graph import graph_of
 from foretell.model.importers.torch_record import forward_recorder
 from foretell.model.importers.torch_tape import Tape
@@ -45,32 +46,36 @@ def trace(
     the first dim of the first input.
     """
     mode = _mode(module)
-    with mode, _empty_gradients():
+    with mode:
         built = module if isinstance(module, torch.nn.Module) else module()
         given = inputs() if callable(inputs) and not isinstance(inputs, torch.Tensor) else inputs
-        with _fake(built, mode):
-            args, kwargs = _arguments(tree_map_only(torch.Tensor, lambda t: _as_fake(mode, t), given))
-            return _step(built, args, kwargs, loss, name or type(built).__name__, batch)
+    return trace_in(mode, built, given, loss, name or type(built).__name__, batch)
 
 
-def _step(
+def trace_in(
+    mode: FakeTensorMode,
     module: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    inputs: Any,
     loss: Callable[[Any], torch.Tensor] | None,
     name: str,
-    batch: int | None,
+    batch: int | None = None,
 ) -> Graph:
+    """The same for a module that was built, in the fake mode that it was built in."""
     tape = Tape()
-    size = batch or _batch(args, kwargs)
-    _introduce(tape, module, args, kwargs, size)
-    with forward_recorder(module, tape):
-        output = module(*args, **kwargs)
-        tape.path = "loss"
-        value = _loss(tape, output, loss)
-    tape.assign_kept()
-    _backward(tape, value)
-    return graph_of(tape, module, name, size)
+    try:
+        with mode, torch.enable_grad(), _fake(module, mode):
+            args, kwargs = _arguments(tree_map_only(torch.Tensor, lambda t: _as_fake(mode, t), inputs))
+            size = batch or _batch(args, kwargs)
+            _introduce(tape, module, args, kwargs, size)
+            with forward_recorder(module, tape):
+                output = module(*args, **kwargs)
+                tape.path = "loss"
+                value = _loss(tape, output, loss)
+            tape.assign_kept()
+            _backward(tape, value)
+            return graph_of(tape, module, name, size)
+    except Exception as problem:
+        raise failure(problem, name, tape.path) from problem
 
 
 def _backward(tape: Tape, value: torch.Tensor) -> None:
@@ -106,7 +111,9 @@ def _loss(tape: Tape, output: Any, loss: Callable[[Any], torch.Tensor] | None) -
     if len(trained) == 1 and trained[0].numel() == 1:
         return trained[0]
     tape.notes.append("no loss was given: the mean of the module's outputs stands for it")
-    return torch.stack([tensor.mean().reshape(()) for tensor in trained]).sum() if len(trained) > 1 else trained[0].mean()
+    return (
+        torch.stack([tensor.mean().reshape(()) for tensor in trained]).sum() if len(trained) > 1 else trained[0].mean()
+    )
 
 
 def _plain(output: Any) -> Any:
@@ -118,9 +125,7 @@ def _plain(output: Any) -> Any:
     return list(vars(output).values()) if hasattr(output, "__dict__") else output
 
 
-def _introduce(
-    tape: Tape, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], batch: int
-) -> None:
+def _introduce(tape: Tape, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], batch: int) -> None:
     """Write down what no operator makes: inputs, parameters, buffers."""
     sample: Group = (Atom(batch, "sample", CERTAIN),)
     for name, value in _named(module, args, kwargs):
@@ -225,10 +230,3 @@ def _fake(module: torch.nn.Module, mode: FakeTensorMode) -> Iterator[None]:
             place[name] = tensor
         for part, was in training:
             part.training = was
-
-
-@contextmanager
-def _empty_gradients() -> Iterator[None]:
-    """Gradients are on, whatever the caller does."""
-    with torch.enable_grad():
-        yield

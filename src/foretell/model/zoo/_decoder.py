@@ -97,6 +97,8 @@ def _repeated(g: Builder, x: Value, heads: int) -> Value:
     if head.size == heads:
         return x
     shape = (sample, Dim("head", heads), sequence, size)
+    if head.size == 1:  # read again and again where it lies
+        return view(g, x, shape, "expand")
     return g.apply(Elementwise("copy"), {"item": shape}, {"x": x}, shape)
 
 

@@ -26,7 +26,9 @@ def head_size(hidden: int, heads: int) -> int:
     """The features of one head when the heads share `hidden` evenly."""
     if hidden % heads:
         near = max(1, round(hidden / heads)) * heads
-        raise BadInput(f"{heads} heads do not divide hidden={hidden}", fix=f"hidden={near} or another number of heads")
+        raise BadInput(
+            f"heads={heads} does not divide hidden={hidden}", fix=f"hidden={near} or another number of heads"
+        )
     return hidden // heads
 
 
@@ -79,7 +81,7 @@ def patches(g: Builder, image: Value, patch: int, hidden: int) -> Value:
     size = image.size("height")
     if size % patch:
         near = max(1, round(size / patch)) * patch
-        raise BadInput(f"patches of {patch} do not tile an image of {size}", fix=f"image={near}")
+        raise BadInput(f"patch={patch} does not tile image={size}", fix=f"image={near}")
     return convolution(g, image, hidden, patch, stride=patch)
 
 

@@ -65,12 +65,12 @@ class Bert(Family, frozen=True, kw_only=True):
         head_size(self.hidden, self.heads)
         check_activation(self.activation)
         if self.objective not in OBJECTIVES:
-            raise BadInput(f"no objective is called {self.objective!r}", fix=", ".join(OBJECTIVES))
+            raise BadInput(f"objective={self.objective} is not known", fix=", ".join(OBJECTIVES))
         if self.seq > self.positions:
-            what = f"seq={self.seq} is longer than the {self.positions} positions that BERT learns"
+            what = f"seq={self.seq} is longer than the positions={self.positions} that BERT learns"
             raise BadInput(what, fix=f"seq={self.positions} or positions={self.seq}")
         if self.predictions > self.seq:
-            what = f"{self.predictions} predictions in a sequence of {self.seq} tokens"
+            what = f"predictions={self.predictions} in a sequence of seq={self.seq} tokens"
             raise BadInput(what, fix=f"predictions={self.seq} at most; 0 is every token")
 
     @property

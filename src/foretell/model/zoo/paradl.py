@@ -13,8 +13,8 @@ from typing import ClassVar
 from foretell.errors import unknown
 from foretell.model.build import Builder
 from foretell.model.family import Family
-from foretell.model.importers import paradl_net
-from foretell.model.importers._paradl_build import build
+from foretell.model.zoo._layer_build import build
+from foretell.model.zoo._layer_file import LayerFile, read
 
 FOLDER = Path(__file__).with_name("paradl_nets")
 NETWORKS = ("alexnet", "vgg16", "resnet50", "cosmoflow512")
@@ -31,7 +31,7 @@ class Paradl(Family, frozen=True, kw_only=True):
         if self.network not in NETWORKS:
             raise unknown("network of the oracle paper", self.network, NETWORKS)
 
-    def file(self) -> paradl_net.LayerFile:
+    def file(self) -> LayerFile:
         """The layers, with the seconds per sample that the authors measured on a V100."""
         self.check()
         return _read(self.network)
@@ -41,8 +41,8 @@ class Paradl(Family, frozen=True, kw_only=True):
 
 
 @functools.cache
-def _read(network: str) -> paradl_net.LayerFile:
-    return paradl_net.read(FOLDER / f"{network}.net")
+def _read(network: str) -> LayerFile:
+    return read(FOLDER / f"{network}.net")
 
 
 PRESETS = {"paradl": Paradl(), **{f"{network}-paradl": Paradl(network=network) for network in NETWORKS}}

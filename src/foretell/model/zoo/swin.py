@@ -47,7 +47,7 @@ class Swin(Family, frozen=True, kw_only=True):
         smallest = self.patch * self.window << (STAGES - 1)
         if self.image % smallest:
             near = max(1, round(self.image / smallest)) * smallest
-            what = f"windows of {self.window} do not tile all four resolutions of an image of {self.image}"
+            what = f"window={self.window} does not tile all four resolutions of image={self.image}"
             raise BadInput(what, fix=f"image={near}: a multiple of patch * window * {1 << (STAGES - 1)}")
 
     def grid(self, stage: int) -> int:

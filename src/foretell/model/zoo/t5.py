@@ -56,7 +56,7 @@ class T5(Family, frozen=True, kw_only=True):
             raise BadInput(what, fix="attention=math or attention=efficient")
         check_activation(self.activation)
         if self.buckets < 4 or self.distance <= self.buckets // 2:
-            what = f"{self.buckets} buckets for distances up to {self.distance}"
+            what = f"buckets={self.buckets} for distances up to distance={self.distance}"
             raise BadInput(what, fix="buckets=32,distance=128: at least 4 buckets, and a distance beyond half of them")
 
     @property

@@ -10,8 +10,6 @@ from __future__ import annotations
 from foretell.errors import BadInput
 from foretell.model.build import Builder, Value
 from foretell.model.dims import Dim, Dims
-from foretell.model.importers._paradl_window import Window, window
-from foretell.model.importers.paradl_net import Layer, LayerFile, Shape, paths
 from foretell.model.operators.convolution import SPACE, convolution
 from foretell.model.operators.dropout import dropout
 from foretell.model.operators.elementwise import activation, combine
@@ -20,6 +18,8 @@ from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import batch_norm
 from foretell.model.operators.pooling import pool
 from foretell.model.operators.softmax import softmax
+from foretell.model.zoo._layer_file import Layer, LayerFile, Shape, paths
+from foretell.model.zoo._layer_window import Window, window
 from foretell.units import product
 
 

@@ -1,0 +1,48 @@
+# pyright: basic
+"""What went wrong in a user's program, told by its own last line."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import torch
+
+from foretell.errors import ForetellError, TraceFailed
+
+TORCH = str(Path(torch.__file__).parent)
+OURS = str(Path(__file__).parent)
+LONGEST = 400
+
+
+def failure(problem: BaseException, where: str = "", module: str = "") -> ForetellError:
+    """The error of a program that could not be traced; one of ours stays as it is."""
+    if isinstance(problem, ForetellError):
+        return problem.within(where)
+    text = " ".join(str(problem).split())
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+    what = f"{type(problem).__name__}: {text}" if text else type(problem).__name__
+    places = [place for place in (_place(problem), f"module {module}" if module else "", where) if place]
+    return TraceFailed(what, where=", ".join(dict.fromkeys(places)), fix=_fix(problem, text))
+
+
+def _place(problem: BaseException) -> str:
+    """file:line of the last frame that is neither PyTorch's nor ours."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(problem.__traceback__)
+        if not frame.filename.startswith((TORCH, OURS, "<"))
+    ]
+    if isinstance(problem, SyntaxError) and problem.filename:
+        return f"{problem.filename}:{problem.lineno}"
+    return f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
+
+
+def _fix(problem: BaseException, text: str) -> str:
+    if isinstance(problem, ModuleNotFoundError) and problem.name:
+        return f"pip install {problem.name.partition('.')[0]}"
+    if "CUDA" in text or "cuda" in text:
+        return "build the module on the CPU; where it will run is the plan's business"
+    if "register_fake" in text or "fake impl" in text:
+        return "tell the operator's output shape with @operator.register_fake"
+    return ""
