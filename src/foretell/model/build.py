@@ -24,6 +24,7 @@ from foretell.model.dims import Dim, Dims, Loop
 from foretell.model.fold import fold
 from foretell.model.graph import Flat, Graph, Node, Operand, Tensor
 from foretell.model.operator import Operator
+from foretell.model.operators.layout import View
 
 
 def dims(**sizes: int) -> Dims:
@@ -62,6 +63,7 @@ class Builder:
         self._tensors: list[Tensor] = []
         self._nodes: list[Node] = []
         self._scopes: list[str] = []
+        self._read: set[int] = set()  # tensors that some operator sends a gradient back to
 
     @contextmanager
     def scope(self, path: str | int) -> Generator[None]:
@@ -136,9 +138,25 @@ class Builder:
                 outputs=tuple(outputs),
                 keeps=tuple(kept),
                 gradients=tuple(gradients),
+                gradient_sums=self._gradient_sums(operator, inputs),
             )
         )
         return output
+
+    def _gradient_sums(self, operator: Operator, inputs: Mapping[str, Value]) -> tuple[str, ...]:
+        """Operands that an earlier operator read too: from the second reader on, gradients are added up.
+
+        Slices of one tensor do not overlap. (Parts of a concatenation are not told apart by their loops
+        and are left out.)
+        """
+        sums: list[str] = []
+        for name, value in inputs.items():
+            if not value.needs_gradient or operator == View("slice"):
+                continue
+            if value.tensor in self._read and name in operator.spans:
+                sums.append(name)
+            self._read.add(value.tensor)
+        return tuple(sums)
 
     def value(self, index: int, like: Value) -> Value:
         """A further output of an operator, by its index."""

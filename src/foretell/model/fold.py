@@ -123,7 +123,7 @@ def _signatures(flat: Flat, owners: list[int]) -> list[int]:
         made = tuple((t.dims, t.dtype, t.role, t.trainable) for t in tensors)
         names = tuple(operand.name for operand in node.inputs)
         words = tuple(part for part in node.path.split(".") if not part.isdigit())
-        key = (node.operator, node.loops, node.gradients, made, names, words, len(node.keeps))
+        key = (node.operator, node.loops, node.gradients, node.gradient_sums, made, names, words, len(node.keeps))
         found.append(known.setdefault(key, len(known)))
     return found
 

@@ -61,6 +61,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     outputs: tuple[int, ...] = ()
     keeps: tuple[int, ...] = ()  # tensors that autograd keeps for this operator's backward
     gradients: tuple[str, ...] = ()  # which backward parts run
+    gradient_sums: tuple[str, ...] = ()  # operands read before: their gradient is added to another's
 
     @property
     def kind(self) -> str:
@@ -80,7 +81,14 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
         """One part's cost; nothing for a gradient that nobody needs."""
         if part != "forward" and part not in self.gradients:
             return NOTHING
-        return self.operator.part(part, self.sizes(split), widths)
+        sizes = self.sizes(split)
+        cost = self.operator.part(part, sizes, widths)
+        for name in self.gradient_sums:
+            if (name in self.operator.weight_operands) == (part == "weight_gradient") and part != "forward":
+                elements = self.operator.elements(name, sizes)
+                size = elements * widths[name]
+                cost = cost + Part(vector=elements, read=2 * size, written=size, launches=1)
+        return cost
 
 
 class Flat(NamedTuple):
@@ -237,6 +245,8 @@ def _wrong_with(graph: Graph, at: int, block: Block) -> Iterator[str]:
         numbers = [*node.outputs, *node.keeps, *(operand.tensor for operand in node.inputs)]
         if not node.outputs or not all(0 <= number < known for number in numbers):
             yield f"{node.path} names a tensor nobody makes"
+        if not set(node.gradient_sums) <= set(node.operator.spans):
+            yield f"{node.path} adds up gradients of {node.gradient_sums}"
         if not set(node.gradients) <= set(PARTS[1:]):
             yield f"{node.path} has parts {node.gradients}"
         parts = node.path.split(".")

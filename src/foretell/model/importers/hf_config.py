@@ -1,7 +1,7 @@
 """A Hugging Face `config.json` as a graph, without torch and without transformers.
 
 The file names a model type; a table says which family of the zoo that is and where its fields are
-found (`hf_decoders`, `hf_encoders`, `hf_images`). The element type is the zoo's (fp32) whatever the
+found (`hf_gpt`, `hf_llama`, `hf_encoders`, `hf_images`). The element type is the zoo's (fp32) whatever the
 file says: precision belongs to the plan. Dropout is left out, and the graph says so.
 """
 
@@ -15,10 +15,10 @@ import msgspec
 
 from foretell.errors import BadInput, near
 from foretell.model.graph import Graph
-from foretell.model.importers import hf_decoders, hf_encoders, hf_images
+from foretell.model.importers import hf_encoders, hf_gpt, hf_images, hf_llama
 from foretell.model.importers.hf_fields import LARGEST, TORCH, Config, Kind, named_in, shown
 
-KINDS: dict[str, Kind] = {**hf_decoders.KINDS, **hf_encoders.KINDS, **hf_images.KINDS}
+KINDS: dict[str, Kind] = {**hf_gpt.KINDS, **hf_llama.KINDS, **hf_encoders.KINDS, **hf_images.KINDS}
 
 USUAL_LENGTH = 4096
 """Files allow very long sequences; a person who wants them says so."""
@@ -27,7 +27,6 @@ LARGEST_FILE = 16 * 1024 * 1024
 
 UNFIT = {
     "gemma2": "it has norms after its layers too, soft limits on scores, and windows in every second layer",
-    "gpt_neo": "its queries, keys and values have no bias while its other layers do",
     "gptj": "its attention and feed-forward share one norm",
     "phi": "its attention and feed-forward share one norm",
 }

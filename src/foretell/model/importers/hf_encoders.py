@@ -6,12 +6,11 @@ names: BertModel is the encoder alone, BertForMaskedLM and BertForPreTraining ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from foretell.model.importers.hf_fields import (
     ACTIVATIONS,
     TORCH,
     Config,
+    Fields,
     Kind,
     Source,
     activation,
@@ -20,12 +19,11 @@ from foretell.model.importers.hf_fields import (
     flag,
     layers,
     maybe,
+    usual_sizes,
     word,
 )
 from foretell.model.zoo.bert import Bert
 from foretell.model.zoo.t5 import T5
-
-Fields = Mapping[str, Source]
 
 OBJECTIVES = {"ForMaskedLM": "mlm", "ForPreTraining": "pretraining", "Model": "features"}
 RESERVED = 2
@@ -45,11 +43,7 @@ def _objective(*known: str) -> Source:
 
 def _bert(vocab: int, objectives: tuple[str, ...] = ("mlm",), types: int = 2) -> Fields:
     return {
-        "layers": layers("num_hidden_layers", default=12),
-        "hidden": count("hidden_size", default=768),
-        "heads": count("num_attention_heads", default=12),
-        "ffn": count("intermediate_size", default=3072),
-        "vocab": count("vocab_size", default=vocab),
+        **usual_sizes(layers=12, hidden=768, heads=12, ffn=3072, vocab=vocab),
         "positions": count("max_position_embeddings", default=512),
         "types": maybe("type_vocab_size", default=types),
         "activation": activation("hidden_act", default="gelu"),

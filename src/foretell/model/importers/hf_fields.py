@@ -77,6 +77,11 @@ class Config:
 Source: TypeAlias = Callable[[Config], Any]
 """How one field of a family is found in a file."""
 
+Fields: TypeAlias = Mapping[str, Source]
+
+CAUSAL = ("ForCausalLM", "LMHeadModel")
+"""How the names of architectures end that predict the next token."""
+
 
 def shown(value: Any, most: int = 60) -> str:
     """A value of the file as it fits into a message."""
@@ -215,6 +220,18 @@ def square(key: str, *, default: int) -> Source:
     return read
 
 
+def usual_sizes(**default: int) -> dict[str, Source]:
+    """The fields that nearly all files spell the same way."""
+    keys = {"hidden": "hidden_size", "heads": "num_attention_heads", "ffn": "intermediate_size", "vocab": "vocab_size"}
+    found = {field: count(keys[field], default=value) for field, value in default.items() if field in keys}
+    return {"layers": layers("num_hidden_layers", default=default["layers"]), **found}
+
+
+def positions(default: int, key: str = "max_position_embeddings") -> Source:
+    """The longest sequence."""
+    return count(key, default=default)
+
+
 def classes(config: Config) -> int:
     """How many classes the head tells apart: the labels of the file, or the two that transformers assumes."""
     _, labels = config.get("id2label")
@@ -240,7 +257,7 @@ class Kind(NamedTuple):
     """
 
     family: type[Family]
-    fields: Mapping[str, Source]
+    fields: Fields
     positions: Source | None = None  # the longest sequence; none for images
     learned: bool = False  # positions are rows of a table: nothing longer is possible
     heads: tuple[str, ...] = ()

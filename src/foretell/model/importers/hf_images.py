@@ -15,10 +15,10 @@ from foretell.model.importers.hf_fields import (
     classes,
     count,
     flag,
-    layers,
     number,
     sizes,
     square,
+    usual_sizes,
     word,
 )
 from foretell.model.zoo.convnext import Convnext
@@ -69,10 +69,7 @@ _KINDS = {
     "vit": Kind(
         Vit,
         {
-            "layers": layers("num_hidden_layers", default=12),
-            "hidden": count("hidden_size", default=768),
-            "heads": count("num_attention_heads", default=12),
-            "ffn": count("intermediate_size", default=3072),
+            **usual_sizes(layers=12, hidden=768, heads=12, ffn=3072),
             "activation": activation("hidden_act", default="gelu"),
             "patch": square("patch_size", default=16),
             "image": square("image_size", default=224),

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 class View(Operator, frozen=True, tag="view"):
-    """The same memory read with other dims: reshape, transpose, split, expand. It is free."""
+    """The same memory read with other dims: reshape, transpose, slice, expand. It is free.
+
+    Only the gradient of a slice moves: it is laid into that of the whole.
+    """
 
     function: str = "reshape"
 
@@ -20,7 +23,10 @@ class View(Operator, frozen=True, tag="view"):
         return NOTHING
 
     def input_gradient(self, n: Sizes, width: Widths) -> Part:
-        return NOTHING
+        if self.function != "slice":
+            return NOTHING
+        size = n["item"] * width["y"]
+        return Part(read=size, written=size, launches=1)
 
 
 class Concatenate(Operator, frozen=True, tag="concatenate"):
