@@ -20,6 +20,10 @@ OUTSIDE = -2
 """The owner of the model's inputs: no operator, so that the first layer is like the others."""
 
 
+MOST_TOGETHER = 8
+"""How many equal layers may make up one repetition, told apart only by the tensors that they read."""
+
+
 class Run(NamedTuple):
     """`times` repetitions of `length` nodes from node `start`; paths rise at `place`."""
 
@@ -32,6 +36,11 @@ class Run(NamedTuple):
     @property
     def end(self) -> int:
         return self.start + self.length * self.times
+
+    @property
+    def saved(self) -> int:
+        """Nodes that need not be written down."""
+        return self.length * (self.times - 1)
 
 
 def fold(flat: Flat) -> tuple[Block, ...]:
@@ -188,14 +197,31 @@ def _best(signatures: list[int], nodes: Sequence[Node], references: _References,
     for _, negative, first, slack in sorted(candidates, reverse=True):
         period = -negative
         run = _aligned(signatures, nodes, first, slack, period, end)
-        if run is None:
-            continue
-        times = 1
-        while times < run.times and references.repeats(run, times):
-            times += 1
-        if times > 1:
-            return run._replace(times=times)
+        found = _longest(references, run) if run is not None else None
+        if found is not None:
+            return found
     return None
+
+
+def _longest(references: _References, run: Run) -> Run | None:
+    """The part of a run that uses tensors alike and saves most: by one period, or by several.
+
+    Layers that are equal but for the mask they read (every sixth sees all places) repeat by sixes.
+    """
+    best: Run | None = None
+    for together in range(1, min(MOST_TOGETHER, run.times // 2) + 1):
+        skipped = 0
+        while skipped + 2 * together <= run.times:
+            start, times = run.start + skipped * run.length, (run.times - skipped) // together
+            part = Run(start, together * run.length, 1, run.place, together * run.stride)
+            while part.times < times and references.repeats(part, part.times):
+                part = part._replace(times=part.times + 1)
+            if part.saved > (best.saved if best else 0):
+                best = part
+            skipped += max(1, (part.times - 1) * together)
+        if best is not None and best.length * best.times == run.length * run.times:
+            break
+    return best
 
 
 def _periods(signatures: list[int], start: int, end: int) -> list[int]:

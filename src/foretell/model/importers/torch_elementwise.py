@@ -117,7 +117,7 @@ def _function(call: Call) -> str:
     function = WORDS.get(word, "other")
     if function == "gelu" and call["approximate"] == "tanh":
         return "gelu_tanh"
-    if function == "pow" and call["exponent"] == 2:
+    if function == "pow" and isinstance(call["exponent"], int | float) and call["exponent"] == 2:
         return "square"
     if word == "_to_copy":
         return "cast" if call.outputs[0].dtype != call.tensors[0].dtype else "copy"

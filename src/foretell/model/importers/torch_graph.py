@@ -28,6 +28,10 @@ def graph_of(tape: Tape, module: torch.nn.Module, name: str, batch: int) -> Grap
 
 def _warnings(tape: Tape) -> tuple[str, ...]:
     found = list(tape.notes)
+    for value, paths in tape.asked.items():
+        places = list(dict.fromkeys(paths))
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        found.append(f"{places[0]}{more} asked for the value of a tensor and was told {value}")
     if tape.unknown:
         listed = ", ".join(f"{name} ({count}x)" for name, count in sorted(tape.unknown.items()))
         found.append(f"priced as memory-bound, since no operator describes them: {listed}")
@@ -43,7 +47,7 @@ def _without_same_views(nodes: list[Recorded]) -> list[Recorded]:
         node.kept = [same.get(id(traced), traced) for traced in node.kept]
         if isinstance(node.operator, View):
             source, output = node.inputs["x"], node.outputs[0]
-            own = source.memory.role in ("activation", "input")  # views of buffers are where layers share them
+            own = source.memory.role in ("activation", "input", "constant")  # views of buffers are where layers share them
             if own and source.dtype == output.dtype and _atoms(source) == _atoms(output):
                 same[id(output)] = source
                 continue
@@ -82,7 +86,7 @@ def _shared_views(nodes: list[Recorded]) -> list[Recorded]:
     weights: dict[int, Traced] = {}
     for node in nodes:
         for traced in node.inputs.values():
-            if traced.role in ("parameter", "buffer"):
+            if traced.role in ("parameter", "buffer", "constant"):
                 users.setdefault(id(traced), []).append(node)
                 weights[id(traced)] = traced
     found: list[Recorded] = []
@@ -160,7 +164,8 @@ class _Numbering:
         storage = self._number(traced.owner) if traced.owner is not None else len(self._tensors)
         dims = read(atom for group in traced.layout for atom in group)
         self._numbers[id(traced)] = len(self._tensors)
-        self._tensors.append(Tensor(dims, traced.dtype, storage, traced.role, traced.trainable, traced.name))
+        role = "activation" if traced.role == "constant" else traced.role
+        self._tensors.append(Tensor(dims, traced.dtype, storage, role, traced.trainable, traced.name))
 
     def _node(self, node: Recorded) -> Node:
         taken: set[str] = set()

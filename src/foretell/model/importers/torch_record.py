@@ -65,9 +65,7 @@ class Recorder(TorchDispatchMode):
             kind = str(func._schema.returns[0].type) if func._schema.returns else ""
         if kind not in HINTS:
             raise self._data_dependent(func)
-        text = f"{self._tape.path or 'the module'} asks for a tensor's value; it was told {HINTS[kind]}"
-        if text not in self._tape.notes:
-            self._tape.notes.append(text)
+        self._tape.asked.setdefault(str(HINTS[kind]), []).append(self._tape.path or "the module")
         return HINTS[kind]
 
     def _data_dependent(self, func: Any) -> TraceFailed:

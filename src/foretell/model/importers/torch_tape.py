@@ -53,7 +53,7 @@ class Traced:
     layout: Layout
     dtype: str
     owner: Traced | None = None  # whose memory it uses; its own if none
-    role: str = "activation"
+    role: str = "activation"  # as in the graph; a constant is one that the module holds but does not own
     trainable: bool = False
     name: str = ""
     needs: bool = False  # a gradient flows into it
@@ -108,6 +108,7 @@ class Tape:
     def __init__(self) -> None:
         self.nodes: list[Recorded] = []
         self.unknown: dict[str, int] = {}  # operators that nobody described
+        self.asked: dict[str, list[str]] = {}  # who asked for a value that only data has, by what was answered
         self.notes: list[str] = []
         self.path = ""
         self.paused = 0
@@ -138,7 +139,7 @@ class Tape:
         memory = self._memory.get(storage_of(tensor))
         if memory is None:
             layout = tuple(fresh(size) for size in tensor.shape)
-            return self.outside(tensor, layout, "input", "constant")
+            return self.outside(tensor, layout, "constant", "constant")
         if len(memory.layout) == tensor.dim() and memory.dtype == dtype_name(tensor.dtype):
             layout = memory.layout  # the same tensor under another identity (its detached self)
         else:

@@ -26,9 +26,7 @@ def head_size(hidden: int, heads: int) -> int:
     """The features of one head when the heads share `hidden` evenly."""
     if hidden % heads:
         near = max(1, round(hidden / heads)) * heads
-        raise BadInput(
-            f"heads={heads} does not divide hidden={hidden}", fix=f"hidden={near} or another number of heads"
-        )
+        raise BadInput(f"{heads} heads do not divide hidden={hidden}", fix=f"hidden={near} or another number of heads")
     return hidden // heads
 
 
