@@ -84,14 +84,24 @@ def record(tape: Tape, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
     written = call.written()
     handler = TABLE.get(call.name)
     if written and call.name in torch_layout.VIEWS and call.name not in torch_layout.PERMUTED:
-        torch_layout.in_place_view(call)
-    elif handler is not None:
-        handler(call)
+        handler = torch_layout.in_place_view
+    if handler is not None:
+        _described(call, handler)
     elif not written and all(_shared(out, call.tensors) for out in call.outputs):
         torch_layout.unknown_view(call)
     elif torch.Tag.pointwise in func.tags:
         torch_elementwise.pointwise(call)
     else:
+        unknown(call)
+
+
+def _described(call: Call, handler: Callable[[Call], None]) -> None:
+    """Use the table's function; a form of the operator that it does not know is kept as unknown."""
+    before = len(call.tape.nodes)
+    try:
+        handler(call)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ZeroDivisionError):
+        del call.tape.nodes[before:]
         unknown(call)
 
 
