@@ -2,8 +2,9 @@
 
     python studies/saved_on_h200/measure.py > studies/saved_on_h200/measured.jsonl
 
-One line a model: parameters, flops by PyTorch's counter, bytes in saved storages by its hooks, and
-how much the allocator held after the forward pass more than before it.
+One line a model, each number twice, ours first: parameters, flops by PyTorch's counter, bytes in saved
+storages by its hooks, how much the allocator held after the forward pass more than before it, and the
+kernels that the profiler saw in each pass (eager).
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+from torch.profiler import ProfilerActivity, profile
+
 from agreement import measure_module, predicted
 from foretell import modules
+from foretell.modules.task import Example
 
 CASES = [
     ("resnet50", 32),
@@ -70,6 +74,8 @@ def measure(spec: str, batch: int) -> dict[str, object]:
 
     before = torch.cuda.memory_allocated()
     theirs = measure_module(module, example.inputs, loss)
+    module.zero_grad(set_to_none=True)
+    kernels = _kernels(module, example)
     inputs = sum(tensor.numel() * tensor.element_size() for tensor in (*example.inputs, example.target))
     return {
         "spec": spec,
@@ -79,7 +85,24 @@ def measure(spec: str, batch: int) -> dict[str, object]:
         "backward_flops": [ours.backward.matrix, theirs.backward_flops],
         "saved_bytes": [ours.saved_bytes, theirs.saved_bytes],
         "allocated_bytes": [ours.saved_bytes, grown[0] - before + inputs],
+        "forward_kernels": [ours.forward.launches, kernels[0]],
+        "backward_kernels": [ours.backward.launches, kernels[1]],
     }
+
+
+def _kernels(module: torch.nn.Module, example: Example) -> tuple[int, int]:
+    """Kernels, copies and fills on the device in the forward and in the backward pass."""
+    with profile(activities=[ProfilerActivity.CUDA]) as forward:
+        value = example.loss(module(*example.inputs), example.target)
+        torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as backward:
+        value.backward()
+        torch.cuda.synchronize()
+    return _on_device(forward), _on_device(backward)
+
+
+def _on_device(profiled: profile) -> int:
+    return sum(event.device_type == torch.autograd.DeviceType.CUDA for event in profiled.events())
 
 
 def main() -> None:

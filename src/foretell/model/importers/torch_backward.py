@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import conv_flop_count, flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
@@ -72,6 +73,14 @@ def flops_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: A
     return int(counted(*args, **kwargs, out_val=result)) if counted else 0
 
 
+PRIM_DEVICE = torch.ops.prim.device.default
+
+
+def device_of(tensor: torch.Tensor) -> torch.device:
+    """Where a tensor says it is."""
+    return tensor.fake_device if isinstance(tensor, FakeTensor) else PRIM_DEVICE(tensor)
+
+
 class BackwardCounter(TorchDispatchMode):
     """Counts matrix flops by the step of autograd that is running."""
 
@@ -86,6 +95,8 @@ class BackwardCounter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is PRIM_DEVICE:
+            return device_of(args[0])
         result = func(*args, **kwargs)
         step = torch._C._current_autograd_node()
         if step is not None:

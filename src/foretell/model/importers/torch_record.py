@@ -18,12 +18,12 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretell.errors import TraceFailed
+from foretell.model.importers.torch_backward import PRIM_DEVICE, device_of
 from foretell.model.importers.torch_composites import Composites, caught
 from foretell.model.importers.torch_operators import record
 from foretell.model.importers.torch_paths import Paths
 from foretell.model.importers.torch_tape import Tape
 
-PRIM_DEVICE = torch.ops.prim.device.default
 HINTS: dict[str, Any] = {"bool": False, "Scalar": 1, "number": 1, "int": 1, "float": 1.0}
 """What is answered when a program asks for a value that only real tensors have."""
 
@@ -43,7 +43,9 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is PRIM_DEVICE or self._tape.paused:
+        if func is PRIM_DEVICE:  # asked more often than everything else together
+            return device_of(args[0])
+        if self._tape.paused:
             return func(*args, **kwargs)
         try:
             result = func(*args, **kwargs)

@@ -71,7 +71,9 @@ class Convolution(Operator, frozen=True, tag="convolution"):
     def forward(self, n: Sizes, width: Widths) -> Part:
         y = self.bytes_of(("y",), n, width)
         part = self._part(n, self.bytes_of(("x", "w", "b"), n, width), y)
-        return part + Part(vector=self.elements("y", n)) if "b" in width else part
+        if "b" in width:  # cuDNN's kernel has no bias: another one adds it
+            part = part + Part(vector=self.elements("y", n), read=y, written=y, launches=1)
+        return part
 
     def input_gradient(self, n: Sizes, width: Widths) -> Part:
         return self._part(n, self.bytes_of(("y", "w"), n, width), self.bytes_of(("x",), n, width))

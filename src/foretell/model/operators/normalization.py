@@ -38,7 +38,8 @@ class Normalize(Operator, frozen=True, tag="normalize"):
         flops = (4 if self.kind == "rms" else 7) * x
         passes = self._passes()
         read = passes * x * width["x"] + self.bytes_of(("w", "b"), n, width)
-        return Part(0, flops, read, x * width["y"], 1, 1, x, ceil_log2(n["member"]))
+        launches = 2 if self.kind == "batch" else 1  # the module counts its batches in a tensor
+        return Part(0, flops, read, x * width["y"], launches, 1, x, ceil_log2(n["member"]))
 
     def input_gradient(self, n: Sizes, width: Widths) -> Part:
         x = self.elements("x", n)
