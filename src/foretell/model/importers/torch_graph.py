@@ -47,7 +47,11 @@ def _without_same_views(nodes: list[Recorded]) -> list[Recorded]:
         node.kept = [same.get(id(traced), traced) for traced in node.kept]
         if isinstance(node.operator, View):
             source, output = node.inputs["x"], node.outputs[0]
-            own = source.memory.role in ("activation", "input", "constant")  # views of buffers are where layers share them
+            own = source.memory.role in (
+                "activation",
+                "input",
+                "constant",
+            )  # views of buffers are where layers share them
             if own and source.dtype == output.dtype and _atoms(source) == _atoms(output):
                 same[id(output)] = source
                 continue

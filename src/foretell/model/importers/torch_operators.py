@@ -72,6 +72,7 @@ MEMORY_BOUND = {
     "aten.pixel_unshuffle",
     "aten.channel_shuffle",
     "aten.isin",
+    "aten._weight_norm_interface",
 }
 """Operators without an operator of ours that are bound by memory, so that no warning is due."""
 

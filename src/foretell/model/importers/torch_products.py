@@ -25,6 +25,7 @@ from foretell.model.importers.torch_dims import (
 )
 from foretell.model.importers.torch_tape import Tape
 from foretell.model.operators.attention import Attention
+from foretell.model.operators.broadcast import Broadcast
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.embedding import Embedding
 from foretell.model.operators.experts import GroupedMatmul
@@ -51,13 +52,35 @@ def _matmul(
     inputs = {"x": x, "w": w}
     if tape.of(x).is_weight and not tape.of(w).is_weight:  # W x: the same product read the other way
         inputs, rows, columns = {"x": w, "w": x}, columns, rows
-    if bias is not None:
-        inputs["b"] = bias
-        known = tape.layout(bias)
-        for back in range(1, min(len(known), len(layout)) + 1):
-            tie(known[-back], layout[-back])
+    _tie_bias(tape, bias, layout)
     loops = {"batch": joined(shared), "row": rows, "in": inner or right[batch], "out": columns}
-    tape.add(Matmul(), loops, inputs, [(output, layout)], counted=output.dim() > 1)
+    _add_product(tape, Matmul(), loops, inputs, bias, output, layout)
+
+
+def _add_product(
+    tape: Tape,
+    operator: Matmul | Convolution,
+    loops: dict[str, Group],
+    inputs: dict[str, torch.Tensor],
+    bias: torch.Tensor | None,
+    output: torch.Tensor,
+    layout: Layout,
+) -> None:
+    """Write a product down; a bias that is trained while its weight is frozen is a sum of its own."""
+    alone = bias is not None and bias.requires_grad and not inputs["w"].requires_grad
+    operands = inputs if bias is None or alone else {**inputs, "b": bias}
+    tape.add(operator, loops, operands, [(output, layout)], counted=output.dim() > 1)
+    if bias is not None and alone:
+        item = joined(tape.layout(bias))
+        rest = tuple(atom for atom in leaves(joined(layout)) if atom not in leaves(item))
+        tape.add(Broadcast("add"), {"item": item, "repeat": rest}, {"x": output, "w": bias}, [(output, layout)])
+
+
+def _tie_bias(tape: Tape, bias: torch.Tensor | None, layout: Layout) -> None:
+    """A bias has the last dims of what it is added to."""
+    known = tape.layout(bias) if bias is not None else ()
+    for back in range(1, min(len(known), len(layout)) + 1):
+        tie(known[-back], layout[-back])
 
 
 def _mm(call: Call) -> None:
@@ -94,9 +117,9 @@ def _linear(call: Call) -> None:
     left, right = tape.layout(x), tape.layout(w)
     tie(left[-1], right[-1])
     layout = (*left[:-1], *right[:-1])
-    inputs = {"x": x, "w": w} | ({"b": bias} if bias is not None else {})
+    _tie_bias(tape, bias, layout)
     loops = {"batch": (), "row": joined(left[:-1]), "in": left[-1], "out": joined(right[:-1])}
-    tape.add(Matmul(), loops, inputs, [(output, layout)], counted=True)
+    _add_product(tape, Matmul(), loops, {"x": x, "w": w}, bias, output, layout)
 
 
 def _convolution(call: Call) -> None:
@@ -133,10 +156,9 @@ def _convolution(call: Call) -> None:
         _each(call["dilation"], count),
         transposed,
     )
-    inputs = {"x": x, "w": w} | ({"b": bias} if bias is not None else {})
     if bias is not None:
         tie(tape.layout(bias)[0], filters)
-    tape.add(operator, loops, inputs, [(output, layout)], counted=True)
+    _add_product(tape, operator, loops, {"x": x, "w": w}, bias, output, layout)
 
 
 def _each(value: Any, count: int) -> tuple[int, ...]:
