@@ -15,9 +15,10 @@ SET_UP = ("make ", "git ", "pip ", "cd ")
 """Commands that set the environment up; they are the test run itself."""
 
 
-def blocks(kind: str) -> list[tuple[str, str]]:
+def blocks(kind: str, *pages: Path) -> list[tuple[str, str]]:
+    """The blocks of a kind, with their places, of these pages (of all of them)."""
     found: list[tuple[str, str]] = []
-    for page in PAGES:
+    for page in pages or PAGES:
         text = page.read_text()
         for match in BLOCK.finditer(text):
             if match[1] == kind:

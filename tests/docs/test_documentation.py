@@ -32,15 +32,19 @@ def test_command(command: str, expected: str) -> None:
     assert re.fullmatch(pattern, printed, re.DOTALL), f"the page says\n{expected}\n\nbut it prints\n{printed}"
 
 
-@pytest.mark.parametrize(("place", "code"), blocks("python"), ids=[place for place, _ in blocks("python")])
-def test_python(place: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python of one page, its blocks one after the other in one namespace."""
     monkeypatch.chdir(ROOT)
-    if ">>>" not in code:
-        exec(compile(code, place, "exec"), {"__name__": "documentation"})
-        return
-    test = doctest.DocTestParser().get_doctest(code, {}, place, place, 0)
-    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
-    assert result.failed == 0
+    names: dict[str, object] = {"__name__": "documentation"}
+    for place, code in blocks("python", page):
+        if ">>>" not in code:
+            exec(compile(code, place, "exec"), names)
+            continue
+        test = doctest.DocTestParser().get_doctest(code, names, place, place, 0)
+        result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, clear_globs=False)
+        names = test.globs
+        assert result.failed == 0
 
 
 def test_pages_show_something() -> None:

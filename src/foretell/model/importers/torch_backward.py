@@ -19,6 +19,7 @@ from torch.utils.flop_counter import conv_flop_count, flop_registry, sdpa_backwa
 
 from foretell.model.importers.torch_dims import leaves
 from foretell.model.importers.torch_tape import Function, Recorded, Tape
+from foretell.model.operators.layout import View
 from foretell.model.operators.unknown import Unknown
 from foretell.units import WIDTH, product
 
@@ -91,7 +92,6 @@ class BackwardCounter(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.flops: Counter[int] = Counter()
-        self.ran: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -100,11 +100,9 @@ class BackwardCounter(TorchDispatchMode):
         result = func(*args, **kwargs)
         step = torch._C._current_autograd_node()
         if step is not None:
-            number = step._sequence_nr()
-            self.ran.add(number)
             flops = flops_of(func, args, kwargs, result)
             if flops:
-                self.flops[number] += flops
+                self.flops[step._sequence_nr()] += flops
         return result
 
 
@@ -126,18 +124,33 @@ def parts(node: Recorded) -> list[str]:
     return found
 
 
-def settle(tape: Tape, counter: BackwardCounter) -> None:
+def steps_behind(value: torch.Tensor) -> set[int]:
+    """The numbers of all steps of autograd that the backward pass of a value runs."""
+    found: set[int] = set()
+    seen: set[Any] = set()
+    waiting = [value.grad_fn]
+    while waiting:
+        step = waiting.pop()
+        if step is None or step in seen:
+            continue
+        seen.add(step)
+        found.add(step._sequence_nr())
+        waiting.extend(following for following, _ in step.next_functions)
+    return found
+
+
+def settle(tape: Tape, counted: Counter[int], reached: set[int]) -> None:
     """Hold the tape against what ran: drop gradients that nobody asked for, add what we did not know."""
     for function in tape.functions:
-        _settle_function(tape, function, counter)
+        _settle_function(tape, function, counted, reached)
     wrong: Counter[str] = Counter()
     for node in tape.nodes:
         if node.sequence < 0 or node.function is not None:
             continue
-        if node.sequence not in counter.ran:
+        if node.sequence not in reached and not _in_place(node):
             node.needs = ()  # no path to the loss
             continue
-        flops = counter.flops[node.sequence]
+        flops = counted[node.sequence]
         if isinstance(node.operator, Unknown):
             node.operator = msgspec.structs.replace(node.operator, backward_flops=flops)
         elif node.counted and predicted(node) != flops:
@@ -146,16 +159,22 @@ def settle(tape: Tape, counter: BackwardCounter) -> None:
         tape.notes.append(f"the backward pass of {count} {kind} operators does other work than their formula says")
 
 
-def _settle_function(tape: Tape, function: Function, counter: BackwardCounter) -> None:
+def _in_place(node: Recorded) -> bool:
+    """Autograd gives an update of a view a number that we do not see."""
+    memory = node.outputs[0].memory
+    return not isinstance(node.operator, View) and any(used.memory is memory for used in node.inputs.values())
+
+
+def _settle_function(tape: Tape, function: Function, counted: Counter[int], reached: set[int]) -> None:
     """The backward pass of an autograd.Function is its author's; it may do more or less than usual."""
     nodes = [node for node in function.nodes if node.needs]
     if not nodes:
         return
-    if function.sequence not in counter.ran:
+    if function.sequence not in reached:
         for node in nodes:
             node.needs = ()
         return
-    flops = counter.flops[function.sequence]
+    flops = counted[function.sequence]
     usual = sum(predicted(node) for node in nodes)
     if flops == usual:
         return

@@ -14,8 +14,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from foretell.errors import BadInput, unknown
 from foretell.model.importers.torch_failure import failure
+from foretell.model.importers.torch_fake import building
 
 RETURNS = "return (module, inputs) or (module, inputs, loss); inputs are a tensor, a tuple or a dict of keywords"
 TOKENS, IMAGE = 512, 224
@@ -82,7 +82,7 @@ def build(
     first: Exception | None = None
     for way in (mode, torch.device("meta"), None):
         try:
-            with _replacing_parameters():
+            with building():
                 if way is None:
                     return _called(factory, home, batch, seq, spec), mode
                 with way:
@@ -94,17 +94,6 @@ def build(
             last = problem
     shown = last if type(last) is type(first) else first
     raise failure(shown or last, spec) from None
-
-
-@contextmanager
-def _replacing_parameters() -> Iterator[None]:
-    """Inside, `module.to(dtype)` makes new parameters; fake ones cannot be changed in place."""
-    before = torch.__future__.get_overwrite_module_params_on_conversion()
-    torch.__future__.set_overwrite_module_params_on_conversion(True)
-    try:
-        yield
-    finally:
-        torch.__future__.set_overwrite_module_params_on_conversion(before)
 
 
 def _called(factory: Any, home: ModuleType, batch: int | None, seq: int | None, spec: str) -> Built:

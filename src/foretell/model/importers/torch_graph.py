@@ -139,6 +139,7 @@ class _Numbering:
         self._numbers: dict[int, int] = {}
         self._siblings: dict[int, list[Traced]] = {}
         self._weights: list[Traced] = []
+        self._read: set[int] = set()  # tensors that some operator sends a gradient back to
         for part in module.modules():
             own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
             traced = [tape.of(tensor) for tensor in own]
@@ -185,7 +186,17 @@ class _Numbering:
             outputs=outputs,
             keeps=tuple(dict.fromkeys(keeps)),
             gradients=tuple(parts(node)),
+            gradient_sums=self._gradient_sums(node),
         )
+
+    def _gradient_sums(self, node: Recorded) -> tuple[str, ...]:
+        """Operands that an earlier operator sends a gradient to as well (as the builder has it)."""
+        if node.operator == View("slice"):
+            return ()
+        needy = {name: id(node.inputs[name]) for name in node.needs}
+        again = tuple(name for name, traced in needy.items() if traced in self._read and name in node.operator.spans)
+        self._read.update(needy.values())
+        return again
 
     def _by_rule(self, node: Recorded, loops: dict[str, Dims]) -> list[int]:
         """What an operator says that it keeps, as the builder has it."""

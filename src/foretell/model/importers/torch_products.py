@@ -243,13 +243,20 @@ def attend(
         "qk": of_q[-1],
         "value": of_v[-1],
     }
-    kernel = "flash" if mask is None else "efficient"  # flash kernels take no mask
     inputs = {"q": q, "k": k, "v": v} | ({"bias": mask} if mask is not None else {})
     fixed = mask is not None and not mask.requires_grad
-    operator = Attention(kernel, causal=causal, dropout=dropout > 0, fixed_bias=fixed)
+    operator = Attention(_kernel(mask), causal=causal, dropout=dropout > 0, fixed_bias=fixed)
     layout = (*of_q[:-1], of_v[-1])
     more = [(extra, tuple(fresh(size) for size in extra.shape)) for extra in outputs[1:]]
     tape.add(operator, loops, inputs, [(outputs[0], layout), *more], by_rule=by_rule)
+
+
+def _kernel(mask: torch.Tensor | None) -> str:
+    """The kernel that a GPU takes, of those that the program allows."""
+    allowed = torch.backends.cuda
+    if mask is None and (allowed.flash_sdp_enabled() or allowed.cudnn_sdp_enabled()):
+        return "flash"  # takes no mask
+    return "efficient" if allowed.mem_efficient_sdp_enabled() or allowed.flash_sdp_enabled() else "math"
 
 
 def _attention_kernel(call: Call) -> None:

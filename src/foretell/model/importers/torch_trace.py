@@ -12,19 +12,19 @@ operator each (`torch_composites`).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from foretell.errors import BadInput, ForetellError, TraceFailed
 from foretell.model.graph import Graph
-from foretell.model.importers.torch_backward import BackwardCounter, settle
+from foretell.model.importers.torch_backward import BackwardCounter, settle, steps_behind
 from foretell.model.importers.torch_dims import CERTAIN, GUESS, ROLE, Atom, Group, Layout, fresh
 from foretell.model.importers.torch_failure import failure
+from foretell.model.importers.torch_fake import as_fake, building, faked, mode_of
 from foretell.model.importers.torch_graph import graph_of
 from foretell.model.importers.torch_record import forward_recorder
 from foretell.model.importers.torch_tape import Tape
@@ -45,8 +45,8 @@ def trace(
     makes them); `loss` turns the module's output into the number that is trained on. The batch is
     the first dim of the first input.
     """
-    mode = _mode(module)
-    with mode:
+    mode = mode_of(module)
+    with mode, building():
         built = module if isinstance(module, torch.nn.Module) else module()
         given = inputs() if callable(inputs) and not isinstance(inputs, torch.Tensor) else inputs
     return trace_in(mode, built, given, loss, name or type(built).__name__, batch)
@@ -63,8 +63,8 @@ def trace_in(
     """The same for a module that was built, in the fake mode that it was built in."""
     tape = Tape()
     try:
-        with mode, torch.enable_grad(), _fake(module, mode):
-            args, kwargs = _arguments(tree_map_only(torch.Tensor, lambda t: _as_fake(mode, t), inputs))
+        with mode, torch.enable_grad(), faked(module):
+            args, kwargs = _arguments(tree_map_only(torch.Tensor, lambda t: as_fake(mode, t), inputs))
             size = batch or _batch(args, kwargs)
             _introduce(tape, module, args, kwargs, size)
             with forward_recorder(module, tape):
@@ -83,6 +83,7 @@ def _backward(tape: Tape, value: torch.Tensor) -> None:
         tape.notes.append("nothing is trained: no parameter with a gradient reaches the loss")
         return
     try:
+        reached = steps_behind(value)
         with BackwardCounter() as counter:
             value.backward()
     except ForetellError:
@@ -90,7 +91,7 @@ def _backward(tape: Tape, value: torch.Tensor) -> None:
     except Exception as problem:
         tape.notes.append(f"the backward pass could not be run, so its work is by formula: {problem}".splitlines()[0])
         return
-    settle(tape, counter)
+    settle(tape, counter.flops, reached)
 
 
 def _loss(tape: Tape, output: Any, loss: Callable[[Any], torch.Tensor] | None) -> torch.Tensor:
@@ -184,49 +185,3 @@ def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(inputs, Sequence) and not isinstance(inputs, str):
         return tuple(inputs), {}
     raise BadInput(f"inputs are a {type(inputs).__name__}", fix="a tensor, a tuple of arguments or a dict of keywords")
-
-
-def _mode(module: Any) -> FakeTensorMode:
-    """The fake mode that the module was built in, or a new one."""
-    if isinstance(module, torch.nn.Module):
-        for tensor in (*module.parameters(), *module.buffers()):
-            if isinstance(tensor, FakeTensor):
-                return tensor.fake_mode
-    return FakeTensorMode(allow_non_fake_inputs=True)
-
-
-def _as_fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
-    if isinstance(tensor, FakeTensor):
-        return tensor
-    if tensor.device.type == "meta":
-        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
-        return made.requires_grad_(tensor.requires_grad)
-    return mode.from_tensor(tensor)
-
-
-@contextmanager
-def _fake(module: torch.nn.Module, mode: FakeTensorMode) -> Iterator[None]:
-    """Inside, the module has shapes for weights and is in training; after it, it is as it was."""
-    before: list[tuple[dict[str, Any], str, Any]] = []
-    known: dict[int, Any] = {}
-    training = [(part, part.training) for part in module.modules()]
-    try:
-        for part in module.modules():
-            for place in (part._parameters, part._buffers):
-                for name, tensor in place.items():
-                    if tensor is None or isinstance(tensor, FakeTensor):
-                        continue
-                    before.append((place, name, tensor))
-                    if id(tensor) not in known:
-                        fake = _as_fake(mode, tensor)
-                        weight = isinstance(tensor, torch.nn.Parameter) and not isinstance(fake, torch.nn.Parameter)
-                        known[id(tensor)] = torch.nn.Parameter(fake, tensor.requires_grad) if weight else fake
-                    place[name] = known[id(tensor)]
-        if not module.training:
-            module.train()
-        yield
-    finally:
-        for place, name, tensor in before:
-            place[name] = tensor
-        for part, was in training:
-            part.training = was

@@ -1,0 +1,70 @@
+"""The zoo's modules, traced, give the graphs that the zoo itself writes down."""
+
+from __future__ import annotations
+
+import pytest
+
+from foretell import modules
+from foretell.model import zoo
+from foretell.model.graph import Graph
+from foretell.model.importers.torch_trace import trace
+from foretell.model.totals import totals
+
+SPECS = [
+    "alexnet:image=96",
+    "bert:layers=3,hidden=64,heads=4,ffn=128,seq=32,vocab=500",
+    "bert:layers=2,hidden=64,heads=4,ffn=128,seq=32,vocab=500,objective=pretraining,predictions=5,attention=math",
+    "convnext:image=64,stochastic_depth=0.1",
+    "cosmoflow:image=32",
+    "deepseek:layers=5,hidden=64,heads=4,vocab=500,seq=32,query_rank=32,kv_rank=16,head_dim=16,rotary_dim=8,"
+    "value_dim=16,ffn=96,experts=16,expert_ffn=32",
+    "densenet:image=64,layers=2/2/2/2",
+    "efficientnet:image=64,stochastic_depth=0.1",
+    "gpt:layers=3,hidden=64,heads=4,vocab=500,seq=32",
+    "gpt:layers=3,hidden=64,heads=4,vocab=500,seq=32,positions=alibi,embedding_norm=true,dtype=bf16,attention=efficient",
+    "inception:image=128",
+    "lenet",
+    "llama:layers=3,hidden=64,heads=4,kv_heads=2,vocab=500,seq=32,ffn=96",
+    "llama:layers=3,hidden=64,heads=4,vocab=500,seq=32,ffn=96,qk_norm=true,window=16,dtype=bf16,attention=efficient",
+    "lstm:layers=3,hidden=32,vocab=100,seq=8",
+    "lstm:cell=gru,hidden=32,vocab=100,seq=8,dropout=0.1",
+    "mixture:layers=3,hidden=64,heads=4,kv_heads=2,vocab=500,seq=32,ffn=96",
+    "mlp",
+    "mobilenet:image=64",
+    "mobilenet:variant=v3-small,image=64",
+    "paradl:network=alexnet",
+    "resnet:image=64",
+    "swin:image=56,layers=2/2/2/2,dropout=0.1",
+    "t5:layers=3,hidden=64,heads=4,head_dim=16,ffn=96,vocab=500,seq=32,target_seq=16",
+    "unet:image=64,levels=3,width=8",
+    "unet:image=32,levels=3,width=8,dims=3,norm=group,up=linear",
+    "vgg:image=64",
+    "vit:layers=3,hidden=64,heads=4,ffn=128,image=64,dropout=0.1",
+]
+
+
+def traced(spec: str, batch: int) -> Graph:
+    """The graph of the zoo's module of this name, by tracing it."""
+    sample = modules.example(spec, batch)
+    return trace(lambda: modules.build(spec), sample.inputs, lambda y: sample.loss(y, sample.target), name=spec)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_traced_module_has_the_graph_of_the_zoo(spec: str) -> None:
+    theirs, ours = traced(spec, 2), zoo.load(spec, 2)
+    traced_totals, zoo_totals = totals(theirs), totals(ours)
+    assert traced_totals.parameters == zoo_totals.parameters
+    assert traced_totals.trainable == zoo_totals.trainable
+    assert traced_totals.buffer_bytes == zoo_totals.buffer_bytes
+    assert traced_totals.forward.matrix == zoo_totals.forward.matrix
+    assert traced_totals.backward.matrix == zoo_totals.backward.matrix
+    assert abs(traced_totals.saved_bytes - zoo_totals.saved_bytes) <= 0.02 * zoo_totals.saved_bytes
+    assert [block.times for block in theirs.blocks if block.times > 1] == [
+        block.times for block in ours.blocks if block.times > 1
+    ]
+    assert theirs.warnings == ()
+
+
+def test_every_family_is_traced() -> None:
+    families = {type(zoo.parse(spec)[1]).__module__.rpartition(".")[2] for spec in SPECS}
+    assert families == set(zoo.FAMILIES)
