@@ -10,19 +10,19 @@ from foretell.model.graph import Graph
 from foretell.model.importers.torch_trace import trace
 from foretell.model.totals import totals
 
+EXPERTS = "experts=16,expert_ffn=32,ffn=96,query_rank=32,kv_rank=16,head_dim=16,rotary_dim=8,value_dim=16"
 SPECS = [
     "alexnet:image=96",
     "bert:layers=3,hidden=64,heads=4,ffn=128,seq=32,vocab=500",
     "bert:layers=2,hidden=64,heads=4,ffn=128,seq=32,vocab=500,objective=pretraining,predictions=5,attention=math",
     "convnext:image=64,stochastic_depth=0.1",
     "cosmoflow:image=32",
-    "deepseek:layers=5,hidden=64,heads=4,vocab=500,seq=32,query_rank=32,kv_rank=16,head_dim=16,rotary_dim=8,"
-    "value_dim=16,ffn=96,experts=16,expert_ffn=32",
+    f"deepseek:layers=5,hidden=64,heads=4,vocab=500,seq=32,{EXPERTS}",
     "densenet:image=64,layers=2/2/2/2",
     "efficientnet:image=64,stochastic_depth=0.1",
     "gpt:layers=3,hidden=64,heads=4,vocab=500,seq=32",
     "gpt:layers=3,hidden=64,heads=4,vocab=500,seq=32,positions=alibi,embedding_norm=true,dtype=bf16,attention=efficient",
-    "inception:image=128",
+    "inception",
     "lenet",
     "llama:layers=3,hidden=64,heads=4,kv_heads=2,vocab=500,seq=32,ffn=96",
     "llama:layers=3,hidden=64,heads=4,vocab=500,seq=32,ffn=96,qk_norm=true,window=16,dtype=bf16,attention=efficient",
@@ -34,10 +34,10 @@ SPECS = [
     "mobilenet:variant=v3-small,image=64",
     "paradl:network=alexnet",
     "resnet:image=64",
-    "swin:image=56,layers=2/2/2/2,dropout=0.1",
+    "swin:image=64,window=2,layers=2/2/6/2,dropout=0.1",
     "t5:layers=3,hidden=64,heads=4,head_dim=16,ffn=96,vocab=500,seq=32,target_seq=16",
     "unet:image=64,levels=3,width=8",
-    "unet:image=32,levels=3,width=8,dims=3,norm=group,up=linear",
+    "unet:image=32,levels=3,width=8,dims=3,norm=group,up=bilinear",
     "vgg:image=64",
     "vit:layers=3,hidden=64,heads=4,ffn=128,image=64,dropout=0.1",
 ]

@@ -138,7 +138,7 @@ class Block(msgspec.Struct, frozen=True, omit_defaults=True):
         if shared or not paths:
             return ".".join(shared)
         ends = [".".join(path[:2] if path[1:2] and path[1].isdigit() else path[:1]) for path in (paths[0], paths[-1])]
-        return " to ".join(ends)
+        return " to ".join(end or "(root)" for end in ends)
 
 
 class Graph(msgspec.Struct, frozen=True, omit_defaults=True):

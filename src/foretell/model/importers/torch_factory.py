@@ -50,7 +50,7 @@ def find(spec: str) -> tuple[Any, ModuleType]:
             fix = "the path of a .py file, or a module that `import` finds from here"
             raise BadInput(f"no module is called {problem.name!r}", where=spec, fix=fix) from None
         raise failure(problem, spec) from None
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         raise failure(problem, spec) from None
     found: Any = home
     for part in name.split("."):
@@ -79,7 +79,7 @@ def build(
 ) -> tuple[Built, FakeTensorMode]:
     """Call the factory: with fake tensors, else without memory on the meta device, else for real."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    first: Exception | None = None
+    first: BaseException | None = None
     for way in (mode, torch.device("meta"), None):
         try:
             with building():
@@ -89,7 +89,7 @@ def build(
                     return _called(factory, home, batch, seq, spec), mode
         except BadInput:
             raise
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             first = first or problem
             last = problem
     shown = last if type(last) is type(first) else first

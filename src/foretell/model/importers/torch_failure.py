@@ -15,14 +15,14 @@ OURS = str(Path(__file__).parent)
 LONGEST = 400
 
 
-def failure(problem: BaseException, where: str = "", module: str = "") -> ForetellError:
+def failure(problem: BaseException, where: str = "", module: torch.nn.Module | None = None) -> ForetellError:
     """The error of a program that could not be traced; one of ours stays as it is."""
     if isinstance(problem, ForetellError):
         return problem.within(where)
     text = " ".join(str(problem).split())
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
     what = f"{type(problem).__name__}: {text}" if text else type(problem).__name__
-    places = [place for place in (_place(problem), f"module {module}" if module else "", where) if place]
+    places = [place for place in (_place(problem), _module(problem, module), where) if place]
     return TraceFailed(what, where=", ".join(dict.fromkeys(places)), fix=_fix(problem, text))
 
 
@@ -36,6 +36,14 @@ def _place(problem: BaseException) -> str:
     if isinstance(problem, SyntaxError) and problem.filename:
         return f"{problem.filename}:{problem.lineno}"
     return f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
+
+
+def _module(problem: BaseException, module: torch.nn.Module | None) -> str:
+    """The innermost part of the module that was running."""
+    names = {id(part): name for name, part in module.named_modules() if name} if module is not None else {}
+    running = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(problem.__traceback__)]
+    inside = [names[id(part)] for part in running if id(part) in names]
+    return f"module {inside[-1]}" if inside else ""
 
 
 def _fix(problem: BaseException, text: str) -> str:

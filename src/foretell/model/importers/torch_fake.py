@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,18 @@ def building() -> Iterator[None]:
             yield
     finally:
         future.set_overwrite_module_params_on_conversion(before)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Inside, torch does not log what it raises as well."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def as_fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,7 @@ from foretell.model.graph import Graph
 from foretell.model.importers.torch_backward import BackwardCounter, settle, steps_behind
 from foretell.model.importers.torch_dims import CERTAIN, GUESS, ROLE, Atom, Group, Layout, fresh
 from foretell.model.importers.torch_failure import failure
-from foretell.model.importers.torch_fake import as_fake, building, faked, mode_of
+from foretell.model.importers.torch_fake import as_fake, building, faked, mode_of, quiet
 from foretell.model.importers.torch_graph import graph_of
 from foretell.model.importers.torch_record import forward_recorder
 from foretell.model.importers.torch_tape import Tape
@@ -63,7 +63,7 @@ def trace_in(
     """The same for a module that was built, in the fake mode that it was built in."""
     tape = Tape()
     try:
-        with mode, torch.enable_grad(), faked(module):
+        with mode, quiet(), torch.enable_grad(), faked(module):
             args, kwargs = _arguments(tree_map_only(torch.Tensor, lambda t: as_fake(mode, t), inputs))
             size = batch or _batch(args, kwargs)
             _introduce(tape, module, args, kwargs, size)
@@ -74,8 +74,10 @@ def trace_in(
             tape.assign_kept()
             _backward(tape, value)
             return graph_of(tape, module, name, size)
-    except Exception as problem:
-        raise failure(problem, name, tape.path) from problem
+    except ForetellError as problem:
+        raise problem.within(name) from None
+    except (Exception, SystemExit) as problem:
+        raise failure(problem, name, module) from problem
 
 
 def _backward(tape: Tape, value: torch.Tensor) -> None:
