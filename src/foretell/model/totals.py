@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -59,7 +60,8 @@ class Kept(NamedTuple):
     node: Node  # who keeps it
 
 
-def saved_storages(graph: Graph) -> list[Kept]:
+@functools.lru_cache(maxsize=8)
+def saved_storages(graph: Graph) -> tuple[Kept, ...]:
     """The storages that autograd keeps, each with how many of it are alive at once.
 
     A view keeps the whole storage that it looks at, and a storage kept twice counts once.
@@ -79,7 +81,7 @@ def saved_storages(graph: Graph) -> list[Kept]:
         tensor = graph.blocks[at].tensors[number]
         if tensor.role not in ("parameter", "buffer"):
             found.append(Kept(len(copies), tensor, at, keepers[at, number]))
-    return found
+    return tuple(found)
 
 
 def _storage(graph: Graph, at: int, repetition: int, number: int) -> tuple[int, int, int]:

@@ -105,7 +105,7 @@ def pointwise(call: Call) -> None:
         lead = next((t for t in operands if t.shape == output.shape), operands[0])
         rest = [t for t in operands if t is not lead]
         inputs = {"x": lead} | dict(zip(("z", "more", "most"), rest, strict=False))
-    more = [(extra, call.tape.layout(extra)) for extra in call.outputs[1:]]
+    more = [(out, layout if out.shape == output.shape else tuple(map(fresh, out.shape))) for out in call.outputs[1:]]
     if _repeats(function, inputs, output):
         _broadcast(call, function, inputs, layout)
         return

@@ -108,11 +108,11 @@ def _called(factory: Any, home: ModuleType, batch: int | None, seq: int | None, 
         kinds = ", ".join(type(part).__name__ for part in parts)
         raise BadInput(f"the factory returned {kinds or 'nothing'}, not a module", where=spec, fix=RETURNS)
     module = parts[0]
-    loss = parts[2] if len(parts) == 3 else None
-    if loss is not None and not callable(loss):
-        raise BadInput(f"the loss is a {type(loss).__name__}, not a function", where=spec, fix=RETURNS)
+    for loss in parts[2:]:
+        if not callable(loss):
+            raise BadInput(f"the loss is a {type(loss).__name__}, not a function", where=spec, fix=RETURNS)
     inputs = parts[1] if len(parts) > 1 else _example(module, home, batch, seq, spec)
-    return Built(module, _resized(inputs, batch, seq), loss)
+    return Built(module, _resized(inputs, batch, seq), parts[2] if len(parts) == 3 else None)
 
 
 def _wanted(function: Any, batch: int | None, seq: int | None) -> dict[str, int]:

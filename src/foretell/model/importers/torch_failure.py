@@ -12,6 +12,7 @@ from foretell.errors import ForetellError, TraceFailed
 
 TORCH = str(Path(torch.__file__).parent)
 OURS = str(Path(__file__).parent)
+PYTHON = str(Path(traceback.__file__).parent)
 LONGEST = 400
 
 
@@ -27,11 +28,12 @@ def failure(problem: BaseException, where: str = "", module: torch.nn.Module | N
 
 
 def _place(problem: BaseException) -> str:
-    """file:line of the last frame that is neither PyTorch's nor ours."""
+    """file:line of the last frame that is neither Python's, PyTorch's nor ours."""
     frames = [
         frame
         for frame in traceback.extract_tb(problem.__traceback__)
         if not frame.filename.startswith((TORCH, OURS, "<"))
+        and (not frame.filename.startswith(PYTHON) or "site-packages" in frame.filename)
     ]
     if isinstance(problem, SyntaxError) and problem.filename:
         return f"{problem.filename}:{problem.lineno}"
@@ -51,6 +53,8 @@ def _fix(problem: BaseException, text: str) -> str:
         return f"pip install {problem.name.partition('.')[0]}"
     if "CUDA" in text or "cuda" in text:
         return "build the module on the CPU; where it will run is the plan's business"
+    if "LazyModule" in text:
+        return "call a lazy module once before you return it: until then it has no sizes"
     if "register_fake" in text or "fake impl" in text:
         return "tell the operator's output shape with @operator.register_fake"
     return ""

@@ -23,6 +23,9 @@ from foretell.model.graph import Graph, check
 
 LONGEST_SECONDS = 900
 
+_FOREIGN = re.compile(r"/torch/|/importers/torch_|/lib/python3[^/]*/(?!site-packages/)|^<")
+"""Files that are not the user's: PyTorch's, ours, Python's own."""
+
 
 class Answer(msgspec.Struct, omit_defaults=True):
     """What the tracing process has to say: a graph, or an error by its kind."""
@@ -88,8 +91,9 @@ def _run(spec: str, file: Path, batch: int | None, seq: int | None, seconds: flo
 
 def _died(spec: str, code: int, output: str) -> ForetellError:
     """The error for a process that ended without an answer."""
-    frames = re.findall(r'File "(.+?)", line (\d+) in (\S+)', output)
-    own = [frame for frame in frames if "/torch/" not in frame[0] and "/importers/torch_" not in frame[0]]
+    _, _, running = output.partition("Current thread")  # faulthandler shows the others too
+    frames = re.findall(r'File "(.+?)", line (\d+) in (\S+)', running)
+    own = [frame for frame in frames if not _FOREIGN.search(frame[0])]
     where = f"{own[0][0]}:{own[0][1]} in {own[0][2]}" if own else spec
     if code < 0:
         try:

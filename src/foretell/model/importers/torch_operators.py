@@ -22,7 +22,6 @@ from foretell.model.importers import (
 from foretell.model.importers.torch_call import Call
 from foretell.model.importers.torch_dims import Atom, Layout, fresh, joined, size_of
 from foretell.model.importers.torch_tape import Tape, storage_of
-from foretell.model.operators.layout import View
 from foretell.model.operators.unknown import Unknown
 from foretell.units import ceil_div
 
@@ -57,6 +56,12 @@ MEMORY_BOUND = {
     "aten.repeat_interleave",
     "aten.multinomial",
     "aten.randperm",
+    "aten.binary_cross_entropy",
+    "aten.binary_cross_entropy_with_logits",
+    "aten.huber_loss",
+    "aten.smooth_l1_loss",
+    "aten.multi_margin_loss",
+    "aten.multilabel_margin_loss_forward",
     "aten.nll_loss_forward",
     "aten.nll_loss2d_forward",
     "aten._embedding_bag",
@@ -153,8 +158,3 @@ def guessed(call: Call, output: torch.Tensor) -> Layout:
         same = at < len(known) and size_of(known[at]) == size
         found.append(known[at] if same else fresh(size))
     return tuple(found)
-
-
-def view_of(call: Call, source: torch.Tensor, output: torch.Tensor, layout: Layout, function: str) -> None:
-    """An output that reads the memory of an input."""
-    call.tape.add(View(function), {"item": joined(layout)}, {"x": source}, [(output, layout)])

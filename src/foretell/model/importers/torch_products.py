@@ -23,7 +23,7 @@ from foretell.model.importers.torch_dims import (
     size_of,
     tie,
 )
-from foretell.model.importers.torch_tape import Tape
+from foretell.model.importers.torch_tape import Tape, next_step
 from foretell.model.operators.attention import Attention
 from foretell.model.operators.broadcast import Broadcast
 from foretell.model.operators.convolution import Convolution
@@ -69,11 +69,12 @@ def _add_product(
     """Write a product down; a bias that is trained while its weight is frozen is a sum of its own."""
     alone = bias is not None and bias.requires_grad and not inputs["w"].requires_grad
     operands = inputs if bias is None or alone else {**inputs, "b": bias}
-    tape.add(operator, loops, operands, [(output, layout)], counted=output.dim() > 1)
+    product = tape.add(operator, loops, operands, [(output, layout)], counted=output.dim() > 1)
     if bias is not None and alone:
         item = joined(tape.layout(bias))
         rest = tuple(atom for atom in leaves(joined(layout)) if atom not in leaves(item))
-        tape.add(Broadcast("add"), {"item": item, "repeat": rest}, {"x": output, "w": bias}, [(output, layout)])
+        with tape.one_step(product.sequence if product.needs else next_step() - 1):
+            tape.add(Broadcast("add"), {"item": item, "repeat": rest}, {"x": output, "w": bias}, [(output, layout)])
 
 
 def _tie_bias(tape: Tape, bias: torch.Tensor | None, layout: Layout) -> None:

@@ -16,7 +16,7 @@ from foretell.model.operators.layout import Concatenate
 from foretell.model.operators.recurrent import GATES, Recurrent
 
 
-def plain(given: dict[str, Any]) -> bool:
+def is_plain(given: dict[str, Any]) -> bool:
     """Whether all sequences have one length and states are not projected."""
     if not isinstance(given["biases"], bool):
         return False  # a packed sequence has its lengths where the weights would be
@@ -25,31 +25,25 @@ def plain(given: dict[str, Any]) -> bool:
     return each == (4 if given["biases"] else 2)
 
 
-def write(tape: Tape, given: dict[str, Any], outputs: list[torch.Tensor]) -> None:
-    """All layers and directions of one call; the states at the end are copies."""
-    x, weights = given["input"], list(given["weights"])
-    cell = given["name"].partition("_")[0]
-    directions = 2 if given["bidirectional"] else 1
-    each = 4 if given["biases"] else 2
-    for layer in range(given["layers"]):
-        last = layer == given["layers"] - 1
-        halves: list[torch.Tensor] = []
-        for direction in range(directions):
-            first = (layer * directions + direction) * each
-            whole = last and directions == 1
-            output = outputs[0] if whole else _made(tape, x, weights[first + 1].shape[1])
-            _layer(tape, x, weights[first : first + each], cell, bool(given.get("batch_first")), output)
-            halves.append(output)
-        if directions == 2:
-            x = _joined(tape, halves, outputs[0] if last else _made(tape, x, 2 * halves[0].shape[-1]))
-        else:
-            x = halves[0]
-        if not last and given["dropout"] and given["train"]:
-            x = _dropped(tape, x)
-    for state in outputs[1:]:
-        layout = (fresh(state.shape[0], "layer"), *tape.layout(outputs[0])[-2:])
-        layout = tuple(fresh(size) if at == 1 else layout[at] for at, size in enumerate(state.shape))
-        tape.add(Elementwise("copy"), {"item": joined(layout)}, {"x": outputs[0]}, [(state, layout)])
+def all_layers(cell: str) -> Callable[[Tape, dict[str, Any], list[torch.Tensor]], None]:
+    """A writer for PyTorch's own call: all layers and directions; the states at the end are copies."""
+
+    def write(tape: Tape, given: dict[str, Any], outputs: list[torch.Tensor]) -> None:
+        directions = 2 if given["bidirectional"] else 1
+        each = 4 if given["biases"] else 2
+        weights = [given["weights"][at : at + each] for at in range(0, len(given["weights"]), each)]
+        layers = [weights[at : at + directions] for at in range(0, len(weights), directions)]
+        x = given["input"]
+        for at, layer in enumerate(layers):
+            last = at == len(layers) - 1
+            x = _both_directions(tape, x, layer, cell, bool(given.get("batch_first")), outputs[0] if last else None)
+            if not last and given["dropout"] and given["train"]:
+                x = _dropped(tape, x)
+        for state in outputs[1:]:
+            layout = tuple(fresh(size) for size in state.shape)
+            tape.add(Elementwise("copy"), {"item": joined(layout)}, {"x": outputs[0]}, [(state, layout)])
+
+    return write
 
 
 def one_layer(cell: str) -> Callable[[Tape, dict[str, Any], list[torch.Tensor]], None]:
@@ -62,10 +56,33 @@ def one_layer(cell: str) -> Callable[[Tape, dict[str, Any], list[torch.Tensor]],
     return write
 
 
-def _made(tape: Tape, like: torch.Tensor, features: int) -> torch.Tensor:
+def _both_directions(
+    tape: Tape,
+    x: torch.Tensor,
+    directions: list[list[torch.Tensor]],
+    cell: str,
+    batch_first: bool,
+    output: torch.Tensor | None,
+) -> torch.Tensor:
+    """One layer, in one direction or in two whose outputs are joined."""
+    units = directions[0][1].shape[1]
+    whole = output if output is not None else _made(tape, x, units * len(directions), directions)
+    if len(directions) == 1:
+        _layer(tape, x, directions[0], cell, batch_first, whole)
+        return whole
+    halves = [_made(tape, x, units, directions) for _ in directions]
+    for weights, half in zip(directions, halves, strict=True):
+        _layer(tape, x, weights, cell, batch_first, half)
+    layout = (*tape.layout(halves[0])[:-1], fresh(whole.shape[-1], "hidden"))
+    tape.add(Concatenate(), {"item": joined(layout)}, {"x": halves[0], "x1": halves[1]}, [(whole, layout)])
+    return whole
+
+
+def _made(tape: Tape, like: torch.Tensor, features: int, weights: list[list[torch.Tensor]]) -> torch.Tensor:
     """A tensor between two layers, which the fused call never shows."""
+    needs = like.requires_grad or any(weight.requires_grad for some in weights for weight in some)
     with tape.pause():
-        return like.new_empty((*like.shape[:-1], features)).requires_grad_()
+        return like.new_empty((*like.shape[:-1], features)).requires_grad_(needs)
 
 
 def _layer(
@@ -101,15 +118,7 @@ def _order(known: Layout, batch_first: bool) -> tuple[Group, Group]:
     return (known[0], known[1]) if batch_first else (known[1], known[0])
 
 
-def _joined(tape: Tape, halves: list[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
-    known = tape.layout(halves[0])
-    layout = (*known[:-1], fresh(output.shape[-1], "hidden"))
-    inputs = {"x": halves[0], "x1": halves[1]}
-    tape.add(Concatenate(), {"item": joined(layout)}, inputs, [(output, layout)])
-    return output
-
-
 def _dropped(tape: Tape, x: torch.Tensor) -> torch.Tensor:
-    output, layout = _made(tape, x, x.shape[-1]), tape.layout(x)
+    output, layout = _made(tape, x, x.shape[-1], []), tape.layout(x)
     tape.add(Dropout(), {"item": joined(layout)}, {"x": x}, [(output, layout)], by_rule=True)
     return output

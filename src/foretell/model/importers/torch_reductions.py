@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from foretell.model.importers.torch_call import Call
-from foretell.model.importers.torch_dims import ROLE, SPACE, Group, Layout, fresh, joined, leaves, tie
-from foretell.model.importers.torch_tape import tie_layouts
+from foretell.model.importers.torch_dims import GUESS, ROLE, SPACE, Group, Layout, fresh, joined, leaves, tie
+from foretell.model.importers.torch_tape import Tape, tie_layouts
 from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.experts import TopK
 from foretell.model.operators.normalization import Normalize
@@ -83,7 +83,7 @@ def _softmax(call: Call) -> None:
 
 
 def normalize(
-    call_tape: Any,
+    tape: Tape,
     kind: str,
     x: torch.Tensor,
     outputs: list[tuple[torch.Tensor, Layout]],
@@ -96,10 +96,10 @@ def normalize(
     """One norm of any kind; `weights` are its w and b, where it has them."""
     inputs = {"x": x} | {name: weight for name, weight in weights.items() if weight is not None}
     loops = {"group": group, "member": member, "affine": affine if len(inputs) > 1 else ()}
-    call_tape.add(Normalize(kind), loops, inputs, outputs, by_rule=by_rule)
+    tape.add(Normalize(kind), loops, inputs, outputs, by_rule=by_rule)
 
 
-def over_last(tape: Any, x: torch.Tensor, count: int, weights: dict[str, torch.Tensor | None]) -> Layout:
+def over_last(tape: Tape, x: torch.Tensor, count: int, weights: dict[str, torch.Tensor | None]) -> Layout:
     """The dims of a norm over the last `count` dims, tied to its weights' and called hidden."""
     layout = tape.layout(x)
     for weight in weights.values():
@@ -108,7 +108,7 @@ def over_last(tape: Any, x: torch.Tensor, count: int, weights: dict[str, torch.T
                 tie(a, b)
     atoms = leaves(layout[-1])
     if count == 1 and len(atoms) == 1:
-        atoms[0].call("hidden", 1)
+        atoms[0].call("hidden", GUESS)
     return layout
 
 

@@ -41,6 +41,11 @@ def dtype_name(dtype: torch.dtype) -> str:
     return DTYPES.get(dtype) or BY_WIDTH[dtype.itemsize]
 
 
+def next_step() -> int:
+    """The number that autograd gives to the next step it makes."""
+    return torch.autograd._get_sequence_nr()  # pyright: ignore[reportPrivateImportUsage]
+
+
 def storage_of(tensor: torch.Tensor) -> int:
     """The same number for all tensors in one memory, as long as any of them lives."""
     return tensor.untyped_storage()._cdata
@@ -60,7 +65,11 @@ class Traced:
 
     @property
     def memory(self) -> Traced:
-        return self.owner or self
+        """The tensor whose memory it uses."""
+        traced = self
+        while traced.owner is not None:
+            traced = traced.owner
+        return traced
 
     @property
     def is_weight(self) -> bool:
@@ -174,24 +183,31 @@ class Tape:
         counted: bool = False,
     ) -> Recorded:
         """Write one operator down."""
-        watched = torch.is_grad_enabled() or self.function is not None
         operands = {name: self.of(tensor) for name, tensor in inputs.items()}
-        # inside a function autograd is off, so what needs a gradient follows from the operands
-        inner = self.function is not None
-        needs = tuple(
-            name for name, t in inputs.items() if watched and (t.requires_grad or (inner and operands[name].needs))
-        )
-        made = [self.made(tensor, layout, bool(needs)) for tensor, layout in outputs]
         sequence = self._sequence()
+        needs = self._needs(inputs, operands, sequence)
+        made = [self.made(tensor, layout, bool(needs)) for tensor, layout in outputs]
         node = Recorded(self.path, self.frame, operator, dict(loops), operands, made, needs)
-        node.sequence, node.by_rule, node.counted = sequence if needs else -1, by_rule, counted
+        node.by_rule, node.counted, node.function = by_rule, counted, self.function
         if self.function is not None:
-            node.function = self.function
             self.function.nodes.append(node)
         if needs:
-            self.by_sequence[sequence] = node
+            node.sequence = sequence
+            self.by_sequence.setdefault(sequence, node)
         self.nodes.append(node)
         return node
+
+    def _needs(
+        self, inputs: Mapping[str, torch.Tensor], operands: Mapping[str, Traced], sequence: int
+    ) -> tuple[str, ...]:
+        """The operands that a gradient goes to."""
+        if self.function is not None:  # autograd is off inside, so it follows from the operands
+            return tuple(name for name, t in inputs.items() if t.requires_grad or operands[name].needs)
+        if not torch.is_grad_enabled():
+            return ()
+        if self.step is None and sequence in self.by_sequence:
+            return ()  # autograd made no step for it: it has no gradient (a comparison, a detached copy)
+        return tuple(name for name, t in inputs.items() if t.requires_grad)
 
     def keep(self, tensor: torch.Tensor) -> None:
         """Autograd has put this tensor by, for the operator that it is working on."""
@@ -202,7 +218,7 @@ class Tape:
         """Autograd's number for the step that is running."""
         if self.function is not None:
             return self.function.sequence
-        return torch.autograd._get_sequence_nr() - 1 if self.step is None else self.step
+        return next_step() - 1 if self.step is None else self.step
 
     def assign_kept(self) -> None:
         """Give every kept tensor to its operator, each memory once."""
@@ -229,11 +245,20 @@ class Tape:
             self.paused -= 1
 
     @contextmanager
+    def one_step(self, number: int) -> Iterator[None]:
+        """What is written down in here belongs to one step of autograd."""
+        before, self.step = self.step, number
+        try:
+            yield
+        finally:
+            self.step = before
+
+    @contextmanager
     def inside(self, name: str) -> Iterator[None]:
         """Operators written down in here belong to one call of an autograd.Function."""
         before = self.function
         if before is None:
-            self.function = Function(name, torch.autograd._get_sequence_nr())
+            self.function = Function(name, next_step())
             self.functions.append(self.function)
         try:
             yield

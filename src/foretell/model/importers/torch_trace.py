@@ -62,8 +62,9 @@ def trace_in(
 ) -> Graph:
     """The same for a module that was built, in the fake mode that it was built in."""
     tape = Tape()
+    module = getattr(module, "_orig_mod", module)  # what torch.compile wrapped
     try:
-        with mode, quiet(), torch.enable_grad(), faked(module):
+        with mode, quiet(), torch.compiler.set_stance("force_eager"), torch.enable_grad(), faked(module):
             args, kwargs = _arguments(tree_map_only(torch.Tensor, lambda t: as_fake(mode, t), inputs))
             size = batch or _batch(args, kwargs)
             _introduce(tape, module, args, kwargs, size)
