@@ -138,6 +138,19 @@ def test_equal_layers_are_one_block() -> None:
     assert len(g.graph().to_json()) < 5000
 
 
+def test_layers_that_read_two_masks_in_turn_fold_as_groups() -> None:
+    """Every third layer sees all places, the others a window: equal but for the tensor they read."""
+    g = Builder("windows")
+    window, everything = (g.input(name, dims(sample=2, hidden=8)) for name in ("window", "everything"))
+    x = _stem(g)
+    for at in range(12):
+        with g.scope(f"layers.{at}"):
+            x = combine(g, _dense(g, x, x, []), everything if at % 3 == 2 else window, "multiply")
+    assert unfold(fold(g.flat())) == g.flat()
+    block = g.graph().blocks[-1]
+    assert (block.times, len(block.nodes), block.name) == (4, 6, "layers.0..11")
+
+
 def test_pairs_fold_as_pairs() -> None:
     """Alternating layers, as in windowed transformers, repeat with a period of two."""
     g = Builder("pairs")
