@@ -1,6 +1,22 @@
-"""Hypothesis: no time limits, they belong to benchmarks."""
+"""Hypothesis has no time limits (they belong to benchmarks); what takes long is marked."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("foretell", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 settings.load_profile("foretell")
+
+SLOW = (
+    "tests/zoo/",
+    "tests/docs/",
+    "tests/unit/test_torch_",
+    "tests/unit/test_module_parts",
+    "tests/unit/test_hf_config",
+)
+"""Folders and files whose tests build real modules or start processes; `make fast` leaves them out."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)

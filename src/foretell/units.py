@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 Quantity: TypeAlias = Any
 """An int, a float, or a numpy array of them. Formulas are plain arithmetic, so one formula
-serves one size or a million, and one size keeps exact integers of any length."""
+serves one size or a million. One size keeps exact integers of any length; hand in arrays as floats,
+since the flops of a large model do not fit 64-bit integers."""
 
 WIDTH: dict[str, int] = {
     "fp64": 8,
@@ -37,8 +38,25 @@ def ceil_div(a: Quantity, b: Quantity) -> Quantity:
     return -(-a // b)
 
 
+def share(size: Quantity, ranks: Quantity) -> Quantity:
+    """The largest share of `size` that one of `ranks` ranks holds.
+
+    For arrays it is a float: the flops of a large model do not fit 64-bit integers.
+    """
+    return ceil_div(size, ranks) if isinstance(ranks, int) else ceil_div(size, ranks) * 1.0
+
+
+def at_least(value: Quantity, least: Quantity) -> Quantity:
+    """The larger of two numbers, for numbers or arrays."""
+    if isinstance(value, int | float) and isinstance(least, int | float):
+        return max(value, least)
+    import numpy
+
+    return numpy.maximum(value, least)
+
+
 def ceil_log2(n: Quantity) -> Quantity:
-    """Depth of a binary tree over n leaves: 0 for n <= 1. Exact for whole numbers."""
+    """Depth of a binary tree over n leaves: 0 for n <= 1. Exact for whole numbers, for arrays below 2**53."""
     if isinstance(n, int):
         return (n - 1).bit_length() if n > 1 else 0
     import numpy

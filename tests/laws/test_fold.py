@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretell.model import zoo
 from foretell.model.build import Builder, Value, dims
 from foretell.model.fold import Run, _blocks, _owners, fold, unfold
 from foretell.model.graph import Flat, Graph
@@ -187,3 +189,48 @@ def test_frozen_weights_have_no_gradient() -> None:
     assert total.input_gradient.matrix == 0
     assert total.weight_gradient.matrix == 2 * 2 * 8 * 8
     assert msgspec.json.decode(g.graph().to_json())
+
+
+def test_a_large_model_does_not_overflow_arrays() -> None:
+    """The flops of a large batch pass 2**63: arrays are floats."""
+    graph = zoo.load("llama3-405b", 2048)
+    whole = totals(graph)
+    assert whole.forward.matrix > 2**63
+    together = totals(graph, {"sample": np.array([1, 8])})
+    assert together.forward.matrix[0] == pytest.approx(whole.forward.matrix, rel=1e-12)
+    assert together.backward.matrix[1] == pytest.approx(totals(graph, {"sample": 8}).backward.matrix, rel=1e-12)
+
+
+def test_a_loop_can_be_split_by_itself() -> None:
+    """A square dense layer has the same dim on both sides; its loops are told apart."""
+    g = Builder("square")
+    linear(g, g.input("x", dims(sample=2, hidden=8)), dims(hidden=8), bias=False)
+    graph = g.graph()
+    ((block, node),) = graph.nodes()
+    widths = graph.widths(block, node)
+    half = node.cost("forward", widths, loops={"out": 2})
+    assert 2 * half.matrix == node.cost("forward", widths).matrix
+    assert (half.read, half.written) == ((2 * 8 + 8 * 4) * 4, 2 * 4 * 4)
+
+
+def test_many_different_pairs_fold() -> None:
+    """Folding walks, it does not recurse."""
+    g = Builder("pairs")
+    x = _stem(g)
+    for group in range(600):
+        for at in range(2):
+            with g.scope(f"group{group}.{at}"):
+                x = linear(g, x, dims(hidden=8))
+    assert len(g.graph().blocks) == 602
+
+
+def test_weights_keep_their_names() -> None:
+    g = Builder("named")
+    x = _stem(g)
+    for at, name in enumerate((3, 7, 9, 1)):
+        with g.scope(f"layers.{at}"):
+            weight = g.parameter("", dims(hidden=8, more=8))
+        g._tensors[-1] = msgspec.structs.replace(g._tensors[-1], name=f"weights.{name}")
+        with g.scope(f"layers.{at}"):
+            x = linear(g, x, dims(hidden=8), weight=weight)
+    assert unfold(fold(g.flat())) == g.flat()

@@ -78,6 +78,24 @@ def test_what_is_kept_is_an_operand_or_an_extra(instance: Instance) -> None:
 
 
 @every
+def test_at_least_the_operands_are_moved(instance: Instance) -> None:
+    """A pass that computes reads every input once and writes the output once, at least."""
+    operator, n = instance.operator, instance.sizes
+    part = operator.forward(n, instance.widths)
+    if part.read == 0:
+        assert type(operator).__struct_config__.tag == "view"
+        return
+    # rows that are looked up, and states that a rule without momentum does not have
+    sparse = {"embedding": "w", "gather": "x", "bounds": "x", "update": "s"}.get(
+        str(type(operator).__struct_config__.tag)
+    )
+    inputs = [name for name in instance.operands if name in operator.spans and name != sparse]
+    held = operator.bytes_of([name for name in inputs if set(operator.spans[name]) <= set(n)], n, instance.widths)
+    assert part.read >= held
+    assert part.written >= operator.elements("y", n) * instance.widths["y"]
+
+
+@every
 def test_need_answers_for_every_loop(instance: Instance) -> None:
     for loop in instance.sizes:
         assert isinstance(instance.operator.need(loop), Need)

@@ -41,7 +41,7 @@ def test_the_limiting_layer_is_named() -> None:
     assert ways["data+spatial"] == (4 * 49, "5.1.CONV2")
     assert ways["filter"] == (64, "CONV1")
     assert ways["channel"] == (64, "2.1.CONV1")  # the first layer has three channels and is not counted
-    assert ways["blocks"] == (2 + 3 + 5 + 2, "2.2..3, 3.2..4, 4.2..6, 5.2..3")
+    assert ways["blocks"] == (3 + 4 + 6 + 3, "2, 3, 4, 5")
     assert found("alexnet-paradl")["filter"] == (96, "CONV1")
     assert found("cosmoflow512-paradl")["spatial"] == (2 * 2 * 2, "CONV7")
     assert found("cosmoflow512-paradl")["filter"] == (4, "FC3")
@@ -80,3 +80,18 @@ def test_every_limit_says_its_rule() -> None:
     for limit in limits(zoo.load("vgg16")):
         assert limit.rule.startswith("ranks <= ")
         assert limit.ranks >= 1
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("name", "heads"), [("llama3-405b", 8), ("mixtral-8x7b", 8), ("qwen3-235b-a22b", 4), ("gpt2", 12)]
+)
+def test_tensor_ranks_are_key_heads_in_every_type(name: str, heads: int, dtype: str) -> None:
+    """Some kernels are given copied heads; that makes no more of them."""
+    assert found(f"{name}:dtype={dtype}")["tensor"][0] == heads
+
+
+def test_the_layer_that_reads_the_data_is_left_out() -> None:
+    assert found("swin-t")["channel"][0] == 96
+    assert found("efficientnet-b0")["spatial"][0] == found("efficientnet-b0", batch=8)["spatial"][0] == 49
+    assert found("lstm")["filter"][0] == 650

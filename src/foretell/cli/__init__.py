@@ -1,4 +1,4 @@
-"""The command line: one file a verb, found by listing this folder."""
+"""The command line: one file a verb."""
 
 from foretell.cli.main import main
 

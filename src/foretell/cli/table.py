@@ -22,7 +22,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: tuple[int,
     shown: list[str] = []
     for line in lines:
         cells = [
-            _fit(cell, width).ljust(width) if at in left else cell.rjust(width)
+            fit(cell, width).ljust(width) if at in left else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
         shown.append("  ".join(cells).rstrip())
@@ -30,7 +30,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: tuple[int,
     return "\n".join([shown[0], rule, *shown[1:]])
 
 
-def _fit(text: str, width: int) -> str:
+def fit(text: str, width: int) -> str:
     """The text with its middle cut out when it is too long: both ends of a path tell most."""
     if len(text) <= width:
         return text

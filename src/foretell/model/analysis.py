@@ -209,25 +209,26 @@ class _Sum:
 def _sums(graph: Graph, key: Callable[[Block, Node], Any]) -> dict[Any, _Sum]:
     """Costs grouped by a key. A weight or a kept storage counts with the first to use it."""
     sums: dict[Any, _Sum] = {}
-    keys: dict[int, Any] = {}
-    for block, node in graph.nodes():
-        keys[id(node)] = key(block, node)
-        entry = sums.setdefault(keys[id(node)], _Sum())
+    keys = [[key(block, node) for node in block.nodes] for block in graph.blocks]
+    places = ((block, node, keys[at][n]) for at, block in enumerate(graph.blocks) for n, node in enumerate(block.nodes))
+    for block, node, name in places:
+        entry = sums.setdefault(name, _Sum())
         widths = graph.widths(block, node)
         entry.count += block.times
         entry.forward = entry.forward + node.cost("forward", widths) * block.times
         for part in PARTS[1:]:
             entry.backward = entry.backward + node.cost(part, widths) * block.times
-    for block in graph.blocks:
+    for at, block in enumerate(graph.blocks):
         first_use: dict[int, Any] = {}
-        for node in block.nodes:
+        for node, name in zip(block.nodes, keys[at], strict=True):
             for operand in node.inputs:
-                first_use.setdefault(operand.tensor, keys[id(node)])
+                first_use.setdefault(operand.tensor, name)
         for number, tensor in enumerate(block.tensors):
             if tensor.role == "parameter" and number in first_use:
                 sums[first_use[number]].parameters += block.times * tensor.elements()
     for kept in saved_storages(graph):
-        sums[keys[id(kept.node)]].saved += kept.times * kept.tensor.bytes()
+        block, node = kept.keeper
+        sums[keys[block][node]].saved += kept.times * kept.tensor.bytes()
     return sums
 
 

@@ -32,8 +32,8 @@ def dims(**sizes: int) -> Dims:
     return tuple(Dim(name.rstrip("_"), size) for name, size in sizes.items())
 
 
-MOST_OPERATORS = 200_000
-"""Operators that a model may have before it is folded: more is a slip, and would take minutes."""
+MOST_WRITTEN = 200_000
+"""Operators that may be written down before they are folded: more is a slip, and would take minutes."""
 
 
 class Value(NamedTuple):
@@ -69,8 +69,10 @@ class Builder:
     def scope(self, path: str | int) -> Generator[None]:
         """Operators added inside belong to this part of the module tree."""
         self._scopes.append(str(path))
-        yield
-        self._scopes.pop()
+        try:
+            yield
+        finally:
+            self._scopes.pop()
 
     @property
     def path(self) -> str:
@@ -106,8 +108,8 @@ class Builder:
         `storage` makes the output a view of that value (or an in-place update of it); `also` are
         further outputs, found at the indices after the first.
         """
-        if len(self._nodes) >= MOST_OPERATORS:
-            raise BadInput(f"more than {MOST_OPERATORS:,} operators", fix="fewer layers, or shorter sequences")
+        if len(self._nodes) >= MOST_WRITTEN:
+            raise BadInput(f"more than {MOST_WRITTEN:,} operators", fix="fewer layers, or shorter sequences")
         needs = [name for name, value in inputs.items() if value.needs_gradient]
         first = next(iter(inputs.values()))
         owner = self._tensors[storage.tensor].storage if storage else None

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from foretell.units import Quantity, ceil_div, product
+from foretell.units import Quantity, product, share
 
 Split: TypeAlias = Mapping[str, Quantity]
 """Dim name to the number of ranks that share it."""
@@ -22,7 +22,7 @@ class Dim(msgspec.Struct, frozen=True, array_like=True):
     def local(self, split: Split) -> Quantity:
         """The largest share one rank holds when the dim is split."""
         ranks = split.get(self.name)
-        return self.size if ranks is None else ceil_div(self.size, ranks)
+        return self.size if ranks is None else share(self.size, ranks)
 
 
 Dims: TypeAlias = tuple[Dim, ...]

@@ -17,6 +17,9 @@ Index = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
 Rate = Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]
 
 
+MOST_LAYERS = 10_000
+
+
 class _Meta(type(msgspec.Struct), abc.ABCMeta):
     """Lets a struct have abstract methods."""
 
@@ -51,6 +54,9 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Refuse a type that is none, and whatever `check` refuses."""
         if self.dtype not in FLOATING:
             raise BadInput(f"no floating-point type is called {self.dtype!r}", fix=", ".join(FLOATING))
+        layers: Any = getattr(self, "layers", 0)
+        if isinstance(layers, int) and layers > MOST_LAYERS:
+            raise BadInput(f"layers={layers}: a model has at most {MOST_LAYERS:,} layers here", fix="fewer layers")
         self.check()
 
     def with_fields(self, text: dict[str, str], where: str) -> Family:

@@ -147,9 +147,11 @@ class _References:
             place.append((owner, slots[owner]))
             slots[owner] += 1
         storage: list[list[int]] = [[] for _ in flat.nodes]
+        self._names: list[list[str]] = [[] for _ in flat.nodes]
         for at, tensor in enumerate(flat.tensors):
             if owners[at] != OUTSIDE:
                 storage[owners[at]].append(tensor.storage)
+                self._names[owners[at]].append(tensor.name)
         self._of = [
             tuple(place[number] for number in (*_named(node), *storage[at])) for at, node in enumerate(flat.nodes)
         ]
@@ -162,7 +164,8 @@ class _References:
             here = self._of[start + offset]
             first = self._of[run.start + offset]
             second = self._of[run.start + run.length + offset]
-            if len(here) != len(first):
+            names = [_raised(name, run.place, run.stride * repetition) for name in self._names[run.start + offset]]
+            if len(here) != len(first) or names != self._names[start + offset]:
                 return False
             for (owner, slot), (owner0, slot0), (owner1, slot1) in zip(here, first, second, strict=True):
                 if owner >= start:  # made in this repetition
@@ -178,13 +181,19 @@ class _References:
 
 def _cover(signatures: list[int], nodes: Sequence[Node], references: _References, start: int, end: int) -> list[Run]:
     """Runs that cover [start, end): the fold that saves most, then what lies left and right."""
-    if end <= start:
-        return []
-    best = _best(signatures, nodes, references, start, end)
-    if best is None:
-        return [Run(start, end - start, 1)]
-    left = _cover(signatures, nodes, references, start, best.start)
-    return [*left, best, *_cover(signatures, nodes, references, best.end, end)]
+    runs: list[Run] = []
+    open_stretches = [(start, end)]
+    while open_stretches:
+        start, end = open_stretches.pop()
+        if end <= start:
+            continue
+        best = _best(signatures, nodes, references, start, end)
+        if best is None:
+            runs.append(Run(start, end - start, 1))
+            continue
+        runs.append(best)
+        open_stretches += [(start, best.start), (best.end, end)]
+    return sorted(runs)
 
 
 def _best(signatures: list[int], nodes: Sequence[Node], references: _References, start: int, end: int) -> Run | None:

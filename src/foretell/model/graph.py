@@ -19,7 +19,7 @@ from foretell.errors import BadInput
 from foretell.model.dims import Dim, Loop, Split
 from foretell.model.operator import NOTHING, PARTS, Operator, Part
 from foretell.model.operators import any_operator
-from foretell.units import WIDTH, Quantity, product
+from foretell.units import WIDTH, Quantity, product, share
 
 if TYPE_CHECKING:
     AnyOperator = Operator
@@ -27,13 +27,16 @@ else:
     AnyOperator = any_operator()  # what a graph read from JSON may hold
 
 
-class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
+ROLES = ("activation", "input", "parameter", "buffer", "kept")
+
+
+class Tensor(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """An array of one type. A view has no memory of its own: `storage` is whose it uses."""
 
     dims: tuple[Dim, ...]
     dtype: str
     storage: int
-    role: str = "activation"  # activation, input, parameter, buffer, kept
+    role: str = "activation"  # one of ROLES
     trainable: bool = False
     name: str = ""
 
@@ -51,7 +54,7 @@ class Operand(msgspec.Struct, frozen=True, array_like=True):
     tensor: int
 
 
-class Node(msgspec.Struct, frozen=True, omit_defaults=True):
+class Node(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One operator at one place of the model."""
 
     path: str  # the module it belongs to
@@ -67,9 +70,14 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     def kind(self) -> str:
         return str(type(self.operator).__struct_config__.tag)
 
-    def sizes(self, split: Split | None = None) -> dict[str, Quantity]:
-        """Loop sizes as one rank sees them."""
-        return {loop.name: loop.local(split or {}) for loop in self.loops}
+    def sizes(self, split: Split | None = None, loops: Split | None = None) -> dict[str, Quantity]:
+        """Loop sizes as one rank sees them, when dims are split, or loops of this operator.
+
+        A loop can be named by itself since two of them may walk over dims of one name: a square
+        dense layer has hidden features `in` and `out`.
+        """
+        sizes = {loop.name: loop.local(split or {}) for loop in self.loops}
+        return {name: share(size, loops[name]) if loops and name in loops else size for name, size in sizes.items()}
 
     def widths(self, tensors: Mapping[int, Tensor] | tuple[Tensor, ...]) -> dict[str, int]:
         """Bytes per element of each operand."""
@@ -77,11 +85,13 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
         widths["y"] = WIDTH[tensors[self.outputs[0]].dtype]
         return widths
 
-    def cost(self, part: str, widths: Mapping[str, Quantity], split: Split | None = None) -> Part:
+    def cost(
+        self, part: str, widths: Mapping[str, Quantity], split: Split | None = None, loops: Split | None = None
+    ) -> Part:
         """One part's cost; nothing for a gradient that nobody needs."""
         if part != "forward" and part not in self.gradients:
             return NOTHING
-        sizes = self.sizes(split)
+        sizes = self.sizes(split, loops)
         cost = self.operator.part(part, sizes, widths)
         for name in self.gradient_sums:
             if (name in self.operator.weight_operands) == (part == "weight_gradient") and part != "forward":
@@ -98,7 +108,7 @@ class Flat(NamedTuple):
     nodes: tuple[Node, ...]
 
 
-class Import(msgspec.Struct, frozen=True, omit_defaults=True):
+class Import(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A tensor that a block uses but did not make.
 
     It is tensor `tensor` of repetition `repetition` of block `block`. A carried import is that
@@ -111,7 +121,7 @@ class Import(msgspec.Struct, frozen=True, omit_defaults=True):
     carried: int = -1
 
 
-class Block(msgspec.Struct, frozen=True, omit_defaults=True):
+class Block(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Operators that run in a row, `times` times over.
 
     Tensor numbers inside a block count its own tensors first, its imports after them.
@@ -141,7 +151,11 @@ class Block(msgspec.Struct, frozen=True, omit_defaults=True):
         return " to ".join(end or "(root)" for end in ends)
 
 
-class Graph(msgspec.Struct, frozen=True, omit_defaults=True):
+SCHEMA = 1
+"""Raised whenever a reader of old graphs would misread new ones."""
+
+
+class Graph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A model's training step on one batch: its inputs as block 0, then blocks in running order."""
 
     name: str
@@ -149,6 +163,7 @@ class Graph(msgspec.Struct, frozen=True, omit_defaults=True):
     batch: int = 1
     warnings: tuple[str, ...] = ()
     source: str = ""
+    schema: int = SCHEMA
 
     def nodes(self) -> Iterator[tuple[Block, Node]]:
         """Every distinct operator once, with its block (which knows how often it runs)."""
@@ -205,6 +220,9 @@ MOST_OPERATORS = 1_000_000
 
 def check(graph: Graph, where: str = "graph") -> None:
     """Refuse a graph whose numbers do not fit together (one read from a file may be anything)."""
+    if graph.schema != SCHEMA:
+        what = f"this graph has schema {graph.schema}; this foretell reads {SCHEMA}"
+        raise BadInput(what, where=where, fix="write it again with `foretell analyze MODEL --graph FILE`")
     for at, block in enumerate(graph.blocks):
         for wrong in _wrong_with(graph, at, block):
             raise BadInput(f"not a consistent graph: block {at}: {wrong}", where=where)
@@ -234,8 +252,8 @@ def _wrong_with(graph: Graph, at: int, block: Block) -> Iterator[str]:
         if entry.carried >= len(block.tensors):
             yield f"it carries tensor {entry.carried}, which it does not make"
     for number, tensor in enumerate(block.tensors):
-        if tensor.dtype not in WIDTH:
-            yield f"element type {tensor.dtype!r}"
+        if tensor.dtype not in WIDTH or tensor.role not in ROLES:
+            yield f"tensor {number} has the type {tensor.dtype!r} and the role {tensor.role!r}"
         owner = tensor.storage
         if not 0 <= owner < known or (owner < len(block.tensors) and block.tensors[owner].storage != owner):
             yield f"tensor {number} lives in {owner}, which has no memory"

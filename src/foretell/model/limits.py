@@ -16,10 +16,10 @@ from foretell.model.graph import Block, Graph, Node, Tensor
 from foretell.model.operator import NOTHING
 from foretell.model.operators.attention import Attention
 from foretell.model.operators.convolution import Convolution
-from foretell.model.operators.embedding import Embedding
 from foretell.model.operators.experts import GroupedMatmul
 from foretell.model.operators.matmul import Matmul
 from foretell.model.operators.pooling import Pool
+from foretell.model.operators.recurrent import Recurrent
 from foretell.units import product
 
 
@@ -51,11 +51,11 @@ def limits(graph: Graph) -> tuple[Limit, ...]:
         ("pipeline", _Bound(_layers(graph), ""), "ranks <= operators that do work"),
         ("data+filter", _times(batch, filters), "ranks <= batch * fewest output channels"),
         ("data+spatial", _times(batch, spatial), "ranks <= batch * fewest positions"),
-        ("tensor", _least(_attention(graph, "kv_head")), "ranks <= key and value heads, none of them copied"),
+        ("tensor", _least(_key_heads(graph)), "ranks <= key and value heads, none of them copied"),
         ("heads", _least(_attention(graph, "kv_head", "share")), "ranks <= query heads, key and value heads copied"),
         ("context", _least(_attention(graph, "query")), "ranks <= queries of a sequence"),
         ("expert", _least(_experts(graph)), "ranks <= experts"),
-        ("blocks", _repeated(graph), "ranks <= blocks that repeat: whole ones a pipeline stage"),
+        ("blocks", _repeated(graph), "ranks <= layers of the stacks that repeat: whole ones a pipeline stage"),
     ]
     return tuple(Limit(way, bound.ranks, bound.by, rule) for way, bound, rule in rules if bound is not None)
 
@@ -80,28 +80,29 @@ def _spatial(graph: Graph) -> Iterator[_Bound]:
 
 
 def _filters(graph: Graph) -> Iterator[_Bound]:
-    for node in _weighted(graph):
-        n = node.sizes()
-        yield _Bound(n.get("group", 1) * n["out"], node.path)
+    for block, node in graph.nodes():
+        if _is_weighted(graph, block, node):
+            n = node.sizes()
+            yield _Bound(n.get("group", 1) * n["out"], node.path)
 
 
 def _channels(graph: Graph) -> Iterator[_Bound]:
-    """Input channels; the first layer reads the data (images have three), unless a table does."""
-    embedded = any(isinstance(node.operator, Embedding) for _, node in graph.nodes())
-    for at, node in enumerate(_weighted(graph)):
-        n = node.sizes()
-        if at or embedded:
+    """Input channels of the layers that do not read the data itself (images have three)."""
+    for block, node in graph.nodes():
+        if not _is_weighted(graph, block, node):
+            continue
+        (x,) = (operand.tensor for operand in node.inputs if operand.name == "x")
+        if _owner(graph, block, x).role != "input":
+            n = node.sizes()
             yield _Bound(n.get("group", 1) * n["in"], node.path)
 
 
-def _weighted(graph: Graph) -> Iterator[Node]:
-    """Convolutions and dense layers: products of an activation with a weight."""
-    for block, node in graph.nodes():
-        if not isinstance(node.operator, Convolution | Matmul | GroupedMatmul):
-            continue
-        weights = [operand.tensor for operand in node.inputs if operand.name == "w"]
-        if any(_owner(graph, block, number).role == "parameter" for number in weights):
-            yield node
+def _is_weighted(graph: Graph, block: Block, node: Node) -> bool:
+    """Whether it multiplies an activation with a weight: convolutions, dense and recurrent layers."""
+    if not isinstance(node.operator, Convolution | Matmul | GroupedMatmul | Recurrent):
+        return False
+    weights = [operand.tensor for operand in node.inputs if operand.name == "w"]
+    return any(_owner(graph, block, number).role == "parameter" for number in weights)
 
 
 def _owner(graph: Graph, block: Block, number: int) -> Tensor:
@@ -132,6 +133,15 @@ def _attention(graph: Graph, *loops: str) -> Iterator[_Bound]:
             yield _Bound(product(n[loop] for loop in loops), node.path)
 
 
+def _key_heads(graph: Graph) -> Iterator[_Bound]:
+    """Heads of attention, and of the dense layers before it: some kernels are given copied heads."""
+    yield from _attention(graph, "kv_head")
+    for _, node in graph.nodes():
+        if isinstance(node.operator, Matmul):
+            heads = [dim.size for loop in node.loops if loop.name == "out" for dim in loop.dims if dim.name == "head"]
+            yield from (_Bound(size, node.path) for size in heads)
+
+
 def _experts(graph: Graph) -> Iterator[_Bound]:
     for _, node in graph.nodes():
         if isinstance(node.operator, GroupedMatmul):
@@ -139,8 +149,16 @@ def _experts(graph: Graph) -> Iterator[_Bound]:
 
 
 def _repeated(graph: Graph) -> _Bound | None:
-    """Repetitions of all blocks that repeat."""
-    blocks = [block for block in graph.blocks if block.times > 1]
-    if not blocks:
-        return None
-    return _Bound(sum(block.times for block in blocks), ", ".join(block.name for block in blocks))
+    """Layers of the stacks that have repeating blocks: every index there that has weights of its own."""
+    stacks = {tuple(block.nodes[0].path.split(".")[: block.place]) for block in graph.blocks if block.times > 1}
+    layers: set[tuple[str, ...]] = set()
+    for block in graph.blocks:
+        for tensor in block.tensors:
+            parts = tensor.name.split(".")
+            for stack in stacks if tensor.role == "parameter" else ():
+                at = len(stack)
+                if tuple(parts[:at]) == stack and at < len(parts) and parts[at].isdigit():
+                    rises = [i * block.stride if block.place == at else 0 for i in range(block.times)]
+                    layers |= {(*stack, str(int(parts[at]) + rise)) for rise in rises}
+    names = ", ".join(".".join(stack) or "(root)" for stack in sorted(stacks))
+    return _Bound(len(layers), names) if layers else None

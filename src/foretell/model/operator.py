@@ -64,7 +64,7 @@ class Need(StrEnum):
     SEQUENTIAL = "sequential"  # the loop carries a dependence and cannot run side by side
 
 
-class Operator(msgspec.Struct, frozen=True, tag_field="operator", omit_defaults=True):
+class Operator(msgspec.Struct, frozen=True, tag_field="operator", omit_defaults=True, forbid_unknown_fields=True):
     """One kind of work. The defaults describe a memory-bound pass: read operands, write `y`."""
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("item",), "y": ("item",)}

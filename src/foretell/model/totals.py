@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from foretell.model.dims import Split
-from foretell.model.graph import Graph, Node, Tensor
+from foretell.model.graph import Graph, Tensor
 from foretell.model.operator import NOTHING, PARTS, Part
 from foretell.units import Quantity
 
@@ -16,10 +16,10 @@ from foretell.units import Quantity
 class Totals:
     """One training step of the whole model, optimizer apart."""
 
-    parameters: int
-    trainable: int
-    parameter_bytes: int
-    buffer_bytes: int
+    parameters: Quantity
+    trainable: Quantity
+    parameter_bytes: Quantity
+    buffer_bytes: Quantity
     forward: Part
     input_gradient: Part
     weight_gradient: Part
@@ -40,10 +40,10 @@ def totals(graph: Graph, split: Split | None = None) -> Totals:
     weights = [(block.times, t) for block in graph.blocks for t in block.tensors]
     parameters = [(times, t) for times, t in weights if t.role == "parameter"]
     return Totals(
-        parameters=sum(times * t.elements() for times, t in parameters),
-        trainable=sum(times * t.elements() for times, t in parameters if t.trainable),
-        parameter_bytes=sum(times * t.bytes() for times, t in parameters),
-        buffer_bytes=sum(times * t.bytes() for times, t in weights if t.role == "buffer"),
+        parameters=sum(times * t.elements(split) for times, t in parameters),
+        trainable=sum(times * t.elements(split) for times, t in parameters if t.trainable),
+        parameter_bytes=sum(times * t.bytes(split) for times, t in parameters),
+        buffer_bytes=sum(times * t.bytes(split) for times, t in weights if t.role == "buffer"),
         forward=parts["forward"],
         input_gradient=parts["input_gradient"],
         weight_gradient=parts["weight_gradient"],
@@ -56,8 +56,7 @@ class Kept(NamedTuple):
 
     times: int
     tensor: Tensor
-    block: int  # where the memory was made
-    node: Node  # who keeps it
+    keeper: tuple[int, int]  # block and node of who keeps it
 
 
 @functools.lru_cache(maxsize=8)
@@ -68,19 +67,19 @@ def saved_storages(graph: Graph) -> tuple[Kept, ...]:
     Weights and buffers live anyway and are left out.
     """
     repetitions: dict[tuple[int, int], set[int]] = {}
-    keepers: dict[tuple[int, int], Node] = {}
+    keepers: dict[tuple[int, int], tuple[int, int]] = {}
     for at, block in enumerate(graph.blocks):
-        for node in block.nodes:
+        for place, node in enumerate(block.nodes):
             for number in node.keeps:
                 for repetition in range(block.times):
                     owner, tensor, copy = _storage(graph, at, repetition, number)
                     repetitions.setdefault((owner, tensor), set()).add(copy)
-                    keepers.setdefault((owner, tensor), node)
+                    keepers.setdefault((owner, tensor), (at, place))
     found: list[Kept] = []
     for (at, number), copies in repetitions.items():
         tensor = graph.blocks[at].tensors[number]
         if tensor.role not in ("parameter", "buffer"):
-            found.append(Kept(len(copies), tensor, at, keepers[at, number]))
+            found.append(Kept(len(copies), tensor, keepers[at, number]))
     return tuple(found)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from foretell.cli.table import WIDTH, fit
 from foretell.errors import BadInput
 from foretell.model.analysis import Analysis, Row, analyze
 from foretell.model.source import load
@@ -33,6 +34,8 @@ def command(
     .net layer file, a graph written with --graph, or file.py:factory for any
     PyTorch module.
     """
+    if as_json and as_csv:
+        raise BadInput("--json and --csv together", fix="one of them")
     graph = load(model, batch, seq)
     if graph_file:
         _write(Path(graph_file), graph.to_json())
@@ -85,10 +88,10 @@ def _summary(found: Analysis) -> str:
     parameters = f"{found.parameters:,}"
     if frozen:
         parameters += f", {frozen:,} of them frozen"
-    adamw = found.optimizers["adamw"]
+    moved, kept = (show_bytes(found.optimizers["adamw"][key]) for key in ("bytes_moved", "state_bytes"))
     vector = found.vector_flops["forward"] + found.vector_flops["backward"]
     lines = [
-        (f"{found.model}, {samples}", ""),
+        (f"{fit(found.model, WIDTH - len(samples) - 2)}, {samples}", ""),
         ("parameters", f"{parameters} ({show_bytes(found.parameter_bytes)} in {found.dtype})"),
         ("forward", f"{show_flops(found.forward_flops)} on matrix units"),
         ("backward", f"{show_flops(found.backward_flops)}; element-wise {show_flops(vector)} in all"),
@@ -97,10 +100,7 @@ def _summary(found: Analysis) -> str:
             f"{show_bytes(found.saved_bytes)} ({show_bytes(found.saved_bytes_per_sample)} a sample)",
         ),
         ("intensity", f"{found.arithmetic_intensity['step']:.3g} flops a byte moved, over forward and backward"),
-        (
-            "AdamW update",
-            f"moves {show_bytes(adamw['bytes_moved'])}, keeps {show_bytes(adamw['state_bytes'])} of state",
-        ),
+        ("AdamW update", f"moves {moved}, keeps {kept} of state (fp32, fused)"),
         ("kernels", f"{found.launches['eager']:,} eager, {found.launches['fused']:,} with element-wise ones fused"),
         ("work W, depth D", f"{found.work:,} and {found.depth:,} (forward pass)"),
         ("parallelism W/D", f"{show_count(found.average_parallelism)} on average"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from foretell.errors import BadInput
 from foretell.model.dims import Dim
 from foretell.model.operator import NOTHING, Need, Operator, Part, Sizes, Widths
-from foretell.units import Quantity, ceil_log2, product
+from foretell.units import Quantity, at_least, ceil_log2, product
 
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
@@ -48,10 +48,8 @@ class Attention(Operator, frozen=True, tag="attention"):
 
     def density(self, n: Sizes) -> Quantity:
         """The share of scores that a kernel which skips masked tiles computes."""
-        span = min(self.window, n["key"]) if self.window and isinstance(n["key"], int) else 0
-        if span:
-            return span / n["key"] * (1 - (span / n["key"]) / 2 if self.causal else 1)
-        return 0.5 if self.causal else 1.0
+        seen = 1 / at_least(n["key"] / self.window, 1) if self.window else 1.0  # of the keys, by one query
+        return seen * (1 - seen / 2) if self.causal else seen
 
     def _products(self, n: Sizes, over_qk: int, over_value: int) -> Quantity:
         return self.scores(n) * (over_qk * n["qk"] + over_value * n["value"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from foretell.errors import BadInput
 from foretell.model.dims import Dim, Dims
 from foretell.model.operator import Need, Operator, Part, Sizes, Widths
-from foretell.units import Quantity, ceil_div, ceil_log2, product
+from foretell.units import Quantity, at_least, ceil_div, ceil_log2, product
 
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
@@ -48,7 +48,7 @@ class Convolution(Operator, frozen=True, tag="convolution"):
             return n["group"] * n["in"] * n["out"] * product(self.kernel)
         near = self._space(n)
         far = [
-            (size - 1) * stride + dilation * (kernel - 1) + 1 - 2 * padding
+            at_least((size - 1) * stride + dilation * (kernel - 1) + 1 - 2 * padding, 1)
             for size, stride, kernel, dilation, padding in zip(
                 near, self.stride, self.kernel, self.dilation, self.padding, strict=True
             )

@@ -71,6 +71,9 @@ class Elementwise(Operator, frozen=True, tag="elementwise"):
         return Part(0, flops, self.bytes_of(("x", "z"), n, width), y * width["y"], 1, 0, y, 1)
 
     def input_gradient(self, n: Sizes, width: Widths) -> Part:
+        if self.function == "subtract" and "z" in width:
+            y = n["item"]  # only z's gradient needs a kernel: the negative of y's
+            return Part(vector=y, read=y * width["y"], written=y * width["z"], launches=1, work=y, depth=1)
         if self.function in ("add", "subtract"):
             return Part()  # the gradient passes through unchanged: no kernel runs
         y = n["item"]

@@ -34,7 +34,7 @@ class GroupedMatmul(Operator, frozen=True, tag="grouped_matmul"):
         return Part(2 * products, 0, *traffic, 1, 1, products, ceil_log2(n[over]))
 
     def forward(self, n: Sizes, width: Widths) -> Part:
-        return self._part(n, width, ("x", "w"), "y", "in")
+        return self._part(n, width, ("x", "w", "offsets"), "y", "in")
 
     def input_gradient(self, n: Sizes, width: Widths) -> Part:
         return self._part(n, width, ("y", "w"), "x", "out")

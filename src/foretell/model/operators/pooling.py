@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from foretell.model.dims import Dim
 from foretell.model.operator import Need, Operator, Part, Sizes, Widths
 from foretell.model.operators.convolution import SPACE, extent, per_dim
+from foretell.model.operators.layout import view
 from foretell.model.operators.reduction import reduce
 from foretell.units import Quantity, ceil_log2, product
 
@@ -47,7 +48,8 @@ class Pool(Operator, frozen=True, tag="pool"):
     def input_gradient(self, n: Sizes, width: Widths) -> Part:
         y = self.elements("y", n)
         read = y * width["y"] + self._index(n)
-        return Part(0, y * product(self.kernel), read, self.bytes_of(("x",), n, width), 1, 1, y, 1)
+        launches = 2 if self.function == "max" else 1  # the maximum's gradient is added into zeros
+        return Part(0, y * product(self.kernel), read, self.bytes_of(("x",), n, width), launches, 1, y, 1)
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("x", "index") if self.function == "max" else ("x",)
@@ -89,7 +91,7 @@ def adaptive_average_pool(g: Builder, x: Value, size: int) -> Value:
     sample, channel, *space = x.dims
     if size == 1:
         mean = reduce(g, x, tuple(dim.name for dim in space))
-        return mean._replace(dims=(*mean.dims, *(Dim(dim.name, 1) for dim in space)))
+        return view(g, mean, (*mean.dims, *(Dim(dim.name, 1) for dim in space)))
     out = tuple(Dim(dim.name, size) for dim in space)
     window = tuple(max(1, -(-dim.size // size)) for dim in space)
     loops = {"sample": (sample,), "channel": (channel,), **{dim.name: (dim,) for dim in out}}

@@ -12,18 +12,19 @@ class Unknown(Operator, frozen=True, tag="unknown"):
     """Reads its inputs and writes its output; one flop per element; keeps what was seen kept."""
 
     name: str
-    matrix_flops: int = 0  # what a counter saw inside it, if anything
+    matrix_flops: int = 0  # what a counter saw inside it, if anything, with so many items of output
     backward_flops: int = 0
+    items: int = 1
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("read",), "y": ("item",)}
 
     def forward(self, n: Sizes, width: Widths) -> Part:
         part = Part(0, n["item"], n["read"] * width.get("x", 0), n["item"] * width["y"], 1, 0, n["item"], 1)
-        return part + Part(matrix=self.matrix_flops)
+        return part + Part(matrix=self.matrix_flops * n["item"] // self.items)
 
     def input_gradient(self, n: Sizes, width: Widths) -> Part:
         traffic = n["item"] * width["y"], n["read"] * width.get("x", 0)
-        return Part(self.backward_flops, n["item"], *traffic, 1, 0, n["item"], 1)
+        return Part(self.backward_flops * n["item"] // self.items, n["item"], *traffic, 1, 0, n["item"], 1)
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ()
