@@ -62,6 +62,7 @@ class Need(StrEnum):
     GATHER = "gather"  # every rank must see the others' share (keys and values)
     EXCHANGE = "exchange"  # items travel to the rank that owns them (experts)
     SEQUENTIAL = "sequential"  # the loop carries a dependence and cannot run side by side
+    WHOLE = "whole"  # nobody says how: every rank does all of it
 
 
 class Operator(msgspec.Struct, frozen=True, tag_field="operator", omit_defaults=True, forbid_unknown_fields=True):
@@ -113,3 +114,7 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator", omit_defaults=
     def need(self, loop: str) -> Need:
         """What splitting this loop asks for in the forward pass."""
         return Need.NOTHING if loop in self.spans["y"] else Need.SUM
+
+    def halo(self, loop: str) -> tuple[int, int]:
+        """Input positions before and after its own share that a rank needs when this loop is split."""
+        return 0, 0

@@ -129,7 +129,7 @@ class Attention(Operator, frozen=True, tag="attention"):
         }
 
     def need(self, loop: str) -> Need:
-        return {"key": Need.GATHER, "query": Need.GATHER, "qk": Need.SUM}.get(loop, Need.NOTHING)
+        return {"key": Need.GATHER, "qk": Need.SUM}.get(loop, Need.NOTHING)
 
 
 def attention(

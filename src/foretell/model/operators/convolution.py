@@ -90,8 +90,17 @@ class Convolution(Operator, frozen=True, tag="convolution"):
 
     def need(self, loop: str) -> Need:
         if loop in SPACE:
-            return Need.HALO if any(k > 1 for k in self.kernel) else Need.NOTHING
+            return Need.HALO if any(self.halo(loop)) else Need.NOTHING
         return Need.SUM if loop == "in" else Need.NOTHING
+
+    def halo(self, loop: str) -> tuple[int, int]:
+        """Of a transposed one: output positions that two ranks both add to."""
+        if loop not in SPACE:
+            return 0, 0
+        at = SPACE.index(loop) - len(SPACE)
+        overlap = max(0, self.dilation[at] * (self.kernel[at] - 1) + 1 - self.stride[at])
+        before = min(self.padding[at], overlap)
+        return before, overlap - before
 
 
 def extent(size: int, kernel: int, stride: int, padding: int, dilation: int = 1, ceil: bool = False) -> int:

@@ -92,7 +92,7 @@ class ScatterAdd(Operator, frozen=True, tag="scatter_add"):
         return ("index",)
 
     def need(self, loop: str) -> Need:
-        return Need.SUM if loop == "row" else Need.NOTHING
+        return {"row": Need.SUM, "target": Need.EXCHANGE}.get(loop, Need.NOTHING)
 
 
 class Sort(Operator, frozen=True, tag="sort"):
@@ -138,7 +138,7 @@ class TopK(Operator, frozen=True, tag="top_k"):
         return {"places": (("row", "chosen"), "int64")}
 
     def need(self, loop: str) -> Need:
-        return Need.STATISTICS if loop == "class" else Need.NOTHING
+        return {"class": Need.STATISTICS, "chosen": Need.WHOLE}.get(loop, Need.NOTHING)
 
 
 def grouped_linear(g: Builder, x: Value, experts: int, columns: Dims, offsets: Value | None = None) -> Value:

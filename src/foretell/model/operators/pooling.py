@@ -58,10 +58,14 @@ class Pool(Operator, frozen=True, tag="pool"):
         return {"index": (("sample", "channel", *SPACE[-len(self.kernel) :]), "int64")}
 
     def need(self, loop: str) -> Need:
-        if loop in SPACE:
-            overlap = any(k > s for k, s in zip(self.kernel, self.stride, strict=True))
-            return Need.HALO if overlap or self.adaptive else Need.NOTHING
-        return Need.NOTHING
+        return Need.HALO if any(self.halo(loop)) else Need.NOTHING
+
+    def halo(self, loop: str) -> tuple[int, int]:
+        if loop not in SPACE:
+            return 0, 0
+        at = SPACE.index(loop) - len(SPACE)
+        overlap = max(0, self.kernel[at] - self.stride[at]) + (1 if self.adaptive else 0)  # uneven windows
+        return overlap // 2, overlap - overlap // 2
 
 
 def pool(

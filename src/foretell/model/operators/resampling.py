@@ -40,7 +40,10 @@ class Upsample(Operator, frozen=True, tag="upsample"):
         return self._part(n, self.bytes_of(("y",), n, width), self.bytes_of(("x",), n, width))
 
     def need(self, loop: str) -> Need:
-        return Need.HALO if loop in SPACE and self.function != "nearest" else Need.NOTHING
+        return Need.HALO if any(self.halo(loop)) else Need.NOTHING
+
+    def halo(self, loop: str) -> tuple[int, int]:
+        return (1, 1) if loop in SPACE and self.function != "nearest" else (0, 0)
 
 
 def upsample(g: Builder, x: Value, factor: int, function: str = "nearest") -> Value:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from foretell.errors import BadInput
 from foretell.model.dims import Dims
-from foretell.model.operator import Operator, Part, Sizes, Widths
+from foretell.model.operator import Need, Operator, Part, Sizes, Widths
 
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
@@ -38,6 +38,10 @@ class Rotary(Operator, frozen=True, tag="rotary"):
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("cos", "sin")
+
+    def need(self, loop: str) -> Need:
+        # a feature turns with the one half a head away
+        return Need.EXCHANGE if loop in ("feature", "angle") else Need.NOTHING
 
 
 def rotary(g: Builder, x: Value, cos: Value, sin: Value) -> Value:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import ClassVar
 
-from foretell.model.operator import Operator, Part, Sizes, Widths
+from foretell.model.operator import Need, Operator, Part, Sizes, Widths
 
 
 class Unknown(Operator, frozen=True, tag="unknown"):
@@ -26,5 +25,5 @@ class Unknown(Operator, frozen=True, tag="unknown"):
         traffic = n["item"] * width["y"], n["read"] * width.get("x", 0)
         return Part(self.backward_flops * n["item"] // self.items, n["item"], *traffic, 1, 0, n["item"], 1)
 
-    def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
-        return ()
+    def need(self, loop: str) -> Need:
+        return Need.WHOLE
