@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from foretell.model.operator import Operator
@@ -20,6 +21,31 @@ class Instance(NamedTuple):
     @property
     def widths(self) -> dict[str, int]:
         return {**dict.fromkeys(self.operands, 4), "y": 4}
+
+
+def _add_the_small_ones(add: Callable[..., None]) -> None:
+    """Operators with few choices."""
+    add("view", {"item": 12}, "x")
+    add("concatenate", {"item": 12}, "x")
+    add("pad", {"item": 12}, "x")
+    add("dropout", {"item": 12}, "x")
+    add("stochastic_depth", {"sample": 3, "item": 12}, "x")
+    add("squared_error", {"item": 12}, "x t")
+    for log in (False, True):
+        add("softmax", {"row": 4, "class": 10}, "x", log=log)
+    add("cross_entropy", {"row": 4, "class": 10}, "x t")
+    add("embedding", {"row": 4, "vocab": 10, "feature": 6}, "x w")
+    for partial in (False, True):
+        sizes = {"row": 6, "position": 5, "feature": 8, "angle": 2 if partial else 4}
+        add("rotary", sizes, "x cos sin", partial=partial)
+    for operands in ("x w", "x w offsets"):
+        add("grouped_matmul", {"row": 8, "expert": 4, "in": 6, "out": 10}, operands)
+    add("scatter_add", {"target": 8, "row": 12, "feature": 6}, "x index")
+    add("sort", {"row": 12}, "x")
+    add("bounds", {"row": 12, "expert": 4}, "x")
+    add("gather", {"source": 8, "row": 12, "feature": 6}, "x index")
+    add("top_k", {"row": 8, "class": 6, "chosen": 2}, "x")
+    add("unknown", {"read": 20, "item": 12}, "x", name="custom.op")
 
 
 def _all() -> list[Instance]:
@@ -63,27 +89,7 @@ def _all() -> list[Instance]:
         add("update", {"parameter": 100}, "w g s", rule=rule)
     for function in ("mean", "sum", "maximum"):
         add("reduce", {"kept": 4, "reduced": 8}, "x", function=function)
-    add("view", {"item": 12}, "x")
-    add("concatenate", {"item": 12}, "x")
-    add("pad", {"item": 12}, "x")
-    add("dropout", {"item": 12}, "x")
-    add("stochastic_depth", {"sample": 3, "item": 12}, "x")
-    add("squared_error", {"item": 12}, "x t")
-    for log in (False, True):
-        add("softmax", {"row": 4, "class": 10}, "x", log=log)
-    add("cross_entropy", {"row": 4, "class": 10}, "x t")
-    add("embedding", {"row": 4, "vocab": 10, "feature": 6}, "x w")
-    for partial in (False, True):
-        sizes = {"row": 6, "position": 5, "feature": 8, "angle": 2 if partial else 4}
-        add("rotary", sizes, "x cos sin", partial=partial)
-    for operands in ("x w", "x w offsets"):
-        add("grouped_matmul", {"row": 8, "expert": 4, "in": 6, "out": 10}, operands)
-    add("scatter_add", {"target": 8, "row": 12, "feature": 6}, "x index")
-    add("sort", {"row": 12}, "x")
-    add("bounds", {"row": 12, "expert": 4}, "x")
-    add("gather", {"source": 8, "row": 12, "feature": 6}, "x index")
-    add("top_k", {"row": 8, "class": 6, "chosen": 2}, "x")
-    add("unknown", {"read": 20, "item": 12}, "x", name="custom.op")
+    _add_the_small_ones(add)
     return found
 
 
