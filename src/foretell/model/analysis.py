@@ -258,6 +258,8 @@ def _methods(graph: Graph) -> list[Method]:
     found: list[Method] = []
     for method in ("direct", "im2col", "fft", "winograd"):
         usable = sum(times for times, ways in layers if method in ways)
+        if not usable:
+            continue  # every layer would stay direct
         chosen = [(times, ways.get(method, ways["direct"])) for times, ways in layers]
         work = sum(times * way[0] for times, way in chosen)
         depth = sum(times * way[1] for times, way in chosen)

@@ -214,6 +214,9 @@ def _digest(graph: Graph) -> str:
     return _digest_of(msgspec.json.encode(graph))
 
 
+PRODUCTS = ("convolution", "matmul", "grouped_matmul", "recurrent")
+"""Operators that have both x and w."""
+
 MOST_OPERATORS = 1_000_000
 """Operators that a graph may have, repetitions counted: more is a slip, and would take minutes."""
 
@@ -223,6 +226,8 @@ def check(graph: Graph, where: str = "graph") -> None:
     if graph.schema != SCHEMA:
         what = f"this graph has schema {graph.schema}; this foretell reads {SCHEMA}"
         raise BadInput(what, where=where, fix="write it again with `foretell analyze MODEL --graph FILE`")
+    if graph.batch < 1 or not graph.blocks:
+        raise BadInput(f"not a consistent graph: {len(graph.blocks)} blocks, a batch of {graph.batch}", where=where)
     for at, block in enumerate(graph.blocks):
         for wrong in _wrong_with(graph, at, block):
             raise BadInput(f"not a consistent graph: block {at}: {wrong}", where=where)
@@ -263,6 +268,8 @@ def _wrong_with(graph: Graph, at: int, block: Block) -> Iterator[str]:
         numbers = [*node.outputs, *node.keeps, *(operand.tensor for operand in node.inputs)]
         if not node.outputs or not all(0 <= number < known for number in numbers):
             yield f"{node.path} names a tensor nobody makes"
+        if node.kind in PRODUCTS and not {"x", "w"} <= {operand.name for operand in node.inputs}:
+            yield f"{node.path} lacks an operand of its product"
         if not set(node.gradient_sums) <= set(node.operator.spans):
             yield f"{node.path} adds up gradients of {node.gradient_sums}"
         if not set(node.gradients) <= set(PARTS[1:]):

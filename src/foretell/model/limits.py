@@ -72,7 +72,7 @@ def _times(one: _Bound, other: _Bound | None) -> _Bound | None:
 def _spatial(graph: Graph) -> Iterator[_Bound]:
     """Positions of inputs. A convolution over a single position is a dense layer, which is not split so."""
     for block, node in graph.nodes():
-        if isinstance(node.operator, Convolution | Pool):
+        if isinstance(node.operator, Convolution | Pool) and node.inputs:
             x = graph.tensor(block, node.inputs[0].tensor)
             positions = product(dim.size for dim in x.dims[-len(node.operator.kernel) :])
             if positions > 1:

@@ -19,6 +19,7 @@ from foretell.model import zoo
 from foretell.model.graph import Graph
 
 LARGEST_BATCH = 10_000_000
+LONGEST_TEXT = 250  # file systems refuse longer names
 
 
 def load(spec: str, batch: int | None = None, seq: int | None = None) -> Graph:
@@ -32,13 +33,18 @@ def load(spec: str, batch: int | None = None, seq: int | None = None) -> Graph:
     name, _, rest = spec.partition(":")
     if name in zoo.names():
         return _from_zoo(spec, rest, batch, seq)
+    if len(spec) > LONGEST_TEXT or "\0" in spec:
+        raise BadInput(f"no model has a name of {len(spec)} characters like this", fix="foretell list models")
     path = Path(spec)
     if path.is_dir() or path.suffix in (".json", ".net"):
         return _from_file(path, batch, seq)
     if _is_factory(name, rest):
         from foretell.model.importers import torch_load
 
-        return torch_load.load(spec, batch=batch, seq=seq)
+        graph = torch_load.load(spec, batch=batch, seq=seq)
+        if graph.batch < 1:
+            raise BadInput("the example inputs are an empty batch", where=spec, fix="inputs with at least one sample")
+        return graph
     if "/" in spec or path.suffix:
         raise BadInput(
             f"no such file or folder: {spec}", fix="a config.json, its folder, a .net file or file.py:factory"

@@ -139,7 +139,12 @@ def _remark(config: Config, kind: Kind) -> None:
     used = sorted({value for value in rates.values() if isinstance(value, float) and 0 < value <= 1})
     if used:
         config.warn(f"dropout is left out (the file says {', '.join(str(rate) for rate in used)})")
+    dtype: Any = config.get("torch_dtype", "dtype")[1]
+    if isinstance(dtype, str) and dtype not in ("float32", "auto"):
+        config.warn(f"counted in fp32, though the file says {dtype[:20]}: precision is a matter of the plan")
     read = set(config.read)
+    if config.get("tie_word_embeddings")[1] is False and "tie_word_embeddings" not in read:
+        config.warn("tie_word_embeddings is false, but the head of this family shares the token table")
     rest = [key for key in config.names if key not in read and not _harmless(key)]
     if rest:
         more = f" and {len(rest) - 12} more" if len(rest) > 12 else ""

@@ -25,7 +25,7 @@ from foretell.model.importers.hf_fields import (
 from foretell.model.zoo.bert import Bert
 from foretell.model.zoo.t5 import T5
 
-OBJECTIVES = {"ForMaskedLM": "mlm", "ForPreTraining": "pretraining", "Model": "features"}
+OBJECTIVES = {"ForMaskedLM": "mlm", "LMHeadModel": "mlm", "ForPreTraining": "pretraining", "Model": "features"}
 RESERVED = 2
 """Rows of RoBERTa's position table that no token uses."""
 
@@ -128,7 +128,7 @@ def _t5(vocab: int, feed_forward: str, tied: bool, layer_count: int, heads: int,
 
 _ENCODES = {"is_decoder": (False,), "add_cross_attention": (False,)}
 _ABSOLUTE = {"position_embedding_type": ("absolute",), **_ENCODES}
-_PRETRAINED = ("Model", "ForMaskedLM", "ForPreTraining")
+_PRETRAINED = ("Model", "ForMaskedLM", "LMHeadModel", "ForPreTraining")
 _POSITIONS = count("max_position_embeddings", default=512)
 _RELATIVE = count("n_positions", default=512)
 _CONDITIONAL = ("ForConditionalGeneration", "WithLMHeadModel")

@@ -90,8 +90,10 @@ def build(
         except BadInput:
             raise
         except (Exception, SystemExit) as problem:
-            first = first or problem
             last = problem
+            if first is not None and repr(problem) == repr(first):
+                break  # it is the factory's own error: building for real would only cost memory
+            first = first or problem
     shown = last if type(last) is type(first) else first
     raise failure(shown or last, spec) from None
 
