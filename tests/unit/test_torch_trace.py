@@ -341,3 +341,19 @@ def test_outputs_without_a_loss() -> None:
     assert graph.warnings == ()
     assert "no loss was given" in trace(nn.Linear(8, 8), torch.randn(4, 8)).warnings[0]
     assert "nothing is trained" in trace(nn.Flatten(), torch.randn(4, 8)).warnings[-1]
+
+
+class Masked(nn.Module):
+    """Attention under a mask of truths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 192)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.layer(x).view(2, 16, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(q, k, v, mask)
+
+
+def test_a_mask_of_truths_is_kept_as_numbers() -> None:
+    assert_as_measured(Masked(), torch.randn(2, 16, 64), torch.ones(2, 1, 16, 16, dtype=torch.bool))

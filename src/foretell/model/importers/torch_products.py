@@ -27,6 +27,7 @@ from foretell.model.importers.torch_tape import Tape, next_step
 from foretell.model.operators.attention import Attention
 from foretell.model.operators.broadcast import Broadcast
 from foretell.model.operators.convolution import Convolution
+from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.embedding import Embedding
 from foretell.model.operators.experts import GroupedMatmul
 from foretell.model.operators.matmul import Matmul
@@ -244,12 +245,23 @@ def attend(
         "qk": of_q[-1],
         "value": of_v[-1],
     }
+    if mask is not None and mask.dtype is torch.bool and by_rule:
+        mask = _as_bias(tape, mask, q.dtype)
     inputs = {"q": q, "k": k, "v": v} | ({"bias": mask} if mask is not None else {})
     fixed = mask is not None and not mask.requires_grad
     operator = Attention(_kernel(mask), causal=causal, dropout=dropout > 0, fixed_bias=fixed)
     layout = (*of_q[:-1], of_v[-1])
     more = [(extra, tuple(fresh(size) for size in extra.shape)) for extra in outputs[1:]]
     tape.add(operator, loops, inputs, [(outputs[0], layout), *more], by_rule=by_rule)
+
+
+def _as_bias(tape: Tape, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """PyTorch turns a mask of truths into numbers to add, at every call, and keeps those."""
+    with torch._C._DisableTorchDispatch():
+        bias = torch.empty(mask.shape, dtype=dtype, device="meta")
+    layout = tape.layout(mask)
+    tape.add(Elementwise("where"), {"item": joined(layout)}, {"x": mask}, [(bias, layout)])
+    return bias
 
 
 def _kernel(mask: torch.Tensor | None) -> str:
