@@ -20,7 +20,7 @@ NEEDS = {
     "recurrent": {"sample": "nothing", "sequence": "sequential", "in": "partial sums", "out": "gather"},
     "reduce": {"kept": "nothing", "reduced": "partial sums"},
     "scatter_add": {"row": "partial sums", "target": "exchange", "feature": "nothing"},
-    "top_k": {"row": "nothing", "class": "statistics", "chosen": "whole"},
+    "top_k": {"row": "nothing", "class": "gather", "chosen": "whole"},
     "rotary": {"row": "nothing", "position": "nothing", "feature": "exchange", "angle": "exchange"},
     "elementwise": {"item": "nothing"},
     "unknown": {"item": "whole", "read": "whole"},

@@ -74,6 +74,12 @@ def unfold(blocks: Sequence[Block]) -> Flat:
     return Flat(tuple(tensors), tuple(nodes))
 
 
+def written_out(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The same operators as one block that is taken once, after the inputs."""
+    flat = unfold(blocks)
+    return _blocks(flat, _owners(flat), [Run(0, len(flat.nodes), 1)])
+
+
 def _resolve(entry: Import, bases: list[list[int]], repetition: int) -> int:
     if entry.carried >= 0 and repetition > 0:
         return bases[-1][repetition - 1] + entry.carried

@@ -89,9 +89,12 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
         self, part: str, widths: Mapping[str, Quantity], split: Split | None = None, loops: Split | None = None
     ) -> Part:
         """One part's cost; nothing for a gradient that nobody needs."""
+        return self.cost_at(part, widths, self.sizes(split, loops))
+
+    def cost_at(self, part: str, widths: Mapping[str, Quantity], sizes: Mapping[str, Quantity]) -> Part:
+        """The same for given loop sizes."""
         if part != "forward" and part not in self.gradients:
             return NOTHING
-        sizes = self.sizes(split, loops)
         cost = self.operator.part(part, sizes, widths)
         for name in self.gradient_sums:
             if (name in self.operator.weight_operands) == (part == "weight_gradient") and part != "forward":

@@ -74,6 +74,9 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator", omit_defaults=
     weight_operands: ClassVar[tuple[str, ...]] = ("w", "b")
     """Operands whose gradient is the weight-gradient part; the others' is the input part."""
 
+    together: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Loops that walk over the same dims side by side: dividing a dim of one divides it in the other."""
+
     def elements(self, operand: str, n: Sizes) -> Quantity:
         """How many elements of this operand the loops touch."""
         return product(n[loop] for loop in self.spans[operand])
@@ -114,6 +117,10 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator", omit_defaults=
     def need(self, loop: str) -> Need:
         """What splitting this loop asks for in the forward pass."""
         return Need.NOTHING if loop in self.spans["y"] else Need.SUM
+
+    def statistics(self, loop: str) -> tuple[tuple[str, tuple[str, ...], int], ...]:
+        """The small reductions when this loop is divided: (phase, loops, numbers for each element) each."""
+        return ()
 
     def halo(self, loop: str) -> tuple[int, int]:
         """Input positions before and after its own share that a rank needs when this loop is split."""

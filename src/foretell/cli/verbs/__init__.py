@@ -2,5 +2,6 @@
 
 VERBS = {
     "analyze": "What a model needs, and how far each dimension can be split.",
+    "predict": "How long a step takes under a plan, and what memory a rank needs.",
     "list": "The names foretell knows.",
 }

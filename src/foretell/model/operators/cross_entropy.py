@@ -34,6 +34,10 @@ class CrossEntropy(Operator, frozen=True, tag="cross_entropy"):
     def extras(self) -> dict[str, tuple[tuple[str, ...], str]]:
         return {"logarithms": (("row", "class"), "same"), "weight": ((), "same")}
 
+    def statistics(self, loop: str) -> tuple[tuple[str, tuple[str, ...], int], ...]:
+        # the largest logit, the sum of exponentials, and the target's logit of each row
+        return (("forward", ("row",), 1),) * 3 if loop == "class" else ()
+
     def need(self, loop: str) -> Need:
         return Need.STATISTICS if loop == "class" else Need.SUM
 

@@ -57,6 +57,7 @@ class Gather(Operator, frozen=True, tag="gather"):
         "index": ("row",),
         "y": ("row", "feature"),
     }
+    together: ClassVar[tuple[tuple[str, str], ...]] = (("source", "row"),)
 
     def forward(self, n: Sizes, width: Widths) -> Part:
         y = self.elements("y", n)
@@ -78,6 +79,7 @@ class ScatterAdd(Operator, frozen=True, tag="scatter_add"):
         "index": ("row",),
         "y": ("target", "feature"),
     }
+    together: ClassVar[tuple[tuple[str, str], ...]] = (("row", "target"),)
 
     def forward(self, n: Sizes, width: Widths) -> Part:
         x, y = self.elements("x", n), self.elements("y", n)  # zeros first, then read, add and write
@@ -106,7 +108,7 @@ class Sort(Operator, frozen=True, tag="sort"):
         return Part(0, 0, traffic, traffic, 4, 4, rows * ceil_log2(rows), ceil_log2(rows))
 
     def need(self, loop: str) -> Need:
-        return Need.EXCHANGE
+        return Need.NOTHING  # each rank sorts the rows it has, by the expert they go to
 
 
 class Bounds(Operator, frozen=True, tag="bounds"):
@@ -119,7 +121,7 @@ class Bounds(Operator, frozen=True, tag="bounds"):
         return Part(0, 0, work * width["x"], n["expert"] * width["y"], 2, 2, work, ceil_log2(n["row"]))
 
     def need(self, loop: str) -> Need:
-        return Need.STATISTICS if loop == "row" else Need.NOTHING
+        return Need.NOTHING  # each rank counts the rows it has
 
 
 class TopK(Operator, frozen=True, tag="top_k"):
@@ -138,7 +140,7 @@ class TopK(Operator, frozen=True, tag="top_k"):
         return {"places": (("row", "chosen"), "int64")}
 
     def need(self, loop: str) -> Need:
-        return {"class": Need.STATISTICS, "chosen": Need.WHOLE}.get(loop, Need.NOTHING)
+        return {"class": Need.GATHER, "chosen": Need.WHOLE}.get(loop, Need.NOTHING)
 
 
 def grouped_linear(g: Builder, x: Value, experts: int, columns: Dims, offsets: Value | None = None) -> Value:

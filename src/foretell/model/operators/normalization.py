@@ -63,6 +63,11 @@ class Normalize(Operator, frozen=True, tag="normalize"):
     def extras(self) -> dict[str, tuple[tuple[str, ...], str]]:
         return {"mean": (("group",), "fp32"), "rstd": (("group",), "fp32"), "repeated": (("group",), "same")}
 
+    def statistics(self, loop: str) -> tuple[tuple[str, tuple[str, ...], int], ...]:
+        # sum and sum of squares; on the way back the sums of dy and of dy * x
+        values = 1 if self.kind == "rms" else 2
+        return (("forward", ("group",), values), ("backward", ("group",), values)) if loop == "member" else ()
+
     def need(self, loop: str) -> Need:
         return Need.STATISTICS if loop == "member" else Need.NOTHING
 

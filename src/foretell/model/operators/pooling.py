@@ -25,7 +25,7 @@ class Pool(Operator, frozen=True, tag="pool"):
     adaptive: bool = False
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {
-        "x": ("sample", "channel", "positions"),
+        "x": ("sample", "channel", *SPACE),
         "y": ("sample", "channel", *SPACE),
     }
 

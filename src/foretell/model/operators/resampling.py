@@ -20,7 +20,7 @@ class Upsample(Operator, frozen=True, tag="upsample"):
     function: str = "nearest"
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {
-        "x": ("sample", "channel", "positions"),
+        "x": ("sample", "channel", *SPACE),
         "y": ("sample", "channel", *SPACE),
     }
 

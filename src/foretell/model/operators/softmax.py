@@ -30,6 +30,10 @@ class Softmax(Operator, frozen=True, tag="softmax"):
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("y",)
 
+    def statistics(self, loop: str) -> tuple[tuple[str, tuple[str, ...], int], ...]:
+        maximum, total, product = ("forward", ("row",), 1), ("forward", ("row",), 1), ("backward", ("row",), 1)
+        return (maximum, total, product) if loop == "class" else ()
+
     def need(self, loop: str) -> Need:
         return Need.STATISTICS if loop == "class" else Need.NOTHING
 

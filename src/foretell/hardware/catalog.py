@@ -1,0 +1,316 @@
+"""What a person writes to name a cluster, and the cluster it means.
+
+    h100                    one device
+    64xh100                 64 ranks in the nodes this device usually sits in
+    8x8xh100,ib-ndr         8 nodes of 8 with that network (4xib-ndr: with four ports a node)
+    dgx-a100                a machine, whole;  32xdgx-a100: that many, joined by their usual network
+    abci                    a site, whole;     abci:64: 64 ranks of it, packed
+    my-cluster.toml         a file of one's own, the same three ways
+    this-machine            what is found here
+
+`Cluster.text` is the shortest of these that gives the same cluster back.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from foretell.errors import BadInput, UnknownName, near
+from foretell.hardware import members, this_machine
+from foretell.hardware.cluster import Cluster, Device, Group, Level, Link
+from foretell.hardware.packing import UNBOUNDED, neighbours, packed
+from foretell.hardware.reading import Machine
+
+_FORM = re.compile(
+    r"(?:(?P<first>[0-9]+)x)?(?:(?P<second>[0-9]+)x)?(?P<name>.+?)(?::(?P<part>[0-9]+))?(?P<links>(?:,[^,]*)*)"
+)
+_LINK = re.compile(r"(?:(?P<ports>[0-9]+)x)?(?P<name>[a-z].*)")
+FORMS = "64xh100, 8x8xh100,ib-ndr, 32xdgx-a100, abci:64, or a .toml file"
+
+GIVEN = "given in the cluster's text"
+MOST_RANKS = 2**24
+"""More ranks than any machine has: a slip of the pen."""
+
+
+class Named(msgspec.Struct, frozen=True):
+    """A cluster with what was chosen for the person who named it."""
+
+    cluster: Cluster
+    notes: tuple[str, ...]
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """The parts of a text that names a cluster."""
+
+    text: str
+    name: str
+    counts: tuple[int, ...]
+    part: int  # 0 where none is written
+    links: tuple[tuple[int, Link], ...]  # ports (0 where none is written) and link
+
+
+def cluster(text: str) -> Cluster:
+    """The cluster that a text names."""
+    return named(text).cluster
+
+
+def named(text: str) -> Named:
+    """The cluster that a text names, with notes on what was chosen."""
+    written = _read(text)
+    machine = _machine(written.name)
+    return _of_device(written) if machine is None else _of_machine(written, machine)
+
+
+def _machine(name: str) -> Machine | None:
+    """The machine or site of this name; None for what must be a device."""
+    if name == "this-machine":
+        return this_machine.machine()
+    if name.endswith(".toml"):
+        return members.machine_file(name)
+    return members.machine(name) if name in members.names("clusters") else None
+
+
+def _read(text: str) -> _Written:
+    stripped = text.strip()
+    form = _FORM.fullmatch(stripped)
+    if form is None:
+        raise BadInput(f"{text!r} does not name a cluster", fix=FORMS)
+    name: str = form["name"]
+    if re.match(r"[0-9]+x", name) and not name.endswith(".toml"):
+        raise BadInput("three counts: nodes and devices a node are two", where=text, fix=FORMS)
+    counts = tuple(_count(form[key], text) for key in ("first", "second") if form[key])
+    links = tuple(_link(item, text) for item in (form["links"] or "").split(",")[1:])
+    part = _count(form["part"], text) if form["part"] else 0
+    return _Written(stripped, name if name.endswith(".toml") else name.lower(), counts, part, links)
+
+
+def _count(digits: str, text: str) -> int:
+    number = int(digits) if len(digits) < 10 else MOST_RANKS + 1
+    if not 1 <= number <= MOST_RANKS:
+        raise BadInput(f"{digits} is not a number of ranks or nodes", where=text, fix=f"1 to {MOST_RANKS:,}")
+    return number
+
+
+def _link(item: str, text: str) -> tuple[int, Link]:
+    form = _LINK.fullmatch(item.strip().lower() if not item.endswith(".toml") else item.strip())
+    if form is None:
+        raise BadInput(f"{item!r} is not a link", where=text, fix="8x8xh100,ib-ndr or 8x8xh100,4xib-ndr")
+    try:
+        link = members.link(form["name"])
+    except BadInput as problem:
+        raise problem.within(text) from None
+    ports = _count(form["ports"], text) if form["ports"] else 0
+    if ports and not link.per_port:
+        raise BadInput(f"{link.name} has no ports to count", where=text, fix=link.name)
+    return ports, link
+
+
+def _of_device(written: _Written) -> Named:
+    device = _device(written)
+    notes = [f"{written.name} is taken as {device.name}"] if device.name != written.name else []
+    if written.part:
+        raise BadInput(
+            f"{written.name} is a device, not a machine to take {written.part} ranks of",
+            where=written.text,
+            fix=f"{written.part}x{device.name}",
+        )
+    counts = written.counts or (1,)
+    ranks = counts[0] if len(counts) == 1 else counts[0] * counts[1]
+    _check_ranks(ranks, written.text)
+    shape = _Shape.of(device, counts[1] if len(counts) == 2 else 0, written)
+    levels = shape.levels(ranks)
+    if levels is None:
+        raise shape.misfit(ranks, written.text)
+    if shape.network_given and not any(level.link.per_port for level in levels):
+        notes.append(f"{shape.network.name} is not used: {ranks} {device.name} need no network")
+    elif shape.network_given:
+        notes.append(f"{shape.network.name} with {shape.ports} port{'s' if shape.ports > 1 else ''} a node")
+    text = shape.text(ranks, levels)
+    found = Cluster(
+        name=text,
+        title=f"{ranks} x {device.title}" if ranks > 1 else device.title,
+        groups=(Group(device, ranks),),
+        levels=levels,
+        text=text,
+        sources=shape.sources(levels),
+    )
+    return Named(found, tuple(notes))
+
+
+def _device(written: _Written) -> Device:
+    try:
+        return members.device(written.name)
+    except UnknownName:
+        known = {*members.names("devices"), *members.names("clusters"), *members.aliases(), "this-machine"}
+        fix = ", ".join(near(written.name, known)) or "foretell list devices, foretell list clusters"
+        raise UnknownName(f"no device or cluster is called {written.name!r}", where=written.text, fix=fix) from None
+
+
+def _check_ranks(ranks: int, text: str) -> None:
+    if ranks > MOST_RANKS:
+        raise BadInput(f"{ranks:,} ranks", where=text, fix=f"at most {MOST_RANKS:,}")
+
+
+class _Shape(msgspec.Struct, frozen=True):
+    """The nodes of a device, as usual or as written."""
+
+    device: Device
+    size: int
+    link: Link
+    network: Link
+    ports: int
+    network_given: bool
+
+    @classmethod
+    def of(cls, device: Device, size: int, written: _Written) -> _Shape:
+        size = size or device.node.size
+        inside = [link for _, link in written.links if not link.per_port]
+        networks = [(ports, link) for ports, link in written.links if link.per_port]
+        if len(inside) > 1 or len(networks) > 1:
+            raise BadInput(
+                "two links for the same level", where=written.text, fix="one inside the node, one network between nodes"
+            )
+        ports, network = networks[0] if networks else (0, members.link(device.node.network))
+        link = inside[0] if inside else members.link(device.node.link)
+        ports = ports or usual_ports(device, size, network)
+        return cls(device, size, link, network, ports, bool(networks))
+
+    def template(self) -> tuple[Level, ...]:
+        """The levels with room for any number of nodes."""
+        fabric = Level("fabric", UNBOUNDED, self.network, self.ports)
+        node = Level("node", self.size, self.link)
+        spans = self.device.node.domain > self.device.node.size and self.link.name == self.device.node.link
+        reach = self.device.node.domain // self.size if spans else 1
+        return (node, Level("rack", reach, self.link), fabric) if reach > 1 else (node, fabric)
+
+    def levels(self, ranks: int) -> tuple[Level, ...] | None:
+        return packed(self.template(), ranks)
+
+    def misfit(self, ranks: int, text: str) -> BadInput:
+        """The error for ranks that do not fill nodes, or nodes that do not fill racks."""
+        fitting = [f"{n}x{self.device.name}" for n in neighbours(self.template(), ranks)]
+        if ranks % self.size == 0:
+            reach, nodes = self.template()[1].size, ranks // self.size
+            return BadInput(
+                f"{nodes} nodes of {self.size} do not spread evenly over racks of {reach}",
+                where=text,
+                fix=" or ".join(fitting),
+            )
+        smaller = next(n for n in range(min(self.size, ranks), 0, -1) if ranks % n == 0)
+        own = [f"{ranks // smaller}x{smaller}x{self.device.name}"] if smaller > 1 else []
+        return BadInput(f"{ranks} ranks are not whole nodes of {self.size}", where=text, fix=" or ".join(fitting + own))
+
+    def text(self, ranks: int, levels: tuple[Level, ...]) -> str:
+        """The shortest text that gives these levels back."""
+        usual = self.size == self.device.node.size or (ranks == self.size < self.device.node.size)
+        count = "" if ranks == 1 else f"{ranks}x"
+        parts = [f"{count}{self.device.name}" if usual else f"{ranks // self.size}x{self.size}x{self.device.name}"]
+        if self.link.name != self.device.node.link:
+            parts.append(self.link.name)
+        if any(level.link.per_port for level in levels) and not self._usual_network():
+            count = "" if self._usual_count() else f"{self.ports}x"
+            parts.append(f"{count}{self.network.name}")
+        return ",".join(parts)
+
+    def _usual_network(self) -> bool:
+        return self.network.name == self.device.node.network and self._usual_count()
+
+    def _usual_count(self) -> bool:
+        return self.ports == usual_ports(self.device, self.size, self.network)
+
+    def sources(self, levels: tuple[Level, ...]) -> dict[str, str]:
+        from_device = self.device.sources
+        size = from_device["node.size"] if self.size == self.device.node.size else GIVEN
+        found = {"levels[0].size": size}
+        for at, level in enumerate(levels[1:], 1):
+            found[f"levels[{at}].size"] = GIVEN
+            if level.link.per_port:
+                found[f"levels[{at}].ports"] = from_device["node.ports"] if self._usual_network() else GIVEN
+            elif "node.domain" in from_device:
+                found[f"levels[{at}].size"] = from_device["node.domain"]
+        return found
+
+
+def usual_ports(device: Device, size: int, network: Link) -> int:
+    """Ports of a node of `size` devices: each device keeps its share of them.
+
+    Plain Ethernet is the host's own interface, of which there is one.
+    """
+    if network.kind == "ethernet" and network.name != device.node.network:
+        return 1
+    return max(1, round(device.node.ports * size / device.node.size))
+
+
+def _of_machine(written: _Written, machine: Machine) -> Named:
+    whole = machine.cluster
+    if len(written.counts) == 2:
+        raise BadInput(
+            f"{written.name} already says how many devices a node has",
+            where=written.text,
+            fix=f"{written.counts[0]}x{written.name}",
+        )
+    if written.part and (written.counts or written.links):
+        raise BadInput(
+            f"a part of {written.name} is whole in itself", where=written.text, fix=f"{written.name}:{written.part}"
+        )
+    if written.part:
+        return Named(_part(written, whole), ())
+    if not written.counts and not written.links:
+        return Named(whole, ())
+    found = _several(written, machine)
+    unused = [f"{link.name} is not used: one {whole.name} needs no network" for _, link in written.links]
+    return Named(found, tuple(unused) if found == whole else ())
+
+
+def _part(written: _Written, whole: Cluster) -> Cluster:
+    levels = packed(whole.levels, written.part)
+    if levels is None or whole.mixed:
+        fitting = [] if whole.mixed else neighbours(whole.levels, written.part)
+        reason = "mixes devices" if whole.mixed else f"has {whole.ranks} ranks in nodes of {whole.ranks_per_node}"
+        raise BadInput(
+            f"{written.part} ranks of {written.name}: it {reason}",
+            where=written.text,
+            fix=" or ".join(f"{written.name}:{n}" for n in fitting) or written.name,
+        )
+    if written.part == whole.ranks:
+        return whole
+    text = f"{written.name}:{written.part}"
+    groups = (Group(whole.device, written.part),)
+    sources = {**whole.sources, **{f"levels[{at}].size": GIVEN for at in range(len(levels))}}
+    return msgspec.structs.replace(whole, name=text, text=text, groups=groups, levels=levels, sources=sources)
+
+
+def _several(written: _Written, machine: Machine) -> Cluster:
+    one = machine.cluster
+    if machine.network is None:
+        raise BadInput(
+            f"there is one {written.name}, with {one.ranks} ranks",
+            where=written.text,
+            fix=f"{written.name}:{one.ranks_per_node}, or a file with a [network] table",
+        )
+    number = written.counts[0] if written.counts else 1
+    _check_ranks(number * one.ranks, written.text)
+    network, ports, suffix = machine.network, machine.ports, ""
+    if any(not link.per_port for _, link in written.links) or len(written.links) > 1:
+        raise BadInput(
+            f"only the network between machines can be chosen for {written.name}",
+            where=written.text,
+            fix=f"{number}x{written.name},ib-ndr",
+        )
+    for given, link in written.links:  # at most one
+        ports, network = given or machine.ports, link
+        count = f"{ports}x" if ports != machine.ports else ""
+        suffix = f",{count}{network.name}" if count or network != machine.network else ""
+    if number == 1:
+        return one
+    text = f"{number}x{one.text}{suffix}"
+    levels = (*one.levels, Level("fabric", number, network, ports))
+    groups = tuple(Group(group.device, group.ranks * number) for group in one.groups)
+    ports_source = GIVEN if suffix else one.sources["network.ports"]
+    at = len(one.levels)
+    sources = {**one.sources, f"levels[{at}].size": GIVEN, f"levels[{at}].ports": ports_source}
+    return msgspec.structs.replace(
+        one, name=text, title=f"{number} x {one.title}", text=text, levels=levels, groups=groups, sources=sources
+    )

@@ -1,0 +1,70 @@
+"""The devices, links and clusters that ship: one TOML file each, the file's name the member's name."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+from foretell.errors import BadInput, unknown
+from foretell.hardware import reading
+from foretell.hardware.cluster import Device, Link
+from foretell.hardware.reading import Machine
+
+_HERE = Path(__file__).parent
+
+
+@functools.cache
+def names(kind: str) -> tuple[str, ...]:
+    """The names of one kind: devices, links or clusters."""
+    return tuple(sorted(path.stem for path in (_HERE / kind).glob("*.toml")))
+
+
+@functools.cache
+def aliases() -> Mapping[str, str]:
+    """Other spellings of device names, such as a100 for a100-80."""
+    return reading.aliases(_HERE / "aliases.toml")
+
+
+def device(name: str) -> Device:
+    """A device by name or other spelling, or from a file of one's own."""
+    return reading.device(Path(name)) if name.endswith(".toml") else _device(aliases().get(name, name))
+
+
+def link(name: str) -> Link:
+    """A link by name, or from a file of one's own."""
+    return reading.link(Path(name)) if name.endswith(".toml") else _link(name)
+
+
+@functools.cache
+def _device(name: str) -> Device:
+    return reading.device(_file("device", name))
+
+
+@functools.cache
+def _link(name: str) -> Link:
+    return reading.link(_file("link", name))
+
+
+def _file(kind: str, name: str) -> Path:
+    if name not in names(f"{kind}s"):
+        raise unknown(kind, name, names(f"{kind}s"), listing=f"foretell list {kind}s")
+    return _HERE / f"{kind}s" / f"{name}.toml"
+
+
+@functools.cache
+def machine(name: str) -> Machine:
+    """A cluster that ships, by name."""
+    return reading.machine(_file("cluster", name), name, device, link)
+
+
+def machine_file(text: str) -> Machine:
+    """A cluster from a file of one's own; files it names are found next to it."""
+    path = Path(text)
+    if not path.is_file():
+        raise BadInput("no such file", where=text, fix="a cluster's .toml, or a name: foretell list clusters")
+
+    def beside(name: str) -> str:
+        return str(path.parent / name) if name.endswith(".toml") else name
+
+    return reading.machine(path, text, lambda name: device(beside(name)), lambda name: link(beside(name)))

@@ -1,0 +1,146 @@
+"""The machine foretell runs on, found without torch: cores and memory, and GPUs where nvidia-smi is."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+
+from foretell.hardware import members
+from foretell.hardware.cluster import Cluster, Device, Group, Level
+from foretell.hardware.reading import Machine
+
+_PATIENCE = 5.0
+"""Seconds that nvidia-smi gets: it can hang where a driver is broken."""
+
+
+@functools.cache
+def machine() -> Machine:
+    """This machine: its GPUs when they are known devices, otherwise its processor, a rank a core."""
+    found = _from_gpus(_gpu_names()) or _from_processor()
+    return Machine(found, None, 1)
+
+
+def _from_gpus(names: list[str]) -> Cluster | None:
+    """A cluster of the GPUs that nvidia-smi names, when all are the same known device."""
+    device = known_device(names[0]) if names and len(set(names)) == 1 else None
+    if device is None:
+        return None
+    level = Level("node", len(names), members.link(device.node.link))
+    return _named(f"{len(names)} x {device.title}", device, level, "counted by nvidia-smi")
+
+
+def _from_processor() -> Cluster:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    device = _one_core(cores)
+    title = f"{cores} x {device.title}"
+    return _named(title, device, Level("node", cores, members.link("loopback")), "found by the operating system")
+
+
+def _named(title: str, device: Device, node: Level, source: str) -> Cluster:
+    return Cluster(
+        name="this-machine",
+        title=f"this machine: {title}",
+        groups=(Group(device, node.size),),
+        levels=(node,),
+        text="this-machine",
+        sources={"levels[0].size": source},
+    )
+
+
+def _one_core(cores: int) -> Device:
+    """One core with its share of what the host has; rates are those of `cpu`, a core each."""
+    host = members.device("cpu")
+    share = 1 / host.multiprocessors
+    memory = _memory_bytes() / cores
+    sources = {key: f"a core's share of cpu: {text}" for key, text in host.sources.items()}
+    sources["memory"] = "a core's share of the memory that the operating system reports"
+    sources["multiprocessors"] = "a rank is one core"
+    return msgspec.structs.replace(
+        host,
+        name="cpu-core",
+        title=f"a core of {_processor()}",
+        memory_bytes=memory,
+        memory_bandwidth=host.memory_bandwidth * share,
+        cache_bytes=host.cache_bytes * share,
+        multiprocessors=1,
+        peak={key: rate * share for key, rate in host.peak.items()},
+        vector={key: rate * share for key, rate in host.vector.items()},
+        power_watts=host.power_watts * share,
+        sources=sources,
+    )
+
+
+def _memory_bytes() -> float:
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return members.device("cpu").memory_bytes
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return "an unknown processor"
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else "an unknown processor"
+
+
+def _gpu_names() -> list[str]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    command = [program, "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line.strip() for line in ran.stdout.splitlines() if line.strip()] if ran.returncode == 0 else []
+
+
+def known_device(reported: str) -> Device | None:
+    """The device that the driver calls `reported`: 'NVIDIA A100-SXM4-80GB' is a100-80."""
+    words = set(re.findall(r"[a-z]+[0-9]+[a-z]*|[0-9]+gb|[a-z]+", reported.lower()))
+    for name, pattern in _REPORTED.items():
+        if pattern <= words:
+            return members.device(name)
+    return None
+
+
+_REPORTED: dict[str, set[str]] = {
+    "gb300": {"gb300"},
+    "gb200": {"gb200"},
+    "b300": {"b300"},
+    "b200": {"b200"},
+    "h200": {"h200"},
+    "h800": {"h800"},
+    "h100-nvl": {"h100", "nvl"},
+    "h100-pcie": {"h100", "pcie"},
+    "h100": {"h100"},
+    "a100-pcie-40": {"a100", "pcie", "40gb"},
+    "a100-pcie-80": {"a100", "80gb", "pcie"},
+    "a100-80": {"a100", "80gb"},
+    "a100-40": {"a100", "40gb"},
+    "v100-pcie-16": {"v100", "pcie", "16gb"},
+    "v100-pcie-32": {"v100", "pcie", "32gb"},
+    "v100-sxm3-32": {"v100", "sxm3", "32gb"},
+    "v100-32": {"v100", "32gb"},
+    "v100-16": {"v100", "16gb"},
+    "l40s": {"l40s"},
+    "l4": {"l4"},
+    "a10g": {"a10g"},
+    "a10": {"a10"},
+    "a30": {"a30"},
+    "t4": {"t4"},
+    "p40": {"p40"},
+    "p100": {"p100", "sxm2"},
+    "k80": {"k80"},
+    "m40": {"m40"},
+}
+"""Device to the words that the driver's name for it must have, special ones first."""

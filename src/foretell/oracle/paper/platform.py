@@ -1,0 +1,71 @@
+"""The machine of the paper, ABCI, as its released tool has it.
+
+Four V100 a node on NVLink, two PLX switches and InfiniBand out of the node; 17 nodes (68 ranks) on
+one leaf switch, 34 (136 ranks) in a rack. A collective pays the start-up time and the bandwidth of
+the widest level that its ranks span.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from foretell.units import Quantity
+
+
+class Link(msgspec.Struct, frozen=True):
+    """Hockney's model: a message of m bytes takes startup + m / bandwidth."""
+
+    startup: Quantity  # seconds
+    bandwidth: Quantity  # bytes a second
+
+    def shared(self, flows: Quantity) -> Link:
+        """The same link with its bandwidth divided among flows of the same job."""
+        return Link(self.startup, self.bandwidth / flows)
+
+
+class Platform(msgspec.Struct, frozen=True, kw_only=True):
+    """Constants in seconds, bytes and bytes a second (sources as the tool names them)."""
+
+    name: str = "abci"
+    memory: float = 16e9  # of one V100
+    speed: float = 7.8e12  # flops a second, for layer files without seconds
+    item: int = 4  # bytes an element (delta)
+    node: int = 4  # ranks on NVLink
+    leaf: int = 68  # ranks under one leaf switch
+    rack: int = 136  # ranks of one rack
+    nvlink_bandwidth: float = 50e9
+    nvlink_startup: float = 9e-6  # one hop, arXiv 1903.04611
+    plx_bandwidth: float = 16e9  # PCIe 3.0 x16 through the PLX switch
+    plx_delay: float = 110e-9
+    cable_startup: float  # GPU to PLX; the authors changed it, see releases
+    host_startup: float = 3e-3  # GPU to GPU in a node by MPI without GPUDirect, as they measured
+    fabric_bandwidth: float = 12.5e9  # InfiniBand EDR
+    leaf_delay: float = 90e-9
+    full_bisection_delay: float = 90e-9
+    spine_delay: float = 400e-9
+
+    def link(self, ranks: Quantity) -> Link:
+        """What a ring of this many ranks pays, with GPUDirect."""
+        out = 2 * (self.cable_startup + self.plx_delay) + self.leaf_delay
+        across_rack = out + self.full_bisection_delay + self.leaf_delay
+        across_racks = across_rack + self.spine_delay + self.full_bisection_delay
+        startup = self._by_level(ranks, (self.nvlink_startup, out, across_rack), across_racks)
+        return Link(startup, self._by_level(ranks, (self.nvlink_bandwidth,), self.fabric_bandwidth))
+
+    def link_by_host(self, ranks: Quantity) -> Link:
+        """The same for MPI without GPUDirect, which halos and Allgatherv use; one rack up they are alike."""
+        direct = self.link(ranks)
+        inside = self.host_startup + self.plx_delay
+        out = 4 * (self.cable_startup + self.plx_delay) + self.leaf_delay
+        startup = self._by_level(ranks, (inside, out), direct.startup)
+        return Link(startup, self._by_level(ranks, (self.plx_bandwidth,), direct.bandwidth))
+
+    def _by_level(self, ranks: Quantity, inner: tuple[float, ...], outer: Quantity) -> Quantity:
+        """The first of `inner` whose level (node, leaf, rack) holds the ranks, else `outer`."""
+        levels = (self.node, self.leaf, self.rack)[: len(inner)]
+        if isinstance(ranks, int | float):
+            held = (value for level, value in zip(levels, inner, strict=True) if ranks <= level)
+            return next(held, outer)
+        import numpy
+
+        return numpy.select([ranks <= level for level in levels], list(inner), outer)

@@ -1,0 +1,111 @@
+"""What the paper's oracle is asked and what it answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from foretell.model.zoo._layer_file import Layer, LayerFile
+from foretell.oracle.paper.choice import Choice
+from foretell.oracle.paper.release import Release
+from foretell.units import Quantity, ceil_div, product
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """One strategy on one model. Numbers of ranks and the batch may be arrays, all of one length."""
+
+    file: LayerFile
+    release: Release
+    batch: Quantity  # of all ranks together (B)
+    groups: Quantity = 1  # ranks or groups that take different samples (p, or p1 of a hybrid)
+    ranks: Quantity = 1  # that work on one sample together (p, or p2 of a hybrid)
+    segments: Quantity = 1  # micro-batches of a pipeline (S)
+    split: Choice = ()  # for each layer whether `ranks` split it
+
+    @property
+    def steps(self) -> Quantity:
+        """Steps an epoch, the last one filled up."""
+        return ceil_div(self.file.samples, self.batch)
+
+    @property
+    def samples(self) -> Quantity:
+        """Samples of one group in a step."""
+        return self.batch / self.groups
+
+    @property
+    def layers(self) -> list[tuple[Layer, bool]]:
+        return list(zip(self.file.layers, self.split or (False,) * len(self.file.layers), strict=True))
+
+
+class Term(msgspec.Struct, frozen=True):
+    """One kind of communication: over which axis, and its seconds an epoch."""
+
+    name: str
+    axis: str
+    seconds: Quantity
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """Layers of one rank of a pipeline."""
+
+    first: str
+    last: str
+    layers: int
+    seconds: float  # a sample
+
+
+class Projection(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the paper's table, in numbers: seconds are of an epoch."""
+
+    strategy: str
+    ranks: Quantity
+    batch: Quantity
+    steps: Quantity
+    computation: Quantity
+    bubble: Quantity = 0.0  # the part of the computation in which a pipeline fills and drains
+    terms: tuple[Term, ...] = ()
+    memory: Quantity  # bytes of one rank
+    most_samples: Quantity  # of one group, for which the memory of a rank would be enough
+    stages: tuple[Stage, ...] = ()
+
+    @property
+    def communication(self) -> Quantity:
+        return sum((term.seconds for term in self.terms), 0.0)
+
+    @property
+    def seconds(self) -> Quantity:
+        return self.computation + self.communication
+
+    @property
+    def cost(self) -> Quantity:
+        """Ranks times minutes, each begun minute whole."""
+        return self.ranks * whole(self.seconds / 60)
+
+    def a_step(self, seconds: Quantity) -> Quantity:
+        """Of one step, what `seconds` are of an epoch."""
+        return seconds / self.steps
+
+
+Row: TypeAlias = Callable[[Question], Projection]
+
+
+def whole(value: Quantity) -> Quantity:
+    """The next whole number, for numbers or arrays."""
+    if isinstance(value, int | float):
+        return math.ceil(value)
+    import numpy
+
+    return numpy.ceil(value)
+
+
+def half(layer: Layer) -> int:
+    """Neighbouring positions that a window along the first extent sees on one side (0 for a window of 2)."""
+    return (layer.w[2] - 1) // 2
+
+
+def face(shape: tuple[int, ...]) -> int:
+    """Elements of one slice across the first extent."""
+    return shape[0] * product(shape[2:])

@@ -1,0 +1,75 @@
+"""Compression: gradients are made smaller before they travel."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from foretell.plan.policy import Policy
+from foretell.plan.syntax import Choice, Fraction, Number, Option
+from foretell.units import Quantity, at_least, ceil_div
+
+INDEX = 4
+"""Bytes of the place of one element (32-bit, as in Lin et al. 2018 and common implementations)."""
+
+SCALE = 4
+"""Bytes of the fp32 scale that a quantised tensor travels with."""
+
+
+class Compression(Policy, frozen=True, kw_only=True, tag="compression"):
+    """How the gradient of one tensor is written for the others.
+
+    fp16      each element in 16 bits
+    int8      each element in 8 bits, and a scale (Dettmers 2016)
+    1bit      the signs, and a scale; what is lost is added next time (Seide et al. 2014, Tang et al. 2021)
+    topk      the largest elements only, each with its place (Aji and Heafield 2017, Lin et al. 2018)
+    powersgd  two thin matrices whose product is near (Vogels et al. 2019)
+    """
+
+    word: ClassVar[str] = "compress"
+    place: ClassVar[int] = 70
+    summary: ClassVar[str] = "make gradients smaller before they travel"
+    references: ClassVar[tuple[str, ...]] = (
+        "Dettmers 2016 (8-bit), arXiv 1511.04561",
+        "Seide et al. 2014 (1-bit SGD), Interspeech",
+        "Tang et al. 2021 (1-bit Adam), arXiv 2102.02888",
+        "Aji and Heafield 2017 (sparse communication), arXiv 1704.05021",
+        "Lin et al. 2018 (deep gradient compression), arXiv 1712.01887",
+        "Vogels et al. 2019 (PowerSGD), arXiv 1905.13727",
+    )
+    syntax: ClassVar[tuple[Option, ...]] = (
+        Choice("width", {"fp16": "fp16", "int8": "int8", "1bit": "1bit"}),
+        Fraction("topk", "kept"),
+        Number("powersgd", "rank"),
+    )
+    example: ClassVar[str] = "+compress:powersgd4"
+
+    width: str = "same"
+    kept: float = 0.0  # share of the elements that travel; 0: not by top-k
+    rank: int = 0  # of the product; 0: not by PowerSGD
+
+    @property
+    def method(self) -> str:
+        """One of none, fp16, int8, 1bit, topk, powersgd."""
+        if self.kept:
+            return "topk"
+        if self.rank:
+            return "powersgd"
+        return "none" if self.width == "same" else self.width
+
+    def payload(self, elements: Quantity, rows: Quantity, width: Quantity) -> Quantity:
+        """Bytes that a gradient of this many elements of this width becomes, as a matrix with these rows."""
+        if self.method == "fp16":
+            return 2 * elements
+        if self.method == "int8":
+            return elements + SCALE
+        if self.method == "1bit":
+            return ceil_div(elements, 8) + SCALE
+        if self.method == "topk":
+            return ceil_div(elements * self.kept, 1) * (width + INDEX)
+        if self.method == "powersgd":  # what it would not make smaller (vectors) travels as it is
+            return _smaller(self.rank * (rows + ceil_div(elements, rows)), elements) * width
+        return elements * width
+
+
+def _smaller(a: Quantity, b: Quantity) -> Quantity:
+    return -at_least(-a, -b)

@@ -1,0 +1,25 @@
+"""Channel parallelism: every rank takes some of the inputs (channels) of each convolution and dense layer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from foretell.plan.strategy import MeshAxis, Splitting, Strategy
+
+
+class Channel(Strategy, frozen=True, kw_only=True, tag="channel"):
+    """Some of the inputs (channels) of each layer on each rank."""
+
+    word: ClassVar[str] = "channel"
+    summary: ClassVar[str] = "every rank takes some of the inputs (channels) of each layer"
+    references: ClassVar[tuple[str, ...]] = (
+        "Dryden et al. 2019 (channel and filter parallelism), doi 10.1145/3295500.3356207",
+        "Kahira et al. 2021 (the oracle), arXiv 2104.09075",
+    )
+    example: ClassVar[str] = "channel4"
+    parts: ClassVar[bool] = True
+
+    only: str = ""
+
+    def axes(self) -> tuple[MeshAxis, ...]:
+        return (MeshAxis("channel", self.ranks, Splitting(weighted=("in",), only=self.only)),)

@@ -1,0 +1,31 @@
+"""Context parallelism: every rank takes some of the positions of each sequence.
+
+Only attention looks at other positions. Either keys and values go round (`ring`), or attention has
+all positions of some heads instead (`alltoall`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from foretell.plan.strategy import MeshAxis, Splitting, Strategy
+from foretell.plan.syntax import Choice, Option
+
+
+class Context(Strategy, frozen=True, kw_only=True, tag="context"):
+    """Some positions of each sequence on each rank."""
+
+    word: ClassVar[str] = "cp"
+    summary: ClassVar[str] = "every rank takes some of the positions of each sequence"
+    references: ClassVar[tuple[str, ...]] = (
+        "Liu et al. 2023 (ring attention), arXiv 2310.01889",
+        "Jacobs et al. 2023 (DeepSpeed Ulysses), arXiv 2309.14509",
+    )
+    syntax: ClassVar[tuple[Option, ...]] = (Choice("exchange", {"ring": "ring", "alltoall": "alltoall"}),)
+    example: ClassVar[str] = "cp4:ring"
+
+    exchange: str = "ring"
+
+    def axes(self) -> tuple[MeshAxis, ...]:
+        attention = {"ring": "rotate", "alltoall": "heads"}[self.exchange]
+        return (MeshAxis("cp", self.ranks, Splitting(dim="sequence", attention=attention)),)

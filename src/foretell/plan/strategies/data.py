@@ -1,0 +1,58 @@
+"""Data parallelism: every rank takes some of the samples.
+
+With `zeroN` optimizer states, gradients and weights lie in shares; with `shard` they do so among
+groups of that many ranks, of which there are `ranks` (hybrid sharding). With `ep` groups of ranks
+divide the experts among them; `etp` says how many ranks share the work of one expert.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from foretell.plan.storage import STORAGES
+from foretell.plan.strategy import MeshAxis, Splitting, Strategy
+from foretell.plan.syntax import Choice, Number, Option
+
+
+class Data(Strategy, frozen=True, kw_only=True, tag="data"):
+    """Some of the samples on each rank."""
+
+    word: ClassVar[str] = "dp"
+    summary: ClassVar[str] = "every rank takes some of the samples"
+    references: ClassVar[tuple[str, ...]] = (
+        "Li et al. 2020 (PyTorch DDP), arXiv 2006.15704",
+        "Rajbhandari et al. 2020 (ZeRO), arXiv 1910.02054",
+        "Zhao et al. 2023 (FSDP, hybrid sharding), arXiv 2304.11277",
+        "Lepikhin et al. 2021 (GShard, experts), arXiv 2006.16668",
+    )
+    syntax: ClassVar[tuple[Option, ...]] = (
+        Choice("storage", {"zero1": "zero1", "zero2": "zero2", "zero3": "zero3"}),
+        Number("shard", "shard"),
+        Number("ep", "experts"),
+        Number("etp", "expert_tensor"),
+    )
+    example: ClassVar[str] = "dp8:zero3"
+
+    storage: str = "replicated"
+    shard: int = 0  # ranks of a group among which states lie in shares; 0: all of them
+    experts: int = 1
+    expert_tensor: int = 0  # ranks that share one expert; 0: as the tensor axis
+
+    @property
+    def world(self) -> int:
+        return self.ranks * max(1, self.shard)
+
+    def axes(self) -> tuple[MeshAxis, ...]:
+        ranks, shard = self.ranks, self.shard
+        storage = STORAGES[self.storage]
+        groups = [("dp", ranks, STORAGES["replicated"] if shard else storage)]
+        if shard:
+            groups.append(("shard", shard, storage))
+        if self.experts > 1:  # the innermost ranks of the last group divide the experts among them
+            name, size, stored = groups.pop()
+            inside = min(self.experts, size)
+            groups += [(name, size // inside, stored), ("ep", inside, stored)]
+        return tuple(
+            MeshAxis(name, size, Splitting(dim="sample", experts="divide" if name == "ep" else ""), stored)
+            for name, size, stored in groups
+        )

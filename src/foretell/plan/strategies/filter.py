@@ -1,0 +1,25 @@
+"""Filter parallelism: every rank takes some of the outputs (filters) of each convolution and dense layer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from foretell.plan.strategy import MeshAxis, Splitting, Strategy
+
+
+class Filter(Strategy, frozen=True, kw_only=True, tag="filter"):
+    """Some of the outputs (filters) of each layer on each rank."""
+
+    word: ClassVar[str] = "filter"
+    summary: ClassVar[str] = "every rank takes some of the outputs (filters) of each layer"
+    references: ClassVar[tuple[str, ...]] = (
+        "Dryden et al. 2019 (channel and filter parallelism), doi 10.1145/3295500.3356207",
+        "Kahira et al. 2021 (the oracle), arXiv 2104.09075",
+    )
+    example: ClassVar[str] = "filter4"
+    parts: ClassVar[bool] = True
+
+    only: str = ""
+
+    def axes(self) -> tuple[MeshAxis, ...]:
+        return (MeshAxis("filter", self.ranks, Splitting(weighted=("out",), only=self.only)),)

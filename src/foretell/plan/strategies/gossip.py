@@ -1,0 +1,23 @@
+"""Gossip: every rank trains its own copy and averages it with a changing neighbour after each step."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from foretell.plan.placement import Mixed
+from foretell.plan.strategy import Exchange, MeshAxis, Splitting, Strategy
+
+
+class Gossip(Strategy, frozen=True, kw_only=True, tag="gossip"):
+    """Some of the samples on each rank, weights averaged in pairs."""
+
+    word: ClassVar[str] = "gossip"
+    summary: ClassVar[str] = "every rank trains its own copy and averages it with one other"
+    references: ClassVar[tuple[str, ...]] = (
+        "Blot et al. 2016 (GoSGD), arXiv 1611.09726",
+        "Assran et al. 2019 (stochastic gradient push), arXiv 1811.10792",
+    )
+    example: ClassVar[str] = "gossip8"
+
+    def axes(self) -> tuple[MeshAxis, ...]:
+        return (MeshAxis("gossip", self.ranks, Splitting(dim="sample"), exchange=Exchange(own=True, weights=Mixed(1))),)

@@ -1,0 +1,28 @@
+"""Local SGD: every rank trains its own copy, and copies are averaged every `tau` steps."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from foretell.plan.strategy import Exchange, MeshAxis, Splitting, Strategy
+from foretell.plan.syntax import Number, Option
+
+
+class Local(Strategy, frozen=True, kw_only=True, tag="local"):
+    """Some of the samples on each rank, weights averaged now and then."""
+
+    word: ClassVar[str] = "local"
+    summary: ClassVar[str] = "every rank trains its own copy; all are averaged every tau steps"
+    references: ClassVar[tuple[str, ...]] = (
+        "Stich 2019 (local SGD), arXiv 1805.09767",
+        "Lin et al. 2020 (post-local SGD), arXiv 1808.07217",
+    )
+    syntax: ClassVar[tuple[Option, ...]] = (Number("tau", "period"),)
+    example: ClassVar[str] = "local8:tau10"
+
+    period: int = 1
+
+    def axes(self) -> tuple[MeshAxis, ...]:
+        return (
+            MeshAxis("local", self.ranks, Splitting(dim="sample"), exchange=Exchange(own=True, period=self.period)),
+        )

@@ -1,0 +1,20 @@
+"""Ring averaging: every rank trains its own copy and averages it with both neighbours after each step."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from foretell.plan.placement import Mixed
+from foretell.plan.strategy import Exchange, MeshAxis, Splitting, Strategy
+
+
+class Ring(Strategy, frozen=True, kw_only=True, tag="ring"):
+    """Some of the samples on each rank, weights averaged with those of two neighbours."""
+
+    word: ClassVar[str] = "ring"
+    summary: ClassVar[str] = "every rank trains its own copy and averages it with two neighbours"
+    references: ClassVar[tuple[str, ...]] = ("Lian et al. 2017 (decentralised SGD), arXiv 1705.09056",)
+    example: ClassVar[str] = "ring8"
+
+    def axes(self) -> tuple[MeshAxis, ...]:
+        return (MeshAxis("ring", self.ranks, Splitting(dim="sample"), exchange=Exchange(own=True, weights=Mixed(2))),)

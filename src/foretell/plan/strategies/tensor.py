@@ -1,0 +1,31 @@
+"""Tensor parallelism: every rank takes some heads and features of each layer.
+
+A layer whose inputs arrive in shares takes those inputs and gives summands of all its outputs; any
+other gives a share of its outputs. With `sp` activations between such pairs lie in shares of the sequence.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from foretell.plan.strategy import MeshAxis, Splitting, Strategy
+from foretell.plan.syntax import Choice, Option
+
+
+class Tensor(Strategy, frozen=True, kw_only=True, tag="tensor"):
+    """Some heads and features of each layer on each rank."""
+
+    word: ClassVar[str] = "tp"
+    summary: ClassVar[str] = "every rank takes some heads and features of each layer"
+    references: ClassVar[tuple[str, ...]] = (
+        "Shoeybi et al. 2019 (Megatron-LM), arXiv 1909.08053",
+        "Korthikanti et al. 2022 (sequence parallelism), arXiv 2205.05198",
+    )
+    syntax: ClassVar[tuple[Option, ...]] = (Choice("sequence", {"sp": True}),)
+    example: ClassVar[str] = "tp8:sp"
+
+    sequence: bool = False
+
+    def axes(self) -> tuple[MeshAxis, ...]:
+        between = "sequence" if self.sequence else ""
+        return (MeshAxis("tp", self.ranks, Splitting(weighted=("in", "out"), flows=True, between=between)),)

@@ -1,0 +1,354 @@
+"""The software that runs a plan, as a small set of constants, each with its source.
+
+A trainer is one file in `trainers/`. It gives what it differs in from the trainer it is `based_on`;
+the rest is carried over, and its source then says so. All are in the end based on `pytorch`.
+
+Constants are those of the software, not of a device, a link or a run: matrix rates belong to the
+device, link rates to the cluster. Where a fit found them, the source names the runs it was fitted to.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from foretell.errors import BadInput, unknown
+from foretell.model.operators.optimizer import RULES
+from foretell.plan.figures import (
+    Bytes,
+    Count,
+    Figure,
+    PerGradient,
+    PerLogit,
+    PerParameter,
+    PerScore,
+    Ratio,
+    Seconds,
+    Share,
+    figures,
+    fill,
+    keys,
+    known,
+    load_toml,
+)
+from foretell.plan.members import strategies
+from foretell.plan.policies.precision import FORMATS
+from foretell.plan.strategies.pipeline import SCHEDULES
+
+Execution: TypeAlias = Literal["eager", "compiled", "captured"]
+Kernel: TypeAlias = Literal["unfused", "flash1", "flash2", "flash3"]
+StorageWord: TypeAlias = Literal["zero1", "zero2", "zero3"]
+
+Shares: TypeAlias = tuple[tuple[str, Share], ...]
+Ratios: TypeAlias = tuple[tuple[str, Ratio], ...]
+"""Tables by a word, such as an architecture; the entry `any` is for the words that it does not have."""
+
+Depths: TypeAlias = tuple[tuple[str, Ratio], ...]
+"""Tables by pipeline ranks; an entry holds from its number up to the next one."""
+
+
+def look_up(table: Shares | Ratios, word: str) -> float:
+    """The entry of a table for a word."""
+    entries = dict(table)
+    return entries.get(word, entries["any"])
+
+
+def look_up_depth(table: Depths, ranks: int) -> float:
+    """The entry of a table for a number of pipeline ranks."""
+    return [value for depth, value in table if int(depth) <= ranks][-1]
+
+
+def allows(words: tuple[str, ...], word: str) -> bool:
+    """Whether a list of words has this one, or all."""
+    return word in words or "any" in words
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Time that the host needs to launch work, and how it meets the device's time.
+
+    Host seconds of a stage and micro-batch are `launch` x launches + `layer` x layers + `microbatch`,
+    the first two grown by `tensor_growth` for each doubling of the tensor ranks. A trainer that was fitted
+    by layer has no time per launch, so that nothing is counted twice.
+    """
+
+    launch: Seconds  # per operator launched one by one
+    layer: Seconds  # per layer and micro-batch, forward and backward
+    layer_recomputes: bool  # whether `layer` has the second forward pass of full recomputation in it
+    microbatch: Seconds  # per micro-batch
+    tensor_growth: Share  # more of it for each doubling of the tensor ranks: a group waits for its slowest host
+    floor: Seconds  # least time per layer and pipeline slot, where pipeline stages lie on several nodes ...
+    floor_tensor: Seconds  # ... and what each tensor rank adds to that floor
+    device_layer: Seconds  # device time per layer that does not shrink with the work: small kernels, gaps
+    sharpness: Ratio  # q in (host^q + device^q)^(1/q); inf is the larger of the two
+
+
+class Attention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The kernels between queries and outputs."""
+
+    kernel: Kernel
+    score_bytes: PerScore  # traffic of the unfused softmax and dropout, forward
+    score_backward: Ratio  # backward traffic over forward traffic
+    peak: Shares  # share of the matrix peak that the flash kernel reaches forward, by architecture
+    flash_backward: Ratio  # its rate backward over its rate forward; the work is 2.5 times as much
+
+
+class Fusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Traffic of the operators between the matrix products, when a layer is priced as a whole."""
+
+    hidden_passes: Ratios  # times that the hidden tensor is read or written per layer forward, by architecture
+    split_passes: Ratio  # the same for the tensors that a tensor axis divides
+    backward: Ratio  # backward passes over forward passes
+    logit_bytes: PerLogit  # traffic of the loss, forward
+    logit_passes: Ratio  # forward and backward over forward
+
+
+class Gradients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How gradients are summed over the data axis."""
+
+    wire: PerGradient  # as they travel, in 16-bit training
+    first_bucket: Bytes
+    bucket: Bytes  # the buckets after the first; 0: all gradients in one
+    bucket_rank: Bytes  # a bucket is at least this times the data ranks
+    overlap: Shares  # how much of the exchange may run behind the backward pass, by storage
+    overlap_pipeline: Shares  # the same with more than one stage
+    each: tuple[StorageWord, ...]  # storages in which each micro-batch's gradients are summed; else once a step
+    each_pipeline: tuple[StorageWord, ...]  # the same with more than one stage
+
+    def first(self, data_ranks: int) -> float:
+        """Bytes of the first bucket; 0: there is only one."""
+        return max(self.first_bucket, self.bucket_rank * data_ranks)
+
+    def later(self, data_ranks: int) -> float:
+        """Bytes of the buckets after the first."""
+        return max(self.bucket, self.bucket_rank * data_ranks)
+
+
+class TensorAxis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the tensor axis does that mathematics leaves open."""
+
+    reduce: Literal["tensor", "consumer"]
+    # The gradient of an input that several column-split layers share travels once, or once for each of them.
+    regather: bool  # sequence parallelism: keep the input in shares, gather it again for the weight's gradient
+    vocabulary_multiple: Count  # the vocabulary is padded to this times the tensor ranks; 0: not padded
+    loss: Literal["shares", "gathered"]  # cross entropy on shares of the vocabulary, or on gathered logits
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bytes of each local parameter in 16-bit training, and how shares are gathered.
+
+    Other precisions take the plan's precision table instead.
+    """
+
+    weight: PerParameter  # as it rests
+    gathered: PerParameter  # as zero3 gathers it
+    gradient: PerParameter  # as accumulated
+    transient_gradient: PerParameter  # besides, at the end of a backward pass
+    master: PerParameter
+    state: PerParameter  # each value that the optimizer keeps
+    buckets: PerParameter  # copies of the gradients in buckets, kept, with more than one data rank and no shares
+    extra: PerParameter
+    extra_shared: PerParameter  # divided by the data ranks
+    zero1_gradients: bool  # whether zero1 keeps only its share of the gradients
+    unit: Literal["block", "model"]  # what zero3 gathers at a time
+    reshard_forward: bool  # whether zero3 lets a block's weights go after its forward pass
+    reshard_pipeline: bool  # the same with more than one stage
+    reshard_root: bool  # whether it does so for what is in no block (vocabulary, last norm)
+    prefetch: Count  # blocks gathered ahead
+
+
+class Stages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How layers become stages, and which orders of micro-batches run."""
+
+    split: Literal["even", "parameters", "nanotron", "torchtitan"]
+    schedules: tuple[str, ...]
+    least_microbatches: Literal["any", "ranks - 1", "ranks"]  # of 1f1b
+    interleaved: Literal["any", "multiple", "rounds"]
+    # What interleaved asks of the micro-batches: a multiple of the pipeline ranks, or as many in each round.
+
+
+class Alive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is alive beside weights, states and saved activations, and what the device reports on top."""
+
+    logit: PerLogit  # logits, their copies and softmax at the loss
+    head_gradient: PerParameter  # the vocabulary weight's own gradient at the loss, beside the accumulated one
+    cached_gradients: PerParameter  # freed 16-bit gradients that stay in the pool while states lie in shares
+    gather: PerParameter  # copies while weights are gathered after a step on shares of the states
+    working_layers: Ratio  # layers' worth of working tensors
+    held: Depths  # tensor axis: bytes per token and hidden unit that streams hold back, by pipeline ranks, middle
+    held_most: Depths  # the same, most; the least is none
+    reserved: Ratio  # what the allocator reserves over what tensors take
+    context: Bytes  # device context, libraries
+    communicator: Bytes  # communicators of one set of axes
+
+
+class Legal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the trainer runs at all."""
+
+    strategies: tuple[str, ...]  # words of the axes; `any` for all that there are, here and below
+    sequence_parallel: Literal["never", "optional", "always"]
+    context: tuple[Literal["ring", "alltoall"], ...]
+    experts: bool
+    storages: tuple[StorageWord, ...]
+    storages_pipeline: tuple[StorageWord, ...]  # those that go with more than one stage
+    hybrid: bool  # shares among groups of the data ranks
+    tensor_in_node: bool
+    heads_divide: bool  # tensor ranks must divide the heads
+    layers_divide: bool  # stages must divide the layers
+    vocabulary_divide: bool  # tensor ranks must divide the vocabulary
+    empty_stages: bool  # whether a stage may have no layer
+    uneven_stages: bool  # whether a plan may say the layers of each stage
+    precisions: tuple[str, ...]
+
+
+class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is meant when neither plan nor job says."""
+
+    precision: str
+    optimizer: str
+
+
+class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The constants of one trainer, complete."""
+
+    execution: Execution
+    host: Host
+    attention: Attention
+    fusion: Fusion
+    gradients: Gradients
+    tensor: TensorAxis
+    storage: Stored
+    pipeline: Stages
+    memory: Alive
+    legal: Legal
+    defaults: Defaults
+
+    name: str = ""
+    summary: str = ""
+    based_on: str = ""
+    sources: tuple[tuple[str, str], ...] = ()
+
+    def source(self, key: str) -> str:
+        """Where a constant comes from, by its dotted key: "host.layer"."""
+        return dict(self.sources)[key]
+
+    def constant(self, key: str) -> Any:
+        """A constant by its dotted key."""
+        return functools.reduce(getattr, key.split("."), self)
+
+
+CONSTANTS: Final = tuple(keys(Trainer))
+"""The dotted keys of all constants, in order."""
+
+_FOLDER: Final = Path(__file__).with_name("trainers")
+_ABOUT: Final = ("summary", "based_on", "alias_of")
+
+
+def names() -> dict[str, str]:
+    """The trainers that foretell knows, with a line on each; a name that stands for another says so."""
+    return {path.stem: _summary(path) for path in sorted(_FOLDER.glob("*.toml"), key=lambda path: path.stem)}
+
+
+def trainer(name: str) -> Trainer:
+    """A trainer by its name, or from a TOML file of your own (a path that ends in .toml)."""
+    return _read(Path(name)) if name.endswith(".toml") else _named(name)
+
+
+@functools.cache
+def _named(name: str) -> Trainer:
+    return _read(_member(name, ""))
+
+
+def _member(name: str, where: str) -> Path:
+    found = {path.stem: path for path in _FOLDER.glob("*.toml")}
+    if name not in found:
+        error = unknown("trainer", name, found)
+        raise error.within(where) if where else error
+    return found[name]
+
+
+def _summary(path: Path) -> str:
+    about, _ = _parts(path)
+    return about.get("summary") or f"the same as {about['alias_of']}"
+
+
+def _read(path: Path) -> Trainer:
+    about, _ = _parts(path)
+    if "alias_of" in about:
+        return _named(about["alias_of"])
+    given = _gather(path, ())
+    sources = tuple((key, given[key].source) for key in CONSTANTS if key in given)
+    made: Trainer = fill(
+        Trainer,
+        given,
+        path.name,
+        name=path.stem,
+        summary=about["summary"],
+        based_on=about.get("based_on", ""),
+        sources=sources,
+    )
+    _check_words(made, path.name)
+    return made
+
+
+def _gather(path: Path, above: tuple[Path, ...]) -> dict[str, Figure]:
+    """The figures of a file and of those it is based on, its own first."""
+    if path in above:
+        chain = " -> ".join(one.stem for one in (*above, path))
+        raise BadInput(f"based on itself: {chain}", where=f"{path.name}, based_on")
+    about, tables = _parts(path)
+    own = figures(tables, Trainer, path.name)
+    base = about.get("alias_of") or about.get("based_on", "")
+    if not base:
+        return own
+    below = _gather(_member(base, f"{path.name}, based_on"), (*above, path))
+    carried = {key: Figure(f.value, _carried(base, f.source), f.where) for key, f in below.items()}
+    return {**carried, **own}
+
+
+def _carried(base: str, source: str) -> str:
+    return source if source.startswith("carried over from ") else f"carried over from {base}: {source}"
+
+
+def _parts(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
+    """What a file says about the trainer, and the tables of its constants."""
+    tables = load_toml(path)
+    about: dict[str, Any] = {}
+    for key in _ABOUT:
+        if key in tables:
+            about[key] = tables.pop(key)
+            if not isinstance(about[key], str) or not about[key].strip():
+                raise BadInput(f"{about[key]!r} is not a text", where=f"{path.name}, {key}")
+    if "alias_of" in about and (tables or len(about) > 1):
+        raise BadInput("a name that stands for another has nothing of its own", where=path.name, fix="based_on")
+    if "alias_of" not in about and "summary" not in about:
+        raise BadInput("summary is missing", where=path.name, fix='summary = "what it is, in one line"')
+    return about, tables
+
+
+def _check_words(made: Trainer, where: str) -> None:
+    """Tables must say what holds for the words and numbers that they do not have; words must be known."""
+    for key in ("attention.peak", "fusion.hidden_passes", "gradients.overlap", "gradients.overlap_pipeline"):
+        if "any" not in dict(made.constant(key)):
+            raise BadInput("no entry for `any`", where=f"{where}, {key}", fix="{ any = 0.5, hopper = 0.35 }")
+    for key in ("memory.held", "memory.held_most"):
+        depths = [depth for depth, _ in made.constant(key)]
+        if not all(depth.isdecimal() for depth in depths) or depths[:1] != ["1"] or depths != sorted(depths, key=int):
+            fix = "{ 1 = 100, 2 = 5, 4 = 50, 8 = 75 }"
+            raise BadInput(f"{depths} are not pipeline ranks from 1 up", where=f"{where}, {key}", fix=fix)
+    words: tuple[tuple[str, Iterable[str], Iterable[str]], ...] = (
+        ("legal.strategies", made.legal.strategies, strategies()),
+        ("pipeline.schedules", made.pipeline.schedules, SCHEDULES),
+        ("legal.precisions", made.legal.precisions, FORMATS),
+        ("defaults.precision", [made.defaults.precision], FORMATS),
+        ("defaults.optimizer", [made.defaults.optimizer], RULES),
+    )
+    for key, given, all_words in words:
+        for word in given:
+            known(key.split(".")[1], word, [*all_words, "any"], f"{where}, {key}")
+    if not allows(made.legal.precisions, made.defaults.precision):
+        precisions = ", ".join(made.legal.precisions)
+        raise BadInput(f"{made.defaults.precision} is not legal", where=f"{where}, defaults.precision", fix=precisions)

@@ -1,0 +1,87 @@
+"""What a rank does, one action after the other: compute, communicate, allocate and free, update, copy."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from foretell.model.operator import Part
+from foretell.units import Quantity
+
+
+class Compute(msgspec.Struct, frozen=True, tag="compute", tag_field="action"):
+    """One part of one operator on this rank's share."""
+
+    path: str
+    operator: str
+    part: str  # forward, input_gradient, weight_gradient
+    loops: dict[str, int]  # local sizes
+    cost: Part
+    again: bool = False  # a forward part that runs a second time
+
+
+class Communicate(msgspec.Struct, frozen=True, tag="communicate", tag_field="action"):
+    """One collective or message.
+
+    `payload` is what this rank contributes: its share in an all-gather, everything in an all-reduce or
+    reduce-scatter, what it holds in an all-to-all, one message in a shift or exchange (of which there
+    are `messages`).
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    ranks: int
+    payload: Quantity  # bytes
+    what: str  # activations, gradients, weights, statistics
+    path: str
+    messages: int = 1
+    every: int = 1  # steps from one to the next
+
+    @property
+    def sent(self) -> Quantity:
+        """Bytes that this rank sends, by the algorithm that sends least (Thakur et al. 2005)."""
+        n = self.ranks
+        share = {
+            "all-reduce": 2 * (n - 1) / n,
+            "reduce-scatter": (n - 1) / n,
+            "all-gather": n - 1,
+            "all-to-all": (n - 1) / n,
+        }.get(self.kind, self.messages)
+        return share * self.payload / self.every
+
+
+class Allocate(msgspec.Struct, frozen=True, tag="allocate", tag_field="action"):
+    """Memory that begins to be used."""
+
+    name: str
+    bytes: Quantity
+    kind: str  # activation, gradient, gathered
+
+
+class Free(msgspec.Struct, frozen=True, tag="free", tag_field="action"):
+    """Memory that is used no longer. `when`: in every repetition of a layer, or only the first, last or others."""
+
+    name: str
+    bytes: Quantity
+    when: str = "every"
+
+
+class Update(msgspec.Struct, frozen=True, tag="update", tag_field="action"):
+    """The optimizer's step on the weights whose states this rank holds."""
+
+    rule: str
+    parameters: Quantity
+    cost: Part
+
+
+class Copy(msgspec.Struct, frozen=True, tag="copy", tag_field="action"):
+    """Bytes that go to the host's memory or come back."""
+
+    what: str  # optimizer states, activations, weights
+    to_host: bool
+    bytes: Quantity
+
+
+Action: TypeAlias = Compute | Communicate | Allocate | Free | Update | Copy
+Actions: TypeAlias = tuple[Action, ...]

@@ -1,0 +1,255 @@
+"""The actions of one piece of the model for one micro-batch: forward, and backward.
+
+Operators in running order with their local sizes, what travels before and after each, and the memory
+that begins and ends to be used.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from foretell.model.graph import Node
+from foretell.model.operator import NOTHING
+from foretell.model.operators.attention import Attention
+from foretell.model.operators.elementwise import Elementwise
+from foretell.model.operators.layout import View
+from foretell.plan.placement import Placement, Replicated
+from foretell.program.action import Action, Actions, Allocate, Communicate, Compute, Free
+from foretell.program.layout import Layout, Moment, has_weight_gradient
+from foretell.program.lifetimes import End, Lifetimes, lifetimes
+from foretell.program.spread import Change, storage_owner
+
+
+class Body(msgspec.Struct, frozen=True):
+    """A list of actions with a name: what one layer, or what lies between layers, does in one pass."""
+
+    name: str
+    phase: str  # forward, backward, step
+    actions: Actions
+
+    def communications(self) -> Iterator[Communicate]:
+        return (action for action in self.actions if isinstance(action, Communicate))
+
+    def computations(self) -> Iterator[Compute]:
+        return (action for action in self.actions if isinstance(action, Compute))
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """Writes the bodies of pieces; `again` says what runs a second time: nothing, attention or all (of layers)."""
+
+    layout: Layout
+    again: str = "nothing"
+    plain: Lifetimes = field(init=False)
+    kept: Lifetimes = field(init=False)
+    index: _Index = field(init=False)
+
+    def __post_init__(self) -> None:
+        graph = self.layout.graph
+        blocks = range(len(graph.blocks))
+        attention = frozenset(
+            (at, i)
+            for at in blocks
+            for i, node in enumerate(graph.blocks[at].nodes)
+            if isinstance(node.operator, Attention)
+        )
+        drops = attention if self.again == "attention" else frozenset[tuple[int, int]]()
+        repeated = frozenset(at for at in blocks if self.again == "all" and self._runs_again(at))
+        object.__setattr__(self, "plain", lifetimes(graph))
+        object.__setattr__(self, "kept", lifetimes(graph, drops, repeated))
+        object.__setattr__(self, "index", _Index(self.layout, self.plain))
+
+    def _runs_again(self, at: int) -> bool:
+        return self.layout.graph.blocks[at].times > 1
+
+    def forward(self, at: int, start: int, stop: int, name: str) -> Body:
+        """The forward pass of some operators of a block."""
+        actions: list[Action] = []
+        for index in range(start, stop):
+            actions += self._forward(at, index, self.kept, again=False)
+        return Body(name, "forward", tuple(actions))
+
+    def backward(self, at: int, start: int, stop: int, name: str) -> Body:
+        """The backward pass of the same operators, with what runs again before it."""
+        actions: list[Action] = []
+        if self.again == "all" and self._runs_again(at):
+            for index in range(start, stop):
+                actions += self._forward(at, index, self.plain, again=True)
+        for index in reversed(range(start, stop)):
+            node = self.layout.graph.blocks[at].nodes[index]
+            if self.again == "attention" and isinstance(node.operator, Attention):
+                actions += self._forward(at, index, self.plain, again=True)
+            actions += self._backward(at, index)
+        return Body(name, "backward", tuple(actions))
+
+    # forward
+
+    def _forward(self, at: int, index: int, lives: Lifetimes, again: bool) -> Iterator[Action]:
+        node = self.layout.graph.blocks[at].nodes[index]
+        yield from self._copies(at, index)
+        yield from self.layout.moving(at, Moment(index, "forward", after=False, gradient=False))
+        for number in lives.begins.get((at, index), ()):
+            if not (again and (at, number) in self.index.handed_on):
+                yield Allocate(self._name(at, number), self._made_bytes(at, index, number), "activation")
+        yield from self._compute(at, index, node, "forward", again)
+        yield from self.layout.moving(at, Moment(index, "forward", after=True, gradient=False))
+        for end in lives.forward.get((at, index), ()):
+            if not again or end.name.number < len(self.layout.graph.blocks[at].tensors):
+                yield self._free(end)
+        yield from self._copies_end(at, index)
+
+    def _compute(self, at: int, index: int, node: Node, part: str, again: bool = False) -> Iterator[Compute]:
+        graph = self.layout.graph
+        sizes = self.layout.sizes(at, index)
+        cost = node.cost_at(part, graph.widths(graph.blocks[at], node), sizes)
+        if cost == NOTHING:
+            return
+        role = part
+        if part == "weight_gradient" and not has_weight_gradient(graph, at, node):
+            role = "input_gradient"  # of a product of two activations: somebody waits for it
+        yield Compute(node.path, node.kind, role, sizes, cost, again)
+
+    # backward
+
+    def _backward(self, at: int, index: int) -> Iterator[Action]:
+        node = self.layout.graph.blocks[at].nodes[index]
+        if node.gradients:
+            yield from self.layout.moving(at, Moment(index, "backward", after=True, gradient=True))
+            yield from self.layout.moving(at, Moment(index, "backward", after=False, gradient=False))
+            yield from self._gradients_begin(at, index, node)
+            yield from self._compute(at, index, node, "input_gradient")
+            yield from self.layout.moving(at, Moment(index, "backward", after=False, gradient=True))
+            yield from self._compute(at, index, node, "weight_gradient")
+            yield from self._gradients_end(at, index, node)
+        lives = self.plain if self.again == "all" and self._runs_again(at) else self.kept
+        for end in lives.backward.get((at, index), ()):
+            if lives is self.kept or end.name.number < len(self.layout.graph.blocks[at].tensors):
+                yield self._free(end)
+        if lives is not self.kept:
+            for end in self.kept.backward.get((at, index), ()):
+                yield self._free(end)
+
+    def _passes(self, node: Node) -> bool:
+        """Whether the gradient of its output is that of its inputs, unchanged in memory."""
+        return isinstance(node.operator, View) or (
+            isinstance(node.operator, Elementwise) and node.operator.function == "add"
+        )
+
+    def _gradients_begin(self, at: int, index: int, node: Node) -> Iterator[Action]:
+        """Memory for gradients of operands, at their last reader: the first one on the way back."""
+        if self._passes(node):
+            return
+        block = self.layout.graph.blocks[at]
+        for operand in node.inputs:
+            number = operand.tensor
+            if (
+                number >= len(block.tensors)
+                or self.index.reader.get((at, number)) != index
+                or (at, number) not in self.index.flows
+            ):
+                continue
+            yield Allocate(f"{self._name(at, number)} gradient", self.layout.bytes(at, number), "gradient")
+
+    def _gradients_end(self, at: int, index: int, node: Node) -> Iterator[Action]:
+        block = self.layout.graph.blocks[at]
+        for number in node.outputs[:1]:
+            reader = self.index.reader.get((at, number))
+            if reader is not None and (at, number) in self.index.flows and not self._passes(block.nodes[reader]):
+                yield Free(f"{self._name(at, number)} gradient", self.layout.bytes(at, number))
+
+    # copies in another placement
+
+    def _copies(self, at: int, index: int) -> Iterator[Action]:
+        for number, instead in self.index.versions.get((at, index), {}).items():
+            yield Allocate(f"{self._name(at, number)} gathered", self.layout.bytes(at, number, instead), "gathered")
+
+    def _copies_end(self, at: int, index: int) -> Iterator[Action]:
+        """A gathered copy lives until the last operator of the block that reads the tensor."""
+        for number, instead in self.index.copies_end.get((at, index), {}).items():
+            yield Free(f"{self._name(at, number)} gathered", self.layout.bytes(at, number, instead))
+
+    # names and sizes
+
+    def _name(self, at: int, number: int) -> str:
+        block = self.layout.graph.blocks[at]
+        if number >= len(block.tensors):
+            return f"{at}.import{number - len(block.tensors)}"
+        tensor = block.tensors[number]
+        return f"{at}.{number}{f' {tensor.name}' if tensor.name else ''}"
+
+    def _made_bytes(self, at: int, index: int, number: int) -> int:
+        tensor = self.layout.graph.blocks[at].tensors[number]
+        if tensor.role != "kept":
+            return self.layout.bytes(at, number)
+        return self._extra_bytes(at, index, number)
+
+    def _extra_bytes(self, at: int, index: int, number: int) -> int:
+        """A tensor made only to be kept is as large as the loops it spans: share it out as they are."""
+        node = self.layout.graph.blocks[at].nodes[index]
+        tensor = self.layout.graph.blocks[at].tensors[number]
+        whole = {loop.name: loop.dims for loop in node.loops}
+        for name, (loops, _) in node.operator.extras().items():
+            dims = tuple(dim for loop in loops for dim in whole.get(loop, ()))
+            if name == tensor.name and dims == tensor.dims:
+                full = tensor.elements()
+                return tensor.bytes() * self.layout.kept_shape(at, index, loops) // max(1, full)
+        return tensor.bytes()
+
+    def _free(self, end: End) -> Free:
+        block, number = end.name
+        home = self.layout.graph.blocks[block]
+        size = self._size(block, number) if number < len(home.tensors) else self._imported_size(block, number)
+        return Free(self._name(block, number), size, end.when)
+
+    def _size(self, at: int, number: int) -> int:
+        tensor = self.layout.graph.blocks[at].tensors[number]
+        if tensor.role != "kept":
+            return self.layout.bytes(at, number)
+        index = next(i for i, node in enumerate(self.layout.graph.blocks[at].nodes) if number in node.keeps)
+        return self._extra_bytes(at, index, number)
+
+    def _imported_size(self, at: int, number: int) -> int:
+        home, storage = storage_owner(self.layout.graph, at, number)
+        return self._size(home, storage)
+
+
+class _Index:
+    """What bodies look up about a layout, found once."""
+
+    def __init__(self, layout: Layout, lives: Lifetimes) -> None:
+        ended = {end.name for found in (lives.forward, lives.backward) for ends in found.values() for end in ends}
+        # tensors that are only for other blocks: they exist already when a block runs again
+        self.handed_on = {
+            (at, number) for (at, _), made in lives.begins.items() for number in made if (at, number) not in ended
+        }
+        self.reader: dict[tuple[int, int], int] = {}  # who reads a tensor last, of those that have a backward pass
+        last: dict[tuple[int, int], int] = {}
+        self.flows: set[tuple[int, int]] = set()  # tensors that a gradient comes back to
+        for at, block in enumerate(layout.graph.blocks):
+            for index, node in enumerate(block.nodes):
+                for operand in node.inputs:
+                    last[at, operand.tensor] = index
+                    if node.gradients:
+                        self.reader[at, operand.tensor] = index
+                if node.gradients:
+                    self.flows.add((at, node.outputs[0]))
+        # copies of operands in another placement: where they begin, and after which operator they end
+        self.versions: dict[tuple[int, int], dict[int, dict[str, Placement]]] = defaultdict(dict)
+        self.copies_end: dict[tuple[int, int], dict[int, dict[str, Placement]]] = defaultdict(dict)
+        for axis, one in zip(layout.axes, layout.spreads, strict=True):
+            for change in one.changes:
+                if _copies(change):
+                    end = last[change.block, change.tensor]
+                    for found, node in ((self.versions, change.node), (self.copies_end, end)):
+                        found[change.block, node].setdefault(change.tensor, {})[axis.name] = change.target
+
+
+def _copies(change: Change) -> bool:
+    """Whether a change makes a larger copy of an operand for some operators."""
+    return (
+        not change.after and not change.gradient and change.phase == "forward" and isinstance(change.target, Replicated)
+    )

@@ -1,0 +1,144 @@
+"""How gradients are summed and weights gathered, from how each weight is stored along each axis.
+
+A weight's gradient is a summand along some axes. Along those where states lie in shares it becomes a
+share, along the others everybody's sum; where the weights themselves lie in shares they are gathered
+for each use, else after the update. Which collectives that makes is said by `transition.travel`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from foretell.plan.placement import DRIFTED, PARTIAL, REPLICATED, Placement, Served, Sharded
+from foretell.plan.policies.compression import Compression
+from foretell.plan.storage import STORAGES, Storage
+from foretell.plan.strategy import MeshAxis
+from foretell.program.action import Communicate
+from foretell.program.transition import travel
+from foretell.program.weights import Weight
+from foretell.units import product
+
+SHARE = Sharded(0)
+
+
+@dataclass(frozen=True)
+class Exchanges:
+    """How one trainer under one plan brings gradients and weights together."""
+
+    axes: dict[str, MeshAxis]
+    weight_bytes: float
+    gradient_bytes: float
+    first_bucket: float
+    bucket: float  # bytes; 0: everything in one
+    compression: Compression
+
+    def ranks(self, names: Iterable[str]) -> int:
+        return product(self.axes[name].ranks for name in names)
+
+    def storage(self, weight: Weight) -> Storage:
+        """How a weight is stored along the axes that share it."""
+        return self.axes[weight.shared[0]].storage if weight.shared else STORAGES["replicated"]
+
+    def held(self, weight: Weight) -> int:
+        """Elements of it whose states this rank holds."""
+        return weight.part(self.ranks(weight.shared)) if weight.shared else weight.elements
+
+    def gather(self, weights: Sequence[Weight], path: str) -> Iterator[Communicate]:
+        """Bring weights that lie in shares together for use."""
+        for shared, group in _by(weights, lambda weight: weight.shared).items():
+            ranks = self.ranks(shared)
+            payload = sum(weight.part(ranks) for weight in group) * self.weight_bytes
+            yield from self._moved(SHARE, REPLICATED, shared, payload, "weights", path)
+
+    def gathered_bytes(self, weights: Sequence[Weight]) -> float:
+        return sum(weight.elements for weight in weights) * self.weight_bytes
+
+    def reduce(self, weights: Sequence[Weight], path: str) -> Iterator[Communicate]:
+        """Sum the gradients of some weights: into shares where states lie so, else for everybody."""
+        trained = [weight for weight in weights if weight.trainable]
+        for (shared, rest), group in _by(trained, self._sums).items():
+            ranks = self.ranks(shared)
+            if shared:
+                payload = sum(self._compressed(weight, weight.part(ranks) * ranks) for weight in group)
+                yield from self._moved(PARTIAL, SHARE, shared, payload, "weight gradients", path)
+            if rest:
+                payload = sum(self._compressed(weight, weight.part(ranks)) for weight in group)
+                yield from self._moved(PARTIAL, REPLICATED, rest, payload, "weight gradients", path)
+
+    def in_buckets(self, weights: Sequence[Weight]) -> Iterator[Communicate]:
+        """The same for all weights of a stage, in the order their gradients are made, bucket by bucket."""
+        trained = [weight for weight in weights if weight.trainable]
+        for _, group in _by(trained, self._sums).items():
+            for at, bucket in enumerate(self._buckets(list(reversed(group)))):
+                yield from self.reduce(bucket, f"bucket {at}")
+
+    def served(self, weights: Sequence[Weight]) -> Iterator[Communicate]:
+        """Gradients go to servers, and new weights come from them."""
+        for axis in (a for a in self.axes.values() if isinstance(a.exchange.weights, Served) and a.ranks > 1):
+            trained = [weight for weight in weights if weight.trainable]
+            payload = sum(self._compressed(weight, weight.elements) for weight in trained)
+            target = axis.exchange.weights
+            yield from self._moved(PARTIAL, target, (axis.name,), payload, "weight gradients", "servers")
+            back = sum(weight.elements for weight in trained) * self.weight_bytes
+            yield from self._moved(target, REPLICATED, (axis.name,), back, "weights", "servers")
+
+    def averaged(self, weights: Sequence[Weight]) -> Iterator[Communicate]:
+        """Versions of the weights that ranks updated on their own come together."""
+        for axis in self.axes.values():
+            if axis.exchange.own and axis.ranks > 1:
+                payload = sum(weight.elements for weight in weights if weight.trainable) * self.weight_bytes
+                found = self._moved(DRIFTED, axis.exchange.weights, (axis.name,), payload, "weights", "averaging")
+                yield from (msgspec.structs.replace(message, every=axis.exchange.period) for message in found)
+
+    def _sums(self, weight: Weight) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Axes that sum its gradient into shares, and those that sum it for everybody."""
+        alone = [name for name in weight.summed if self._apart(self.axes[name])]
+        rest = tuple(name for name in weight.summed if name not in weight.shared and name not in alone)
+        return weight.shared, rest
+
+    @staticmethod
+    def _apart(axis: MeshAxis) -> bool:
+        """Whether gradients are not summed along an axis: servers do it, or nobody."""
+        return axis.exchange.own or isinstance(axis.exchange.weights, Served)
+
+    def _compressed(self, weight: Weight, elements: int) -> float:
+        rows = weight.shape[0] if weight.shape else 1
+        return self.compression.payload(elements, rows, self.gradient_bytes)
+
+    def _buckets(self, weights: list[Weight]) -> Iterator[list[Weight]]:
+        """Weights put together until a bucket is full; the first one is smaller, so that it starts early."""
+        if not self.bucket:
+            yield weights
+            return
+        limit, held, found = self.first_bucket or self.bucket, 0.0, list[Weight]()
+        for weight in weights:
+            found.append(weight)
+            held += weight.elements * self.gradient_bytes
+            if held >= limit:
+                yield found
+                limit, held, found = self.bucket, 0.0, []
+        if found:
+            yield found
+
+    def _moved(
+        self, source: Placement, target: Placement, names: tuple[str, ...], payload: float, what: str, path: str
+    ) -> Iterator[Communicate]:
+        ranks = self.ranks(names)
+        travels = travel(source, target, ranks)
+        if travels is not None and payload:
+            yield Communicate(travels.kind, names, ranks, payload, what, path, travels.messages)
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def _by(weights: Sequence[Weight], key: Callable[[Weight], _Key]) -> dict[_Key, list[Weight]]:
+    groups: dict[_Key, list[Weight]] = defaultdict(list)
+    for weight in weights:
+        groups[key(weight)].append(weight)
+    return groups

@@ -1,0 +1,101 @@
+"""The layers of a model, and the stages that a pipeline cuts them into.
+
+A layer is one item of a stack that repeats (`layers.3`, `features.7`): trainers gather, recompute and
+cut by these. What lies before the first belongs to the first stage, what lies after the last to the last.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from foretell.model.fold import fold, unfold
+from foretell.model.graph import Block, Graph
+
+
+class Piece(NamedTuple):
+    """Operators of one repetition of a block that belong to one layer (or to none)."""
+
+    block: int
+    repetition: int
+    start: int
+    stop: int
+    layer: str
+
+
+class Run(NamedTuple):
+    """Equal pieces in a row: `times` repetitions from `first`."""
+
+    block: int
+    start: int
+    stop: int
+    first: int
+    times: int
+    layer: str  # of the first; empty for operators outside the layers
+
+
+@functools.lru_cache(maxsize=64)
+def pieces(graph: Graph) -> tuple[Piece, ...]:
+    """The model in running order, cut where one layer ends and another begins."""
+    stacks = _stacks(graph)
+    found: list[Piece] = []
+    for at, block in enumerate(graph.blocks):
+        for repetition in range(block.times if block.nodes else 0):
+            names = [_layer(block, node.path, repetition, stacks) for node in block.nodes]
+            start = 0
+            for name, run in groupby(names):
+                stop = start + len(list(run))
+                found.append(Piece(at, repetition, start, stop, name))
+                start = stop
+    return tuple(_joined(found))
+
+
+def layers(graph: Graph) -> tuple[str, ...]:
+    """The names of the layers in running order; operators that do matrix work where no stack repeats."""
+    return tuple(dict.fromkeys(piece.layer for piece in pieces(graph) if piece.layer))
+
+
+def runs(found: tuple[Piece, ...]) -> tuple[Run, ...]:
+    """Pieces with equal ones in a row put together."""
+    result: list[Run] = []
+    for piece in found:
+        last = result[-1] if result else None
+        same = last and last[:3] == (piece.block, piece.start, piece.stop)
+        if last and same and piece.repetition == last.first + last.times and piece.layer:
+            result[-1] = last._replace(times=last.times + 1)
+        else:
+            result.append(Run(piece.block, piece.start, piece.stop, piece.repetition, 1, piece.layer))
+    return tuple(result)
+
+
+def _stacks(graph: Graph) -> frozenset[tuple[str, ...]]:
+    """Paths under which numbered items repeat (a number in them is any number); of nested ones the outermost."""
+    blocks = graph.blocks if any(block.times > 1 for block in graph.blocks) else fold(unfold(graph.blocks))
+    paths = (block.nodes[0].path.split(".")[: block.place] for block in blocks if block.times > 1)
+    found = {_pattern(path) for path in paths}
+    return frozenset(s for s in found if not any(s != t and s[: len(t)] == t for t in found))
+
+
+def _pattern(path: list[str]) -> tuple[str, ...]:
+    return tuple("*" if part.isdigit() else part for part in path)
+
+
+def _layer(block: Block, path: str, repetition: int, stacks: frozenset[tuple[str, ...]]) -> str:
+    parts = path.split(".")
+    if block.times > 1:
+        parts[block.place] = str(int(parts[block.place]) + repetition * block.stride)
+    for stack in stacks:
+        at = len(stack)
+        if _pattern(parts[:at]) == stack and at < len(parts) and parts[at].isdigit():
+            return ".".join(parts[: at + 1])
+    return "" if stacks else path
+
+
+def _joined(found: list[Piece]) -> Iterator[Piece]:
+    """Give operators between two pieces of one layer (a shortcut's sum) to that layer."""
+    for at, piece in enumerate(found):
+        before = found[at - 1].layer if at else ""
+        after = found[at + 1].layer if at + 1 < len(found) else ""
+        yield piece._replace(layer=before) if not piece.layer and before and before == after else piece

@@ -1,0 +1,172 @@
+"""All axes over a model at once: local sizes of operators and tensors, and what changes of placement move."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from foretell.model.graph import Graph, Node
+from foretell.plan.placement import Placement, Routed, Sharded
+from foretell.plan.strategy import MeshAxis
+from foretell.program.action import Communicate
+from foretell.program.alignment import Place
+from foretell.program.spread import Change, Conventions, Spread, Statistic, owner, spread
+from foretell.program.transition import travel
+from foretell.units import WIDTH, product, share
+
+JOINED = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
+"""Collectives that several axes do as one, over all their ranks together."""
+
+STATISTIC_WIDTH = WIDTH["fp32"]
+
+
+class Moment(NamedTuple):
+    """When in a block something travels: at a node, in a pass, with its output or an operand, value or gradient."""
+
+    node: int
+    phase: str
+    after: bool
+    gradient: bool
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The model spread over every axis of the mesh but the pipeline's."""
+
+    graph: Graph
+    axes: tuple[MeshAxis, ...]
+    spreads: tuple[Spread, ...]
+    travels: Mapping[tuple[int, Moment], tuple[Communicate, ...]] = field(repr=False)
+
+    def sizes(self, at: int, index: int) -> dict[str, int]:
+        """Loop sizes of one operator on one rank."""
+        ways: dict[Place, int] = defaultdict(lambda: 1)
+        for axis, found in zip(self.axes, self.spreads, strict=True):
+            for place in found.places[at, index]:
+                ways[place] *= axis.ranks
+        node = self.graph.blocks[at].nodes[index]
+        return {
+            loop.name: product(share(dim.size, ways[Place(loop.name, pos)]) for pos, dim in enumerate(loop.dims))
+            for loop in node.loops
+        }
+
+    def shape(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> tuple[int, ...]:
+        """Local sizes of a tensor's dims where it rests, or with other placements along some axes."""
+        home = owner(self.graph, at, number)
+        tensor = self.graph.blocks[home[0]].tensors[home[1]]
+        ways = [1] * len(tensor.dims)
+        for axis, found in zip(self.axes, self.spreads, strict=True):
+            where = (instead or {}).get(axis.name, found.placed.get(home))
+            if isinstance(where, Sharded | Routed):
+                ways[where.dim] *= axis.ranks
+        return tuple(share(dim.size, way) for dim, way in zip(tensor.dims, ways, strict=True))
+
+    def bytes(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> int:
+        """Local bytes of a tensor."""
+        return product(self.shape(at, number, instead)) * WIDTH[self.graph.tensor(self.graph.blocks[at], number).dtype]
+
+    def kept_shape(self, at: int, index: int, loops: tuple[str, ...]) -> int:
+        """Elements of a tensor that spans some loops of an operator, on one rank."""
+        sizes = self.sizes(at, index)
+        return product(sizes.get(loop, 1) for loop in loops)
+
+    def moving(self, at: int, moment: Moment) -> tuple[Communicate, ...]:
+        """What travels at a moment."""
+        return self.travels.get((at, moment), ())
+
+
+def layout(graph: Graph, axes: tuple[MeshAxis, ...], conventions: Conventions) -> Layout:
+    """Spread a model over all axes."""
+    spreads = tuple(spread(graph, axis, conventions) for axis in axes)
+    bare = Layout(graph, axes, spreads, {})
+    travels: dict[tuple[int, Moment], list[Communicate]] = defaultdict(list)
+    for (at, moment, number), found in _grouped(axes, spreads).items():
+        for kind, members in _joined(found).items():
+            travels[at, moment].append(_message(bare, at, moment, number, kind, members))
+    for (at, moment), messages in _statistics(bare).items():
+        travels[at, moment] += messages
+    return Layout(graph, axes, spreads, {key: tuple(messages) for key, messages in travels.items()})
+
+
+_Members = list[tuple[MeshAxis, Change, int]]
+
+
+def _grouped(
+    axes: tuple[MeshAxis, ...], spreads: tuple[Spread, ...]
+) -> dict[tuple[int, Moment, int], list[tuple[MeshAxis, Change]]]:
+    """The changes of each tensor at each moment along all axes, in the order they come in a step."""
+    found: dict[tuple[int, Moment, int], list[tuple[MeshAxis, Change]]] = defaultdict(list)
+    for axis, one in zip(axes, spreads, strict=True):
+        for change in one.changes:
+            moment = Moment(change.node, change.phase, change.after, change.gradient)
+            found[change.block, moment, change.tensor].append((axis, change))
+    return found
+
+
+def _joined(found: list[tuple[MeshAxis, Change]]) -> dict[tuple[str, str], _Members]:
+    """Axes along which the same kind of collective runs do it together; messages between neighbours do not."""
+    kinds: dict[tuple[str, str], _Members] = defaultdict(list)
+    for axis, change in found:
+        travels = travel(change.source, change.target, axis.ranks)
+        if travels is not None:
+            key = (travels.kind, "" if travels.kind in JOINED else axis.name)
+            kinds[key].append((axis, change, travels.messages))
+    return kinds
+
+
+def _message(
+    bare: Layout, at: int, moment: Moment, number: int, kind: tuple[str, str], members: _Members
+) -> Communicate:
+    block = bare.graph.blocks[at]
+    node = block.nodes[moment.node]
+    instead = {axis.name: change.source for axis, change, _ in members}
+    payload = bare.bytes(at, number, instead)
+    _, change, messages = members[0]
+    if kind[0] == "exchange" and isinstance(change.target, Sharded):
+        shape = bare.shape(at, number, instead)
+        payload = payload // max(1, shape[change.target.dim]) * sum(change.target.halo) // max(1, messages)
+    return Communicate(
+        kind=kind[0],
+        axes=tuple(axis.name for axis, _, _ in members),
+        ranks=product(axis.ranks for axis, _, _ in members),
+        payload=payload,
+        what="gradients" if moment.gradient else "activations",
+        path=node.path,
+        messages=messages,
+    )
+
+
+def _statistics(bare: Layout) -> dict[tuple[int, Moment], list[Communicate]]:
+    """Small reductions inside operators; along several axes they run together."""
+    found: dict[tuple[Statistic, int], list[MeshAxis]] = defaultdict(list)
+    for axis, one in zip(bare.axes, bare.spreads, strict=True):
+        seen: dict[Statistic, int] = defaultdict(int)
+        for statistic in one.statistics:
+            found[statistic, seen[statistic]].append(axis)
+            seen[statistic] += 1
+    result: dict[tuple[int, Moment], list[Communicate]] = defaultdict(list)
+    for (statistic, _), members in found.items():
+        elements = bare.kept_shape(statistic.block, statistic.node, statistic.loops)
+        message = Communicate(
+            kind="all-reduce",
+            axes=tuple(axis.name for axis in members),
+            ranks=product(axis.ranks for axis in members),
+            payload=elements * statistic.values * STATISTIC_WIDTH,
+            what="statistics",
+            path=bare.graph.blocks[statistic.block].nodes[statistic.node].path,
+        )
+        moment = Moment(statistic.node, statistic.phase, after=True, gradient=statistic.phase == "backward")
+        result[statistic.block, moment].append(message)
+    return result
+
+
+def has_weight_gradient(graph: Graph, at: int, node: Node) -> bool:
+    """Whether its weight-gradient part is that of a parameter: nobody waits for it before the update."""
+    for operand in node.inputs:
+        if operand.name in node.operator.weight_operands:
+            tensor = graph.tensor(graph.blocks[at], operand.tensor)
+            if tensor.role == "parameter":
+                return True
+    return False

@@ -1,0 +1,156 @@
+"""The program: everything each kind of rank does in one step. Prices, timelines and checks start here.
+
+It is stored as compactly as the model: a stage is a row of bodies with how often each is taken, a
+rank's work a row of slots that name a stage, a micro-batch and a pass.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from foretell.plan.schedule import Slot
+from foretell.program.action import Communicate, Compute
+from foretell.program.body import Body
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """Equal layers in a row, or what lies between layers: both passes for one micro-batch."""
+
+    name: str
+    times: int
+    forward: Body
+    backward: Body
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """Bytes that are there for the whole step."""
+
+    weights: float
+    gradients: float
+    states: float
+    parameters: int  # as this rank computes with them
+    updated: int  # whose states it holds
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """One part of the pipeline, or all of the model."""
+
+    part: int
+    layers: tuple[Layer, ...]
+    enter: Body  # before the first forward pass of a micro-batch
+    leave: Body  # after it
+    enter_back: Body  # before the backward pass
+    leave_back: Body  # after it
+    finish: Body  # once a step, after the last micro-batch
+    memory: Memory
+
+    def passes(self, kind: str) -> Iterator[tuple[Body, int]]:
+        """The bodies of one slot in order, each with how often in a row."""
+        if kind == "F":
+            yield self.enter, 1
+            yield from ((layer.forward, layer.times) for layer in self.layers)
+            yield self.leave, 1
+        else:
+            if kind != "W":
+                yield self.enter_back, 1
+            yield from ((layer.backward, layer.times) for layer in reversed(self.layers))
+            if kind != "I":
+                yield self.leave_back, 1
+
+
+class RankKind(msgspec.Struct, frozen=True):
+    """Ranks that do the same: one place on the pipeline, all places on the other axes."""
+
+    place: int
+    ranks: int
+    stages: tuple[int, ...]
+    slots: tuple[Slot, ...]
+
+
+class Axis(msgspec.Struct, frozen=True):
+    """One axis of the mesh: how many ranks, and how far apart they are."""
+
+    name: str
+    ranks: int
+    stride: int
+
+
+class Traffic(NamedTuple):
+    """Communications that are alike, over a step of one rank."""
+
+    kind: str
+    axes: tuple[str, ...]
+    ranks: int
+    what: str
+
+
+class Total(msgspec.Struct, frozen=True):
+    """How many of them, and bytes: contributed, and sent by the best algorithm."""
+
+    count: float
+    payload: float
+    sent: float
+
+
+class Program(msgspec.Struct, frozen=True):
+    """One step under one plan."""
+
+    model: str
+    plan: str
+    trainer: str
+    batch: int
+    microbatches: int
+    axes: tuple[Axis, ...]
+    stages: tuple[Stage, ...]
+    kinds: tuple[RankKind, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        return sum(kind.ranks for kind in self.kinds)
+
+    def walk(self, kind: RankKind) -> Iterator[tuple[Body, int, str]]:
+        """The bodies that a rank of this kind runs in a step, with how often and in which slot kind."""
+        counts = Counter((slot.stage, slot.kind) for slot in kind.slots)
+        for (stage, slot), count in counts.items():
+            for body, times in self.stages[stage].passes(slot):
+                yield body, times * count, slot
+        for stage in kind.stages:
+            yield self.stages[stage].finish, 1, "finish"
+
+    def communications(self, kind: RankKind) -> Iterator[tuple[Communicate, int]]:
+        """What a rank of this kind sends and receives in a step, with how often."""
+        for body, times, slot in self.walk(kind):
+            for message in body.communications():
+                late = message.what in WITH_WEIGHTS
+                if not (slot == "W" and not late) and not (slot == "I" and late):
+                    yield message, times
+
+    def computations(self, kind: RankKind) -> Iterator[tuple[Compute, int]]:
+        """What it computes in a step, with how often."""
+        for body, times, slot in self.walk(kind):
+            for action in body.computations():
+                late = action.part == "weight_gradient"
+                if (slot == "W" and not late) or (slot == "I" and late):
+                    continue
+                yield action, times
+
+    def traffic(self, kind: RankKind) -> dict[Traffic, Total]:
+        """Communications of a step, alike ones added up."""
+        found: dict[Traffic, Total] = {}
+        for message, times in self.communications(kind):
+            key = Traffic(message.kind, message.axes, message.ranks, message.what)
+            old = found.get(key, Total(0, 0, 0))
+            count = times / message.every
+            found[key] = Total(
+                old.count + count, old.payload + message.payload * count, old.sent + message.sent * times
+            )
+        return found
+
+
+WITH_WEIGHTS = ("weights", "weight gradients")
+"""What travels because of weights: with the part of the backward pass that makes their gradients."""
