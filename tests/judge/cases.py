@@ -46,7 +46,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collective(msgspec.Struct, frozen=True, order=True):
-    """Calls of one kind along one axis, with the bytes that one rank puts in and gets out of each."""
+    """Calls of one kind along one axis, with the bytes that one rank puts in and gets out of each.
+
+    The phase is forward, backward, settling (the recorder's own sums, see `Case.settled`) or optimizer.
+    """
 
     phase: str
     kind: str
@@ -127,8 +130,8 @@ def cases(draw: st.DrawFn, degrees: tuple[int, ...] = TENSOR) -> Case:
         embedding="rows" if split or sequence else "replicated",
         logits=draw(st.sampled_from(("gathered", "parallel"))),
         reshard=draw(st.booleans()),
-        compute=draw(st.sampled_from(("", "bf16"))),
-        reduce=draw(st.sampled_from(("", "fp32"))),
+        compute=draw(st.sampled_from(("", "bf16"))) if shard > 1 else "",
+        reduce=draw(st.sampled_from(("", "fp32"))) if shard > 1 else "",
     )
 
 

@@ -26,6 +26,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
+    PrepareModuleOutput,
     RowwiseParallel,
     SequenceParallel,
     loss_parallel,
@@ -152,6 +153,7 @@ def _step(module: nn.Module, case: Case, recorder: Recorder) -> None:
         recorder.phase = "backward"
         loss.backward()
         if case.settled:
+            recorder.phase = "settling"
             _settle_gradients(module)
         recorder.phase = "optimizer"
         optimizer.step()
@@ -176,18 +178,6 @@ def _shard_weights(module: nn.Module, mesh: DeviceMesh, case: Case) -> None:
 
 
 # Tensor parallelism by the names that our modules have. -------------------------------------------
-
-
-class _Positions(SequenceParallel):
-    """A table of positions under sequence parallelism: every rank looks up its share of the places."""
-
-    def __init__(self) -> None:
-        super().__init__(sequence_dim=0, use_local_output=True)
-
-    @staticmethod
-    def _prepare_input_fn(sequence_sharding: Any, mod: nn.Module, inputs: Any, device_mesh: DeviceMesh) -> DTensor:
-        places = DTensor.from_local(inputs[0], device_mesh, (Replicate(),), run_check=False)
-        return places.redistribute(placements=sequence_sharding)
 
 
 def _split_tensors(module: nn.Module, mesh: DeviceMesh, case: Case) -> None:
@@ -265,7 +255,8 @@ def _ends(module: nn.Module, case: Case) -> dict[str, ParallelStyle]:
         )
     if case.sequence:
         styles |= {name: SequenceParallel() for name in ("norm", "embedding_norm") if name in names}
-        styles |= {name: _Positions() for name in ("position",) if name in names}
+        if "position" in names:  # every rank looks all places up and goes on with its share of them
+            styles["position"] = PrepareModuleOutput(output_layouts=Replicate(), desired_output_layouts=Shard(0))
     return styles
 
 

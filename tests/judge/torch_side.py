@@ -75,6 +75,14 @@ def counts(collectives: tuple[Collective, ...]) -> dict[tuple[str, str], int]:
     return dict(found)
 
 
+def payloads(collectives: tuple[Collective, ...]) -> dict[tuple[str, str, int], int]:
+    """How many of each kind, axis and payload: the bytes that rank 0 puts in."""
+    found: Counter[tuple[str, str, int]] = Counter()
+    for one in collectives:
+        found[one.kind, one.axis, one.input_bytes] += one.count
+    return dict(found)
+
+
 def traffic(collectives: tuple[Collective, ...]) -> dict[tuple[str, str, int, int], int]:
     """How many of each kind, axis, input and output bytes, whenever they are."""
     found: Counter[tuple[str, str, int, int]] = Counter()

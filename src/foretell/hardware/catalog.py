@@ -190,7 +190,7 @@ class _Shape(msgspec.Struct, frozen=True):
 
     def misfit(self, ranks: int, text: str) -> BadInput:
         """The error for ranks that do not fill nodes, or nodes that do not fill racks."""
-        fitting = [f"{n}x{self.device.name}" for n in neighbours(self.template(), ranks)]
+        fitting = [self.text(n, self.levels(n) or ()) for n in neighbours(self.template(), ranks)]
         if ranks % self.size == 0:
             reach, nodes = self.template()[1].size, ranks // self.size
             return BadInput(
@@ -199,7 +199,10 @@ class _Shape(msgspec.Struct, frozen=True):
                 fix=" or ".join(fitting),
             )
         smaller = next(n for n in range(min(self.size, ranks), 0, -1) if ranks % n == 0)
-        own = [f"{ranks // smaller}x{smaller}x{self.device.name}"] if smaller > 1 else []
+        ports = usual_ports(self.device, smaller, self.network) if self._usual_count() else self.ports
+        own_nodes = msgspec.structs.replace(self, size=smaller, ports=ports)
+        levels = own_nodes.levels(ranks)
+        own = [own_nodes.text(ranks, levels)] if smaller > 1 and levels else []
         return BadInput(f"{ranks} ranks are not whole nodes of {self.size}", where=text, fix=" or ".join(fitting + own))
 
     def text(self, ranks: int, levels: tuple[Level, ...]) -> str:
@@ -222,7 +225,7 @@ class _Shape(msgspec.Struct, frozen=True):
 
     def sources(self, levels: tuple[Level, ...]) -> dict[str, str]:
         from_device = self.device.sources
-        size = from_device["node.size"] if self.size == self.device.node.size else GIVEN
+        size = from_device["node.size"] if levels[0].size == self.device.node.size else GIVEN
         found = {"levels[0].size": size}
         for at, level in enumerate(levels[1:], 1):
             found[f"levels[{at}].size"] = GIVEN

@@ -51,9 +51,9 @@ class Device(msgspec.Struct, frozen=True):
     name: str
     title: str
     architecture: str
-    memory_bytes: float  # what the driver offers a program, less than the label says
+    memory_bytes: int  # what the driver offers a program, less than the label says
     memory_bandwidth: float  # B/s
-    cache_bytes: float  # the last cache that all multiprocessors share
+    cache_bytes: int  # the last cache that all multiprocessors share
     multiprocessors: int
     clock_hz: float  # boost
     peak: dict[str, float]  # precision to dense flop/s of the matrix units; empty where there are none

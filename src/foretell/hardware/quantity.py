@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 
 from foretell.errors import BadInput
 
@@ -58,8 +59,8 @@ def parse(text: str, kind: str, where: str = "") -> float:
 
 
 def _scaled(number: str, scale: float) -> float:
-    # "4.5 us" must be 4.5e-06 to the last bit, and 4.5 * 1e-6 is not: dividing by a whole number rounds once.
-    return float(number) / round(1 / scale) if scale < 1 and (1 / scale).is_integer() else float(number) * scale
+    # Rounded once: 4.5 * 1e-6 is not the float nearest to 4.5 us, the decimal product is.
+    return float(Decimal(number) * Decimal(repr(scale)))
 
 
 def _complaint(unit: str, kind: str) -> str:

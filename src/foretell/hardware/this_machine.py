@@ -57,7 +57,7 @@ def _one_core(cores: int) -> Device:
     """One core with its share of what the host has; rates are those of `cpu`, a core each."""
     host = members.device("cpu")
     share = 1 / host.multiprocessors
-    memory = _memory_bytes() / cores
+    memory = _memory_bytes() // cores
     sources = {key: f"a core's share of cpu: {text}" for key, text in host.sources.items()}
     sources["memory"] = "a core's share of the memory that the operating system reports"
     sources["multiprocessors"] = "a rank is one core"
@@ -67,7 +67,7 @@ def _one_core(cores: int) -> Device:
         title=f"a core of {_processor()}",
         memory_bytes=memory,
         memory_bandwidth=host.memory_bandwidth * share,
-        cache_bytes=host.cache_bytes * share,
+        cache_bytes=round(host.cache_bytes * share),
         multiprocessors=1,
         peak={key: rate * share for key, rate in host.peak.items()},
         vector={key: rate * share for key, rate in host.vector.items()},
@@ -76,9 +76,9 @@ def _one_core(cores: int) -> Device:
     )
 
 
-def _memory_bytes() -> float:
+def _memory_bytes() -> int:
     try:
-        return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return members.device("cpu").memory_bytes
 
@@ -106,11 +106,29 @@ def _gpu_names() -> list[str]:
 
 def known_device(reported: str) -> Device | None:
     """The device that the driver calls `reported`: 'NVIDIA A100-SXM4-80GB' is a100-80."""
-    words = set(re.findall(r"[a-z]+[0-9]+[a-z]*|[0-9]+gb|[a-z]+", reported.lower()))
+    plain = reported.lower().removeprefix("nvidia ").strip()
+    if plain in _CARDS:
+        return members.device(_CARDS[plain])
+    words = set(re.findall(r"[a-z0-9]+", plain))
     for name, pattern in _REPORTED.items():
         if pattern <= words:
             return members.device(name)
     return None
+
+
+_CARDS = {
+    "geforce gtx 1080": "gtx1080",
+    "geforce gtx 1080 ti": "gtx1080ti",
+    "titan x (pascal)": "titanx",
+    "geforce gtx titan x": "titanx-maxwell",
+    "geforce rtx 2080 ti": "rtx2080ti",
+    "geforce rtx 3090": "rtx3090",
+    "geforce rtx 4090": "rtx4090",
+    "quadro rtx 8000": "rtx8000",
+    "rtx a6000": "a6000",
+    "rtx 6000 ada generation": "rtx6000ada",
+}
+"""Names of cards that have close relatives (Ti, Laptop), so that only the whole name will do."""
 
 
 _REPORTED: dict[str, set[str]] = {
@@ -140,6 +158,7 @@ _REPORTED: dict[str, set[str]] = {
     "t4": {"t4"},
     "p40": {"p40"},
     "p100": {"p100", "sxm2"},
+    "p100-pcie": {"p100", "pcie", "16gb"},
     "k80": {"k80"},
     "m40": {"m40"},
 }

@@ -81,9 +81,12 @@ class Bodies:
                 actions += self._forward(at, index, self.plain, again=True)
         for index in reversed(range(start, stop)):
             node = self.layout.graph.blocks[at].nodes[index]
-            if self.again == "attention" and isinstance(node.operator, Attention):
-                actions += self._forward(at, index, self.plain, again=True)
+            inside = self.again == "attention" and isinstance(node.operator, Attention)
+            if inside:
+                actions += self._inside_again(at, index, node)
             actions += self._backward(at, index)
+            if inside:
+                actions += [Free(made.name, made.bytes) for made in self._extras(at, index, node)]
         return Body(name, "backward", tuple(actions))
 
     # forward
@@ -112,6 +115,16 @@ class Bodies:
         if part == "weight_gradient" and not has_weight_gradient(graph, at, node):
             role = "input_gradient"  # of a product of two activations: somebody waits for it
         yield Compute(node.path, node.kind, role, sizes, cost, again)
+
+    def _inside_again(self, at: int, index: int, node: Node) -> Iterator[Action]:
+        """An operator runs again for what it keeps besides its operands and its output."""
+        yield from self._extras(at, index, node)
+        yield from self._compute(at, index, node, "forward", again=True)
+
+    def _extras(self, at: int, index: int, node: Node) -> list[Allocate]:
+        tensors = self.layout.graph.blocks[at].tensors
+        made = [number for number in node.keeps if number < len(tensors) and tensors[number].role == "kept"]
+        return [Allocate(self._name(at, n), self._extra_bytes(at, index, n), "activation") for n in made]
 
     # backward
 

@@ -43,8 +43,8 @@ def lifetimes(
 ) -> Lifetimes:
     """Begin and end of every activation.
 
-    `drops` are operators (block, node) that keep nothing; blocks that run `again` keep what they
-    import and nothing else.
+    `drops` are operators (block, node) that keep their operands and nothing else; blocks that run
+    `again` keep what they import and nothing else.
     """
     users = {at: _Users(at, block, drops, at in again) for at, block in enumerate(graph.blocks)}
     importers = _importers(graph)
@@ -88,7 +88,11 @@ class _Users:
                 read = (_storage(block, operand.tensor) for operand in node.inputs)
                 self.keeper.update({number: 0 for number in read if number >= len(block.tensors)})
                 continue
-            for number in node.keeps if (at, index) not in drops else ():
+            if (at, index) in drops:  # what it keeps can be made again from what it reads
+                for operand in node.inputs:
+                    self.keeper.setdefault(_storage(block, operand.tensor), index)
+                continue
+            for number in node.keeps:
                 if number < len(block.tensors) and block.tensors[number].role == "kept":
                     self._make(block, number, index)
                 self.keeper.setdefault(_storage(block, number), index)
@@ -104,11 +108,12 @@ def _storage(block: Block, number: int) -> int:
 
 
 class _Reader(NamedTuple):
-    """A block that imports a storage, under its own number."""
+    """A block that imports a storage, under its own number: of one repetition, or what its last one carried."""
 
     block: int
     number: int
     carried: bool
+    last: bool  # whether it is that of the last repetition, which nobody carries on
 
 
 def _importers(graph: Graph) -> dict[tuple[int, int], list[_Reader]]:
@@ -117,11 +122,16 @@ def _importers(graph: Graph) -> dict[tuple[int, int], list[_Reader]]:
     for at, block in enumerate(graph.blocks):
         for place, entry in enumerate(block.imports):
             number = len(block.tensors) + place
-            found[storage_owner(graph, at, number)].append(_Reader(at, number, carried=False))
+            home = storage_owner(graph, at, number)
+            found[home].append(_outside(graph, at, number))
             if entry.carried >= 0:
-                home = storage_owner(graph, at, entry.carried)
-                found[home].append(_Reader(at, number, carried=True))
+                found[storage_owner(graph, at, entry.carried)].append(_Reader(at, number, carried=True, last=False))
     return found
+
+
+def _outside(graph: Graph, at: int, number: int) -> _Reader:
+    entry = graph.blocks[at].imports[number - len(graph.blocks[at].tensors)]
+    return _Reader(at, number, carried=False, last=entry.repetition == graph.blocks[entry.block].times - 1)
 
 
 def _imported(
@@ -134,12 +144,12 @@ def _imported(
 ) -> list[tuple[int, End, bool]]:
     """Where a block ends the use of a tensor it imports, if it is the one to do so."""
     entry = block.imports[number - len(block.tensors)]
-    first = _ends(graph, storage_owner(graph, at, number), _Reader(at, number, carried=False), users, importers)
+    first = _ends(graph, storage_owner(graph, at, number), _outside(graph, at, number), users, importers)
     if entry.carried < 0:
         when = "every" if block.times == 1 else ("first" if first and first[1] else "last")
         return [(first[0], End(Name(at, number), when), first[1])] if first else []
     home = storage_owner(graph, at, entry.carried)
-    rest = _ends(graph, home, _Reader(at, number, carried=True), users, importers)
+    rest = _ends(graph, home, _Reader(at, number, carried=True, last=False), users, importers)
     if first == rest and first is not None:
         return [(first[0], End(Name(at, number), "every"), first[1])]
     found = [(ends, when) for ends, when in ((first, "first"), (rest, "rest")) if ends]
@@ -157,7 +167,13 @@ def _ends(
     tensor = graph.blocks[home[0]].tensors[home[1]]
     if tensor.role not in ("activation", "kept") or home[1] in users[home[0]].keeper:
         return None
-    readers = [r for r in importers[home] if r.number in users[r.block].last or r.number in users[r.block].keeper]
+    readers = [
+        other
+        for other in importers[home]
+        if (other.number in users[other.block].last or other.number in users[other.block].keeper)
+        and not (reader.last and other.carried)
+        and not (reader.carried and other.last)
+    ]
     keepers = [r for r in readers if r.number in users[r.block].keeper]
     if keepers:
         return (users[reader.block].keeper[reader.number], True) if keepers[0] == reader else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,6 +11,7 @@ import msgspec
 
 from foretell.model.fold import written_out
 from foretell.model.graph import Block, Graph
+from foretell.model.layers import Piece, Run, runs
 from foretell.model.operators.optimizer import RULES, update
 from foretell.plan.placement import PARTIAL, REPLICATED
 from foretell.plan.plan import Plan
@@ -26,10 +28,10 @@ from foretell.plan.trainer import Trainer
 from foretell.program.action import Action, Allocate, Communicate, Copy, Free, Update
 from foretell.program.body import Bodies, Body
 from foretell.program.exchange import Exchanges
-from foretell.program.layers import Piece, Run, runs
 from foretell.program.layout import Layout, layout
 from foretell.program.mesh import mesh, stride
 from foretell.program.program import Axis, Layer, Memory, Program, RankKind, Stage
+from foretell.program.replay import Replay, Storage, Turn, replay
 from foretell.program.spread import Conventions, storage_owner
 from foretell.program.stages import stages
 from foretell.program.transition import travel
@@ -99,7 +101,9 @@ class _Lowering:
         ranks, chunks, count = self.pipeline.ranks, self.chunks, self.plan.microbatches
         parts = stages(self.graph, self.schedule.parts(ranks, chunks), self.pipeline.split, self.trainer.pipeline.split)
         links = self._links(count)
-        found = [self._stage(at, parts, links) for at in range(ranks * chunks)]
+        self.weights = tuple(weights(self.layout, part) for part in parts)
+        holders = self._holders()
+        found = [self._stage(at, parts, links, holders) for at in range(ranks * chunks)]
         order = self.schedule.order(ranks, count, chunks)
         replicas = product(axis.ranks for axis in self.layout.axes)
         kinds = tuple(
@@ -128,40 +132,70 @@ class _Lowering:
     # stages
 
     def _links(self, count: int) -> dict[int, tuple[int, int]]:
-        """For each stage the one before and the one after it that another rank holds; -1 where there is none."""
+        """For each stage the one before and the one after it; -1 where there is none."""
         ranks, chunks = self.pipeline.ranks, self.chunks
         found = {at: [-1, -1] for at in range(ranks * chunks)}
         for microbatch in range(count):
             for one, other in pairwise(self.schedule.path(microbatch, ranks, count, chunks)):
-                if self.schedule.rank_of(one, ranks, chunks) != self.schedule.rank_of(other, ranks, chunks):
-                    found[one][1], found[other][0] = other, one
+                found[one][1], found[other][0] = other, one
         return {at: (before, after) for at, (before, after) in found.items()}
 
     def _part(self, stage: int) -> int:
         return self.schedule.part_of(stage, self.pipeline.ranks, self.chunks)
 
-    def _stage(self, at: int, parts: tuple[tuple[Piece, ...], ...], links: dict[int, tuple[int, int]]) -> Stage:
+    def _holders(self) -> dict[tuple[int, int, int], set[int]]:
+        """The pipeline ranks that hold each weight: several where stages share it."""
+        ranks, chunks = self.pipeline.ranks, self.chunks
+        found: dict[tuple[int, int, int], set[int]] = defaultdict(set)
+        for stage in range(ranks * chunks):
+            for weight in self.weights[self._part(stage)]:
+                found[weight.key].add(self.schedule.rank_of(stage, ranks, chunks))
+        return found
+
+    def _stage(
+        self,
+        at: int,
+        parts: tuple[tuple[Piece, ...], ...],
+        links: dict[int, tuple[int, int]],
+        holders: dict[tuple[int, int, int], set[int]],
+    ) -> Stage:
         part = self._part(at)
-        own = weights(self.layout, parts[part])
+        own = self.weights[part]
         units = self._units(own)
         before, after = links[at]
-        receives = list(self._boundary(parts, part)) if before >= 0 else []
-        sends = list(self._boundary(parts, self._part(after))) if after >= 0 else []
+        receives = list(self._boundary(parts, part)) if self._apart(before, at) else []
+        sends = list(self._boundary(parts, self._part(after))) if self._apart(at, after) else []
         root = units.get("", [])
+        turns = list(self._turns(parts[part], units))
+        found = replay(self.graph, turns)
+        border = _Border(found) if self.pipeline.ranks > 1 else _Border()
         return Stage(
             part=part,
-            layers=tuple(self._layers(parts[part], units)),
-            enter=_body("enter", "forward", [*_messages("receive", receives, "activations"), *self._gathers(root)]),
-            leave=_body("leave", "forward", _messages("send", sends, "activations")),
-            enter_back=_body("enter", "backward", _messages("receive", sends, "gradients")),
+            before=before,
+            after=after,
+            layers=tuple(Layer(turn.forward.name, turn.run.times, turn.forward, turn.backward) for turn in turns),
+            enter=_body(
+                "enter",
+                "forward",
+                [*_messages("receive", receives, "activations"), *border.arrive, *self._gathers(root)],
+            ),
+            leave=_body("leave", "forward", [*_messages("send", sends, "activations"), *border.sent]),
+            enter_back=_body("enter", "backward", [*_messages("receive", sends, "gradients"), *border.come_back]),
             leave_back=_body(
                 "leave",
                 "backward",
-                [*self._reduces(root, own), *_messages("send", receives, "gradients")],
+                [*self._reduces(root, own), *_messages("send", receives, "gradients"), *border.given_back],
             ),
-            finish=_body("finish", "step", list(self._finish(at, own, parts))),
-            memory=self._memory(own),
+            finish=_body("finish", "step", list(self._finish(own, holders))),
+            memory=self._memory(own, found),
         )
+
+    def _apart(self, one: int, other: int) -> bool:
+        """Whether two stages that follow each other lie on different ranks."""
+        ranks, chunks = self.pipeline.ranks, self.chunks
+        if min(one, other) < 0:
+            return False
+        return self.schedule.rank_of(one, ranks, chunks) != self.schedule.rank_of(other, ranks, chunks)
 
     def _units(self, own: tuple[Weight, ...]) -> dict[str, list[Weight]]:
         """The weights that are gathered together for use: of each layer, and of all that is in none."""
@@ -173,7 +207,7 @@ class _Lowering:
                 found.setdefault(weight.layer, []).append(weight)
         return found
 
-    def _layers(self, pieces: Sequence[Piece], units: dict[str, list[Weight]]) -> Iterator[Layer]:
+    def _turns(self, pieces: Sequence[Piece], units: dict[str, list[Weight]]) -> Iterator[Turn]:
         seen: set[str] = set()
         for run in runs(tuple(pieces)):
             name = _name(self.graph, run)
@@ -183,7 +217,7 @@ class _Lowering:
             seen.add(run.layer)
             if unit:
                 forward, backward = self._with_gathers(forward, backward, unit)
-            yield Layer(name, run.times, *self._offloaded(forward, backward))
+            yield Turn(run, *self._offloaded(forward, backward))
 
     def _with_gathers(self, forward: Body, backward: Body, unit: list[Weight]) -> tuple[Body, Body]:
         """A layer whose weights are gathered before each use and let go after it."""
@@ -226,11 +260,11 @@ class _Lowering:
         words = gradients.each_pipeline if self.pipeline.ranks > 1 else gradients.each
         return tuple(word for word in words if word != "zero3")
 
-    def _finish(self, at: int, own: tuple[Weight, ...], parts: tuple[tuple[Piece, ...], ...]) -> Iterator[Action]:
+    def _finish(self, own: tuple[Weight, ...], holders: dict[tuple[int, int, int], set[int]]) -> Iterator[Action]:
         """Sum what is not summed yet, update, and bring new weights to those who do not have them."""
         each = (*self._summed_each(), "zero3")
         yield from self.exchanges.in_buckets([weight for weight in own if self._stored(weight) not in each])
-        yield from self._tied(at, own, parts)
+        yield from self._tied(own, holders)
         served = list(self.exchanges.served(own))
         yield from served[:1]
         held = sum(self.exchanges.held(weight) for weight in own if weight.trainable)
@@ -247,22 +281,16 @@ class _Lowering:
         yield from self.exchanges.gather(apart, "after the update")
         yield from self.exchanges.averaged(own)
 
-    def _tied(self, at: int, own: tuple[Weight, ...], parts: tuple[tuple[Piece, ...], ...]) -> Iterator[Communicate]:
+    def _tied(self, own: tuple[Weight, ...], holders: dict[tuple[int, int, int], set[int]]) -> Iterator[Communicate]:
         """Weights that several stages use are summed over the ranks that hold them."""
-        ranks, chunks = self.pipeline.ranks, self.chunks
-        mine = self.schedule.rank_of(at, ranks, chunks)
-        holders: dict[tuple[int, int, int], set[int]] = {}
-        for stage in range(ranks * chunks):
-            for weight in weights(self.layout, parts[self._part(stage)]):
-                holders.setdefault(weight.key, set()).add(self.schedule.rank_of(stage, ranks, chunks))
         for weight in own:
-            others = holders[weight.key] | {mine}
-            travels = travel(PARTIAL, REPLICATED, len(others))
+            others = len(holders[weight.key])
+            travels = travel(PARTIAL, REPLICATED, others)
             if travels is not None and weight.trainable:
                 payload = self.exchanges.held(weight) * self.bytes.wire
-                yield Communicate(travels.kind, ("pp",), len(others), payload, "weight gradients", weight.name)
+                yield Communicate(travels.kind, ("pp",), others, payload, "weight gradients", weight.name)
 
-    def _memory(self, own: tuple[Weight, ...]) -> Memory:
+    def _memory(self, own: tuple[Weight, ...], found: Replay) -> Memory:
         """What lies there all the time: shares where the plan says so."""
         resting = gradients = 0.0
         held = 0
@@ -276,7 +304,7 @@ class _Lowering:
                 held += part
         states = 0.0 if self.offload.optimizer else held * self.bytes.states
         total = sum(weight.elements for weight in own)
-        return Memory(resting, gradients, states, total, held)
+        return Memory(resting, gradients, states, total, held, found.kept, found.forward_peak, found.backward_peak)
 
     def _offloaded(self, forward: Body, backward: Body) -> tuple[Body, Body]:
         """Activations that wait in host memory between the two passes."""
@@ -322,6 +350,23 @@ class _Lowering:
         at, number, _ = made
         maker = next(i for i, node in enumerate(self.graph.blocks[at].nodes) if number in node.outputs)
         return maker < piece.start and at == piece.block
+
+
+class _Border:
+    """Memory of tensors that cross from one stage to another: who frees them is not who made them."""
+
+    def __init__(self, found: Replay | None = None) -> None:
+        missing = found.missing if found else {}
+        left = found.left if found else {}
+        self.arrive = [Allocate(_tensor(s), size, "activation") for s, size in missing.items() if s[3] != "gradient"]
+        self.come_back = [Allocate(_tensor(s), size, "gradient") for s, size in missing.items() if s[3] == "gradient"]
+        self.sent = [Free(_tensor(s), size) for s, size in left.items() if s[3] != "gradient"]
+        self.given_back = [Free(_tensor(s), size) for s, size in left.items() if s[3] == "gradient"]
+
+
+def _tensor(storage: Storage) -> str:
+    at, number, repetition, what = storage
+    return f"{at}.{number} of repetition {repetition}{f' {what}' if what else ''}"
 
 
 def _made(graph: Graph, piece: Piece, number: int) -> tuple[int, int, int] | None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from foretell.model.layers import Run
 from foretell.plan.schedule import Slot
 from foretell.program.action import Communicate, Compute
 from foretell.program.body import Body
@@ -24,22 +25,28 @@ class Layer(msgspec.Struct, frozen=True):
     times: int
     forward: Body
     backward: Body
+    run: Run  # the operators of the model that it stands for
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Bytes that are there for the whole step."""
+    """Bytes of a stage: those there for the whole step, and those of one micro-batch."""
 
     weights: float
     gradients: float
     states: float
     parameters: int  # as this rank computes with them
     updated: int  # whose states it holds
+    kept: float  # activations of one micro-batch from its forward to its backward pass
+    forward_peak: float  # most at once in its forward pass, what is kept included
+    backward_peak: float
 
 
 class Stage(msgspec.Struct, frozen=True):
     """One part of the pipeline, or all of the model."""
 
     part: int
+    before: int  # the stage whose outputs it reads; -1: none
+    after: int
     layers: tuple[Layer, ...]
     enter: Body  # before the first forward pass of a micro-batch
     leave: Body  # after it
@@ -49,17 +56,15 @@ class Stage(msgspec.Struct, frozen=True):
     memory: Memory
 
     def passes(self, kind: str) -> Iterator[tuple[Body, int]]:
-        """The bodies of one slot in order, each with how often in a row."""
+        """The bodies of one slot in order, each with how often in a row. I and W share those of B: see `belongs`."""
         if kind == "F":
             yield self.enter, 1
             yield from ((layer.forward, layer.times) for layer in self.layers)
             yield self.leave, 1
         else:
-            if kind != "W":
-                yield self.enter_back, 1
+            yield self.enter_back, 1
             yield from ((layer.backward, layer.times) for layer in reversed(self.layers))
-            if kind != "I":
-                yield self.leave_back, 1
+            yield self.leave_back, 1
 
 
 class RankKind(msgspec.Struct, frozen=True):
@@ -126,18 +131,15 @@ class Program(msgspec.Struct, frozen=True):
         """What a rank of this kind sends and receives in a step, with how often."""
         for body, times, slot in self.walk(kind):
             for message in body.communications():
-                late = message.what in WITH_WEIGHTS
-                if not (slot == "W" and not late) and not (slot == "I" and late):
+                if belongs(message, slot):
                     yield message, times
 
     def computations(self, kind: RankKind) -> Iterator[tuple[Compute, int]]:
         """What it computes in a step, with how often."""
         for body, times, slot in self.walk(kind):
             for action in body.computations():
-                late = action.part == "weight_gradient"
-                if (slot == "W" and not late) or (slot == "I" and late):
-                    continue
-                yield action, times
+                if belongs(action, slot):
+                    yield action, times
 
     def traffic(self, kind: RankKind) -> dict[Traffic, Total]:
         """Communications of a step, alike ones added up."""
@@ -152,5 +154,7 @@ class Program(msgspec.Struct, frozen=True):
         return found
 
 
-WITH_WEIGHTS = ("weights", "weight gradients")
-"""What travels because of weights: with the part of the backward pass that makes their gradients."""
+def belongs(action: Compute | Communicate, slot: str) -> bool:
+    """Whether an action of a backward pass runs in this slot: weight gradients may come later, in W."""
+    late = action.part == "weight_gradient" if isinstance(action, Compute) else action.what == "weight gradients"
+    return late if slot == "W" else not late if slot == "I" else True

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from foretell.model.layers import Piece
 from foretell.plan.placement import Partial, Placement, Sharded
 from foretell.plan.strategy import MeshAxis
-from foretell.program.layers import Piece
 from foretell.program.layout import Layout
 from foretell.program.spread import storage_owner
 from foretell.units import product, share

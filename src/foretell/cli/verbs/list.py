@@ -38,20 +38,20 @@ def _devices(what: str, as_json: bool) -> str:
     from foretell.hardware import members
 
     devices = [members.device(name) for name in members.names(what)]
-    header = ["device", "memory", "bandwidth", "fp32", "16 bit", "8 bit", "usual node"]
+    header = ["device", "memory", "bandwidth", "fp32 T", "16-bit T", "fp8 T", "usual node"]
     return _json(what, devices) if as_json else _table(header, [_device_row(device) for device in devices], (0, 6))
 
 
 def _device_row(device: Device) -> list[str]:
     from foretell.hardware.quantity import show
 
-    def rate(*precisions: str) -> str:
+    def rate(*precisions: str) -> str:  # T of flop/s
         rates = [device.matrix_rate(precision) for precision in precisions if device.supports(precision)]
-        return f"{max(rates) / 1e12:.4g} T" if rates else "-"
+        return f"{max(rates) / 1e12:.4g}" if rates else "-"
 
     memory, bandwidth = show(device.memory_bytes, "memory"), show(device.memory_bandwidth, "bandwidth")
-    rates = [rate("fp32", "tf32"), rate("bf16", "fp16"), rate("fp8")]
-    return [device.name, memory, bandwidth, *rates, f"{device.node.size} on {device.node.link}"]
+    rates = [rate("fp32"), rate("bf16", "fp16"), rate("fp8")]
+    return [device.name, memory, bandwidth, *rates, f"{device.node.size} {device.node.link}"]
 
 
 def _links(what: str, as_json: bool) -> str:

@@ -6,10 +6,16 @@ all positions of some heads instead (`alltoall`).
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
 
+from foretell.plan.facts import facts
+from foretell.plan.refusal import Refusal
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
 from foretell.plan.syntax import Choice, Option
+
+if TYPE_CHECKING:
+    from foretell.plan.setting import Setting
 
 
 class Context(Strategy, frozen=True, kw_only=True, tag="context"):
@@ -29,3 +35,13 @@ class Context(Strategy, frozen=True, kw_only=True, tag="context"):
     def axes(self) -> tuple[MeshAxis, ...]:
         attention = {"ring": "rotate", "alltoall": "heads"}[self.exchange]
         return (MeshAxis("cp", self.ranks, Splitting(dim="sequence", attention=attention)),)
+
+    def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        length = facts(setting.graph).sequence
+        if not length:
+            why = f"cp{self.ranks}: {setting.graph.name} has no attention over a sequence"
+            yield Refusal("positions to divide", why, "the plan without cp")
+        elif length % self.ranks:
+            near = self.ranks * -(-length // self.ranks)
+            why = f"a sequence of {length} is not a multiple of cp{self.ranks}"
+            yield Refusal("sequence divides", why, f"--seq {near}")

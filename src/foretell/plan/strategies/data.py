@@ -7,11 +7,17 @@ divide the experts among them; `etp` says how many ranks share the work of one e
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
 
+from foretell.plan.facts import facts
+from foretell.plan.refusal import Refusal
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
 from foretell.plan.syntax import Choice, Number, Option
+
+if TYPE_CHECKING:
+    from foretell.plan.setting import Setting
 
 
 class Data(Strategy, frozen=True, kw_only=True, tag="data"):
@@ -56,3 +62,34 @@ class Data(Strategy, frozen=True, kw_only=True, tag="data"):
             MeshAxis(name, size, Splitting(dim="sample", experts="divide" if name == "ep" else ""), stored)
             for name, size, stored in groups
         )
+
+    def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        if self.shard and self.storage == "replicated":
+            way = f"dp{self.ranks}:zero3,shard{self.shard}, or dp{self.world}"
+            yield Refusal(
+                "shares to shard", f"shard{self.shard} without zero1, zero2 or zero3: nothing is in shares", way
+            )
+        if self.experts > 1:
+            yield from self._experts(setting)
+        tensor = setting.plan.axis("tp")
+        ranks = tensor.ranks if tensor else 1
+        if self.expert_tensor not in (0, 1, ranks):
+            why = f"etp{self.expert_tensor}: an expert is shared by all {ranks} tensor ranks or by one"
+            yield Refusal("expert tensor ranks", why, "etp1, or no etp")
+
+    def _experts(self, setting: Setting) -> Iterator[Refusal]:
+        count, ep = facts(setting.graph).experts, self.experts
+        inside = self.shard or self.ranks
+        tensor = setting.plan.axis("tp")
+        folded = inside * (tensor.ranks if tensor and self.expert_tensor == 1 else 1)
+        if not count:
+            yield Refusal(
+                "experts to divide", f"ep{ep}, but {setting.graph.name} has no experts", "the plan without ep"
+            )
+        elif count % ep:
+            way = f"ep{max(n for n in range(1, ep) if count % n == 0)}"
+            yield Refusal("experts divide", f"{count} experts are not a multiple of ep{ep}", way)
+        if (inside % ep and ep < inside) or (ep > inside and ep != folded):
+            way = f"ep{max(n for n in range(1, min(ep, inside) + 1) if inside % n == 0)}"
+            why = f"ep{ep} does not fold over {inside} data ranks"
+            yield Refusal("experts fold", why + (f" (with etp1: over {folded})" if folded > inside else ""), way)

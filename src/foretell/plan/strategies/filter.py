@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
 
+from foretell.plan.refusal import Refusal
+from foretell.plan.strategies._limit import limited
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
+
+if TYPE_CHECKING:
+    from foretell.plan.setting import Setting
 
 
 class Filter(Strategy, frozen=True, kw_only=True, tag="filter"):
@@ -23,3 +29,6 @@ class Filter(Strategy, frozen=True, kw_only=True, tag="filter"):
 
     def axes(self) -> tuple[MeshAxis, ...]:
         return (MeshAxis("filter", self.ranks, Splitting(weighted=("out",), only=self.only)),)
+
+    def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        yield from limited(self, setting, "filter")

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
 
-from foretell.plan.schedule import schedules
+from foretell.plan.facts import facts
+from foretell.plan.refusal import Refusal
+from foretell.plan.schedule import find, schedules
+from foretell.plan.stages import layers_per_stage
 from foretell.plan.strategy import MeshAxis, Strategy
 from foretell.plan.syntax import Choice, Number, Numbers, Option
 
 SCHEDULES = tuple(schedules())
+
+if TYPE_CHECKING:
+    from foretell.plan.setting import Setting
 
 
 class Pipeline(Strategy, frozen=True, kw_only=True, tag="pipeline"):
@@ -36,3 +43,17 @@ class Pipeline(Strategy, frozen=True, kw_only=True, tag="pipeline"):
 
     def axes(self) -> tuple[MeshAxis, ...]:
         return (MeshAxis("pp", self.ranks),)
+
+    def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        schedule = find(self.schedule)
+        chunks = self.chunks or schedule.least_chunks
+        yield from schedule.refusals(self.ranks, setting.plan.microbatches, chunks)
+        count, parts = facts(setting.graph).layers, schedule.parts(self.ranks, chunks)
+        if self.split and (len(self.split) != parts or sum(self.split) != count):
+            even = "/".join(str(size) for size in layers_per_stage("even", count, parts))
+            said = f"split={'/'.join(map(str, self.split))} is {sum(self.split)} layers on {len(self.split)} stages"
+            why = f"{said}; the plan has {parts} stages and {setting.graph.name} {count} layers"
+            yield Refusal("split of the layers", why, f"split={even}")
+        elif parts > count and not setting.trainer.legal.empty_stages:
+            why = f"{parts} stages for {count} layers"
+            yield Refusal("a layer each", why, f"pp{max(1, count // chunks)}, or fewer")

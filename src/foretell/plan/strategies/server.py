@@ -6,11 +6,16 @@ for nobody. `k` servers hold a share each; `group` puts a server in between ever
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
 
 from foretell.plan.placement import Served
+from foretell.plan.refusal import Refusal
 from foretell.plan.strategy import Exchange, MeshAxis, Splitting, Strategy
 from foretell.plan.syntax import Choice, Number, Option
+
+if TYPE_CHECKING:
+    from foretell.plan.setting import Setting
 
 
 class Server(Strategy, frozen=True, kw_only=True, tag="server"):
@@ -47,3 +52,14 @@ class Server(Strategy, frozen=True, kw_only=True, tag="server"):
             MeshAxis("ps", self.ranks // self.group, samples, exchange=exchange),
             MeshAxis("ps.group", self.group, samples, exchange=inside),
         )
+
+    def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        if self.servers > self.ranks:
+            why = f"{self.servers} servers on {self.ranks} ranks: each lies on a rank of its own"
+            yield Refusal("servers on ranks", why, f"k{self.ranks}")
+        if self.staleness and self.mode != "ssp":
+            yield Refusal("bounded staleness", f"s{self.staleness} with {self.mode}: only ssp has a bound", "ssp")
+        if self.group and self.ranks % self.group:
+            near = max(n for n in range(1, self.group) if self.ranks % n == 0)
+            why = f"{self.ranks} ranks are not a multiple of group{self.group}"
+            yield Refusal("groups divide", why, f"group{near}" if near > 1 else "no group")

@@ -6,9 +6,15 @@ The ranks are a grid over the extents, outermost first: `spatial4` cuts the firs
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
 
+from foretell.plan.refusal import Refusal
+from foretell.plan.strategies._limit import limited
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
+
+if TYPE_CHECKING:
+    from foretell.plan.setting import Setting
 
 
 class Spatial(Strategy, frozen=True, kw_only=True, tag="spatial"):
@@ -35,3 +41,6 @@ class Spatial(Strategy, frozen=True, kw_only=True, tag="spatial"):
             MeshAxis(name, ranks, Splitting(dim=f"extent {at}", only=self.only))
             for at, (name, ranks) in enumerate(zip(names, grid, strict=True))
         )
+
+    def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        yield from limited(self, setting, "spatial")

@@ -6,10 +6,16 @@ other gives a share of its outputs. With `sp` activations between such pairs lie
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
 
+from foretell.plan.facts import facts
+from foretell.plan.refusal import Refusal
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
 from foretell.plan.syntax import Choice, Option
+
+if TYPE_CHECKING:
+    from foretell.plan.setting import Setting
 
 
 class Tensor(Strategy, frozen=True, kw_only=True, tag="tensor"):
@@ -29,3 +35,13 @@ class Tensor(Strategy, frozen=True, kw_only=True, tag="tensor"):
     def axes(self) -> tuple[MeshAxis, ...]:
         between = "sequence" if self.sequence else ""
         return (MeshAxis("tp", self.ranks, Splitting(weighted=("in", "out"), flows=True, between=between)),)
+
+    def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        found = facts(setting.graph)
+        if self.sequence and found.sequence % self.ranks:
+            why = f"a sequence of {found.sequence} is not a multiple of tp{self.ranks}, whose ranks share it between layers"
+            yield Refusal(
+                "sequence divides",
+                why,
+                f"tp{self.ranks} without sp, or --seq {self.ranks * -(-found.sequence // self.ranks)}",
+            )

@@ -1,0 +1,259 @@
+"""What the verbs that take a plan have in common: their options, and the setting that these stand for."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import click
+import msgspec
+
+from foretell.errors import BadInput, ForetellError
+from foretell.hardware import catalog
+from foretell.hardware.cluster import Cluster
+from foretell.model import zoo
+from foretell.model.graph import Graph
+from foretell.model.source import load
+from foretell.plan.job import Job, batch_ranks, make_job, micro_batch, per_rank
+from foretell.plan.legality import refusals
+from foretell.plan.plan import Plan, grid_of
+from foretell.plan.policies.precision import Precision
+from foretell.plan.refusal import Refusal
+from foretell.plan.setting import Setting
+from foretell.plan.strategies.data import Data
+from foretell.plan.strategy import Strategy
+from foretell.plan.text import parse
+from foretell.plan.trainer import Trainer, trainer
+from foretell.units import FLOATING
+
+EXAMPLE = "foretell program llama3-8b --on 16xh100 --plan 'dp2:zero3 tp8:sp +bf16' --batch 32"
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.argument("model"),
+    click.option("--plan", "plan", metavar="TEXT", help="Axes and policies: 'dp8:zero3 tp8:sp +bf16'."),
+    click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 64xh100, dgx-a100, my.toml."),
+    click.option("--batch", type=int, metavar="N", help="Samples of a step, of all ranks together."),
+    click.option("--batch-per-rank", type=int, metavar="N", help="Samples of a step for each rank that splits them."),
+    click.option("--seq", type=int, metavar="N", help="Tokens in a sequence."),
+    click.option("--trainer", "trainer", metavar="NAME", default="pytorch", help="The software that runs it (pytorch)."),
+    click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's)."),
+)
+
+
+def planned(verb: Verb) -> Verb:
+    """Give a verb the options from which `read` makes a setting; it gets them as one `Given`."""
+
+    def called(**options: Any) -> Any:
+        own = {name: options.pop(name) for name in Given._fields}
+        return verb(Given(**own), **options)
+
+    called.__doc__ = verb.__doc__
+    called.__click_params__ = list(getattr(verb, "__click_params__", ()))
+    for option in reversed(_OPTIONS):
+        called = option(called)
+    return called  # pyright: ignore[reportReturnType] (click calls it by keyword only)
+
+
+class Given(NamedTuple):
+    """The options as they were typed; None where they were not."""
+
+    model: str
+    plan: str | None
+    cluster: str | None
+    batch: int | None
+    batch_per_rank: int | None
+    seq: int | None
+    trainer: str
+    optimizer: str
+
+
+class Asked(NamedTuple):
+    """A setting that fits, the cluster if one was named, and what had to be chosen on the way."""
+
+    model: str  # as it was typed
+    setting: Setting
+    cluster: Cluster | None
+    notes: tuple[str, ...]
+
+    @property
+    def micro_batch(self) -> int:
+        """Samples that one rank takes at a time."""
+        return micro_batch(self.setting.job, self.setting.plan)
+
+
+def read(given: Given) -> Asked:
+    """The setting that the options stand for. One that does not fit is refused, never adjusted."""
+    if given.plan is None:
+        raise BadInput("no plan is given", where="--plan", fix=EXAMPLE)
+    if given.batch is not None and given.batch_per_rank is not None:
+        raise BadInput("--batch and --batch-per-rank together", fix="one of them")
+    plan = parse(given.plan)
+    named = catalog.named(given.cluster) if given.cluster is not None else None
+    found = trainer(given.trainer)
+    graph, job, notes = _loaded(given, plan)
+    setting = Setting(graph, job, plan, found)
+    if named is not None:
+        _check_size(setting, named.cluster)
+        notes += (*named.notes, *_packed(plan, named.cluster))
+    _check(setting)
+    return Asked(given.model, setting, named.cluster if named else None, (*notes, *_types(given.model, graph, plan)))
+
+
+# the batch and the model
+
+
+def _loaded(given: Given, plan: Plan) -> tuple[Graph, Job, tuple[str, ...]]:
+    """The graph of one micro-batch over all ranks, and the job."""
+    spec = _typed(given.model, plan)
+    asked = given.batch if given.batch_per_rank is None else per_rank(given.batch_per_rank, plan)
+    if asked is not None:
+        job = _job(given, asked)
+        return load(spec, max(1, asked // plan.microbatches), given.seq), job, ()
+    shares = batch_ranks(plan)
+    try:
+        graph = load(spec, shares, given.seq)
+    except BadInput:  # a graph or a factory for a batch of its own
+        graph = load(spec, None, given.seq)
+    batch = graph.batch * plan.microbatches
+    if graph.batch == shares:
+        note = f"no batch is given: 1 sample for each rank that splits it and each micro-batch, {batch} in all"
+    else:
+        note = f"no batch is given: the model has a batch of {graph.batch} for each micro-batch, {batch} in all"
+    return graph, _job(given, batch), (note,)
+
+
+def _job(given: Given, batch: int) -> Job:
+    return make_job(batch, trainer=given.trainer, optimizer=given.optimizer, sequence=given.seq or 0)
+
+
+def _typed(model: str, plan: Plan) -> str:
+    """The model in the plan's type of activations, where the zoo builds it and nobody chose one."""
+    name, _, rest = model.partition(":")
+    chosen = any(item.partition("=")[0].strip() == "dtype" for item in rest.split(","))
+    wanted = plan.policy(Precision).format.activation
+    if name not in zoo.names() or chosen or wanted == zoo.names()[name].dtype:
+        return model
+    return f"{model}{',' if rest else ':'}dtype={wanted}"
+
+
+def _types(model: str, graph: Graph, plan: Plan) -> Iterator[str]:
+    """A note where the model's activations are not of the type that the plan's precision gives them."""
+    precision = plan.policy(Precision)
+    made = (
+        tensor.dtype
+        for block in graph.blocks
+        for tensor in block.tensors
+        if tensor.role == "parameter" and tensor.dtype in FLOATING
+    )
+    own = next(made, precision.format.activation)
+    if own != precision.format.activation:
+        yield (
+            f"{model} is written in {own} and +{precision.name} computes in {precision.format.activation}: "
+            f"activations are counted in {own}"
+        )
+
+
+# whether it fits
+
+
+def _check(setting: Setting) -> None:
+    """Refuse a setting that breaks rules: all of them, each with its numbers and a way out."""
+    found = tuple(refusals(setting))
+    if found:
+        raise refused(setting.plan, found)
+
+
+def refused(plan: Plan, found: tuple[Refusal, ...]) -> BadInput:
+    """The refusals of a plan as one message."""
+    rules = "a rule is broken" if len(found) == 1 else f"{len(found)} rules are broken"
+    lines = [f"{plan} does not fit: {rules}"]
+    for refusal in found:
+        lines += [f"  rule   {refusal.rule}", f"  where  {refusal.why}"]
+        lines += [f"  try    {refusal.way_out}"] if refusal.way_out else []
+    return BadInput("\n".join(lines))
+
+
+def _packed(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    if plan.ranks < cluster.ranks:
+        nodes = -(-plan.ranks // cluster.ranks_per_node)
+        where = f"on {nodes} of its {cluster.nodes} nodes" if cluster.nodes > 1 else "on its first devices"
+        yield f"the plan takes {plan.ranks} of the {cluster.ranks} ranks of {cluster.text}, packed {where}"
+
+
+def _check_size(setting: Setting, cluster: Cluster) -> None:
+    plan = setting.plan
+    if plan.ranks <= cluster.ranks:
+        return
+    product = " x ".join(str(axis.world) for axis in plan.axes)
+    numbers = f"{product} = {plan.ranks}" if len(plan.axes) > 1 else str(plan.ranks)
+    ways = [f"--plan '{smaller}'" for smaller in itertools.islice(_smaller(setting, cluster.ranks), 1)]
+    ways += _larger(plan, cluster)
+    raise BadInput(
+        f"the plan has more ranks than the cluster: {numbers}, and {cluster.text} has {cluster.ranks}",
+        where=f"--plan '{plan}'",
+        fix=", or ".join(ways) or f"a plan of at most {cluster.ranks} ranks",
+    )
+
+
+def _larger(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    """The same cluster with enough ranks, where its text has a count and such a cluster exists."""
+    count, times, rest = cluster.text.partition("x")
+    if times and count == str(cluster.ranks):
+        text = f"{plan.ranks}x{rest}"
+        try:
+            found = catalog.cluster(text)
+        except ForetellError:
+            return
+        if found.ranks >= plan.ranks:
+            yield f"--on {text}"
+
+
+MOST_TRIED = 8
+"""Smaller plans that are tried before a person is told to find one."""
+
+
+def _smaller(setting: Setting, most: int) -> Iterator[Plan]:
+    """Plans like this one on at most so many ranks that fit and can be lowered, the nearest first."""
+    from foretell.program.lower import lower
+
+    for plan in itertools.islice(_shrunk(setting.plan, most), MOST_TRIED):
+        smaller = msgspec.structs.replace(setting, plan=plan)
+        try:
+            if parse(str(plan)) == plan and not any(refusals(smaller)):
+                lower(smaller)
+                yield plan
+        except ForetellError:
+            continue
+
+
+def _shrunk(plan: Plan, most: int) -> Iterator[Plan]:
+    """The plan with fewer ranks on some axes: as many ranks as can be, as few axes as can be, data first."""
+    choices = [_divisors(axis.ranks) if not grid_of(axis) else [axis.ranks] for axis in plan.axes]
+    while math.prod(map(len, choices)) > 10_000:  # very many axes: leave the innermost as it is
+        place = max(at for at, sizes in enumerate(choices) if len(sizes) > 1)
+        choices[place] = choices[place][:1]
+    found: list[tuple[tuple[int, int, int], tuple[Strategy, ...]]] = []
+    for sizes in itertools.product(*choices):
+        changed = [at for at, axis in enumerate(plan.axes) if axis.ranks != sizes[at]]
+        ranks = math.prod(axis.world // axis.ranks * size for axis, size in zip(plan.axes, sizes, strict=True))
+        if changed and ranks <= most:
+            others = sum(not isinstance(plan.axes[at], Data) for at in changed)
+            axes = tuple(
+                axis if axis.ranks == size else msgspec.structs.replace(axis, ranks=size)
+                for axis, size in zip(plan.axes, sizes, strict=True)
+            )
+            found.append(((-ranks, len(changed), others), axes))
+    for _, axes in sorted(found, key=lambda one: one[0]):
+        yield msgspec.structs.replace(plan, axes=axes)
+
+
+def _divisors(number: int) -> list[int]:
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)}, reverse=True)
+
+
+__all__ = ["Asked", "Given", "Trainer", "planned", "read", "refused"]

@@ -1,0 +1,129 @@
+"""Checks of a program: nothing lost, nothing waited for in vain, nothing left in memory.
+
+A program that was lowered passes; what fails here is a bug in foretell, never in a plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from foretell.model.graph import Graph
+from foretell.model.operator import PARTS
+from foretell.plan.schedule import Slot
+from foretell.program.action import Allocate, Communicate, Free
+from foretell.program.program import Program, RankKind, Stage
+from foretell.units import product
+
+ROUNDING = 1e-9
+
+
+def verify(program: Program, graph: Graph) -> tuple[str, ...]:
+    """Everything that is wrong with a program of this model; nothing, if all is well."""
+    return tuple(_problems(program, graph))
+
+
+def _problems(program: Program, graph: Graph) -> Iterator[str]:
+    yield from _work(program, graph)
+    yield from _groups(program)
+    yield from _pairs(program)
+    yield from _progress(program)
+    for stage in program.stages:
+        yield from _memory(stage, pipelined=len(program.kinds) > 1)
+
+
+def _work(program: Program, graph: Graph) -> Iterator[str]:
+    """All ranks together do at least what the model needs, for each kind of operator and part."""
+    needed: Counter[tuple[str, str]] = Counter()
+    for block, node in graph.nodes():
+        widths = graph.widths(block, node)
+        for part in PARTS:
+            needed[node.kind, part.split("_")[-1]] += node.cost(part, widths).matrix * block.times
+    done: Counter[tuple[str, str]] = Counter()
+    for kind in program.kinds:
+        for action, times in program.computations(kind):
+            if not action.again:
+                done[action.operator, action.part.split("_")[-1]] += action.cost.matrix * times * kind.ranks
+    for key, flops in needed.items():
+        if done[key] < flops * program.microbatches * (1 - ROUNDING):
+            yield f"{key[0]} {key[1]}: {done[key]:.6g} flops on all ranks, {flops * program.microbatches:.6g} needed"
+
+
+def _groups(program: Program) -> Iterator[str]:
+    """Every message is along axes of the mesh, among as many ranks as these have, and carries something."""
+    sizes = {axis.name: axis.ranks for axis in program.axes}
+    for kind in program.kinds:
+        for message, _ in program.communications(kind):
+            unknown = [name for name in message.axes if name not in sizes]
+            if unknown or message.payload <= 0 or message.messages < 1:
+                yield f"{message.kind} of {message.path} along {message.axes}: {message.payload} bytes"
+            elif "pp" not in message.axes and message.ranks != product(sizes[name] for name in message.axes):
+                yield f"{message.kind} of {message.path} along {message.axes} among {message.ranks} ranks"
+
+
+def _pairs(program: Program) -> Iterator[str]:
+    """What one stage sends is what the next receives, in both directions."""
+    for at, stage in enumerate(program.stages):
+        if stage.after >= 0:
+            other = program.stages[stage.after]
+            yield from _pair(at, stage.leave, other.enter, "forward")
+            yield from _pair(at, other.leave_back, stage.enter_back, "backward")
+
+
+def _pair(at: int, sender: object, receiver: object, way: str) -> Iterator[str]:
+    sent = _ends(sender, "send")
+    received = _ends(receiver, "receive")
+    if sent != received:
+        yield f"{way} between stage {at} and the next: {dict(sent)} sent, {dict(received)} received"
+
+
+def _ends(body: object, kind: str) -> Counter[tuple[str, str, float]]:
+    found: list[Communicate] = [m for m in body.communications() if m.kind == kind]  # type: ignore[attr-defined]
+    return Counter((message.what, message.path, message.payload) for message in found)
+
+
+def _progress(program: Program) -> Iterator[str]:
+    """Ranks that work through their slots in order all come to the end."""
+    places = {kind.place: 0 for kind in program.kinds}
+    kinds = {kind.place: kind for kind in program.kinds}
+    done: set[tuple[str, int, int]] = set()
+    moved = True
+    while moved:
+        moved = False
+        for place, kind in kinds.items():
+            while places[place] < len(kind.slots) and _ready(program, kind.slots[places[place]], done):
+                slot = kind.slots[places[place]]
+                done.add((slot.kind, slot.stage, slot.microbatch))
+                places[place] += 1
+                moved = True
+    for place, at in places.items():
+        if at < len(kinds[place].slots):
+            yield f"rank {place} of the pipeline waits for ever at {kinds[place].slots[at]}"
+
+
+def _ready(program: Program, slot: Slot, done: set[tuple[str, int, int]]) -> bool:
+    stage = program.stages[slot.stage]
+    if slot.kind == "F":
+        return stage.before < 0 or ("F", stage.before, slot.microbatch) in done
+    if slot.kind == "W":
+        return ("I", slot.stage, slot.microbatch) in done
+    after = stage.after < 0 or any((kind, stage.after, slot.microbatch) in done for kind in ("B", "I"))
+    return after and ("F", slot.stage, slot.microbatch) in done
+
+
+def _memory(stage: Stage, pipelined: bool) -> Iterator[str]:
+    """What a stage allocates for a micro-batch it frees again: in all, and body by body never less than nothing."""
+    bodies = [*stage.passes("F"), *stage.passes("B")]
+    if any(isinstance(a, Free) and a.when != "every" for body, _ in bodies for a in body.actions):
+        return  # repetitions differ: the replay that lowering does counts each of them
+    held = 0.0
+    for body, times in bodies:
+        for action in body.actions:
+            held += times * action.bytes if isinstance(action, Allocate) else 0
+            held -= times * action.bytes if isinstance(action, Free) else 0
+    if abs(held) > 0.5:
+        yield f"stage {stage.part}: {held:,.0f} bytes of a micro-batch are not freed"
+
+
+def _kind(kind: RankKind) -> str:
+    return f"pipeline rank {kind.place}"
