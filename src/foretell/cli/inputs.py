@@ -16,8 +16,8 @@ from foretell.hardware.cluster import Cluster
 from foretell.model import zoo
 from foretell.model.graph import Graph
 from foretell.model.source import load
+from foretell.plan.fitness import refusals
 from foretell.plan.job import Job, batch_ranks, make_job, micro_batch, per_rank
-from foretell.plan.legality import refusals
 from foretell.plan.plan import Plan, grid_of
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
@@ -25,7 +25,7 @@ from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategy import Strategy
 from foretell.plan.text import parse
-from foretell.plan.trainer import Trainer, trainer
+from foretell.plan.trainer import trainer
 from foretell.units import FLOATING
 
 EXAMPLE = "foretell program llama3-8b --on 16xh100 --plan 'dp2:zero3 tp8:sp +bf16' --batch 32"
@@ -96,11 +96,11 @@ def read(given: Given) -> Asked:
     found = trainer(given.trainer)
     graph, job, notes = _loaded(given, plan)
     setting = Setting(graph, job, plan, found)
+    cluster = named.cluster if named else None
+    _check(setting, cluster)
     if named is not None:
-        _check_size(setting, named.cluster)
         notes += (*named.notes, *_packed(plan, named.cluster))
-    _check(setting)
-    return Asked(given.model, setting, named.cluster if named else None, (*notes, *_types(given.model, graph, plan)))
+    return Asked(given.model, setting, cluster, (*notes, *_types(given.model, graph, plan)))
 
 
 # the batch and the model
@@ -160,9 +160,11 @@ def _types(model: str, graph: Graph, plan: Plan) -> Iterator[str]:
 # whether it fits
 
 
-def _check(setting: Setting) -> None:
+def _check(setting: Setting, cluster: Cluster | None) -> None:
     """Refuse a setting that breaks rules: all of them, each with its numbers and a way out."""
-    found = tuple(refusals(setting))
+    found = tuple(refusals(setting, cluster))
+    if cluster is not None and setting.plan.ranks > cluster.ranks:
+        found = tuple(_with_neighbour(refusal, setting, cluster) for refusal in found)
     if found:
         raise refused(setting.plan, found)
 
@@ -172,7 +174,7 @@ def refused(plan: Plan, found: tuple[Refusal, ...]) -> BadInput:
     rules = "a rule is broken" if len(found) == 1 else f"{len(found)} rules are broken"
     lines = [f"{plan} does not fit: {rules}"]
     for refusal in found:
-        lines += [f"  rule   {refusal.rule}", f"  where  {refusal.why}"]
+        lines += [f"  rule   {refusal.rule}", f"  why    {refusal.why}"]
         lines += [f"  try    {refusal.way_out}"] if refusal.way_out else []
     return BadInput("\n".join(lines))
 
@@ -184,19 +186,13 @@ def _packed(plan: Plan, cluster: Cluster) -> Iterator[str]:
         yield f"the plan takes {plan.ranks} of the {cluster.ranks} ranks of {cluster.text}, packed {where}"
 
 
-def _check_size(setting: Setting, cluster: Cluster) -> None:
-    plan = setting.plan
-    if plan.ranks <= cluster.ranks:
-        return
-    product = " x ".join(str(axis.world) for axis in plan.axes)
-    numbers = f"{product} = {plan.ranks}" if len(plan.axes) > 1 else str(plan.ranks)
-    ways = [f"--plan '{smaller}'" for smaller in itertools.islice(_smaller(setting, cluster.ranks), 1)]
-    ways += _larger(plan, cluster)
-    raise BadInput(
-        f"the plan has more ranks than the cluster: {numbers}, and {cluster.text} has {cluster.ranks}",
-        where=f"--plan '{plan}'",
-        fix=", or ".join(ways) or f"a plan of at most {cluster.ranks} ranks",
-    )
+def _with_neighbour(refusal: Refusal, setting: Setting, cluster: Cluster) -> Refusal:
+    """The refusal of a plan that is too large, with a plan beside it that is not."""
+    if refusal.rule != "enough ranks":
+        return refusal
+    ways = [f"--plan '{smaller}'" for smaller in itertools.islice(_smaller(setting, cluster), 1)]
+    ways += _larger(setting.plan, cluster)
+    return msgspec.structs.replace(refusal, way_out=", or ".join(ways) or refusal.way_out)
 
 
 def _larger(plan: Plan, cluster: Cluster) -> Iterator[str]:
@@ -216,14 +212,14 @@ MOST_TRIED = 8
 """Smaller plans that are tried before a person is told to find one."""
 
 
-def _smaller(setting: Setting, most: int) -> Iterator[Plan]:
-    """Plans like this one on at most so many ranks that fit and can be lowered, the nearest first."""
+def _smaller(setting: Setting, cluster: Cluster) -> Iterator[Plan]:
+    """Plans like this one that the cluster holds, that fit and can be lowered, the nearest first."""
     from foretell.program.lower import lower
 
-    for plan in itertools.islice(_shrunk(setting.plan, most), MOST_TRIED):
+    for plan in itertools.islice(_shrunk(setting.plan, cluster.ranks), MOST_TRIED):
         smaller = msgspec.structs.replace(setting, plan=plan)
         try:
-            if parse(str(plan)) == plan and not any(refusals(smaller)):
+            if parse(str(plan)) == plan and not any(refusals(smaller, cluster)):
                 lower(smaller)
                 yield plan
         except ForetellError:
@@ -255,5 +251,3 @@ def _divisors(number: int) -> list[int]:
     small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
     return sorted({*small, *(number // n for n in small)}, reverse=True)
 
-
-__all__ = ["Asked", "Given", "Trainer", "planned", "read", "refused"]

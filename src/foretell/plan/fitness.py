@@ -28,8 +28,8 @@ def refusals(setting: Setting, cluster: Cluster | None = None) -> Iterator[Refus
     for strategy in setting.plan.axes:
         if strategy.world > 1:
             yield from strategy.refusals(setting)
-    if setting.plan.policy(Lora).rank:
-        why = f"+lora{setting.plan.policy(Lora).rank}: adapters are in the grammar, but no program is written for them yet"
+    if rank := setting.plan.policy(Lora).rank:
+        why = f"+lora{rank}: the grammar knows adapters, but no program is written for them yet"
         yield Refusal("adapters", why, "the plan without +lora")
 
 

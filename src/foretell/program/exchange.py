@@ -77,15 +77,18 @@ class Exchanges:
             for at, bucket in enumerate(self._buckets(list(reversed(group)))):
                 yield from self.reduce(bucket, f"bucket {at}")
 
-    def served(self, weights: Sequence[Weight]) -> Iterator[Communicate]:
-        """Gradients go to servers, and new weights come from them."""
-        for axis in (a for a in self.axes.values() if isinstance(a.exchange.weights, Served) and a.ranks > 1):
-            trained = [weight for weight in weights if weight.trainable]
-            payload = sum(self._compressed(weight, weight.elements) for weight in trained)
+    def served(self, weights: Sequence[Weight]) -> tuple[list[Communicate], list[Communicate]]:
+        """Gradients go to servers, the nearest first, and new weights come from them on the same way."""
+        push, pull = list[Communicate](), list[Communicate]()
+        trained = [weight for weight in weights if weight.trainable]
+        for axis in reversed(self.axes.values()):
             target = axis.exchange.weights
-            yield from self._moved(PARTIAL, target, (axis.name,), payload, "weight gradients", "servers")
-            back = sum(weight.elements for weight in trained) * self.weight_bytes
-            yield from self._moved(target, REPLICATED, (axis.name,), back, "weights", "servers")
+            if isinstance(target, Served) and axis.ranks > 1:
+                there = sum(self._compressed(weight, weight.elements) for weight in trained)
+                push += self._moved(PARTIAL, target, (axis.name,), there, "weight gradients", "servers")
+                back = sum(weight.elements for weight in trained) * self.weight_bytes
+                pull += self._moved(target, REPLICATED, (axis.name,), back, "weights", "servers")
+        return push, pull[::-1]
 
     def averaged(self, weights: Sequence[Weight]) -> Iterator[Communicate]:
         """Versions of the weights that ranks updated on their own come together."""
@@ -107,8 +110,7 @@ class Exchanges:
         return axis.exchange.own or isinstance(axis.exchange.weights, Served)
 
     def _compressed(self, weight: Weight, elements: int) -> float:
-        rows = weight.shape[0] if weight.shape else 1
-        return self.compression.payload(elements, rows, self.gradient_bytes)
+        return self.compression.payload(elements, weight.rows, self.gradient_bytes)
 
     def _buckets(self, weights: list[Weight]) -> Iterator[list[Weight]]:
         """Weights put together until a bucket is full; the first one is smaller, so that it starts early."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from foretell.model.graph import Graph, Node
-from foretell.plan.placement import Placement, Routed, Sharded
+from foretell.plan.placement import Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
 from foretell.program.action import Communicate
 from foretell.program.alignment import Place
@@ -59,7 +59,7 @@ class Layout:
         ways = [1] * len(tensor.dims)
         for axis, found in zip(self.axes, self.spreads, strict=True):
             where = (instead or {}).get(axis.name, found.placed.get(home))
-            if isinstance(where, Sharded | Routed):
+            if isinstance(where, Sharded | Routed | Rotating):
                 ways[where.dim] *= axis.ranks
         return tuple(share(dim.size, way) for dim, way in zip(tensor.dims, ways, strict=True))
 

@@ -72,8 +72,7 @@ class _Lowering:
     def __init__(self, setting: Setting) -> None:
         self.setting, self.plan, self.trainer = setting, setting.plan, setting.trainer
         self.axes = mesh(self.plan)
-        parts = any(axis.splitting.only for axis in self.axes)
-        self.graph = _unfolded(setting.graph) if parts else setting.graph
+        self.graph = as_lowered(setting.graph, self.plan)
         self.pipeline = self.plan.axis(Pipeline) or Pipeline(ranks=1)
         self.schedule: Schedule = find(self.pipeline.schedule if self.pipeline.ranks > 1 else "1f1b")
         self.chunks = self.pipeline.chunks or self.schedule.least_chunks
@@ -166,6 +165,7 @@ class _Lowering:
         receives = list(self._boundary(parts, part)) if self._apart(before, at) else []
         sends = list(self._boundary(parts, self._part(after))) if self._apart(at, after) else []
         root = units.get("", [])
+        twice = root if self.trainer.storage.reshard_root else []  # let go between the passes
         turns = list(self._turns(parts[part], units))
         found = replay(self.graph, turns)
         border = _Border(found) if self.pipeline.ranks > 1 else _Border()
@@ -173,14 +173,22 @@ class _Lowering:
             part=part,
             before=before,
             after=after,
-            layers=tuple(Layer(turn.forward.name, turn.run.times, turn.forward, turn.backward) for turn in turns),
+            layers=tuple(
+                Layer(turn.forward.name, turn.run.times, turn.forward, turn.backward, turn.run) for turn in turns
+            ),
             enter=_body(
                 "enter",
                 "forward",
                 [*_messages("receive", receives, "activations"), *border.arrive, *self._gathers(root)],
             ),
-            leave=_body("leave", "forward", [*_messages("send", sends, "activations"), *border.sent]),
-            enter_back=_body("enter", "backward", [*_messages("receive", sends, "gradients"), *border.come_back]),
+            leave=_body(
+                "leave", "forward", [*_messages("send", sends, "activations"), *border.sent, *self._lets_go(twice)]
+            ),
+            enter_back=_body(
+                "enter",
+                "backward",
+                [*_messages("receive", sends, "gradients"), *border.come_back, *self._gathers(twice)],
+            ),
             leave_back=_body(
                 "leave",
                 "backward",
@@ -236,17 +244,20 @@ class _Lowering:
         )
 
     def _gathers(self, root: list[Weight]) -> list[Action]:
-        """What is in no layer is gathered at the start and stays until the backward pass is done."""
+        """What is in no layer is gathered at the start of a pass."""
         if not root:
             return []
         size = self.exchanges.gathered_bytes(root)
         return [Allocate("root weights", size, "gathered"), *self.exchanges.gather(root, "root")]
 
+    def _lets_go(self, root: list[Weight]) -> list[Action]:
+        return [Free("root weights", self.exchanges.gathered_bytes(root))] if root else []
+
     def _reduces(self, root: list[Weight], own: tuple[Weight, ...]) -> list[Action]:
         """The sums of gradients after each micro-batch's backward pass."""
         actions: list[Action] = []
         if root:
-            actions += [Free("root weights", self.exchanges.gathered_bytes(root)), *self.exchanges.reduce(root, "root")]
+            actions += [*self._lets_go(root), *self.exchanges.reduce(root, "root")]
         each = self._summed_each()
         actions += list(self.exchanges.in_buckets([weight for weight in own if self._stored(weight) in each]))
         return actions
@@ -265,8 +276,8 @@ class _Lowering:
         each = (*self._summed_each(), "zero3")
         yield from self.exchanges.in_buckets([weight for weight in own if self._stored(weight) not in each])
         yield from self._tied(own, holders)
-        served = list(self.exchanges.served(own))
-        yield from served[:1]
+        push, pull = self.exchanges.served(own)
+        yield from push
         held = sum(self.exchanges.held(weight) for weight in own if weight.trainable)
         host = self.offload.optimizer
         if host:
@@ -276,7 +287,7 @@ class _Lowering:
         yield Update(self.setting.job.optimizer, held, rule.forward({"parameter": held}, widths))
         if host:
             yield Copy("weights", False, held * self.bytes.weight)
-        yield from served[1:]
+        yield from pull
         apart = [weight for weight in own if weight.shared and not self.exchanges.storage(weight).weights]
         yield from self.exchanges.gather(apart, "after the update")
         yield from self.exchanges.averaged(own)
@@ -358,13 +369,14 @@ class _Border:
     def __init__(self, found: Replay | None = None) -> None:
         missing = found.missing if found else {}
         left = found.left if found else {}
-        self.arrive = [Allocate(_tensor(s), size, "activation") for s, size in missing.items() if s[3] != "gradient"]
-        self.come_back = [Allocate(_tensor(s), size, "gradient") for s, size in missing.items() if s[3] == "gradient"]
-        self.sent = [Free(_tensor(s), size) for s, size in left.items() if s[3] != "gradient"]
-        self.given_back = [Free(_tensor(s), size) for s, size in left.items() if s[3] == "gradient"]
+        self.arrive = [Allocate(crossing(s), size, "activation") for s, size in missing.items() if s[3] != "gradient"]
+        self.come_back = [Allocate(crossing(s), size, "gradient") for s, size in missing.items() if s[3] == "gradient"]
+        self.sent = [Free(crossing(s), size) for s, size in left.items() if s[3] != "gradient"]
+        self.given_back = [Free(crossing(s), size) for s, size in left.items() if s[3] == "gradient"]
 
 
-def _tensor(storage: Storage) -> str:
+def crossing(storage: Storage) -> str:
+    """The name of a tensor that another stage made or will use."""
     at, number, repetition, what = storage
     return f"{at}.{number} of repetition {repetition}{f' {what}' if what else ''}"
 
@@ -416,6 +428,8 @@ def _conventions(plan: Plan, trainer: Trainer) -> Conventions:
     )
 
 
-def _unfolded(graph: Graph) -> Graph:
-    """The same model without repetitions, so that a part of it can begin and end anywhere."""
+def as_lowered(graph: Graph, plan: Plan) -> Graph:
+    """The model as a program refers to it: without repetitions where a part of it may begin and end anywhere."""
+    if not any(axis.splitting.only for axis in mesh(plan)):
+        return graph
     return msgspec.structs.replace(graph, blocks=written_out(graph.blocks))

@@ -238,24 +238,25 @@ class _Walk:
         if isinstance(node.operator, CrossEntropy) and self.rule.weighted and self.conventions.gathers_logits:
             return _Decision()
         if isinstance(node.operator, GroupedMatmul) and self.rule.experts == "divide":
-            return self._experts(node)
+            return self._experts(node, arriving["x"])
         if inside and self.rule.weighted and not (isinstance(node.operator, GroupedMatmul) and self.rule.experts):
             found = self._weighted(at, block, node, arriving)
             if found.places:
                 return found
             return replace(self._follow(at, block, node, arriving), reason=found.reason)
         if not inside and self.rule.dim:
-            return _Decision(reason="outside the part that is divided")
+            return _Decision()  # outside the part that is divided
         if isinstance(node.operator, Attention) and self.rule.attention:
             found = self._attention(at, node, arriving)
             if found.places:
                 return found
         return self._follow(at, block, node, arriving)
 
-    def _experts(self, node: Node) -> _Decision:
-        """Each rank has some experts, and the rows that belong to them."""
-        row = next((at for at, dim in enumerate(_loop(node, "row")) if dim.size % self.axis.ranks == 0), None)
-        if row is None or _loop(node, "expert")[0].size % self.axis.ranks:
+    def _experts(self, node: Node, arriving: Placement) -> _Decision:
+        """Each rank has some experts, and the rows that belong to them; they come back to where they were."""
+        even = (at for at, dim in enumerate(_loop(node, "row")) if dim.size % self.axis.ranks == 0)
+        row = arriving.dim if isinstance(arriving, Sharded | Routed) else next(even, None)
+        if row is None or row >= len(_loop(node, "row")) or _loop(node, "expert")[0].size % self.axis.ranks:
             return _Decision(reason=f"{self.axis.ranks} ranks do not divide its experts and rows")
         places = (Place("expert", 0), Place("row", row))
         return _Decision(places, {"x": Routed(row), "w": Sharded(0), "offsets": REPLICATED}, Routed(row))

@@ -11,8 +11,12 @@ from collections.abc import Iterator
 from foretell.model.graph import Graph
 from foretell.model.operator import PARTS
 from foretell.plan.schedule import Slot
-from foretell.program.action import Allocate, Communicate, Free
-from foretell.program.program import Program, RankKind, Stage
+from foretell.plan.text import parse
+from foretell.program.action import Allocate, Free
+from foretell.program.body import Body
+from foretell.program.lower import as_lowered, crossing
+from foretell.program.program import Program, Stage
+from foretell.program.replay import Turn, replay
 from foretell.units import product
 
 ROUNDING = 1e-9
@@ -28,8 +32,9 @@ def _problems(program: Program, graph: Graph) -> Iterator[str]:
     yield from _groups(program)
     yield from _pairs(program)
     yield from _progress(program)
+    lowered = as_lowered(graph, parse(program.plan))
     for stage in program.stages:
-        yield from _memory(stage, pipelined=len(program.kinds) > 1)
+        yield from _memory(stage, lowered, pipelined=len(program.kinds) > 1)
 
 
 def _work(program: Program, graph: Graph) -> Iterator[str]:
@@ -70,15 +75,15 @@ def _pairs(program: Program) -> Iterator[str]:
             yield from _pair(at, other.leave_back, stage.enter_back, "backward")
 
 
-def _pair(at: int, sender: object, receiver: object, way: str) -> Iterator[str]:
+def _pair(at: int, sender: Body, receiver: Body, way: str) -> Iterator[str]:
     sent = _ends(sender, "send")
     received = _ends(receiver, "receive")
     if sent != received:
         yield f"{way} between stage {at} and the next: {dict(sent)} sent, {dict(received)} received"
 
 
-def _ends(body: object, kind: str) -> Counter[tuple[str, str, float]]:
-    found: list[Communicate] = [m for m in body.communications() if m.kind == kind]  # type: ignore[attr-defined]
+def _ends(body: Body, kind: str) -> Counter[tuple[str, str, float]]:
+    found = (message for message in body.communications() if message.kind == kind)
     return Counter((message.what, message.path, message.payload) for message in found)
 
 
@@ -111,19 +116,17 @@ def _ready(program: Program, slot: Slot, done: set[tuple[str, int, int]]) -> boo
     return after and ("F", slot.stage, slot.microbatch) in done
 
 
-def _memory(stage: Stage, pipelined: bool) -> Iterator[str]:
-    """What a stage allocates for a micro-batch it frees again: in all, and body by body never less than nothing."""
-    bodies = [*stage.passes("F"), *stage.passes("B")]
-    if any(isinstance(a, Free) and a.when != "every" for body, _ in bodies for a in body.actions):
-        return  # repetitions differ: the replay that lowering does counts each of them
-    held = 0.0
-    for body, times in bodies:
-        for action in body.actions:
-            held += times * action.bytes if isinstance(action, Allocate) else 0
-            held -= times * action.bytes if isinstance(action, Free) else 0
-    if abs(held) > 0.5:
-        yield f"stage {stage.part}: {held:,.0f} bytes of a micro-batch are not freed"
-
-
-def _kind(kind: RankKind) -> str:
-    return f"pipeline rank {kind.place}"
+def _memory(stage: Stage, graph: Graph, pipelined: bool) -> Iterator[str]:
+    """Every allocation of a micro-batch is freed once, here or by the stage that it is sent to."""
+    found = replay(graph, [Turn(layer.run, layer.forward, layer.backward) for layer in stage.layers])
+    bodies = (stage.enter, stage.leave, stage.enter_back, stage.leave_back)
+    events = (action for body in bodies for action in body.actions if isinstance(action, Allocate | Free))
+    crossed = {event.name for event in events} if pipelined else set[str]()
+    for storage in found.twice:
+        yield f"stage {stage.part}: {crossing(storage)} is allocated twice"
+    for storage in found.missing:
+        if crossing(storage) not in crossed:
+            yield f"stage {stage.part}: {crossing(storage)} is freed, but nobody allocated it"
+    for storage in found.left:
+        if crossing(storage) not in crossed:
+            yield f"stage {stage.part}: {crossing(storage)} is never freed"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from foretell.model.graph import Node
 from foretell.model.layers import Piece
+from foretell.model.operators.matmul import Matmul
 from foretell.plan.placement import Partial, Placement, Sharded
 from foretell.plan.strategy import MeshAxis
 from foretell.program.layout import Layout
@@ -19,41 +21,52 @@ class Weight(NamedTuple):
     name: str
     key: tuple[int, int, int]  # block, tensor and repetition that it belongs to
     layer: str
-    shape: tuple[int, ...]  # local, as layers use it
+    rows: int  # of the matrix that a module stores, local: PyTorch shares these out
+    columns: int
     trainable: bool
     summed: tuple[str, ...]  # axes along which every rank has a summand of its gradient
     shared: tuple[str, ...]  # those of them along which it lies in shares between uses
 
     @property
     def elements(self) -> int:
-        return product(self.shape)
+        return self.rows * self.columns
 
     def part(self, ranks: int) -> int:
-        """Elements of the largest share of its first dim: what PyTorch's sharding holds, padding included."""
-        return self.elements if ranks == 1 or not self.shape else share(self.shape[0], ranks) * product(self.shape[1:])
+        """Elements of the largest share of its rows: what PyTorch's sharding holds, padding included."""
+        return share(self.rows, ranks) * self.columns
 
 
 def weights(layout: Layout, pieces: Iterable[Piece]) -> tuple[Weight, ...]:
     """The distinct parameters that some pieces of the model use, in the order they use them."""
     found: dict[tuple[int, int, int], Weight] = {}
     for piece in pieces:
-        for at, number, repetition in _used(layout, piece):
-            if (at, number, repetition) not in found:
-                found[at, number, repetition] = _weight(layout, (at, number, repetition), piece.layer)
+        for key, leading in _used(layout, piece):
+            if key not in found:
+                found[key] = _weight(layout, key, leading, piece.layer)
     return tuple(found.values())
 
 
-def _used(layout: Layout, piece: Piece) -> Iterator[tuple[int, int, int]]:
+def _used(layout: Layout, piece: Piece) -> Iterator[tuple[tuple[int, int, int], int]]:
+    """Each parameter that a piece reads, with how many of its dims are rows of its matrix."""
     block = layout.graph.blocks[piece.block]
     for node in block.nodes[piece.start : piece.stop]:
         for operand in node.inputs:
             home, number = storage_owner(layout.graph, piece.block, operand.tensor)
             if layout.graph.blocks[home].tensors[number].role == "parameter":
-                yield home, number, piece.repetition if home == piece.block else 0
+                repetition = piece.repetition if home == piece.block else 0
+                yield (home, number, repetition), _leading(node)
 
 
-def _weight(layout: Layout, key: tuple[int, int, int], layer: str) -> Weight:
+def _leading(node: Node) -> int:
+    """Dims of a weight that a module stores as rows: all outputs of a dense layer, the first dim of others."""
+    if not isinstance(node.operator, Matmul):
+        return 1
+    return next(len(loop.dims) for loop in node.loops if loop.name == "out")
+
+
+def _weight(layout: Layout, key: tuple[int, int, int], leading: int, layer: str) -> Weight:
     at, number, _ = key
+    shape = layout.shape(at, number)
     tensor = layout.graph.blocks[at].tensors[number]
     summed = tuple(axis.name for axis, where in _gradient(layout, at, number) if isinstance(where, Partial))
     stored = {axis.name: axis.storage.states for axis in layout.axes}
@@ -61,7 +74,8 @@ def _weight(layout: Layout, key: tuple[int, int, int], layer: str) -> Weight:
         tensor.name,
         key,
         layer,
-        layout.shape(at, number),
+        product(shape[:leading]),
+        product(shape[leading:]),
         tensor.trainable,
         summed,
         tuple(name for name in summed if stored[name]),

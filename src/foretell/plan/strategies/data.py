@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from foretell.plan.facts import facts
 from foretell.plan.refusal import Refusal
 from foretell.plan.storage import STORAGES
+from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
 from foretell.plan.syntax import Choice, Number, Option
 
@@ -76,6 +77,9 @@ class Data(Strategy, frozen=True, kw_only=True, tag="data"):
         if self.expert_tensor not in (0, 1, ranks):
             why = f"etp{self.expert_tensor}: an expert is shared by all {ranks} tensor ranks or by one"
             yield Refusal("expert tensor ranks", why, "etp1, or no etp")
+        if self.expert_tensor == 1 and isinstance(tensor, Tensor) and ranks > 1 and not tensor.sequence:
+            why = f"etp1 with tp{ranks}: each tensor rank sends tokens of its own to experts, so it must have some"
+            yield Refusal("experts with sequence", why, f"tp{ranks}:sp")
 
     def _experts(self, setting: Setting) -> Iterator[Refusal]:
         count, ep = facts(setting.graph).experts, self.experts

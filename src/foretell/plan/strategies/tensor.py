@@ -39,7 +39,7 @@ class Tensor(Strategy, frozen=True, kw_only=True, tag="tensor"):
     def refusals(self, setting: Setting) -> Iterator[Refusal]:
         found = facts(setting.graph)
         if self.sequence and found.sequence % self.ranks:
-            why = f"a sequence of {found.sequence} is not a multiple of tp{self.ranks}, whose ranks share it between layers"
+            why = f"a sequence of {found.sequence} is not a multiple of tp{self.ranks}, which shares it between layers"
             yield Refusal(
                 "sequence divides",
                 why,

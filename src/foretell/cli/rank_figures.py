@@ -1,0 +1,196 @@
+"""What one rank does in a step, added up for a page: operators, communications, memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from foretell.program.action import Allocate, Communicate, Compute
+from foretell.program.body import Body
+from foretell.program.program import Layer, Program, RankKind, Stage, belongs
+
+
+class OperatorRow(msgspec.Struct, frozen=True):
+    """Operators that are alike, of one micro-batch."""
+
+    path: str  # a number that differs between them is *
+    operator: str
+    loops: dict[str, int]  # local sizes
+    times: int
+    forward: float  # matrix flops of one of them
+    backward: float  # both gradients, and what runs again
+
+
+class CommunicationRow(msgspec.Struct, frozen=True):
+    """Communications of a step that are alike."""
+
+    when: str  # forward, backward, step
+    kind: str
+    what: str
+    axes: tuple[str, ...]
+    ranks: int
+    count: float
+    payload: float  # bytes contributed in a step, all of them together
+    sent: float
+    equal: bool  # whether each has the same payload
+
+
+class AllocationRow(msgspec.Struct, frozen=True):
+    """Allocations of one micro-batch that are alike."""
+
+    name: str
+    kind: str
+    bytes: float
+    times: int
+
+
+# operators
+
+
+def operators(program: Program, kind: RankKind) -> list[OperatorRow]:
+    """The operators of one micro-batch on a rank of this kind, those with the most work first."""
+    found: dict[tuple[str, str, tuple[tuple[str, int], ...]], list[tuple[str, int, float, float]]] = {}
+    for stage in kind.stages:
+        for layer in program.stages[stage].layers:
+            for row in _operators(layer):
+                key = (_starred(row.path), row.operator, tuple(row.loops.items()))
+                found.setdefault(key, []).append((row.path, row.times, row.forward, row.backward))
+    rows = [_joined(key, parts) for key, parts in found.items()]
+    return sorted(rows, key=lambda row: -(row.forward + row.backward) * row.times)
+
+
+def _joined(
+    key: tuple[str, str, tuple[tuple[str, int], ...]], parts: list[tuple[str, int, float, float]]
+) -> OperatorRow:
+    star, operator, loops = key
+    times = sum(part[1] for part in parts)
+    forward, backward = (sum(part[1] * part[at] for part in parts) / times for at in (2, 3))
+    paths = {part[0] for part in parts}
+    return OperatorRow(paths.pop() if len(paths) == 1 else star, operator, dict(loops), times, forward, backward)
+
+
+def _operators(layer: Layer) -> Iterator[OperatorRow]:
+    """The operators of a layer, with its number in their paths."""
+    seen: dict[tuple[str, str, tuple[tuple[str, int], ...]], list[float]] = {}
+    for body, at in ((layer.forward, 1), (layer.backward, 2)):
+        for action in body.computations():
+            key = (action.path, action.operator, tuple(action.loops.items()))
+            entry = seen.setdefault(key, [0, 0, 0])
+            entry[0] += at == 1
+            entry[at] += action.cost.matrix
+    for (path, operator, loops), (count, forward, backward) in seen.items():
+        many = max(1, int(count))
+        yield OperatorRow(
+            placed(path, layer), operator, dict(loops), many * layer.times, forward / many, backward / many
+        )
+
+
+_NUMBERED = re.compile(r"(.*?)(\d+)(\.\.\d+)?")
+
+
+def placed(path: str, layer: Layer) -> str:
+    """A path as its layer calls it: bodies are written for the first of all equal layers."""
+    name = _NUMBERED.fullmatch(layer.name)
+    if name is None:
+        return path
+    stem, number, more = name[1], name[2], name[3]
+    return re.sub(rf"^{re.escape(stem)}\d+(?=\.|$)", f"{stem}{'*' if more else number}", path)
+
+
+def _starred(path: str) -> str:
+    """The path with the first number in it as *."""
+    return re.sub(r"(^|\.)(\d+|\*)(?=\.|$)", r"\1*", path, count=1)
+
+
+# communications
+
+
+def communications(program: Program, kind: RankKind) -> list[CommunicationRow]:
+    """The communications of a step of a rank of this kind, in the order in which they first occur."""
+    order = {"forward": 0, "backward": 1, "step": 2}
+    found: dict[tuple[str, str, str, tuple[str, ...], int], list[tuple[float, float, float]]] = {}
+    for body, times, slot in program.walk(kind):
+        for message in body.communications():
+            if belongs(message, slot):
+                key = (body.phase, message.kind, message.what, message.axes, message.ranks)
+                found.setdefault(key, []).append((times / message.every, message.payload, _sent(message) * times))
+    rows = [
+        CommunicationRow(
+            *key,
+            count=sum(count for count, _, _ in parts),
+            payload=sum(count * payload for count, payload, _ in parts),
+            sent=sum(sent for _, _, sent in parts),
+            equal=len({payload for _, payload, _ in parts}) == 1,
+        )
+        for key, parts in found.items()
+    ]
+    return sorted(rows, key=lambda row: order[row.when])
+
+
+def _sent(message: Communicate) -> float:
+    return 0.0 if message.kind == "receive" else message.sent
+
+
+# memory
+
+
+class Alive(NamedTuple):
+    """What waits for its backward pass on one rank, at most."""
+
+    passes: int  # micro-batches, counted once for each stage that the rank holds
+    bytes: float
+
+
+def alive(program: Program, kind: RankKind) -> Alive:
+    """The most that is between a forward and a backward pass at once, by the order of the slots."""
+    count = most = 0
+    held = largest = 0.0
+    for slot in kind.slots:
+        kept = program.stages[slot.stage].memory.kept
+        if slot.kind == "F":
+            count, held = count + 1, held + kept
+            most, largest = max(most, count), max(largest, held)
+        elif slot.kind != "I":  # a pass that is cut in two lets go with its second half
+            count, held = count - 1, held - kept
+    return Alive(most, largest)
+
+
+def allocations(program: Program, kind: RankKind) -> list[AllocationRow]:
+    """Distinct allocations of a micro-batch, the largest first, named by the operator that they are for."""
+    found: dict[tuple[str, str, float], int] = {}
+    for stage in kind.stages:
+        for body, times, layer in _bodies(program.stages[stage]):
+            for action, path in _named(body.actions, body.name):
+                shown = _starred(placed(path, layer)) if layer and layer.times > 1 else path
+                key = (_subject(action, shown), action.kind, action.bytes)
+                found[key] = found.get(key, 0) + times
+    rows = [AllocationRow(name, what, size, times) for (name, what, size), times in found.items()]
+    return sorted(rows, key=lambda row: -row.bytes)
+
+
+def _bodies(stage: Stage) -> Iterator[tuple[Body, int, Layer | None]]:
+    yield stage.enter, 1, None
+    for layer in stage.layers:
+        yield layer.forward, layer.times, layer
+        yield layer.backward, layer.times, layer
+
+
+def _named(actions: Iterable[object], name: str) -> Iterator[tuple[Allocate, str]]:
+    """Each allocation with the path of the operator that comes after it."""
+    waiting: list[Allocate] = []
+    for action in actions:
+        if isinstance(action, Allocate):
+            waiting.append(action)
+        elif isinstance(action, Compute):
+            yield from ((one, action.path) for one in waiting)
+            waiting = []
+    yield from ((one, name) for one in waiting)
+
+
+def _subject(action: Allocate, path: str) -> str:
+    if action.name.endswith("weights"):
+        return action.name
+    return {"gathered": f"input of {path}", "gradient": f"gradient at {path}"}.get(action.kind, path)

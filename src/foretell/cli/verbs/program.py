@@ -1,0 +1,330 @@
+"""foretell program: what each rank does in a step under a plan."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from foretell.cli.inputs import Asked, Given, planned, read
+from foretell.cli.rank_figures import CommunicationRow, OperatorRow, alive, allocations, communications, operators
+from foretell.cli.table import WIDTH, fit, table
+from foretell.errors import BadInput
+from foretell.units import show_bytes, show_count
+
+if TYPE_CHECKING:
+    from foretell.program.program import Program, RankKind
+
+SHORTEST = 8
+"""Operators that are shown without --full."""
+
+LARGEST = 4
+"""Allocations that are shown without --full."""
+
+
+MOST_PROBLEMS = 5
+
+
+@click.command("program", short_help="What each rank computes, sends and holds under a plan.")
+@planned
+@click.option("--rank-kind", type=int, metavar="K", help="Show the ranks at this place of the pipeline.")
+@click.option("--full", is_flag=True, help="All operators and allocations, not only the largest.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, every action in it.")
+def command(given: Given, rank_kind: int | None, full: bool, as_json: bool) -> None:
+    """What each rank computes, sends and holds in a step of MODEL under a plan.
+
+    Without --on the plan has as many ranks as it asks for. Without --batch each
+    rank that splits the batch takes one sample in each micro-batch.
+    """
+    from foretell.program.lower import lower
+    from foretell.program.verify import verify
+
+    asked = read(given)
+    program = lower(asked.setting)
+    kind = _chosen(program, rank_kind)
+    problems = verify(program, asked.setting.graph)
+    if as_json:
+        click.echo(_json(asked, program))
+    else:
+        click.echo(_page(asked, program, kind, full))
+        for note in _notes(asked, program):
+            click.echo(_folded(f"note: {note}", "  "), err=True)
+    if problems:
+        _report(problems)
+
+
+def _report(problems: tuple[str, ...]) -> None:
+    """A program that does not verify is foretell's mistake, not the person's: say so, and do not end well."""
+    for problem in problems[:MOST_PROBLEMS]:
+        click.echo(_folded(f"foretell: internal error, please report it: {problem}", "  "), err=True)
+    if len(problems) > MOST_PROBLEMS:
+        click.echo(f"foretell: and {len(problems) - MOST_PROBLEMS} more", err=True)
+    sys.exit(1)
+
+
+def _notes(asked: Asked, program: Program) -> tuple[str, ...]:
+    return (*asked.notes, *program.notes)
+
+
+def _chosen(program: Program, place: int | None) -> RankKind:
+    """The ranks that are shown: those at a place, or those that compute most."""
+    if place is None:
+        return max(program.kinds, key=lambda kind: (_work(program, kind), -kind.place))
+    if not 0 <= place < len(program.kinds):
+        last = len(program.kinds) - 1
+        fix = f"--rank-kind 0 to {last}" if last else "leave it out: all ranks do the same"
+        raise BadInput(f"the pipeline of {program.plan} has no place {place}", where="--rank-kind", fix=fix)
+    return program.kinds[place]
+
+
+def _work(program: Program, kind: RankKind) -> float:
+    return sum(action.cost.matrix * times for action, times in program.computations(kind))
+
+
+# the page
+
+
+def _page(asked: Asked, program: Program, kind: RankKind, full: bool) -> str:
+    parts = [_head(asked, program)]
+    if program.axes:
+        parts.append(_axes(asked, program))
+    parts.append(_kinds(program))
+    where = f"at place {kind.place}" if len(program.kinds) > 1 else "on each rank"
+    parts.append(_operators(operators(program, kind), where, full))
+    parts.append(_communications(communications(program, kind), where))
+    parts.append(_memory(program, kind, where, full))
+    return "\n\n".join(parts)
+
+
+def _facts(lines: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(_folded(f"{name:<18}{text}", " " * 18) for name, text in lines)
+
+
+def _head(asked: Asked, program: Program) -> str:
+    each = f"{asked.micro_batch} a rank"
+    count = program.microbatches
+    passes = f"{count} micro-batches of {each}" if count > 1 else f"{each}, in one pass"
+    ranks = f"{program.ranks:,}"
+    if asked.cluster is not None:
+        cluster = asked.cluster
+        ranks += f" of {cluster.text}: {cluster.nodes} x {cluster.ranks_per_node} {_devices(asked)}"
+    return _facts(
+        [
+            ("model", fit(asked.model, WIDTH - 18)),
+            ("plan", program.plan),
+            ("batch", f"{program.batch:,} samples: {passes}"),
+            ("trainer", f"{program.trainer}, {asked.setting.job.optimizer}"),
+            ("ranks", ranks),
+        ]
+    )
+
+
+def _devices(asked: Asked) -> str:
+    return " + ".join(group.device.name for group in asked.cluster.groups) if asked.cluster else ""
+
+
+def _axes(asked: Asked, program: Program) -> str:
+    header = ["axis", "ranks", "apart"]
+    rows = [[axis.name, f"{axis.ranks:,}", f"{axis.stride:,}"] for axis in program.axes]
+    if asked.cluster is None:
+        return table(header, rows)
+    for row, axis in zip(rows, program.axes, strict=True):
+        level = asked.cluster.level_of(axis.ranks, axis.stride)
+        row.append(f"{level.name}, {level.link.name}")
+    return table([*header, "crosses"], rows, left=(0, 3))
+
+
+def _kinds(program: Program) -> str:
+    groups: dict[tuple[Any, ...], list[RankKind]] = {}
+    for kind in program.kinds:
+        groups.setdefault(_likeness(program, kind), []).append(kind)
+    header = ["place", "holds", "parameters", "weights", "gradients", "states", "alive"]
+    rows: list[list[str]] = []
+    for kinds in groups.values():
+        rests = [program.stages[stage].memory for stage in kinds[0].stages]
+        sums = [sum(getattr(rest, name) for rest in rests) for name in ("weights", "gradients", "states")]
+        rows.append(
+            [
+                _ranges([kind.place for kind in kinds]) if len(program.kinds) > 1 else "all",
+                _holds(program, kinds),
+                show_count(sum(rest.parameters for rest in rests)),
+                *map(show_bytes, sums),
+                _span([alive(program, kind).passes for kind in kinds]),
+            ]
+        )
+    return table(header, rows, left=(0, 1))
+
+
+def _likeness(program: Program, kind: RankKind) -> tuple[Any, ...]:
+    """What two places have in common that are shown as one: all but the order of their slots."""
+    stages = tuple(
+        (tuple((layer.times, len(layer.forward.actions)) for layer in stage.layers), stage.memory)
+        for stage in (program.stages[at] for at in kind.stages)
+    )
+    traffic = tuple((key, total.count, total.payload) for key, total in program.traffic(kind).items())
+    return _frozen(stages), traffic, _work(program, kind)
+
+
+def _frozen(stages: Any) -> str:
+    return repr(stages)
+
+
+def _holds(program: Program, kinds: list[RankKind]) -> str:
+    layers = [[layer for stage in kind.stages for layer in program.stages[stage].layers] for kind in kinds]
+    if len(kinds) > 1:
+        count = sum(layer.times for layer in layers[0])
+        return f"{count} layers each" if count > 1 else "1 layer each"
+    names = [layer.name for layer in layers[0]]
+    if len(kinds[0].stages) > 1:
+        return ", ".join(names)
+    if not names:
+        return "no layer"
+    return names[0] if len(names) == 1 else f"{names[0].split(' to ')[0]} to {names[-1].split(' to ')[-1]}"
+
+
+def _ranges(numbers: list[int]) -> str:
+    """0, 1..6: numbers in a row put together."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs)
+
+
+def _span(numbers: list[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low}..{high}"
+
+
+def _operators(rows: list[OperatorRow], where: str, full: bool) -> str:
+    working = [row for row in rows if row.forward or row.backward]
+    shown = rows if full else working[:SHORTEST]
+    lines = [
+        [row.path or "(root)", _loops(row), f"{row.times:,}", _flops(row.forward), _flops(row.backward)]
+        for row in shown
+    ]
+    title = f"operators {where}"
+    text = table([title, "local loops", "times", "forward", "backward"], lines, left=(1, 0))
+    hidden = len(rows) - len(shown)
+    return text if hidden <= 0 else f"{text}\n... and {hidden} more: --full"
+
+
+def _loops(row: OperatorRow) -> str:
+    sizes = [f"{name} {size}" for name, size in row.loops.items() if size != 1]
+    return f"{row.operator}: {', '.join(sizes)}"
+
+
+def _flops(value: float) -> str:
+    return show_count(value) if value else "-"
+
+
+def _communications(rows: list[CommunicationRow], where: str) -> str:
+    if not rows:
+        return f"communications {where}: none"
+    lines = [
+        [
+            row.when,
+            row.kind,
+            row.what,
+            " ".join(row.axes),
+            f"{row.ranks:,}",
+            f"{row.count:,.4g}",
+            f"{'' if row.equal else '~'}{show_bytes(row.payload / row.count)}",
+            show_bytes(row.sent) if row.sent else "-",
+        ]
+        for row in rows
+    ]
+    header = ["when", "communication", "of", "axis", "ranks", "count", "payload", "sent"]
+    return table(header, lines, left=(0, 1, 2, 3))
+
+
+def _memory(program: Program, kind: RankKind, where: str, full: bool) -> str:
+    stages = [program.stages[at].memory for at in kind.stages]
+    waiting = alive(program, kind)
+    passes = "micro-batch" if waiting.passes == 1 else "micro-batches"
+    lines = [
+        (f"memory {where}", ""),
+        ("kept", f"{_bytes(rest.kept for rest in stages)} of a micro-batch from its forward to its backward pass"),
+        ("alive", f"{show_bytes(waiting.bytes)}, of at most {waiting.passes} {passes} at once"),
+        ("forward pass", f"{_bytes(rest.forward_peak for rest in stages)} at most, of one micro-batch"),
+        ("backward pass", f"{_bytes(rest.backward_peak for rest in stages)} at most"),
+    ]
+    found = allocations(program, kind)
+    shown = found if full else found[:LARGEST]
+    rows = [[row.name, row.kind, f"{row.times:,}", show_bytes(row.bytes)] for row in shown]
+    return f"{_facts(lines)}\n\n{table(['largest allocations', 'kind', 'times', 'each'], rows, left=(1, 0))}"
+
+
+def _bytes(values: Iterator[float]) -> str:
+    """One figure, or one for each stage that a rank holds where they differ."""
+    return " / ".join(dict.fromkeys(map(show_bytes, values)))
+
+
+def _folded(text: str, indent: str) -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+# for programs
+
+
+def _json(asked: Asked, program: Program) -> str:
+    import msgspec
+
+    bodies: dict[Any, int] = {}
+    stages = [_stage(stage, bodies) for stage in program.stages]
+    answer = {
+        "model": asked.model,
+        "plan": program.plan,
+        "trainer": program.trainer,
+        "optimizer": asked.setting.job.optimizer,
+        "cluster": asked.cluster.text if asked.cluster else None,
+        "batch": program.batch,
+        "microbatches": program.microbatches,
+        "micro_batch": asked.micro_batch,
+        "ranks": program.ranks,
+        "axes": list(_json_axes(asked, program)),
+        "kinds": program.kinds,
+        "stages": stages,
+        "bodies": [{"phase": phase, "actions": msgspec.Raw(actions)} for phase, actions in bodies],
+        "communications": [
+            {"place": kind.place, **msgspec.structs.asdict(row)}
+            for kind in program.kinds
+            for row in communications(program, kind)
+        ],
+        "notes": _notes(asked, program),
+    }
+    return msgspec.json.encode(answer).decode()
+
+
+def _json_axes(asked: Asked, program: Program) -> Iterator[dict[str, Any]]:
+    for axis in program.axes:
+        found: dict[str, Any] = {"name": axis.name, "ranks": axis.ranks, "stride": axis.stride}
+        if asked.cluster is not None:
+            level = asked.cluster.level_of(axis.ranks, axis.stride)
+            found |= {"level": level.name, "link": level.link.name}
+        yield found
+
+
+def _stage(stage: Any, bodies: dict[Any, int]) -> dict[str, Any]:
+    """A stage whose bodies are numbers: equal layers of all stages have one body."""
+    import msgspec
+
+    def number(body: Any) -> int:
+        return bodies.setdefault((body.phase, msgspec.json.encode(body.actions)), len(bodies))
+
+    around = ("enter", "leave", "enter_back", "leave_back", "finish")
+    layers = [
+        {"name": one.name, "times": one.times, "forward": number(one.forward), "backward": number(one.backward)}
+        for one in stage.layers
+    ]
+    return {
+        "part": stage.part,
+        "layers": layers,
+        **{name: number(getattr(stage, name)) for name in around},
+        "memory": stage.memory,
+    }
