@@ -107,7 +107,7 @@ def _word(value: object) -> str:
 
 
 @st.composite
-def cases(draw: st.DrawFn, degrees: tuple[int, ...] = TENSOR) -> Case:
+def cases(draw: st.DrawFn, degrees: tuple[int, ...] = TENSOR, tables: tuple[str, ...] = ("rows", "replicated")) -> Case:
     """Small models on meshes of up to 1,024 ranks, with every choice that torch's styles leave open."""
     tensor = draw(st.sampled_from(degrees))
     shard = draw(st.sampled_from([n for n in DATA if 1 < n * tensor <= LARGEST_WORLD]))
@@ -117,7 +117,7 @@ def cases(draw: st.DrawFn, degrees: tuple[int, ...] = TENSOR) -> Case:
     model = draw(models(tensor))
     tied = "tied=true" in model or "objective=mlm" in model
     whole = model.startswith("bert") or "positions=alibi" in model  # reads the whole sequence at the first layer
-    split = draw(st.booleans()) or tied
+    split = draw(st.sampled_from(tables)) == "rows" or tied
     sequence = tensor > 1 and split and not whole and draw(st.booleans())
     return Case(
         model=model,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 import msgspec
 
@@ -65,12 +66,23 @@ def _trainer(case: Case) -> Trainer:
     )
 
 
-def payloads(case: Case) -> dict[tuple[str, str, int], int]:
-    """How many collectives of each kind, axis and payload one rank takes part in."""
+class Payloads(NamedTuple):
+    """Collectives by kind, axis and payload, and the bytes of those that were left out of the count."""
+
+    counted: dict[tuple[str, str, int], int]
+    besides: int
+
+
+def payloads(case: Case, apart: str = "") -> Payloads:
+    """What one rank takes part in; of what is called `apart` only the bytes."""
     found: Counter[tuple[str, str, int]] = Counter()
     made = program(case)
+    besides = 0
     names = {"dp": "replicate" if case.replicate > 1 else "shard", "shard": "shard", "tp": "tensor"}
     for message, times in made.communications(made.kinds[0]):
+        if message.what == apart:
+            besides += round(message.payload) * times
+            continue
         axis = "+".join(names[axis] for axis in message.axes)
         found[message.kind, axis, round(message.payload)] += times
-    return dict(found)
+    return Payloads(dict(found), besides)

@@ -19,9 +19,10 @@ from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.layout import View
 from foretell.plan.placement import Placement, Replicated
 from foretell.program.action import Action, Actions, Allocate, Communicate, Compute, Free
+from foretell.program.homes import storage_owner
 from foretell.program.layout import Layout, Moment, has_weight_gradient
 from foretell.program.lifetimes import End, Lifetimes, lifetimes
-from foretell.program.spread import Change, storage_owner
+from foretell.program.spread import Change
 
 
 class Body(msgspec.Struct, frozen=True):

@@ -12,7 +12,8 @@ from foretell.plan.placement import Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
 from foretell.program.action import Communicate
 from foretell.program.alignment import Place
-from foretell.program.spread import Change, Conventions, Spread, Statistic, owner, spread
+from foretell.program.homes import owner
+from foretell.program.spread import Change, Conventions, Spread, Statistic, spread
 from foretell.program.transition import travel
 from foretell.units import WIDTH, product, share
 

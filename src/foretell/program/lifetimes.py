@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from foretell.model.graph import Block, Graph
-from foretell.program.spread import storage_owner
+from foretell.program.homes import storage_owner
 
 
 class Name(NamedTuple):

@@ -10,7 +10,7 @@ from itertools import pairwise
 import msgspec
 
 from foretell.model.fold import written_out
-from foretell.model.graph import Block, Graph
+from foretell.model.graph import Graph
 from foretell.model.layers import Piece, Run, runs
 from foretell.model.operators.optimizer import RULES, update
 from foretell.plan.placement import PARTIAL, REPLICATED
@@ -27,12 +27,13 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Action, Allocate, Communicate, Copy, Free, Update
 from foretell.program.body import Bodies, Body
+from foretell.program.boundary import Border, Boundary, messages
 from foretell.program.exchange import Exchanges
 from foretell.program.layout import Layout, layout
 from foretell.program.mesh import mesh, stride
 from foretell.program.program import Axis, Layer, Memory, Program, RankKind, Stage
-from foretell.program.replay import Replay, Storage, Turn, replay
-from foretell.program.spread import Conventions, storage_owner
+from foretell.program.replay import Replay, Turn, replay
+from foretell.program.spread import Conventions
 from foretell.program.stages import stages
 from foretell.program.transition import travel
 from foretell.program.weights import Weight, weights
@@ -162,13 +163,14 @@ class _Lowering:
         own = self.weights[part]
         units = self._units(own)
         before, after = links[at]
-        receives = list(self._boundary(parts, part)) if self._apart(before, at) else []
-        sends = list(self._boundary(parts, self._part(after))) if self._apart(at, after) else []
+        boundary = Boundary(self.layout, parts)
+        receives = list(boundary.before(part)) if self._apart(before, at) else []
+        sends = list(boundary.before(self._part(after))) if self._apart(at, after) else []
         root = units.get("", [])
         twice = root if self.trainer.storage.reshard_root else []  # let go between the passes
         turns = list(self._turns(parts[part], units))
         found = replay(self.graph, turns)
-        border = _Border(found) if self.pipeline.ranks > 1 else _Border()
+        border = Border(found) if self.pipeline.ranks > 1 else Border()
         return Stage(
             part=part,
             before=before,
@@ -179,20 +181,20 @@ class _Lowering:
             enter=_body(
                 "enter",
                 "forward",
-                [*_messages("receive", receives, "activations"), *border.arrive, *self._gathers(root)],
+                [*messages("receive", receives, "activations"), *border.arrive, *self._gathers(root)],
             ),
             leave=_body(
-                "leave", "forward", [*_messages("send", sends, "activations"), *border.sent, *self._lets_go(twice)]
+                "leave", "forward", [*messages("send", sends, "activations"), *border.sent, *self._lets_go(twice)]
             ),
             enter_back=_body(
                 "enter",
                 "backward",
-                [*_messages("receive", sends, "gradients"), *border.come_back, *self._gathers(twice)],
+                [*messages("receive", sends, "gradients"), *border.come_back, *self._gathers(twice)],
             ),
             leave_back=_body(
                 "leave",
                 "backward",
-                [*self._reduces(root, own), *_messages("send", receives, "gradients"), *border.given_back],
+                [*self._reduces(root, own), *messages("send", receives, "gradients"), *border.given_back],
             ),
             finish=_body("finish", "step", list(self._finish(own, holders))),
             memory=self._memory(own, found),
@@ -329,78 +331,6 @@ class _Lowering:
             Body(forward.name, "forward", (*forward.actions, out)),
             Body(backward.name, "backward", (back, *backward.actions)),
         )
-
-    # what crosses from one stage to the next
-
-    def _boundary(self, parts: tuple[tuple[Piece, ...], ...], part: int) -> Iterator[tuple[str, int]]:
-        """Activations that a part and those after it need from parts before it: name and bytes."""
-        earlier = {(piece.block, piece.repetition) for before in parts[:part] for piece in before}
-        later = [piece for after in parts[part:] for piece in after]
-        here = {(piece.block, piece.repetition) for piece in later}
-        found: dict[tuple[int, int, int], int] = {}
-        for piece in later:
-            block = self.graph.blocks[piece.block]
-            for node in block.nodes[piece.start : piece.stop]:
-                for operand in node.inputs:
-                    made = _made(self.graph, piece, operand.tensor)
-                    if made and self._crosses(made, piece, earlier, here):
-                        found[made] = self.layout.bytes(piece.block, operand.tensor)
-        for (at, number, _), size in found.items():
-            yield _made_name(self.graph.blocks[at], number), size
-
-    def _crosses(
-        self, made: tuple[int, int, int], piece: Piece, earlier: set[tuple[int, int]], here: set[tuple[int, int]]
-    ) -> bool:
-        at, number, repetition = made
-        if (at, repetition) not in earlier or ((at, repetition) in here and not self._cut(made, piece)):
-            return False
-        return any(node.gradients and number in node.outputs for node in self.graph.blocks[at].nodes)
-
-    def _cut(self, made: tuple[int, int, int], piece: Piece) -> bool:
-        """Whether a block that the boundary cuts in two made the tensor before the cut."""
-        at, number, _ = made
-        maker = next(i for i, node in enumerate(self.graph.blocks[at].nodes) if number in node.outputs)
-        return maker < piece.start and at == piece.block
-
-
-class _Border:
-    """Memory of tensors that cross from one stage to another: who frees them is not who made them."""
-
-    def __init__(self, found: Replay | None = None) -> None:
-        missing = found.missing if found else {}
-        left = found.left if found else {}
-        self.arrive = [Allocate(crossing(s), size, "activation") for s, size in missing.items() if s[3] != "gradient"]
-        self.come_back = [Allocate(crossing(s), size, "gradient") for s, size in missing.items() if s[3] == "gradient"]
-        self.sent = [Free(crossing(s), size) for s, size in left.items() if s[3] != "gradient"]
-        self.given_back = [Free(crossing(s), size) for s, size in left.items() if s[3] == "gradient"]
-
-
-def crossing(storage: Storage) -> str:
-    """The name of a tensor that another stage made or will use."""
-    at, number, repetition, what = storage
-    return f"{at}.{number} of repetition {repetition}{f' {what}' if what else ''}"
-
-
-def _made(graph: Graph, piece: Piece, number: int) -> tuple[int, int, int] | None:
-    """(block, tensor, repetition) that made an operand; None if no operator did."""
-    at, repetition = piece.block, piece.repetition
-    while number >= len(graph.blocks[at].tensors):
-        entry = graph.blocks[at].imports[number - len(graph.blocks[at].tensors)]
-        if entry.carried >= 0 and repetition > 0:
-            number, repetition = entry.carried, repetition - 1
-        else:
-            at, number, repetition = entry.block, entry.tensor, entry.repetition
-    home = storage_owner(graph, at, number)
-    role = graph.blocks[home[0]].tensors[home[1]].role
-    return (at, number, repetition) if role in ("activation", "kept") else None
-
-
-def _made_name(block: Block, number: int) -> str:
-    return next(node.path for node in block.nodes if number in node.outputs)
-
-
-def _messages(kind: str, tensors: list[tuple[str, int]], what: str) -> list[Action]:
-    return [Communicate(kind, ("pp",), 2, size, what, name) for name, size in tensors]
 
 
 def _body(name: str, phase: str, actions: Sequence[Action]) -> Body:

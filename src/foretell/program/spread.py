@@ -11,29 +11,21 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
-from foretell.model.dims import Dims
 from foretell.model.graph import Block, Graph, Node, Tensor
 from foretell.model.operator import Need
 from foretell.model.operators.attention import Attention
-from foretell.model.operators.convolution import SPACE, Convolution
+from foretell.model.operators.convolution import SPACE
 from foretell.model.operators.cross_entropy import CrossEntropy
-from foretell.model.operators.embedding import Embedding
-from foretell.model.operators.experts import GroupedMatmul
-from foretell.model.operators.layout import View
-from foretell.model.operators.matmul import Matmul
 from foretell.model.operators.normalization import Normalize
-from foretell.model.operators.unknown import Unknown
 from foretell.plan.placement import PARTIAL, REPLICATED, Partial, Placement, Replicated, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
-from foretell.program.alignment import Place, align, divisible, seen_through, size_at
-from foretell.program.parts import members
+from foretell.program.ahead import WEIGHTED
+from foretell.program.alignment import Place, align
+from foretell.program.choice import Chooser, Decision
+from foretell.program.homes import owner
 from foretell.units import FLOATING, ceil_div
-
-WEIGHTED = (Matmul, Convolution, GroupedMatmul)
-"""Operators whose weights can be divided by outputs or inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,40 +97,12 @@ def spread(graph: Graph, axis: MeshAxis, conventions: Conventions = USUAL) -> Sp
     return walk.result()
 
 
-def owner(graph: Graph, at: int, number: int) -> tuple[int, int]:
-    """Follow imports to the (block, tensor) that a number means the first time."""
-    while number >= len(graph.blocks[at].tensors):
-        entry = graph.blocks[at].imports[number - len(graph.blocks[at].tensors)]
-        at, number = entry.block, entry.tensor
-    return at, number
-
-
-def storage_owner(graph: Graph, at: int, number: int) -> tuple[int, int]:
-    """Follow imports and views to the (block, tensor) whose memory it is."""
-    while True:
-        at, number = owner(graph, at, number)
-        storage = graph.blocks[at].tensors[number].storage
-        if storage == number:
-            return at, number
-        number = storage
-
-
-@dataclass
-class _Decision:
-    """What an operator does along the axis."""
-
-    places: tuple[Place, ...] = ()
-    needs: dict[str, Placement] = field(default_factory=dict[str, Placement])  # operands with a need of their own
-    gives: Placement | None = None  # the output's placement, where it does not follow from the places
-    reason: str = ""  # why it is not divided
-
-
 class _Walk:
     """The state while one axis is followed through the blocks, forward and then back."""
 
     def __init__(self, graph: Graph, axis: MeshAxis, conventions: Conventions) -> None:
         self.graph, self.axis, self.rule, self.conventions = graph, axis, axis.splitting, conventions
-        self.members = members(graph, axis.splitting.only)
+        self.chooser = Chooser(graph, axis, conventions.gathers_logits)
         self.places: dict[tuple[int, int], tuple[Place, ...]] = {}
         self.placed: dict[tuple[int, int], Placement] = {}
         self.rested: dict[tuple[int, int], Placement] = {}  # outputs before they were settled
@@ -187,7 +151,7 @@ class _Walk:
         ready: set[tuple[int, Placement]] = set()  # tensors that are already also elsewhere
         for index, node in enumerate(block.nodes):
             arriving = {o.name: here.get(o.tensor) or self.placed[at, o.tensor] for o in node.inputs}
-            decision = self._decide(at, block, index, node, arriving)
+            decision = self.chooser.decide(at, block, index, node, arriving)
             self.places[at, index] = decision.places
             needs = {o.name: self._need(at, node, o.name, o.tensor, decision) for o in node.inputs}
             self.needed[at, index] = needs
@@ -231,165 +195,9 @@ class _Walk:
             ready.add((number, target))
             self.changes[at].append(Change(at, node, number, "forward", False, source, target))
 
-    # what an operator does
-
-    def _decide(self, at: int, block: Block, index: int, node: Node, arriving: dict[str, Placement]) -> _Decision:
-        inside = self.members is None or (at, index) in self.members
-        if isinstance(node.operator, CrossEntropy) and self.rule.weighted and self.conventions.gathers_logits:
-            return _Decision()
-        if isinstance(node.operator, GroupedMatmul) and self.rule.experts == "divide":
-            return self._experts(node, arriving["x"])
-        if inside and self.rule.weighted and not (isinstance(node.operator, GroupedMatmul) and self.rule.experts):
-            found = self._weighted(at, block, node, arriving)
-            if found.places:
-                return found
-            return replace(self._follow(at, block, node, arriving), reason=found.reason)
-        if not inside and self.rule.dim:
-            return _Decision()  # outside the part that is divided
-        if isinstance(node.operator, Attention) and self.rule.attention:
-            found = self._attention(at, node, arriving)
-            if found.places:
-                return found
-        return self._follow(at, block, node, arriving)
-
-    def _experts(self, node: Node, arriving: Placement) -> _Decision:
-        """Each rank has some experts, and the rows that belong to them; they come back to where they were."""
-        even = (at for at, dim in enumerate(_loop(node, "row")) if dim.size % self.axis.ranks == 0)
-        row = arriving.dim if isinstance(arriving, Sharded | Routed) else next(even, None)
-        if row is None or row >= len(_loop(node, "row")) or _loop(node, "expert")[0].size % self.axis.ranks:
-            return _Decision(reason=f"{self.axis.ranks} ranks do not divide its experts and rows")
-        places = (Place("expert", 0), Place("row", row))
-        return _Decision(places, {"x": Routed(row), "w": Sharded(0), "offsets": REPLICATED}, Routed(row))
-
-    def _weighted(self, at: int, block: Block, node: Node, arriving: dict[str, Placement]) -> _Decision:
-        """Divide the inputs or the outputs of an operator that has weights."""
-        if isinstance(node.operator, Embedding) and self.rule.flows and _has_weight(self.graph, at, node):
-            if all(dim.name != "sample" for dim in _loop(node, "row")):
-                return _Decision(reason="its rows do not depend on the samples")
-            place = divisible(node, (Place("vocab", 0),), self.axis.ranks)
-            return _Decision((place,)) if place else _Decision(reason="its table has fewer rows than ranks")
-        if not isinstance(node.operator, WEIGHTED) or not _has_weight(self.graph, at, node):
-            return _Decision()
-        for loop in self.rule.weighted:
-            place = self._inputs(at, node, arriving) if loop == "in" else self._outputs_of(at, block, node)
-            if isinstance(place, Place):
-                return _Decision((place,))
-            if loop == self.rule.weighted[-1]:
-                return _Decision(reason=place)
-        return _Decision()
-
-    def _inputs(self, at: int, node: Node, arriving: dict[str, Placement]) -> Place | str:
-        places = tuple(Place("in", position) for position in range(len(_loop(node, "in"))))
-        if self.rule.flows:
-            x = arriving["x"]
-            if not isinstance(x, Sharded):
-                return "its input arrives whole"
-            walks = align(node, "x", self._tensor(at, node, "x").dims)[x.dim]
-            return divisible(node, tuple(p for p in walks if p.loop == "in"), self.axis.ranks) or "not its input's dim"
-        home = storage_owner(self.graph, at, _operand(node, "x"))
-        if self.graph.blocks[home[0]].tensors[home[1]].role == "input":
-            return "it reads the data itself"
-        fewest = min(dim.size for dim in _loop(node, "in"))
-        return divisible(node, places, self.axis.ranks) or f"{self.axis.ranks} ranks do not divide {fewest} inputs"
-
-    def _outputs_of(self, at: int, block: Block, node: Node) -> Place | str:
-        for position in range(len(_loop(node, "out"))):
-            place = divisible(node, (Place("out", position),), self.axis.ranks)
-            if place is None:
-                continue
-            if not self.rule.flows:
-                return place
-            y = block.tensors[node.outputs[0]].dims
-            dim = next((d for d, walks in enumerate(align(node, "y", y)) if place in walks), None)
-            if dim is not None and _Ahead(self.graph, at, self.axis.ranks).good(node.outputs[0], dim):
-                return place
-            return "its output is needed whole"
-        return f"{self.axis.ranks} ranks do not divide its outputs"
-
-    def _attention(self, at: int, node: Node, arriving: dict[str, Placement]) -> _Decision:
-        """Attention whose positions are in shares: rotate keys and values, or divide heads instead."""
-        query = arriving["q"]
-        if not isinstance(query, Sharded):
-            return _Decision()
-        walks = align(node, "q", self._tensor(at, node, "q").dims)[query.dim]
-        if not any(place.loop == "query" for place in walks):
-            return _Decision()
-        if self.rule.attention == "heads":
-            place = divisible(node, (Place("kv_head", 0), Place("share", 0)), self.axis.ranks)
-            return _Decision((place,)) if place else _Decision()
-        needs: dict[str, Placement] = {}
-        for name in ("k", "v"):
-            dims = self._tensor(at, node, name).dims
-            walked = align(node, name, dims)
-            needs[name] = Rotating(next(d for d, w in enumerate(walked) if any(p.loop == "key" for p in w)))
-        return _Decision((Place("query", 0),), needs)
-
-    def _follow(self, at: int, block: Block, node: Node, arriving: dict[str, Placement]) -> _Decision:
-        """Divide the loops over the shares that arrive."""
-        if isinstance(node.operator, View):
-            return self._view(at, block, node, arriving["x"])
-        routed = [where for where in arriving.values() if isinstance(where, Routed)]
-        if routed and all(isinstance(w, Routed) for w in arriving.values()):
-            return self._routed(at, node, arriving)
-        chosen: list[Place] = []
-        for operand in node.inputs:
-            where = arriving[operand.name]
-            if isinstance(where, Routed):
-                where = Sharded(where.dim)  # the rows come back to where they were
-            if not isinstance(where, Sharded):
-                continue
-            dims = self._tensor(at, node, operand.name).dims
-            place = divisible(node, align(node, operand.name, dims)[where.dim], self.axis.ranks)
-            if place is None or place in chosen:
-                continue
-            if self._splittable(node, place) and self._fits(at, node, (*chosen, place)):
-                chosen.append(place)
-        chosen += [place for place in _together(node, chosen) if place not in chosen]
-        reason = ""
-        if not chosen and any(isinstance(where, Sharded | Routed) for where in arriving.values()):
-            reason = "no rule says how its loops can be divided"
-        return _Decision(tuple(chosen), reason=reason)
-
-    def _routed(self, at: int, node: Node, arriving: dict[str, Placement]) -> _Decision:
-        places: dict[Place, None] = {}
-        for operand in node.inputs:
-            where = arriving[operand.name]
-            assert isinstance(where, Routed)
-            walks = align(node, operand.name, self._tensor(at, node, operand.name).dims)[where.dim]
-            places.update(dict.fromkeys(walks[:1]))
-        first = next(iter(arriving.values()))
-        return _Decision(tuple(places), dict(arriving), first)
-
-    def _view(self, at: int, block: Block, node: Node, where: Placement) -> _Decision:
-        if not isinstance(where, Sharded | Routed):
-            return _Decision()
-        source, target = self._tensor(at, node, "x").dims, block.tensors[node.outputs[0]].dims
-        dims = seen_through(node, source, target, where.dim, self.axis.ranks)
-        if self.rule.flows and len(dims) > 1:
-            ahead = _Ahead(self.graph, at, self.axis.ranks)
-            dims = tuple(dim for dim in dims if ahead.good(node.outputs[0], dim)) or dims
-        if dims:
-            return _Decision((Place("item", dims[0]),), {"x": where}, type(where)(dims[0]))
-        if isinstance(node.operator, View) and node.operator.function == "slice":
-            return _Decision((Place("", 0),), {"x": where}, PARTIAL)  # the rank that has it, has it
-        return _Decision(reason="its dims do not show the share")
-
-    def _splittable(self, node: Node, place: Place) -> bool:
-        need = node.operator.need(place.loop)
-        if isinstance(node.operator, Unknown) or need in (Need.SEQUENTIAL, Need.WHOLE, Need.GATHER):
-            return False
-        weighted = isinstance(node.operator, WEIGHTED) and place.loop == "in" and not self.rule.flows
-        return not (weighted and _loop(node, "out"))  # only strategies of layers divide their inputs
-
-    def _fits(self, at: int, node: Node, places: tuple[Place, ...]) -> bool:
-        """No operand and no output may have two dims in shares along one axis."""
-        operands = [(o.name, self._tensor(at, node, o.name).dims) for o in node.inputs]
-        operands.append(("y", self.graph.blocks[at].tensors[node.outputs[0]].dims))
-        return all(sum(any(p in places for p in walks) for walks in align(node, n, d)) <= 1 for n, d in operands)
-
     # where operands are needed and outputs are
 
-    def _need(self, at: int, node: Node, name: str, number: int, decision: _Decision) -> Placement:
+    def _need(self, at: int, node: Node, name: str, number: int, decision: Decision) -> Placement:
         if name in decision.needs:
             return decision.needs[name]
         tensor = self.graph.tensor(self.graph.blocks[at], number)
@@ -402,7 +210,7 @@ class _Walk:
     def _halo(self, node: Node, name: str, place: Place) -> tuple[int, int]:
         return node.operator.halo(place.loop) if name == "x" and place.loop in SPACE else (0, 0)
 
-    def _outputs(self, at: int, block: Block, index: int, node: Node, decision: _Decision) -> None:
+    def _outputs(self, at: int, block: Block, index: int, node: Node, decision: Decision) -> None:
         for number in node.outputs:
             made = self._made(block.tensors[number], node, decision)
             rest = self._settled(block.tensors[number], node, decision, made)
@@ -410,7 +218,7 @@ class _Walk:
             if made != rest:
                 self.changes[at].append(Change(at, index, number, "forward", True, made, rest))
 
-    def _made(self, tensor: Tensor, node: Node, decision: _Decision) -> Placement:
+    def _made(self, tensor: Tensor, node: Node, decision: Decision) -> Placement:
         if decision.gives is not None and not isinstance(decision.gives, Partial):
             return decision.gives
         if isinstance(decision.gives, Partial):
@@ -421,7 +229,7 @@ class _Walk:
         needs = {node.operator.need(place.loop) for place in decision.places}
         return PARTIAL if Need.SUM in needs else REPLICATED
 
-    def _settled(self, tensor: Tensor, node: Node, decision: _Decision, made: Placement) -> Placement:
+    def _settled(self, tensor: Tensor, node: Node, decision: Decision, made: Placement) -> Placement:
         """Where an output goes at once: summands are added up, shares that may not go on are joined."""
         between = next((at for at, dim in enumerate(tensor.dims) if dim.name == self.rule.between), None)
         home = self._dim(tensor)
@@ -436,7 +244,7 @@ class _Walk:
             return made if home is None else Sharded(home)
         return made
 
-    def _small_sums(self, at: int, index: int, node: Node, decision: _Decision) -> None:
+    def _small_sums(self, at: int, index: int, node: Node, decision: Decision) -> None:
         for place in decision.places:
             if not place.loop or node.operator.need(place.loop) is not Need.STATISTICS:
                 continue
@@ -555,79 +363,6 @@ class _Walk:
             self.gradients,
             tuple(self.whole.items()),
         )
-
-    def _tensor(self, at: int, node: Node, name: str) -> Tensor:
-        return self.graph.tensor(self.graph.blocks[at], _operand(node, name))
-
-
-@dataclass(frozen=True)
-class _Ahead:
-    """Looks where a share of an output would go: to a layer that takes its inputs in shares, or nowhere."""
-
-    graph: Graph
-    at: int
-    ranks: int
-
-    def good(self, number: int, dim: int, depth: int = 0) -> bool:
-        """Whether everybody who reads the tensor can go on with a share of this dim, to a good end."""
-        block = self.graph.blocks[self.at]
-        readers = [(node, o) for node in block.nodes for o in node.inputs if o.tensor == number]
-        if not readers or depth > 64 or self._leaves(number):
-            return False
-        return all(self._reads(block, node, o.name, dim, depth) for node, o in readers)
-
-    def _leaves(self, number: int) -> bool:
-        block = self.graph.blocks[self.at]
-        return any(entry.carried == number for entry in block.imports) or any(
-            entry.block == self.at and entry.tensor == number for later in self.graph.blocks for entry in later.imports
-        )
-
-    def _reads(self, block: Block, node: Node, name: str, dim: int, depth: int) -> bool:
-        source = self.graph.tensor(block, _operand(node, name)).dims
-        target = block.tensors[node.outputs[0]].dims
-        if isinstance(node.operator, View):
-            shown = seen_through(node, source, target, dim, self.ranks)
-            return any(self.good(node.outputs[0], to, depth + 1) for to in shown)
-        place = divisible(node, align(node, name, source)[dim], self.ranks)
-        if place is None or isinstance(node.operator, Unknown):
-            return False
-        if isinstance(node.operator, CrossEntropy):
-            return place.loop == "class"
-        if isinstance(node.operator, WEIGHTED) and name == "x" and place.loop == "in":
-            return True
-        need = node.operator.need(place.loop)
-        if need not in (Need.NOTHING, Need.STATISTICS) or (
-            need is Need.STATISTICS and not node.operator.statistics(place.loop)
-        ):
-            return False
-        to = next((d for d, walks in enumerate(align(node, "y", target)) if place in walks), None)
-        return to is not None and self.good(node.outputs[0], to, depth + 1)
-
-
-def _loop(node: Node, name: str) -> Dims:
-    return next((loop.dims for loop in node.loops if loop.name == name), ())
-
-
-def _operand(node: Node, name: str) -> int:
-    return next(operand.tensor for operand in node.inputs if operand.name == name)
-
-
-def _has_weight(graph: Graph, at: int, node: Node) -> bool:
-    for operand in node.inputs:
-        if operand.name == "w":
-            home, number = storage_owner(graph, at, operand.tensor)
-            return graph.blocks[home].tensors[number].role == "parameter"
-    return False
-
-
-def _together(node: Node, chosen: list[Place]) -> Iterator[Place]:
-    """Places of other loops that walk over the same dim: rows gathered from rows of the same sample."""
-    for one, other in node.operator.together:
-        for place in chosen:
-            for loop, twin in ((one, other), (other, one)):
-                if place.loop == loop:
-                    dim = size_at(node, place)
-                    yield from (Place(twin, at) for at, d in enumerate(_loop(node, twin)) if d == dim)
 
 
 def _mirror(where: Placement) -> Placement:

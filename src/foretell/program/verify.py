@@ -14,7 +14,8 @@ from foretell.plan.schedule import Slot
 from foretell.plan.text import parse
 from foretell.program.action import Allocate, Free
 from foretell.program.body import Body
-from foretell.program.lower import as_lowered, crossing
+from foretell.program.boundary import crossing
+from foretell.program.lower import as_lowered
 from foretell.program.program import Program, Stage
 from foretell.program.replay import Turn, replay
 from foretell.units import product

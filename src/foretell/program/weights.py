@@ -10,8 +10,8 @@ from foretell.model.layers import Piece
 from foretell.model.operators.matmul import Matmul
 from foretell.plan.placement import Partial, Placement, Sharded
 from foretell.plan.strategy import MeshAxis
+from foretell.program.homes import storage_owner
 from foretell.program.layout import Layout
-from foretell.program.spread import storage_owner
 from foretell.units import product, share
 
 

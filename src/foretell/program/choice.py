@@ -1,0 +1,215 @@
+"""What an operator does along one axis: which of its loops are divided, given what arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from foretell.model.graph import Block, Graph, Node, Tensor
+from foretell.model.operator import Need
+from foretell.model.operators.attention import Attention
+from foretell.model.operators.cross_entropy import CrossEntropy
+from foretell.model.operators.embedding import Embedding
+from foretell.model.operators.experts import GroupedMatmul
+from foretell.model.operators.layout import View
+from foretell.model.operators.unknown import Unknown
+from foretell.plan.placement import PARTIAL, REPLICATED, Placement, Rotating, Routed, Sharded
+from foretell.plan.strategy import MeshAxis
+from foretell.program.ahead import WEIGHTED, Ahead, loop_dims, operand_tensor
+from foretell.program.alignment import Place, align, divisible, seen_through, size_at
+from foretell.program.homes import storage_owner
+from foretell.program.parts import members
+
+
+@dataclass
+class Decision:
+    """What an operator does along the axis."""
+
+    places: tuple[Place, ...] = ()
+    needs: dict[str, Placement] = field(default_factory=dict[str, Placement])  # operands with a need of their own
+    gives: Placement | None = None  # the output's placement, where it does not follow from the places
+    reason: str = ""  # why it is not divided
+
+
+class Chooser:
+    """Decides for one axis, operator by operator."""
+
+    def __init__(self, graph: Graph, axis: MeshAxis, gathers_logits: bool) -> None:
+        self.graph, self.axis, self.rule = graph, axis, axis.splitting
+        self.gathers_logits = gathers_logits
+        self.members = members(graph, axis.splitting.only)
+
+    def decide(self, at: int, block: Block, index: int, node: Node, arriving: dict[str, Placement]) -> Decision:
+        inside = self.members is None or (at, index) in self.members
+        if isinstance(node.operator, CrossEntropy) and self.rule.weighted and self.gathers_logits:
+            return Decision()
+        if isinstance(node.operator, GroupedMatmul) and self.rule.experts == "divide":
+            return self._experts(node, arriving["x"])
+        if inside and self.rule.weighted and not (isinstance(node.operator, GroupedMatmul) and self.rule.experts):
+            found = self._weighted(at, block, node, arriving)
+            if found.places:
+                return found
+            return replace(self._follow(at, block, node, arriving), reason=found.reason)
+        if not inside and self.rule.dim:
+            return Decision()  # outside the part that is divided
+        if isinstance(node.operator, Attention) and self.rule.attention:
+            found = self._attention(at, node, arriving)
+            if found.places:
+                return found
+        return self._follow(at, block, node, arriving)
+
+    def _experts(self, node: Node, arriving: Placement) -> Decision:
+        """Each rank has some experts, and the rows that belong to them; they come back to where they were."""
+        even = (at for at, dim in enumerate(loop_dims(node, "row")) if dim.size % self.axis.ranks == 0)
+        row = arriving.dim if isinstance(arriving, Sharded | Routed) else next(even, None)
+        if row is None or row >= len(loop_dims(node, "row")) or loop_dims(node, "expert")[0].size % self.axis.ranks:
+            return Decision(reason=f"{self.axis.ranks} ranks do not divide its experts and rows")
+        places = (Place("expert", 0), Place("row", row))
+        return Decision(places, {"x": Routed(row), "w": Sharded(0), "offsets": REPLICATED}, Routed(row))
+
+    def _weighted(self, at: int, block: Block, node: Node, arriving: dict[str, Placement]) -> Decision:
+        """Divide the inputs or the outputs of an operator that has weights."""
+        if isinstance(node.operator, Embedding) and self.rule.flows and _has_weight(self.graph, at, node):
+            if all(dim.name != "sample" for dim in loop_dims(node, "row")):
+                return Decision(reason="its rows do not depend on the samples")
+            place = divisible(node, (Place("vocab", 0),), self.axis.ranks)
+            return Decision((place,)) if place else Decision(reason="its table has fewer rows than ranks")
+        if not isinstance(node.operator, WEIGHTED) or not _has_weight(self.graph, at, node):
+            return Decision()
+        for loop in self.rule.weighted:
+            place = self._inputs(at, node, arriving) if loop == "in" else self._outputs_of(at, block, node)
+            if isinstance(place, Place):
+                return Decision((place,))
+            if loop == self.rule.weighted[-1]:
+                return Decision(reason=place)
+        return Decision()
+
+    def _inputs(self, at: int, node: Node, arriving: dict[str, Placement]) -> Place | str:
+        places = tuple(Place("in", position) for position in range(len(loop_dims(node, "in"))))
+        if self.rule.flows:
+            x = arriving["x"]
+            if not isinstance(x, Sharded):
+                return "its input arrives whole"
+            walks = align(node, "x", self._tensor(at, node, "x").dims)[x.dim]
+            return divisible(node, tuple(p for p in walks if p.loop == "in"), self.axis.ranks) or "not its input's dim"
+        home = storage_owner(self.graph, at, operand_tensor(node, "x"))
+        if self.graph.blocks[home[0]].tensors[home[1]].role == "input":
+            return "it reads the data itself"
+        fewest = min(dim.size for dim in loop_dims(node, "in"))
+        return divisible(node, places, self.axis.ranks) or f"{self.axis.ranks} ranks do not divide {fewest} inputs"
+
+    def _outputs_of(self, at: int, block: Block, node: Node) -> Place | str:
+        for position in range(len(loop_dims(node, "out"))):
+            place = divisible(node, (Place("out", position),), self.axis.ranks)
+            if place is None:
+                continue
+            if not self.rule.flows:
+                return place
+            y = block.tensors[node.outputs[0]].dims
+            dim = next((d for d, walks in enumerate(align(node, "y", y)) if place in walks), None)
+            if dim is not None and Ahead(self.graph, at, self.axis.ranks).good(node.outputs[0], dim):
+                return place
+            return "its output is needed whole"
+        return f"{self.axis.ranks} ranks do not divide its outputs"
+
+    def _attention(self, at: int, node: Node, arriving: dict[str, Placement]) -> Decision:
+        """Attention whose positions are in shares: rotate keys and values, or divide heads instead."""
+        query = arriving["q"]
+        if not isinstance(query, Sharded):
+            return Decision()
+        walks = align(node, "q", self._tensor(at, node, "q").dims)[query.dim]
+        if not any(place.loop == "query" for place in walks):
+            return Decision()
+        if self.rule.attention == "heads":
+            place = divisible(node, (Place("kv_head", 0), Place("share", 0)), self.axis.ranks)
+            return Decision((place,)) if place else Decision()
+        needs: dict[str, Placement] = {}
+        for name in ("k", "v"):
+            dims = self._tensor(at, node, name).dims
+            walked = align(node, name, dims)
+            needs[name] = Rotating(next(d for d, w in enumerate(walked) if any(p.loop == "key" for p in w)))
+        return Decision((Place("query", 0),), needs)
+
+    def _follow(self, at: int, block: Block, node: Node, arriving: dict[str, Placement]) -> Decision:
+        """Divide the loops over the shares that arrive."""
+        if isinstance(node.operator, View):
+            return self._view(at, block, node, arriving["x"])
+        routed = [where for where in arriving.values() if isinstance(where, Routed)]
+        if routed and all(isinstance(w, Routed) for w in arriving.values()):
+            return self._routed(at, node, arriving)
+        chosen: list[Place] = []
+        for operand in node.inputs:
+            where = arriving[operand.name]
+            if isinstance(where, Routed):
+                where = Sharded(where.dim)  # the rows come back to where they were
+            if not isinstance(where, Sharded):
+                continue
+            dims = self._tensor(at, node, operand.name).dims
+            place = divisible(node, align(node, operand.name, dims)[where.dim], self.axis.ranks)
+            if place is None or place in chosen:
+                continue
+            if self._splittable(node, place) and self._fits(at, node, (*chosen, place)):
+                chosen.append(place)
+        chosen += [place for place in _together(node, chosen) if place not in chosen]
+        reason = ""
+        if not chosen and any(isinstance(where, Sharded | Routed) for where in arriving.values()):
+            reason = "no rule says how its loops can be divided"
+        return Decision(tuple(chosen), reason=reason)
+
+    def _routed(self, at: int, node: Node, arriving: dict[str, Placement]) -> Decision:
+        places: dict[Place, None] = {}
+        for operand in node.inputs:
+            where = arriving[operand.name]
+            assert isinstance(where, Routed)
+            walks = align(node, operand.name, self._tensor(at, node, operand.name).dims)[where.dim]
+            places.update(dict.fromkeys(walks[:1]))
+        first = next(iter(arriving.values()))
+        return Decision(tuple(places), dict(arriving), first)
+
+    def _view(self, at: int, block: Block, node: Node, where: Placement) -> Decision:
+        if not isinstance(where, Sharded | Routed):
+            return Decision()
+        source, target = self._tensor(at, node, "x").dims, block.tensors[node.outputs[0]].dims
+        dims = seen_through(node, source, target, where.dim, self.axis.ranks)
+        if self.rule.flows and len(dims) > 1:
+            ahead = Ahead(self.graph, at, self.axis.ranks)
+            dims = tuple(dim for dim in dims if ahead.good(node.outputs[0], dim)) or dims
+        if dims:
+            return Decision((Place("item", dims[0]),), {"x": where}, type(where)(dims[0]))
+        if isinstance(node.operator, View) and node.operator.function == "slice":
+            return Decision((Place("", 0),), {"x": where}, PARTIAL)  # the rank that has it, has it
+        return Decision(reason="its dims do not show the share")
+
+    def _splittable(self, node: Node, place: Place) -> bool:
+        need = node.operator.need(place.loop)
+        if isinstance(node.operator, Unknown) or need in (Need.SEQUENTIAL, Need.WHOLE, Need.GATHER):
+            return False
+        weighted = isinstance(node.operator, WEIGHTED) and place.loop == "in" and not self.rule.flows
+        return not (weighted and loop_dims(node, "out"))  # only strategies of layers divide their inputs
+
+    def _fits(self, at: int, node: Node, places: tuple[Place, ...]) -> bool:
+        """No operand and no output may have two dims in shares along one axis."""
+        operands = [(o.name, self._tensor(at, node, o.name).dims) for o in node.inputs]
+        operands.append(("y", self.graph.blocks[at].tensors[node.outputs[0]].dims))
+        return all(sum(any(p in places for p in walks) for walks in align(node, n, d)) <= 1 for n, d in operands)
+
+    def _tensor(self, at: int, node: Node, name: str) -> Tensor:
+        return self.graph.tensor(self.graph.blocks[at], operand_tensor(node, name))
+
+
+def _has_weight(graph: Graph, at: int, node: Node) -> bool:
+    for operand in node.inputs:
+        if operand.name == "w":
+            home, number = storage_owner(graph, at, operand.tensor)
+            return graph.blocks[home].tensors[number].role == "parameter"
+    return False
+
+
+def _together(node: Node, chosen: list[Place]) -> Iterator[Place]:
+    """Places of other loops that walk over the same dim: rows gathered from rows of the same sample."""
+    for one, other in node.operator.together:
+        for place in chosen:
+            for loop, twin in ((one, other), (other, one)):
+                if place.loop == loop:
+                    dim = size_at(node, place)
+                    yield from (Place(twin, at) for at, d in enumerate(loop_dims(node, twin)) if d == dim)

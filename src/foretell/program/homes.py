@@ -1,0 +1,23 @@
+"""Following a tensor that a block imports or views to the block that made it."""
+
+from __future__ import annotations
+
+from foretell.model.graph import Graph
+
+
+def owner(graph: Graph, at: int, number: int) -> tuple[int, int]:
+    """Follow imports to the (block, tensor) that a number means the first time."""
+    while number >= len(graph.blocks[at].tensors):
+        entry = graph.blocks[at].imports[number - len(graph.blocks[at].tensors)]
+        at, number = entry.block, entry.tensor
+    return at, number
+
+
+def storage_owner(graph: Graph, at: int, number: int) -> tuple[int, int]:
+    """Follow imports and views to the (block, tensor) whose memory it is."""
+    while True:
+        at, number = owner(graph, at, number)
+        storage = graph.blocks[at].tensors[number].storage
+        if storage == number:
+            return at, number
+        number = storage
