@@ -55,7 +55,7 @@ class Figure:
     where: str
 
 
-_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([A-Za-z/]+)")
+_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2})?)\s*([A-Za-z/]+)")
 
 
 def load_toml(path: Path) -> dict[str, Any]:

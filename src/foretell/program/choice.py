@@ -20,6 +20,8 @@ from foretell.program.alignment import Place, align, divisible, seen_through, si
 from foretell.program.homes import storage_owner
 from foretell.program.parts import members
 
+OTHERWISE = "another operator divides its weight otherwise"
+
 
 @dataclass
 class Decision:
@@ -38,6 +40,7 @@ class Chooser:
         self.graph, self.axis, self.rule = graph, axis, axis.splitting
         self.gathers_logits = gathers_logits
         self.members = members(graph, axis.splitting.only)
+        self.weights: dict[tuple[int, int], Placement] = {}  # where weights lie, once somebody divided them
 
     def decide(self, at: int, block: Block, index: int, node: Node, arriving: dict[str, Placement]) -> Decision:
         inside = self.members is None or (at, index) in self.members
@@ -73,16 +76,25 @@ class Chooser:
             if all(dim.name != "sample" for dim in loop_dims(node, "row")):
                 return Decision(reason="its rows do not depend on the samples")
             place = divisible(node, (Place("vocab", 0),), self.axis.ranks)
-            return Decision((place,)) if place else Decision(reason="its table has fewer rows than ranks")
+            if place is None:
+                return Decision(reason="its table has fewer rows than ranks")
+            return Decision((place,)) if self._agrees(at, node, place) else Decision(reason=OTHERWISE)
         if not isinstance(node.operator, WEIGHTED) or not _has_weight(self.graph, at, node):
             return Decision()
+        reason = ""
         for loop in self.rule.weighted:
             place = self._inputs(at, node, arriving) if loop == "in" else self._outputs_of(at, block, node)
-            if isinstance(place, Place):
+            if isinstance(place, Place) and self._agrees(at, node, place):
                 return Decision((place,))
-            if loop == self.rule.weighted[-1]:
-                return Decision(reason=place)
-        return Decision()
+            reason = place if isinstance(place, str) else OTHERWISE
+        return Decision(reason=reason)
+
+    def _agrees(self, at: int, node: Node, place: Place) -> bool:
+        """Whether the weight lies so already, or nobody has used it yet: all who share it divide it alike."""
+        number = operand_tensor(node, "w")
+        walks = align(node, "w", self.graph.tensor(self.graph.blocks[at], number).dims)
+        where = Sharded(next(dim for dim, places in enumerate(walks) if place in places))
+        return self.weights.setdefault(storage_owner(self.graph, at, number), where) == where
 
     def _inputs(self, at: int, node: Node, arriving: dict[str, Placement]) -> Place | str:
         places = tuple(Place("in", position) for position in range(len(loop_dims(node, "in"))))
@@ -151,10 +163,12 @@ class Chooser:
             if self._splittable(node, place) and self._fits(at, node, (*chosen, place)):
                 chosen.append(place)
         chosen += [place for place in _together(node, chosen) if place not in chosen]
-        reason = ""
-        if not chosen and any(isinstance(where, Sharded | Routed) for where in arriving.values()):
-            reason = "no rule says how its loops can be divided"
-        return Decision(tuple(chosen), reason=reason)
+        return Decision(tuple(chosen), reason="" if chosen else self._why_whole(node, arriving))
+
+    def _why_whole(self, node: Node, arriving: dict[str, Placement]) -> str:
+        if any(isinstance(where, Sharded | Routed) for where in arriving.values()):
+            return "no rule says how its loops can be divided"
+        return "what it reads is whole on every rank" if self.rule.dim and isinstance(node.operator, WEIGHTED) else ""
 
     def _routed(self, at: int, node: Node, arriving: dict[str, Placement]) -> Decision:
         places: dict[Place, None] = {}

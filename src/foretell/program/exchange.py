@@ -61,19 +61,18 @@ class Exchanges:
     def reduce(self, weights: Sequence[Weight], path: str) -> Iterator[Communicate]:
         """Sum the gradients of some weights: into shares where states lie so, else for everybody."""
         trained = [weight for weight in weights if weight.trainable]
-        for (shared, rest), group in _by(trained, self._sums).items():
+        for shared, group in _by(trained, lambda weight: weight.shared).items():
             ranks = self.ranks(shared)
-            if shared:
-                payload = sum(self._compressed(weight, weight.part(ranks) * ranks) for weight in group)
-                yield from self._moved(PARTIAL, SHARE, shared, payload, "weight gradients", path)
-            if rest:
-                payload = sum(self._compressed(weight, weight.part(ranks)) for weight in group)
-                yield from self._moved(PARTIAL, REPLICATED, rest, payload, "weight gradients", path)
+            payload = sum(self._compressed(weight, weight.part(ranks) * ranks) for weight in group)
+            yield from self._moved(PARTIAL, SHARE, shared, payload, "weight gradients", path)
+        for (shared, rest), group in _by(trained, self._sums).items():
+            payload = sum(self._compressed(weight, weight.part(self.ranks(shared))) for weight in group)
+            yield from self._moved(PARTIAL, REPLICATED, rest, payload, "weight gradients", path)
 
     def in_buckets(self, weights: Sequence[Weight]) -> Iterator[Communicate]:
         """The same for all weights of a stage, in the order their gradients are made, bucket by bucket."""
         trained = [weight for weight in weights if weight.trainable]
-        for _, group in _by(trained, self._sums).items():
+        for group in _by(trained, lambda weight: weight.shared or self._sums(weight)).values():
             for at, bucket in enumerate(self._buckets(list(reversed(group)))):
                 yield from self.reduce(bucket, f"bucket {at}")
 

@@ -127,7 +127,8 @@ def _message(
     _, change, messages = members[0]
     if kind[0] == "exchange" and isinstance(change.target, Sharded):
         shape = bare.shape(at, number, instead)
-        payload = payload // max(1, shape[change.target.dim]) * sum(change.target.halo) // max(1, messages)
+        halo = change.target.halo
+        payload = payload // max(1, shape[change.target.dim]) * (max(halo) if messages == 1 else sum(halo)) // messages
     return Communicate(
         kind=kind[0],
         axes=tuple(axis.name for axis, _, _ in members),

@@ -296,12 +296,16 @@ class _Lowering:
 
     def _tied(self, own: tuple[Weight, ...], holders: dict[tuple[int, int, int], set[int]]) -> Iterator[Communicate]:
         """Weights that several stages use are summed over the ranks that hold them."""
+        together: dict[int, list[Weight]] = defaultdict(list)
         for weight in own:
-            others = len(holders[weight.key])
+            if weight.trainable:
+                together[len(holders[weight.key])].append(weight)
+        for others, shared in together.items():
             travels = travel(PARTIAL, REPLICATED, others)
-            if travels is not None and weight.trainable:
-                payload = self.exchanges.held(weight) * self.bytes.wire
-                yield Communicate(travels.kind, ("pp",), others, payload, "weight gradients", weight.name)
+            if travels is not None:
+                payload = sum(self.exchanges.held(weight) for weight in shared) * self.bytes.wire
+                name = shared[0].name if len(shared) == 1 else f"{len(shared)} weights"
+                yield Communicate(travels.kind, ("pp",), others, payload, "weight gradients", name)
 
     def _memory(self, own: tuple[Weight, ...], found: Replay) -> Memory:
         """What lies there all the time: shares where the plan says so."""

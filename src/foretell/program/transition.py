@@ -59,7 +59,8 @@ def travel(source: Placement, target: Placement, ranks: int) -> Travel | None:
         case Rotating(), Sharded():
             return Travel("shift", ranks)  # sums go round once, and one step further home
         case Sharded(dim), Sharded(other, (before, after)) if dim == other:
-            return Travel("exchange", (before > 0) + (after > 0)) if before or after else None
+            neighbours = min((before > 0) + (after > 0), ranks - 1)  # of two ranks nobody has two
+            return Travel("exchange", neighbours) if before or after else None
         case (Sharded() | Routed(), Sharded() | Routed()):
             return Travel("all-to-all")
         case (Sharded() | Routed() | Rotating(), Replicated()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -21,11 +23,18 @@ if TYPE_CHECKING:
 SHORTEST = 8
 """Operators that are shown without --full."""
 
+FIGURES = ("times", "forward", "backward")
+
 LARGEST = 4
 """Allocations that are shown without --full."""
 
 
 MOST_PROBLEMS = 5
+
+TOGETHER = "\x1f"
+"""Stands for a blank at which no line is broken."""
+
+RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
 @click.command("program", short_help="What each rank computes, sends and holds under a plan.")
@@ -92,10 +101,11 @@ def _page(asked: Asked, program: Program, kind: RankKind, full: bool) -> str:
     if program.axes:
         parts.append(_axes(asked, program))
     parts.append(_kinds(program))
-    where = f"at place {kind.place}" if len(program.kinds) > 1 else "on each rank"
-    parts.append(_operators(operators(program, kind), where, full))
-    parts.append(_communications(communications(program, kind), where))
-    parts.append(_memory(program, kind, where, full))
+    if len(program.kinds) > 1:
+        parts.append(f"Each of the {kind.ranks:,} ranks at place {kind.place} (others: --rank-kind K):")
+    parts.append(_operators(operators(program, kind), full))
+    parts.append(_communications(program, communications(program, kind)))
+    parts.append(_memory(program, kind, full))
     return "\n\n".join(parts)
 
 
@@ -182,7 +192,10 @@ def _holds(program: Program, kinds: list[RankKind]) -> str:
         return ", ".join(names)
     if not names:
         return "no layer"
-    return names[0] if len(names) == 1 else f"{names[0].split(' to ')[0]} to {names[-1].split(' to ')[-1]}"
+    first, last = names[0].partition(" to ")[0], names[-1].rpartition(" to ")[2]
+    if len(names) == 1:
+        return names[0]
+    return RANGE.sub(r"\1", first) + " to " + RANGE.sub(r"\2", last)
 
 
 def _ranges(numbers: list[int]) -> str:
@@ -201,55 +214,77 @@ def _span(numbers: list[int]) -> str:
     return str(low) if low == high else f"{low}..{high}"
 
 
-def _operators(rows: list[OperatorRow], where: str, full: bool) -> str:
+def _operators(rows: list[OperatorRow], full: bool) -> str:
     working = [row for row in rows if row.forward or row.backward]
     shown = rows if full else working[:SHORTEST]
-    lines = [
-        [row.path or "(root)", _loops(row), f"{row.times:,}", _flops(row.forward), _flops(row.backward)]
-        for row in shown
-    ]
-    title = f"operators {where}"
-    text = table([title, "local loops", "times", "forward", "backward"], lines, left=(1, 0))
+    title = "operators"
+    paths = _short_paths([row.path or "(root)" for row in shown])
+    wide = max([len(title), *map(len, paths)], default=0)
+    room = max(24, WIDTH - wide - 2 - sum(len(name) + 2 for name in FIGURES))
+    lines: list[list[str]] = []
+    for row, path in zip(shown, paths, strict=True):
+        first, *more = (line.replace(TOGETHER, " ") for line in textwrap.wrap(_loops(row), room, subsequent_indent="  "))
+        lines.append([path, first, f"{row.times:,}", _flops(row.forward), _flops(row.backward)])
+        lines += [["", line, "", "", ""] for line in more]
+    text = table([title, "with local loops", *FIGURES], lines, left=(1, 0))
     hidden = len(rows) - len(shown)
     return text if hidden <= 0 else f"{text}\n... and {hidden} more: --full"
 
 
+def _short_paths(paths: list[str]) -> list[str]:
+    """`*.attention` for `layers.*.attention` where layers are those of one stack only."""
+    stems = {path[: path.index("*")] for path in paths if "*" in path}
+    return [path[path.index("*") :] if "*" in path else path for path in paths] if len(stems) == 1 else paths
+
+
 def _loops(row: OperatorRow) -> str:
-    sizes = [f"{name} {size}" for name, size in row.loops.items() if size != 1]
-    return f"{row.operator}: {', '.join(sizes)}"
+    sizes = [f"{name}{TOGETHER}{size}" for name, size in row.loops.items() if size != 1]
+    return f"{row.operator} {' '.join(sizes)}"
 
 
 def _flops(value: float) -> str:
     return show_count(value) if value else "-"
 
 
-def _communications(rows: list[CommunicationRow], where: str) -> str:
+def _communications(program: Program, rows: list[CommunicationRow]) -> str:
     if not rows:
-        return f"communications {where}: none"
-    lines = [
-        [
-            row.when,
-            row.kind,
-            row.what,
-            " ".join(row.axes),
-            f"{row.ranks:,}",
-            f"{row.count:,.4g}",
-            f"{'' if row.equal else '~'}{show_bytes(row.payload / row.count)}",
-            show_bytes(row.sent) if row.sent else "-",
-        ]
-        for row in rows
-    ]
-    header = ["when", "communication", "of", "axis", "ranks", "count", "payload", "sent"]
-    return table(header, lines, left=(0, 1, 2, 3))
+        return "communications: none"
+    lines: list[list[str]] = []
+    when = ""
+    for row in rows:
+        if row.when != when:
+            when = row.when
+            lines.append([when, "", "", "", "", ""])
+        each = f"{'' if row.equal else '~'}{show_bytes(row.payload / row.count)}"
+        sent = show_bytes(row.sent) if row.sent else "-"
+        lines.append([f"  {row.kind}", row.what, _among(program, row), f"{row.count:,.4g}", each, sent])
+    lines.append(["sent in a step", "", "", "", "", show_bytes(sum(row.sent for row in rows))])
+    header = ["communications", "of", "along", "count", "payload", "sent"]
+    return table(header, lines, left=(0, 2, 1))
 
 
-def _memory(program: Program, kind: RankKind, where: str, full: bool) -> str:
+def _among(program: Program, row: CommunicationRow) -> str:
+    """The axes with their ranks, as a plan writes them; a pipeline's messages go from one rank to one other."""
+    sizes = {axis.name: axis.ranks for axis in program.axes}
+    if row.kind in ("send", "receive"):
+        return "pp"
+    if len(row.axes) == 1 and "." in row.axes[0]:
+        return row.axes[0]
+    joined: dict[str, int] = {}
+    for name in row.axes:  # the axes of a grid are one
+        word = name.partition(".")[0]
+        joined[word] = joined.get(word, 1) * sizes[name]
+    text = " ".join(f"{name}{ranks}" for name, ranks in joined.items())
+    whole = row.ranks == math.prod(joined.values())
+    return text if whole else f"{row.ranks} of {text}"
+
+
+def _memory(program: Program, kind: RankKind, full: bool) -> str:
     stages = [program.stages[at].memory for at in kind.stages]
     waiting = alive(program, kind)
     passes = "micro-batch" if waiting.passes == 1 else "micro-batches"
     lines = [
-        (f"memory {where}", ""),
-        ("kept", f"{_bytes(rest.kept for rest in stages)} of a micro-batch from its forward to its backward pass"),
+        ("kept", f"{_bytes(rest.kept for rest in stages)} of a micro-batch, from forward to backward"),
         ("alive", f"{show_bytes(waiting.bytes)}, of at most {waiting.passes} {passes} at once"),
         ("forward pass", f"{_bytes(rest.forward_peak for rest in stages)} at most, of one micro-batch"),
         ("backward pass", f"{_bytes(rest.backward_peak for rest in stages)} at most"),
