@@ -23,7 +23,6 @@ from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
-from foretell.plan.strategy import Strategy
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
 from foretell.units import FLOATING
@@ -211,6 +210,9 @@ def _larger(plan: Plan, cluster: Cluster) -> Iterator[str]:
 MOST_TRIED = 8
 """Smaller plans that are tried before a person is told to find one."""
 
+MOST_WEIGHED = 10_000
+"""Combinations of smaller axes that are put in order."""
+
 
 def _smaller(setting: Setting, cluster: Cluster) -> Iterator[Plan]:
     """Plans like this one that the cluster holds, that fit and can be lowered, the nearest first."""
@@ -227,24 +229,22 @@ def _smaller(setting: Setting, cluster: Cluster) -> Iterator[Plan]:
 
 
 def _shrunk(plan: Plan, most: int) -> Iterator[Plan]:
-    """The plan with fewer ranks on some axes: as many ranks as can be, as few axes as can be, data first."""
+    """The plan with fewer ranks on some axes: as many ranks as can be, on as few axes, data first, inner ones last."""
     choices = [_divisors(axis.ranks) if not grid_of(axis) else [axis.ranks] for axis in plan.axes]
-    while math.prod(map(len, choices)) > 10_000:  # very many axes: leave the innermost as it is
+    while math.prod(map(len, choices)) > MOST_WEIGHED:  # very many: leave the innermost as it is
         place = max(at for at, sizes in enumerate(choices) if len(sizes) > 1)
         choices[place] = choices[place][:1]
-    found: list[tuple[tuple[int, int, int], tuple[Strategy, ...]]] = []
+    found: list[tuple[tuple[int, int, tuple[int, ...]], tuple[int, ...]]] = []
     for sizes in itertools.product(*choices):
-        changed = [at for at, axis in enumerate(plan.axes) if axis.ranks != sizes[at]]
-        ranks = math.prod(axis.world // axis.ranks * size for axis, size in zip(plan.axes, sizes, strict=True))
-        if changed and ranks <= most:
-            others = sum(not isinstance(plan.axes[at], Data) for at in changed)
-            axes = tuple(
-                axis if axis.ranks == size else msgspec.structs.replace(axis, ranks=size)
-                for axis, size in zip(plan.axes, sizes, strict=True)
-            )
-            found.append(((-ranks, len(changed), others), axes))
-    for _, axes in sorted(found, key=lambda one: one[0]):
-        yield msgspec.structs.replace(plan, axes=axes)
+        pairs = list(zip(plan.axes, sizes, strict=True))
+        ranks = math.prod(axis.world // axis.ranks * size for axis, size in pairs)
+        if ranks <= most:
+            changed = sum(axis.ranks != size for axis, size in pairs)
+            narrowed = tuple(axis.ranks // size for axis, size in reversed(pairs) if not isinstance(axis, Data))
+            found.append(((-ranks, changed, narrowed), sizes))
+    for _, sizes in sorted(found):
+        axes = (msgspec.structs.replace(axis, ranks=size) if axis.ranks != size else axis for axis, size in zip(plan.axes, sizes, strict=True))
+        yield msgspec.structs.replace(plan, axes=tuple(axis for axis in axes if axis.world > 1))
 
 
 def _divisors(number: int) -> list[int]:

@@ -51,6 +51,8 @@ def _even(layers: int, stages: int, costs: Costs) -> tuple[int, ...]:
 
 
 def _torchtitan(layers: int, stages: int, costs: Costs) -> tuple[int, ...]:
+    if layers + 2 < stages:
+        return _even(layers, stages, costs)
     counts = list(_even(layers + 2, stages, costs))
     counts[0] -= 1
     counts[-1] -= 1

@@ -10,6 +10,7 @@ device, link rates to the cluster. Where a fit found them, the source names the 
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -234,6 +235,12 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def source(self, key: str) -> str:
         """Where a constant comes from, by its dotted key: "host.layer"."""
         return dict(self.sources)[key]
+
+    @property
+    def fingerprint(self) -> str:
+        """A short name for exactly these constants, the same on every machine; names and sources do not count."""
+        text = repr([(key, self.constant(key)) for key in CONSTANTS])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def constant(self, key: str) -> Any:
         """A constant by its dotted key."""

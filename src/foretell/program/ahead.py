@@ -54,10 +54,7 @@ class Ahead:
             return place.loop == "class"
         if isinstance(node.operator, WEIGHTED) and name == "x" and place.loop == "in":
             return True
-        need = node.operator.need(place.loop)
-        if need not in (Need.NOTHING, Need.STATISTICS) or (
-            need is Need.STATISTICS and not node.operator.statistics(place.loop)
-        ):
+        if node.operator.need(place.loop) is not Need.NOTHING:
             return False
         to = next((d for d, walks in enumerate(align(node, "y", target)) if place in walks), None)
         return to is not None and self.good(node.outputs[0], to, depth + 1)

@@ -13,6 +13,7 @@ from foretell.model.operators.embedding import Embedding
 from foretell.model.operators.experts import GroupedMatmul
 from foretell.model.operators.layout import View
 from foretell.model.operators.unknown import Unknown
+from foretell.plan.facts import facts
 from foretell.plan.placement import PARTIAL, REPLICATED, Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
 from foretell.program.ahead import WEIGHTED, Ahead, loop_dims, operand_tensor
@@ -40,6 +41,7 @@ class Chooser:
         self.graph, self.axis, self.rule = graph, axis, axis.splitting
         self.gathers_logits = gathers_logits
         self.members = members(graph, axis.splitting.only)
+        self.vocabulary = facts(graph).vocabulary
         self.weights: dict[tuple[int, int], Placement] = {}  # where weights lie, once somebody divided them
 
     def decide(self, at: int, block: Block, index: int, node: Node, arriving: dict[str, Placement]) -> Decision:
@@ -73,8 +75,8 @@ class Chooser:
     def _weighted(self, at: int, block: Block, node: Node, arriving: dict[str, Placement]) -> Decision:
         """Divide the inputs or the outputs of an operator that has weights."""
         if isinstance(node.operator, Embedding) and self.rule.flows and _has_weight(self.graph, at, node):
-            if all(dim.name != "sample" for dim in loop_dims(node, "row")):
-                return Decision(reason="its rows do not depend on the samples")
+            if loop_dims(node, "vocab")[0].size < self.vocabulary:
+                return Decision()  # trainers divide the vocabulary; small tables are everywhere
             place = divisible(node, (Place("vocab", 0),), self.axis.ranks)
             if place is None:
                 return Decision(reason="its table has fewer rows than ranks")
