@@ -26,7 +26,7 @@ BERT = f"bert:{SIZES},ffn=128"
 MIXTURE = f"mixture:{SIZES},kv_heads=8,head_dim=8,ffn=32,experts=8,top_k=2"
 LANGUAGE = (LLAMA, GPT, BERT, MIXTURE)
 
-IMAGES = ("resnet18:image=64,classes=16", "vgg11:image=32,classes=16", "alexnet:image=96,classes=16", "unet:image=32")
+IMAGES = ("resnet18:image=64,classes=16", "vgg11:image=32,classes=16", "alexnet:image=96,classes=16", "unet:image=64")
 MODELS = (*LANGUAGE, *IMAGES)
 
 FUSED = "megatron-core"
@@ -114,12 +114,14 @@ def test_messages_carry_something_along_axes_that_exist(case: tuple[str, str, in
 
 @given(cases())
 def test_no_rank_is_spared_work(case: tuple[str, str, int, str]) -> None:
-    """All ranks together do what the model needs, or more where something runs on several."""
+    """All ranks together do what the model needs; more only where something runs again, whole or on uneven shares."""
+    model, plan, batch, _ = case
     made = program(*case)
-    if "+recompute" in case[1]:
-        return
-    needed = total_work(case[0], case[2] // made.microbatches).matrix * made.microbatches
-    assert matrix_flops(made) >= needed * (1 - 1e-12)
+    needed = total_work(model, batch // made.microbatches).matrix * made.microbatches
+    done = matrix_flops(made)
+    assert done >= needed
+    if "+recompute" not in plan and not made.notes and model in LANGUAGE:
+        assert done == needed
 
 
 @given(cases())
@@ -156,7 +158,7 @@ def test_one_rank_changes_nothing(word: str, model: str) -> None:
 EVERYTHING = {
     LLAMA: ("dp4", "dp2:zero3", "tp2", "tp4:sp", "cp4:ring", "cp2:alltoall", "pp4:1f1b", "dp2 tp2 pp2:zb-h1", "cp2 tp2"),
     GPT: ("dp4:zero2", "tp4", "tp2:sp", "cp4:alltoall", "pp2:dualpipe", "dp2 cp2 tp2", "pp2:interleaved,v2 tp2"),
-    BERT: ("dp4", "cp4:ring", "pp4:gpipe", "dp2 pp2:1f1b"),
+    BERT: ("dp4", "pp4:gpipe", "dp2 pp2:1f1b"),
     MIXTURE: ("dp4", "dp4:zero1,ep2", "dp4:ep4", "pp4:1f1b", "dp2:ep2 pp2:zb-v"),
     IMAGES[0]: ("dp4", "filter4", "dp2 filter2", "pp2:1f1b", "dp2 pp2:gpipe filter2"),
     IMAGES[1]: ("dp4", "filter4", "dp2 filter2"),

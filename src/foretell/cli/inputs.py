@@ -38,7 +38,9 @@ _OPTIONS = (
     click.option("--batch", type=int, metavar="N", help="Samples of a step, of all ranks together."),
     click.option("--batch-per-rank", type=int, metavar="N", help="Samples of a step for each rank that splits them."),
     click.option("--seq", type=int, metavar="N", help="Tokens in a sequence."),
-    click.option("--trainer", "trainer", metavar="NAME", default="pytorch", help="The software that runs it (pytorch)."),
+    click.option(
+        "--trainer", "trainer", metavar="NAME", default="pytorch", help="The software that runs it (pytorch)."
+    ),
     click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's)."),
 )
 
@@ -243,11 +245,13 @@ def _shrunk(plan: Plan, most: int) -> Iterator[Plan]:
             narrowed = tuple(axis.ranks // size for axis, size in reversed(pairs) if not isinstance(axis, Data))
             found.append(((-ranks, changed, narrowed), sizes))
     for _, sizes in sorted(found):
-        axes = (msgspec.structs.replace(axis, ranks=size) if axis.ranks != size else axis for axis, size in zip(plan.axes, sizes, strict=True))
+        axes = (
+            msgspec.structs.replace(axis, ranks=size) if axis.ranks != size else axis
+            for axis, size in zip(plan.axes, sizes, strict=True)
+        )
         yield msgspec.structs.replace(plan, axes=tuple(axis for axis in axes if axis.world > 1))
 
 
 def _divisors(number: int) -> list[int]:
     small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
     return sorted({*small, *(number // n for n in small)}, reverse=True)
-

@@ -223,7 +223,9 @@ def _operators(rows: list[OperatorRow], full: bool) -> str:
     room = max(24, WIDTH - wide - 2 - sum(len(name) + 2 for name in FIGURES))
     lines: list[list[str]] = []
     for row, path in zip(shown, paths, strict=True):
-        first, *more = (line.replace(TOGETHER, " ") for line in textwrap.wrap(_loops(row), room, subsequent_indent="  "))
+        first, *more = (
+            line.replace(TOGETHER, " ") for line in textwrap.wrap(_loops(row), room, subsequent_indent="  ")
+        )
         lines.append([path, first, f"{row.times:,}", _flops(row.forward), _flops(row.backward)])
         lines += [["", line, "", "", ""] for line in more]
     text = table([title, "with local loops", *FIGURES], lines, left=(1, 0))
