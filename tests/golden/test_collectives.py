@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from program_cases import LENET, VGG, WIDTH, Decoder, Mixture, changed, one, program, sent, traffic
@@ -47,7 +49,7 @@ def test_buckets() -> None:
     """
     dense = [[4096 * 16 + 16, 4096 * 4096 + 4096], [25088 * 4096 + 4096]]
     channels = (3, 64, 128, 256, 256, 512, 512, 512, 512)
-    convolutions = [9 * c * f + f for c, f in zip(channels, channels[1:], strict=False)][::-1]
+    convolutions = [9 * c * f + f for c, f in pairwise(channels)][::-1]
     expected = [sum(bucket) * WIDTH for bucket in (*dense, convolutions[:3], convolutions[3:])]
     assert expected[2] >= 25 * MIB > expected[2] - convolutions[2] * WIDTH
     made = program(VGG, "dp2", BATCH)
@@ -297,7 +299,7 @@ def messages(ways: list[list[int]], rank: int) -> dict[tuple[str, str, str], int
     each = COUNT // len(ways)
     found = dict.fromkeys([(kind, what) for kind in ("send", "receive") for what in ("activations", "gradients")], 0)
     for way in ways:
-        for before, after in zip(way, way[1:], strict=False):
+        for before, after in pairwise(way):
             if before != after:
                 found["send", "activations"] += each * (rank == before)
                 found["receive", "activations"] += each * (rank == after)
@@ -421,7 +423,7 @@ def test_spatial_with_strides() -> None:
 
     A 3x3 kernel with stride 2 and border 1 reads one before and none after; a 1x1 kernel reads none.
     """
-    made = program("resnet18:image=64", "spatial2", BATCH)
+    made = program("resnet18:image=64", "spatial4", BATCH)
     first, _ = one(made, "exchange", "conv1")
     assert first.payload * first.messages == 5 * row(3, 64)
     pooled = [m for m, _ in made.communications(made.kinds[0]) if (m.kind, m.path) == ("exchange", "maxpool")]
@@ -438,10 +440,14 @@ def test_spatial_with_strides() -> None:
 
 
 def test_one_neighbour_of_two() -> None:
-    """With two ranks nobody has a neighbour on both sides: one message an exchange."""
+    """With two ranks nobody has a neighbour on both sides: one message an exchange, of as many rows as the larger."""
     made = program(VGG, f"spatial2{ROWS}", BATCH)
     exchanges = [m for m, _ in made.communications(made.kinds[0]) if m.kind == "exchange"]
     assert {m.messages for m in exchanges} == {1}
+    rows = {m.path: m.payload for m in exchanges if m.what == "activations"}
+    assert rows == {path: row(c, n) for path, (c, _, n) in CHANNELS.items()}
+    first, _ = one(program("resnet18:image=64", "spatial2", BATCH), "exchange", "conv1")
+    assert (first.messages, first.payload) == (1, 3 * row(3, 64))
 
 
 def test_spatial_grid() -> None:

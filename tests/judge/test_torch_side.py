@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 
 import pytest
@@ -16,12 +15,6 @@ from judge.cases import GOLDEN, Case, cases
 from judge.torch_side import Judge, counts, traffic
 
 SMALL = "llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=128,vocab=256,seq=48,dtype=bf16"
-
-
-@pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge() as started:
-        yield started
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: f"{case.model}-{'x'.join(map(str, case.axes().values()))}")

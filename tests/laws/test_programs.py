@@ -15,7 +15,7 @@ from foretell.plan.members import strategies as all_strategies
 from foretell.plan.text import parse
 from foretell.program.program import Program
 from foretell.program.verify import verify
-from program_cases import Found, load, matrix_flops, program, traffic, work
+from program_cases import WIDTH, Found, load, matrix_flops, program, traffic, work
 
 few = settings(max_examples=25)
 
@@ -67,15 +67,11 @@ SYNCHRONOUS = of("", "ps4:sync", "ps4:async,k2", "ps4:sync,group2", "local4:tau5
 RECOMPUTE = of("", "", "+recompute:attention", "+recompute:block", "+recompute:full")
 
 
-
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[str, str, int, str]:
     """Any model under any plan that suits its kind."""
     model = draw(of(*MODELS))
-    if draw(st.booleans()):
-        data = draw(EXPERTS if model == MIXTURE else DATA)
-    else:
-        data = draw(SYNCHRONOUS)
+    data = draw(SYNCHRONOUS | (EXPERTS if model == MIXTURE else DATA))
     inside = [TENSOR, CONTEXT] if model in LANGUAGE else [SPATIAL, LAYERS]
     axes = [draw(PIPELINE | TWO_WAY), data, *(draw(axis) for axis in inside)]
     count = draw(st.sampled_from((4, 8))) if axes[0] else draw(st.sampled_from((1, 2)))
@@ -98,6 +94,7 @@ def test_every_program_verifies(case: tuple[str, str, int, str]) -> None:
     assert verify(made, load(model, batch // made.microbatches)) == ()
 
 
+@few
 @given(cases())
 def test_messages_carry_something_along_axes_that_exist(case: tuple[str, str, int, str]) -> None:
     made = program(*case)
@@ -112,6 +109,7 @@ def test_messages_carry_something_along_axes_that_exist(case: tuple[str, str, in
             assert 1 < message.ranks <= prod(axes[name] for name in message.axes)
 
 
+@few
 @given(cases())
 def test_no_rank_is_spared_work(case: tuple[str, str, int, str]) -> None:
     """All ranks together do what the model needs; more only where something runs again, whole or on uneven shares."""
@@ -124,6 +122,7 @@ def test_no_rank_is_spared_work(case: tuple[str, str, int, str]) -> None:
         assert done == needed
 
 
+@few
 @given(cases())
 def test_what_is_sent_is_received(case: tuple[str, str, int, str]) -> None:
     """Over all places of the pipeline, for values and gradients."""
@@ -153,10 +152,30 @@ def test_one_rank_changes_nothing(word: str, model: str) -> None:
     assert work(made) == total_work(model, 2) * 2
 
 
+@pytest.mark.parametrize("data", ["dp2", "dp4", "dp2:zero1", "dp2:zero3", "dp2 +recompute:block"])
+@pytest.mark.parametrize("model", MODELS)
+def test_data_sums_each_weight_once(model: str, data: str) -> None:
+    """Nothing travels but gradients and shares of weights, and of each weight's gradient all of it."""
+    found = traffic(program(model, data, 8))
+    assert {what for _, _, what in found} <= set(PER_STEP)
+    summed = sum(payload for (_, _, what), (_, payload) in found.items() if what == "weight gradients")
+    assert summed == totals(load(model, 8)).trainable * WIDTH
+
+
 # Work. -----------------------------------------------------------------------------------------------
 
 EVERYTHING = {
-    LLAMA: ("dp4", "dp2:zero3", "tp2", "tp4:sp", "cp4:ring", "cp2:alltoall", "pp4:1f1b", "dp2 tp2 pp2:zb-h1", "cp2 tp2"),
+    LLAMA: (
+        "dp4",
+        "dp2:zero3",
+        "tp2",
+        "tp4:sp",
+        "cp4:ring",
+        "cp2:alltoall",
+        "pp4:1f1b",
+        "dp2 tp2 pp2:zb-h1",
+        "cp2 tp2",
+    ),
     GPT: ("dp4:zero2", "tp4", "tp2:sp", "cp4:alltoall", "pp2:dualpipe", "dp2 cp2 tp2", "pp2:interleaved,v2 tp2"),
     BERT: ("dp4", "pp4:gpipe", "dp2 pp2:1f1b"),
     MIXTURE: ("dp4", "dp4:zero1,ep2", "dp4:ep4", "pp4:1f1b", "dp2:ep2 pp2:zb-v"),
@@ -175,7 +194,9 @@ def test_work_is_conserved(model: str, plan: str) -> None:
     assert matrix_flops(made) == total_work(model, 4).matrix * count
 
 
-@pytest.mark.parametrize("axes", ["dp2", "tp4", "tp2:sp", "dp2 tp2", "cp2:ring", "pp2:1f1b", "pp2:zb-v", "pp2:gpipe dp2"])
+@pytest.mark.parametrize(
+    "axes", ["dp2", "tp4", "tp2:sp", "dp2 tp2", "cp2:ring", "pp2:1f1b", "pp2:zb-v", "pp2:gpipe dp2"]
+)
 @pytest.mark.parametrize("policy", ["block", "full", "attention"])
 @pytest.mark.parametrize("model", [LLAMA, GPT])
 def test_recompute_adds_the_forward_work_of_layers(model: str, policy: str, axes: str) -> None:
@@ -277,7 +298,9 @@ def test_hybrids_are_products(model: str, one: str, other: str, of_one: int, of_
             assert {key: value for key, value in both.items() if key[1] in axes} == divided(found, divisor)
 
 
-@pytest.mark.parametrize(("model", "plan"), [(LLAMA, "tp2"), (LLAMA, "tp2:sp"), (GPT, "cp2:ring"), (IMAGES[0], "filter2")])
+@pytest.mark.parametrize(
+    ("model", "plan"), [(LLAMA, "tp2"), (LLAMA, "tp2:sp"), (GPT, "cp2:ring"), (IMAGES[0], "filter2")]
+)
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1", "interleaved,v2"])
 def test_a_pipeline_only_shares_out_what_layers_do(model: str, plan: str, schedule: str) -> None:
     """The messages inside layers, of all stages together, are those without a pipeline."""
@@ -315,5 +338,7 @@ def test_the_order_of_axes_changes_only_strides(model: str, axes: tuple[str, ...
             {(kind, frozenset(names.split("+")), what): value for (kind, names, what), value in found.items()}
             for found in (traffic(made, place) for place in places(made))
         ]
-        found.append((alike, [work(made, place) for place in places(made)], sorted((a.name, a.ranks) for a in made.axes)))
+        found.append(
+            (alike, [work(made, place) for place in places(made)], sorted((a.name, a.ranks) for a in made.axes))
+        )
     assert all(other == found[0] for other in found)

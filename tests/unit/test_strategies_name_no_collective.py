@@ -30,7 +30,9 @@ def test_no_collective_is_named(path: Path) -> None:
     assert named(path.read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.parametrize("text", ["an all-reduce", "allgather", "reduce_scatter(x)", "All To All", "Broadcast", "alltoall"])
+@pytest.mark.parametrize(
+    "text", ["an all-reduce", "allgather", "reduce_scatter(x)", "All To All", "Broadcast", "alltoall"]
+)
 def test_the_search_would_find_one(text: str) -> None:
     assert named(text)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -23,17 +24,16 @@ from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
+from foretell.plan.strategy import Strategy
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
 from foretell.units import FLOATING
 
 EXAMPLE = "foretell program llama3-8b --on 16xh100 --plan 'dp2:zero3 tp8:sp +bf16' --batch 32"
 
-Verb = TypeVar("Verb", bound=Callable[..., Any])
-
 _OPTIONS = (
     click.argument("model"),
-    click.option("--plan", "plan", metavar="TEXT", help="Axes and policies: 'dp8:zero3 tp8:sp +bf16'."),
+    click.option("--plan", metavar="TEXT", help="Axes and policies: 'dp8:zero3 tp8:sp +bf16'."),
     click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 64xh100, dgx-a100, my.toml."),
     click.option("--batch", type=int, metavar="N", help="Samples of a step, of all ranks together."),
     click.option("--batch-per-rank", type=int, metavar="N", help="Samples of a step for each rank that splits them."),
@@ -45,18 +45,17 @@ _OPTIONS = (
 )
 
 
-def planned(verb: Verb) -> Verb:
+def planned(verb: Callable[..., None]) -> Callable[..., None]:
     """Give a verb the options from which `read` makes a setting; it gets them as one `Given`."""
 
-    def called(**options: Any) -> Any:
-        own = {name: options.pop(name) for name in Given._fields}
-        return verb(Given(**own), **options)
+    @functools.wraps(verb)  # with the options that it has of its own
+    def called(**options: Any) -> None:
+        shared = {name: options.pop(name) for name in Given._fields}
+        verb(Given(**shared), **options)
 
-    called.__doc__ = verb.__doc__
-    called.__click_params__ = list(getattr(verb, "__click_params__", ()))
     for option in reversed(_OPTIONS):
         called = option(called)
-    return called  # pyright: ignore[reportReturnType] (click calls it by keyword only)
+    return called
 
 
 class Given(NamedTuple):
@@ -245,11 +244,12 @@ def _shrunk(plan: Plan, most: int) -> Iterator[Plan]:
             narrowed = tuple(axis.ranks // size for axis, size in reversed(pairs) if not isinstance(axis, Data))
             found.append(((-ranks, changed, narrowed), sizes))
     for _, sizes in sorted(found):
-        axes = (
-            msgspec.structs.replace(axis, ranks=size) if axis.ranks != size else axis
-            for axis, size in zip(plan.axes, sizes, strict=True)
-        )
+        axes = (_narrowed(axis, size) for axis, size in zip(plan.axes, sizes, strict=True))
         yield msgspec.structs.replace(plan, axes=tuple(axis for axis in axes if axis.world > 1))
+
+
+def _narrowed(axis: Strategy, ranks: int) -> Strategy:
+    return axis if axis.ranks == ranks else msgspec.structs.replace(axis, ranks=ranks)
 
 
 def _divisors(number: int) -> list[int]:

@@ -52,40 +52,43 @@ class AllocationRow(msgspec.Struct, frozen=True):
 
 def operators(program: Program, kind: RankKind) -> list[OperatorRow]:
     """The operators of one micro-batch on a rank of this kind, those with the most work first."""
-    found: dict[tuple[str, str, tuple[tuple[str, int], ...]], list[tuple[str, int, float, float]]] = {}
+    found: dict[_Alike, list[OperatorRow]] = {}
     for stage in kind.stages:
         for layer in program.stages[stage].layers:
             for row in _operators(layer):
-                key = (_starred(row.path), row.operator, tuple(row.loops.items()))
-                found.setdefault(key, []).append((row.path, row.times, row.forward, row.backward))
+                key = _Alike(_starred(row.path), row.operator, tuple(row.loops.items()))
+                found.setdefault(key, []).append(row)
     rows = [_joined(key, parts) for key, parts in found.items()]
     return sorted(rows, key=lambda row: -(row.forward + row.backward) * row.times)
 
 
-def _joined(
-    key: tuple[str, str, tuple[tuple[str, int], ...]], parts: list[tuple[str, int, float, float]]
-) -> OperatorRow:
-    star, operator, loops = key
-    times = sum(part[1] for part in parts)
-    forward, backward = (sum(part[1] * part[at] for part in parts) / times for at in (2, 3))
-    paths = {part[0] for part in parts}
-    return OperatorRow(paths.pop() if len(paths) == 1 else star, operator, dict(loops), times, forward, backward)
+class _Alike(NamedTuple):
+    path: str
+    operator: str
+    loops: tuple[tuple[str, int], ...]
+
+
+def _joined(key: _Alike, rows: list[OperatorRow]) -> OperatorRow:
+    times = sum(row.times for row in rows)
+    forward = sum(row.times * row.forward for row in rows) / times
+    backward = sum(row.times * row.backward for row in rows) / times
+    paths = {row.path for row in rows}
+    path = key.path if len(paths) > 1 else rows[0].path
+    return OperatorRow(path, key.operator, dict(key.loops), times, forward, backward)
 
 
 def _operators(layer: Layer) -> Iterator[OperatorRow]:
     """The operators of a layer, with its number in their paths."""
-    seen: dict[tuple[str, str, tuple[tuple[str, int], ...]], list[float]] = {}
+    seen: dict[_Alike, list[float]] = {}
     for body, at in ((layer.forward, 1), (layer.backward, 2)):
         for action in body.computations():
-            key = (action.path, action.operator, tuple(action.loops.items()))
+            key = _Alike(placed(action.path, layer), action.operator, tuple(action.loops.items()))
             entry = seen.setdefault(key, [0, 0, 0])
             entry[0] += at == 1
             entry[at] += action.cost.matrix
-    for (path, operator, loops), (count, forward, backward) in seen.items():
+    for key, (count, forward, backward) in seen.items():
         many = max(1, int(count))
-        yield OperatorRow(
-            placed(path, layer), operator, dict(loops), many * layer.times, forward / many, backward / many
-        )
+        yield OperatorRow(key.path, key.operator, dict(key.loops), many * layer.times, forward / many, backward / many)
 
 
 _NUMBERED = re.compile(r"(.*?)(\d+)(\.\.\d+)?")

@@ -48,6 +48,9 @@ class Bodies:
     plain: Lifetimes = field(init=False)
     kept: Lifetimes = field(init=False)
     index: _Index = field(init=False)
+    written: dict[tuple[str, int, int, int], Actions] = field(
+        init=False, default_factory=dict[tuple[str, int, int, int], Actions]
+    )
 
     def __post_init__(self) -> None:
         graph = self.layout.graph
@@ -69,13 +72,27 @@ class Bodies:
 
     def forward(self, at: int, start: int, stop: int, name: str) -> Body:
         """The forward pass of some operators of a block."""
-        actions: list[Action] = []
-        for index in range(start, stop):
-            actions += self._forward(at, index, self.kept, again=False)
-        return Body(name, "forward", tuple(actions))
+        return Body(name, "forward", self._once("forward", at, start, stop))
 
     def backward(self, at: int, start: int, stop: int, name: str) -> Body:
         """The backward pass of the same operators, with what runs again before it."""
+        return Body(name, "backward", self._once("backward", at, start, stop))
+
+    def _once(self, phase: str, at: int, start: int, stop: int) -> Actions:
+        """Equal layers of several stages share their actions."""
+        key = (phase, at, start, stop)
+        if key not in self.written:
+            write = self._forwards if phase == "forward" else self._backwards
+            self.written[key] = tuple(write(at, start, stop))
+        return self.written[key]
+
+    def _forwards(self, at: int, start: int, stop: int) -> list[Action]:
+        actions: list[Action] = []
+        for index in range(start, stop):
+            actions += self._forward(at, index, self.kept, again=False)
+        return actions
+
+    def _backwards(self, at: int, start: int, stop: int) -> list[Action]:
         actions: list[Action] = []
         if self.again == "all" and self._runs_again(at):
             for index in range(start, stop):
@@ -88,7 +105,7 @@ class Bodies:
             actions += self._backward(at, index)
             if inside:
                 actions += [Free(made.name, made.bytes) for made in self._extras(at, index, node)]
-        return Body(name, "backward", tuple(actions))
+        return actions
 
     # forward
 

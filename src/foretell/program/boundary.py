@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from foretell.model.graph import Block, Graph
+from foretell.model.graph import Graph
 from foretell.model.layers import Piece
 from foretell.program.action import Action, Allocate, Communicate, Free
 from foretell.program.homes import storage_owner
@@ -13,46 +15,62 @@ from foretell.program.layout import Layout
 from foretell.program.replay import Replay, Storage
 
 
-@dataclass(frozen=True)
-class Boundary:
-    """The cuts of a model into parts."""
+class Cut(NamedTuple):
+    """A tensor that crosses between two parts: who made it, and its bytes."""
 
-    layout: Layout
-    parts: tuple[tuple[Piece, ...], ...]
+    path: str
+    bytes: int
 
-    @property
-    def graph(self) -> Graph:
-        return self.layout.graph
 
-    def before(self, part: int) -> Iterator[tuple[str, int]]:
-        """Activations that a part and those after it need from parts before it: name and bytes."""
-        earlier = {(piece.block, piece.repetition) for before in self.parts[:part] for piece in before}
-        later = [piece for after in self.parts[part:] for piece in after]
-        here = {(piece.block, piece.repetition) for piece in later}
-        found: dict[tuple[int, int, int], int] = {}
-        for piece in later:
-            block = self.graph.blocks[piece.block]
-            for node in block.nodes[piece.start : piece.stop]:
-                for operand in node.inputs:
-                    made = _made(self.graph, piece, operand.tensor)
-                    if made and self._crosses(made, piece, earlier, here):
-                        found[made] = self.layout.bytes(piece.block, operand.tensor)
-        for (at, number, _), size in found.items():
-            yield _made_name(self.graph.blocks[at], number), size
+def cuts(layout: Layout, parts: tuple[tuple[Piece, ...], ...]) -> tuple[tuple[Cut, ...], ...]:
+    """For each part the activations that it or a later one needs from those before it.
 
-    def _crosses(
-        self, made: tuple[int, int, int], piece: Piece, earlier: set[tuple[int, int]], here: set[tuple[int, int]]
-    ) -> bool:
-        at, number, repetition = made
-        if (at, repetition) not in earlier or ((at, repetition) in here and not self._cut(made, piece)):
-            return False
-        return any(node.gradients and number in node.outputs for node in self.graph.blocks[at].nodes)
+    Only what a gradient comes back to is sent: masks and tables are made again where they are needed.
+    """
+    graph = layout.graph
+    differentiable = [{n for node in block.nodes if node.gradients for n in node.outputs} for block in graph.blocks]
+    place = _places(parts)
+    found: list[dict[tuple[int, int, int], int]] = [{} for _ in parts]
+    for part, pieces in enumerate(parts):
+        for piece in pieces:
+            for number in _reads(graph, piece):
+                made = _made(graph, piece, number)
+                if made is None or made[1] not in differentiable[made[0]]:
+                    continue
+                for crossed in range(place[made[0], made[2]](_maker(graph, made)) + 1, part + 1):
+                    found[crossed][made] = layout.bytes(piece.block, number)
+    return tuple(tuple(Cut(_maker_path(graph, made), size) for made, size in crossing.items()) for crossing in found)
 
-    def _cut(self, made: tuple[int, int, int], piece: Piece) -> bool:
-        """Whether a block that the boundary cuts in two made the tensor before the cut."""
-        at, number, _ = made
-        maker = next(i for i, node in enumerate(self.graph.blocks[at].nodes) if number in node.outputs)
-        return maker < piece.start and at == piece.block
+
+def _places(parts: tuple[tuple[Piece, ...], ...]) -> dict[tuple[int, int], Callable[[int], int]]:
+    """For each repetition of a block, which part has a node of it."""
+    pieces: dict[tuple[int, int], list[tuple[Piece, int]]] = defaultdict(list)
+    for part, found in enumerate(parts):
+        for piece in found:
+            pieces[piece.block, piece.repetition].append((piece, part))
+
+    def finder(own: list[tuple[Piece, int]]) -> Callable[[int], int]:
+        return lambda node: next(part for piece, part in own if piece.start <= node < piece.stop)
+
+    return {key: finder(own) for key, own in pieces.items()}
+
+
+def _reads(graph: Graph, piece: Piece) -> Iterator[int]:
+    """Tensors that a piece reads and may not have made: imports, and all if it is not the whole of its block."""
+    block = graph.blocks[piece.block]
+    whole = piece.start == 0 and piece.stop == len(block.nodes)
+    numbers = {operand.tensor for node in block.nodes[piece.start : piece.stop] for operand in node.inputs}
+    return (number for number in sorted(numbers) if not whole or number >= len(block.tensors))
+
+
+@functools.lru_cache(maxsize=4096)
+def _maker(graph: Graph, made: tuple[int, int, int]) -> int:
+    at, number, _ = made
+    return next(index for index, node in enumerate(graph.blocks[at].nodes) if number in node.outputs)
+
+
+def _maker_path(graph: Graph, made: tuple[int, int, int]) -> str:
+    return graph.blocks[made[0]].nodes[_maker(graph, made)].path
 
 
 class Border:
@@ -87,9 +105,5 @@ def _made(graph: Graph, piece: Piece, number: int) -> tuple[int, int, int] | Non
     return (at, number, repetition) if role in ("activation", "kept") else None
 
 
-def _made_name(block: Block, number: int) -> str:
-    return next(node.path for node in block.nodes if number in node.outputs)
-
-
-def messages(kind: str, tensors: list[tuple[str, int]], what: str) -> list[Action]:
+def messages(kind: str, tensors: Sequence[Cut], what: str) -> list[Action]:
     return [Communicate(kind, ("pp",), 2, size, what, name) for name, size in tensors]

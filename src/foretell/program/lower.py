@@ -27,7 +27,7 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Action, Allocate, Communicate, Copy, Free, Update
 from foretell.program.body import Bodies, Body
-from foretell.program.boundary import Border, Boundary, messages
+from foretell.program.boundary import Border, cuts, messages
 from foretell.program.exchange import Exchanges
 from foretell.program.layout import Layout, layout
 from foretell.program.mesh import mesh, stride
@@ -102,6 +102,7 @@ class _Lowering:
         parts = stages(self.graph, self.schedule.parts(ranks, chunks), self.pipeline.split, self.trainer.pipeline.split)
         links = self._links(count)
         self.weights = tuple(weights(self.layout, part) for part in parts)
+        self.cuts = cuts(self.layout, parts)
         holders = self._holders()
         found = [self._stage(at, parts, links, holders) for at in range(ranks * chunks)]
         order = self.schedule.order(ranks, count, chunks)
@@ -163,9 +164,8 @@ class _Lowering:
         own = self.weights[part]
         units = self._units(own)
         before, after = links[at]
-        boundary = Boundary(self.layout, parts)
-        receives = list(boundary.before(part)) if self._apart(before, at) else []
-        sends = list(boundary.before(self._part(after))) if self._apart(at, after) else []
+        receives = self.cuts[part] if self._apart(before, at) else ()
+        sends = self.cuts[self._part(after)] if self._apart(at, after) else ()
         root = units.get("", [])
         twice = root if self.trainer.storage.reshard_root else []  # let go between the passes
         turns = list(self._turns(parts[part], units))

@@ -10,16 +10,16 @@ import click
 if TYPE_CHECKING:
     from foretell.hardware.cluster import Cluster, Device, Link
 
-KINDS = ["models", "devices", "links", "clusters"]
+KINDS = ["models", "devices", "links", "clusters", "strategies", "policies", "schedules", "trainers"]
 
 
 @click.command("list", short_help="The names foretell knows.")
 @click.argument("what", type=click.Choice(KINDS), default="models")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, figures with their sources.")
 def command(what: str, as_json: bool) -> None:
-    """Print the names of one kind: models, devices, links or clusters."""
-    found = {"models": _models, "devices": _devices, "links": _links, "clusters": _clusters}[what]
-    click.echo(found(what, as_json))
+    """Print the names of one kind."""
+    tables = {"models": _models, "devices": _devices, "links": _links, "clusters": _clusters}
+    click.echo(tables.get(what, _choices)(what, as_json))
 
 
 def _models(what: str, as_json: bool) -> str:
@@ -91,6 +91,24 @@ def _clusters(what: str, as_json: bool) -> str:
 def _cluster_row(cluster: Cluster) -> list[str]:
     levels = ", ".join(f"{level.size} {level.link.name}" for level in cluster.levels)
     return [cluster.name, f"{cluster.ranks:,}", " + ".join(group.device.name for group in cluster.groups), levels]
+
+
+def _choices(what: str, as_json: bool) -> str:
+    """Members of the plan's sets: how each is written, and what it does."""
+    from foretell.plan import members, schedule, trainer
+
+    if what == "trainers":
+        found = trainer.names()
+    elif what == "schedules":
+        found = {name: one.summary for name, one in schedule.schedules().items()}
+    else:
+        kinds = members.strategies() if what == "strategies" else members.policies()
+        found = {kind.example: kind.summary for kind in kinds.values()}
+    if as_json:
+        return _json(what, found)
+    wide = max(map(len, found)) + 2
+    lines = (f"{name:<{wide}}{summary}" for name, summary in found.items())
+    return "\n".join(textwrap.fill(line, 80, subsequent_indent=" " * wide) for line in lines)
 
 
 def _table(header: list[str], rows: list[list[str]], left: tuple[int, ...]) -> str:

@@ -30,6 +30,7 @@ LARGEST = 4
 
 
 MOST_PROBLEMS = 5
+MOST_NOTES = 6
 
 TOGETHER = "\x1f"
 """Stands for a blank at which no line is broken."""
@@ -59,8 +60,12 @@ def command(given: Given, rank_kind: int | None, full: bool, as_json: bool) -> N
         click.echo(_json(asked, program))
     else:
         click.echo(_page(asked, program, kind, full))
-        for note in _notes(asked, program):
+        notes = _notes(asked, program)
+        shown = notes if full else notes[:MOST_NOTES]
+        for note in shown:
             click.echo(_folded(f"note: {note}", "  "), err=True)
+        if len(shown) < len(notes):
+            click.echo(f"note: and {len(notes) - len(shown)} more: --full", err=True)
     if problems:
         _report(problems)
 
@@ -175,26 +180,19 @@ def _likeness(program: Program, kind: RankKind) -> tuple[Any, ...]:
         for stage in (program.stages[at] for at in kind.stages)
     )
     traffic = tuple((key, total.count, total.payload) for key, total in program.traffic(kind).items())
-    return _frozen(stages), traffic, _work(program, kind)
-
-
-def _frozen(stages: Any) -> str:
-    return repr(stages)
+    return stages, traffic, _work(program, kind)
 
 
 def _holds(program: Program, kinds: list[RankKind]) -> str:
-    layers = [[layer for stage in kind.stages for layer in program.stages[stage].layers] for kind in kinds]
-    if len(kinds) > 1:
-        count = sum(layer.times for layer in layers[0])
-        return f"{count} layers each" if count > 1 else "1 layer each"
-    names = [layer.name for layer in layers[0]]
-    if len(kinds[0].stages) > 1:
-        return ", ".join(names)
-    if not names:
-        return "no layer"
-    first, last = names[0].partition(" to ")[0], names[-1].rpartition(" to ")[2]
-    if len(names) == 1:
-        return names[0]
+    stages = kinds[0].stages
+    layers = [layer for stage in stages for layer in program.stages[stage].layers]
+    if len(kinds) > 1 or len(stages) > 1:
+        numbered = sum(layer.times for layer in layers if layer.run.layer)
+        text = f"{numbered} layer{'' if numbered == 1 else 's'}"
+        return f"{text} in {len(stages)} stages" if len(stages) > 1 else f"{text} each"
+    if len(layers) == 1:
+        return layers[0].name
+    first, last = layers[0].name.partition(" to ")[0], layers[-1].name.rpartition(" to ")[2]
     return RANGE.sub(r"\1", first) + " to " + RANGE.sub(r"\2", last)
 
 
@@ -223,9 +221,7 @@ def _operators(rows: list[OperatorRow], full: bool) -> str:
     room = max(24, WIDTH - wide - 2 - sum(len(name) + 2 for name in FIGURES))
     lines: list[list[str]] = []
     for row, path in zip(shown, paths, strict=True):
-        first, *more = (
-            line.replace(TOGETHER, " ") for line in textwrap.wrap(_loops(row), room, subsequent_indent="  ")
-        )
+        first, *more = _wrapped(_loops(row), room)
         lines.append([path, first, f"{row.times:,}", _flops(row.forward), _flops(row.backward)])
         lines += [["", line, "", "", ""] for line in more]
     text = table([title, "with local loops", *FIGURES], lines, left=(1, 0))
@@ -242,6 +238,11 @@ def _short_paths(paths: list[str]) -> list[str]:
 def _loops(row: OperatorRow) -> str:
     sizes = [f"{name}{TOGETHER}{size}" for name, size in row.loops.items() if size != 1]
     return f"{row.operator} {' '.join(sizes)}"
+
+
+def _wrapped(text: str, room: int) -> list[str]:
+    """Lines of at most so many characters; a loop stays with its size."""
+    return [line.replace(TOGETHER, " ") for line in textwrap.wrap(text, room, subsequent_indent="  ")]
 
 
 def _flops(value: float) -> str:

@@ -1,0 +1,13 @@
+"""One torch for all tests of this folder."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from judge.torch_side import Judge
+
+
+@pytest.fixture(scope="session")
+def judge() -> Iterator[Judge]:
+    with Judge() as started:
+        yield started
