@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from program_cases import LENET, VGG, WIDTH, Decoder, Mixture, changed, one, program, sent, traffic
+from foretell.program.program import Program
+from program_cases import LENET, VGG, WIDTH, Decoder, Found, Mixture, changed, one, program, sent, traffic
 
 MIB = 2**20
 BATCH = 8
@@ -40,6 +41,16 @@ def test_data_in_half_precision() -> None:
     """Gradients travel in their own type: 2 bytes each."""
     made = program(LLAMA._replace(dtype="bf16").model, "dp4 +bf16:pure", BATCH)
     assert traffic(made) == {("all-reduce", "dp", "weight gradients"): (1, LLAMA.weights * 2)}
+
+
+@pytest.mark.parametrize(("trained_by", "wire"), [("pytorch", 2), (FUSED, 4)])
+def test_mixed_precision(trained_by: str, wire: int) -> None:
+    """bf16 weights, fp32 masters: PyTorch sums gradients in 16 bits, Megatron-Core in 32; weights travel in 16."""
+    made = program(LLAMA._replace(dtype="bf16").model, "dp4:zero1 +bf16", BATCH, trained_by)
+    assert traffic(made) == {
+        ("reduce-scatter", "dp", "weight gradients"): (1, LLAMA.weights * wire),
+        ("all-gather", "dp", "weights"): (1, LLAMA.weights * 2 / 4),
+    }
 
 
 def test_buckets() -> None:
@@ -137,6 +148,22 @@ def test_tensor() -> None:
     }
 
 
+@pytest.mark.parametrize("family", ["gpt", "bert"])
+def test_tensor_of_other_families(family: str) -> None:
+    """The same for GPT and BERT (Megatron-LM): the head of either takes shares of the vocabulary from the table.
+
+    Learned positions, sentence types and the layer before BERT's head are whole on every rank.
+    """
+    objective = ",ffn=256,objective=mlm" if family == "bert" else ""
+    made = program(f"{family}:layers=3,hidden=64,heads=8,vocab=640,seq=32{objective}", "tp4", BATCH, FUSED)
+    times = 2 * 3 + 1
+    assert traffic(made) == {
+        ("all-reduce", "tp", "activations"): (times, times * BATCH * 32 * 64 * WIDTH),
+        ("all-reduce", "tp", "gradients"): (times, times * BATCH * 32 * 64 * WIDTH),
+        ("all-reduce", "tp", "statistics"): (3, 3 * BATCH * 32 * WIDTH),
+    }
+
+
 def test_tensor_with_dtensor() -> None:
     """DTensor sums the input's gradient for each of query, key, value, gate and up, and gathers the logits."""
     times = 5 * LLAMA.layers + 1
@@ -210,6 +237,19 @@ def test_context_all_to_all() -> None:
     }
 
 
+@pytest.mark.parametrize(("storage", "stored"), [("", 0), (":zero3", 1)])
+def test_ranks_of_a_context_hold_weights_as_data_ranks_do(storage: str, stored: int) -> None:
+    """Weights are the same for all positions: their gradients are summed, and shares kept, over both axes."""
+    found = of_weights(program(LLAMA.model, f"dp2{storage} cp2:ring", BATCH))
+    alone = of_weights(program(LLAMA.model, f"dp4{storage}", BATCH))
+    assert found == {(kind, axis.replace("dp", "dp+cp"), what): value for (kind, axis, what), value in alone.items()}
+    assert len(found) == 1 + stored
+
+
+def of_weights(made: Program) -> Found:
+    return {key: value for key, value in traffic(made).items() if key[2] in ("weights", "weight gradients")}
+
+
 # Experts. --------------------------------------------------------------------------------------------
 
 MIXTURE = Mixture()
@@ -247,20 +287,23 @@ def test_experts_over_all_data_ranks() -> None:
     }
 
 
-def test_experts_not_divided_by_tensor_ranks() -> None:
+@pytest.mark.parametrize("groups", [4, 8])
+def test_experts_not_divided_by_tensor_ranks(groups: int) -> None:
     """etp1 (Megatron-Core, expert tensor parallel size 1): tensor ranks do whole experts on their share of the tokens.
 
     Beside the two all-to-alls each way there is nothing in the experts; attention has its pair of
-    Korthikanti et al. Tensor ranks hold the same experts, and sum their gradients.
+    Korthikanti et al. With ep4 both tensor ranks hold the same experts, and sum their gradients; ep8 goes on over
+    the tensor ranks, and nobody else has the same.
     """
     ours, batch = MIXTURE, 16
     hidden = batch // 4 * ours.seq * ours.hidden * WIDTH
     times = ours.layers + 1
     norms = (2 * ours.layers + 1) * ours.hidden * WIDTH
     router = ours.layers * ours.hidden * ours.experts * WIDTH
-    assert traffic(program(ours.model, "dp4:ep4,etp1 tp2:sp", batch, FUSED)) == {
-        ("all-to-all", "ep", "activations"): (2 * ours.layers, 2 * ours.layers * rows(batch) / 8),
-        ("all-to-all", "ep", "gradients"): (2 * ours.layers, 2 * ours.layers * rows(batch) / 8),
+    axis = "ep" if groups == 4 else "ep+tp"
+    expected = {
+        ("all-to-all", axis, "activations"): (2 * ours.layers, 2 * ours.layers * rows(batch) / 8),
+        ("all-to-all", axis, "gradients"): (2 * ours.layers, 2 * ours.layers * rows(batch) / 8),
         ("all-gather", "tp", "activations"): (2 * times, 2 * times * hidden / 2),
         ("reduce-scatter", "tp", "activations"): (times, times * hidden),
         ("all-gather", "tp", "gradients"): (times, times * hidden / 2),
@@ -268,8 +311,31 @@ def test_experts_not_divided_by_tensor_ranks() -> None:
         ("all-reduce", "tp", "statistics"): (3, 3 * batch // 4 * ours.seq * WIDTH),
         ("all-reduce", "ep", "weight gradients"): (1, (OTHERS - norms - router) / 2),
         ("all-reduce", "ep+tp", "weight gradients"): (1, norms + router),
-        ("all-reduce", "tp", "weight gradients"): (1, EXPERTS / 4),
     }
+    if groups == 4:
+        expected["all-reduce", "tp", "weight gradients"] = (1, EXPERTS / 4)
+    assert traffic(program(ours.model, f"dp4:ep{groups},etp1 tp2:sp", batch, FUSED)) == expected
+
+
+def test_experts_divided_by_tensor_ranks() -> None:
+    """As many ranks share an expert as the tensor axis has: its rows are gathered after the all-to-all, and
+    summed into shares before the one back (Megatron-Core, token dispatcher with all-to-all)."""
+    ours, batch = MIXTURE, 16
+    hidden = batch // 4 * ours.seq * ours.hidden * WIDTH
+    sent_rows = rows(batch) / 8
+    found = traffic(program(ours.model, "dp4:ep4 tp2:sp", batch, FUSED))
+    pairs = ours.layers + 1  # of attention, and of table and head
+    assert found["all-to-all", "ep", "activations"] == (2 * ours.layers, 2 * ours.layers * sent_rows)
+    assert found["all-gather", "tp", "activations"] == (
+        2 * (pairs + ours.layers),
+        2 * (pairs * hidden / 2 + ours.layers * sent_rows),
+    )
+    assert found["reduce-scatter", "tp", "activations"] == (
+        pairs + ours.layers,
+        pairs * hidden + ours.layers * 2 * sent_rows,
+    )
+    assert found["all-reduce", "ep", "weight gradients"][1] < OTHERS
+    assert ("all-reduce", "tp", "weight gradients") not in found
 
 
 # Pipelines. ------------------------------------------------------------------------------------------

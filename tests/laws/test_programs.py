@@ -29,6 +29,14 @@ LANGUAGE = (LLAMA, GPT, BERT, MIXTURE)
 IMAGES = ("resnet18:image=64,classes=16", "vgg11:image=32,classes=16", "alexnet:image=96,classes=16", "unet:image=64")
 MODELS = (*LANGUAGE, *IMAGES)
 
+OTHERS = (
+    "vit:layers=2,hidden=64,heads=8,image=32,patch=8",
+    "t5:layers=2,hidden=64,heads=8,vocab=256,seq=32",
+    f"deepseek:{SIZES}",
+    "inception",
+    "lstm",
+)
+
 FUSED = "megatron-core"
 PER_STEP = ("weight gradients", "weights")
 """What travels because of weights; all else belongs to samples."""
@@ -82,6 +90,11 @@ def cases(draw: st.DrawFn) -> tuple[str, str, int, str]:
 def total_work(model: str, batch: int) -> Part:
     graph = totals(load(model, batch))
     return graph.forward + graph.backward
+
+
+def short(value: object) -> str | None:
+    """How a case is called: a model by its family."""
+    return value.split(":")[0] if value in (*MODELS, *OTHERS) and isinstance(value, str) else None
 
 
 # One program. ----------------------------------------------------------------------------------------
@@ -144,7 +157,7 @@ def test_every_strategy_has_a_plan_of_one_rank() -> None:
 
 
 @pytest.mark.parametrize("word", all_strategies())
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", MODELS, ids=short)
 def test_one_rank_changes_nothing(word: str, model: str) -> None:
     made = program(model, f"{ONE_RANK[word]} +m2", 4)
     assert traffic(made) == {}
@@ -153,13 +166,14 @@ def test_one_rank_changes_nothing(word: str, model: str) -> None:
 
 
 @pytest.mark.parametrize("data", ["dp2", "dp4", "dp2:zero1", "dp2:zero3", "dp2 +recompute:block"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", (*MODELS, *OTHERS), ids=short)
 def test_data_sums_each_weight_once(model: str, data: str) -> None:
     """Nothing travels but gradients and shares of weights, and of each weight's gradient all of it."""
     found = traffic(program(model, data, 8))
     assert {what for _, _, what in found} <= set(PER_STEP)
     summed = sum(payload for (_, _, what), (_, payload) in found.items() if what == "weight gradients")
-    assert summed == totals(load(model, 8)).trainable * WIDTH
+    needed = totals(load(model, 8)).trainable * WIDTH
+    assert summed == needed or ("zero" in data and needed < summed < 1.01 * needed)  # a last row is padded
 
 
 # Work. -----------------------------------------------------------------------------------------------
@@ -187,7 +201,9 @@ EVERYTHING = {
 """Plans that divide every operator with matrix work, with sizes that divide."""
 
 
-@pytest.mark.parametrize(("model", "plan"), [(model, plan) for model, plans in EVERYTHING.items() for plan in plans])
+@pytest.mark.parametrize(
+    ("model", "plan"), [(model, plan) for model, plans in EVERYTHING.items() for plan in plans], ids=short
+)
 def test_work_is_conserved(model: str, plan: str) -> None:
     count = 4 if "pp" in plan else 1
     made = program(model, f"{plan} +m{count}", 4 * count, FUSED)
@@ -198,7 +214,7 @@ def test_work_is_conserved(model: str, plan: str) -> None:
     "axes", ["dp2", "tp4", "tp2:sp", "dp2 tp2", "cp2:ring", "pp2:1f1b", "pp2:zb-v", "pp2:gpipe dp2"]
 )
 @pytest.mark.parametrize("policy", ["block", "full", "attention"])
-@pytest.mark.parametrize("model", [LLAMA, GPT])
+@pytest.mark.parametrize("model", [LLAMA, GPT], ids=short)
 def test_recompute_adds_the_forward_work_of_layers(model: str, policy: str, axes: str) -> None:
     plain = program(model, f"{axes} +m4", 16, FUSED)
     made = program(model, f"{axes} +m4 +recompute:{policy}", 16, FUSED)
@@ -244,7 +260,7 @@ INSIDE = {
 PAIRS = [(model, plan) for model, plans in INSIDE.items() for plan in plans]
 
 
-@pytest.mark.parametrize(("model", "inside"), PAIRS)
+@pytest.mark.parametrize(("model", "inside"), PAIRS, ids=short)
 def test_twice_the_data_ranks_halve_what_belongs_to_samples(model: str, inside: str) -> None:
     two, four = (program(model, f"dp{ranks} {inside} +m4", 32, FUSED) for ranks in (2, 4))
     for place in places(two):
@@ -252,7 +268,7 @@ def test_twice_the_data_ranks_halve_what_belongs_to_samples(model: str, inside: 
         assert of_weights(traffic(four, place)) == of_weights(traffic(two, place))
 
 
-@pytest.mark.parametrize(("model", "inside"), PAIRS)
+@pytest.mark.parametrize(("model", "inside"), PAIRS, ids=short)
 @pytest.mark.parametrize("data", ["dp2", "dp2:zero1"])
 def test_micro_batches_multiply_what_belongs_to_samples(model: str, inside: str, data: str) -> None:
     once, thrice = (program(model, f"{data} {inside} +m{4 * times}", 32 * times, FUSED) for times in (1, 3))
@@ -287,7 +303,7 @@ PRODUCTS = [
 ]
 
 
-@pytest.mark.parametrize(("model", "one", "other", "of_one", "of_other"), PRODUCTS)
+@pytest.mark.parametrize(("model", "one", "other", "of_one", "of_other"), PRODUCTS, ids=short)
 def test_hybrids_are_products(model: str, one: str, other: str, of_one: int, of_other: int | None) -> None:
     """Along an axis of a product there is what was there alone, as often, on the other axes' share."""
     both = of_samples(traffic(program(model, f"{other} {one}", 8, FUSED)))
@@ -299,7 +315,7 @@ def test_hybrids_are_products(model: str, one: str, other: str, of_one: int, of_
 
 
 @pytest.mark.parametrize(
-    ("model", "plan"), [(LLAMA, "tp2"), (LLAMA, "tp2:sp"), (GPT, "cp2:ring"), (IMAGES[0], "filter2")]
+    ("model", "plan"), [(LLAMA, "tp2"), (LLAMA, "tp2:sp"), (GPT, "cp2:ring"), (IMAGES[0], "filter2")], ids=short
 )
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1", "interleaved,v2"])
 def test_a_pipeline_only_shares_out_what_layers_do(model: str, plan: str, schedule: str) -> None:
@@ -325,7 +341,7 @@ ORDERED = [
 ]
 
 
-@pytest.mark.parametrize(("model", "axes"), ORDERED)
+@pytest.mark.parametrize(("model", "axes"), ORDERED, ids=short)
 def test_the_order_of_axes_changes_only_strides(model: str, axes: tuple[str, ...]) -> None:
     found = []
     for order in permutations(axes):

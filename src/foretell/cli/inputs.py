@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -231,25 +231,32 @@ def _smaller(setting: Setting, cluster: Cluster) -> Iterator[Plan]:
 
 def _shrunk(plan: Plan, most: int) -> Iterator[Plan]:
     """The plan with fewer ranks on some axes: as many ranks as can be, on as few axes, data first, inner ones last."""
-    choices = [_divisors(axis.ranks) if not grid_of(axis) else [axis.ranks] for axis in plan.axes]
+    choices: list[Sequence[Strategy]] = [_narrower(axis) for axis in plan.axes]
     while math.prod(map(len, choices)) > MOST_WEIGHED:  # very many: leave the innermost as it is
-        place = max(at for at, sizes in enumerate(choices) if len(sizes) > 1)
+        place = max(at for at, axes in enumerate(choices) if len(axes) > 1)
         choices[place] = choices[place][:1]
-    found: list[tuple[tuple[int, int, tuple[int, ...]], tuple[int, ...]]] = []
-    for sizes in itertools.product(*choices):
-        pairs = list(zip(plan.axes, sizes, strict=True))
-        ranks = math.prod(axis.world // axis.ranks * size for axis, size in pairs)
+    found: list[tuple[tuple[int, int, tuple[int, ...]], int, tuple[Strategy, ...]]] = []
+    for axes in itertools.product(*choices):
+        ranks = math.prod(axis.world for axis in axes)
         if ranks <= most:
-            changed = sum(axis.ranks != size for axis, size in pairs)
-            narrowed = tuple(axis.ranks // size for axis, size in reversed(pairs) if not isinstance(axis, Data))
-            found.append(((-ranks, changed, narrowed), sizes))
-    for _, sizes in sorted(found):
-        axes = (_narrowed(axis, size) for axis, size in zip(plan.axes, sizes, strict=True))
+            pairs = list(zip(plan.axes, axes, strict=True))
+            changed = sum(old != new for old, new in pairs)
+            narrowed = tuple(old.world // new.world for old, new in reversed(pairs) if not isinstance(old, Data))
+            found.append(((-ranks, changed, narrowed), len(found), axes))
+    for _, _, axes in sorted(found, key=lambda one: one[:2]):
         yield msgspec.structs.replace(plan, axes=tuple(axis for axis in axes if axis.world > 1))
 
 
-def _narrowed(axis: Strategy, ranks: int) -> Strategy:
-    return axis if axis.ranks == ranks else msgspec.structs.replace(axis, ranks=ranks)
+def _narrower(axis: Strategy) -> Sequence[Strategy]:
+    """The axis as it is, and with fewer ranks that divide those it has."""
+    if isinstance(axis, Data) and axis.shard > 1:  # replicas of shares; one replica needs no word for it
+        pairs = itertools.product(_divisors(axis.ranks), _divisors(axis.shard)[:-1])
+        hybrid = [(ranks, shard) if ranks > 1 else (shard, 0) for ranks, shard in pairs]
+        return [msgspec.structs.replace(axis, ranks=ranks, shard=shard) for ranks, shard in hybrid] + [Data(ranks=1)]
+    if grid_of(axis):
+        grids = itertools.product(*(_divisors(ranks) for ranks in grid_of(axis)))
+        return [msgspec.structs.replace(axis, ranks=math.prod(grid), grid_ranks=grid) for grid in grids]
+    return [msgspec.structs.replace(axis, ranks=ranks) for ranks in _divisors(axis.ranks)]
 
 
 def _divisors(number: int) -> list[int]:

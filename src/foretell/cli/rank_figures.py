@@ -196,4 +196,5 @@ def _named(actions: Iterable[object], name: str) -> Iterator[tuple[Allocate, str
 def _subject(action: Allocate, path: str) -> str:
     if action.name.endswith("weights"):
         return action.name
+    path = path or "(root)"
     return {"gathered": f"input of {path}", "gradient": f"gradient at {path}"}.get(action.kind, path)

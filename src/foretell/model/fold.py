@@ -77,7 +77,12 @@ def unfold(blocks: Sequence[Block]) -> Flat:
 def written_out(blocks: Sequence[Block]) -> tuple[Block, ...]:
     """The same operators as one block that is taken once, after the inputs."""
     flat = unfold(blocks)
-    return _blocks(flat, _owners(flat), [Run(0, len(flat.nodes), 1)])
+    return cut(flat, [Run(0, len(flat.nodes), 1)])
+
+
+def cut(flat: Flat, runs: list[Run]) -> tuple[Block, ...]:
+    """The flat graph as blocks of these runs of nodes, which cover it in order."""
+    return _blocks(flat, _owners(flat), runs)
 
 
 def _resolve(entry: Import, bases: list[list[int]], repetition: int) -> int:

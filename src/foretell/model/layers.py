@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from foretell.model.fold import fold, unfold
+import msgspec
+
+from foretell.model import fold as fold_runs
+from foretell.model.fold import cut, fold, unfold
 from foretell.model.graph import Block, Graph
 
 
@@ -50,6 +53,24 @@ def pieces(graph: Graph) -> tuple[Piece, ...]:
                 found.append(Piece(at, repetition, start, stop, name))
                 start = stop
     return tuple(_joined(found))
+
+
+@functools.lru_cache(maxsize=64)
+def by_layers(graph: Graph) -> Graph:
+    """The same model cut into blocks so that each layer is a block, or a repetition of one."""
+    runs: list[fold_runs.Run] = []
+    start = 0
+    for (at, _), found in groupby(pieces(graph), key=lambda piece: (piece.block, piece.repetition)):
+        block, own = graph.blocks[at], list(found)
+        if block.times > 1 and len(own) == 1:
+            if own[0].repetition == 0:
+                runs.append(fold_runs.Run(start, len(block.nodes), block.times, block.place, block.stride))
+            start += len(block.nodes)
+            continue
+        for piece in own:
+            runs.append(fold_runs.Run(start, piece.stop - piece.start, 1))
+            start += piece.stop - piece.start
+    return msgspec.structs.replace(graph, blocks=cut(unfold(graph.blocks), runs))
 
 
 def layers(graph: Graph) -> tuple[str, ...]:

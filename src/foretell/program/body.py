@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from foretell.model.graph import Node
+from foretell.model.layers import pieces
 from foretell.model.operator import NOTHING
 from foretell.model.operators.attention import Attention
 from foretell.model.operators.elementwise import Elementwise
@@ -54,6 +55,8 @@ class Bodies:
 
     def __post_init__(self) -> None:
         graph = self.layout.graph
+        object.__setattr__(self, "plain", lifetimes(graph))
+        object.__setattr__(self, "index", _Index(self.layout, self.plain))
         blocks = range(len(graph.blocks))
         attention = frozenset(
             (at, i)
@@ -63,12 +66,11 @@ class Bodies:
         )
         drops = attention if self.again == "attention" else frozenset[tuple[int, int]]()
         repeated = frozenset(at for at in blocks if self.again == "all" and self._runs_again(at))
-        object.__setattr__(self, "plain", lifetimes(graph))
         object.__setattr__(self, "kept", lifetimes(graph, drops, repeated))
-        object.__setattr__(self, "index", _Index(self.layout, self.plain))
 
     def _runs_again(self, at: int) -> bool:
-        return self.layout.graph.blocks[at].times > 1
+        """Whether a block is a layer: what lies between layers is kept."""
+        return self.index.layer[at]
 
     def forward(self, at: int, start: int, stop: int, name: str) -> Body:
         """The forward pass of some operators of a block."""
@@ -268,6 +270,9 @@ class _Index:
                         self.reader[at, operand.tensor] = index
                 if node.gradients:
                     self.flows.add((at, node.outputs[0]))
+        self.layer = [False] * len(layout.graph.blocks)
+        for piece in pieces(layout.graph):
+            self.layer[piece.block] = bool(piece.layer)
         # copies of operands in another placement: where they begin, and after which operator they end
         self.versions: dict[tuple[int, int], dict[int, dict[str, Placement]]] = defaultdict(dict)
         self.copies_end: dict[tuple[int, int], dict[int, dict[str, Placement]]] = defaultdict(dict)

@@ -11,7 +11,7 @@ import msgspec
 
 from foretell.model.fold import written_out
 from foretell.model.graph import Graph
-from foretell.model.layers import Piece, Run, runs
+from foretell.model.layers import Piece, Run, by_layers, runs
 from foretell.model.operators.optimizer import RULES, update
 from foretell.plan.placement import PARTIAL, REPLICATED
 from foretell.plan.plan import Plan
@@ -169,7 +169,7 @@ class _Lowering:
         root = units.get("", [])
         twice = root if self.trainer.storage.reshard_root else []  # let go between the passes
         turns = list(self._turns(parts[part], units))
-        found = replay(self.graph, turns)
+        found = replay(self.graph, turns, pipelined=self.pipeline.ranks > 1)
         border = Border(found) if self.pipeline.ranks > 1 else Border()
         return Stage(
             part=part,
@@ -363,7 +363,10 @@ def _conventions(plan: Plan, trainer: Trainer) -> Conventions:
 
 
 def as_lowered(graph: Graph, plan: Plan) -> Graph:
-    """The model as a program refers to it: without repetitions where a part of it may begin and end anywhere."""
-    if not any(axis.splitting.only for axis in mesh(plan)):
-        return graph
-    return msgspec.structs.replace(graph, blocks=written_out(graph.blocks))
+    """The model as a program refers to it: a block for each layer, or for equal ones.
+
+    Without repetitions where a part of it may begin and end anywhere.
+    """
+    if any(axis.splitting.only for axis in mesh(plan)):
+        graph = msgspec.structs.replace(graph, blocks=written_out(graph.blocks))
+    return by_layers(graph)

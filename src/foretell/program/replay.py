@@ -63,21 +63,36 @@ class Replay(NamedTuple):
     twice: tuple[Storage, ...]
 
 
-def replay(graph: Graph, turns: Iterable[Turn], received: Iterable[Storage] = ()) -> Replay:
-    """Play the events of a stage for one micro-batch; `received` come from the stage before."""
+def replay(graph: Graph, turns: Iterable[Turn], *, pipelined: bool = False) -> Replay:
+    """Play the events of a stage for one micro-batch. In a pipeline outputs leave between the two passes."""
     turns = list(turns)
     memory = Memory()
-    for name in received:
-        memory.begin(name, 0.0)
     for turn in turns:
         for repetition in range(turn.run.first, turn.run.first + turn.run.times):
             _play(graph, turn.run.block, repetition, turn.forward, memory)
     kept, forward_peak = memory.held, memory.peak
     memory.peak = memory.held
+    sent = _made_again(graph, turns, memory) if pipelined else {}
     for turn in reversed(turns):
         for repetition in reversed(range(turn.run.first, turn.run.first + turn.run.times)):
             _play(graph, turn.run.block, repetition, turn.backward, memory)
-    return Replay(kept, forward_peak, memory.peak, memory.missing, dict(memory.alive), tuple(memory.twice))
+    left = {**sent, **memory.alive}
+    return Replay(kept, forward_peak, memory.peak, memory.missing, left, tuple(memory.twice))
+
+
+def _made_again(graph: Graph, turns: Iterable[Turn], memory: Memory) -> dict[Storage, float]:
+    """Take out what is alive only to be sent: the layer that made it makes it again for its backward pass."""
+    again = {
+        storage(graph, turn.run.block, repetition, action.name)
+        for turn in turns
+        for repetition in range(turn.run.first, turn.run.first + turn.run.times)
+        for action in turn.backward.actions
+        if isinstance(action, Allocate)
+    }
+    sent = {name: size for name, size in memory.alive.items() if name in again}
+    for name, size in sent.items():
+        memory.end(name, size)
+    return sent
 
 
 def _play(graph: Graph, at: int, repetition: int, body: Body, memory: Memory) -> None:

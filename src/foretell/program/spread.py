@@ -145,7 +145,8 @@ class _Walk:
         for number, tensor in enumerate(block.tensors):
             if number not in made and tensor.role != "kept":
                 self.placed[at, number] = self._given(tensor)
-                if tensor.role in ("parameter", "buffer"):
+                same = tensor.role == "input" and bool(self.rule.dim) and self.placed[at, number] == REPLICATED
+                if same or tensor.role in ("parameter", "buffer"):  # the same on every rank, whoever reads it
                     self.constant.add((at, number))
         here = {n: self._arriving(at, n, entering) for n in range(len(block.tensors), self._known(block))}
         ready: set[tuple[int, Placement]] = set()  # tensors that are already also elsewhere
@@ -158,7 +159,7 @@ class _Walk:
             for operand in node.inputs:
                 self._want(at, index, operand.tensor, arriving[operand.name], needs[operand.name], ready)
             self._outputs(at, block, index, node, decision)
-            if all(owner(self.graph, at, o.tensor) in self.constant for o in node.inputs):
+            if not decision.places and all(owner(self.graph, at, o.tensor) in self.constant for o in node.inputs):
                 self.constant.update((at, number) for number in node.outputs)
             self._small_sums(at, index, node, decision)
             if not decision.places and decision.reason:
@@ -215,7 +216,7 @@ class _Walk:
             made = self._made(block.tensors[number], node, decision)
             rest = self._settled(block.tensors[number], node, decision, made)
             self.placed[at, number], self.rested[at, number] = rest, made
-            if made != rest:
+            if made != rest and block.tensors[number].dims:  # of a loss nobody asks for the sum within a step
                 self.changes[at].append(Change(at, index, number, "forward", True, made, rest))
 
     def _made(self, tensor: Tensor, node: Node, decision: Decision) -> Placement:
@@ -234,8 +235,6 @@ class _Walk:
         between = next((at for at, dim in enumerate(tensor.dims) if dim.name == self.rule.between), None)
         home = self._dim(tensor)
         if isinstance(made, Partial):
-            if not tensor.dims:
-                return made  # a loss: nobody asks for the sum within a step
             return REPLICATED if between is None else Sharded(between)
         weighted = self.rule.weighted and isinstance(node.operator, WEIGHTED)
         if isinstance(made, Sharded) and weighted and not self.rule.flows and decision.places[0].loop in ("in", "out"):
@@ -330,7 +329,8 @@ class _Walk:
         places, need = self.places[at, index], self.needed[at, index][name]
         if not places:
             home = (at, node.outputs[0])
-            return self.summed.get(home, REPLICATED) if home in self.constant else REPLICATED
+            found = self.summed.get(home, REPLICATED) if home in self.constant else REPLICATED
+            return PARTIAL if isinstance(found, Sharded) else found  # a share of a sum is a summand
         if isinstance(need, Sharded | Routed | Rotating):
             return Sharded(need.dim) if isinstance(need, Sharded) else need
         made, rest = self.rested[at, node.outputs[0]], self.placed[at, node.outputs[0]]

@@ -119,7 +119,8 @@ def _ready(program: Program, slot: Slot, done: set[tuple[str, int, int]]) -> boo
 
 def _memory(stage: Stage, graph: Graph, pipelined: bool) -> Iterator[str]:
     """Every allocation of a micro-batch is freed once, here or by the stage that it is sent to."""
-    found = replay(graph, [Turn(layer.run, layer.forward, layer.backward) for layer in stage.layers])
+    turns = [Turn(layer.run, layer.forward, layer.backward) for layer in stage.layers]
+    found = replay(graph, turns, pipelined=pipelined)
     bodies = (stage.enter, stage.leave, stage.enter_back, stage.leave_back)
     events = (action for body in bodies for action in body.actions if isinstance(action, Allocate | Free))
     crossed = {event.name for event in events} if pipelined else set[str]()

@@ -25,6 +25,9 @@ SHORTEST = 8
 
 FIGURES = ("times", "forward", "backward")
 
+LONGEST_PATH = 28
+LONGEST_NAME = 46
+
 LARGEST = 4
 """Allocations that are shown without --full."""
 
@@ -217,8 +220,8 @@ def _operators(rows: list[OperatorRow], full: bool) -> str:
     shown = rows if full else working[:SHORTEST]
     title = "operators"
     paths = _short_paths([row.path or "(root)" for row in shown])
-    wide = max([len(title), *map(len, paths)], default=0)
-    room = max(24, WIDTH - wide - 2 - sum(len(name) + 2 for name in FIGURES))
+    wide = max(len(title), *map(len, paths), 0)
+    room = WIDTH - wide - 2 - sum(len(name) + 2 for name in FIGURES)
     lines: list[list[str]] = []
     for row, path in zip(shown, paths, strict=True):
         first, *more = _wrapped(_loops(row), room)
@@ -230,9 +233,11 @@ def _operators(rows: list[OperatorRow], full: bool) -> str:
 
 
 def _short_paths(paths: list[str]) -> list[str]:
-    """`*.attention` for `layers.*.attention` where layers are those of one stack only."""
+    """`*.attention` for `layers.*.attention` where layers are those of one stack only; the middle of a long one cut."""
     stems = {path[: path.index("*")] for path in paths if "*" in path}
-    return [path[path.index("*") :] if "*" in path else path for path in paths] if len(stems) == 1 else paths
+    if len(stems) == 1:
+        paths = [path[path.index("*") :] if "*" in path else path for path in paths]
+    return [fit(path, LONGEST_PATH) for path in paths]
 
 
 def _loops(row: OperatorRow) -> str:
@@ -294,7 +299,7 @@ def _memory(program: Program, kind: RankKind, full: bool) -> str:
     ]
     found = allocations(program, kind)
     shown = found if full else found[:LARGEST]
-    rows = [[row.name, row.kind, f"{row.times:,}", show_bytes(row.bytes)] for row in shown]
+    rows = [[fit(row.name, LONGEST_NAME), row.kind, f"{row.times:,}", show_bytes(row.bytes)] for row in shown]
     return f"{_facts(lines)}\n\n{table(['largest allocations', 'kind', 'times', 'each'], rows, left=(1, 0))}"
 
 

@@ -1,0 +1,24 @@
+"""NVLS: the NVLink switch reduces and multicasts; between domains, a tree.
+
+A rank sends its tensor to the switch once and receives one g-th of the sums to pass on: S(1 + 1/g) on its
+link, which explains 6 and 8 B200 with one efficiency. Needs a switch that can (Hopper and later).
+"""
+
+from __future__ import annotations
+
+from foretell.cost.collectives._traffic import Steps, Traffic, border_loads, hop_loads
+from foretell.cost.collectives.tree import network_volume
+from foretell.cost.fabric import Route
+from foretell.units import ceil_log2
+
+NAME = "nvls"
+FAMILY = "nvls"
+KINDS = ("all-reduce",)
+
+
+def traffic(kind: str, route: Route) -> Traffic | None:
+    if not route.multicast:
+        return None
+    volume = 1 + 1 / route.inside
+    steps = Steps(0, 2 * ceil_log2(route.domains), 2 if route.domains > 1 else 0)
+    return Traffic(hop_loads(route, volume, "nvls"), border_loads(route, network_volume(route.domains)), steps)

@@ -1,0 +1,150 @@
+"""What each stage of a program costs: device seconds, host launches and communication, slot by slot.
+
+Every distinct body is priced once; a stage adds its bodies up as often as it takes them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from foretell.cost.collectives import collective_seconds
+from foretell.cost.fabric import Group
+from foretell.cost.kernels import kernel_seconds
+from foretell.hardware.cluster import Cluster
+from foretell.plan.policies.precision import Format
+from foretell.plan.trainer import Trainer
+from foretell.program.action import Actions, Communicate, Compute, Copy
+from foretell.program.program import Program, Stage
+
+HIDES = ("weights", "weight gradients")
+"""What travels because of weights may run behind computation; activations are waited for."""
+
+
+@dataclass
+class Cost:
+    """Seconds and launches of some actions on one rank."""
+
+    forward: float = 0.0
+    input_gradient: float = 0.0
+    weight_gradient: float = 0.0
+    recompute: float = 0.0
+    launches: float = 0.0
+    waits: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # axis to seconds of messages waited for
+    hides: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # axis to seconds that may be hidden
+    transfers: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # sends to and from other stages
+    copies: float = 0.0
+
+    def add(self, other: Cost, times: float = 1.0) -> None:
+        self.forward += other.forward * times
+        self.input_gradient += other.input_gradient * times
+        self.weight_gradient += other.weight_gradient * times
+        self.recompute += other.recompute * times
+        self.launches += other.launches * times
+        self.copies += other.copies * times
+        for name in ("waits", "hides", "transfers"):
+            mine: dict[str, float] = getattr(self, name)
+            for axis, seconds in getattr(other, name).items():
+                mine[axis] += seconds * times
+
+    @property
+    def compute(self) -> float:
+        return self.forward + self.input_gradient + self.weight_gradient + self.recompute
+
+    @property
+    def device(self) -> float:
+        """Compute, and messages that are waited for."""
+        return self.compute + sum(self.waits.values())
+
+
+class StageCost(NamedTuple):
+    """One stage: both passes of one micro-batch, and what comes once a step."""
+
+    forward: Cost
+    backward: Cost
+    finish: Cost
+    layers: int  # how many it has
+
+
+class Prices:
+    """Prices of one program on one cluster."""
+
+    def __init__(self, program: Program, cluster: Cluster, form: Format, trainer: Trainer) -> None:
+        self.program, self.cluster, self.form, self.trainer = program, cluster, form, trainer
+        self.device = cluster.device
+        self.strides = {axis.name: axis.stride for axis in program.axes}
+        self._bodies: dict[int, Cost] = {}
+        self._messages: dict[tuple[str, float, int, int, int], float] = {}
+
+    def stage(self, stage: Stage) -> StageCost:
+        forward, backward = Cost(), Cost()
+        for body, times in stage.passes("F"):
+            forward.add(self.body(body.actions), times)
+        for body, times in stage.passes("B"):
+            backward.add(self.body(body.actions), times)
+        layers = sum(layer.times for layer in stage.layers if layer.run.layer)
+        return StageCost(forward, backward, self.body(stage.finish.actions), layers)
+
+    def body(self, actions: Actions) -> Cost:
+        key = id(actions)
+        if key not in self._bodies:
+            self._bodies[key] = self._priced(actions)
+        return self._bodies[key]
+
+    def _priced(self, actions: Iterable[object]) -> Cost:
+        cost = Cost()
+        for action in actions:
+            if isinstance(action, Compute):
+                self._compute(action, cost)
+            elif isinstance(action, Communicate):
+                self._communicate(action, cost)
+            elif isinstance(action, Copy):
+                cost.copies += action.bytes / self.host_bandwidth
+        return cost
+
+    @property
+    def host_bandwidth(self) -> float:
+        from foretell.hardware.members import link
+
+        return link(self.device.host_link).bandwidth
+
+    def _compute(self, action: Compute, cost: Cost) -> None:
+        price = kernel_seconds(action, self.device, self.form, self.trainer)
+        cost.launches += price.launches
+        phase = "recompute" if action.again else action.part
+        setattr(cost, phase, getattr(cost, phase) + price.seconds)
+
+    def _communicate(self, message: Communicate, cost: Cost) -> None:
+        seconds = self.message(message)
+        axis = "+".join(message.axes)
+        if message.kind in ("send", "receive"):
+            if message.kind == "send":
+                cost.transfers[axis] += seconds
+        elif message.what in HIDES:
+            cost.hides[axis] += seconds
+        else:
+            cost.waits[axis] += seconds
+
+    def message(self, message: Communicate) -> float:
+        """Seconds of one message or collective, averaged over the steps between two of them."""
+        stride = min(self.strides[name] for name in message.axes)
+        ranks = min(message.ranks, self.cluster.ranks // stride)
+        sharing = self.sharing(ranks, stride)
+        key = (message.kind, message.payload, ranks, stride, message.messages)
+        if key not in self._messages:
+            price = collective_seconds(
+                message.kind, message.payload, Group(ranks, stride), self.cluster, messages=message.messages, sharing=sharing
+            )
+            self._messages[key] = price.seconds
+        return self._messages[key] / message.every
+
+    def sharing(self, ranks: int, stride: int) -> int:
+        """Groups of the same job whose ranks share one node's network (phi of the oracle paper)."""
+        inside = self.cluster.spread(ranks, stride)[0]
+        return max(1, self.cluster.ranks_per_node // inside) if inside < ranks else 1
+
+    def stages(self) -> Iterator[StageCost]:
+        for stage in self.program.stages:
+            yield self.stage(stage)
