@@ -102,6 +102,13 @@ def test_a_place_can_be_chosen(foretell: Any) -> None:
     assert re.search(r"^head ", last, re.MULTILINE)
 
 
+def test_a_stage_may_hold_nothing(foretell: Any) -> None:
+    """Nanotron's rule counts the head, and leaves no layer for some stages of a small model."""
+    ran = foretell("bloom-560m:layers=3", "--plan", "pp3 +m4", "--trainer", "nanotron")
+    assert ran.code == 0, ran.err
+    assert "nothing" in ran.out
+
+
 def test_full_shows_what_the_page_leaves_out(foretell: Any) -> None:
     page, full = (foretell("resnet50", "--plan", "dp2", *more).out for more in ((), ("--full",)))
     hidden = int(re.search(r"\.\.\. and (\d+) more: --full", page)[1])  # type: ignore[index]

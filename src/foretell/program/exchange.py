@@ -67,7 +67,8 @@ class Exchanges:
             yield from self._moved(PARTIAL, SHARE, shared, payload, "weight gradients", path)
         for (shared, rest), group in _by(trained, self._sums).items():
             payload = sum(self._compressed(weight, weight.part(self.ranks(shared))) for weight in group)
-            yield from self._moved(PARTIAL, REPLICATED, rest, payload, "weight gradients", path)
+            source = PARTIAL if self.compression.adds else SHARE  # of a list of everybody's summands
+            yield from self._moved(source, REPLICATED, rest, payload, "weight gradients", path)
 
     def in_buckets(self, weights: Sequence[Weight]) -> Iterator[Communicate]:
         """The same for all weights of a stage, in the order their gradients are made, bucket by bucket."""

@@ -193,8 +193,8 @@ def _holds(program: Program, kinds: list[RankKind]) -> str:
         numbered = sum(layer.times for layer in layers if layer.run.layer)
         text = f"{numbered} layer{'' if numbered == 1 else 's'}"
         return f"{text} in {len(stages)} stages" if len(stages) > 1 else f"{text} each"
-    if len(layers) == 1:
-        return layers[0].name
+    if len(layers) < 2:
+        return layers[0].name if layers else "nothing"
     first, last = layers[0].name.partition(" to ")[0], layers[-1].name.rpartition(" to ")[2]
     return RANGE.sub(r"\1", first) + " to " + RANGE.sub(r"\2", last)
 

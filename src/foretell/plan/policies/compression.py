@@ -56,6 +56,11 @@ class Compression(Policy, frozen=True, kw_only=True, tag="compression"):
             return "powersgd"
         return "none" if self.width == "same" else self.width
 
+    @property
+    def adds(self) -> bool:
+        """Whether compressed gradients can be added up on the way; else every rank needs everybody's."""
+        return self.method in ("none", "fp16", "powersgd")
+
     def payload(self, elements: Quantity, rows: Quantity, width: Quantity) -> Quantity:
         """Bytes that a gradient of this many elements of this width becomes, as a matrix with these rows."""
         if self.method == "fp16":

@@ -45,3 +45,9 @@ class Context(Strategy, frozen=True, kw_only=True, tag="context"):
             near = self.ranks * -(-length // self.ranks)
             why = f"a sequence of {length} is not a multiple of cp{self.ranks}"
             yield Refusal("sequence divides", why, f"--seq {near}")
+        tensor = setting.plan.axis("tp")
+        shares = self.ranks * (tensor.ranks if tensor else 1)
+        heads, by = facts(setting.graph).limit("tensor")
+        if self.exchange == "alltoall" and heads % shares:
+            why = f"{heads} key and value heads (of {by}) are not a multiple of the {shares} ranks that share them"
+            yield Refusal("heads divide", why, f"cp{self.ranks}:ring")

@@ -1,0 +1,29 @@
+"""Parameter server: gradients go to the ranks that hold the weights, new weights come back.
+
+k of the n ranks hold a k-th of the weights each. A server's link carries (n - 1)/k of the tensor one way: with
+one server (n - 1) times the tensor, with a share on every rank (n - 1)/n, as in a ring (Langer et al. 2020,
+section 3.4). A server apart from the workers is one more rank of the group.
+"""
+
+from __future__ import annotations
+
+from foretell.cost.collectives._traffic import SERVER_KINDS, Load, Steps, Traffic, passes
+from foretell.cost.fabric import Route
+
+NAME = "parameter-server"
+FAMILY = "point"
+KINDS = (*SERVER_KINDS, "all-reduce")
+
+
+def traffic(kind: str, route: Route) -> Traffic | None:
+    rounds, n = passes(kind), route.ranks
+    inside = tuple(
+        Load(rounds * (hop.members - hop.below) / route.servers, hop.link, hop.rate, "point", hop.members)
+        for hop in route.hops
+    )
+    network = tuple(
+        Load(rounds * (n - crossing.members) / route.servers, crossing.link, crossing.through_rank, "point", n)
+        for crossing in route.crossings
+    )
+    # All workers send at once: a server's peers wait for its link, not for each other.
+    return Traffic(inside, network, Steps(rounds if inside else 0, 0, rounds if network else 0))
