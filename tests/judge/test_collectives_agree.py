@@ -1,13 +1,13 @@
 """The program and torch's own collectives: the same kinds, counts and bytes along every axis on rank 0.
 
 Where they differ today the smallest case that shows it is in `DIFFERENCES` with the cause, and is expected
-to fail: once the program agrees the test says so, and the entry goes.
+to fail: once the program agrees the test says so, and the entry goes, with its line in `_differs`.
 """
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 
 from judge import our_side, torch_side
 from judge.cases import LLAMA_8B, Case, cases
@@ -27,6 +27,7 @@ AGREEMENTS = (
     Case(model=LLAMA, shard=2, tensor=2, logits="parallel"),
     Case(model=LLAMA, replicate=128, shard=2, tensor=4, logits="parallel"),
     Case(model=f"{LLAMA},qkv_bias=true,tied=true", shard=2, tensor=2, logits="parallel"),
+    Case(model=GPT, shard=24),
     Case(model=GPT, tensor=4),
     Case(model=GPT, tensor=4, logits="parallel"),
     Case(model=f"{GPT},positions=rotary,gated=true", shard=2, tensor=4),
@@ -44,20 +45,29 @@ AGREEMENTS = (
 )
 
 ONE_LAYER = "a single layer is no unit: each of its modules is gathered on its own"
-POSITIONS = "the table of learned positions is summed as an activation's gradient and does not lie in shares"
 LOGITS = "logits are gathered after the cast to fp32, torch gathers what the head gives"
 ORDER = "summands along both axes: torch sums along tensor by weight, then scatters the whole unit at once"
 ROW_BIAS = "the bias after a scattered sum is a summand; torch adds it before, and its gradient is whole"
 
 DIFFERENCES = {
     Case(model=LLAMA.replace("layers=2", "layers=1"), shard=2): ONE_LAYER,
-    Case(model=GPT, shard=2): POSITIONS,
     Case(model=LLAMA, tensor=4): LOGITS,
     Case(model=f"{LLAMA_8B},layers=4", tensor=8): LOGITS,
     Case(model=LLAMA, shard=2, tensor=2, sequence=True, logits="parallel"): ORDER,
     Case(model=f"{LLAMA},qk_norm=true", shard=2, tensor=2, logits="parallel"): ORDER,
     Case(model=f"{GPT},positions=none", tensor=4, sequence=True, logits="parallel"): ROW_BIAS,
 }
+
+
+def _differs(case: Case) -> bool:
+    """Whether one of the causes may be at work; what the law leaves out until they are gone."""
+    half = "bf16" in our_side.plan(case)
+    return (
+        ("layers=1," in case.model and case.shard > 1)
+        or (case.tensor > 1 and case.logits == "gathered" and half and "objective=features" not in case.model)
+        or (case.tensor > 1 and case.shard > 1 and (case.sequence or "qk_norm=true" in case.model))
+        or (case.sequence and ",bias=true" in case.model)
+    )
 
 
 def _name(case: Case) -> str:
@@ -94,9 +104,13 @@ def test_where_they_differ(judge: Judge, case: Case) -> None:
     assert_agree(judge, case)
 
 
-@_expected_to_fail("; ".join(dict.fromkeys(DIFFERENCES.values())))
-@settings(max_examples=20, derandomize=True, phases=[Phase.generate])
-@given(case=cases(tables=("rows",)))
+@settings(max_examples=15)
+@given(case=cases(tables=("rows",)).filter(lambda case: not _differs(case)))
 def test_the_law_over_models_and_degrees(judge: Judge, case: Case) -> None:
     """A replicated table beside split layers is torch's to run, but no plan of ours says it."""
     assert_agree(judge, case)
+
+
+def test_the_law_leaves_out_nothing_but_the_differences() -> None:
+    assert all(map(_differs, DIFFERENCES))
+    assert not any(map(_differs, AGREEMENTS))

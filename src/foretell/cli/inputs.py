@@ -14,7 +14,6 @@ import msgspec
 from foretell.errors import BadInput, ForetellError
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
-from foretell.model import zoo
 from foretell.model.graph import Graph
 from foretell.model.source import load
 from foretell.plan.fitness import refusals
@@ -108,16 +107,16 @@ def read(given: Given) -> Asked:
 
 def _loaded(given: Given, plan: Plan) -> tuple[Graph, Job, tuple[str, ...]]:
     """The graph of one micro-batch over all ranks, and the job."""
-    spec = _typed(given.model, plan)
+    dtype = plan.policy(Precision).format.activation
     asked = given.batch if given.batch_per_rank is None else per_rank(given.batch_per_rank, plan)
     if asked is not None:
         job = _job(given, asked)
-        return load(spec, max(1, asked // plan.microbatches), given.seq), job, ()
+        return load(given.model, max(1, asked // plan.microbatches), given.seq, dtype), job, ()
     shares = batch_ranks(plan)
     try:
-        graph = load(spec, shares, given.seq)
+        graph = load(given.model, shares, given.seq, dtype)
     except BadInput:  # a graph or a factory for a batch of its own
-        graph = load(spec, None, given.seq)
+        graph = load(given.model, None, given.seq, dtype)
     batch = graph.batch * plan.microbatches
     if graph.batch == shares:
         note = f"no batch is given: 1 sample for each rank that splits it and each micro-batch, {batch} in all"
@@ -128,16 +127,6 @@ def _loaded(given: Given, plan: Plan) -> tuple[Graph, Job, tuple[str, ...]]:
 
 def _job(given: Given, batch: int) -> Job:
     return make_job(batch, trainer=given.trainer, optimizer=given.optimizer, sequence=given.seq or 0)
-
-
-def _typed(model: str, plan: Plan) -> str:
-    """The model in the plan's type of activations, where the zoo builds it and nobody chose one."""
-    name, _, rest = model.partition(":")
-    chosen = any(item.partition("=")[0].strip() == "dtype" for item in rest.split(","))
-    wanted = plan.policy(Precision).format.activation
-    if name not in zoo.names() or chosen or wanted == zoo.names()[name].dtype:
-        return model
-    return f"{model}{',' if rest else ':'}dtype={wanted}"
 
 
 def _types(model: str, graph: Graph, plan: Plan) -> Iterator[str]:

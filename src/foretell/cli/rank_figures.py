@@ -119,7 +119,7 @@ def communications(program: Program, kind: RankKind) -> list[CommunicationRow]:
         for message in body.communications():
             if belongs(message, slot):
                 key = (body.phase, message.kind, message.what, message.axes, message.ranks)
-                found.setdefault(key, []).append((times / message.every, message.payload, _sent(message) * times))
+                found.setdefault(key, []).append((times / message.every, message.payload, message.sent * times))
     rows = [
         CommunicationRow(
             *key,
@@ -131,10 +131,6 @@ def communications(program: Program, kind: RankKind) -> list[CommunicationRow]:
         for key, parts in found.items()
     ]
     return sorted(rows, key=lambda row: order[row.when])
-
-
-def _sent(message: Communicate) -> float:
-    return 0.0 if message.kind == "receive" else message.sent
 
 
 # memory

@@ -69,6 +69,11 @@ class Route(msgspec.Struct, frozen=True):
         return links[-1].level if links else ""
 
     @property
+    def networks(self) -> frozenset[str]:
+        """Kinds of the networks crossed."""
+        return frozenset(crossing.link.kind for crossing in self.crossings)
+
+    @property
     def multicast(self) -> bool:
         """Whether a switch joins the ranks of a domain and reduces for them."""
         return len(self.hops) == 1 and self.hops[0].link.multicast
@@ -119,14 +124,10 @@ def route(group: Group, cluster: Cluster, sharing: int = 1, servers: int = 1) ->
 
 def _spread(group: Group, cluster: Cluster) -> tuple[int, int]:
     """Ranks of the group in one domain, and domains."""
-    held = _held(group, cluster)
-    reach = sum(not level.link.per_port for level in cluster.levels[: _networks_from(cluster)])
-    return held[reach], -(-group.ranks // held[reach])
-
-
-def _networks_from(cluster: Cluster) -> int:
-    """The first level that is a network."""
-    return next((at for at, level in enumerate(cluster.levels) if level.link.per_port), len(cluster.levels))
+    levels = cluster.levels
+    first_network = next((at for at, level in enumerate(levels) if level.link.per_port), len(levels))
+    inside = _held(group, cluster)[first_network]
+    return inside, -(-group.ranks // inside)
 
 
 def _held(group: Group, cluster: Cluster) -> tuple[int, ...]:
@@ -161,6 +162,4 @@ def _crossing(cluster: Cluster, level: Level, below: int, members: int, inside: 
     domain = level.link.bandwidth * min(ports, per_rank * inside)
     unit = domain * max(1, below // inside) / level.oversubscription
     rank = level.link.bandwidth * min(ports, per_rank)
-    return Crossing(
-        level.name, level.link, below, -(-members // below), min(domain, unit), unit, min(rank, unit)
-    )
+    return Crossing(level.name, level.link, below, -(-members // below), min(domain, unit), unit, min(rank, unit))

@@ -32,7 +32,9 @@ class Cost:
     weight_gradient: float = 0.0
     recompute: float = 0.0
     launches: float = 0.0
-    waits: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # axis to seconds of messages waited for
+    waits: dict[str, float] = field(
+        default_factory=lambda: defaultdict(float)
+    )  # axis to seconds of messages waited for
     hides: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # axis to seconds that may be hidden
     transfers: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # sends to and from other stages
     copies: float = 0.0
@@ -135,7 +137,12 @@ class Prices:
         key = (message.kind, message.payload, ranks, stride, message.messages)
         if key not in self._messages:
             price = collective_seconds(
-                message.kind, message.payload, Group(ranks, stride), self.cluster, messages=message.messages, sharing=sharing
+                message.kind,
+                message.payload,
+                Group(ranks, stride),
+                self.cluster,
+                messages=message.messages,
+                sharing=sharing,
             )
             self._messages[key] = price.seconds
         return self._messages[key] / message.every

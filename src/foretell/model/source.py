@@ -22,8 +22,11 @@ LARGEST_BATCH = 10_000_000
 LONGEST_TEXT = 250  # file systems refuse longer names
 
 
-def load(spec: str, batch: int | None = None, seq: int | None = None) -> Graph:
-    """The graph of the model that this text names, for `batch` samples (1 if it is not said)."""
+def load(spec: str, batch: int | None = None, seq: int | None = None, dtype: str = "") -> Graph:
+    """The graph of the model that this text names, for `batch` samples (1 if it is not said).
+
+    `dtype` is the type of models that do not say theirs: names without `dtype=`, and configurations.
+    """
     if batch is not None and not 1 <= batch <= LARGEST_BATCH:
         raise BadInput(f"a batch of {batch} samples", fix=f"a whole number from 1 to {LARGEST_BATCH:,}")
     if seq is not None and not 1 <= seq <= LARGEST_BATCH:
@@ -32,12 +35,12 @@ def load(spec: str, batch: int | None = None, seq: int | None = None) -> Graph:
         raise BadInput("the model has no name", fix="resnet50, or any other of `foretell list models`")
     name, _, rest = spec.partition(":")
     if name in zoo.names():
-        return _from_zoo(spec, rest, batch, seq)
+        return _from_zoo(spec, rest, batch, seq, dtype)
     if len(spec) > LONGEST_TEXT or "\0" in spec:
         raise BadInput(f"no model has a name of {len(spec)} characters like this", fix="foretell list models")
     path = Path(spec)
     if path.is_dir() or path.suffix in (".json", ".net"):
-        return _from_file(path, batch, seq)
+        return _from_file(path, batch, seq, dtype)
     if _is_factory(name, rest):
         from foretell.model.importers import torch_load
 
@@ -60,13 +63,18 @@ def _is_factory(name: str, rest: str) -> bool:
     return name.endswith(".py") or ("." in name and rest.isidentifier())
 
 
-def _from_zoo(spec: str, rest: str, batch: int | None, seq: int | None) -> Graph:
-    if seq is not None:
-        spec += f"{',' if rest else ':'}seq={seq}"
+def _from_zoo(spec: str, rest: str, batch: int | None, seq: int | None, dtype: str) -> Graph:
+    said = {item.partition("=")[0].strip() for item in rest.split(",")}
+    own = zoo.names()[spec.partition(":")[0]].dtype
+    fields = [f"seq={seq}"] if seq is not None else []
+    if dtype and "dtype" not in said and dtype != own:
+        fields.append(f"dtype={dtype}")
+    if fields:
+        spec += f"{',' if rest else ':'}{','.join(fields)}"
     return zoo.load(spec, batch or 1)
 
 
-def _from_file(path: Path, batch: int | None, seq: int | None) -> Graph:
+def _from_file(path: Path, batch: int | None, seq: int | None, dtype: str) -> Graph:
     if path.suffix == ".net":
         from foretell.model.importers import paradl_net
 
@@ -78,7 +86,7 @@ def _from_file(path: Path, batch: int | None, seq: int | None) -> Graph:
         return _saved_graph(file, batch, seq)
     from foretell.model.importers import hf_config
 
-    return hf_config.load(file, batch or 1, seq)
+    return hf_config.load(file, batch or 1, seq, dtype)
 
 
 def _looks_like_graph(file: Path) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -218,9 +219,14 @@ def _stages(trainer: Trainer, plan: Plan, around: Surroundings) -> Iterator[Brok
         yield Broken("layers divide", why, _narrowed(plan, pipeline, fewer))
     elif not trainer.legal.empty_stages and _empty(trainer, stages, around):
         fewer = _fewer(pipeline, lambda count: not _empty(trainer, count, around))
-        counts = "/".join(map(str, layers_per_stage(trainer.pipeline.split, layers, stages, around.costs)))
+        counts = _grouped(layers_per_stage(trainer.pipeline.split, layers, stages, around.costs))
         why = f"{layers} layers on {stages} stages are {counts}; {_empty(trainer, stages, around)} would have nothing"
         yield Broken("no empty stage", why, _narrowed(plan, pipeline, fewer))
+
+
+def _grouped(counts: tuple[int, ...]) -> str:
+    """Layers per stage, equal ones together: 2 x 5, 3 x 4."""
+    return ", ".join(f"{len(list(same))} x {count}" for count, same in groupby(counts))
 
 
 def _empty(trainer: Trainer, stages: int, around: Surroundings) -> int:
@@ -266,7 +272,7 @@ def _listed(words: tuple[Any, ...]) -> str:
 
 def _with(plan: Plan, old: Strategy, new: Strategy) -> Plan:
     axes = tuple(new if axis is old else axis for axis in plan.axes)
-    return msgspec.structs.replace(plan, axes=axes)
+    return msgspec.structs.replace(plan, axes=tuple(axis for axis in axes if axis is not new or axis.world > 1))
 
 
 def _with_policy(plan: Plan, policy: Any) -> Plan:

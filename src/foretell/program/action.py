@@ -47,6 +47,7 @@ class Communicate(msgspec.Struct, frozen=True, tag="communicate", tag_field="act
             "reduce-scatter": (n - 1) / n,
             "all-gather": n - 1,
             "all-to-all": (n - 1) / n,
+            "receive": 0,
         }.get(self.kind, self.messages)
         return share * self.payload / self.every
 

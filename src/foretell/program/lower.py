@@ -197,7 +197,7 @@ class _Lowering:
                 [*self._reduces(root, own), *messages("send", receives, "gradients"), *border.given_back],
             ),
             finish=_body("finish", "step", list(self._finish(own, holders))),
-            memory=self._memory(own, found),
+            memory=self._memory(own, found, self.exchanges.gathered_bytes(root)),
         )
 
     def _apart(self, one: int, other: int) -> bool:
@@ -307,7 +307,7 @@ class _Lowering:
                 name = shared[0].name if len(shared) == 1 else f"{len(shared)} weights"
                 yield Communicate(travels.kind, ("pp",), others, payload, "weight gradients", name)
 
-    def _memory(self, own: tuple[Weight, ...], found: Replay) -> Memory:
+    def _memory(self, own: tuple[Weight, ...], found: Replay, root: float) -> Memory:
         """What lies there all the time: shares where the plan says so."""
         resting = gradients = 0.0
         held = 0
@@ -321,7 +321,8 @@ class _Lowering:
                 held += part
         states = 0.0 if self.offload.optimizer else held * self.bytes.states
         total = sum(weight.elements for weight in own)
-        return Memory(resting, gradients, states, total, held, found.kept, found.forward_peak, found.backward_peak)
+        peaks = (found.forward_peak + root, found.backward_peak + root)
+        return Memory(resting, gradients, states, total, held, found.kept, *peaks)
 
     def _offloaded(self, forward: Body, backward: Body) -> tuple[Body, Body]:
         """Activations that wait in host memory between the two passes."""

@@ -18,7 +18,7 @@ def members(graph: Graph, only: str) -> frozenset[tuple[int, int]] | None:
     ends = [n for n, (_, _, path) in enumerate(order) if _is_part(path, last)] if dots else starts
     for name, found in ((first, starts), (last, ends)):
         if not found and (dots or name == first):
-            paths = {path for _, _, path in order}
+            paths = {path for _, _, path in order if path}
             fix = ", ".join(near(name, paths) or sorted(paths)[:8])
             raise BadInput(f"no part of {graph.name} is called {name!r}", where=f"[{only}]", fix=fix)
     if not dots:

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from foretell.cost.memory import MemoryUse
+
 PHASES = ("input", "forward", "backward", "recompute", "bubble", "host", "optimizer", "other")
 """The closed keys of a breakdown, besides `exposed.<axis>`."""
-
-
-class MemoryUse(msgspec.Struct, frozen=True):
-    """Bytes of the worst rank, as tensors take them, as the allocator reserves them, as the device reports them."""
-
-    allocated: float
-    reserved: float
-    device: float
-    by_stage: tuple[float, ...]  # device bytes of each pipeline rank
-    by_kind: dict[str, float]  # of the worst rank at its peak, adding up to `device`
-    peak_moment: str
 
 
 class Observation(msgspec.Struct, frozen=True):

@@ -44,9 +44,8 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the links allow it."""
         if not self.picky:
             return True
-        kinds = {crossing.link.kind for crossing in route.crossings}
-        orderly = kinds <= _ORDERLY or (kinds <= {*_ORDERLY, "efa"} and route.architecture in _ORDERLY_EFA)
-        return orderly and all(hop.link.kind == "nvlink" for hop in route.hops)
+        orderly = {*_ORDERLY, "efa"} if route.architecture in _ORDERLY_EFA else _ORDERLY
+        return route.networks <= orderly and all(hop.link.kind == "nvlink" for hop in route.hops)
 
     def latency(self, steps: Steps, route: Route) -> float:
         """Seconds before and between the bytes."""
@@ -64,9 +63,10 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
         return load.seconds / self.network_rate
 
 
-_ORDERLY = frozenset({"infiniband", "roce", "tcpxo"})
+_ORDERLY = frozenset({"infiniband", "roce"})
 _ORDERLY_EFA = frozenset({"hopper", "blackwell", "blackwell-ultra"})
-"""Networks over which NCCL offers LL128; EFA from the H100 instances on."""
+"""Networks over which LL128 runs; EFA from the H100 instances on. Not TCPXO: its sweep follows LL to 16 MiB, then
+Simple."""
 
 NCCL_PROTOCOLS = (
     Protocol(
@@ -95,15 +95,15 @@ NCCL_PROTOCOLS = (
         name="Simple", families=("nvls",), base=18e-6, hop=0.0, network_hop=45e-6 / NETWORK_HOP, fabric_hop=0.0,
         fabric_passage=3.5,
     ),
-    # Sends between two ranks: a slow line at once, the full rate 6 us later. An all-to-all pays 0.25 us for each
-    # peer in the domain and 2.4 us for each beyond (the same over RoCE at 256 ranks, meta-pytorch/autoparallel).
+    # Sends between two ranks: a slow line at once, the full rate 6 us later. A peer in the domain takes 0.25 us,
+    # one beyond it 2.4 us (the same over RoCE at 256 ranks, meta-pytorch/autoparallel), and the fabric once.
     Protocol(
-        name="LL", families=("point",), base=9.2e-6, hop=0.25e-6 / NVLINK_HOP, network_hop=2.4e-6 / NETWORK_HOP,
-        fabric_hop=0.0, passage=1e-6 / NETWORK_HOP, fabric_passage=1.0, inside_rate=0.35, network_rate=0.35,
+        name="LL", families=("point",), base=8.95e-6, hop=0.25e-6 / NVLINK_HOP, network_hop=2.4e-6 / NETWORK_HOP,
+        fabric_hop=0.0, fabric_passage=1.0, inside_rate=0.35, network_rate=0.35,
     ),
     Protocol(
-        name="Simple", families=("point",), base=15.2e-6, hop=0.25e-6 / NVLINK_HOP,
-        network_hop=2.4e-6 / NETWORK_HOP, fabric_hop=0.0, passage=1e-6 / NETWORK_HOP, fabric_passage=1.0,
+        name="Simple", families=("point",), base=14.95e-6, hop=0.25e-6 / NVLINK_HOP,
+        network_hop=2.4e-6 / NETWORK_HOP, fabric_hop=0.0, fabric_passage=1.0,
     ),
 )  # fmt: skip
 
@@ -114,7 +114,7 @@ SOCKETS = Protocol(
 )  # fmt: skip
 """Gloo over TCP: a latency a hop and a rate, measured on loopback from 1 KiB to 64 MiB (links/loopback.toml)."""
 
-ALPHA_BETA_PROTOCOL = Protocol(
+ALPHA_BETA = Protocol(
     name="alpha-beta", families=EVERY_FAMILY, base=0.0, hop=1.0, network_hop=1.0, fabric_hop=1.0, fill=0.0
 )  # fmt: skip
 """Hockney's model, as the papers use it."""

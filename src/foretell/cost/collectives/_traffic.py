@@ -52,7 +52,6 @@ class Traffic(msgspec.Struct, frozen=True):
 class Algorithm(Interface):
     """A member of the open set: a module with these names."""
 
-    NAME: str
     FAMILY: str  # which protocols it runs over
     KINDS: tuple[str, ...]
 
@@ -74,6 +73,5 @@ def hop_loads(route: Route, volume: float, collective_class: str = "ring") -> tu
 def border_loads(route: Route, volume: float, collective_class: str = "ring") -> tuple[Load, ...]:
     """The same bytes out of every unit, leaving it at one domain."""
     return tuple(
-        Load(volume, crossing.link, crossing.through_one, collective_class, route.ranks)
-        for crossing in route.crossings
+        Load(volume, crossing.link, crossing.through_one, collective_class, route.ranks) for crossing in route.crossings
     )

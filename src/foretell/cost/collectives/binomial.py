@@ -10,7 +10,6 @@ from foretell.cost.collectives._traffic import Steps, Traffic, border_loads, hop
 from foretell.cost.fabric import Route
 from foretell.units import ceil_log2
 
-NAME = "binomial"
 FAMILY = "ring"
 KINDS = ("all-reduce", "broadcast")
 
@@ -19,6 +18,4 @@ def traffic(kind: str, route: Route) -> Traffic | None:
     rounds = passes(kind)
     inside, outside = rounds * ceil_log2(route.inside), rounds * ceil_log2(route.domains)
     steps = Steps(inside, outside, rounds if outside else 0)
-    return Traffic(
-        hop_loads(route, float(inside)), border_loads(route, float(outside)), steps, pipelined=False
-    )
+    return Traffic(hop_loads(route, float(inside)), border_loads(route, float(outside)), steps, pipelined=False)

@@ -9,7 +9,6 @@ from foretell.cost.collectives._traffic import Load, Steps, Traffic, hop_loads
 from foretell.cost.fabric import Route
 from foretell.units import ceil_log2
 
-NAME = "butterfly"
 FAMILY = "ring"
 KINDS = ("all-reduce",)
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 from foretell.cost.collectives._traffic import Load, Steps, Traffic
 from foretell.cost.fabric import Route
 
-NAME = "direct"
 FAMILY = "point"
 KINDS = ("all-to-all", "all-gather", "reduce-scatter")
 
 
 def traffic(kind: str, route: Route) -> Traffic | None:
     n, g = route.ranks, route.inside
-    inside = tuple(Load((hop.members - hop.below) / n, hop.link, hop.rate, "all_to_all", hop.members) for hop in route.hops)
+    inside = tuple(
+        Load((hop.members - hop.below) / n, hop.link, hop.rate, "all_to_all", hop.members) for hop in route.hops
+    )
     network = tuple(
         Load(crossing.members * (n - crossing.members) / n, crossing.link, crossing.through_all, "all_to_all", n)
         for crossing in route.crossings

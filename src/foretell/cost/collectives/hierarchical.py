@@ -9,7 +9,6 @@ from __future__ import annotations
 from foretell.cost.collectives._traffic import REDUCING, Steps, Traffic, border_loads, hop_loads, passes
 from foretell.cost.fabric import Route
 
-NAME = "hierarchical"
 FAMILY = "ring"
 KINDS = REDUCING
 

@@ -11,7 +11,6 @@ from foretell.cost.collectives.tree import network_volume
 from foretell.cost.fabric import Route
 from foretell.units import ceil_log2
 
-NAME = "nvls"
 FAMILY = "nvls"
 KINDS = ("all-reduce",)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from foretell.cost.collectives._traffic import SERVER_KINDS, Load, Steps, Traffic, passes
 from foretell.cost.fabric import Route
 
-NAME = "parameter-server"
 FAMILY = "point"
 KINDS = (*SERVER_KINDS, "all-reduce")
 
@@ -26,4 +25,5 @@ def traffic(kind: str, route: Route) -> Traffic | None:
         for crossing in route.crossings
     )
     # All workers send at once: a server's peers wait for its link, not for each other.
-    return Traffic(inside, network, Steps(rounds if inside else 0, 0, rounds if network else 0))
+    steps = Steps(0, rounds, rounds) if network else Steps(rounds, 0, 0)
+    return Traffic(inside, network, steps)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from foretell.cost.collectives._traffic import POINT_KINDS, Load, Steps, Traffic, hop_loads
 from foretell.cost.fabric import Route
 
-NAME = "point-to-point"
 FAMILY = "point"
 KINDS = POINT_KINDS
 
@@ -18,4 +17,5 @@ def traffic(kind: str, route: Route) -> Traffic | None:
     network = tuple(
         Load(1.0, crossing.link, crossing.through_rank, "point", route.ranks) for crossing in route.crossings
     )
-    return Traffic(hop_loads(route, 1.0, "point"), network, Steps(0, 0, 1 if network else 0))
+    steps = Steps(0, 1, 1) if network else Steps(1, 0, 0)
+    return Traffic(hop_loads(route, 1.0, "point"), network, steps)

@@ -10,7 +10,6 @@ from foretell.cost.collectives._traffic import REDUCING, Steps, Traffic, border_
 from foretell.cost.fabric import Route
 from foretell.units import ceil_log2
 
-NAME = "recursive"
 FAMILY = "ring"
 KINDS = REDUCING
 

@@ -10,7 +10,6 @@ from foretell.cost.collectives._traffic import Steps, Traffic, border_loads, hop
 from foretell.cost.fabric import Route
 from foretell.units import ceil_log2
 
-NAME = "tree"
 FAMILY = "tree"
 KINDS = ("all-reduce",)
 

@@ -48,8 +48,8 @@ _HARMLESS = {
 """Fields that change neither sizes nor layers, or that say again what another field said."""
 
 
-def load(path: Path, batch: int = 1, seq: int | None = None) -> Graph:
-    """The graph of the model that a `config.json` (or the folder that has it) describes."""
+def load(path: Path, batch: int = 1, seq: int | None = None, dtype: str = "") -> Graph:
+    """The graph of the model that a `config.json` (or the folder that has it) describes, in fp32 or another type."""
     file = path / "config.json" if path.is_dir() else path
     config = Config(_content(file), str(file))
     kind = _kind(config)
@@ -62,7 +62,9 @@ def load(path: Path, batch: int = 1, seq: int | None = None) -> Graph:
         fields[name] = source(config)
         if len(config.read) > start:
             keys[name] = config.read[start]
-    _remark(config, kind)
+    if dtype:
+        fields["dtype"] = dtype
+    _remark(config, kind, dtype)
     try:
         family = msgspec.convert(fields, kind.family)
         graph = family.graph(_name(config, file), config.whole("batch", batch))
@@ -127,7 +129,7 @@ def _length(config: Config, kind: Kind, seq: int | None) -> int:
     return seq
 
 
-def _remark(config: Config, kind: Kind) -> None:
+def _remark(config: Config, kind: Kind, chosen: str) -> None:
     """Say what in the file is not in the graph."""
     name = config.architecture()
     if name and not name.endswith(kind.heads):
@@ -140,7 +142,7 @@ def _remark(config: Config, kind: Kind) -> None:
     if used:
         config.warn(f"dropout is left out (the file says {', '.join(str(rate) for rate in used)})")
     dtype: Any = config.get("torch_dtype", "dtype")[1]
-    if isinstance(dtype, str) and dtype not in ("float32", "auto"):
+    if isinstance(dtype, str) and dtype not in ("float32", "auto") and not chosen:
         config.warn(f"counted in fp32, though the file says {dtype[:20]}: precision is a matter of the plan")
     read = set(config.read)
     if config.get("tie_word_embeddings")[1] is False and "tie_word_embeddings" not in read:

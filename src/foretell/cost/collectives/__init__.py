@@ -1,0 +1,26 @@
+"""What a collective costs. One file per algorithm; the cheapest of what the library has is taken.
+
+    from foretell.cost.collectives import collective_seconds
+    from foretell.cost.fabric import Group
+    collective_seconds("all-reduce", 2**30, Group(16), cluster("16xh100")).seconds
+
+An algorithm says how many bytes it puts on each link and how many hops have to wait for each other; a protocol
+(LL, LL128, Simple) turns that into seconds.
+"""
+
+from foretell.cost.collectives._libraries import ALGORITHMS, GLOO, NCCL, Library, alpha_beta, library_of
+from foretell.cost.collectives._price import EVIDENCE, Price, collective_seconds
+from foretell.cost.collectives._traffic import KINDS
+
+__all__ = [
+    "ALGORITHMS",
+    "EVIDENCE",
+    "GLOO",
+    "KINDS",
+    "NCCL",
+    "Library",
+    "Price",
+    "alpha_beta",
+    "collective_seconds",
+    "library_of",
+]

@@ -1,0 +1,183 @@
+"""What one collective costs: the cheapest of what the library could do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, cast
+
+import msgspec
+
+from foretell.cost.collectives._libraries import ALGORITHMS, Library, library_of
+from foretell.cost.collectives._protocols import Protocol
+from foretell.cost.collectives._traffic import KINDS, Algorithm, Load, Traffic
+from foretell.cost.fabric import Group, Route, route
+from foretell.errors import BadInput, unknown
+from foretell.hardware.cluster import Cluster
+from foretell.units import Quantity
+
+EVIDENCE = ("measured sweeps", "carried over", "datasheet")
+"""How the figures of a link were obtained, best first."""
+
+
+class Price(msgspec.Struct, frozen=True):
+    """Seconds of one collective, and what they are made of.
+
+    With an array of payloads every field but `level` is an array.
+    """
+
+    seconds: Quantity
+    algorithm: Any  # a name
+    protocol: Any
+    level: str  # the outermost level that is crossed; "" for one rank
+    volume: Quantity  # bytes on the link that limits
+    latency: Quantity  # seconds
+    bandwidth: Quantity
+    filling: Quantity  # of the pipeline; with the two above it makes `seconds`
+    provenance: Any  # of EVIDENCE
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One algorithm with one protocol on one route: seconds as a function of the tensor's bytes."""
+
+    algorithm: str
+    protocol: str
+    latency: float
+    slope: float  # seconds a byte
+    fill: float
+    volume: float  # bytes a byte on the link that limits
+    provenance: str
+
+    def parts(self, size: Quantity) -> tuple[Quantity, Quantity, Quantity]:
+        """Latency, bandwidth and filling."""
+        bandwidth = self.slope * size
+        return self.latency, bandwidth, _root(self.fill * bandwidth)
+
+    def seconds(self, size: Quantity) -> Quantity:
+        latency, bandwidth, filling = self.parts(size)
+        return latency + bandwidth + filling
+
+
+def collective_seconds(
+    kind: str,
+    payload: Quantity,
+    group: Group,
+    cluster: Cluster,
+    *,
+    messages: int = 1,
+    sharing: int = 1,
+    servers: int = 1,
+    library: Library | None = None,
+) -> Price:
+    """What a collective costs among the ranks of a group that lies on a cluster.
+
+    `payload` is what one rank contributes, in bytes: its share in an all-gather, all of it in the others.
+    `messages` are sent one after the other. `sharing` groups of the job use the same network ports at once
+    (`fabric.sharing`). For a pipeline's `send` the group is the whole axis: its slowest pair counts. `servers`
+    hold the weights for `push` and `pull`. Without `library` it is the one this cluster's devices use.
+    """
+    if kind not in KINDS:
+        raise unknown("kind of communication", kind, KINDS)
+    if group.ranks == 1:
+        nothing = payload * 0.0
+        return Price(nothing, "none", "none", "", nothing, nothing, nothing, nothing, EVIDENCE[0])
+    chosen = library_of(cluster) if library is None else library
+    found = lines(kind, group, cluster, sharing, servers, chosen)
+    level = route(group, cluster, sharing, servers).level
+    size = payload * group.ranks if kind == "all-gather" else payload
+    return _least(found, size, messages, level)
+
+
+@lru_cache(maxsize=4096)
+def lines(kind: str, group: Group, cluster: Cluster, sharing: int, servers: int, library: Library) -> tuple[Line, ...]:
+    """Everything that a library could do for one kind of collective on one group."""
+    way = route(group, cluster, sharing, servers)
+    found: list[Line] = []
+    for name in library.offers(kind, way):
+        algorithm = cast(Algorithm, ALGORITHMS[name])
+        traffic = algorithm.traffic(kind, way)
+        if traffic is None:
+            continue
+        found += [
+            _line(name, protocol, traffic, way)
+            for protocol in library.protocols
+            if algorithm.FAMILY in protocol.families and protocol.runs_on(way)
+        ]
+    if not found:
+        raise BadInput(
+            f"{library.name} has no way to do {kind} among {group.ranks} ranks, {group.stride} apart",
+            where=cluster.text,
+            fix="a library with more algorithms",
+        )
+    return tuple(found)
+
+
+def _line(algorithm: str, protocol: Protocol, traffic: Traffic, way: Route) -> Line:
+    timed = [(protocol.seconds_inside(load), load) for load in traffic.inside]
+    timed += [(protocol.seconds_network(load), load) for load in traffic.network]
+    slowest, limit = max(timed, key=lambda pair: pair[0])
+    slope = slowest if traffic.pipelined else math.fsum(seconds for seconds, _ in timed)
+    worst = _worst(evidence(load) for _, load in timed)
+    latency = protocol.latency(traffic.steps, way)
+    return Line(algorithm, protocol.name, latency, slope, protocol.fill, limit.volume, worst)
+
+
+def evidence(load: Load) -> str:
+    """How a link's figures for this class of collectives were obtained."""
+    link = load.link
+    figures = [key for key in link.efficiency if key.partition("@")[0] == load.collective_class]
+    if not figures:  # the ring's figure stands in
+        return _worst(["carried over", evidence(msgspec.structs.replace(load, collective_class="ring"))])
+    if link.ceiling < link.bandwidth * link.efficiency_of(load.collective_class, load.ranks):
+        return _read(link.sources["ceiling"])
+    return _worst(_read(link.sources[f"efficiency.{figure}"]) for figure in figures)
+
+
+def _read(source: str) -> str:
+    """What a source says about itself."""
+    if source.startswith("carried over"):
+        return "carried over"
+    return "measured sweeps" if "measured" in source or "sweeps" in source else "datasheet"
+
+
+def _worst(found: Iterable[str]) -> str:
+    return max(found, key=EVIDENCE.index)
+
+
+def _least(found: tuple[Line, ...], size: Quantity, messages: int, level: str) -> Price:
+    """The cheapest line, for one size or for each of an array."""
+    if isinstance(size, int | float):
+        return _price(min(found, key=lambda line: line.seconds(size)), size, messages, level)
+    import numpy
+
+    prices = [_price(line, size, messages, level) for line in found]
+    best = numpy.argmin(numpy.stack([line.seconds(size) for line in found]), axis=0)
+
+    def chosen(field: str) -> Any:
+        return numpy.choose(best, [getattr(price, field) for price in prices])
+
+    return Price(level=level, **{field: chosen(field) for field in Price.__struct_fields__ if field != "level"})
+
+
+def _price(line: Line, size: Quantity, messages: int, level: str) -> Price:
+    latency, bandwidth, filling = line.parts(size)
+    return Price(
+        seconds=messages * (latency + bandwidth + filling),
+        algorithm=line.algorithm,
+        protocol=line.protocol,
+        level=level,
+        volume=messages * line.volume * size,
+        latency=messages * latency,
+        bandwidth=messages * bandwidth,
+        filling=messages * filling,
+        provenance=line.provenance,
+    )
+
+
+def _root(value: Quantity) -> Quantity:
+    if isinstance(value, int | float):
+        return math.sqrt(value)
+    import numpy
+
+    return numpy.sqrt(value)

@@ -1,0 +1,72 @@
+"""What all families share: launches by execution, seconds of bytes, the type of a product."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._reached import memory_rate
+from foretell.cost.kernels._tiles import product_seconds, units
+from foretell.hardware.cluster import Device
+from foretell.model.operator import Part
+from foretell.plan.policies.precision import Format
+from foretell.program.action import Compute
+from foretell.units import WIDTH, Quantity, at_least
+
+
+def launches_of(cost: Part, execution: str) -> Quantity:
+    """Kernels that the host starts: all of them, or those that are left when neighbours are compiled together."""
+    return cost.launches if execution == "eager" else at_least(cost.fused, 1)
+
+
+def activation_width(form: Format) -> int:
+    """Bytes of an element of the activations."""
+    return WIDTH[form.activation]
+
+
+def in_layer(path: str) -> bool:
+    """Whether a module lies in a stack of layers: one of the parts of its name is a number.
+
+    Low precision is for the products of layers; the vocabulary's and what is outside of stacks stay in 16 bits.
+    """
+    return any(word.isdigit() for word in path.split("."))
+
+
+def kernels_of(path: str, form: Format) -> str:
+    """The precision of the product of an activation and a weight."""
+    return form.kernels if form.kernels == form.other_kernels or in_layer(path) else form.other_kernels
+
+
+def spread(sizes: Mapping[str, Quantity], loops: tuple[str, ...]) -> Quantity:
+    """The product of the sizes of these loops."""
+    result: Quantity = 1
+    for loop in loops:
+        result = result * sizes[loop]
+    return result
+
+
+def priced_product(
+    action: Compute,
+    shape: tuple[Quantity, Quantity, Quantity, Quantity],
+    elements: Quantity,
+    precision: str,
+    launches: Quantity,
+    device: Device,
+    form: Format,
+    *,
+    beside: Quantity = 0,
+    share: float = 1.0,
+) -> Price:
+    """A product of (m, n, k, batch) whose operands have so many elements; its other bytes come after it.
+
+    `beside` is bytes that the part's cost does not know of; `share` is how much of a plain product's rate it reaches.
+    """
+    by = units(device, precision)
+    cost = action.cost
+    total = cost.read + cost.written
+    width = activation_width(form)
+    moved = elements * min(width, form.operand if precision == form.kernels else width)
+    matrix = product_seconds(*shape, by) / share
+    after = at_least(total - elements * width, 0) + beside
+    seconds = device.launch_seconds * launches
+    return Price(matrix, moved / by.stream, after / memory_rate(device), seconds, launches, by.provenance)

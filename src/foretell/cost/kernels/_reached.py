@@ -1,0 +1,107 @@
+"""How much of a data sheet's rates kernels reach: one table, a source beside each figure.
+
+A figure belongs to an architecture and a kind of unit, and was measured on some of its devices. Another device of
+the architecture takes it over by ratio of peaks; so does an architecture without a figure of its own, from the
+one it says. The price then says "carried over". What nobody measured has the level of many runs, and says "datasheet".
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Final, NamedTuple
+
+from foretell.hardware.cluster import Device
+
+
+class Reached(NamedTuple):
+    """Shares of two peaks that large products reach."""
+
+    matrix: float  # of the flop/s
+    stream: float  # of the memory's bandwidth, for the operands of thin products
+    devices: tuple[str, ...]  # where it was measured
+    source: str
+
+
+MEMORY: Final = 0.8
+"""Of the memory's bandwidth, for all that is not a product: the level that fits published A100 and H100 steps."""
+
+SWEEP: Final = "DeepBench (baidu-research/DeepBench), 160 fp32 products; fitted with the form of _tiles.py"
+STEPS: Final = "level that fits published training steps"
+
+TABLE: Final[dict[tuple[str, str], Reached]] = {
+    ("maxwell", "vector"): Reached(0.68, 0.30, ("m40",), SWEEP),
+    ("pascal", "vector"): Reached(0.93, 0.30, ("p100-pcie", "titanx"), f"{SWEEP}: 0.94 on P100, 0.92 on Titan X"),
+    ("volta", "vector"): Reached(0.86, 0.78, ("v100-16",), SWEEP),
+    ("t4", "vector"): Reached(0.50, 0.58, ("t4",), f"{SWEEP}; a 70 W part that does not hold its clock"),
+    ("volta", "matrix"): Reached(0.72, 0.78, ("v100-16", "v100-32"), f"{STEPS}: 31 of BLOOM's predecessors on V100"),
+    ("ampere", "matrix"): Reached(
+        0.83,
+        0.80,
+        ("a100-40", "a100-80", "a100-pcie-80", "a100-pcie-40"),
+        f"{STEPS}: 400 runs of Megatron-DeepSpeed on A100; best product 0.81 (stas00/ml-engineering, A100 PCIe)",
+    ),
+    ("hopper", "matrix"): Reached(
+        0.72,
+        0.80,
+        ("h100", "h200"),
+        f"{STEPS}: bias 0.99 over 65 published H100 runs of NeMo; 481 of nanotron gave 0.68 with waves left out",
+    ),
+    ("blackwell", "matrix"): Reached(
+        0.72, 0.80, ("gb200", "b200"), "best product on GB200 0.729 (stas00/ml-engineering); published steps agree"
+    ),
+    ("cdna3", "matrix"): Reached(
+        0.51, 0.80, ("mi300x",), "best product on MI300X 0.514 (stas00/ml-engineering, torch 2.5.1, rocm 6.3)"
+    ),
+}
+
+LIKE: Final = {
+    ("kepler", "vector"): ("maxwell", "vector"),
+    ("turing", "vector"): ("volta", "vector"),
+    ("ampere", "vector"): ("volta", "vector"),
+    ("ada", "vector"): ("volta", "vector"),
+    ("hopper", "vector"): ("volta", "vector"),
+    ("blackwell", "vector"): ("volta", "vector"),
+    ("blackwell-ultra", "vector"): ("volta", "vector"),
+    ("turing", "matrix"): ("volta", "matrix"),
+    ("ada", "matrix"): ("ampere", "matrix"),
+    ("blackwell-ultra", "matrix"): ("blackwell", "matrix"),
+    ("cdna2", "matrix"): ("cdna3", "matrix"),
+}
+"""Architectures without a figure, and whose they take: the next older or newer one that was measured."""
+
+UNKNOWN: Final = Reached(0.72, MEMORY, (), "one constant for 458 published runs of dense language models, all devices")
+
+LOW: Final = {"fp8": 0.95, "mxfp8": 0.90, "nvfp4": 0.80}
+"""What products in fewer bits reach of the 16-bit share: layers ran 1.9, 1.8 and 3.2 times as fast as in bf16, where the
+peaks are 2, 2 and 4 times as high (published H100, GB200 and GB300 steps)."""
+
+
+class Rates(NamedTuple):
+    """What a device does for products in one precision."""
+
+    flops: float  # flop/s of all multiprocessors together
+    stream: float  # B/s of operands
+    provenance: str
+
+
+@functools.cache
+def rates(device: Device, precision: str) -> Rates:
+    """The rates that products in this precision reach on a device."""
+    peak = device.matrix_rate(precision)
+    unit = "matrix" if peak in (device.peak.get(precision), _tf32(device, precision)) else "vector"
+    own = TABLE.get((device.name, unit)) or TABLE.get((device.architecture, unit))
+    like = LIKE.get((device.architecture, unit))
+    found = own or (TABLE[like] if like else UNKNOWN)
+    provenance = "measured" if device.name in found.devices else "carried over" if found.devices else "datasheet"
+    share = found.matrix * LOW.get(precision, 1.0)
+    return Rates(peak * share, device.memory_bandwidth * found.stream, provenance)
+
+
+def _tf32(device: Device, precision: str) -> float | None:
+    """A device without TF32 multiplies such numbers in fp32, in matrix units if it has them for it."""
+    return device.peak.get("fp32") if precision == "tf32" else None
+
+
+def memory_rate(device: Device) -> float:
+    """B/s that memory-bound kernels reach."""
+    return device.memory_bandwidth * MEMORY

@@ -1,0 +1,84 @@
+"""Attention by the generation of its kernel.
+
+Unfused, it is batched products over all scores, masked ones too, and passes over the score matrix: `score_bytes` of the
+trainer. Fused (flash), no score is stored and masked tiles are skipped: work over a share of the matrix peak, by
+architecture, which the trainer says. It stays in 16 bits where layers multiply in fewer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from foretell.cost.kernels._frame import launches_of
+from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._reached import memory_rate
+from foretell.cost.kernels._tiles import product_seconds, units
+from foretell.hardware.cluster import Device
+from foretell.model.operator import Sizes
+from foretell.plan.policies.precision import Format
+from foretell.plan.trainer import Trainer, look_up
+from foretell.program.action import Compute
+from foretell.units import Quantity, at_least, ceil_div
+
+OPERATORS: Final = ("attention",)
+
+QUERIES: Final = 128
+"""Queries of one block of a fused kernel (Dao 2023, arXiv 2307.08691)."""
+
+STORED: Final = 4
+"""Kernels, neighbours compiled together, from which on an attention stores its scores (model/operators/attention.py)."""
+
+
+def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+    """What the trainer's kernel costs; a model that needs stored scores (a bias) has them with any trainer."""
+    if trainer.attention.kernel == "unfused" or action.cost.fused >= STORED:
+        return _unfused(action, device, form, trainer)
+    return _fused(action, device, form, trainer)
+
+
+def _heads(n: Sizes) -> Quantity:
+    return n["sample"] * n.get("place", 1) * n["kv_head"] * n["share"]
+
+
+def _fused(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+    n, cost, kernels = action.loops, action.cost, trainer.attention
+    share = look_up(kernels.peak, device.architecture)
+    if action.part != "forward":
+        share = share * kernels.flash_backward
+    peak = device.matrix_rate(form.other_kernels) * share
+    # the first generation gives a whole head to one multiprocessor, later ones blocks of queries (Dao 2023)
+    blocks = _heads(n) if kernels.kernel == "flash1" else _heads(n) * ceil_div(n["query"], QUERIES)
+    idle = at_least(device.multiprocessors / blocks, 1.0)
+    matrix = cost.matrix * _density(action) / peak * idle
+    launches = launches_of(cost, trainer.execution)
+    stream = (cost.read + cost.written) / memory_rate(device)
+    provenance = "measured" if device.architecture in dict(kernels.peak) else "carried over"
+    return Price(matrix, stream, 0.0, device.launch_seconds * launches, launches, provenance)
+
+
+def _unfused(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+    n, cost, kernels = action.loops, action.cost, trainer.attention
+    by = units(device, form.other_kernels)
+    heads, query, key = _heads(n), n["query"], n["key"]
+    qk, value = n["qk"], n["value"]
+    scores = product_seconds(query, key, qk, heads, by)
+    mixed = product_seconds(query, value, key, heads, by)
+    moved = heads * query * key * kernels.score_bytes
+    if action.part == "forward":
+        matrix = scores + mixed
+    else:  # of keys and values like the sum over keys, of queries too; of probabilities like the scores
+        matrix = product_seconds(query, key, value, heads, by) + product_seconds(query, qk, key, heads, by)
+        matrix = matrix + product_seconds(key, qk, query, heads, by) + product_seconds(key, value, query, heads, by)
+        moved = moved * kernels.score_backward
+    stored = cost.fused >= STORED
+    passes = cost.read + cost.written if trainer.attention.kernel != "unfused" else moved
+    operands = 0 if stored else cost.read + cost.written
+    passes = at_least(passes, cost.read + cost.written) if stored else passes + operands
+    launches = launches_of(cost, trainer.execution)
+    rate = memory_rate(device)
+    return Price(matrix, 0.0 * matrix, passes / rate, device.launch_seconds * launches, launches, by.provenance)
+
+
+def _density(action: Compute) -> Any:
+    """The share of the scores that a kernel which skips masked tiles computes; 1 where the action does not say."""
+    return getattr(action, "density", 1.0)

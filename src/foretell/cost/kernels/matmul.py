@@ -1,0 +1,58 @@
+"""Matrix products: dense layers, batched products, and the grouped product of experts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from foretell.cost.kernels._frame import activation_width, kernels_of, launches_of, priced_product
+from foretell.cost.kernels._price import Price
+from foretell.hardware.cluster import Device
+from foretell.plan.policies.precision import Format
+from foretell.plan.trainer import Trainer
+from foretell.program.action import Compute
+from foretell.units import Quantity
+
+OPERATORS: Final = ("matmul", "grouped_matmul")
+
+
+def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+    """Tiles in waves, or the traffic of the operands if that takes longer."""
+    n = action.loops
+    grouped = action.operator == "grouped_matmul"
+    batch = n["expert"] if grouped else n["batch"]
+    rows = n["row"] / batch if grouped else n["row"]  # experts have equal shares; an imbalance is a factor on top
+    ins, outs = n["in"], n["out"]
+    x, w, y = batch * rows * ins, batch * ins * outs, batch * rows * outs
+    shape = {
+        "forward": (rows, outs, ins, batch),
+        "input_gradient": (rows, ins, outs, batch),
+        "weight_gradient": (ins, outs, rows, batch),
+    }[action.part]
+    of_weight = grouped or _is_one(n["batch"])
+    precision = kernels_of(action.path, form) if of_weight else form.other_kernels
+    beside, casts = _casts(action.part, x, w, y, form, precision) if of_weight else (0, 0)
+    launches = launches_of(action.cost, trainer.execution) + casts
+    return priced_product(action, shape, x + w + y, precision, launches, device, form, beside=beside)
+
+
+def _is_one(batch: Quantity) -> bool:
+    """Whether it is a dense layer rather than a product of two activations."""
+    return isinstance(batch, int) and batch == 1
+
+
+def _casts(
+    part: str, x: Quantity, w: Quantity, y: Quantity, form: Format, precision: str
+) -> tuple[Quantity, int]:
+    """Bytes and launches of the casts before or after a product with a weight.
+
+    Autocast copies the fp32 weight to 16 bits on its way in, and the gradient back. In fewer bits both operands of the
+    forward pass and the gradient of the output are quantised, with a second copy, transposed, for the weight's gradient
+    (Micikevicius et al. 2022, arXiv 2209.05433).
+    """
+    if form.autocast:
+        return (w * (form.weight + form.operand), 1) if part != "input_gradient" else (0, 0)
+    if precision == form.other_kernels:
+        return 0, 0
+    made = {"forward": x + w, "input_gradient": y, "weight_gradient": 0}[part]
+    kernels = {"forward": 2, "input_gradient": 1, "weight_gradient": 0}[part]
+    return made * (activation_width(form) + 2 * form.operand), kernels

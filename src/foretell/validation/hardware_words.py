@@ -1,0 +1,174 @@
+"""What studies call devices and networks, in the words of the catalog."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Final, NamedTuple
+
+from foretell.errors import ForetellError
+from foretell.hardware import catalog, members
+from foretell.validation.study import Unmapped
+
+DEVICES: Final[tuple[tuple[str, str], ...]] = (
+    (r"tpu", ""),
+    (r"gb300", "gb300"),
+    (r"gb200", "gb200"),
+    (r"\bb300", "b300"),
+    (r"\bb200", "b200"),
+    (r"h100.*(500 ?w|hbm2e)", "h100-500w"),
+    (r"h100.*pcie", "h100-pcie"),
+    (r"h100.*nvl\b", "h100-nvl"),
+    (r"h100", "h100"),
+    (r"h200", "h200"),
+    (r"h800", "h800"),
+    (r"a100.*pcie.*40|a100.*40.*pcie", "a100-pcie-40"),
+    (r"a100.*pcie.*80|a100.*80.*pcie", "a100-pcie-80"),
+    (r"a100.*40", "a100-40"),
+    (r"a100.*80", "a100-80"),
+    (r"v100s", ""),
+    (r"v100.*pcie.*16", "v100-pcie-16"),
+    (r"v100.*pcie.*32", "v100-pcie-32"),
+    (r"v100.*(sxm3|dgx-2)", "v100-sxm3-32"),
+    (r"v100.*32", "v100-32"),
+    (r"v100.*16", "v100-16"),
+    (r"v100-sxm2 \(dgx\)", "v100-16"),  # 16 and 32 GB were sold; both compute alike, and no memory was measured
+    (r"p100.*pcie", "p100-pcie"),
+    (r"p100", "p100"),
+    (r"k80", "k80"),
+    (r"p40", "p40"),
+    (r"m40", "m40"),
+    (r"titan x.*maxwell", "titanx-maxwell"),
+    (r"titan x", "titanx"),
+    (r"1080 ?ti", "gtx1080ti"),
+    (r"1080", "gtx1080"),
+    (r"2080 ?ti", "rtx2080ti"),
+    (r"3090", "rtx3090"),
+    (r"4090", "rtx4090"),
+    (r"6000 ?ada", "rtx6000ada"),
+    (r"a6000", "a6000"),
+    (r"rtx ?8000", "rtx8000"),
+    (r"l40s", "l40s"),
+    (r"\bl4\b", "l4"),
+    (r"\bt4\b", "t4"),
+    (r"a10g", "a10g"),
+    (r"\ba10\b", "a10"),
+    (r"\ba30\b", "a30"),
+    (r"mi325x", "mi325x"),
+    (r"mi300x", "mi300x"),
+    (r"mi250x", "mi250x"),
+)
+"""Pattern to device, the first that is found; empty for parts that have no description (V100S, TPU)."""
+
+INFINIBAND: Final = {56: "ib-fdr", 100: "ib-edr", 200: "ib-hdr", 400: "ib-ndr", 800: "ib-xdr"}
+GENERATIONS: Final = {"fdr": 56, "edr": 100, "hdr": 200, "ndr": 400, "xdr": 800}
+ROCE: Final = (25, 50, 100, 200, 400, 800)
+ETHERNET: Final = (1, 10, 25, 40, 50, 100, 200, 400, 800)
+
+POWER_LIMIT: Final = re.compile(r"450 ?w|-h\b|dgx-2h|500 ?w|cts", re.IGNORECASE)
+"""Parts whose power limit is not the usual one; they are scored on the usual part, in a subset of their own."""
+
+
+class Network(NamedTuple):
+    """A link between nodes and its ports a node."""
+
+    link: str
+    ports: int
+
+    def __str__(self) -> str:
+        return f"{self.ports}x{self.link}"
+
+
+class Where(NamedTuple):
+    """A cluster's text, and what is worth a subset."""
+
+    text: str
+    subsets: tuple[str, ...]
+
+
+def device(text: str) -> str:
+    """The device that a study means."""
+    lower = text.lower()
+    if lower in members.names("devices"):
+        return lower
+    found = next((name for pattern, name in DEVICES if re.search(pattern, lower)), "")
+    if not found:
+        raise Unmapped(f"no device is described for {text or 'a blank'}")
+    return found
+
+
+def cluster(gpu: str, ranks: int, node: int, inside: str = "", between: str = "") -> Where:
+    """The cluster of these devices: `node` ranks a node (0: as usual), links as the study names them."""
+    name = device(gpu)
+    size = min(node or members.device(name).node.size, ranks)
+    if ranks % size:
+        raise Unmapped(f"{ranks} GPUs are not whole nodes of {size}")
+    found = network(between, size)
+    tags = ["other power limit"] if POWER_LIMIT.search(gpu) and name != "h100-500w" else []
+    if ranks > size and found is None:
+        tags.append("network not stated")
+    link = _inside(name, size, inside)
+    count = name if ranks == 1 else f"{ranks // size}x{size}x{name}"
+    parts = [count, link if ranks > 1 else "", str(found) if found and ranks > size else ""]
+    return Where(_shortest(",".join(part for part in parts if part)), tuple(tags))
+
+
+@functools.cache
+def _shortest(text: str) -> str:
+    try:
+        return catalog.cluster(text).text
+    except ForetellError as problem:
+        raise Unmapped(f"no cluster is written {text}: {problem.what}") from None
+
+
+def _inside(name: str, size: int, text: str) -> str:
+    """The link inside the node, where the device has been built in with several; else the usual one."""
+    lower = text.lower()
+    if name in ("v100-16", "v100-32"):
+        return "nvlink2-mesh" if size > 4 or "mesh" in lower or "dgx-1" in lower else "nvlink2"
+    return ""
+
+
+def network(text: str, node: int) -> Network | None:
+    """The network that a study means; None where it does not say."""
+    parts = re.split(r"[,;]", text)
+    part = next((part for part in parts if re.search(r"\bIB\b|InfiniBand|[FEHNX]DR", part)), text)
+    rate = _rate(part)
+    link, each = _link(part.lower(), rate) if rate else ("", 0)
+    return Network(link, max(1, round(rate * _ports(text.lower(), part.lower(), node) / each))) if link else None
+
+
+def _rate(part: str) -> int:
+    """Gb/s of one port as it is written, or by its generation's name; 0 where neither is there."""
+    if re.search(r"not stated|\d/\d", part):
+        return 0
+    found = re.search(r"(\d+) ?Gb", part)  # GB would be bytes
+    if found:
+        return int(found[1])
+    return next((rate for word, rate in GENERATIONS.items() if word in part.lower()), 0)
+
+
+def _link(part: str, rate: int) -> tuple[str, int]:
+    """The link, and its rate: a rate of the whole node is that of several ports."""
+    if "omni-path" in part:
+        return "opa-100", 100
+    if "efa" in part:
+        return "", 0  # generations differ at the same rate
+    if "ethernet" in part and "roce" not in part:
+        return (f"eth-{rate}", rate) if rate in ETHERNET else ("", 0)
+    infiniband = re.search(r"\bib\b|infiniband|fdr|edr|hdr|ndr|xdr", part)
+    most = max(each for each in (INFINIBAND if infiniband else ROCE) if each <= max(rate, 25))
+    each = rate if rate in (INFINIBAND if infiniband else ROCE) else min(most, 200)
+    if infiniband:
+        return INFINIBAND[each], each
+    return (f"roce-{each}", each) if re.search(r"roce|rdma|cx-?\d|connectx", part) else ("", 0)
+
+
+def _ports(text: str, part: str, node: int) -> int:
+    """Ports a node."""
+    if "per gpu" in text:
+        return node
+    found = re.search(r"(?<![\w.])(\d+)x ?(?=\d|connectx|ib|infini|omni)", part) or re.search(r"x(\d+) nic", text)
+    if found:
+        return int(found[1])
+    return node if "links (jean zay)" in text else 1

@@ -1,0 +1,1 @@
+"""Families of measured files. One file each: `COLUMNS` recognise it, `rows` maps it."""

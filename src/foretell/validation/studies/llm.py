@@ -1,0 +1,430 @@
+"""Published training runs of language models, one table for all sources.
+
+Columns are explained in `studies/published/README.md`. A blank recompute, precision, micro-batch or
+layout is a reason, never a default. What a row runs under is found from its framework and year.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from foretell.plan.schedule import find
+from foretell.plan.trainer import Trainer, allows, trainer
+from foretell.validation.hardware_words import Where, cluster
+from foretell.validation.study import (
+    GIB,
+    Line,
+    Memory,
+    NotScored,
+    Outcome,
+    Row,
+    Unmapped,
+    mapped,
+    real,
+    row,
+    spec,
+    stated,
+    whole,
+    whole_or,
+    written,
+)
+
+COLUMNS = frozenset(
+    {
+        "id",
+        "source",
+        "year",
+        "model",
+        "family",
+        "layers",
+        "hidden",
+        "heads",
+        "kv_heads",
+        "ffn_hidden",
+        "vocab",
+        "seq_len",
+        "gated_mlp",
+        "tied_embeddings",
+        "n_experts",
+        "top_k",
+        "gpu",
+        "n_gpus",
+        "framework",
+        "precision",
+        "dp",
+        "tp",
+        "pp",
+        "vpp",
+        "cp",
+        "ep",
+        "zero_stage",
+        "micro_batch",
+        "global_batch",
+        "act_ckpt",
+        "iter_time_s",
+        "tokens_per_s_per_gpu",
+        "mem_gib_per_gpu",
+        "outcome",
+    }
+)
+
+PRINTED: Final = {
+    "simumax-b200": ("allocated", "worst"),
+    "zero-bubble": ("reserved", "worst"),
+    "bigscience": ("device", "worst"),
+    "torchtitan": ("reserved", "worst"),
+    "nanotron": ("reserved", "first stage"),
+    "colossalai": ("device", "worst"),
+}
+"""The memory number that a source printed, and of which rank. Sources that do not say are not compared."""
+
+
+def rows(lines: list[Line]) -> Iterator[Row | NotScored]:
+    """Every run of every source."""
+    return mapped(((line["id"], line) for line in lines), _row)
+
+
+def _row(name: str, line: Line) -> Row:
+    outcome = _outcome(line)
+    layout = _layout(line)
+    runs = _trainer(line, layout)
+    where = cluster(
+        stated(line, "gpu"),
+        whole(line, "n_gpus"),
+        whole_or(line, "gpus_per_node", 0),
+        line.get("intra_link", ""),
+        line.get("inter_link", ""),
+    )
+    seconds = _seconds(line) if outcome == "ok" else 0.0
+    memory = _memory(line)
+    if outcome == "ok" and not seconds and not memory:
+        raise Unmapped("neither time nor memory was measured")
+    if outcome == "ok" and line.get("usable") == "0":
+        raise Unmapped("marked not usable where it was collected")
+    return row(
+        name,
+        _model(line, runs),
+        _plan(line, layout, runs),
+        where.text,
+        batch=layout.batch,
+        trainer=runs.name,
+        optimizer="lamb" if "LAMB" in line.get("comment", "") else "",
+        sequence=whole(line, "seq_len"),
+        step_seconds=seconds,
+        memory=memory,
+        outcome=outcome,
+        subsets=(*_subsets(line, runs, where),),
+    )
+
+
+def _subsets(line: Line, runs: Trainer, where: Where) -> tuple[str, ...]:
+    kind = "experts" if whole_or(line, "n_experts", 0) else "dense"
+    low = line["precision"] if line["precision"] in ("fp8", "mxfp8", "nvfp4") else ""
+    return (line["source"], runs.name, where.text.split(",")[0].split("x")[-1], kind, low, *where.subsets)
+
+
+def _outcome(line: Line) -> Outcome:
+    word = line["outcome"] or "ok"
+    if word == "error":
+        return "failed"
+    if word not in ("ok", "oom", "failed"):
+        raise Unmapped(f"outcome {word} is not known")
+    return "ok" if word == "ok" else "oom" if word == "oom" else "failed"
+
+
+# time and memory
+
+
+def _seconds(line: Line) -> float:
+    """The step as printed, else from tokens or samples a second, else from FLOP/s where their formula is known."""
+    if real(line, "iter_time_s"):
+        return real(line, "iter_time_s")
+    batch, gpus = whole(line, "global_batch"), whole(line, "n_gpus")
+    if real(line, "tokens_per_s_per_gpu"):
+        return batch * whole(line, "seq_len") / (real(line, "tokens_per_s_per_gpu") * gpus)
+    if real(line, "samples_per_s"):
+        return batch / real(line, "samples_per_s")
+    if real(line, "tflops_per_gpu") and line.get("flops_formula_note", "").startswith("SC21 eq.3"):
+        return _sc21_flops(line) / (real(line, "tflops_per_gpu") * 1e12 * gpus)
+    return 0.0
+
+
+def _sc21_flops(line: Line) -> float:
+    """Narayanan et al. 2021, equation 3: the work of a step with full recompute."""
+    b, s, n = whole(line, "global_batch"), whole(line, "seq_len"), whole(line, "layers")
+    h, v = whole(line, "hidden"), whole(line, "vocab")
+    return 96 * b * s * n * h**2 * (1 + s / (6 * h) + v / (16 * n * h))
+
+
+def _memory(line: Line) -> list[Memory]:
+    size, source = real(line, "mem_gib_per_gpu"), line["source"]
+    if not size or source not in PRINTED:
+        return []
+    number, rank = PRINTED[source]
+    found = [Memory(size * GIB, number, rank)]
+    reserved = re.search(r"reserved ([\d.]+) GiB", line.get("comment", ""))
+    return [*found, Memory(float(reserved[1]) * GIB, "reserved", rank)] if reserved else found
+
+
+# the layout
+
+
+class Layout(NamedTuple):
+    """Ranks of each axis, and how the batch is cut."""
+
+    dp: int
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+    micro: int
+    m: int
+    batch: int
+
+
+def _layout(line: Line) -> Layout:
+    dp, tp, pp = whole(line, "dp"), whole(line, "tp"), whole(line, "pp")
+    cp, ep = whole_or(line, "cp", 1), whole_or(line, "ep", 1)
+    if dp * tp * pp * cp != whole(line, "n_gpus"):
+        raise Unmapped("the ranks of the axes do not multiply to the GPUs")
+    micro, batch = whole(line, "micro_batch"), whole(line, "global_batch")
+    if "micro-batch size not stated" in line.get("comment", "") or "whose size is not stated" in line.get("comment", ""):
+        raise Unmapped("the pipeline's micro-batch is not stated")
+    m = whole_or(line, "grad_accum", 0) or batch // (micro * dp)
+    if micro * m * dp != batch:
+        raise Unmapped("micro-batches do not add up to the batch")
+    return Layout(dp, tp, pp, cp, ep, micro, m, batch)
+
+
+def _plan(line: Line, layout: Layout, runs: Trainer) -> str:
+    comment = line.get("comment", "")
+    tensor = f"tp{layout.tp}{':sp' if _sequence(line, layout, runs) else ''}"
+    context = f"cp{layout.cp}:{'alltoall' if 'CP all-to-all' in comment else 'ring'}"
+    policies = (
+        f"+m{layout.m}" if layout.m > 1 else "",
+        _recompute(line, runs),
+        f"+{_precision(line)}",
+        "+compiled" if line.get("compile") == "1" else "",
+        "+no-overlap" if "communication overlap off" in comment else "",
+    )
+    return written(_pipeline(line, layout, runs), _data(line, layout), context, tensor, *policies)
+
+
+def _sequence(line: Line, layout: Layout, runs: Trainer) -> bool:
+    if layout.tp == 1:
+        return False
+    said = line.get("sequence_parallel", "")
+    if not said and runs.legal.sequence_parallel == "optional":
+        raise Unmapped("sequence_parallel is not stated")
+    return said == "1" or (not said and runs.legal.sequence_parallel == "always")
+
+
+def _data(line: Line, layout: Layout) -> str:
+    zero = whole_or(line, "zero_stage", -1) if line["zero_stage"] else -1
+    if zero < 0 and layout.dp > 1:
+        raise Unmapped("zero_stage is not stated")
+    options = [f"zero{zero}"] if zero > 0 and layout.dp * layout.ep > 1 else []
+    group = re.search(r"zero1=(\d+)", line.get("comment", ""))
+    ranks = layout.dp
+    if options and group and int(group[1]) < layout.dp:  # states in shares among some ranks only
+        if layout.dp % int(group[1]):
+            raise Unmapped("the sharding group does not divide the data ranks")
+        ranks = layout.dp // int(group[1])
+        options.append(f"shard{group[1]}")
+    if layout.ep > 1:
+        options += [f"ep{layout.ep}"] + (["etp1"] if layout.tp > 1 and layout.ep > layout.dp else [])
+    text = f"dp{ranks}{':' if options else ''}{','.join(options)}"
+    return text if layout.dp > 1 or layout.ep > 1 else ""
+
+
+def _pipeline(line: Line, layout: Layout, runs: Trainer) -> str:
+    if layout.pp == 1:
+        return ""
+    schedule, comment = "1f1b", line.get("comment", "")
+    named = re.search(r"schedule ([\w*-]+(?: 1F1B)?)", comment)
+    chunks = whole_or(line, "vpp", 0)
+    if named:
+        schedule = _schedule(named[1])
+    elif not chunks and allows(runs.pipeline.schedules, "interleaved"):
+        raise Unmapped("virtual stages are not stated")
+    elif chunks > 1:
+        schedule = "interleaved"
+    options = [schedule, f"v{chunks}"] if schedule == "interleaved" else [schedule]
+    split = _split(line, layout.pp * (chunks if schedule == "interleaved" else find(schedule).least_chunks), runs)
+    return f"pp{layout.pp}:{','.join([*options, *split])}"
+
+
+def _schedule(word: str) -> str:
+    known = {"1F1B": "1f1b", "Interleaved 1F1B": "interleaved", "ZB-1p": "zb-h1", "ZB-V": "zb-v", "GPipe": "gpipe"}
+    if word not in known:
+        raise Unmapped(f"schedule {word} is not in the plan grammar")
+    return known[word]
+
+
+def _split(line: Line, stages: int, runs: Trainer) -> list[str]:
+    """Where embedding and head count as a layer each, first and last stage hold one layer less.
+
+    A run with Megatron whose layers do not divide, but do with these two, can only have been so.
+    """
+    layers = whole(line, "layers")
+    slots, rest = divmod(layers + 2, stages)
+    said = re.search(r"embedding slots|as pipeline slots|one layer less", line.get("comment", ""))
+    only_way = runs.legal.layers_divide and runs.legal.uneven_stages and layers % stages
+    if rest or slots < 1 or not (said or only_way):
+        return []
+    counts = [slots - 1, *[slots] * (stages - 2), slots - 1]
+    return [f"split={'/'.join(map(str, counts))}"]
+
+
+def _recompute(line: Line, runs: Trainer) -> str:
+    word = stated(line, "act_ckpt")
+    if word == "selective":
+        if "megatron" in runs.name or runs.name == "nemo":
+            if "recompute mla" in line.get("comment", ""):
+                raise Unmapped("recompute of chosen modules has no word in the plan grammar")
+            return "+recompute:attention"  # Megatron's own meaning of the word
+        raise Unmapped(f"selective recompute of {runs.name} has no word in the plan grammar")
+    known = {"none": "", "full": "+recompute:block"}  # `full` keeps the input of each layer
+    if word not in known:
+        raise Unmapped(f"act_ckpt {word} is not known")
+    return known[word]
+
+
+def _precision(line: Line) -> str:
+    word = stated(line, "precision")
+    if word not in ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32", "tf32"):
+        raise Unmapped(f"precision {word} is not known")
+    return word
+
+
+# the trainer
+
+
+def _trainer(line: Line, layout: Layout) -> Trainer:
+    name = _trainer_name(line["framework"].lower(), whole(line, "year"), line, layout)
+    if not name:
+        raise Unmapped(f"no trainer describes {line['framework'] or 'a blank framework'}")
+    return trainer(name)
+
+
+FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
+    (r"maxtext|jax|xla", ""),
+    (r"metaseq|megascale|colossal|llm-foundry fork", ""),
+    (r"composer|llm-foundry|llm foundry", "llm-foundry"),
+    (r"torchtitan", "torchtitan"),
+    (r"nanotron", "nanotron"),
+    (r"neox|megatron-deepspeed|megatron\+deepspeed", "megatron-deepspeed"),
+    (r"deepspeed", "deepspeed"),
+    (r"nemo megatron", "megatron-lm-2023"),
+    (r"nemo", "nemo"),
+    (r"bridge|megatron-core|\bte \d", "megatron-core"),
+    (r"megatron", "megatron-lm"),
+    (r"fsdp", "fsdp"),
+    (r"internevo", "pytorch"),
+    (r"pytorch|ddp", "pytorch"),
+)
+"""Pattern to trainer, the first that is found; empty for frameworks that no trainer describes."""
+
+
+def _trainer_name(framework: str, year: int, line: Line, layout: Layout) -> str:
+    if line["source"] == "aleph-alpha-layouts":
+        return "megatron-lm-2023"
+    found = next((name for pattern, name in FRAMEWORKS if re.search(pattern, framework)), "")
+    if found != "megatron-lm":
+        return found
+    if year >= 2024:
+        return "megatron-core"
+    newer = line.get("sequence_parallel") == "1" or (whole_or(line, "zero_stage", 0) if line["zero_stage"] else 0)
+    if year >= 2023 or newer:
+        return "megatron-lm-2023"
+    return "megatron-lm-2021" if year >= 2021 or layout.pp > 1 else "megatron-lm-2019"
+
+
+# the model
+
+
+def _model(line: Line, runs: Trainer) -> str:
+    family = stated(line, "family")
+    if "parallel attention" in line.get("comment", "") or "parallel block" in line.get("comment", ""):
+        raise Unmapped("attention beside the feed-forward is not in the zoo")
+    if family == "moe":
+        return _experts(line)
+    if family == "bert":
+        return _bert(line)
+    if family not in ("gpt", "llama"):
+        raise Unmapped(f"model family {family} is not known")
+    return _llama(line, runs) if line["gated_mlp"] == "1" else _gpt(line, runs)
+
+
+def _shape(line: Line) -> dict[str, object]:
+    """What every family has."""
+    return {
+        "layers": whole(line, "layers"),
+        "hidden": whole(line, "hidden"),
+        "heads": whole(line, "heads"),
+        "vocab": whole(line, "vocab"),
+        "seq": whole(line, "seq_len"),
+    }
+
+
+def _kernel(line: Line, runs: Trainer) -> str:
+    """The attention kernel as stated, else the trainer's."""
+    said = line.get("flash_attention", "")
+    unfused = said == "0" or (not said and runs.attention.kernel == "unfused")
+    return "math" if unfused else "flash"
+
+
+def _tied(line: Line) -> bool:
+    return stated(line, "tied_embeddings") == "1"
+
+
+def _llama(line: Line, runs: Trainer) -> str:
+    name = line["model"].lower()
+    qwen = re.match(r"qwen(2\.5|2|3)", name)
+    extra: dict[str, object] = {"qk_norm": True, "head_dim": 128} if qwen and qwen[1] == "3" else {}
+    if qwen and qwen[1] != "3":
+        extra = {"qkv_bias": True}
+    heads = {"kv_heads": whole(line, "kv_heads"), "ffn": whole(line, "ffn_hidden")}
+    return spec("llama", **_shape(line), **heads, tied=_tied(line), attention=_kernel(line, runs), **extra)
+
+
+def _gpt(line: Line, runs: Trainer) -> str:
+    name = line["model"].lower()
+    base = "gpt"
+    extra: dict[str, object] = {}
+    if "nemotron" in name:
+        base = "nemotron4-15b"
+    elif "bloom" in name or "ALiBi" in line.get("comment", ""):
+        base = "bloom-176b"
+    elif line["source"] == "llm-foundry":
+        extra = {"bias": False}
+    heads = {"kv_heads": whole(line, "kv_heads"), "ffn": whole(line, "ffn_hidden")}
+    kernel = None if base == "bloom-176b" else _kernel(line, runs)
+    return spec(base, **_shape(line), **heads, tied=_tied(line), attention=kernel, **extra)
+
+
+def _bert(line: Line) -> str:
+    """Pretraining: 20 masked places of 128, 80 of 512, as Devlin et al. 2019 and NVIDIA's scripts have them."""
+    masked = {128: 20, 512: 80}.get(whole(line, "seq_len"))
+    if masked is None:
+        raise Unmapped("masked places a sequence are not known for this length")
+    shape = {**_shape(line), "ffn": whole(line, "ffn_hidden")}
+    return spec("bert-large-pretraining", **shape, predictions=masked, attention="math")
+
+
+def _experts(line: Line) -> str:
+    name = line["model"].lower()
+    comment = line.get("comment", "")
+    routed: dict[str, object] = {"experts": whole(line, "n_experts"), "top_k": whole(line, "top_k")}
+    if "deepseek-v3" in name or "deepseek-v2" in name:
+        base = "deepseek-v3" if "deepseek-v3" in name else "deepseek-v2"
+        dense = re.search(r"(?:first )?(\d+) dense layer|first (\d+) layers dense", comment)
+        first = int(dense[1] or dense[2]) if dense else None
+        return spec(base, **_shape(line), expert_ffn=whole(line, "ffn_hidden"), **routed, first_dense=first)
+    if not re.search(r"qwen3|mixtral|grok", name):
+        raise Unmapped(f"model {line['model']} is not in the zoo")
+    base = "qwen3-30b-a3b" if "qwen3" in name else "mixture"
+    heads = {"kv_heads": whole(line, "kv_heads"), "ffn": whole(line, "ffn_hidden")}
+    return spec(base, **_shape(line), **heads, tied=_tied(line), **routed)

@@ -1,0 +1,269 @@
+"""A measured run as the setting that it was, or the reason why it cannot be compared.
+
+A study family (`studies/`) turns each line of a file into a `Row` or a `NotScored`. What a line leaves
+blank (recompute, precision, micro-batch) is never filled in: the line is not scored, and its reason is
+counted. A row says which memory number was printed, and of which rank.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast
+
+import msgspec
+
+from foretell.errors import BadInput, ForetellError
+from foretell.model import zoo
+from foretell.plan.job import Job, make_job
+from foretell.plan.plan import Plan
+from foretell.plan.policies.precision import Precision
+from foretell.plan.text import parse
+from foretell.registry import OpenSet
+
+GIB: Final = 2**30
+
+Outcome: TypeAlias = Literal["ok", "oom", "failed"]
+"""What became of the run: it finished, it ran out of memory, or it failed and nobody says why."""
+
+Line: TypeAlias = Mapping[str, str]
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """A measured peak: which number it is, and of which rank."""
+
+    bytes: float
+    number: Literal["allocated", "reserved", "device"]  # tensors; with the allocator's cache; with the context
+    rank: Literal["worst", "first stage"]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: what was trained, how, on what, and what was measured."""
+
+    id: str
+    model: str  # in the zoo's words
+    job: Job
+    plan: Plan
+    cluster: str  # as `foretell list clusters` and the cluster grammar write it
+    trainer: str
+    step_seconds: float = 0.0  # 0: not measured
+    memory: tuple[Memory, ...] = ()
+    outcome: Outcome = "ok"
+    subsets: tuple[str, ...] = ()
+
+    @property
+    def choice(self) -> tuple[str, ...]:
+        """Rows with the same answer are ways to do the same thing: their order can be compared."""
+        return (self.model, self.cluster, str(self.job.batch))
+
+
+class NotScored(msgspec.Struct, frozen=True):
+    """A line that cannot be compared, and why."""
+
+    id: str
+    reason: str
+
+
+class Unmapped(Exception):  # noqa: N818 - a reason on its way to NotScored, not an error
+    """Why a line cannot be compared."""
+
+
+class Family(Protocol):
+    """What a file in `studies/` has."""
+
+    COLUMNS: frozenset[str]
+    """Columns (or keys) that a file of this family has, beside any others."""
+
+    def rows(self, lines: list[Line]) -> Iterator[Row | NotScored]:
+        """Every line, mapped; in order."""
+        ...
+
+
+class Study(msgspec.Struct, frozen=True):
+    """A file of measured runs, mapped."""
+
+    name: str
+    family: str
+    rows: tuple[Row, ...]
+    not_scored: tuple[NotScored, ...]
+
+    @property
+    def total(self) -> int:
+        return len(self.rows) + len(self.not_scored)
+
+
+FAMILIES: Final = OpenSet("foretell.validation.studies", "study")
+
+
+def read(path: Path) -> Study:
+    """The study that a file holds: CSV with the columns of a family, or JSON lines with its keys."""
+    lines = _json_lines(path) if path.suffix in (".jsonl", ".json") else _csv(path)
+    name, family = recognise(lines, path)
+    mapped = list(family.rows(lines))
+    rows = tuple(item for item in mapped if isinstance(item, Row))
+    return Study(path.stem, name, rows, tuple(item for item in mapped if isinstance(item, NotScored)))
+
+
+def recognise(lines: list[Line], path: Path) -> tuple[str, Family]:
+    """The family whose columns a file has; of several the one that asks for most."""
+    if not lines:
+        raise BadInput("the file holds no run", where=str(path), fix="a header and one line for each run")
+    columns = set().union(*lines[:50])
+    families = {name: cast("Family", FAMILIES[name]) for name in FAMILIES}
+    fitting = [name for name, family in families.items() if columns >= family.COLUMNS]
+    if not fitting:
+        nearest = max(families, key=lambda name: len(families[name].COLUMNS & columns) / len(families[name].COLUMNS))
+        missing = ", ".join(sorted(families[nearest].COLUMNS - columns)[:6])
+        raise BadInput(
+            "no study has these columns", where=str(path), fix=f"{nearest} is nearest; it has {missing} besides"
+        )
+    best = max(fitting, key=lambda name: len(families[name].COLUMNS))
+    return best, families[best]
+
+
+def _csv(path: Path) -> list[Line]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return [{key.strip(): (value or "").strip() for key, value in _named(line)} for line in csv.DictReader(file)]
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        raise BadInput(f"cannot be read: {problem}", where=str(path), fix="a CSV file in UTF-8") from None
+
+
+def _named(line: dict[str | Any, str | Any]) -> Iterator[tuple[str, str]]:
+    """The cells that have a column; a line may have more of them."""
+    return ((key, value) for key, value in line.items() if isinstance(key, str))
+
+
+def _json_lines(path: Path) -> list[Line]:
+    found: list[Line] = []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadInput(f"cannot be read: {problem}", where=str(path), fix="JSON lines in UTF-8") from None
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            content = msgspec.json.decode(line, type=dict[str, Any])
+        except msgspec.MsgspecError as problem:
+            where = f"{path}, line {number}"
+            raise BadInput(f"not a JSON object: {problem}", where=where, fix="one object on each line") from None
+        found.append({key: _cell(value) for key, value in content.items()})
+    return found
+
+
+def _cell(value: Any) -> str:
+    """A JSON value as a table's cell; null is a blank."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# what families share
+
+
+def mapped(lines: Iterable[tuple[str, Line]], one: Any) -> Iterator[Row | NotScored]:
+    """Map each line with `one(id, line)`; a reason or a setting that cannot be written is not scored."""
+    for name, line in lines:
+        try:
+            yield one(name, line)
+        except Unmapped as reason:
+            yield NotScored(name, str(reason))
+        except ForetellError as problem:
+            yield NotScored(name, f"cannot be written: {problem.what}")
+
+
+def whole(line: Line, column: str) -> int:
+    """A number of something, 1 or more; a blank is a reason."""
+    return whole_or(line, column, 0) or _blank(column)
+
+
+def whole_or(line: Line, column: str, otherwise: int) -> int:
+    """A number of something, or what a blank means by the file's own convention."""
+    number = real(line, column)
+    if not number:
+        return otherwise
+    if number != int(number) or number < 0:
+        raise Unmapped(f"{column} is {line[column]}")
+    return int(number)
+
+
+def real(line: Line, column: str) -> float:
+    """A measured number; 0 for a blank."""
+    text = line.get(column, "")
+    if not text:
+        return 0.0
+    try:
+        number = float(text.replace(",", ""))
+    except ValueError:
+        raise Unmapped(f"{column} is not a number") from None
+    if not 0 <= number < float("inf"):
+        raise Unmapped(f"{column} is {text}")
+    return number
+
+
+def stated(line: Line, column: str) -> str:
+    """A word that must be there."""
+    return line.get(column, "") or str(_blank(column))
+
+
+def _blank(column: str) -> int:
+    raise Unmapped(f"{column} is not stated")
+
+
+def spec(base: str, **fields: object) -> str:
+    """A model in the zoo's words; flags as `true` and `false`, fields that are None left out."""
+    said = {key: value for key, value in fields.items() if value is not None}
+    texts = (f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in said.items())
+    return f"{base}:{','.join(texts)}" if said else base
+
+
+def row(
+    name: str,
+    model: str,
+    plan: str,
+    cluster: str,
+    *,
+    batch: int,
+    trainer: str,
+    optimizer: str = "",
+    sequence: int = 0,
+    image: int = 0,
+    step_seconds: float = 0.0,
+    memory: Iterable[Memory] = (),
+    outcome: Outcome = "ok",
+    subsets: Iterable[str] = (),
+) -> Row:
+    """A row; the model gets the type of activations of the plan's precision, unless it names its own."""
+    parsed = parse(plan)
+    job = make_job(batch, trainer=trainer, optimizer=optimizer, sequence=sequence, image=image)
+    return Row(
+        id=name,
+        model=typed(model, parsed),
+        job=job,
+        plan=parsed,
+        cluster=cluster,
+        trainer=trainer,
+        step_seconds=step_seconds,
+        memory=tuple(memory),
+        outcome=outcome,
+        subsets=tuple(dict.fromkeys(tag for tag in subsets if tag)),
+    )
+
+
+def typed(model: str, plan: Plan) -> str:
+    """The model in the plan's type of activations, where the zoo builds it and no type is named."""
+    name, _, rest = model.partition(":")
+    wanted = plan.policy(Precision).format.activation
+    if name not in zoo.names() or re.search(r"(^|,)dtype=", rest) or zoo.names()[name].dtype == wanted:
+        return model
+    return f"{model}{',' if rest else ':'}dtype={wanted}"
+
+
+def written(*parts: str) -> str:
+    """The parts of a plan, axes of one rank left out; `dp1` if none is left."""
+    kept = [part for part in parts if part and not re.fullmatch(r"[a-z]+1(:.*)?", part)]
+    axes = [part for part in kept if not part.startswith("+")]
+    return " ".join(kept if axes else ["dp1", *kept])
