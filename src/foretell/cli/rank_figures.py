@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from foretell.program.action import Allocate, Communicate, Compute
+from foretell.program.action import Allocate, Compute
 from foretell.program.body import Body
 from foretell.program.program import Layer, Program, RankKind, Stage, belongs
 

@@ -70,13 +70,14 @@ def _unfused(action: Compute, device: Device, form: Format, trainer: Trainer) ->
         matrix = product_seconds(query, key, value, heads, by) + product_seconds(query, qk, key, heads, by)
         matrix = matrix + product_seconds(key, qk, query, heads, by) + product_seconds(key, value, query, heads, by)
         moved = moved * kernels.score_backward
-    stored = cost.fused >= STORED
-    passes = cost.read + cost.written if trainer.attention.kernel != "unfused" else moved
-    operands = 0 if stored else cost.read + cost.written
-    passes = at_least(passes, cost.read + cost.written) if stored else passes + operands
+    own = cost.read + cost.written
+    if kernels.kernel != "unfused":
+        moved = own  # the graph has the passes over stored scores in it
+    else:
+        moved = at_least(moved, own) if cost.fused >= STORED else moved + own
     launches = launches_of(cost, trainer.execution)
     rate = memory_rate(device)
-    return Price(matrix, 0.0 * matrix, passes / rate, device.launch_seconds * launches, launches, by.provenance)
+    return Price(matrix, 0.0 * matrix, moved / rate, device.launch_seconds * launches, launches, by.provenance)
 
 
 def _density(action: Compute) -> Any:

@@ -37,7 +37,7 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
 
 def _is_one(batch: Quantity) -> bool:
     """Whether it is a dense layer rather than a product of two activations."""
-    return isinstance(batch, int) and batch == 1
+    return batch == 1 if isinstance(batch, int) else bool((batch == 1).all())
 
 
 def _casts(

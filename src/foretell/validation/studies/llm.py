@@ -99,13 +99,14 @@ def _row(name: str, line: Line) -> Row:
     )
     seconds = _seconds(line) if outcome == "ok" else 0.0
     memory = _memory(line)
+    model = _model(line, runs)
     if outcome == "ok" and not seconds and not memory:
         raise Unmapped("neither time nor memory was measured")
     if outcome == "ok" and line.get("usable") == "0":
         raise Unmapped("marked not usable where it was collected")
     return row(
         name,
-        _model(line, runs),
+        model,
         _plan(line, layout, runs),
         where.text,
         batch=layout.batch,
@@ -115,7 +116,7 @@ def _row(name: str, line: Line) -> Row:
         step_seconds=seconds,
         memory=memory,
         outcome=outcome,
-        subsets=(*_subsets(line, runs, where),),
+        subsets=_subsets(line, runs, where),
     )
 
 
@@ -222,9 +223,9 @@ def _sequence(line: Line, layout: Layout, runs: Trainer) -> bool:
 
 
 def _data(line: Line, layout: Layout) -> str:
-    zero = whole_or(line, "zero_stage", -1) if line["zero_stage"] else -1
-    if zero < 0 and layout.dp > 1:
-        raise Unmapped("zero_stage is not stated")
+    if layout.dp > 1:
+        stated(line, "zero_stage")
+    zero = whole_or(line, "zero_stage", 0)
     options = [f"zero{zero}"] if zero > 0 and layout.dp * layout.ep > 1 else []
     group = re.search(r"zero1=(\d+)", line.get("comment", ""))
     ranks = layout.dp
@@ -336,7 +337,7 @@ def _trainer_name(framework: str, year: int, line: Line, layout: Layout) -> str:
         return found
     if year >= 2024:
         return "megatron-core"
-    newer = line.get("sequence_parallel") == "1" or (whole_or(line, "zero_stage", 0) if line["zero_stage"] else 0)
+    newer = line.get("sequence_parallel") == "1" or (whole_or(line, "zero_stage", 0) > 0)
     if year >= 2023 or newer:
         return "megatron-lm-2023"
     return "megatron-lm-2021" if year >= 2021 or layout.pp > 1 else "megatron-lm-2019"

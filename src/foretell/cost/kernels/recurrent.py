@@ -1,0 +1,35 @@
+"""Recurrent layers: one product for the inputs of all steps, then a small one a step, one after the other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from foretell.cost.kernels._frame import launches_of
+from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._reached import memory_rate
+from foretell.cost.kernels._tiles import product_seconds, units
+from foretell.hardware.cluster import Device
+from foretell.plan.policies.precision import Format
+from foretell.plan.trainer import Trainer
+from foretell.program.action import Compute
+
+OPERATORS: Final = ("recurrent",)
+
+
+def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+    """The products in tiles; the traffic of all steps, weights again at each; a launch for each kernel of each step."""
+    n, cost = action.loops, action.cost
+    by = units(device, form.other_kernels)
+    sample, steps, gates = n["sample"], n["sequence"], n["gate"] * n["out"]
+    if action.part == "forward":
+        matrix = product_seconds(sample * steps, gates, n["in"], 1, by)
+        matrix = matrix + steps * product_seconds(sample, gates, n["unit"], 1, by)
+    elif action.part == "input_gradient":
+        matrix = product_seconds(sample * steps, n["in"], gates, 1, by)
+        matrix = matrix + steps * product_seconds(sample, n["unit"], gates, 1, by)
+    else:  # all steps are known by then: one product each for both weights
+        matrix = product_seconds(n["in"], gates, sample * steps, 1, by)
+        matrix = matrix + product_seconds(n["unit"], gates, sample * steps, 1, by)
+    launches = launches_of(cost, trainer.execution)
+    stream = (cost.read + cost.written) / memory_rate(device)
+    return Price(matrix, stream, 0.0, device.launch_seconds * launches, launches, by.provenance)
