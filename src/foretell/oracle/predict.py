@@ -6,11 +6,13 @@ import math
 from collections import defaultdict
 from typing import NamedTuple
 
-import msgspec
-
+from foretell.cost.kernels import update_seconds
 from foretell.cost.memory import memory
 from foretell.cost.stage import Cost, Prices, StageCost
 from foretell.hardware.cluster import Cluster
+from foretell.model.totals import totals
+from foretell.oracle.explain import Bottleneck, bottlenecks
+from foretell.plan.facts import facts
 from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
@@ -20,10 +22,10 @@ from foretell.program.action import Communicate, Update
 from foretell.program.lower import lower
 from foretell.program.program import Program, RankKind
 from foretell.timeline.compose import SlotTimes, compose
-from foretell.timeline.observation import MemoryUse, Observation
+from foretell.timeline.observation import Observation
 
-MEMORY_RATE = 0.8
-"""Share of the data sheet's memory bandwidth that streaming kernels reach (fit to published A100 and H100 runs)."""
+BAND = 1.25
+"""A declared prior, until bands are learnt from studies: the truth is taken to lie within this factor."""
 
 USABLE = 0.97
 """Share of a device's memory that a run can fill before the allocator fails."""
@@ -38,11 +40,17 @@ class Prediction(Observation, frozen=True, kw_only=True):
     cluster: str
     batch: int
     ranks: int
-    interval: tuple[float, float]
+    microbatches: int
+    samples_per_second: float
+    tokens_per_second: float  # 0 where samples are no sequences
+    model_flops: float  # of a step, without what runs again
+    utilisation: float  # of the peak of all ranks, by model flops
+    interval: tuple[float, float]  # seconds
     fits: bool
-    bottlenecks: list[str]
+    capacity: float  # bytes of a device
+    bottlenecks: tuple[Bottleneck, ...]
     provenance: dict[str, str]
-    notes: list[str]
+    notes: tuple[str, ...]
 
 
 class Slots(NamedTuple):
@@ -59,7 +67,9 @@ def predict(setting: Setting, cluster: Cluster) -> Prediction:
     oracle = _Oracle(program, setting, cluster)
     used = memory(program, setting)
     step, breakdown = oracle.step()
-    capacity = cluster.device.memory_bytes
+    device = cluster.device
+    flops = _model_flops(setting)
+    tokens = facts(setting.graph).sequence * setting.job.batch
     return Prediction(
         step_seconds=step,
         memory_bytes=used.device,
@@ -71,12 +81,24 @@ def predict(setting: Setting, cluster: Cluster) -> Prediction:
         cluster=cluster.text,
         batch=program.batch,
         ranks=program.ranks,
-        interval=(step * 0.8, step * 1.25),
-        fits=used.device <= USABLE * capacity,
-        bottlenecks=[],
-        provenance={},
-        notes=list(program.notes),
+        microbatches=program.microbatches,
+        samples_per_second=program.batch / step,
+        tokens_per_second=tokens / step,
+        model_flops=flops,
+        utilisation=flops / (step * program.ranks * device.matrix_rate(oracle.form.kernels)),
+        interval=(step / BAND, step * BAND),
+        fits=used.device <= USABLE * device.memory_bytes,
+        capacity=device.memory_bytes,
+        bottlenecks=tuple(bottlenecks(breakdown, step, used, device.memory_bytes)),
+        provenance=oracle.provenance(),
+        notes=program.notes,
     )
+
+
+def _model_flops(setting: Setting) -> float:
+    """Matrix work of a step, forward and backward, that the model itself needs."""
+    needs = totals(setting.graph)
+    return float((needs.forward.matrix + needs.backward.matrix) * setting.plan.microbatches)
 
 
 class _Oracle:
@@ -105,6 +127,16 @@ class _Oracle:
         last = max(range(len(ends)), key=lambda at: ends[at])
         breakdown = self._breakdown(self.program.kinds[last], slots, finishes[last], ends[last])
         return ends[last], breakdown
+
+    def provenance(self) -> dict[str, str]:
+        """How each part of the answer was obtained."""
+        return {
+            "compute": "kernel models with the device's data sheet",
+            "communication": "collective models with the links' figures",
+            "host": f"constants of the trainer {self.trainer.name}",
+            "memory": "lifetimes of the program, constants of the trainer",
+            "interval": f"a declared prior: a factor of {BAND} either way",
+        }
 
     # one slot
 
@@ -184,7 +216,7 @@ class _Oracle:
             hidden = self._overlap() * cost.backward.compute
             for action in stage.finish.actions:
                 if isinstance(action, Update):
-                    parts["optimizer"] += self._update(action)
+                    parts["optimizer"] += update_seconds(action, self.cluster.device, self.form).seconds
                 elif isinstance(action, Communicate):
                     seconds = self.prices.message(action)
                     axis = f"exposed.{'+'.join(action.axes)}"
@@ -195,11 +227,6 @@ class _Oracle:
                     parts[axis] += seconds
             parts["other"] += cost.finish.copies
         return parts
-
-    def _update(self, action: Update) -> float:
-        device = self.cluster.device
-        moved = (action.cost.read + action.cost.written) / (MEMORY_RATE * device.memory_bandwidth)
-        return max(moved, action.cost.vector / device.vector["fp32"])
 
     def _breakdown(
         self, kind: RankKind, slots: list[Slots], finish: dict[str, float], total: float
@@ -215,6 +242,3 @@ class _Oracle:
             found[name] += seconds
         found["bubble"] = max(0.0, total - sum(found.values()))
         return {name: seconds for name, seconds in found.items() if seconds}
-
-
-__all__ = ["MemoryUse", "Prediction", "msgspec", "predict"]

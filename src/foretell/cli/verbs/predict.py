@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-import textwrap
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from foretell.cli.inputs import Asked, Given, planned, read
 from foretell.cli.table import WIDTH, fit, table
 from foretell.errors import BadInput
+from foretell.units import show_bytes, show_count, show_flops
 
 if TYPE_CHECKING:
-    from foretell.oracle.paper.projection import Projection, Question
-    from foretell.oracle.paper.release import Release
-    from foretell.oracle.paper.shapes import Asked
+    from foretell.oracle.predict import Prediction
 
-EXAMPLE = "foretell predict vgg16-paradl --oracle paper --plan dp16 --batch 512"
+EXAMPLE = "foretell predict llama3-8b --on 64xh100 --plan 'dp8:zero3 tp8:sp +bf16' --batch 64"
+
+DAY = 86400.0
 
 
 @click.command("predict", short_help="How long a step takes under a plan, and what a rank needs.")
-@click.argument("model")
-@click.option("--plan", "plan_text", help="Axes and policies: 'dp256 filter4'.")
-@click.option("--batch", type=int, help="Samples of a step, of all ranks together.")
-@click.option("--on", "cluster", help="The cluster; the paper's oracle knows abci only.")
+@planned
+@click.option("--tokens", type=float, metavar="N", help="Also: days to train on this many tokens.")
+@click.option("--samples", type=float, metavar="N", help="Also: days to train on this many samples.")
+@click.option("--price", type=float, metavar="P", help="Also: cost, at this price of a device an hour.")
+@click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Write a timeline for Perfetto.")
 @click.option("--oracle", type=click.Choice(["foretell", "paper"]), default="foretell", help="Who is asked.")
-@click.option("--release", "release_name", help="Of the paper's tool: 2020, 2021, source, table3 (2020).")
-@click.option("--ranks", type=int, help="Without --plan: every strategy of the paper on this many ranks.")
+@click.option("--release", metavar="NAME", help="Of the paper's tool: 2020, 2021, source, table3 (2020).")
+@click.option("--ranks", type=int, metavar="N", help="Of the paper's: every strategy on this many ranks.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
-    model: str,
-    plan_text: str | None,
-    batch: int | None,
-    cluster: str | None,
+    given: Given,
+    tokens: float | None,
+    samples: float | None,
+    price: float | None,
+    trace: str | None,
     oracle: str,
-    release_name: str | None,
+    release: str | None,
     ranks: int | None,
     as_json: bool,
 ) -> None:
@@ -44,140 +48,113 @@ def command(
     file; the plan is one of dp1, dp16, spatial4, pp4:gpipe +m8, filter4,
     channel4, dp256 filter4, dp256 spatial4.
     """
-    if oracle != "paper":
-        raise BadInput("the paper's oracle is the only one that stands so far", fix=EXAMPLE)
-    from foretell.oracle.paper import release as releases
+    if oracle == "paper":
+        from foretell.cli.paper_pages import answer_paper
 
-    if cluster not in (None, "abci"):
-        raise BadInput(f"the paper's oracle knows abci only, not {cluster!r}", fix="--on abci, or nothing")
-    if batch is None:
-        raise BadInput("no batch is given", fix=EXAMPLE)
-    if (plan_text is None) is (ranks is None):
-        raise BadInput("one of --plan and --ranks is needed", fix=f"{EXAMPLE}; or --ranks 64 for every strategy")
-    release = releases.release(releases.DEFAULT if release_name is None else release_name)
-    if plan_text is not None:
-        click.echo(_one(model, plan_text, batch, release, as_json))
-    elif ranks is not None:
-        click.echo(_all(model, ranks, batch, release, as_json))
+        answer_paper(given.model, given.plan, given.batch, given.cluster, release, ranks, as_json)
+        return
+    if release is not None or ranks is not None:
+        raise BadInput("--release and --ranks belong to --oracle paper", fix=EXAMPLE)
+    if given.cluster is None:
+        raise BadInput("no cluster is given", where="--on", fix=EXAMPLE)
+    asked = read(given)
+    _predict(asked, tokens, samples, price, trace, as_json)
 
 
-def _one(model: str, plan_text: str, batch: int, release: Release, as_json: bool) -> str:
-    """A plan."""
-    from foretell.oracle.paper.answer import answer, others
-    from foretell.oracle.paper.predict import checked, question
-    from foretell.oracle.paper.shapes import asked, written
-    from foretell.oracle.paper.source import layer_file
-    from foretell.plan.text import parse
+def _predict(
+    asked: Asked, tokens: float | None, samples: float | None, price: float | None, trace: str | None, as_json: bool
+) -> None:
+    from foretell.oracle.predict import predict
 
-    file = layer_file(model)
-    row = asked(parse(plan_text))
-    q = question(file, row, batch, release)
-    projection = checked(row, q)
+    assert asked.cluster is not None
+    found = predict(asked.setting, asked.cluster)
+    seconds = _training(found, tokens, samples)
+    if trace:
+        from foretell.timeline.simulate import simulate
+        from foretell.timeline.trace import write_trace
+
+        write_trace(simulate(asked.setting, asked.cluster), trace)
     if as_json:
-        return _json(answer(model, file, row, q, projection))
-    elsewhere = ", ".join(
-        f"{name} {_digits(other['epoch_seconds'], 5)} s" for name, other in others(file, row, q).items()
-    )
-    title = f"{fit(model, WIDTH // 2)}, {written(row)}, batch {batch}"
-    return _page(title, q, projection, elsewhere)
+        import msgspec
+
+        answer = {
+            **msgspec.to_builtins(found),
+            "notes": [*asked.notes, *found.notes],
+            "training_seconds": seconds,
+            "cost": _cost(found, seconds or found.step_seconds, price),
+        }
+        click.echo(msgspec.json.encode(answer))
+        return
+    click.echo(_page(found, seconds, price))
+    for note in (*asked.notes, *found.notes):
+        print(f"note: {note}", file=sys.stderr)
 
 
-def _page(title: str, q: Question, projection: Projection, elsewhere: str) -> str:
-    from foretell.oracle.paper.answer import accuracy, fits, interval
-    from foretell.oracle.paper.limits import limit
+def _training(found: Prediction, tokens: float | None, samples: float | None) -> float:
+    """Seconds to train on so many tokens or samples; 0 if nobody asked."""
+    if tokens and not found.tokens_per_second:
+        raise BadInput(f"{found.model} has no sequences", where="--tokens", fix="--samples")
+    by_tokens = tokens / found.tokens_per_second if tokens else 0.0
+    return max(by_tokens, samples / found.samples_per_second if samples else 0.0)
 
-    platform, step = q.release.platform, projection.a_step
-    parts = [("computation", "", projection.computation)]
-    parts += [(term.name, term.axis, term.seconds) for term in projection.terms]
-    parts += [("all", "", projection.seconds)]
-    rows = [[name, axis, _digits(seconds), _digits(step(seconds) * 1e3)] for name, axis, seconds in parts]
-    most = limit(projection.strategy, q)
-    close = accuracy(projection.strategy)
-    low, high = (_digits(seconds * 1e3, 4) for seconds in interval(projection))
-    verdict = "fits" if fits(projection, q) else "does not fit"
-    minutes = projection.cost // projection.ranks
-    facts = [
-        ("measured", f"{low} to {high} ms a step, by the paper's mean accuracy of {close:.1%}"),
-        ("memory a rank", f"{_digits(projection.memory / 1e9, 4)} GB of {platform.memory / 1e9:g} GB: {verdict}"),
-        ("", f"it would fit with {projection.most_samples:,.2f} samples a group"),
-        ("ranks at most", f"{most.ranks:,}: {most.rule}"),
-        ("cost", f"{projection.cost:,} rank-minutes, {projection.ranks:,} ranks for {minutes:,} min"),
-        ("other releases", f"an epoch in {elsewhere}"),
+
+def _cost(found: Prediction, seconds: float, price: float | None) -> float:
+    return found.ranks * seconds / 3600 * price if price else 0.0
+
+
+def _page(found: Prediction, seconds: float, price: float | None) -> str:
+    low, high = found.interval
+    rate = f"{found.samples_per_second:,.4g} samples/s"
+    if found.tokens_per_second:
+        rate += f", {show_count(found.tokens_per_second)} tokens/s"
+    verdict = "fits" if found.fits else f"DOES NOT FIT: {show_bytes(found.memory_bytes - found.capacity)} too much"
+    lines = [
+        ("model", fit(found.model, WIDTH - 18)),
+        ("plan", found.plan),
+        ("on", f"{found.ranks:,} ranks of {found.cluster}, trainer {found.trainer}"),
+        ("step", f"{_seconds(found.step_seconds)} ({_seconds(low)} to {_seconds(high)}), batch {found.batch:,}"),
+        ("rate", rate),
+        ("utilisation", f"{found.utilisation:.1%} of the peak, {show_flops(found.model_flops)} a step"),
+        ("memory", f"{show_bytes(found.memory_bytes)} of {show_bytes(found.capacity)} on the fullest rank: {verdict}"),
+        ("", f"at {found.memory.peak_moment}"),
     ]
-    head = table(["seconds of", "axis", "an epoch, s", "a step, ms"], rows, left=(0, 1))
-    lines = [_folded(f"{name:<16}{text}", " " * 16) for name, text in facts]
-    shown = f"{title}\nthe paper's oracle: {projection.strategy}"
-    stages = [f"stage {at}: {s.first} to {s.last}, {s.seconds * 1e3:.4g} ms" for at, s in enumerate(projection.stages)]
-    return "\n".join([shown, "", head, "", *lines, *stages, _used(projection.strategy, q)])
+    if seconds:
+        lines.append(("training", f"{seconds / DAY:,.3g} days"))
+    if price:
+        what = "of the training" if seconds else "a thousand steps"
+        cost = _cost(found, seconds or 1000 * found.step_seconds, price)
+        lines.append(("cost", f"{cost:,.2f} {what}, at {price:g} a device an hour"))
+    head = "\n".join(f"{name:<14}{text}" for name, text in lines)
+    return "\n\n".join([head, _time(found), _memory(found), *_why(found)])
 
 
-def _used(strategy: str, q: Question) -> str:
-    """Constants and the oddities of a row, in one line that is folded."""
-    platform = q.release.platform
-    constants = (
-        f"abci: NVLink {platform.nvlink_bandwidth / 1e9:g} GB/s and {platform.nvlink_startup * 1e6:g} us in a node,"
-        f" InfiniBand {platform.fabric_bandwidth / 1e9:g} GB/s and cables of {platform.cable_startup * 1e6:g} us"
-        " between nodes"
-    )
-    quirks = ", ".join(q.release.quirks(strategy))
-    text = f"release {q.release.name}, {q.release.source}; {constants}" + (f"; oddities: {quirks}" if quirks else "")
-    return _folded(text, "  ")
+def _time(found: Prediction) -> str:
+    rows = sorted(found.breakdown.items(), key=lambda part: -part[1])
+    shown = [[name, _seconds(part), f"{part / found.step_seconds:.1%}"] for name, part in rows]
+    return table(["a step is spent on", "", "share"], shown)
 
 
-def _folded(text: str, indent: str) -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+def _memory(found: Prediction) -> str:
+    rows = sorted(found.memory.by_kind.items(), key=lambda part: -part[1])
+    shown = [[name, show_bytes(part), f"{part / found.memory_bytes:.1%}"] for name, part in rows if part >= 1]
+    return table(["memory is taken by", "", "share"], shown)
 
 
-def _all(model: str, ranks: int, batch: int, release: Release, as_json: bool) -> str:
-    """Every strategy of the paper on so many ranks, the fastest that fits first."""
-    from foretell.oracle.paper.answer import answer, fits
-    from foretell.oracle.paper.limits import refusals
-    from foretell.oracle.paper.predict import at, project, question
-    from foretell.oracle.paper.shapes import written
-    from foretell.oracle.paper.source import layer_file
+def _why(found: Prediction) -> list[str]:
+    if not found.bottlenecks:
+        return []
+    import textwrap
 
-    if not 1 < ranks <= 10**6:
-        raise BadInput(f"{ranks} ranks", fix="--ranks 2 to 1,000,000, or --plan dp1 for one")
-    file = layer_file(model)
-    answered: list[tuple[Asked, Question, Projection]] = []
-    refused: dict[str, str] = {}
-    for row in at(ranks, release.platform.node):
-        q = question(file, row, batch, release)
-        why = next((str(refusal) for refusal in refusals(row.strategy, q)), "")
-        if why:
-            refused[written(row)] = why
-        else:
-            answered.append((row, q, project(row.strategy, q)))
-    answered.sort(key=lambda one: (not fits(one[2], one[1]), one[2].seconds))
-    if as_json:
-        answers = [answer(model, file, row, q, projection) for row, q, projection in answered]
-        return _json({"model": model, "ranks": ranks, "batch": batch, "rows": answers, "refused": refused})
-    rows = [
-        [
-            written(row),
-            _digits(found.computation, 5),
-            _digits(found.communication, 5),
-            _digits(found.a_step(found.seconds) * 1e3, 5),
-            _digits(found.memory / 1e9, 4),
-            "yes" if fits(found, q) else "no",
-            f"{found.cost:,}",
-        ]
-        for row, q, found in answered
-    ]
-    header = ["plan", "compute, s", "communicate, s", "step, ms", "memory, GB", "fits", "cost"]
-    lines = [f"{plan}: refused, {why}" for plan, why in refused.items()]
-    folded = [_folded(line, "  ") for line in lines]
-    return "\n".join(
-        [f"{model} on {ranks} ranks, batch {batch}", "", table(header, rows), *folded, _used("", answered[0][1])]
-    )
+    lines: list[str] = []
+    for one in found.bottlenecks:
+        lines.append(textwrap.fill(f"{one.kind}: {one.name}. {one.why}", WIDTH, subsequent_indent="  "))
+        lines.append(textwrap.fill(f"try {one.relief}", WIDTH, initial_indent="  ", subsequent_indent="  "))
+    return ["\n".join(lines)]
 
 
-def _digits(value: float, most: int = 6) -> str:
-    """A number to so many digits, never as a power of ten when it is large."""
-    return f"{value:,.{most}g}" if value < 10**most else f"{value:,.0f}"
-
-
-def _json(value: object) -> str:
-    import msgspec
-
-    return msgspec.json.encode(value).decode()
+def _seconds(value: float) -> str:
+    """A time to three digits with a unit that reads well."""
+    for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if value >= limit:
+            return f"{value / limit:.3g} {unit}" if value / limit < 1000 else f"{value / limit:,.0f} {unit}"
+    return f"{value / 1e-6:.3g} us"

@@ -118,9 +118,10 @@ def _line(algorithm: str, protocol: Protocol, traffic: Traffic, way: Route) -> L
     timed += [(protocol.seconds_network(load), load) for load in traffic.network]
     slowest, limit = max(timed, key=lambda pair: pair[0])
     slope = slowest if traffic.pipelined else math.fsum(seconds for seconds, _ in timed)
-    worst = _worst(evidence(load) for _, load in timed)
+    known = [evidence(limit)] if traffic.pipelined else [evidence(load) for _, load in timed]
+    known += [_read(crossing.link.sources["hop"]) for crossing in way.crossings if "hop" in crossing.link.sources]
     latency = protocol.latency(traffic.steps, way)
-    return Line(algorithm, protocol.name, latency, slope, protocol.fill, limit.volume, worst)
+    return Line(algorithm, protocol.name, latency, slope, protocol.fill, limit.volume, _worst(known))
 
 
 def evidence(load: Load) -> str:

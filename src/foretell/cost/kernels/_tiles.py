@@ -29,7 +29,7 @@ TILES: Final = (
 )
 """Rows and columns of the tile that one multiprocessor (of Blackwell: a pair) makes at a time."""
 
-SPLITS: Final = (1, 2, 4, 8)
+SPLITS: Final = (1, 2, 4, 8, 16, 32)
 """Over how many blocks a sum may be shared out."""
 
 RAMP: Final = 32
@@ -41,6 +41,9 @@ ones have about as much): small tiles have too little work for what they read to
 
 OPERAND: Final = {"tf32": 4.0, "mxfp8": 1.0, "nvfp4": 0.5}
 """Bytes of an operand where the precision is no element type."""
+
+BARELY: Final = 1 - 1e-9
+"""Room for rounding, so that what is skipped is never what an array would have taken."""
 
 SUM_BYTES: Final = 4
 """Bytes of a partial result: sums are kept in fp32."""
@@ -94,6 +97,8 @@ def _least(m: Quantity, n: Quantity, k: Quantity, batch: Quantity, by: Units, sm
     lengths = [(split, k / split + RAMP, (split + 1) * sums if split > 1 else 0.0) for split in SPLITS]
     for rows, columns, step in by.tiles:
         blocks = -(-m // rows) * -(-n // columns) * batch
+        if smaller is min and blocks * step * k / by.multiprocessors * BARELY >= best:
+            continue  # even without waste it is no faster
         for split, length, added in lengths:
             waves = -(-blocks * split // by.multiprocessors)
             best = smaller(best, waves * step * length + added)

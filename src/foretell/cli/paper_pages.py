@@ -1,0 +1,165 @@
+"""What `foretell predict --oracle paper` prints: the oracle paper's own projection, for one plan or for all."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import click
+
+from foretell.cli.table import WIDTH, fit, table
+from foretell.errors import BadInput
+
+if TYPE_CHECKING:
+    from foretell.oracle.paper.projection import Projection, Question
+    from foretell.oracle.paper.release import Release
+    from foretell.oracle.paper.shapes import Asked
+
+EXAMPLE = "foretell predict vgg16-paradl --oracle paper --plan dp16 --batch 512"
+
+
+def answer_paper(
+    model: str,
+    plan: str | None,
+    batch: int | None,
+    cluster: str | None,
+    release_name: str | None,
+    ranks: int | None,
+    as_json: bool,
+) -> None:
+    """Ask the paper's oracle for one plan, or for every strategy on so many ranks."""
+    from foretell.oracle.paper import release as releases
+
+    if cluster not in (None, "abci"):
+        raise BadInput(f"the paper's oracle knows abci only, not {cluster!r}", fix="--on abci, or nothing")
+    if batch is None:
+        raise BadInput("no batch is given", fix=EXAMPLE)
+    if (plan is None) is (ranks is None):
+        raise BadInput("one of --plan and --ranks is needed", fix=f"{EXAMPLE}; or --ranks 64 for every strategy")
+    release = releases.release(releases.DEFAULT if release_name is None else release_name)
+    if plan is not None:
+        click.echo(_one(model, plan, batch, release, as_json))
+    elif ranks is not None:
+        click.echo(_all(model, ranks, batch, release, as_json))
+
+
+def _one(model: str, plan_text: str, batch: int, release: Release, as_json: bool) -> str:
+    """A plan."""
+    from foretell.oracle.paper.answer import answer, others
+    from foretell.oracle.paper.predict import checked, question
+    from foretell.oracle.paper.shapes import asked, written
+    from foretell.oracle.paper.source import layer_file
+    from foretell.plan.text import parse
+
+    file = layer_file(model)
+    row = asked(parse(plan_text))
+    q = question(file, row, batch, release)
+    projection = checked(row, q)
+    if as_json:
+        return _json(answer(model, file, row, q, projection))
+    elsewhere = ", ".join(
+        f"{name} {_digits(other['epoch_seconds'], 5)} s" for name, other in others(file, row, q).items()
+    )
+    title = f"{fit(model, WIDTH // 2)}, {written(row)}, batch {batch}"
+    return _page(title, q, projection, elsewhere)
+
+
+def _page(title: str, q: Question, projection: Projection, elsewhere: str) -> str:
+    from foretell.oracle.paper.answer import accuracy, fits, interval
+    from foretell.oracle.paper.limits import limit
+
+    platform, step = q.release.platform, projection.a_step
+    parts = [("computation", "", projection.computation)]
+    parts += [(term.name, term.axis, term.seconds) for term in projection.terms]
+    parts += [("all", "", projection.seconds)]
+    rows = [[name, axis, _digits(seconds), _digits(step(seconds) * 1e3)] for name, axis, seconds in parts]
+    most = limit(projection.strategy, q)
+    close = accuracy(projection.strategy)
+    low, high = (_digits(seconds * 1e3, 4) for seconds in interval(projection))
+    verdict = "fits" if fits(projection, q) else "does not fit"
+    minutes = projection.cost // projection.ranks
+    facts = [
+        ("measured", f"{low} to {high} ms a step, by the paper's mean accuracy of {close:.1%}"),
+        ("memory a rank", f"{_digits(projection.memory / 1e9, 4)} GB of {platform.memory / 1e9:g} GB: {verdict}"),
+        ("", f"it would fit with {projection.most_samples:,.2f} samples a group"),
+        ("ranks at most", f"{most.ranks:,}: {most.rule}"),
+        ("cost", f"{projection.cost:,} rank-minutes, {projection.ranks:,} ranks for {minutes:,} min"),
+        ("other releases", f"an epoch in {elsewhere}"),
+    ]
+    head = table(["seconds of", "axis", "an epoch, s", "a step, ms"], rows, left=(0, 1))
+    lines = [_folded(f"{name:<16}{text}", " " * 16) for name, text in facts]
+    shown = f"{title}\nthe paper's oracle: {projection.strategy}"
+    stages = [f"stage {at}: {s.first} to {s.last}, {s.seconds * 1e3:.4g} ms" for at, s in enumerate(projection.stages)]
+    return "\n".join([shown, "", head, "", *lines, *stages, _used(projection.strategy, q)])
+
+
+def _used(strategy: str, q: Question) -> str:
+    """Constants and the oddities of a row, in one line that is folded."""
+    platform = q.release.platform
+    constants = (
+        f"abci: NVLink {platform.nvlink_bandwidth / 1e9:g} GB/s and {platform.nvlink_startup * 1e6:g} us in a node,"
+        f" InfiniBand {platform.fabric_bandwidth / 1e9:g} GB/s and cables of {platform.cable_startup * 1e6:g} us"
+        " between nodes"
+    )
+    quirks = ", ".join(q.release.quirks(strategy))
+    text = f"release {q.release.name}, {q.release.source}; {constants}" + (f"; oddities: {quirks}" if quirks else "")
+    return _folded(text, "  ")
+
+
+def _folded(text: str, indent: str) -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _all(model: str, ranks: int, batch: int, release: Release, as_json: bool) -> str:
+    """Every strategy of the paper on so many ranks, the fastest that fits first."""
+    from foretell.oracle.paper.answer import answer, fits
+    from foretell.oracle.paper.limits import refusals
+    from foretell.oracle.paper.predict import at, project, question
+    from foretell.oracle.paper.shapes import written
+    from foretell.oracle.paper.source import layer_file
+
+    if not 1 < ranks <= 10**6:
+        raise BadInput(f"{ranks} ranks", fix="--ranks 2 to 1,000,000, or --plan dp1 for one")
+    file = layer_file(model)
+    answered: list[tuple[Asked, Question, Projection]] = []
+    refused: dict[str, str] = {}
+    for row in at(ranks, release.platform.node):
+        q = question(file, row, batch, release)
+        why = next((str(refusal) for refusal in refusals(row.strategy, q)), "")
+        if why:
+            refused[written(row)] = why
+        else:
+            answered.append((row, q, project(row.strategy, q)))
+    answered.sort(key=lambda one: (not fits(one[2], one[1]), one[2].seconds))
+    if as_json:
+        answers = [answer(model, file, row, q, projection) for row, q, projection in answered]
+        return _json({"model": model, "ranks": ranks, "batch": batch, "rows": answers, "refused": refused})
+    rows = [
+        [
+            written(row),
+            _digits(found.computation, 5),
+            _digits(found.communication, 5),
+            _digits(found.a_step(found.seconds) * 1e3, 5),
+            _digits(found.memory / 1e9, 4),
+            "yes" if fits(found, q) else "no",
+            f"{found.cost:,}",
+        ]
+        for row, q, found in answered
+    ]
+    header = ["plan", "compute, s", "communicate, s", "step, ms", "memory, GB", "fits", "cost"]
+    lines = [f"{plan}: refused, {why}" for plan, why in refused.items()]
+    folded = [_folded(line, "  ") for line in lines]
+    return "\n".join(
+        [f"{model} on {ranks} ranks, batch {batch}", "", table(header, rows), *folded, _used("", answered[0][1])]
+    )
+
+
+def _digits(value: float, most: int = 6) -> str:
+    """A number to so many digits, never as a power of ten when it is large."""
+    return f"{value:,.{most}g}" if value < 10**most else f"{value:,.0f}"
+
+
+def _json(value: object) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()

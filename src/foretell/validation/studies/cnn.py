@@ -1,0 +1,398 @@
+"""Published training runs of convolutional networks, other vision models and BERT, one table for all sources.
+
+Columns are explained in `studies/published/README.md`. The prefix of an id names the source. Recompute,
+precision, optimizer and batch must be stated; models and frameworks that nothing here describes are
+reasons, by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from foretell.hardware import members
+from foretell.model.operators.optimizer import RULES
+from foretell.validation.hardware_words import Where, cluster, device
+from foretell.validation.study import (
+    GIB,
+    Line,
+    Memory,
+    NotScored,
+    Row,
+    Unmapped,
+    mapped,
+    real,
+    row,
+    spec,
+    stated,
+    whole,
+    whole_or,
+    written,
+)
+
+COLUMNS = frozenset(
+    {
+        "id",
+        "model",
+        "task_dataset",
+        "input_shape",
+        "gpu",
+        "n_gpus",
+        "gpus_per_node",
+        "framework",
+        "precision",
+        "strategy",
+        "partitions",
+        "micro_batches",
+        "per_gpu_batch",
+        "global_batch",
+        "optimizer",
+        "iter_time_s",
+        "samples_per_s",
+        "mem_gib_per_gpu",
+        "act_ckpt",
+        "usable",
+    }
+)
+
+ORACLE_PAPER: Final = ("pdlf", "pdll", "pdlt")
+"""The oracle paper's own runs, on ABCI. Its scripts keep all activations, as its memory model assumes."""
+
+DEVICE_MEMORY: Final = ("mil", "flg", "lam", "ifc")
+"""Sources whose memory is the device's peak, context and cache included; torchgpipe's is a mean over ranks."""
+
+FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
+    (r"chainer", "chainer"),
+    (r"torchgpipe", "pytorch"),
+    (r"deepspeed transformer kernel", ""),
+    (r"deepspeed", "deepspeed"),
+    (r"torch7|cudnn r\d torch|neon|paddle|oneflow|libai|caffe", ""),
+    (r"tensorflow|mxnet|horovod", "horovod"),
+    (r"pytorch", "pytorch"),
+)
+"""Pattern to trainer, the first that is found; empty for frameworks that no trainer describes. TensorFlow and
+MXNet stand with Horovod: gradients in large fused buffers, summed while the backward pass runs."""
+
+
+def rows(lines: list[Line]) -> Iterator[Row | NotScored]:
+    """Every run of every source."""
+    return mapped(((line["id"], line) for line in lines), _row)
+
+
+def _row(name: str, line: Line) -> Row:
+    out_of_memory = "out of memory" in line.get("comment", "").lower() and not line["samples_per_s"]
+    if line["usable"] != "1":
+        raise Unmapped("marked not usable where it was collected")
+    model = _model(line)
+    runs = _trainer(line)
+    ranks = whole(line, "n_gpus")
+    where = _cluster(line, ranks)
+    batch = _batch(line, ranks)
+    seconds = _seconds(line, batch)
+    memory = _memory(line)
+    if not seconds and not memory and not out_of_memory:
+        raise Unmapped("neither time nor memory was measured")
+    policies = (f"+m{batch.m}" if batch.m > 1 else "", _recompute(line), f"+{_precision(line)}", _compiled(line))
+    return row(
+        name,
+        model.text,
+        written(*_axes(line, ranks), *policies),
+        where.text,
+        batch=batch.samples,
+        trainer=runs,
+        optimizer=_optimizer(line),
+        sequence=model.seq,
+        image=model.image,
+        step_seconds=seconds,
+        memory=memory,
+        outcome="oom" if out_of_memory else "ok",
+        subsets=(
+            _source(line),
+            runs,
+            where.text.split(",")[0].split("x")[-1],
+            line["strategy"],
+            re.split(r"[:\d-]", model.text)[0],
+            *where.subsets,
+        ),
+    )
+
+
+def _source(line: Line) -> str:
+    return line["id"].split("-")[0]
+
+
+# what was measured
+
+
+class Batch(NamedTuple):
+    """Samples of a step over all ranks, and micro-batches."""
+
+    samples: int
+    m: int
+
+
+def _batch(line: Line, ranks: int) -> Batch:
+    """As stated, and what multiplies out where micro-batches are left out.
+
+    Pipelines round the last micro-batch up (25,000 samples in 1,667): the step is scaled with it.
+    """
+    samples, each, m = whole(line, "global_batch"), real(line, "per_gpu_batch"), whole_or(line, "micro_batches", 0)
+    if line["strategy"] == "pipeline":
+        if not m:
+            raise Unmapped("micro_batches is not stated")
+        return Batch(-(-samples // m) * m, m)
+    if not each:
+        return Batch(samples, max(1, m))
+    if not m:
+        m = max(1, round(samples / (each * ranks)))
+    if each * ranks * m != samples:
+        raise Unmapped("micro-batches do not add up to the batch")
+    return Batch(samples, m)
+
+
+def _seconds(line: Line, batch: Batch) -> float:
+    if real(line, "iter_time_s"):
+        return real(line, "iter_time_s") * batch.samples / whole(line, "global_batch")
+    if not real(line, "samples_per_s"):
+        return 0.0
+    if line.get("throughput_unit", "") == "tokens/s":
+        raise Unmapped("throughput is in tokens of variable length")
+    return batch.samples / real(line, "samples_per_s")
+
+
+def _memory(line: Line) -> list[Memory]:
+    size = real(line, "mem_gib_per_gpu")
+    return [Memory(size * GIB, "device", "worst")] if size and _source(line) in DEVICE_MEMORY else []
+
+
+# how it ran
+
+
+def _trainer(line: Line) -> str:
+    framework = line["framework"].lower()
+    found = next((name for pattern, name in FRAMEWORKS if re.search(pattern, framework)), "")
+    if not found:
+        raise Unmapped(f"no trainer describes {line['framework'] or 'a blank framework'}")
+    beyond = found == "horovod" and line["strategy"] not in ("single", "data")
+    return "pytorch" if beyond else found  # MLPerf's spatial split and TensorFlow's servers were written by hand
+
+
+def _cluster(line: Line, ranks: int) -> Where:
+    if _source(line) in ORACLE_PAPER:
+        return Where(f"abci:{ranks}", ())
+    node = whole_or(line, "gpus_per_node", 0)
+    return cluster(stated(line, "gpu"), ranks, node, line.get("intra_link", ""), line.get("inter_link", ""))
+
+
+def _axes(line: Line, ranks: int) -> tuple[str, ...]:
+    strategy, parts = line["strategy"], line["partitions"]
+    if strategy in ("single", "data"):
+        if (strategy == "single") != (ranks == 1):
+            raise Unmapped(f"{strategy} on {ranks} GPUs")
+        return (f"dp{ranks}",)
+    if strategy == "pipeline":
+        return (f"pp{ranks}:gpipe",)
+    if strategy in ("filter", "channel", "spatial"):
+        return (f"{strategy}{ranks}",)
+    if strategy == "ps":
+        return (_servers(line, ranks),)
+    inner = re.fullmatch(r"(\d+) (filter|spatial|channel) x (\d+) data", parts)
+    if inner:
+        return f"dp{inner[3]}", f"{inner[2]}{inner[1]}"
+    outer = re.fullmatch(r"(filter|spatial|channel) (\d+) x data (\d+)", parts)
+    if outer:
+        return f"dp{outer[3]}", f"{outer[1]}{outer[2]}"
+    raise Unmapped(f"no plan is written for {strategy}{': ' if parts else ''}{re.sub(r'[0-9]+', 'n', parts)}")
+
+
+def _servers(line: Line, ranks: int) -> str:
+    node = whole_or(line, "gpus_per_node", 0)
+    if "sync PS on the workers" not in line.get("comment", "") or not node or ranks <= node:
+        raise Unmapped("parameter servers in host memory have no word in the plan grammar")
+    return f"ps{ranks}:sync,k{ranks // node},group{node}"
+
+
+def _recompute(line: Line) -> str:
+    if not line["act_ckpt"] and _source(line) in ORACLE_PAPER:
+        return ""
+    word = stated(line, "act_ckpt")
+    if word not in ("0", "1"):
+        raise Unmapped(f"act_ckpt {word} is not known")
+    return "" if word == "0" else "+recompute:full"  # GPipe keeps the input of each stage
+
+
+PRECISIONS: Final = {"fp32": "fp32", "tf32": "tf32", "fp16": "fp16", "fp16 mixed": "fp16", "bf16": "amp_bf16"}
+
+
+def _precision(line: Line) -> str:
+    word = stated(line, "precision").lower()
+    chip = members.device(device(stated(line, "gpu")))
+    if word == "fp32/tf32":
+        if "tf32" in chip.peak:
+            raise Unmapped("precision is FP32 or TF32")
+        return "fp32"
+    if word == "amp":
+        return "amp_bf16" if "bf16" in chip.peak else "fp16"  # 16 bits over fp32 weights: the same bytes and rates
+    if word not in PRECISIONS:
+        raise Unmapped(f"precision {line['precision']} has no word in the plan grammar")
+    return PRECISIONS[word]
+
+
+def _compiled(line: Line) -> str:
+    return "+compiled" if "XLA" in line["framework"] else ""
+
+
+OPTIMIZERS: Final = {
+    "sgd": "sgd",
+    "sgd (benchmark script default)": "sgd",
+    "sgd momentum": "momentum",
+    "nag": "momentum",
+    "adam": "adam",
+    "adamw": "adamw",
+    "adam/lamb": "adam",
+    "lamb": "lamb",
+    "jitlamb": "lamb",
+    "lars": "lars",
+}
+
+
+def _optimizer(line: Line) -> str:
+    if not line["optimizer"] and re.search(r"no optimizer step|forward .* backward", line.get("comment", "")):
+        raise Unmapped("the optimizer's step was not timed")
+    word = stated(line, "optimizer").lower()
+    found = OPTIMIZERS.get(word, word)
+    if found not in RULES:
+        raise Unmapped(f"no update rule is called {line['optimizer']}")
+    return found
+
+
+# the model
+
+
+class Model(NamedTuple):
+    """In the zoo's words, with its sequence or image."""
+
+    text: str
+    seq: int = 0
+    image: int = 0
+
+
+VISION: Final = {
+    "resnet-50 v1.5": "resnet50",
+    "resnet-50": "resnet50",
+    "resnet-101": "resnet101",
+    "resnet-152": "resnet152",
+    "resnet18": "resnet18",
+    "resnet-18": "resnet18",
+    "resnet34": "resnet34",
+    "resnet-34": "resnet34",
+    "resnet50": "resnet50",
+    "resnet101": "resnet101",
+    "resnet152": "resnet152",
+    "gluon_resnet101_v1b": "resnet101",
+    "gluon_resnet152_v1b": "resnet152",
+    "gluon_resnet50_v1b": "resnet50",
+    "tv_resnet50": "resnet50",
+    "resnext-50 32x4d": "resnext50-32x4d",
+    "resnext50_32x4d": "resnext50-32x4d",
+    "resnext-101 32x4d": "resnext101-32x8d:width=4",
+    "resnext101_32x4d": "resnext101-32x8d:width=4",
+    "resnext-101 32x8d": "resnext101-32x8d",
+    "resnext101_32x8d": "resnext101-32x8d",
+    "wide_resnet50_2": "wide-resnet50-2",
+    "wide_resnet101_2": "wide-resnet101-2",
+    "vgg11": "vgg11",
+    "vgg13": "vgg13",
+    "vgg16": "vgg16",
+    "vgg-16": "vgg16",
+    "vgg19": "vgg19",
+    "vgg-19": "vgg19",
+    "vgg16_bn": "vgg16-bn",
+    "vgg-a (oxfordnet a)": "vgg11",
+    "alexnet (owt)": "alexnet",
+    "inceptionv3": "inception-v3:aux=false",
+    "inception_v3": "inception-v3:aux=false",
+    "densenet121": "densenet121",
+    "densenet161": "densenet161",
+    "densenet169": "densenet169",
+    "densenet201": "densenet201",
+    "mobilenetv2_100": "mobilenet-v2",
+    "mobilenetv3_large_100": "mobilenet-v3-large",
+    "convnext-l": "convnext-large",
+    "convnext_large": "convnext-large",
+    "convnext_base": "convnext-base",
+    "convnext_small": "convnext-small",
+    "convnext_tiny": "convnext-tiny",
+    "vit_base_patch16_224": "vit-b-16",
+    "deit_base_patch16_224": "vit-b-16",
+    "vit_base_patch32_224": "vit-b-32",
+    "vit_large_patch16_224": "vit-l-16",
+    "vit_large_patch32_384": "vit-l-32",
+    "vit_small_patch16_224": "vit:hidden=384,heads=6,ffn=1536",
+    "deit_small_patch16_224": "vit:hidden=384,heads=6,ffn=1536",
+    "vit_tiny_patch16_224": "vit:hidden=192,heads=3,ffn=768",
+    "deit_tiny_patch16_224": "vit:hidden=192,heads=3,ffn=768",
+    "swin_base_patch4_window7_224": "swin-b",
+    "swin_small_patch4_window7_224": "swin-s",
+    "swin_tiny_patch4_window7_224": "swin-t",
+    "3d u-net (kits19)": "unet3d-mlperf",
+}
+"""Names of sources (lower case) to the zoo's. EfficientNets follow a rule, BERT and CosmoFlow their own."""
+
+STRIDED_1X1: Final = ("tfb", *ORACLE_PAPER)
+"""Sources whose ResNets stride in the first 1x1 convolution of a block (TensorFlow's benchmarks, Chainer)."""
+
+ORACLE_FILES: Final = {("VGG16", 226): "vgg16-paradl", ("ResNet-50", 226): "resnet50-paradl"}
+"""The oracle paper's own layer files: VGG16 there has 169 million parameters."""
+
+
+def _model(line: Line) -> Model:
+    name = stated(line, "model")
+    known: dict[str, Callable[[Line], Model]] = {"BERT-base": _bert, "BERT-large": _bert, "CosmoFlow": _cosmoflow}
+    return known.get(name, _vision)(line)
+
+
+def _vision(line: Line) -> Model:
+    name, sides = line["model"], [int(side) for side in line["input_shape"].split("x") if side.isdigit()]
+    image = sides[-1] if len(sides) > 2 and len(set(sides[1:])) == 1 else 0
+    if not image:
+        raise Unmapped("the size of the input is not one number")
+    if _source(line) in ORACLE_PAPER and (name, image) in ORACLE_FILES:
+        return Model(ORACLE_FILES[name, image], image=image)
+    efficient = re.fullmatch(r"(?:tf_)?efficientnet[_-](b\d)", name.lower())
+    base = f"efficientnet-{efficient[1]}" if efficient else VISION.get(name.lower(), "")
+    if not base:
+        raise Unmapped(f"model {re.sub(r' *[(].*', '', name)} is not in the zoo")
+    strided = base in ("resnet50", "resnet101", "resnet152") and _source(line) in STRIDED_1X1
+    fields = f"image={image}{',strided_1x1=true' if strided else ''}"
+    return Model(f"{base}{',' if ':' in base else ':'}{fields}", image=image)
+
+
+def _bert(line: Line) -> Model:
+    """Pretraining has 20 masked places of 128 tokens, 80 of 512; fine-tuning hardly has a head."""
+    size = line["model"].lower()
+    length = re.fullmatch(r"seq (\d+)", line["input_shape"])
+    if not length:
+        raise Unmapped("the length of the sequence is not stated")
+    seq, task = int(length[1]), line["task_dataset"].lower()
+    kernel = None if _source(line) == "mil" else "math"  # before PyTorch 2 scores were written out
+    if "pre-training" in task:
+        masked = {128: 20, 512: 80}.get(seq)
+        if masked is None:
+            raise Unmapped("masked places a sequence are not known for this length")
+        text = spec(f"{size}-pretraining", seq=seq, predictions=masked, dropout=0.1, attention=kernel)
+    elif "mlm" in task:
+        text = spec(f"{size}-mlm", seq=seq, dropout=0.1, attention=kernel)
+    elif "squad" in task:
+        text = spec(size, seq=seq, pooler=False, dropout=0.1, attention=kernel)
+    else:
+        raise Unmapped(f"BERT for {line['task_dataset']} is not in the zoo")
+    return Model(text, seq=seq)
+
+
+def _cosmoflow(line: Line) -> Model:
+    side = line["input_shape"].split("x")[-1]
+    if side == "512":
+        return Model("cosmoflow512-paradl", image=512)
+    return Model(spec("cosmoflow", image=side), image=int(side))

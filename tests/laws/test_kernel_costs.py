@@ -1,0 +1,220 @@
+"""Laws of what kernels cost, over every operator and part."""
+
+from __future__ import annotations
+
+import functools
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretell.cost.kernels import FAMILIES, ORIGINS, Price, chains, families, kernel_seconds, update_seconds
+from foretell.hardware.cluster import Device
+from foretell.hardware.members import device, names
+from foretell.model.operator import PARTS, Part
+from foretell.model.operators import operators
+from foretell.model.operators.optimizer import RULES, update
+from foretell.plan.policies.precision import FORMATS
+from foretell.plan.trainer import Trainer, trainer
+from foretell.program.action import Compute, Update
+from laws.instances import INSTANCES, Instance
+from program_cases import program
+
+CASES = [(instance, part) for instance in INSTANCES for part in PARTS]
+every = pytest.mark.parametrize(("instance", "part"), CASES, ids=lambda value: str(value)[:60])
+TRAINERS = ("pytorch", "pytorch-compiled", "megatron-deepspeed", "llm-foundry")
+LAYER = "layers.0.feed_forward"
+
+
+@functools.cache
+def plain() -> Trainer:
+    """A trainer whose layers move what the graph says."""
+    usual = trainer("pytorch")
+    return msgspec.structs.replace(usual, fusion=msgspec.structs.replace(usual.fusion, hidden_passes=(("any", 10.0),)))
+
+
+def action(instance: Instance, part: str, sizes: dict[str, int] | None = None) -> Compute:
+    sizes = sizes or dict(instance.sizes)
+    tag = str(type(instance.operator).__struct_config__.tag)
+    return Compute(LAYER, tag, part, sizes, instance.operator.part(part, sizes, instance.widths))
+
+
+def faster(on: Device, factor: float) -> Device:
+    return msgspec.structs.replace(
+        on,
+        name=f"{on.name} x {factor}",
+        architecture=on.architecture,
+        peak={word: rate * factor for word, rate in on.peak.items()},
+        vector={word: rate * factor for word, rate in on.vector.items()},
+        memory_bandwidth=on.memory_bandwidth * factor,
+        clock_hz=on.clock_hz * factor,
+        launch_seconds=on.launch_seconds / factor,
+    )
+
+
+def test_every_family_prices_operators_that_exist() -> None:
+    assert set(families()) <= set(operators())
+    assert sum(len(FAMILIES[name].OPERATORS) for name in FAMILIES) == len(families()), "an operator with two families"
+
+
+@every
+@settings(max_examples=8, deadline=None)
+@given(data=st.data(), word=st.sampled_from(["fp32", "amp_bf16", "fp8"]), trained=st.sampled_from(TRAINERS))
+def test_an_array_of_sizes_is_each_size_alone(
+    instance: Instance, part: str, data: st.DataObject, word: str, trained: str
+) -> None:
+    count = 3
+    fixed = {"batch": 1} if "batch" in instance.sizes else {}
+    columns = {loop: data.draw(st.lists(st.integers(1, 700), min_size=count, max_size=count)) for loop in instance.sizes}
+    columns |= {loop: [size] * count for loop, size in fixed.items()}
+    arrays = {loop: np.array(column, dtype=np.int64) for loop, column in columns.items()}
+    how = device("h100"), FORMATS[word], trainer(trained)
+    together = kernel_seconds(action(instance, part, arrays), *how)  # type: ignore[arg-type]
+    for at in range(count):
+        alone = kernel_seconds(action(instance, part, {loop: column[at] for loop, column in columns.items()}), *how)
+        assert np.broadcast_to(together.seconds, (count,))[at] == alone.seconds
+        assert np.broadcast_to(together.launches, (count,))[at] == alone.launches
+        assert np.broadcast_to(together.bound, (count,))[at] == alone.bound
+
+
+@every
+@settings(max_examples=10, deadline=None)
+@given(data=st.data(), trained=st.sampled_from(TRAINERS))
+def test_more_work_is_never_faster(instance: Instance, part: str, data: st.DataObject, trained: str) -> None:
+    how = device("a100-80"), FORMATS["bf16"], trainer(trained)
+    sizes = {loop: data.draw(st.integers(1, 3000), label=loop) for loop in instance.sizes}
+    before = kernel_seconds(action(instance, part, sizes), *how).seconds
+    for loop in sizes:
+        more = {**sizes, loop: sizes[loop] + data.draw(st.integers(1, 500))}
+        assert kernel_seconds(action(instance, part, more), *how).seconds >= before * (1 - 1e-12), loop
+
+
+@every
+@pytest.mark.parametrize("field", ["vector", "read", "written", "launches"])
+def test_more_bytes_are_never_faster(instance: Instance, part: str, field: str) -> None:
+    how = device("v100-16"), FORMATS["fp32"], trainer("pytorch")
+    one = action(instance, part)
+    more = msgspec.structs.replace(one, cost=one.cost + Part(**{field: 1000}))
+    assert kernel_seconds(more, *how).seconds >= kernel_seconds(one, *how).seconds
+
+
+@every
+@given(factor=st.floats(1.0, 10.0), word=st.sampled_from(["fp32", "bf16", "fp8"]), trained=st.sampled_from(TRAINERS))
+@settings(max_examples=10, deadline=None)
+def test_a_faster_device_is_never_slower(instance: Instance, part: str, factor: float, word: str, trained: str) -> None:
+    how = FORMATS[word], trainer(trained)
+    on = device("h100")
+    slow, fast = (kernel_seconds(action(instance, part), it, *how).seconds for it in (on, faster(on, factor)))
+    assert fast <= slow * (1 + 1e-12)
+
+
+@every
+@pytest.mark.parametrize("name", ["v100-16", "h100", "mi300x", "cpu"])
+def test_no_kernel_is_faster_than_the_data_sheet(instance: Instance, part: str, name: str) -> None:
+    on, form = device(name), FORMATS["fp32"]
+    one = action(instance, part)
+    price = kernel_seconds(one, on, form, plain())
+    products = 4 / 9 if one.operator == "convolution" else 1.0  # Winograd's of the direct ones
+    assert price.seconds >= products * one.cost.matrix / on.matrix_rate("fp32")
+    assert price.seconds >= (one.cost.read + one.cost.written) / on.memory_bandwidth
+    assert price.seconds >= price.launches * on.launch_seconds
+    assert price.bound in ("matrix", "memory", "launch")
+    assert price.provenance in ORIGINS
+
+
+def test_a_price_is_the_sum_of_what_it_says() -> None:
+    assert Price(3.0, 2.0, 1.0, 0.5, 4, "measured").seconds == 4.5
+    assert Price(3.0, 2.0, 1.0, 0.5, 4, "measured").bound == "matrix"
+    assert Price(1.0, 2.0, 1.0, 0.5, 4, "measured").bound == "memory"
+    assert Price(1.0, 2.0, 1.0, 3.5, 4, "measured").bound == "launch"
+
+
+def product(path: str, rows: int = 8192, ins: int = 4096, outs: int = 4096, batch: int = 1) -> Compute:
+    sizes = {"batch": batch, "row": rows, "in": ins, "out": outs}
+    widths = dict.fromkeys(("x", "w", "y"), 2)
+    return Compute(path, "matmul", "forward", sizes, operators()["matmul"]().part("forward", sizes, widths))
+
+
+def test_fewer_bits_are_for_the_products_of_layers_only() -> None:
+    on, usual = device("h100"), trainer("megatron-core")
+    attention = next(i for i in INSTANCES if type(i.operator).__struct_config__.tag == "attention")
+    for part in ("forward", "input_gradient"):
+        one = action(attention, part)
+        assert kernel_seconds(one, on, FORMATS["fp8"], usual) == kernel_seconds(one, on, FORMATS["bf16"], usual)
+    head, batched = product("head"), product(LAYER, batch=8)
+    for one in (head, batched):
+        assert kernel_seconds(one, on, FORMATS["fp8"], usual) == kernel_seconds(one, on, FORMATS["bf16"], usual)
+    low, full = (kernel_seconds(product(LAYER), on, FORMATS[word], usual) for word in ("fp8", "bf16"))
+    assert 1.7 < full.matrix / low.matrix < 2.0
+    assert low.after > 0  # casts
+
+
+def test_waves_are_quantised_but_tiles_are_chosen() -> None:
+    """One row more than fits a wave costs at most a wave of a smaller tile, not a second one of the largest."""
+    on, usual = device("a100-80"), trainer("pytorch")
+
+    def seconds(rows: int) -> float:
+        return kernel_seconds(product(LAYER, rows=rows), on, FORMATS["bf16"], usual).seconds
+
+    full = on.multiprocessors // 32 * 2 * 128  # rows that fill the device with 128 x 128 tiles of 4096 columns, nearly
+    assert seconds(full + 1) > seconds(full)
+    assert seconds(full + 1) < 1.35 * seconds(full)
+
+
+def test_long_sums_of_small_results_are_shared_out() -> None:
+    on, usual = device("v100-16"), trainer("pytorch")
+    thin = kernel_seconds(product(LAYER, rows=64, ins=500_000, outs=64), on, FORMATS["fp32"], usual)
+    alone = 2 * 64 * 64 * 500_000 / (on.matrix_rate("fp32") / on.multiprocessors)
+    assert thin.matrix < alone / 8
+
+
+def test_flash_kernels_leave_multiprocessors_idle_where_there_are_few_blocks() -> None:
+    attention = next(i for i in INSTANCES if type(i.operator).__struct_config__.tag == "attention")
+    sizes = {**attention.sizes, "sample": 1, "kv_head": 4, "share": 1, "query": 4096, "key": 4096}
+    one = action(attention, "forward", sizes)
+    flash = {
+        kind: msgspec.structs.replace(
+            trainer("pytorch"), attention=msgspec.structs.replace(trainer("pytorch").attention, kernel=kind)
+        )
+        for kind in ("flash1", "flash2")
+    }
+    on, form = device("a100-80"), FORMATS["bf16"]
+    assert kernel_seconds(one, on, form, flash["flash1"]).seconds > kernel_seconds(one, on, form, flash["flash2"]).seconds
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("word", FORMATS)
+def test_an_update_moves_every_state(rule: str, word: str) -> None:
+    on, form = device("h100"), FORMATS[word]
+    widths = {"w": form.weight, "g": form.gradient, "s": form.state, "y": form.weight}
+    cost = update(rule).forward({"parameter": 10**9}, widths)
+    price = update_seconds(Update(rule, 10**9, cost), on, form)
+    assert price.seconds >= (cost.read + cost.written) / on.memory_bandwidth
+    assert price.launches == (cost.fused if form.master else cost.launches)
+
+
+def test_compiled_neighbours_move_less_and_launch_less() -> None:
+    made = program("llama:layers=2,hidden=512,heads=8,ffn=1024,vocab=1000", "dp2", 4)
+    bodies = [body for stage in made.stages for slot in "FB" for body, _ in stage.passes(slot)]
+    how = device("h100"), FORMATS["fp32"], trainer("pytorch-compiled")
+    assert bodies
+    for body in bodies:
+        assert list(chains(body.actions, "eager")) == list(body.actions)
+        apart = [one for one in body.actions if isinstance(one, Compute)]
+        joined = [one for one in chains(body.actions, "compiled") if isinstance(one, Compute)]
+        assert sum(one.cost.matrix for one in joined) == sum(one.cost.matrix for one in apart)
+        assert all(one.cost.read >= 0 and one.cost.written >= 0 for one in joined)
+        prices = [[kernel_seconds(one, *how) for one in some] for some in (joined, apart)]
+        less, more = (sum(price.seconds for price in some) for some in prices)
+        assert less <= more
+        assert sum(price.launches for price in prices[0]) <= sum(one.cost.launches for one in apart)
+    assert any(len(list(chains(body.actions, "compiled"))) < len(body.actions) for body in bodies)
+
+
+@pytest.mark.parametrize("name", names("devices"))
+def test_every_device_has_a_price(name: str) -> None:
+    on = device(name)
+    price = kernel_seconds(product("head"), on, FORMATS["fp32"], trainer("pytorch"))
+    assert 0 < price.seconds < 60
