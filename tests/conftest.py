@@ -9,6 +9,8 @@ settings.load_profile("foretell")
 SLOW = (
     "tests/zoo/",
     "tests/docs/",
+    "tests/judge/",
+    "tests/laws/test_schedules_torch",
     "tests/unit/test_torch_",
     "tests/unit/test_module_parts",
     "tests/unit/test_hf_config",

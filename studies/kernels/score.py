@@ -133,7 +133,12 @@ def best() -> Iterator[tuple[str, str, float, float]]:
         if row["gpu"] in DEVICES and row["m"] and not row["time_ms"]:
             word = FORMS[row["dtype"]]
             flops = 2 * int(row["m"]) * int(row["n"]) * int(row["k"])
-            yield row["gpu"], word, float(row["tflops"]), flops / predicted(row, device(DEVICES[row["gpu"]]), word) / 1e12
+            yield (
+                row["gpu"],
+                word,
+                float(row["tflops"]),
+                flops / predicted(row, device(DEVICES[row["gpu"]]), word) / 1e12,
+            )
 
 
 def report() -> Iterator[str]:

@@ -309,11 +309,12 @@ def test_experts_not_divided_by_tensor_ranks(groups: int) -> None:
         ("all-gather", "tp", "gradients"): (times, times * hidden / 2),
         ("reduce-scatter", "tp", "gradients"): (times, times * hidden),
         ("all-reduce", "tp", "statistics"): (3, 3 * batch // 4 * ours.seq * WIDTH),
-        ("all-reduce", "ep", "weight gradients"): (1, (OTHERS - norms - router) / 2),
-        ("all-reduce", "ep+tp", "weight gradients"): (1, norms + router),
+        # what the tensor ranks have whole is summed along tp first (Megatron's norms), then with the rest
+        ("all-reduce", "tp", "weight gradients"): (1, norms + router),
+        ("all-reduce", "ep", "weight gradients"): (1, (OTHERS - norms - router) / 2 + norms + router),
     }
     if groups == 4:
-        expected["all-reduce", "tp", "weight gradients"] = (1, EXPERTS / 4)
+        expected["all-reduce", "tp", "weight gradients"] = (2, norms + router + EXPERTS / 4)
     assert traffic(program(ours.model, f"dp4:ep{groups},etp1 tp2:sp", batch, FUSED)) == expected
 
 
@@ -335,7 +336,9 @@ def test_experts_divided_by_tensor_ranks() -> None:
         pairs * hidden + ours.layers * 2 * sent_rows,
     )
     assert found["all-reduce", "ep", "weight gradients"][1] < OTHERS
-    assert ("all-reduce", "tp", "weight gradients") not in found
+    norms = (2 * ours.layers + 1) * ours.hidden * WIDTH
+    router = ours.layers * ours.hidden * ours.experts * WIDTH
+    assert found["all-reduce", "tp", "weight gradients"] == (1, norms + router)  # no expert among them
 
 
 # Pipelines. ------------------------------------------------------------------------------------------

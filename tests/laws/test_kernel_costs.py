@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import msgspec
 import numpy as np
@@ -22,8 +23,8 @@ from foretell.program.action import Compute, Update
 from laws.instances import INSTANCES, Instance
 from program_cases import program
 
-CASES = [(instance, part) for instance in INSTANCES for part in PARTS]
-every = pytest.mark.parametrize(("instance", "part"), CASES, ids=lambda value: str(value)[:60])
+KINDS = {(type(one.operator), len(one.sizes)): one for one in INSTANCES}
+every = pytest.mark.parametrize("instance", KINDS.values(), ids=lambda one: repr(one.operator)[:40])
 TRAINERS = ("pytorch", "pytorch-compiled", "megatron-deepspeed", "llm-foundry")
 LAYER = "layers.0.feed_forward"
 
@@ -60,15 +61,23 @@ def test_every_family_prices_operators_that_exist() -> None:
 
 
 @every
-@settings(max_examples=8, deadline=None)
-@given(data=st.data(), word=st.sampled_from(["fp32", "amp_bf16", "fp8"]), trained=st.sampled_from(TRAINERS))
+@settings(max_examples=12, deadline=None)
+@given(
+    data=st.data(),
+    part=st.sampled_from(PARTS),
+    word=st.sampled_from(["fp32", "amp_bf16", "fp8"]),
+    trained=st.sampled_from(TRAINERS),
+)
 def test_an_array_of_sizes_is_each_size_alone(
-    instance: Instance, part: str, data: st.DataObject, word: str, trained: str
+    instance: Instance, data: st.DataObject, part: str, word: str, trained: str
 ) -> None:
     count = 3
-    fixed = {"batch": 1} if "batch" in instance.sizes else {}
-    columns = {loop: data.draw(st.lists(st.integers(1, 700), min_size=count, max_size=count)) for loop in instance.sizes}
-    columns |= {loop: [size] * count for loop, size in fixed.items()}
+    most = 60 if len(instance.sizes) > 4 else 700  # so that the work fits 64 bits
+    columns = {
+        loop: data.draw(st.lists(st.integers(1, most), min_size=count, max_size=count)) for loop in instance.sizes
+    }
+    if "batch" in columns:
+        columns["batch"] = [1] * count
     arrays = {loop: np.array(column, dtype=np.int64) for loop, column in columns.items()}
     how = device("h100"), FORMATS[word], trainer(trained)
     together = kernel_seconds(action(instance, part, arrays), *how)  # type: ignore[arg-type]
@@ -80,9 +89,9 @@ def test_an_array_of_sizes_is_each_size_alone(
 
 
 @every
-@settings(max_examples=10, deadline=None)
-@given(data=st.data(), trained=st.sampled_from(TRAINERS))
-def test_more_work_is_never_faster(instance: Instance, part: str, data: st.DataObject, trained: str) -> None:
+@settings(max_examples=12, deadline=None)
+@given(data=st.data(), part=st.sampled_from(PARTS), trained=st.sampled_from(TRAINERS))
+def test_more_work_is_never_faster(instance: Instance, data: st.DataObject, part: str, trained: str) -> None:
     how = device("a100-80"), FORMATS["bf16"], trainer(trained)
     sizes = {loop: data.draw(st.integers(1, 3000), label=loop) for loop in instance.sizes}
     before = kernel_seconds(action(instance, part, sizes), *how).seconds
@@ -92,36 +101,41 @@ def test_more_work_is_never_faster(instance: Instance, part: str, data: st.DataO
 
 
 @every
-@pytest.mark.parametrize("field", ["vector", "read", "written", "launches"])
-def test_more_bytes_are_never_faster(instance: Instance, part: str, field: str) -> None:
+def test_more_bytes_are_never_faster(instance: Instance) -> None:
     how = device("v100-16"), FORMATS["fp32"], trainer("pytorch")
-    one = action(instance, part)
-    more = msgspec.structs.replace(one, cost=one.cost + Part(**{field: 1000}))
-    assert kernel_seconds(more, *how).seconds >= kernel_seconds(one, *how).seconds
+    for part in PARTS:
+        one = action(instance, part)
+        for field in ("vector", "read", "written", "launches"):
+            more = msgspec.structs.replace(one, cost=one.cost + Part(**{field: 1000}))
+            assert kernel_seconds(more, *how).seconds >= kernel_seconds(one, *how).seconds, (part, field)
 
 
 @every
-@given(factor=st.floats(1.0, 10.0), word=st.sampled_from(["fp32", "bf16", "fp8"]), trained=st.sampled_from(TRAINERS))
-@settings(max_examples=10, deadline=None)
-def test_a_faster_device_is_never_slower(instance: Instance, part: str, factor: float, word: str, trained: str) -> None:
-    how = FORMATS[word], trainer(trained)
+@pytest.mark.parametrize("factor", [1.01, 2.5])
+def test_a_faster_device_is_never_slower(instance: Instance, factor: float) -> None:
     on = device("h100")
-    slow, fast = (kernel_seconds(action(instance, part), it, *how).seconds for it in (on, faster(on, factor)))
-    assert fast <= slow * (1 + 1e-12)
+    for part in PARTS:
+        for word in ("fp32", "bf16", "fp8"):
+            for trained in TRAINERS:
+                how = FORMATS[word], trainer(trained)
+                one = action(instance, part, {loop: 37 * size for loop, size in instance.sizes.items()})
+                slow, fast = (kernel_seconds(one, it, *how).seconds for it in (on, faster(on, factor)))
+                assert fast <= slow * (1 + 1e-12), (part, word, trained)
 
 
 @every
 @pytest.mark.parametrize("name", ["v100-16", "h100", "mi300x", "cpu"])
-def test_no_kernel_is_faster_than_the_data_sheet(instance: Instance, part: str, name: str) -> None:
+def test_no_kernel_is_faster_than_the_data_sheet(instance: Instance, name: str) -> None:
     on, form = device(name), FORMATS["fp32"]
-    one = action(instance, part)
-    price = kernel_seconds(one, on, form, plain())
-    products = 4 / 9 if one.operator == "convolution" else 1.0  # Winograd's of the direct ones
-    assert price.seconds >= products * one.cost.matrix / on.matrix_rate("fp32")
-    assert price.seconds >= (one.cost.read + one.cost.written) / on.memory_bandwidth
-    assert price.seconds >= price.launches * on.launch_seconds
-    assert price.bound in ("matrix", "memory", "launch")
-    assert price.provenance in ORIGINS
+    for part, times in ((part, times) for part in PARTS for times in (1, 31)):
+        one = action(instance, part, {loop: times * size for loop, size in instance.sizes.items()})
+        price = kernel_seconds(one, on, form, plain())
+        products = 4 / 9 if one.operator == "convolution" else 1.0  # Winograd's of the direct ones
+        assert price.seconds >= products * one.cost.matrix / on.matrix_rate("fp32")
+        assert price.seconds >= (one.cost.read + one.cost.written) / on.memory_bandwidth
+        assert price.seconds >= price.launches * on.launch_seconds
+        assert price.bound in ("matrix", "memory", "launch")
+        assert price.provenance in ORIGINS
 
 
 def test_a_price_is_the_sum_of_what_it_says() -> None:
@@ -152,15 +166,13 @@ def test_fewer_bits_are_for_the_products_of_layers_only() -> None:
 
 
 def test_waves_are_quantised_but_tiles_are_chosen() -> None:
-    """One row more than fits a wave costs at most a wave of a smaller tile, not a second one of the largest."""
+    """Time grows in steps as rows are added, and no step is a second wave of the largest tile."""
     on, usual = device("a100-80"), trainer("pytorch")
-
-    def seconds(rows: int) -> float:
-        return kernel_seconds(product(LAYER, rows=rows), on, FORMATS["bf16"], usual).seconds
-
-    full = on.multiprocessors // 32 * 2 * 128  # rows that fill the device with 128 x 128 tiles of 4096 columns, nearly
-    assert seconds(full + 1) > seconds(full)
-    assert seconds(full + 1) < 1.35 * seconds(full)
+    rows = range(2048, 4097, 32)
+    seconds = [kernel_seconds(product(LAYER, rows=n), on, FORMATS["bf16"], usual).matrix for n in rows]
+    steps = [later / earlier for earlier, later in itertools.pairwise(seconds)]
+    assert any(step == 1 for step in steps)
+    assert 1.01 < max(steps) < 1.5
 
 
 def test_long_sums_of_small_results_are_shared_out() -> None:
@@ -181,7 +193,9 @@ def test_flash_kernels_leave_multiprocessors_idle_where_there_are_few_blocks() -
         for kind in ("flash1", "flash2")
     }
     on, form = device("a100-80"), FORMATS["bf16"]
-    assert kernel_seconds(one, on, form, flash["flash1"]).seconds > kernel_seconds(one, on, form, flash["flash2"]).seconds
+    assert (
+        kernel_seconds(one, on, form, flash["flash1"]).seconds > kernel_seconds(one, on, form, flash["flash2"]).seconds
+    )
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -116,7 +116,7 @@ def test_messages_carry_something_along_axes_that_exist(case: tuple[str, str, in
     for kind in made.kinds:
         for message, times in made.communications(kind):
             assert message.payload > 0
-            assert message.sent > 0
+            assert message.sent > 0 or message.kind in ("receive", "pull")
             assert times > 0
             assert set(message.axes) <= set(axes)
             assert 1 < message.ranks <= prod(axes[name] for name in message.axes)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from foretell.cost.collectives import collective_seconds
-from foretell.cost.fabric import Group
+from foretell.cost.fabric import Group, sharing
 from foretell.cost.kernels import kernel_seconds
 from foretell.hardware.cluster import Cluster
 from foretell.plan.policies.precision import Format
@@ -76,9 +76,9 @@ class Prices:
     def __init__(self, program: Program, cluster: Cluster, form: Format, trainer: Trainer) -> None:
         self.program, self.cluster, self.form, self.trainer = program, cluster, form, trainer
         self.device = cluster.device
-        self.strides = {axis.name: axis.stride for axis in program.axes}
+        self.axes = {axis.name: axis for axis in program.axes}
         self._bodies: dict[int, Cost] = {}
-        self._messages: dict[tuple[str, float, int, int, int], float] = {}
+        self._messages: dict[tuple[str, float, Group, int], float] = {}
 
     def stage(self, stage: Stage) -> StageCost:
         forward, backward = Cost(), Cost()
@@ -131,26 +131,27 @@ class Prices:
 
     def message(self, message: Communicate) -> float:
         """Seconds of one message or collective, averaged over the steps between two of them."""
-        stride = min(self.strides[name] for name in message.axes)
-        ranks = min(message.ranks, self.cluster.ranks // stride)
-        sharing = self.sharing(ranks, stride)
-        key = (message.kind, message.payload, ranks, stride, message.messages)
+        group = self.group(message)
+        key = (message.kind, message.payload, group, message.messages)
         if key not in self._messages:
+            servers = message.messages if message.kind in ("push", "pull") else 1
             price = collective_seconds(
                 message.kind,
                 message.payload,
-                Group(ranks, stride),
+                group,
                 self.cluster,
-                messages=message.messages,
-                sharing=sharing,
+                messages=1 if servers > 1 else message.messages,
+                sharing=sharing(group, self.cluster),
+                servers=servers,
             )
             self._messages[key] = price.seconds
         return self._messages[key] / message.every
 
-    def sharing(self, ranks: int, stride: int) -> int:
-        """Groups of the same job whose ranks share one node's network (phi of the oracle paper)."""
-        inside = self.cluster.spread(ranks, stride)[0]
-        return max(1, self.cluster.ranks_per_node // inside) if inside < ranks else 1
+    def group(self, message: Communicate) -> Group:
+        """The ranks that a message is among; of neighbours the whole axis, since the slowest pair counts."""
+        stride = min(self.axes[name].stride for name in message.axes)
+        ranks = self.axes["pp"].ranks if message.kind in ("send", "receive") else message.ranks
+        return Group(min(ranks, self.cluster.ranks // stride), stride)
 
     def stages(self) -> Iterator[StageCost]:
         for stage in self.program.stages:

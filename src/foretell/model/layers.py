@@ -92,11 +92,20 @@ def runs(found: tuple[Piece, ...]) -> tuple[Run, ...]:
 
 
 def _stacks(graph: Graph) -> frozenset[tuple[str, ...]]:
-    """Paths under which numbered items repeat (a number in them is any number); of nested ones the outermost."""
+    """Paths of numbered items (a number in them is any number): those that repeat, the outermost of nested ones.
+
+    A path that lies in none of these has the items of its outermost number, if it has one.
+    """
     blocks = graph.blocks if any(block.times > 1 for block in graph.blocks) else fold(unfold(graph.blocks))
     paths = (block.nodes[0].path.split(".")[: block.place] for block in blocks if block.times > 1)
     found = {_pattern(path) for path in paths}
-    return frozenset(s for s in found if not any(s != t and s[: len(t)] == t for t in found))
+    found = {s for s in found if not any(s != t and s[: len(t)] == t for t in found)}
+    for _, node in graph.nodes():
+        parts = node.path.split(".")
+        first = next((at for at, part in enumerate(parts) if part.isdigit()), None)
+        if first is not None and not any(_pattern(parts[: len(s)]) == s for s in found):
+            found.add(_pattern(parts[:first]))
+    return frozenset(found)
 
 
 def _pattern(path: list[str]) -> tuple[str, ...]:

@@ -136,6 +136,10 @@ class TensorAxis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     regather: bool  # sequence parallelism: keep the input in shares, gather it again for the weight's gradient
     vocabulary_multiple: Count  # the vocabulary is padded to this times the tensor ranks; 0: not padded
     loss: Literal["shares", "gathered"]  # cross entropy on shares of the vocabulary, or on gathered logits
+    row_bias: Literal["whole", "shares"]
+    # Sequence parallelism: the gradient of a bias after a sum, from all positions or from a rank's share of them.
+    sums: Literal["each", "together"]
+    # Gradients of weights that all tensor ranks have whole (norms) are summed one by one, or in one message.
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -26,7 +26,7 @@ class Communicate(msgspec.Struct, frozen=True, tag="communicate", tag_field="act
 
     `payload` is what this rank contributes: its share in an all-gather, everything in an all-reduce or
     reduce-scatter, what it holds in an all-to-all, one message in a shift or exchange (of which there
-    are `messages`).
+    are `messages`; to or from servers, one for each).
     """
 
     kind: str
@@ -48,6 +48,8 @@ class Communicate(msgspec.Struct, frozen=True, tag="communicate", tag_field="act
             "all-gather": n - 1,
             "all-to-all": (n - 1) / n,
             "receive": 0,
+            "push": 1,
+            "pull": 0,
         }.get(self.kind, self.messages)
         return share * self.payload / self.every
 

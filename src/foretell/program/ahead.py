@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretell.model.dims import Dims
-from foretell.model.graph import Block, Graph, Node
+from foretell.model.graph import Graph, Node
 from foretell.model.operator import Need
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.cross_entropy import CrossEntropy
+from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.experts import GroupedMatmul
 from foretell.model.operators.layout import View
 from foretell.model.operators.matmul import Matmul
@@ -18,35 +19,55 @@ from foretell.program.alignment import align, divisible, seen_through
 WEIGHTED = (Matmul, Convolution, GroupedMatmul)
 """Operators whose weights can be divided by outputs or inputs."""
 
+DEEPEST = 64
+"""Operators between two layers that are looked at: more would be a cycle of our own making."""
+
 
 @dataclass(frozen=True)
 class Ahead:
     """Looks where a share of an output would go: to a layer that takes its inputs in shares, or nowhere."""
 
     graph: Graph
-    at: int
     ranks: int
 
-    def good(self, number: int, dim: int, depth: int = 0) -> bool:
+    def good(self, at: int, number: int, dim: int, depth: int = 0) -> bool:
         """Whether everybody who reads the tensor can go on with a share of this dim, to a good end."""
-        block = self.graph.blocks[self.at]
-        readers = [(node, o) for node in block.nodes for o in node.inputs if o.tensor == number]
-        if not readers or depth > 64 or self._leaves(number):
+        readers = self._readers(at, number)
+        if not readers or depth > DEEPEST:
             return False
-        return all(self._reads(block, node, o.name, dim, depth) for node, o in readers)
+        return all(self._reads(*reader, dim, depth) for reader in readers)
 
-    def _leaves(self, number: int) -> bool:
-        block = self.graph.blocks[self.at]
-        return any(entry.carried == number for entry in block.imports) or any(
-            entry.block == self.at and entry.tensor == number for later in self.graph.blocks for entry in later.imports
+    def ends_in_loss(self, at: int, number: int) -> bool:
+        """Whether only the loss reads the tensor, as it is or in another type."""
+        readers = self._readers(at, number)
+        return bool(readers) and all(
+            isinstance(node.operator, CrossEntropy)
+            or (isinstance(node.operator, Elementwise | View) and self.ends_in_loss(block, node.outputs[0]))
+            for block, node, _ in readers
         )
 
-    def _reads(self, block: Block, node: Node, name: str, dim: int, depth: int) -> bool:
+    def _readers(self, at: int, number: int) -> list[tuple[int, Node, str]]:
+        """Who reads a tensor, in its own block or in a later one; nobody if it is carried from layer to layer."""
+        block = self.graph.blocks[at]
+        if any(entry.carried == number for entry in block.imports):
+            return []
+        found = [(at, node, o.name) for node in block.nodes for o in node.inputs if o.tensor == number]
+        for later, other in enumerate(self.graph.blocks):
+            for place, entry in enumerate(other.imports):
+                if (entry.block, entry.tensor) == (at, number):
+                    if block.times > 1 or other.times > 1:
+                        return []
+                    local = len(other.tensors) + place
+                    found += [(later, node, o.name) for node in other.nodes for o in node.inputs if o.tensor == local]
+        return found
+
+    def _reads(self, at: int, node: Node, name: str, dim: int, depth: int) -> bool:
+        block = self.graph.blocks[at]
         source = self.graph.tensor(block, operand_tensor(node, name)).dims
         target = block.tensors[node.outputs[0]].dims
         if isinstance(node.operator, View):
             shown = seen_through(node, source, target, dim, self.ranks)
-            return any(self.good(node.outputs[0], to, depth + 1) for to in shown)
+            return any(self.good(at, node.outputs[0], to, depth + 1) for to in shown)
         place = divisible(node, align(node, name, source)[dim], self.ranks)
         if place is None or isinstance(node.operator, Unknown):
             return False
@@ -57,7 +78,7 @@ class Ahead:
         if node.operator.need(place.loop) is not Need.NOTHING:
             return False
         to = next((d for d, walks in enumerate(align(node, "y", target)) if place in walks), None)
-        return to is not None and self.good(node.outputs[0], to, depth + 1)
+        return to is not None and self.good(at, node.outputs[0], to, depth + 1)
 
 
 def loop_dims(node: Node, name: str) -> Dims:

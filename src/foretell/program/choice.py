@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from foretell.model.graph import Block, Graph, Node, Tensor
 from foretell.model.operator import Need
 from foretell.model.operators.attention import Attention
-from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.operators.embedding import Embedding
 from foretell.model.operators.experts import GroupedMatmul
 from foretell.model.operators.layout import View
@@ -31,6 +30,7 @@ class Decision:
     places: tuple[Place, ...] = ()
     needs: dict[str, Placement] = field(default_factory=dict[str, Placement])  # operands with a need of their own
     gives: Placement | None = None  # the output's placement, where it does not follow from the places
+    rest: Placement | None = None  # where the output goes at once, where the strategy does not say
     reason: str = ""  # why it is not divided
 
 
@@ -41,13 +41,12 @@ class Chooser:
         self.graph, self.axis, self.rule = graph, axis, axis.splitting
         self.gathers_logits = gathers_logits
         self.members = members(graph, axis.splitting.only)
+        self.ahead = Ahead(graph, axis.ranks)
         self.vocabulary = facts(graph).vocabulary
         self.weights: dict[tuple[int, int], Placement] = {}  # where weights lie, once somebody divided them
 
     def decide(self, at: int, block: Block, index: int, node: Node, arriving: dict[str, Placement]) -> Decision:
         inside = self.members is None or (at, index) in self.members
-        if isinstance(node.operator, CrossEntropy) and self.rule.weighted and self.gathers_logits:
-            return Decision()
         if isinstance(node.operator, GroupedMatmul) and self.rule.experts == "divide":
             return self._experts(node, arriving["x"])
         if inside and self.rule.weighted and not (isinstance(node.operator, GroupedMatmul) and self.rule.experts):
@@ -87,7 +86,8 @@ class Chooser:
         for loop in self.rule.weighted:
             place = self._inputs(at, node, arriving) if loop == "in" else self._outputs_of(at, block, node)
             if isinstance(place, Place) and self._agrees(at, node, place):
-                return Decision((place,))
+                whole = self.gathers_logits and place.loop == "out" and self.ahead.ends_in_loss(at, node.outputs[0])
+                return Decision((place,), rest=REPLICATED if whole else None)
             reason = place if isinstance(place, str) else OTHERWISE
         return Decision(reason=reason)
 
@@ -121,7 +121,7 @@ class Chooser:
                 return place
             y = block.tensors[node.outputs[0]].dims
             dim = next((d for d, walks in enumerate(align(node, "y", y)) if place in walks), None)
-            if dim is not None and Ahead(self.graph, at, self.axis.ranks).good(node.outputs[0], dim):
+            if dim is not None and self.ahead.good(at, node.outputs[0], dim):
                 return place
             return "its output is needed whole"
         return f"{self.axis.ranks} ranks do not divide its outputs"
@@ -188,8 +188,7 @@ class Chooser:
         source, target = self._tensor(at, node, "x").dims, block.tensors[node.outputs[0]].dims
         dims = seen_through(node, source, target, where.dim, self.axis.ranks)
         if self.rule.flows and len(dims) > 1:
-            ahead = Ahead(self.graph, at, self.axis.ranks)
-            dims = tuple(dim for dim in dims if ahead.good(node.outputs[0], dim)) or dims
+            dims = tuple(dim for dim in dims if self.ahead.good(at, node.outputs[0], dim)) or dims
         if dims:
             return Decision((Place("item", dims[0]),), {"x": where}, type(where)(dims[0]))
         if isinstance(node.operator, View) and node.operator.function == "slice":

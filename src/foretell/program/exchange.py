@@ -36,6 +36,7 @@ class Exchanges:
     first_bucket: float
     bucket: float  # bytes; 0: everything in one
     compression: Compression
+    one_by_one: bool  # whether weights that a tensor axis has whole are summed along it each by itself
 
     def ranks(self, names: Iterable[str]) -> int:
         return product(self.axes[name].ranks for name in names)
@@ -61,11 +62,15 @@ class Exchanges:
     def reduce(self, weights: Sequence[Weight], path: str) -> Iterator[Communicate]:
         """Sum the gradients of some weights: into shares where states lie so, else for everybody."""
         trained = [weight for weight in weights if weight.trainable]
+        for rest, group in _by(trained, lambda weight: self._sums(weight)[0]).items():
+            for together in ([weight] for weight in group) if self.one_by_one else [group]:
+                payload = sum(weight.elements for weight in together) * self.gradient_bytes
+                yield from self._moved(PARTIAL, REPLICATED, rest, payload, "weight gradients", path)
         for shared, group in _by(trained, lambda weight: weight.shared).items():
             ranks = self.ranks(shared)
             payload = sum(self._compressed(weight, weight.part(ranks) * ranks) for weight in group)
             yield from self._moved(PARTIAL, SHARE, shared, payload, "weight gradients", path)
-        for (shared, rest), group in _by(trained, self._sums).items():
+        for (shared, rest), group in _by(trained, lambda weight: (weight.shared, self._sums(weight)[1])).items():
             payload = sum(self._compressed(weight, weight.part(self.ranks(shared))) for weight in group)
             source = PARTIAL if self.compression.adds else SHARE  # of a list of everybody's summands
             yield from self._moved(source, REPLICATED, rest, payload, "weight gradients", path)
@@ -73,7 +78,7 @@ class Exchanges:
     def in_buckets(self, weights: Sequence[Weight]) -> Iterator[Communicate]:
         """The same for all weights of a stage, in the order their gradients are made, bucket by bucket."""
         trained = [weight for weight in weights if weight.trainable]
-        for group in _by(trained, lambda weight: weight.shared or self._sums(weight)).values():
+        for group in _by(trained, lambda weight: weight.shared or self._sums(weight)[1]).values():
             for at, bucket in enumerate(self._buckets(list(reversed(group)))):
                 yield from self.reduce(bucket, f"bucket {at}")
 
@@ -99,10 +104,10 @@ class Exchanges:
                 yield from (msgspec.structs.replace(message, every=axis.exchange.period) for message in found)
 
     def _sums(self, weight: Weight) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Axes that sum its gradient into shares, and those that sum it for everybody."""
-        alone = [name for name in weight.summed if self._apart(self.axes[name])]
-        rest = tuple(name for name in weight.summed if name not in weight.shared and name not in alone)
-        return weight.shared, rest
+        """Axes that sum its gradient for everybody: those of layers first, those of samples at last."""
+        rest = [name for name in weight.summed if name not in weight.shared and not self._apart(self.axes[name])]
+        layers = tuple(name for name in rest if self.axes[name].splitting.weighted)
+        return layers, tuple(name for name in rest if name not in layers)
 
     @staticmethod
     def _apart(axis: MeshAxis) -> bool:

@@ -95,6 +95,7 @@ class _Lowering:
             min(gradients.first_bucket, bucket) if bucket else gradients.first_bucket,
             bucket or max(gradients.bucket, gradients.bucket_rank * data),
             self.plan.policy(Compression),
+            self.trainer.tensor.sums == "each",
         )
 
     def program(self) -> Program:
@@ -360,6 +361,7 @@ def _conventions(plan: Plan, trainer: Trainer) -> Conventions:
         gather_again=trainer.tensor.regather,
         synchronised=plan.policy(BatchNorm).synchronised,
         gathers_logits=trainer.tensor.loss == "gathered",
+        whole_bias=trainer.tensor.row_bias == "whole",
     )
 
 

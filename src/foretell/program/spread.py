@@ -37,12 +37,15 @@ class Conventions:
     gather_again    a tensor gathered for a layer is not kept but gathered again for its weight gradient
     synchronised    batch norm takes its statistics over all ranks
     gathers_logits  the loss wants all classes of a row
+    whole_bias      the gradient of a bias that is added to a sum is made from all of the sum's gradient,
+                    not from the share that a rank goes on with
     """
 
     each_consumer: bool = False
     gather_again: bool = False
     synchronised: bool = False
     gathers_logits: bool = False
+    whole_bias: bool = False
 
 
 USUAL = Conventions()
@@ -232,6 +235,8 @@ class _Walk:
 
     def _settled(self, tensor: Tensor, node: Node, decision: Decision, made: Placement) -> Placement:
         """Where an output goes at once: summands are added up, shares that may not go on are joined."""
+        if decision.rest is not None:
+            return decision.rest
         between = next((at for at, dim in enumerate(tensor.dims) if dim.name == self.rule.between), None)
         home = self._dim(tensor)
         if isinstance(made, Partial):
@@ -334,7 +339,7 @@ class _Walk:
         if isinstance(need, Sharded | Routed | Rotating):
             return Sharded(need.dim) if isinstance(need, Sharded) else need
         made, rest = self.rested[at, node.outputs[0]], self.placed[at, node.outputs[0]]
-        if isinstance(made, Partial) and name == "b" and isinstance(rest, Replicated):
+        if isinstance(made, Partial) and name == "b" and (self.conventions.whole_bias or isinstance(rest, Replicated)):
             return REPLICATED  # a bias is added once, to the sum
         if isinstance(node.operator, CrossEntropy) and name == "x":
             return REPLICATED

@@ -46,10 +46,10 @@ def travel(source: Placement, target: Placement, ranks: int) -> Travel | None:
             return Travel("all-reduce")
         case Partial(), Sharded() | Routed():
             return Travel("reduce-scatter")
-        case Partial(), Served():
-            return Travel("push")
-        case Served(), Replicated():
-            return Travel("pull")
+        case Partial(), Served(servers):
+            return Travel("push", servers)
+        case Served(servers), Replicated():
+            return Travel("pull", servers)
         case Drifted(), Replicated():
             return Travel("all-reduce")
         case Drifted(), Mixed(neighbours):

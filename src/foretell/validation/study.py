@@ -8,6 +8,7 @@ counted. A row says which memory number was printed, and of which rank.
 from __future__ import annotations
 
 import csv
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -28,6 +29,11 @@ GIB: Final = 2**30
 Outcome: TypeAlias = Literal["ok", "oom", "failed"]
 """What became of the run: it finished, it ran out of memory, or it failed and nobody says why."""
 
+Number: TypeAlias = Literal["allocated", "reserved", "device"]
+"""Which memory: tensors; with the allocator's cache; with the context, as the device reports it."""
+
+Rank: TypeAlias = Literal["worst", "first stage"]
+
 Line: TypeAlias = Mapping[str, str]
 
 
@@ -35,8 +41,8 @@ class Memory(msgspec.Struct, frozen=True):
     """A measured peak: which number it is, and of which rank."""
 
     bytes: float
-    number: Literal["allocated", "reserved", "device"]  # tensors; with the allocator's cache; with the context
-    rank: Literal["worst", "first stage"]
+    number: Number
+    rank: Rank
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,8 +72,8 @@ class NotScored(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Unmapped(Exception):  # noqa: N818 - a reason on its way to NotScored, not an error
-    """Why a line cannot be compared."""
+class Unmapped(Exception):
+    """Why a line cannot be compared, on its way to a `NotScored`."""
 
 
 class Family(Protocol):
@@ -110,7 +116,7 @@ def recognise(lines: list[Line], path: Path) -> tuple[str, Family]:
     """The family whose columns a file has; of several the one that asks for most."""
     if not lines:
         raise BadInput("the file holds no run", where=str(path), fix="a header and one line for each run")
-    columns = set().union(*lines[:50])
+    columns = {column for line in lines[:50] for column in line}
     families = {name: cast("Family", FAMILIES[name]) for name in FAMILIES}
     fitting = [name for name, family in families.items() if columns >= family.COLUMNS]
     if not fitting:
@@ -126,7 +132,9 @@ def recognise(lines: list[Line], path: Path) -> tuple[str, Family]:
 def _csv(path: Path) -> list[Line]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            return [{key.strip(): (value or "").strip() for key, value in _named(line)} for line in csv.DictReader(file)]
+            return [
+                {key.strip(): (value or "").strip() for key, value in _named(line)} for line in csv.DictReader(file)
+            ]
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise BadInput(f"cannot be read: {problem}", where=str(path), fix="a CSV file in UTF-8") from None
 
@@ -237,11 +245,13 @@ def row(
     subsets: Iterable[str] = (),
 ) -> Row:
     """A row; the model gets the type of activations of the plan's precision, unless it names its own."""
-    parsed = parse(plan)
+    parsed = _parsed(plan)
+    text = typed(model, parsed)
+    _known(text)
     job = make_job(batch, trainer=trainer, optimizer=optimizer, sequence=sequence, image=image)
     return Row(
         id=name,
-        model=typed(model, parsed),
+        model=text,
         job=job,
         plan=parsed,
         cluster=cluster,
@@ -251,6 +261,15 @@ def row(
         outcome=outcome,
         subsets=tuple(dict.fromkeys(tag for tag in subsets if tag)),
     )
+
+
+_parsed = functools.cache(parse)
+
+
+@functools.cache
+def _known(model: str) -> None:
+    """A model that the zoo does not have, or a field that does not fit, is a reason now, not a surprise later."""
+    zoo.parse(model)
 
 
 def typed(model: str, plan: Plan) -> str:

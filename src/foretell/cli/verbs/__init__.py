@@ -4,5 +4,8 @@ VERBS = {
     "analyze": "What a model needs, and how far each dimension can be split.",
     "program": "What each rank computes, sends and holds under a plan.",
     "predict": "How long a step takes under a plan, and what memory a rank needs.",
+    "fit": "Whether a model fits a cluster, with which plan, and what would.",
+    "validate": "How far predictions are from measured runs.",
     "list": "The names foretell knows.",
+    "describe": "One page about a device, link, cluster, strategy, trainer or model.",
 }

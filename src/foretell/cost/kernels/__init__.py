@@ -33,7 +33,8 @@ def families() -> dict[str, Pricing]:
 
 @functools.cache
 def _family(operator: str) -> Pricing:
-    return families().get(operator, FAMILIES["traffic"].price)
+    found = families()
+    return found[operator] if operator in found else FAMILIES["traffic"].price
 
 
 def kernel_seconds(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:

@@ -8,6 +8,7 @@ a chain, and so does a message.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -60,7 +61,7 @@ def _joined(held: list[Compute]) -> Iterator[Compute]:
         yield from held
         return
     cost = held[0].cost
-    for before, after in zip(held, held[1:], strict=False):
+    for before, after in pairwise(held):
         stays = _smaller(before.cost.written, after.cost.read)
         cost = cost + after.cost
         cost = cost + Part(read=-stays, written=-stays)

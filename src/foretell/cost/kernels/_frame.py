@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from foretell.cost.kernels._price import Price
 from foretell.cost.kernels._reached import memory_rate
 from foretell.cost.kernels._tiles import product_seconds, units
@@ -35,14 +33,6 @@ def in_layer(path: str) -> bool:
 def kernels_of(path: str, form: Format) -> str:
     """The precision of the product of an activation and a weight."""
     return form.kernels if form.kernels == form.other_kernels or in_layer(path) else form.other_kernels
-
-
-def spread(sizes: Mapping[str, Quantity], loops: tuple[str, ...]) -> Quantity:
-    """The product of the sizes of these loops."""
-    result: Quantity = 1
-    for loop in loops:
-        result = result * sizes[loop]
-    return result
 
 
 def priced_product(

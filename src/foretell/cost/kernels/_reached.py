@@ -72,8 +72,8 @@ LIKE: Final = {
 UNKNOWN: Final = Reached(0.72, MEMORY, (), "one constant for 458 published runs of dense language models, all devices")
 
 LOW: Final = {"fp8": 0.95, "mxfp8": 0.90, "nvfp4": 0.80}
-"""What products in fewer bits reach of the 16-bit share: layers ran 1.9, 1.8 and 3.2 times as fast as in bf16, where the
-peaks are 2, 2 and 4 times as high (published H100, GB200 and GB300 steps)."""
+"""What products in fewer bits reach of the 16-bit share: layers ran 1.9, 1.8 and 3.2 times as fast as in bf16, where
+the peaks are 2, 2 and 4 times as high (published H100, GB200 and GB300 steps)."""
 
 
 class Rates(NamedTuple):

@@ -1,9 +1,9 @@
 """Products cut into tiles: how long m x n x k takes when whole tiles run in whole waves.
 
 Libraries have kernels for several tile sizes, and can share a long sum out over more multiprocessors (split-K) and
-add the partial results up. They take what is fastest, or nearly; so the price is the least over both. With one fixed tile
-the form is worse than a constant; with tiles but no split-K no better than a roofline (DeepBench, 160 products each
-on five devices, see studies/kernels).
+add the partial results up. They take what is fastest, or nearly; so the price is the least over both. With one fixed
+tile the form is worse than a constant; with tiles but no split-K no better than a roofline (DeepBench, 160 products
+each on four devices; studies/kernels has the errors of this form).
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def _one(m: float, n: float, k: float, batch: float, by: Units) -> float:
     return _least(m, n, k, batch, by, min)
 
 
-def _least(m: Quantity, n: Quantity, k: Quantity, batch: Quantity, by: Units, smaller: Callable[[Any, Any], Any]) -> Any:
+def _least(
+    m: Quantity, n: Quantity, k: Quantity, batch: Quantity, by: Units, smaller: Callable[[Any, Any], Any]
+) -> Any:
     best: Any = float("inf")
     sums = m * n * batch * by.sums
     lengths = [(split, k / split + RAMP, (split + 1) * sums if split > 1 else 0.0) for split in SPLITS]

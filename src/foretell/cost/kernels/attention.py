@@ -26,7 +26,7 @@ QUERIES: Final = 128
 """Queries of one block of a fused kernel (Dao 2023, arXiv 2307.08691)."""
 
 STORED: Final = 4
-"""Kernels, neighbours compiled together, from which on an attention stores its scores (model/operators/attention.py)."""
+"""Fused kernels from which on an attention stores its scores (model/operators/attention.py)."""
 
 
 def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
@@ -70,14 +70,12 @@ def _unfused(action: Compute, device: Device, form: Format, trainer: Trainer) ->
         matrix = product_seconds(query, key, value, heads, by) + product_seconds(query, qk, key, heads, by)
         matrix = matrix + product_seconds(key, qk, query, heads, by) + product_seconds(key, value, query, heads, by)
         moved = moved * kernels.score_backward
-    own = cost.read + cost.written
-    if kernels.kernel != "unfused":
-        moved = own  # the graph has the passes over stored scores in it
-    else:
-        moved = at_least(moved, own) if cost.fused >= STORED else moved + own
+    passes = cost.read + cost.written  # of stored scores too, where the graph has them
+    if kernels.kernel == "unfused":
+        passes = at_least(moved, passes) if cost.fused >= STORED else moved + passes
     launches = launches_of(cost, trainer.execution)
     rate = memory_rate(device)
-    return Price(matrix, 0.0 * matrix, moved / rate, device.launch_seconds * launches, launches, by.provenance)
+    return Price(matrix, 0.0 * matrix, passes / rate, device.launch_seconds * launches, launches, by.provenance)
 
 
 def _density(action: Compute) -> Any:

@@ -1,11 +1,11 @@
 """Convolutions: products of unfolded images, or Winograd's where they are faster.
 
-The image is unfolded on the way into the tiles (implicit GEMM: Chetlur et al. 2014, arXiv 1410.0759), so that the product
-is (positions) x (filters) over (channels x taps). In fp32, 3 x 3 windows of stride 1 run with 16 products for four
-outputs instead of 36 (Lavin, Gray 2016, arXiv 1509.09308: F(2x2, 3x3)); matrix units take the direct way. Few channels a
-group (depthwise) leave tiles empty: there ordinary units do the arithmetic.
+The image is unfolded on the way into the tiles (implicit GEMM: Chetlur et al. 2014, arXiv 1410.0759), so that the
+product is (positions) x (filters) over (channels x taps). In fp32, 3 x 3 windows of stride 1 run with 16 products for
+four outputs instead of 36 (Lavin, Gray 2016, arXiv 1509.09308: F(2x2, 3x3)); matrix units take the direct way. Few
+channels a group (depthwise) leave tiles empty: there ordinary units do the arithmetic.
 
-It is a rough model: on five devices' DeepBench sweeps the median error is 12 to 23 % forward and 20 to 30 % backward
+It is a rough model: on five devices' DeepBench sweeps the median error is 12 to 21 % forward and 20 to 34 % backward
 (studies/kernels). No grouped convolution is among them.
 """
 
@@ -30,6 +30,10 @@ OPERATORS: Final = ("convolution",)
 SHARE: Final = {"forward": 0.9, "input_gradient": 0.8, "weight_gradient": 0.65}
 """Rate of a part over that of a plain product of the same shape: DeepBench, windows of 1 x 1 and of stride 2."""
 
+PLAIN_SHARE: Final = 0.25
+"""Of the ordinary units' rate, for kernels without tiles. Not measured: low enough that tiles win wherever they are
+half full, high enough that depthwise convolutions are bound by memory."""
+
 WINOGRAD_TAPS: Final = 9
 WINOGRAD_PRODUCTS: Final = 4  # of 9 for each output and pair of channels: 16 for 2 x 2 outputs
 WINOGRAD_SHARE: Final = 0.8  # what its transforms leave of the rate: DeepBench, windows of 3 x 3 and stride 1
@@ -43,20 +47,19 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     taps = cost.matrix / (2 * positions * n["group"] * n["in"] * n["out"])
     share = SHARE[action.part]
     direct = product_seconds(*_shape(action.part, n, positions, taps), by) / share
-    plain = cost.matrix / (_vector_rate(device, form) * share)
-    direct = _where(n["group"] > 1, _smaller(direct, plain), direct)
+    direct = _smaller(direct, cost.matrix / (_vector_rate(device, form) * PLAIN_SHARE))
     matrix, winograd = direct, _winograd(action, taps, positions, form)
     if winograd is not False:
         fast = product_seconds(*_shape(action.part, n, positions, WINOGRAD_PRODUCTS), by) / (share * WINOGRAD_SHARE)
         matrix = _where(winograd, _smaller(direct, fast), direct)
     casts = form.autocast and action.part != "input_gradient"  # of the weight on its way in, of its gradient back
-    cast = n["group"] * n["in"] * n["out"] * taps * (form.weight + form.operand) if casts else 0
+    copied = n["group"] * n["in"] * n["out"] * taps * (form.weight + form.operand) if casts else 0
     own, added = _traffic(action, positions, form)
     turned = _turned(action, own, taps, device, form, trainer)
     launches = launches_of(cost, trainer.execution) + int(casts) + (2 if turned is not None else 0)
     added = added + (0 if turned is None else turned)
     rate = memory_rate(device)
-    return Price(matrix, own / rate, (added + cast) / rate, device.launch_seconds * launches, launches, by.provenance)
+    return Price(matrix, own / rate, (added + copied) / rate, device.launch_seconds * launches, launches, by.provenance)
 
 
 def _turned(
@@ -125,8 +128,5 @@ def _smaller(a: Quantity, b: Quantity) -> Quantity:
 
 
 def _where(condition: Any, yes: Quantity, no: Quantity) -> Quantity:
-    if isinstance(condition, bool):
-        return yes if condition else no
-    import numpy
-
-    return numpy.where(condition, yes, no)
+    """One of two finite numbers; a truth counts as one, so that it holds for arrays too."""
+    return yes * condition + no * (1 - condition)

@@ -11,7 +11,7 @@ from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute
-from foretell.units import ceil_div
+from foretell.units import at_least, ceil_div
 
 OPERATORS: Final = ("embedding", "gather", "scatter_add")
 
@@ -21,9 +21,9 @@ SECTOR: Final = 32
 
 def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
     """Bytes in whole sectors at the memory's rate."""
-    cost = action.cost
-    row = action.loops["feature"] * activation_width(form)
-    moved = (cost.read + cost.written) * (ceil_div(row, SECTOR) * SECTOR / row)
+    n, cost = action.loops, action.cost
+    picked = n["row"] * ceil_div(n["feature"] * activation_width(form), SECTOR) * SECTOR
+    moved = at_least(cost.read + cost.written, picked)
     launches = launches_of(cost, trainer.execution)
     stream = moved / memory_rate(device)
     return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")

@@ -40,9 +40,7 @@ def _is_one(batch: Quantity) -> bool:
     return batch == 1 if isinstance(batch, int) else bool((batch == 1).all())
 
 
-def _casts(
-    part: str, x: Quantity, w: Quantity, y: Quantity, form: Format, precision: str
-) -> tuple[Quantity, int]:
+def _casts(part: str, x: Quantity, w: Quantity, y: Quantity, form: Format, precision: str) -> tuple[Quantity, int]:
     """Bytes and launches of the casts before or after a product with a weight.
 
     Autocast copies the fp32 weight to 16 bits on its way in, and the gradient back. In fewer bits both operands of the

@@ -19,9 +19,9 @@ OPERATORS: Final = ()
 """It prices updates, not operators."""
 
 PASSES: Final = {"sgd": 3, "momentum": 8, "adam": 18, "adamw": 20}
-"""Values read and written per weight, one kernel a line, counted from the formulas. Adam: m towards g (3), v scaled (2),
-v plus g squared (3), its root (2), scaled (2), plus epsilon (2), the step (4); AdamW first scales the weight (2). Rules
-that are not here are priced as fused."""
+"""Values read and written per weight, one kernel a line, counted from the formulas. Adam: m towards g (3), v scaled
+(2), v plus g squared (3), its root (2), scaled (2), plus epsilon (2), the step (4); AdamW first scales the weight (2).
+Rules that are not here are priced as fused."""
 
 
 def update(action: Update, device: Device, form: Format) -> Price:

@@ -1,7 +1,7 @@
 """Memory-bound operators: all that is not a product. They cost their bytes, or their arithmetic if that is more.
 
-A trainer's own layers can fuse what stands between the products: `hidden_passes` says how often its layer reads or writes
-the hidden tensor in the forward pass. The graph's plain layer does so ten times (two norms, a read and a write
+A trainer's own layers can fuse what stands between the products: `hidden_passes` says how often its layer reads or
+writes the hidden tensor in the forward pass. The graph's plain layer does so ten times (two norms, a read and a write
 each; two sums, two reads and a write each), so such operators have the ratio of the two in bytes.
 """
 

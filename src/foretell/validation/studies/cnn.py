@@ -110,7 +110,7 @@ def _row(name: str, line: Line) -> Row:
         subsets=(
             _source(line),
             runs,
-            where.text.split(",")[0].split("x")[-1],
+            device(line["gpu"]),
             line["strategy"],
             re.split(r"[:\d-]", model.text)[0],
             *where.subsets,
@@ -185,6 +185,13 @@ def _cluster(line: Line, ranks: int) -> Where:
     return cluster(stated(line, "gpu"), ranks, node, line.get("intra_link", ""), line.get("inter_link", ""))
 
 
+COSMOFLOW_PART: Final = {
+    "4x512x512x512": "[CONV1..APOOL2]",
+    "4x256x256x256": "[layers.0.conv..layers.1.pool]",
+}
+"""The oracle paper splits CosmoFlow's volume up to the second pooling, and gathers it there."""
+
+
 def _axes(line: Line, ranks: int) -> tuple[str, ...]:
     strategy, parts = line["strategy"], line["partitions"]
     if strategy in ("single", "data"):
@@ -199,7 +206,10 @@ def _axes(line: Line, ranks: int) -> tuple[str, ...]:
         return (_servers(line, ranks),)
     inner = re.fullmatch(r"(\d+) (filter|spatial|channel) x (\d+) data", parts)
     if inner:
-        return f"dp{inner[3]}", f"{inner[2]}{inner[1]}"
+        part = (
+            COSMOFLOW_PART.get(line["input_shape"], "") if (line["model"], inner[2]) == ("CosmoFlow", "spatial") else ""
+        )
+        return f"dp{inner[3]}", f"{inner[2]}{inner[1]}{part}"
     outer = re.fullmatch(r"(filter|spatial|channel) (\d+) x data (\d+)", parts)
     if outer:
         return f"dp{outer[3]}", f"{outer[1]}{outer[2]}"
@@ -245,7 +255,7 @@ def _compiled(line: Line) -> str:
 
 OPTIMIZERS: Final = {
     "sgd": "sgd",
-    "sgd (benchmark script default)": "sgd",
+    "sgd (benchmark script default)": "momentum",  # timm, benchmark.py: momentum of 0.9
     "sgd momentum": "momentum",
     "nag": "momentum",
     "adam": "adam",
@@ -356,14 +366,14 @@ def _model(line: Line) -> Model:
 def _vision(line: Line) -> Model:
     name, sides = line["model"], [int(side) for side in line["input_shape"].split("x") if side.isdigit()]
     image = sides[-1] if len(sides) > 2 and len(set(sides[1:])) == 1 else 0
-    if not image:
-        raise Unmapped("the size of the input is not one number")
     if _source(line) in ORACLE_PAPER and (name, image) in ORACLE_FILES:
         return Model(ORACLE_FILES[name, image], image=image)
     efficient = re.fullmatch(r"(?:tf_)?efficientnet[_-](b\d)", name.lower())
     base = f"efficientnet-{efficient[1]}" if efficient else VISION.get(name.lower(), "")
     if not base:
         raise Unmapped(f"model {re.sub(r' *[(].*', '', name)} is not in the zoo")
+    if not image:
+        raise Unmapped("the size of the input is not one number")
     strided = base in ("resnet50", "resnet101", "resnet152") and _source(line) in STRIDED_1X1
     fields = f"image={image}{',strided_1x1=true' if strided else ''}"
     return Model(f"{base}{',' if ':' in base else ':'}{fields}", image=image)

@@ -12,13 +12,15 @@ from typing import Final, NamedTuple
 
 from foretell.plan.schedule import find
 from foretell.plan.trainer import Trainer, allows, trainer
-from foretell.validation.hardware_words import Where, cluster
+from foretell.validation.hardware_words import Where, cluster, device
 from foretell.validation.study import (
     GIB,
     Line,
     Memory,
     NotScored,
+    Number,
     Outcome,
+    Rank,
     Row,
     Unmapped,
     mapped,
@@ -70,7 +72,7 @@ COLUMNS = frozenset(
     }
 )
 
-PRINTED: Final = {
+PRINTED: Final[dict[str, tuple[Number, Rank]]] = {
     "simumax-b200": ("allocated", "worst"),
     "zero-bubble": ("reserved", "worst"),
     "bigscience": ("device", "worst"),
@@ -123,7 +125,7 @@ def _row(name: str, line: Line) -> Row:
 def _subsets(line: Line, runs: Trainer, where: Where) -> tuple[str, ...]:
     kind = "experts" if whole_or(line, "n_experts", 0) else "dense"
     low = line["precision"] if line["precision"] in ("fp8", "mxfp8", "nvfp4") else ""
-    return (line["source"], runs.name, where.text.split(",")[0].split("x")[-1], kind, low, *where.subsets)
+    return (line["source"], runs.name, device(line["gpu"]), kind, low, *where.subsets)
 
 
 def _outcome(line: Line) -> Outcome:
@@ -163,10 +165,7 @@ def _memory(line: Line) -> list[Memory]:
     size, source = real(line, "mem_gib_per_gpu"), line["source"]
     if not size or source not in PRINTED:
         return []
-    number, rank = PRINTED[source]
-    found = [Memory(size * GIB, number, rank)]
-    reserved = re.search(r"reserved ([\d.]+) GiB", line.get("comment", ""))
-    return [*found, Memory(float(reserved[1]) * GIB, "reserved", rank)] if reserved else found
+    return [Memory(size * GIB, *PRINTED[source])]
 
 
 # the layout
@@ -191,7 +190,9 @@ def _layout(line: Line) -> Layout:
     if dp * tp * pp * cp != whole(line, "n_gpus"):
         raise Unmapped("the ranks of the axes do not multiply to the GPUs")
     micro, batch = whole(line, "micro_batch"), whole(line, "global_batch")
-    if "micro-batch size not stated" in line.get("comment", "") or "whose size is not stated" in line.get("comment", ""):
+    if "micro-batch size not stated" in line.get("comment", "") or "whose size is not stated" in line.get(
+        "comment", ""
+    ):
         raise Unmapped("the pipeline's micro-batch is not stated")
     m = whole_or(line, "grad_accum", 0) or batch // (micro * dp)
     if micro * m * dp != batch:
@@ -312,7 +313,7 @@ def _trainer(line: Line, layout: Layout) -> Trainer:
 
 FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     (r"maxtext|jax|xla", ""),
-    (r"metaseq|megascale|colossal|llm-foundry fork", ""),
+    (r"metaseq|megascale|colossal", ""),
     (r"composer|llm-foundry|llm foundry", "llm-foundry"),
     (r"torchtitan", "torchtitan"),
     (r"nanotron", "nanotron"),
@@ -330,8 +331,6 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
 
 
 def _trainer_name(framework: str, year: int, line: Line, layout: Layout) -> str:
-    if line["source"] == "aleph-alpha-layouts":
-        return "megatron-lm-2023"
     found = next((name for pattern, name in FRAMEWORKS if re.search(pattern, framework)), "")
     if found != "megatron-lm":
         return found
@@ -344,6 +343,9 @@ def _trainer_name(framework: str, year: int, line: Line, layout: Layout) -> str:
 
 
 # the model
+
+MEGATRON_DROPOUT: Final = 0.1
+"""Megatron-LM, megatron/arguments.py: hidden and attention dropout unless told otherwise."""
 
 
 def _model(line: Line, runs: Trainer) -> str:
@@ -401,6 +403,8 @@ def _gpt(line: Line, runs: Trainer) -> str:
         base = "bloom-176b"
     elif line["source"] == "llm-foundry":
         extra = {"bias": False}
+    elif _kernel(line, runs) == "math":
+        extra = {"dropout": MEGATRON_DROPOUT}
     heads = {"kv_heads": whole(line, "kv_heads"), "ffn": whole(line, "ffn_hidden")}
     kernel = None if base == "bloom-176b" else _kernel(line, runs)
     return spec(base, **_shape(line), **heads, tied=_tied(line), attention=kernel, **extra)
@@ -412,7 +416,7 @@ def _bert(line: Line) -> str:
     if masked is None:
         raise Unmapped("masked places a sequence are not known for this length")
     shape = {**_shape(line), "ffn": whole(line, "ffn_hidden")}
-    return spec("bert-large-pretraining", **shape, predictions=masked, attention="math")
+    return spec("bert-large-pretraining", **shape, predictions=masked, dropout=0.1, attention="math")
 
 
 def _experts(line: Line) -> str:

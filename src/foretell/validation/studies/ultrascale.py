@@ -16,6 +16,7 @@ Part of the runs met a fault of the cluster: `cluster_faults` finds them from me
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from foretell.validation.study import (
@@ -112,9 +113,7 @@ def _row(name: str, line: Line, health: str) -> Row:
         raise Unmapped("no time was measured")
     memory = [Memory(real(line, "mem_gb") * GIB, "reserved", "first stage")] if real(line, "mem_gb") else []
     zero = f":zero{line['zero']}" if whole_or(line, "zero", 0) and data > 1 else ""
-    plan = written(
-        f"pp{stages}:1f1b", f"dp{data}{zero}", f"tp{tensor}:sp", f"+m{m}" if m > 1 else "", "+bf16"
-    )
+    plan = written(f"pp{stages}:1f1b", f"dp{data}{zero}", f"tp{tensor}:sp", f"+m{m}" if m > 1 else "", "+bf16")
     return row(
         name,
         _model(line),
@@ -176,11 +175,23 @@ def cluster_faults(lines: Sequence[Line]) -> frozenset[str]:
     `FAULTY_NODES`. A model and tensor ranks with slow runs only cannot be told.
     """
     names = identities(lines)
-    finished = [(name, line) for name, line in zip(names, lines, strict=True) if line["outcome"] == "ok"]
+    finished = [(name, line) for name, line in zip(names, lines, strict=True) if _finished(line)]
     pipelines = [(name, line) for name, line in finished if int(line["pp"]) > 1]
     slow = {name for name, line in pipelines if _excess(line, [other for _, other in pipelines]) > SLOW_SECONDS}
     large = {name for name, line in finished if int(line["n_gpus"]) >= FAULTY_NODES * NODE}
     return frozenset(slow | large)
+
+
+COUNTED = ("micro_batch", "grad_accum", "dp", "pp", "tp", "n_gpus", "layers", "global_batch", "seq_len")
+
+
+def _finished(line: Line) -> bool:
+    """Whether it has a time that can be trusted: micro-batches of some runs do not add up to the batch."""
+    if line["outcome"] != "ok" or not all(line[key].isdecimal() and int(line[key]) for key in COUNTED):
+        return False
+    if not re.fullmatch(r"[\d.]*[1-9][\d.]*", line["tokens_per_s_per_gpu"]):
+        return False
+    return int(line["micro_batch"]) * int(line["grad_accum"]) * int(line["dp"]) == int(line["global_batch"])
 
 
 def _excess(line: Line, others: Sequence[Line]) -> float:

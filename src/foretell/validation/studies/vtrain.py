@@ -2,8 +2,8 @@
 
 The same columns for both. What they do not record is the same for all: 1F1B, full recompute, a
 vocabulary of 50,257, four ports of 200 Gb/s a node (README of the data); plain data parallelism and
-16-bit training, as Megatron-DeepSpeed does them unless asked. Axes lie as Megatron lays them: tensor
-ranks innermost, then data, then stages.
+16-bit training with a dropout of 0.1, as Megatron-DeepSpeed does them unless asked. Axes lie as Megatron
+lays them: tensor ranks innermost, then data, then stages.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ def _row(name: str, line: Line) -> Row:
         heads=whole(line, "attention heads"),
         vocab=VOCABULARY,
         seq=whole(line, "sequence length"),
+        dropout=0.1,
         attention="math",
     )
     m = batch // (micro * data)

@@ -1,0 +1,131 @@
+"""Options about a whole run: how much to train, and what the run meets beside its steps."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import click
+
+from foretell.errors import BadInput
+from foretell.hardware import quantity
+from foretell.oracle.training import DAY, HOUR, Conditions, Training
+from foretell.units import show_bytes
+
+SPANS = {"s": 1.0, "min": 60.0, "h": HOUR, "d": DAY}
+"""Units of a time that a person waits."""
+
+_OPTIONS = (
+    click.option("--tokens", type=float, metavar="N", help="Also: days to train on this many tokens."),
+    click.option("--samples", type=float, metavar="N", help="Also: days to train on this many samples."),
+    click.option("--price", type=float, metavar="P", help="Also: cost, at this price of a device an hour."),
+    click.option("--input-rate", type=float, metavar="N", help="Samples/s that a node reads and decodes."),
+    click.option("--storage", metavar="RATE", help="Bandwidth of checkpoints, all ranks together: '20 GB/s'."),
+    click.option("--dataset", metavar="SIZE", help="Copied from storage to the nodes at first: '2 TB'."),
+    click.option("--interval", metavar="TIME", help="Between checkpoints: 30min (the best)."),
+    click.option("--device-mtbf", metavar="TIME", help="Mean time between failures of a device: 50000h."),
+    click.option("--node-mtbf", metavar="TIME", help="The same of a node, its devices apart."),
+    click.option("--restart", metavar="TIME", help="From a failure until training goes on: 10min."),
+)
+
+
+class Run(NamedTuple):
+    """How much to train, under which conditions. 0: not asked."""
+
+    tokens: float
+    samples: float
+    conditions: Conditions
+
+    @property
+    def asked(self) -> bool:
+        return bool(self.tokens or self.samples)
+
+
+def trained(verb: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb these options; it gets them as one `Run`, called `run`."""
+
+    @functools.wraps(verb)
+    def called(**options: Any) -> None:
+        names = ("tokens", "samples", "price", "input_rate", "storage", "dataset", "interval", "restart")
+        given = {name: options.pop(name) for name in (*names, "device_mtbf", "node_mtbf")}
+        verb(run=_read(given), **options)
+
+    for option in reversed(_OPTIONS):
+        called = option(called)
+    return called
+
+
+def _read(given: dict[str, Any]) -> Run:
+    run = Run(
+        _count(given["tokens"], "--tokens"),
+        _count(given["samples"], "--samples"),
+        Conditions(
+            input_rate=_count(given["input_rate"], "--input-rate") or math.inf,
+            dataset=_figure(given["dataset"], "memory", "--dataset"),
+            storage=_figure(given["storage"], "bandwidth", "--storage"),
+            interval=_span(given["interval"], "--interval"),
+            device_mtbf=_span(given["device_mtbf"], "--device-mtbf") or math.inf,
+            node_mtbf=_span(given["node_mtbf"], "--node-mtbf") or math.inf,
+            restart=_span(given["restart"], "--restart"),
+            price=_count(given["price"], "--price"),
+        ),
+    )
+    alone = [name for name, value in given.items() if value is not None and name not in ("tokens", "samples")]
+    if alone and not run.asked:
+        what = f"--{alone[0].replace('_', '-')} is about a whole run, and nothing says how long it is"
+        raise BadInput(what, fix="--tokens 1e12, or --samples 1e6")
+    return run
+
+
+def _count(value: float | None, where: str) -> float:
+    if value is None:
+        return 0.0
+    if not (value > 0 and math.isfinite(value)):
+        raise BadInput(f"{value:g} is not a positive number", where=where, fix="more than 0")
+    return value
+
+
+def _figure(text: str | None, kind: str, where: str) -> float:
+    return quantity.parse(text, kind, where) if text is not None else 0.0
+
+
+def _span(text: str | None, where: str) -> float:
+    if text is None:
+        return 0.0
+    form = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?(?:e[0-9]+)?) *([a-z]+)", text.strip())
+    if form is None or form[2] not in SPANS or not math.isfinite(float(form[1])) or not float(form[1]):
+        raise BadInput(f"{text!r} is not a time", where=where, fix=f"30min; units: {', '.join(SPANS)}")
+    return float(form[1]) * SPANS[form[2]]
+
+
+# what is said about a run
+
+
+def show_span(seconds: float) -> str:
+    """A time to three digits, in a unit that reads well."""
+    for unit, size in reversed(SPANS.items()):
+        if seconds >= 2 * size or unit == "s":
+            return f"{seconds / size:,.3g} {unit}" if seconds < 1000 * size else f"{seconds / size:,.0f} {unit}"
+    raise AssertionError("seconds are the last")
+
+
+def run_lines(run: Training, price: float) -> list[tuple[str, str]]:
+    """A run in a few lines, name and text."""
+    lines = [("training", f"{run.days:,.3g} days, {run.steps:,} steps")]
+    if run.goodput < 0.9995:
+        lines.append(("goodput", f"{run.goodput:.1%} of the time is spent on steps that count"))
+    if run.input_seconds:
+        lines.append(("input", f"each step waits {show_span(run.input_seconds)} for samples: the input is the limit"))
+    if run.staging_seconds:
+        lines.append(("staging", f"{show_span(run.staging_seconds)} before the first step"))
+    if math.isfinite(run.interval):
+        size = f"{show_bytes(run.checkpoint_bytes)} in {show_span(run.checkpoint_seconds)}"
+        lines.append(("checkpoints", f"{size}, every {show_span(run.interval)} of training"))
+    if math.isfinite(run.mtbf):
+        lines.append(("failures", f"one every {show_span(run.mtbf)}, {run.failures:,.3g} in all"))
+    if price:
+        lines.append(("cost", f"{run.cost:,.0f}, at {price:g} a device an hour"))
+    return lines

@@ -1,0 +1,179 @@
+"""foretell fit: whether a model fits a cluster, with which plan, and with how many samples at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from foretell.cli.table import WIDTH, fit, table
+from foretell.cli.training_options import Run, run_lines, trained
+from foretell.errors import BadInput
+from foretell.units import show_bytes, show_count
+
+if TYPE_CHECKING:
+    from foretell.oracle.fit import Change, Fit
+    from foretell.oracle.training import Training
+
+EXAMPLE = "foretell fit llama3-8b --on 8xh100"
+
+LIMITS = {"memory": "more do not fit", "batch": "the batch has no more", "model": "the graph is for this many"}
+
+
+@click.command("fit", short_help="Whether a model fits a cluster, and what would.")
+@click.argument("model")
+@click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 8xh100, dgx-a100, my.toml.")
+@click.option("--plan", metavar="TEXT", help="This plan only, instead of a ladder of common ones.")
+@click.option("--batch", type=int, metavar="N", help="Samples of a step, of all ranks together.")
+@click.option("--seq", type=int, metavar="N", help="Tokens in a sequence.")
+@click.option("--trainer", metavar="NAME", default="pytorch", help="The software that runs it (pytorch).")
+@click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's).")
+@trained
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(
+    model: str,
+    cluster: str | None,
+    plan: str | None,
+    batch: int | None,
+    seq: int | None,
+    trainer: str,
+    optimizer: str,
+    run: Run,
+    as_json: bool,
+) -> None:
+    """Whether MODEL fits a cluster, with which plan, and with how many samples at a time.
+
+    Without --plan common plans are tried, in bf16 where the device has it. Without
+    --batch a step has as many samples as fit at a time (with a pipeline: four times
+    as many micro-batches as stages). With it they are taken in micro-batches.
+    """
+    from foretell.oracle.fit import fitted, wish
+    from foretell.oracle.training import training
+
+    if cluster is None:
+        raise BadInput("no cluster is given", where="--on", fix=EXAMPLE)
+    asked = wish(model, cluster, plan, batch=batch, trainer_name=trainer, seq=seq, optimizer=optimizer)
+    found, setting = fitted(asked)
+    amount = None
+    if run.asked and found.fits:
+        amount = training(
+            found.prediction, setting, asked.cluster, run.conditions, tokens=run.tokens, samples=run.samples
+        )
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode({**msgspec.to_builtins(found), "training": amount}))
+        return
+    click.echo(_page(found, amount, run.conditions.price))
+    for note in found.notes:
+        _note(note)
+
+
+def _note(text: str) -> None:
+    import textwrap
+
+    click.echo(textwrap.fill(f"note: {text}", WIDTH, subsequent_indent="  ", break_on_hyphens=False), err=True)
+
+
+def _page(found: Fit, run: Training | None, price: float) -> str:
+    parts = [_answer(found), _facts(found, run, price), _memory(found)]
+    if found.changes:
+        parts.append(_changes(found))
+    elif not found.fits:
+        parts.append("Nothing that was tried would fit: no policy, axis, device or number of ranks.")
+    if len(found.tried) > 1:
+        parts.append(_tried(found))
+    return "\n\n".join(parts)
+
+
+def _answer(found: Fit) -> str:
+    name = fit(found.model, 30)
+    if found.fits:
+        plural = "sample" if found.micro_batch == 1 else "samples"
+        end = f"{found.plan}, {found.micro_batch:,} {plural} at a time"
+        return _folded(f"{name} fits {found.cluster}: {end}")
+    too_much = show_bytes(-found.free_bytes)
+    if len(found.tried) > 1:
+        return _folded(f"{name} does not fit {found.cluster}: {too_much} too much with the plan that takes least")
+    return _folded(f"{name} does not fit {found.cluster} with this plan: {too_much} too much")
+
+
+def _folded(text: str, indent: str = "  ") -> str:
+    import textwrap
+
+    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _facts(found: Fit, run: Training | None, price: float) -> str:
+    answer = found.prediction
+    rate = f"{answer.samples_per_second:,.4g} samples/s"
+    if answer.tokens_per_second:
+        rate += f", {show_count(answer.tokens_per_second)} tokens/s"
+    usable = show_bytes(found.free_bytes + answer.memory_bytes)
+    lines = [("plan", f"{found.plan}, trainer {found.trainer}")]
+    if found.fits:
+        lines += [
+            ("step", f"{_seconds(answer.step_seconds)}, batch {answer.batch:,}"),
+            ("rate", f"{rate}, {answer.utilisation:.1%} of the peak"),
+            ("memory", f"{show_bytes(answer.memory_bytes)} of {usable} that a run can use"),
+            ("", f"at {answer.memory.peak_moment}"),
+            ("at a time", f"{found.micro_batch:,} a rank: {LIMITS[found.limit]}{_one_more(found)}"),
+        ]
+    else:
+        lines += [
+            ("memory", f"{show_bytes(answer.memory_bytes)}, and a run can use {usable}"),
+            ("when", answer.memory.peak_moment),
+            ("at a time", f"{found.micro_batch:,} a rank"),
+        ]
+    lines += run_lines(run, price) if run else []
+    return "\n".join(_folded(f"{name:<13}{text}", " " * 13) for name, text in lines)
+
+
+def _one_more(found: Fit) -> str:
+    return f" (one more takes {show_bytes(found.sample_bytes)})" if found.sample_bytes > 0 else ""
+
+
+def _memory(found: Fit) -> str:
+    """What the memory is taken by at the fullest moment, and what is left."""
+    usable = found.free_bytes + found.prediction.memory_bytes
+    kinds = sorted(found.prediction.memory.by_kind.items(), key=lambda kind: -kind[1])
+    rows = [[name, show_bytes(size), f"{size / usable:.1%}"] for name, size in kinds if size >= 1]
+    last = "left" if found.free_bytes >= 0 else "too much"
+    rows.append([last, show_bytes(abs(found.free_bytes)), f"{abs(found.free_bytes) / usable:.1%}"])
+    return table(["memory is taken by" if found.fits else "alive then", "", "of what a run can use"], rows)
+
+
+def _changes(found: Fit) -> str:
+    header = ["what would fit", "memory", "samples/s", "at a time"]
+    rows: list[list[str]] = []
+    for change in found.changes:
+        room = f"{show_bytes(change.memory_bytes)} of {show_bytes(change.capacity)}"
+        rows.append([change.what, room, f"{change.samples_per_second:,.4g}", f"{change.micro_batch:,}"])
+    first = found.changes[0]
+    return f"{table(header, rows)}\n{_folded(f'try {_command(found, first)}', '    ')}"
+
+
+def _command(found: Fit, change: Change) -> str:
+    options = [f"--batch {found.batch}"] if found.batch else []
+    options += [f"--seq {change.seq or found.seq}"] if change.seq or found.seq else []
+    options += [f"--trainer {found.trainer}"] if found.trainer != "pytorch" else []
+    return " ".join([f"foretell fit {found.model} --on {change.cluster} --plan '{change.plan}'", *options])
+
+
+def _tried(found: Fit) -> str:
+    header = ["tried", "at a time", "memory", "samples/s"]
+    rows: list[list[str]] = []
+    for rung in found.tried:
+        if rung.why:
+            rows.append([rung.plan, "-", "refused", "-"])
+        else:
+            rate = f"{rung.samples_per_second:,.4g}" if rung.fits else "too much"
+            rows.append([rung.plan, f"{rung.micro_batch:,}", show_bytes(rung.memory_bytes), rate])
+    return table(header, rows)
+
+
+def _seconds(value: float) -> str:
+    for limit, unit in ((1.0, "s"), (1e-3, "ms")):
+        if value >= limit:
+            return f"{value / limit:.3g} {unit}" if value < 1000 * limit else f"{value / limit:,.0f} {unit}"
+    return f"{value / 1e-6:.3g} us"

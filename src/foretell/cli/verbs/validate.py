@@ -1,0 +1,154 @@
+"""foretell validate: predictions against measured runs, study by study."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from foretell.cli.table import WIDTH, comma_separated, fit, table
+
+if TYPE_CHECKING:
+    from foretell.validation.evaluate import Compared, Scores, Subset
+    from foretell.validation.score import Errors
+    from foretell.validation.study import Row, Study
+
+REASONS_SHOWN = 8
+
+
+@click.command("validate", short_help="How far predictions are from measured runs.")
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
+@click.option("--study", "name", metavar="NAME", default="", help="Only this one of the studies that ship.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N runs of each study, evenly chosen.")
+@click.option("--subsets", is_flag=True, help="The parts of each study too.")
+@click.option("--rows", "each", is_flag=True, help="Every run as CSV: measured and predicted.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(files: tuple[Path, ...], name: str, limit: int | None, subsets: bool, each: bool, as_json: bool) -> None:
+    """How far predictions are from measured runs.
+
+    FILE is a CSV with the columns of one of the studies that ship, or JSON lines
+    of device steps; without FILE all studies that ship. Every run is scored,
+    refused by a rule, or not scored for a reason; all three are counted.
+    """
+    from foretell.errors import BadInput
+    from foretell.oracle.predict import predict
+    from foretell.validation import published
+    from foretell.validation.evaluate import compare, scores
+    from foretell.validation.study import read
+
+    if files and name:
+        raise BadInput("--study names one that ships, and files are given", fix="one of them")
+    studies = [read(path) for path in (files or published.files(name))]
+    done: list[tuple[Study, list[Compared]]] = []
+    for study in studies:
+        chosen = evenly(study.rows, limit)
+        with_progress = progress(study.name, len(chosen))
+        done.append((study, compare(chosen, predict, with_progress)))
+    if each:
+        click.echo(_rows(done))
+        return
+    found = [scores(study, compared) for study, compared in done]
+    click.echo(_json(found) if as_json else "\n".join(_page(found, subsets)))
+
+
+def evenly(rows: tuple[Row, ...], limit: int | None) -> tuple[Row, ...]:
+    """At most so many rows, from all over the study."""
+    if limit is None or len(rows) <= limit:
+        return rows
+    return tuple(rows[at * len(rows) // limit] for at in range(limit))
+
+
+def progress(name: str, total: int) -> Callable[[], None]:
+    """A line on standard error that counts up, where someone watches."""
+    if not sys.stderr.isatty():
+        return lambda: None
+    state = {"done": 0, "shown": 0.0}
+
+    def told() -> None:
+        state["done"] += 1
+        if state["done"] == total:
+            click.echo(f"\r{' ' * (WIDTH - 1)}\r", err=True, nl=False)
+        elif time.monotonic() - state["shown"] > 0.2:
+            state["shown"] = time.monotonic()
+            click.echo(f"\r{name}: {state['done']} of {total}", err=True, nl=False)
+
+    return told
+
+
+# for people
+
+
+def _page(found: list[Scores], subsets: bool) -> list[str]:
+    header = ["study", "runs", "scored", "refused", "not scored", "ran, refused"]
+    counts = [
+        [one.study, *map(str, (one.total, one.n, one.refused, one.not_scored, one.refused_though_ran))] for one in found
+    ]
+    lines = [table(header, counts), "", *_errors([(one.study, one) for one in found])]
+    for one in found:
+        if subsets:
+            lines += ["", *_errors([(one.study, one), *((f"  {tag}", part) for tag, part in one.subsets.items())])]
+        lines += _counted(f"{one.study}, refused", one.refused_rules)
+        lines += _counted(f"{one.study}, not scored", one.not_scored_reasons)
+    return lines
+
+
+def _errors(parts: list[tuple[str, Scores | Subset]]) -> list[str]:
+    header = ["error, %", "time", "median", "p90", "bias", "memory", "median", "fits", "order", "regret"]
+    rows = [
+        [
+            name,
+            *_three(part.time),
+            _signed(part.time.bias) if part.time else "-",
+            *_three(part.memory)[:2],
+            f"{100 * part.fits.accuracy:.1f}" if part.fits else "-",
+            "-" if part.rank_correlation is None else f"{part.rank_correlation:.2f}",
+            f"{100 * part.regret.mean:.1f}" if part.regret else "-",
+        ]
+        for name, part in parts
+    ]
+    return [table(header, rows)]
+
+
+def _three(found: Errors | None) -> list[str]:
+    return [f"{100 * value:.1f}" for value in (found.mape, found.median, found.p90)] if found else ["-"] * 3
+
+
+def _signed(fraction: float) -> str:
+    return f"{100 * fraction:+.1f}"
+
+
+def _counted(title: str, counts: dict[str, int]) -> list[str]:
+    if not counts:
+        return []
+    most = list(counts.items())[:REASONS_SHOWN]
+    rest = list(counts.values())[REASONS_SHOWN:]
+    lines = ["", title, *(fit(f"{count:6,}  {reason}", WIDTH) for reason, count in most)]
+    return [*lines, f"{sum(rest):6,}  for {len(rest)} other reasons (--json)"] if rest else lines
+
+
+# for programs
+
+
+def _rows(done: list[tuple[Study, list[Compared]]]) -> str:
+    header = ["study", "id", "model", "plan", "cluster", "trainer", "batch", "outcome", "refused", "fits"]
+    header += ["seconds", "predicted", "bytes", "predicted bytes"]
+    rows: list[list[object]] = []
+    for study, compared in done:
+        for one in compared:
+            row, pair, memory = one.row, one.time, next(one.memory, None)
+            fits = "" if one.prediction is None else bool(one.prediction.fits)
+            setting = [row.model, row.plan, row.cluster, row.trainer, row.job.batch, row.outcome, one.rule, fits]
+            times = [row.step_seconds or "", one.prediction.step_seconds if one.prediction else ""]
+            sizes = [memory.measured, memory.predicted] if memory else ["", ""]
+            rows.append([study.name, row.id, *setting, *(times if pair or one.prediction else ["", ""]), *sizes])
+    return comma_separated(header, rows)
+
+
+def _json(found: list[Scores]) -> str:
+    import msgspec
+
+    return msgspec.json.encode({"studies": found}).decode()

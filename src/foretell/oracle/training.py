@@ -1,0 +1,198 @@
+"""Beyond the step: what a whole run takes, with its input, its checkpoints and its failures.
+
+A prediction says how long a step takes when nothing disturbs it. A run also waits for samples that are
+not read yet, stops to write checkpoints, and after a failure does some of its work again. All of it is
+in plain seconds, and nothing is assumed that was not given: without figures a run is its steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import msgspec
+
+from foretell.errors import BadInput
+from foretell.hardware.cluster import Cluster
+from foretell.model.totals import totals
+from foretell.oracle.predict import Prediction
+from foretell.plan.facts import facts
+from foretell.plan.policies.precision import Precision
+from foretell.plan.setting import Setting
+from foretell.program.lower import Bytes
+from foretell.units import Quantity, at_least, ceil_div
+
+HOUR = 3600.0
+DAY = 86400.0
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run meets beside its steps. The defaults disturb nothing and cost nothing."""
+
+    input_rate: float = math.inf  # samples/s that one node reads and decodes
+    dataset: float = 0.0  # bytes copied from storage to all nodes together before the first step
+    storage: float = 0.0  # B/s between storage and all ranks together; 0: no checkpoints
+    interval: float = 0.0  # seconds of training from one checkpoint to the next; 0: the best
+    device_mtbf: float = math.inf  # mean seconds between failures of one device
+    node_mtbf: float = math.inf  # the same of one node, its devices apart
+    restart: float = 0.0  # seconds from a failure until training goes on from the last checkpoint
+    price: float = 0.0  # of one device for an hour
+
+    def __post_init__(self) -> None:
+        for name in ("input_rate", "device_mtbf", "node_mtbf"):
+            if not getattr(self, name) > 0:
+                raise BadInput(f"{name} is {getattr(self, name):g}", where="conditions", fix="more than 0")
+        for name in ("dataset", "storage", "interval", "restart", "price"):
+            value = getattr(self, name)
+            if not (value >= 0 and math.isfinite(value)):
+                raise BadInput(f"{name} is {value:g}", where="conditions", fix="0 or more")
+        for problem, fix in self._incomplete():
+            raise BadInput(problem, where="conditions", fix=fix)
+
+    def _incomplete(self) -> Iterator[tuple[str, str]]:
+        fails = min(self.device_mtbf, self.node_mtbf) < math.inf
+        if fails and not self.storage:
+            yield "failures, but nothing says how long a checkpoint takes", "give the storage's bandwidth too"
+        if self.interval and not self.storage:
+            yield "checkpoints, but nothing says how long one takes", "give the storage's bandwidth too"
+        if self.dataset and not self.storage:
+            yield "data to copy, but nothing says how fast", "give the storage's bandwidth too"
+
+
+NOTHING = Conditions()
+
+
+class Training(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole run."""
+
+    steps: int
+    step_seconds: float  # with the wait for input
+    input_seconds: float  # of each step, that the wait for samples adds
+    staging_seconds: float  # before the first step
+    productive_seconds: float  # of all steps
+    seconds: float  # by the clock on the wall
+    goodput: float  # productive share of it
+    checkpoint_bytes: float
+    checkpoint_seconds: float  # of one
+    interval: float  # seconds of training between two; inf: none are written
+    mtbf: float  # mean seconds between failures of the job; inf: there are none
+    failures: float  # expected
+    cost: float  # 0 where no price is given
+
+    @property
+    def days(self) -> float:
+        return self.seconds / DAY
+
+
+def training(
+    found: Prediction,
+    setting: Setting,
+    cluster: Cluster,
+    conditions: Conditions = NOTHING,
+    *,
+    tokens: float = 0.0,
+    samples: float = 0.0,
+) -> Training:
+    """The run that takes this many tokens or samples (the longer of the two), step by predicted step."""
+    steps = _steps(setting, tokens, samples)
+    nodes = ceil_div(found.ranks, cluster.ranks_per_node)
+    waiting = exposed_input(found.step_seconds, found.batch, nodes, conditions.input_rate)
+    step = found.step_seconds + waiting
+    productive = steps * step
+    mtbf = job_mtbf(found.ranks, nodes, conditions.device_mtbf, conditions.node_mtbf)
+    size = checkpoint_bytes(setting)
+    dump = size / conditions.storage if conditions.storage else 0.0
+    interval = conditions.interval or (best_interval(dump, mtbf) if dump else math.inf)
+    running = wall_seconds(productive, interval, dump, mtbf, conditions.restart)
+    staging = conditions.dataset / conditions.storage if conditions.storage else 0.0
+    seconds = staging + running
+    return Training(
+        steps=steps,
+        step_seconds=step,
+        input_seconds=waiting,
+        staging_seconds=staging,
+        productive_seconds=productive,
+        seconds=seconds,
+        goodput=productive / seconds,
+        checkpoint_bytes=size,
+        checkpoint_seconds=dump,
+        interval=interval,
+        mtbf=mtbf,
+        failures=running / mtbf,
+        cost=found.ranks * seconds / HOUR * conditions.price,
+    )
+
+
+def _steps(setting: Setting, tokens: float, samples: float) -> int:
+    for name, value in (("tokens", tokens), ("samples", samples)):
+        if not (value >= 0 and math.isfinite(value)):
+            raise BadInput(f"{value:g} {name} to train on", where=f"--{name}", fix=f"--{name} 1e12")
+    length = facts(setting.graph).sequence
+    if tokens and not length:
+        raise BadInput(f"{setting.graph.name} has no sequences", where="--tokens", fix="--samples")
+    by_tokens = tokens / (setting.job.batch * length) if tokens else 0.0
+    steps = math.ceil(max(by_tokens, samples / setting.job.batch))
+    if not steps:
+        raise BadInput("nothing to train on", where="--tokens", fix="--tokens 1e12, or --samples 1e6")
+    return steps
+
+
+def exposed_input(step: Quantity, batch: Quantity, nodes: Quantity, rate: Quantity) -> Quantity:
+    """Seconds that a step is longer because samples are not there yet.
+
+    Samples of the next step are read while this one computes, so that only the longer of the two counts:
+    the stall of Mohan et al. 2021 (data stalls, arXiv 2007.06775, section 2). Nodes read side by side.
+    """
+    return at_least(batch / (nodes * rate) - step, 0.0)
+
+
+def checkpoint_bytes(setting: Setting) -> float:
+    """What a run needs to go on: each weight once, with its master copy and the optimizer's states."""
+    needs = totals(setting.graph)
+    size = Bytes.of(setting.plan.policy(Precision).format, setting.trainer, setting.job.optimizer)
+    return float(needs.parameters * size.weight + needs.trainable * size.states)
+
+
+def job_mtbf(devices: Quantity, nodes: Quantity, device_mtbf: Quantity, node_mtbf: Quantity) -> Quantity:
+    """Mean seconds between failures of a job that ends with any of its parts: rates of failures add up."""
+    rate = devices / device_mtbf + nodes / node_mtbf
+    return 1.0 / rate if rate else math.inf
+
+
+def first_order_interval(dump: float, mtbf: float) -> float:
+    """Young 1974, doi 10.1145/361147.361115: sqrt(2 x dump x mtbf)."""
+    return math.sqrt(2 * dump * mtbf)
+
+
+def best_interval(dump: float, mtbf: float) -> float:
+    """Seconds of training between two checkpoints that make the run shortest.
+
+    Daly 2006, doi 10.1016/j.future.2004.11.016, the estimate of higher order: Young's interval with two more
+    terms of the series, less the writing itself. Where writing takes twice as long as a failure usually takes
+    to come, it is that time.
+    """
+    if math.isinf(mtbf):
+        return math.inf
+    if dump >= 2 * mtbf:
+        return mtbf
+    x = dump / (2 * mtbf)
+    return first_order_interval(dump, mtbf) * (1 + math.sqrt(x) / 3 + x / 9) - dump
+
+
+def wall_seconds(productive: float, interval: float, dump: float, mtbf: float, restart: float) -> float:
+    """Expected time of a run by the clock on the wall.
+
+    Daly 2006, the complete cost function, for failures that come at random at a steady rate:
+    mtbf x e^(restart / mtbf) x (e^((interval + dump) / mtbf) - 1) x productive / interval. Without failures
+    only the writing remains. The run stops while it writes.
+    """
+    if math.isinf(interval):
+        return productive
+    if math.isinf(mtbf):
+        return productive * (1 + dump / interval)
+    try:
+        segment = mtbf * math.exp(restart / mtbf) * math.expm1((interval + dump) / mtbf)
+    except OverflowError:
+        what = f"a failure every {mtbf:.3g} s and {interval + dump + restart:.3g} s to get over one: no run ever ends"
+        raise BadInput(what, fix="faster storage, a shorter interval, a faster restart, or fewer devices") from None
+    return productive * segment / interval

@@ -1,0 +1,196 @@
+"""Every run of a study predicted, and the study's line of the scoreboard."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+
+from foretell.errors import ForetellError
+from foretell.hardware import catalog
+from foretell.hardware.cluster import Cluster
+from foretell.model.graph import Graph
+from foretell.model.source import load
+from foretell.plan.fitness import refusals
+from foretell.plan.setting import Setting
+from foretell.plan.trainer import trainer
+from foretell.validation import score
+from foretell.validation.score import Errors, Fits, Pair, Regret
+from foretell.validation.study import Memory, Row, Study
+
+
+class MemoryUse(Protocol):
+    """Bytes of the worst rank; `by_stage` are device bytes of each pipeline rank."""
+
+    @property
+    def allocated(self) -> float: ...
+    @property
+    def reserved(self) -> float: ...
+    @property
+    def device(self) -> float: ...
+    @property
+    def by_stage(self) -> tuple[float, ...]: ...
+
+
+class Prediction(Protocol):
+    """What is compared of a prediction."""
+
+    @property
+    def step_seconds(self) -> float: ...
+    @property
+    def memory(self) -> MemoryUse: ...
+    @property
+    def fits(self) -> Any: ...
+
+
+Predictor: TypeAlias = Callable[[Setting, Cluster], Prediction]
+
+
+class Compared(NamedTuple):
+    """A run with what was foretold of it; a refusal's rule where the plan was refused."""
+
+    row: Row
+    prediction: Prediction | None
+    rule: str  # empty where the plan was predicted
+
+    @property
+    def time(self) -> Pair | None:
+        """None where one side has no time."""
+        if self.prediction is None or not self.row.step_seconds:
+            return None
+        return Pair(self.prediction.step_seconds, self.row.step_seconds)
+
+    @property
+    def memory(self) -> Iterator[Pair]:
+        """Each printed number against the same one of ours."""
+        if self.prediction is not None:
+            for printed in self.row.memory:
+                yield Pair(memory_like(self.prediction.memory, printed), printed.bytes)
+
+    @property
+    def verdict(self) -> tuple[bool, bool]:
+        """Whether it was foretold to run, and whether it ran."""
+        return self.prediction is not None and bool(self.prediction.fits), self.row.outcome == "ok"
+
+
+class Subset(msgspec.Struct, frozen=True):
+    """A part of a study."""
+
+    n: int
+    time: Errors | None
+    memory: Errors | None
+    fits: Fits | None
+    rank_correlation: float | None
+    regret: Regret | None
+
+
+class Scores(msgspec.Struct, frozen=True):
+    """A study's line of the scoreboard. total = n + refused + not scored."""
+
+    study: str
+    family: str
+    total: int
+    n: int
+    refused: int
+    refused_though_ran: int
+    refused_rules: dict[str, int]
+    not_scored: int
+    not_scored_reasons: dict[str, int]
+    time: Errors | None
+    memory: Errors | None
+    fits: Fits | None
+    rank_correlation: float | None
+    regret: Regret | None
+    subsets: dict[str, Subset]
+
+
+def memory_like(found: MemoryUse, printed: Memory) -> float:
+    """Our number of the same kind, of the same rank.
+
+    Stages are given as the device sees them; the first stage's other numbers are taken to lie as far
+    below as the worst rank's do.
+    """
+    number = {"allocated": found.allocated, "reserved": found.reserved, "device": found.device}[printed.number]
+    if printed.rank == "worst" or len(found.by_stage) < 2:
+        return number
+    return max(0.0, found.by_stage[0] - (found.device - number))
+
+
+def compare(rows: Iterable[Row], predict: Predictor, told: Callable[[], None] = lambda: None) -> list[Compared]:
+    """Every run predicted, in the order of the rows; each graph is loaded once."""
+    numbered = list(enumerate(rows))
+    numbered.sort(key=lambda item: (item[1].model, _samples(item[1]), item[0]))
+    found: dict[int, Compared] = {}
+    for at, row in numbered:
+        found[at] = _one(row, predict)
+        told()
+    return [found[at] for at in sorted(found)]
+
+
+@functools.lru_cache(maxsize=1)
+def _graph(model: str, samples: int) -> Graph:
+    return load(model, samples)
+
+
+def _samples(row: Row) -> int:
+    """Samples of one micro-batch over all ranks."""
+    return max(1, row.job.batch // row.plan.microbatches)
+
+
+def _one(row: Row, predict: Predictor) -> Compared:
+    try:
+        setting = Setting(_graph(row.model, _samples(row)), row.job, row.plan, trainer(row.trainer))
+        cluster = catalog.cluster(row.cluster)
+        refusal = next(refusals(setting, cluster), None)
+        if refusal is not None:
+            return Compared(row, None, refusal.rule)
+        return Compared(row, predict(setting, cluster), "")
+    except ForetellError as problem:  # no program or no price is written for it
+        return Compared(row, None, f"not predicted: {problem.what.splitlines()[0]}")
+
+
+def scores(study: Study, compared: list[Compared]) -> Scores:
+    """The study's line; of a study that was cut short, that of what was compared."""
+    refused = [one for one in compared if one.prediction is None]
+    whole = subset(compared)
+    tags = dict.fromkeys(tag for one in compared for tag in one.row.subsets)
+    return Scores(
+        study=study.name,
+        family=study.family,
+        total=len(compared) + len(study.not_scored),
+        n=len(compared) - len(refused),
+        refused=len(refused),
+        refused_though_ran=sum(one.row.outcome == "ok" for one in refused),
+        refused_rules=_counted(one.rule for one in refused),
+        not_scored=len(study.not_scored),
+        not_scored_reasons=_counted(item.reason for item in study.not_scored),
+        time=whole.time,
+        memory=whole.memory,
+        fits=whole.fits,
+        rank_correlation=whole.rank_correlation,
+        regret=whole.regret,
+        subsets={tag: subset([one for one in compared if tag in one.row.subsets]) for tag in tags},
+    )
+
+
+def subset(compared: list[Compared]) -> Subset:
+    """Scores of some runs."""
+    groups: dict[tuple[str, ...], list[Pair]] = {}
+    for one in compared:
+        if one.time is not None:
+            groups.setdefault(one.row.choice, []).append(one.time)
+    return Subset(
+        n=sum(one.prediction is not None for one in compared),
+        time=score.errors(pair for group in groups.values() for pair in group),
+        memory=score.errors(pair for one in compared for pair in one.memory),
+        fits=score.fits(one.verdict for one in compared),
+        rank_correlation=score.rank_correlation(groups.values()),
+        regret=score.regret(groups.values()),
+    )
+
+
+def _counted(words: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(words).most_common())

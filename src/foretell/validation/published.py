@@ -1,0 +1,24 @@
+"""The studies that ship: the folder `studies/published` of the source tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from foretell.errors import BadInput, unknown
+
+FOLDER: Final = Path(__file__).parents[3] / "studies" / "published"
+FILES: Final = ("vtrain_single.csv", "vtrain_multi.csv", "ultrascale_h100.csv", "llm_measured.csv", "cnn_measured.csv")
+
+
+def files(name: str = "") -> list[Path]:
+    """The files that ship, or the one of this name."""
+    found = [FOLDER / file for file in FILES if (FOLDER / file).is_file()]
+    if not found:
+        raise BadInput("the published studies are not here", where=str(FOLDER), fix="a FILE, or the source tree")
+    names = {path.stem: path for path in found}
+    if not name:
+        return found
+    if name not in names:
+        raise unknown("study", name, names)
+    return [names[name]]

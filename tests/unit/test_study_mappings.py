@@ -1,0 +1,419 @@
+"""Measured runs as settings: every line of every study is accounted for, and says what it was."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretell.cli.main import cli
+from foretell.errors import BadInput
+from foretell.hardware import catalog
+from foretell.model.analysis import analyze
+from foretell.model.source import load
+from foretell.plan.fitness import refusals
+from foretell.plan.setting import Setting
+from foretell.plan.trainer import trainer
+from foretell.validation import published, score
+from foretell.validation.evaluate import compare, memory_like, scores
+from foretell.validation.hardware_words import Network, cluster, network
+from foretell.validation.score import Pair
+from foretell.validation.studies import cnn, llm, ultrascale, vtrain
+from foretell.validation.study import GIB, Memory, NotScored, Row, Study, Unmapped, read
+
+PUBLISHED = {path.stem: path for path in published.files()}
+
+
+@pytest.fixture(scope="module")
+def studies() -> dict[str, Study]:
+    return {name: read(path) for name, path in PUBLISHED.items()}
+
+
+def table(name: str) -> list[dict[str, str]]:
+    with PUBLISHED[name].open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def one_row(study: Study, name: str) -> Row:
+    return next(row for row in study.rows if row.id == name)
+
+
+# every line is accounted for
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "least"),
+    [
+        ("vtrain_single", "vtrain", 360),
+        ("vtrain_multi", "vtrain", 44),
+        ("ultrascale_h100", "ultrascale", 1078),
+        ("llm_measured", "llm", 499),
+        ("cnn_measured", "cnn", 801),
+    ],
+)
+def test_every_line_is_a_row_or_has_a_reason(studies: dict[str, Study], name: str, family: str, least: int) -> None:
+    study = studies[name]
+    assert study.family == family
+    assert study.total == len(table(name))
+    assert len(study.rows) >= least, "fewer runs are mapped than were before"
+    assert all(item.reason for item in study.not_scored)
+    assert len({row.id for row in study.rows}) == len(study.rows)
+
+
+def test_a_row_has_something_to_compare(studies: dict[str, Study]) -> None:
+    for study in studies.values():
+        for row in study.rows:
+            assert row.step_seconds > 0 or row.memory or row.outcome != "ok", row.id
+            assert row.job.batch % row.plan.microbatches == 0, row.id
+            assert catalog.cluster(row.cluster).ranks == row.plan.ranks, row.id
+            assert trainer(row.trainer).name == row.trainer, row.id
+
+
+@pytest.mark.slow
+def test_runs_that_finished_are_not_refused(studies: dict[str, Study]) -> None:
+    """A sample of every study: loading all graphs takes a minute."""
+    refused: list[str] = []
+    for study in studies.values():
+        ran = [row for row in study.rows if row.outcome == "ok"]
+        for row in ran[:: max(1, len(ran) // 15)]:
+            graph = load(row.model, row.job.batch // row.plan.microbatches)
+            setting = Setting(graph, row.job, row.plan, trainer(row.trainer))
+            refused += [f"{row.id}: {refusal}" for refusal in refusals(setting, catalog.cluster(row.cluster))]
+    assert not refused
+
+
+def test_models_have_the_published_parameters(studies: dict[str, Study]) -> None:
+    said = {line["id"]: float(line["n_params_b"] or 0) for line in table("llm_measured")}
+    models = {row.model: row.id for row in studies["llm_measured"].rows if said[row.id]}
+    for model, name in list(models.items())[::20]:
+        assert analyze(load(model)).parameters / 1e9 == pytest.approx(said[name], rel=0.01), model
+
+
+# what lines become
+
+
+def test_vtrain_line() -> None:
+    (row,) = vtrain.rows([table("vtrain_multi")[-1]])
+    assert isinstance(row, Row)
+    assert str(row.plan) == "pp16:1f1b dp4 tp8 +m16 +recompute:block +fp16"
+    assert row.cluster == "64x8xa100-80,4xib-hdr" and row.trainer == "megatron-deepspeed"
+    assert row.step_seconds == pytest.approx(24.1699) and row.job.batch == 1536
+
+
+def test_ultrascale_lines(studies: dict[str, Study]) -> None:
+    row = one_row(studies["ultrascale_h100"], "1B-8-dp2-pp2-tp2-zero1-b8-m16")
+    assert str(row.plan) == "pp2:1f1b dp2:zero1 tp2:sp +m16 +bf16" and row.cluster == "aws-p5"
+    assert row.memory == (Memory(47.8 * GIB, "reserved", "first stage"),)
+    assert row.step_seconds == pytest.approx(256 * 4096 / (35325 * 8))
+    tied = {row.id.split("-")[0]: "tied=true" in row.model for row in studies["ultrascale_h100"].rows}
+    assert tied == {"1B": True, "3B": True, "8B": False, "80B": False}
+    assert all("heads=32" in row.model for row in studies["ultrascale_h100"].rows if row.id.startswith("3B"))
+    outcomes = Counter(row.outcome for row in studies["ultrascale_h100"].rows)
+    assert outcomes == {"ok": 659, "failed": 419}
+
+
+@pytest.mark.parametrize(
+    ("name", "plan", "where", "runs"),
+    [
+        ("llm-foundry-0001", "dp512:zero3 +recompute:block +bf16", "512xh100", "llm-foundry"),
+        (
+            "megatron-sc21-0007",
+            "pp8:interleaved,v2 dp24 tp8 +m48 +recompute:block +fp16",
+            "1536xa100-80",
+            "megatron-lm-2021",
+        ),
+        (
+            "korthikanti-2022-0006",
+            "pp35:interleaved,v3 tp8:sp +m280 +recompute:attention +fp16",
+            "280xa100-80",
+            "megatron-lm-2023",
+        ),
+    ],
+)
+def test_llm_lines(studies: dict[str, Study], name: str, plan: str, where: str, runs: str) -> None:
+    row = one_row(studies["llm_measured"], name)
+    assert (str(row.plan), row.trainer) == (plan, runs)
+    assert row.cluster.startswith(where)
+
+
+def test_time_from_flops(studies: dict[str, Study]) -> None:
+    """GPT 145.6B of SC21: 148 TFLOP/s on 1,536 GPUs, batch 2,304, by their equation 3."""
+    row = one_row(studies["llm_measured"], "megatron-sc21-0007")
+    line = next(line for line in table("llm_measured") if line["id"] == row.id)
+    work = 96 * 2304 * 2048 * 80 * 12288**2 * (1 + 2048 / (6 * 12288) + 51200 / (16 * 80 * 12288))
+    assert row.step_seconds == pytest.approx(work / (float(line["tflops_per_gpu"]) * 1e12 * 1536))
+
+
+def test_layers_of_a_split_with_embeddings(studies: dict[str, Study]) -> None:
+    row = next(row for row in studies["llm_measured"].rows if row.id.startswith("mlperf") and "layers=126" in row.model)
+    assert "split=1/2/" in str(row.plan) and str(row.plan).split("split=")[1].split()[0].endswith("/2/1")
+
+
+def test_cnn_lines(studies: dict[str, Study]) -> None:
+    study = studies["cnn_measured"]
+    one = one_row(study, "dle-002")
+    assert (one.model, str(one.plan), one.cluster) == ("resnet50:image=224,dtype=bf16", "dp1 +amp_bf16", "a100-80")
+    assert one.step_seconds == pytest.approx(256 / 2470)
+    paper = one_row(study, "pdlt-006")
+    assert (paper.model, str(paper.plan), paper.trainer) == ("resnet50-paradl", "dp16 filter4", "chainer")
+    assert paper.cluster == "abci:64"
+    pipeline = one_row(study, "tgp-003")
+    assert str(pipeline.plan) == "pp2:gpipe +m1667 +recompute:full"
+    assert pipeline.job.batch == 25005 and pipeline.step_seconds == pytest.approx(25005 / 135.539)
+
+
+# blanks are reasons
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        ("act_ckpt", "act_ckpt is not stated"),
+        ("precision", "precision is not stated"),
+        ("micro_batch", "micro_batch is not stated"),
+        ("global_batch", "global_batch is not stated"),
+        ("layers", "layers is not stated"),
+        ("zero_stage", "zero_stage is not stated"),
+        ("framework", "no trainer describes a blank framework"),
+        ("gpu", "gpu is not stated"),
+    ],
+)
+def test_a_blank_is_never_filled_in(column: str, reason: str) -> None:
+    complete = table("llm_measured")[0]
+    assert isinstance(next(llm.rows([complete])), Row)
+    assert next(llm.rows([{**complete, column: ""}])) == NotScored(complete["id"], reason)
+
+
+@pytest.mark.parametrize("column", ["act_ckpt", "precision", "optimizer", "global_batch"])
+def test_a_blank_of_the_other_table(column: str) -> None:
+    complete = next(line for line in table("cnn_measured") if line["id"] == "dle-002")
+    assert next(cnn.rows([{**complete, column: ""}])) == NotScored("dle-002", f"{column} is not stated")
+
+
+def test_ranks_and_batches_must_multiply() -> None:
+    complete = table("llm_measured")[0]
+    wrong_ranks = next(llm.rows([{**complete, "tp": "2", "sequence_parallel": "0"}]))
+    assert wrong_ranks == NotScored(complete["id"], "the ranks of the axes do not multiply to the GPUs")
+    wrong_batch = next(llm.rows([{**complete, "global_batch": "4097"}]))
+    assert wrong_batch == NotScored(complete["id"], "micro-batches do not add up to the batch")
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(llm.COLUMNS)), st.sampled_from(["", "0", "1", "-3", "2.5", "nan", "x", "1e999"])
+    )
+)
+def test_no_line_is_a_surprise(changes: dict[str, str]) -> None:
+    complete = {**table_of_one(), **changes}
+    assert isinstance(next(llm.rows([complete])), Row | NotScored)
+
+
+def table_of_one() -> dict[str, str]:
+    if not _FIRST:
+        _FIRST.update(table("llm_measured")[0])
+    return _FIRST
+
+
+_FIRST: dict[str, str] = {}
+
+
+# devices and networks
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("8x400 Gb/s IB NDR", Network("ib-ndr", 8)),
+        ("4x100 Gb/s EDR IB", Network("ib-edr", 4)),
+        ("1600 Gbps node-to-node RoCE", Network("roce-200", 8)),
+        ("400 Gb/s RDMA per GPU", Network("roce-400", 8)),
+        ("8x ConnectX-6 IB HDR 200Gb/Sec", Network("ib-hdr", 8)),
+        ("1x Ethernet 40Gb/Sec, 8x ConnectX-6 IB HDR 200Gb/Sec", Network("ib-hdr", 8)),
+        ("InfiniBand 100 Gb/sec (4X EDR) x10 NIC", Network("ib-edr", 10)),
+        ("InfiniBand EDR 100 Gb/s, one NIC per node", Network("ib-edr", 1)),
+        ("4x Omni-Path 100 Gb/s", Network("opa-100", 4)),
+        ("10 Gb/s Ethernet (p2.8xlarge class; not restated)", Network("eth-10", 1)),
+        ("RoCEv2 (rate not stated)", None),
+        ("400/800 Gbps", None),
+        ("", None),
+    ],
+)
+def test_networks(text: str, found: Network | None) -> None:
+    assert network(text, 8) == found
+
+
+def test_clusters() -> None:
+    assert cluster("H100-96GB-HBM2e-SXM (500W cap)", 16, 8).text == "16xh100-500w"
+    assert cluster("A100-PCIE-40GB (250W)", 4, 4).text == "4xa100-pcie-40"
+    assert cluster("V100-SXM2-16GB", 16, 8, "NVLink2 hybrid cube mesh", "IB EDR 1x100Gb/s per node") == (
+        "2x8xv100-16,nvlink2-mesh,1xib-edr",
+        (),
+    )
+    assert cluster("RTX 3090 24GB", 1, 1).text == "rtx3090"
+    assert cluster("H100-80GB-SXM", 16, 8).subsets == ("network not stated",)
+    for gpu, ranks in (("Cloud TPU v3", 1), ("H100", 12)):
+        with pytest.raises(Unmapped):
+            cluster(gpu, ranks, 8)
+
+
+# runs with a fault
+
+
+def test_the_list_of_faults_is_frozen() -> None:
+    listed = (published.FOLDER / "ultrascale_cluster_faults.txt").read_text().split()
+    assert ultrascale.cluster_faults(table("ultrascale_h100")) == set(listed)
+    assert len(listed) == 157
+
+
+def test_faults_need_no_prediction_and_no_other_model() -> None:
+    lines = table("ultrascale_h100")
+    alone = [line for line in lines if line["model"] == "3B"]
+    whole = {name for name in ultrascale.cluster_faults(lines) if name.startswith("3B")}
+    assert ultrascale.cluster_faults(alone) == whole
+
+
+# any file with these columns
+
+
+def test_device_steps(tmp_path: Path) -> None:
+    step: dict[str, Any] = {
+        "model": "llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000", "batch": 4, "seq": 2048,
+        "precision": "bf16:pure", "optimizer": "adamw", "compile": False, "channels_last": False, "recompute": "none",
+        "device": "NVIDIA H200", "fwd_ms": 50.0, "bwd_ms": 100.0, "opt_ms": 5.0, "step_ms": 155.0, "wall_ms": 156.0,
+        "peak_gib": 30.0, "static_gib": 10.0,
+    }  # fmt: skip
+    image = {**step, "model": "resnet50", "image": 224, "precision": "tf32", "compile": True, "recompute": "block"}
+    del image["seq"]
+    unsaid = {key: value for key, value in step.items() if key != "recompute"}
+    unknown = {**step, "model": "nobody"}
+    file = tmp_path / "steps.jsonl"
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in (step, image, unsaid, unknown)))
+    study = read(file)
+    first, second = study.rows
+    assert study.family == "device_steps"
+    assert first.model.endswith("vocab=32000,seq=2048,dtype=bf16") and str(first.plan) == "dp1 +bf16:pure"
+    assert (first.cluster, first.trainer, first.step_seconds) == ("h200", "pytorch", pytest.approx(0.156))
+    assert first.memory == (Memory(30.0 * GIB, "allocated", "worst"),)
+    assert (second.model, str(second.plan)) == ("resnet50:image=224", "dp1 +recompute:block +tf32")
+    assert second.trainer == "pytorch-compiled"
+    assert [item.reason for item in study.not_scored] == [
+        "recompute is not stated",
+        "cannot be written: no model is called 'nobody'",
+    ]
+
+
+def test_columns_recognise_a_file(tmp_path: Path) -> None:
+    lines = table("vtrain_multi")[:2]
+    file = tmp_path / "other.csv"
+    with file.open("w", newline="") as out:
+        writer = csv.DictWriter(out, [*lines[0], "note"])
+        writer.writeheader()
+        writer.writerows([{**line, "note": "more"} for line in lines])
+    assert (read(file).name, read(file).family, read(file).total) == ("other", "vtrain", 2)
+    file.write_text("a,b\n1,2\n")
+    with pytest.raises(BadInput, match="no study has these columns"):
+        read(file)
+    file.write_text("")
+    with pytest.raises(BadInput, match="no run"):
+        read(file)
+
+
+# scores
+
+
+@dataclass(frozen=True)
+class Told:
+    """A stand-in for a prediction."""
+
+    step_seconds: float
+    memory: Any
+    fits: bool = True
+
+
+@dataclass(frozen=True)
+class Used:
+    allocated: float = 80.0
+    reserved: float = 90.0
+    device: float = 100.0
+    by_stage: tuple[float, ...] = (60.0, 100.0)
+
+
+def test_the_same_number_of_the_same_rank() -> None:
+    assert memory_like(Used(), Memory(1.0, "allocated", "worst")) == 80.0
+    assert memory_like(Used(), Memory(1.0, "device", "first stage")) == 60.0
+    assert memory_like(Used(), Memory(1.0, "reserved", "first stage")) == 50.0
+    assert memory_like(Used(by_stage=(100.0,)), Memory(1.0, "reserved", "first stage")) == 90.0
+
+
+def test_a_perfect_oracle_has_no_error(studies: dict[str, Study]) -> None:
+    """Runs in their order; refusals, reasons and scores add up to all lines."""
+    study = studies["ultrascale_h100"]
+    chosen = [row for row in study.rows if row.id.startswith("1B-16-")]
+    truth = {str(row.plan) + row.cluster + row.model: row for row in chosen if row.outcome == "ok"}
+
+    def perfect(setting: Any, on: Any) -> Told:
+        row = truth.get(str(setting.plan) + on.text + setting.graph.name)
+        return Told(row.step_seconds if row else 1.0, Used(), fits=row is not None)
+
+    compared = compare(chosen, perfect)
+    assert [one.row for one in compared] == chosen
+    found = scores(study, compared)
+    assert found.total == found.n + found.refused + found.not_scored
+    assert found.refused == sum(found.refused_rules.values()) > 0 and found.refused_though_ran == 0
+    assert found.time is not None and found.time.mape == pytest.approx(0, abs=1e-12)
+    assert found.rank_correlation == pytest.approx(1) and found.regret is not None and found.regret.max == 0
+    assert found.fits is not None and found.fits.accuracy > 0.95  # some plans finished once and failed once
+    assert {"healthy", "1B"} <= set(found.subsets)
+
+
+pairs = st.lists(st.builds(Pair, st.floats(0.1, 100), st.floats(0.1, 100)), min_size=1, max_size=30)
+
+
+@given(pairs)
+def test_errors_are_what_they_say(some: list[Pair]) -> None:
+    found = score.errors(some)
+    assert found is not None and found.n == len(some)
+    assert abs(found.bias) <= found.mape + 1e-12
+    assert found.median <= found.p90 + 1e-12
+    doubled = score.errors(Pair(2 * pair.predicted, 2 * pair.measured) for pair in some)
+    assert doubled is not None and doubled.mape == pytest.approx(found.mape)
+
+
+@given(pairs)
+def test_choosing_never_beats_the_best(some: list[Pair]) -> None:
+    found = score.regret([some])
+    assert found is None or found.max >= 0
+    right = score.regret([[Pair(pair.measured, pair.measured) for pair in some]])
+    assert right is None or right.max == 0
+    order = score.spearman(some) if len(some) > 1 else None
+    assert order is None or -1.0000001 <= order <= 1.0000001
+
+
+def test_known_scores() -> None:
+    found = score.errors([Pair(1.1, 1), Pair(0.8, 1), Pair(1.0, 1)])
+    assert found is not None
+    assert (found.mape, found.median, found.p90, found.bias) == pytest.approx((0.1, 0.1, 0.18, -0.1 / 3))
+    assert score.spearman([Pair(1, 10), Pair(2, 30), Pair(3, 20)]) == pytest.approx(0.5)
+    assert score.regret([[Pair(1, 12), Pair(2, 10)], [Pair(1, 10)]]) == score.Regret(
+        pytest.approx(0.2), pytest.approx(0.2)
+    )
+    assert score.fits([(True, True), (False, False), (True, False)]) == score.Fits(3, pytest.approx(2 / 3), 2, 1)
+    assert score.errors([]) is None and score.fits([]) is None and score.rank_correlation([]) is None
+
+
+def test_the_answer_for_programs() -> None:
+    ran = CliRunner().invoke(cli, ["validate", "--study", "vtrain_multi", "--limit", "2", "--json"])
+    assert ran.exit_code == 0, ran.output
+    (found,) = json.loads(ran.stdout)["studies"]
+    assert {"study", "total", "n", "refused", "not_scored", "time", "memory", "fits", "rank_correlation"} <= set(found)
+    assert {"regret", "subsets"} <= set(found)
+    assert {"mape", "median", "p90", "bias"} <= set(found["time"]) and {"n", "accuracy"} <= set(found["fits"])
+    assert found["total"] == found["n"] + found["refused"] + found["not_scored"] == 2
