@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any
 from foretell.version import __version__
 
 if TYPE_CHECKING:
+    from foretell.hardware.cluster import Cluster
     from foretell.model.analysis import Analysis
     from foretell.model.graph import Graph
+    from foretell.oracle.fit import Fit
+    from foretell.oracle.predict import Prediction
+    from foretell.plan.plan import Plan
+    from foretell.plan.setting import Setting
+    from foretell.program.program import Program
 
-__all__ = ["__version__", "analyze", "load", "trace"]
+__all__ = ["__version__", "analyze", "fit", "load", "lower", "predict", "trace"]
 
 
 def load(model: str | PathLike[str], batch: int | None = None, seq: int | None = None) -> Graph:
@@ -39,3 +45,117 @@ def analyze(model: str | PathLike[str] | Graph, batch: int | None = None, seq: i
     if batch not in (None, model.batch) or seq is not None:
         raise BadInput(f"this graph is for a batch of {model.batch}", fix="load the model with another batch or seq")
     return analysis.analyze(model)
+
+
+def predict(
+    model: str | PathLike[str] | Graph,
+    cluster: str | Cluster,
+    plan: str | Plan,
+    batch: int | None = None,
+    *,
+    trainer: str = "pytorch",
+    optimizer: str = "",
+    seq: int | None = None,
+    batch_per_rank: int | None = None,
+) -> Prediction:
+    """How long a step takes under a plan, what memory a rank needs, and what limits it.
+
+    The same answer as `foretell predict`, from texts or from values; a plan that is refused is a BadInput.
+    """
+    from foretell.hardware import catalog
+    from foretell.oracle import predict as oracle
+
+    found = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+    setting = _setting(model, cluster, plan, batch, trainer, optimizer, seq, batch_per_rank)
+    return oracle.predict(setting, found)
+
+
+def lower(
+    model: str | PathLike[str] | Graph,
+    plan: str | Plan,
+    batch: int | None = None,
+    *,
+    cluster: str | Cluster | None = None,
+    trainer: str = "pytorch",
+    optimizer: str = "",
+    seq: int | None = None,
+    batch_per_rank: int | None = None,
+) -> Program:
+    """The program of a plan: what each rank computes, sends and holds in a step.
+
+    (`foretell.program` is the package that programs are made in.)
+    """
+    from foretell.program import lower as lowering
+
+    return lowering.lower(_setting(model, cluster, plan, batch, trainer, optimizer, seq, batch_per_rank))
+
+
+def fit(
+    model: str | PathLike[str] | Graph,
+    cluster: str | Cluster,
+    plan: str | Plan | None = None,
+    *,
+    batch: int | None = None,
+    trainer: str = "pytorch",
+    optimizer: str = "",
+    seq: int | None = None,
+) -> Fit:
+    """Whether a model fits a cluster, with which plan, how many samples at a time, and else what would."""
+    from foretell.model.graph import Graph
+    from foretell.oracle import fit as oracle
+
+    graph = model if isinstance(model, Graph) else None
+    name = model.name if isinstance(model, Graph) else fspath(model)
+    asked = oracle.wish(
+        name, cluster, plan, batch=batch, trainer_name=trainer, seq=seq, optimizer=optimizer, graph=graph
+    )
+    return oracle.fit(asked)
+
+
+def _setting(
+    model: str | PathLike[str] | Graph,
+    cluster: str | Cluster | None,
+    plan: str | Plan,
+    batch: int | None,
+    trainer: str,
+    optimizer: str,
+    seq: int | None,
+    batch_per_rank: int | None,
+) -> Setting:
+    """The setting that the arguments stand for, read and refused as on the command line."""
+    from foretell.cli import inputs
+    from foretell.errors import BadInput
+    from foretell.hardware import catalog
+    from foretell.model.graph import Graph
+    from foretell.plan.fitness import refusals
+
+    if not isinstance(model, Graph):
+        place = cluster if isinstance(cluster, str) else None
+        given = inputs.Given(fspath(model), str(plan), place, batch, batch_per_rank, seq, trainer, optimizer)
+        setting = inputs.read(given).setting
+    elif seq is not None or batch_per_rank is not None:
+        raise BadInput("a graph has its own sequence and batch", fix="load the model with others")
+    else:
+        setting = _of_graph(model, plan, batch, trainer, optimizer)
+    where = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+    found = tuple(refusals(setting, where))
+    if found:
+        raise inputs.refused(setting.plan, found)
+    return setting
+
+
+def _of_graph(graph: Graph, plan: str | Plan, batch: int | None, trainer: str, optimizer: str) -> Setting:
+    """A setting for a graph, whose batch is that of one micro-batch over all ranks."""
+    from foretell.errors import BadInput
+    from foretell.plan import trainer as trainers
+    from foretell.plan.job import make_job
+    from foretell.plan.setting import Setting
+    from foretell.plan.text import parse
+
+    read = parse(plan) if isinstance(plan, str) else plan
+    own = graph.batch * read.microbatches
+    if batch not in (None, own):
+        what = f"a batch of {batch}, and this graph gives {read.microbatches} micro-batches of {graph.batch}"
+        raise BadInput(what, fix=f"batch={own}, or a graph for another batch")
+    job = make_job(own, trainer=trainer, optimizer=optimizer)
+    return Setting(graph, job, read, trainers.trainer(trainer))
