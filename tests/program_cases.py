@@ -31,10 +31,10 @@ def load(model: str, batch: int) -> Graph:
 
 @functools.cache
 def program(model: str, plan: str, batch: int, trained_by: str | Trainer = "pytorch") -> Program:
-    """The program of a plan, `batch` samples a step over all ranks."""
+    """The program of a plan, `batch` samples a step over all ranks. These small vocabularies are not padded."""
     parsed = parse(plan)
     graph = load(model, batch // parsed.microbatches)
-    chosen = trainer(trained_by) if isinstance(trained_by, str) else trained_by
+    chosen = changed(trained_by, "tensor", vocabulary_multiple=0) if isinstance(trained_by, str) else trained_by
     return lower(Setting(graph, Job(batch=batch), parsed, chosen))
 
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from foretell.program.action import Copy
 from foretell.program.program import Program
 from program_cases import LENET, VGG, WIDTH, Decoder, Found, Mixture, changed, one, program, sent, traffic
 
@@ -641,3 +642,63 @@ def test_accumulation_gathers_weights_each_time() -> None:
     """FSDP: every micro-batch gathers and reduces for itself."""
     once, four = traffic(program(LLAMA.model, "dp4:zero3", 4)), traffic(program(LLAMA.model, "dp4:zero3 +m4", 16))
     assert four == {key: (4 * count, 4 * payload) for key, (count, payload) in once.items()}
+
+
+# Trainers' own ways. -----------------------------------------------------------------------------------
+
+
+def test_megatron_pads_the_vocabulary() -> None:
+    """To a multiple of 128 times the tensor ranks (Megatron-LM, tokenizer): GPT-2's 50,257 words are 51,200 on 8."""
+    made = program("gpt2-medium", "tp8 +bf16", 1, changed("megatron-lm-2021", "tensor"))
+    heads = [action.loops["out"] for action, _ in made.computations(made.kinds[0]) if action.path == "head"]
+    assert set(heads) == {51_200 // 8}
+
+
+def test_pipelines_that_do_not_flush_update_after_each_micro_batch() -> None:
+    """PipeDream (Narayanan et al. 2019): gradients are summed and weights updated for each of them, and rank r of p
+    keeps p - r versions of its weights."""
+    flushed, stashed = (program(DEEP.model, f"dp2 pp4:{word} +m8", 16) for word in ("1f1b", "stash"))
+    sums = ("all-reduce", "dp", "weight gradients")
+    assert traffic(stashed)[sums] == tuple(8 * figure for figure in traffic(flushed)[sums])
+    for place in range(4):
+        weights = flushed.stages[place].memory.weights
+        assert stashed.stages[place].memory.weights == (4 - place) * weights
+
+
+def test_torchtitan_gathers_once_a_step_in_a_pipeline() -> None:
+    """torch's pipelining: no sum and no letting go before the last micro-batch."""
+    found = traffic(program(DEEP.model, "pp2:1f1b dp2:zero3 +m4", 8, "torchtitan"))
+    units = DEEP.layers // 2 + 1
+    assert found["all-gather", "dp", "weights"][0] == found["reduce-scatter", "dp", "weight gradients"][0] == units
+
+
+def test_recomputing_more_layers_together_keeps_less() -> None:
+    """Chen et al. 2016: the input of each segment."""
+    kept = [
+        program(DEEP.model, f"dp1 +recompute:{word}", 1).stages[0].memory.kept for word in ("block", "every4", "full")
+    ]
+    hidden = DEEP.seq * DEEP.hidden * WIDTH
+    assert kept[0] - kept[1] == pytest.approx((8 - 2) * hidden)
+    assert kept[0] - kept[2] == pytest.approx((8 - 1) * hidden)
+
+
+def test_activations_on_the_host_are_not_on_the_device() -> None:
+    usual, away = (program(DEEP.model, f"dp1{more}", 1) for more in ("", " +offload:activations"))
+    assert away.stages[0].memory.kept < usual.stages[0].memory.kept / 3
+    out = sum(
+        a.bytes * times
+        for body, times, _ in away.walk(away.kinds[0])
+        for a in body.actions
+        if isinstance(a, Copy) and a.to_host
+    )
+    assert out == pytest.approx(usual.stages[0].memory.kept, rel=0.05)
+
+
+def test_a_tied_table_is_one_weight_on_a_rank() -> None:
+    """A folded pipeline has both ends on rank 0."""
+    plain, tied = (
+        program(DEEP.model.replace("tied=false", f"tied={word}"), "pp4:zb-v dp2 +m8", 16) for word in ("false", "true")
+    )
+    table = DEEP.vocab * DEEP.hidden
+    held = [sum(made.stages[at].memory.parameters for at in made.kinds[0].stages) for made in (plain, tied)]
+    assert held[0] - held[1] == table

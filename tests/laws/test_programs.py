@@ -280,7 +280,7 @@ def test_micro_batches_multiply_what_belongs_to_samples(model: str, inside: str,
 
 def test_micro_batches_gather_and_sum_shares_each_time() -> None:
     """zero3: also what travels because of weights is multiplied."""
-    once, thrice = (traffic(program(LLAMA, f"dp4:zero3 tp2 +m{m}", 8 * m, FUSED)) for m in (1, 3))
+    once, thrice = (traffic(program(LLAMA, f"dp4:zero3 tp2 +m{m}", 8 * m)) for m in (1, 3))
     assert thrice == {key: (3 * count, 3 * payload) for key, (count, payload) in once.items()}
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from foretell.errors import BadInput
+from foretell.plan import synonyms
 from foretell.plan.members import policies, strategies
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
@@ -95,8 +96,13 @@ def test_policies(text: str, policy: Policy) -> None:
     [
         ("pp4:1f1b,m16  dp8:zero3  tp8:sp  +recompute:block", "pp4:1f1b dp8:zero3 tp8:sp +m16 +recompute:block"),
         ("+bf16 pp4 +m1 dp8", "pp4:1f1b dp8 +bf16"),
-        ("dp8 +fp32", "dp8"),
+        ("dp8 +fp32", "dp8 +fp32"),
         ("ps4:k2", "ps4:sync,k2"),
+        ("local8", "local8:tau1"),
+        ("pp4:interleaved +m4", "pp4:interleaved,v2 +m4"),
+        ("pp4:zb-v,v2", "pp4:zb-v"),
+        ("pp4:dualpipe,v2", "pp4:dualpipe"),
+        ("pp4:1f1b,v1", "pp4:1f1b"),
         ("+bucket:1024KiB", "dp1 +bucket:1MiB"),
         ("+bucket:1500B", "dp1 +bucket:1500B"),
         ("+compress:topk1.0", "dp1 +compress:topk1"),
@@ -104,6 +110,13 @@ def test_policies(text: str, policy: Policy) -> None:
 )
 def test_one_plan_has_one_text(text: str, canonical: str) -> None:
     assert str(parse(text)) == canonical
+
+
+def test_plans_that_mean_the_same_are_equal() -> None:
+    assert parse("pp4:interleaved") == parse("pp4:interleaved,v2") != parse("pp4:interleaved,v3")
+    assert parse("pp4:zb-v") == parse("pp4:zb-v,v2")
+    assert parse("local8") == parse("local8:tau1") != parse("local8:tau2")
+    assert hash(parse("pp4:interleaved")) == hash(parse("pp4:interleaved,v2"))
 
 
 def test_ranks_and_microbatches() -> None:
@@ -182,6 +195,9 @@ ERRORS = [
     ("+bucket:0MB", 9, "a size from 1B to 1024GiB", "+bucket:25MB"),
     ("+compress:topk2", 15, "above 0 and at most 1", "+compress:topk0.01"),
     ("+compress:powersgd", 19, "a whole number", "+compress:powersgd2"),
+    ("dp1000000 tp1000000", 13, "dp1000000 tp1000000 are 1,000,000,000,000 ranks", "dp1000000"),
+    ("dp1000 tp2000:sp +m4", 10, "at most 1,000", "dp1000 tp1000:sp +m4"),
+    ("dp1000000:zero3,shard2", 3, "dp1000000:zero3,shard2 are 2,000,000 ranks", "dp500000:zero3,shard2"),
     ("dp\uff18", 3, "'\uff18' is not used in plans", "dp8"),
     ("dp8\u00a0tp2", 4, "is not used in plans", "dp8 tp2"),
     ("dp\u0668", 3, "is not used in plans", "dp8"),
@@ -201,6 +217,61 @@ def test_errors_point_at_the_character_and_show_a_plan_that_works(
     assert problem.what.split("\n")[2].index("^") == 4 + character - 1
     assert problem.fix == fix
     parse(fix)
+
+
+ELSEWHERE = {
+    # what other tools call it, and the plan
+    "dp8 bfloat16": "dp8 +bf16",
+    "dp8 +bfloat16": "dp8 +bf16",
+    "dp8 +float32": "dp8 +fp32",
+    "dp8 half": "dp8 +fp16",
+    "dp8 +amp": "dp8 +amp_bf16",
+    "fsdp": "dp8:zero3",
+    "fsdp16 tp8": "dp16:zero3 tp8",
+    "dp4 fsdp": "dp4:zero3",
+    "dp4:ep2 fsdp": "dp4:ep2,zero3",
+    "dp4:fsdp": "dp4:zero3",
+    "zero tp2": "dp8:zero3 tp2",
+    "dp4 +zero-2": "dp4:zero2",
+    "dp8-zero3": "dp8:zero3",
+    "dp8/zero3": "dp8:zero3",
+    "dp8-zero3,ep4": "dp8:zero3,ep4",
+    "dp=8:zero1": "dp8:zero1",
+    "dp2 sp4": "dp2 tp4:sp",
+    "tp8 +sequence_parallel": "tp8:sp",
+    "ulysses4": "cp4:alltoall",
+    "cp2:ulysses": "cp2:alltoall",
+    "vpp2": "pp4:interleaved,v2",
+    "pp8 vpp3 +m16": "pp8:interleaved,v3 +m16",
+    "pp8:1f1b vpp3": "pp8:interleaved,v3",
+    "pp8:vpp3": "pp8:interleaved,v3",
+    "dp8 grad_accum4": "dp8 +m4",
+    "dp8 +accumulate": "dp8 +m2",
+    "dp8 gradient_accumulation_steps=16": "dp8 +m16",
+    "dp8 activation_checkpointing": "dp8 +recompute:block",
+    "dp8 +gradient_checkpointing": "dp8 +recompute:block",
+    "dp8 ac": "dp8 +recompute:block",
+}
+
+
+@pytest.mark.parametrize("text", ELSEWHERE)
+def test_words_of_other_tools_are_not_read_but_understood(text: str) -> None:
+    with pytest.raises(BadInput) as problem:
+        parse(text)
+    assert problem.value.fix == ELSEWHERE[text]
+
+
+def test_every_synonym_leads_to_a_plan_and_none_is_a_word_of_plans() -> None:
+    for word in (*synonyms.POLICIES, *synonyms.OPTIONS):
+        with pytest.raises(BadInput) as problem:
+            parse(word)
+        policy, option = synonyms.policy(word), synonyms.option(word)
+        meant = f"+{policy}" if option is None else f"{option.axis}4:{option.option}"
+        expected, found = parse(meant), parse(problem.value.fix)
+        assert found.policies == expected.policies
+        assert [msgspec.structs.replace(axis, ranks=1) for axis in found.axes] == [
+            msgspec.structs.replace(axis, ranks=1) for axis in expected.axes
+        ]
 
 
 def test_many_mistakes_are_mended_in_one_suggestion() -> None:
@@ -225,6 +296,7 @@ def test_a_long_text_is_refused_at_once_and_a_place_far_in_is_shown() -> None:
     [
         ((Data(ranks=0),), (), "dp with 0 ranks"),
         ((Data(ranks=2), Data(ranks=4)), (), "dp twice"),
+        ((Data(ranks=1000), Tensor(ranks=1001)), (), "dp1000 tp1001 are 1,001,000 ranks"),
         ((Data(ranks=2, storage="zero9"),), (), "storage='zero9' cannot be written"),
         ((Data(ranks=2, shard=-1),), (), "shard=-1 cannot be written"),
         ((Spatial(ranks=5, grid_ranks=(2, 2)),), (), "5 ranks are not a grid of 2x2"),

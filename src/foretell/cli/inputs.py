@@ -21,7 +21,7 @@ from foretell.plan.job import Job, batch_ranks, make_job, micro_batch, per_rank
 from foretell.plan.plan import Plan, grid_of
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
-from foretell.plan.setting import Setting
+from foretell.plan.setting import Setting, with_precision
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategy import Strategy
 from foretell.plan.text import parse
@@ -107,7 +107,7 @@ def read(given: Given) -> Asked:
 
 def _loaded(given: Given, plan: Plan) -> tuple[Graph, Job, tuple[str, ...]]:
     """The graph of one micro-batch over all ranks, and the job."""
-    dtype = plan.policy(Precision).format.activation
+    dtype = with_precision(plan, trainer(given.trainer)).policy(Precision).format.activation
     asked = given.batch if given.batch_per_rank is None else per_rank(given.batch_per_rank, plan)
     if asked is not None:
         job = _job(given, asked)

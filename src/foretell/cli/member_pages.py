@@ -331,19 +331,30 @@ def _policy(text: str) -> Page:
     from foretell.plan.text import parse
 
     word = text.lower().removeprefix("+").partition(":")[0]
+    said: tuple[Policy, ...] = ()
     if word not in policies():
-        written = text if text.startswith("+") else f"+{text}"
-        said = parse(f"dp1 {written}").policies
+        said = parse(f"dp1 {text if text.startswith('+') else f'+{text}'}").policies
         if not said:
             raise _no_member("policy", text)
         word = said[0].word
     kind = policies()[word]
-    lines = [Figure("written", f"such as {kind.example}"), *_options(kind)]
+    lines = [Figure("written", f"such as {kind.example}"), *_options(kind), *_meant(said)]
     if kind.inside:
         inside = ", ".join(f"{axis}N:..." for axis in kind.inside)
         lines.append(Figure("also in", inside))
     data = _choice(kind)
     return Page("policy", kind.word, kind.summary, tuple(lines), _explained(kind), kind.references, data)
+
+
+def _meant(said: tuple[Policy, ...]) -> Iterator[Figure]:
+    """What the table of a policy says about the word that was asked for, if it has one."""
+    import msgspec
+
+    for form in (getattr(policy, "format", None) for policy in said):
+        if form is not None:
+            values = msgspec.structs.asdict(form)
+            source = values.pop("source")
+            yield from (Figure(name.replace("_", " "), _value(value), source) for name, value in values.items())
 
 
 def _no_member(kind: str, text: str) -> UnknownName:
@@ -426,15 +437,27 @@ def _schedule(name: str) -> Page:
 
 
 def _drawn(found: Schedule) -> tuple[int, int, str]:
-    """A timeline that the schedule accepts, as large as eighty columns hold."""
+    """A timeline that the schedule accepts and eighty columns hold; if none is so short, the smallest in pieces."""
     from foretell.plan.schedule import draw
 
-    for ranks, count in SMALL:
-        if not any(found.refusals(ranks, count, found.least_chunks)):
-            text = draw(found.name, ranks, count)
-            if max(map(len, text.splitlines())) <= WIDTH or (ranks, count) == SMALL[-1]:
-                return ranks, count, text
-    raise AssertionError(f"{found.name} accepts none of the small pipelines")
+    accepted = [size for size in SMALL if not any(found.refusals(*size, found.least_chunks))]
+    timelines = {size: draw(found.name, *size) for size in accepted}
+    short = (size for size, text in timelines.items() if max(map(len, text.splitlines())) <= WIDTH)
+    ranks, count = next(short, accepted[-1])
+    return ranks, count, _pieces(timelines[ranks, count])
+
+
+HEAD = len("rank 0  ")
+PIECE = 72
+"""Columns of a piece of a timeline; the slots of a drawn one are three or four wide."""
+
+
+def _pieces(drawn: str) -> str:
+    """A timeline cut into pieces that stand below each other."""
+    rows = [(line[:HEAD], line[HEAD:]) for line in drawn.splitlines()]
+    longest = max(len(row) for _, row in rows)
+    starts = range(0, longest, PIECE)
+    return "\n\n".join("\n".join(f"{head}{row[at : at + PIECE]}".rstrip() for head, row in rows) for at in starts)
 
 
 def _trainer(name: str) -> Page:
@@ -445,9 +468,10 @@ def _trainer(name: str) -> Page:
     own = [key for key in CONSTANTS if not found.source(key).startswith("carried over from ")]
     lines = [Figure(key, shown(found, key), found.source(key)) for key in own]
     carried = len(CONSTANTS) - len(own)
-    texts = ()
+    texts: tuple[str, ...] = ()
     if found.based_on:
-        texts = (f"Based on {found.based_on}: {carried} more constants are carried over (all of them: --json).",)
+        said = f"Based on {found.based_on}: {carried} more constants are carried over (all of them: --json)."
+        texts = (_folded(said, ""),)
     constants = {key: {"value": found.constant(key), "source": found.source(key)} for key in CONSTANTS}
     data = {"name": found.name, "based_on": found.based_on, "constants": constants}
     return Page("trainer", found.name, found.summary, tuple(lines), texts, (), data)

@@ -7,8 +7,8 @@ and goes to JSON and back.
 
 from __future__ import annotations
 
-import functools
 import hashlib
+import weakref
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
@@ -158,7 +158,7 @@ SCHEMA = 1
 """Raised whenever a reader of old graphs would misread new ones."""
 
 
-class Graph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Graph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, weakref=True):
     """A model's training step on one batch: its inputs as block 0, then blocks in running order."""
 
     name: str
@@ -208,13 +208,18 @@ class Graph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return graph
 
 
-@functools.lru_cache(maxsize=64)
-def _digest_of(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()
+_DIGESTS: dict[int, tuple[weakref.ref[Graph], str]] = {}
+"""Digests of graphs that are alive: writing one down to hash it takes longer than most questions about it."""
 
 
 def _digest(graph: Graph) -> str:
-    return _digest_of(msgspec.json.encode(graph))
+    known = _DIGESTS.get(id(graph))
+    if known is None or known[0]() is not graph:
+        digest = hashlib.sha256(msgspec.json.encode(graph)).hexdigest()
+        key = id(graph)
+        known = weakref.ref(graph, lambda _: _DIGESTS.pop(key, None)), digest
+        _DIGESTS[key] = known
+    return known[1]
 
 
 PRODUCTS = ("convolution", "matmul", "grouped_matmul", "recurrent")

@@ -30,7 +30,7 @@ from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policy import Policy
-from foretell.plan.setting import Setting
+from foretell.plan.setting import Setting, with_precision
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
@@ -235,31 +235,41 @@ def _rungs(cluster: Cluster, model: Facts, trainer: Trainer) -> Iterator[str]:
     yield from (f"dp{ranks}:zero3 {policy}" for policy in again)
     if nodes > 1 and node > 1:
         yield from (f"dp{nodes}:zero3,shard{node} {policy}" for policy in ("", again[-1]))
+    experts = _most(min(node, ranks), node, model.experts)
+    if experts > 1 and trainer.legal.experts:
+        yield from (f"dp{ranks}:zero1,ep{experts} {policy}" for policy in ("", again[-1]))
     if model.heads:
         yield from _with_layers_in_parts(cluster, model, trainer)
+
+
+def _most(limit: int, *sizes: int) -> int:
+    """The most ranks up to a limit that divide all of these; 1 where one of them is nothing."""
+    return max(n for n in range(1, limit + 1) if all(size % n == 0 for size in sizes)) if all(sizes) else 1
 
 
 def _with_layers_in_parts(cluster: Cluster, model: Facts, trainer: Trainer) -> Iterator[str]:
     """A tensor axis inside the node, then a pipeline over nodes beside it."""
     ranks = cluster.ranks
-    tensor = _tensor_ranks(cluster.ranks_per_node, model.heads)
+    tensor = _most(MOST_TENSOR, cluster.ranks_per_node, model.heads)
+    beside, staged = _storage(trainer.legal.storages), _storage(trainer.legal.storages_pipeline)
     inside = f"tp{tensor}{_sequence(model, tensor, trainer)}" if tensor > 1 else ""
     if tensor > 1:
-        for storage, policy in (("zero1", ""), ("zero1", "+recompute:block"), ("zero3", "+recompute:block")):
+        for storage, policy in ((beside, ""), (beside, "+recompute:block"), ("zero3", "+recompute:block")):
             yield f"{_data(ranks // tensor, storage)} {inside} {policy}"
     for stages in PIPELINES:
         data = ranks // tensor // stages
         if stages * tensor * data == ranks and stages <= model.layers:
             for policy in ("", "+recompute:block"):
-                yield f"pp{stages}:1f1b {_data(data, 'zero1')} {inside} {policy}"
+                yield f"pp{stages}:1f1b {_data(data, staged)} {inside} {policy}"
 
 
 def _data(ranks: int, storage: str) -> str:
-    return f"dp{ranks}:{storage}" if ranks > 1 else ""
+    return f"dp{ranks}{f':{storage}' if storage else ''}" if ranks > 1 else ""
 
 
-def _tensor_ranks(node: int, heads: int) -> int:
-    return max(n for n in range(1, MOST_TENSOR + 1) if node % n == 0 and heads % n == 0)
+def _storage(legal: tuple[str, ...]) -> str:
+    """zero1, or what the trainer has that is nearest to it; nothing if it shares nothing out."""
+    return next((word for word in ("zero1", "zero2", "zero3") if allows(legal, word)), "")
 
 
 def _sequence(model: Facts, ranks: int, trainer: Trainer) -> str:
@@ -362,7 +372,7 @@ class _Asker:
         return self._found[key]
 
     def _ask(self, plan: Plan, micro: int, cluster: Cluster, seq: int) -> Found | tuple[str, str]:
-        counted = self.counted(plan, micro)
+        counted = with_precision(self.counted(plan, micro), self.wish.trainer)
         shares = batch_ranks(counted)
         graph = self._graph(micro * shares, seq, counted.policy(Precision).format.activation)
         job = Job(
@@ -556,7 +566,7 @@ def _shorter(asked: _Asker, worst: Found) -> Iterator[Proposal]:
 def _larger_devices(asked: _Asker, worst: Found) -> Iterator[Proposal]:
     """The same plan on devices with more memory that are as fast, the smallest first."""
     now = asked.wish.cluster.device
-    kernels = worst.asked.policy(Precision).format.kernels
+    kernels = worst.plan.policy(Precision).format.kernels
     others = [members.device(name) for name in members.names("devices")]
     fitting = [
         one

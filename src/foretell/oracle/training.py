@@ -19,7 +19,7 @@ from foretell.oracle.predict import Prediction
 from foretell.plan.facts import facts
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
-from foretell.program.lower import Bytes
+from foretell.program.upkeep import Bytes
 from foretell.units import Quantity, at_least, ceil_div
 
 HOUR = 3600.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -11,8 +12,11 @@ from foretell.model.graph import Graph
 from foretell.model.layers import layers, pieces
 from foretell.model.limits import limits
 from foretell.model.operators.attention import Attention
+from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.embedding import Embedding
 from foretell.model.operators.experts import GroupedMatmul
+from foretell.model.operators.pooling import Pool
+from foretell.plan.parts import members
 from foretell.plan.stages import Costs
 from foretell.units import product
 
@@ -22,7 +26,8 @@ class Facts(msgspec.Struct, frozen=True):
 
     layers: int
     heads: int  # the fewest query heads of an attention
-    sequence: int  # the fewest queries of an attention
+    sequence: int  # the fewest queries of an attention; where there is none, positions of the samples
+    given_sequence: bool  # whether the samples are sequences, so that their length can be chosen
     experts: int
     vocabulary: int
     costs: Costs  # parameters of a layer and of both ends
@@ -32,6 +37,18 @@ class Facts(msgspec.Struct, frozen=True):
         """Most ranks for a way of splitting and the operator that limits it; 0: the model cannot be split so."""
         return next(((ranks, by) for name, ranks, by in self.limits if name == way), (0, ""))
 
+    def longer(self, ways: int) -> str:
+        """A length of the sequences that can be cut so many ways; empty where it follows from something else."""
+        return f"--seq {-(-self.sequence // ways) * ways}" if self.given_sequence else ""
+
+
+class Extent(NamedTuple):
+    """The smallest size of one spatial dim, and where it is."""
+
+    name: str
+    size: int
+    path: str
+
 
 @functools.lru_cache(maxsize=64)
 def facts(graph: Graph) -> Facts:
@@ -39,15 +56,43 @@ def facts(graph: Graph) -> Facts:
     attention = [node.sizes() for _, node in graph.nodes() if isinstance(node.operator, Attention)]
     experts = [node.sizes()["expert"] for _, node in graph.nodes() if isinstance(node.operator, GroupedMatmul)]
     tables = [node.sizes()["vocab"] for _, node in graph.nodes() if isinstance(node.operator, Embedding)]
+    given = _positions(graph)
     return Facts(
         layers=len(layers(graph)),
         heads=min((n["kv_head"] * n["share"] for n in attention), default=0),
-        sequence=min((n["query"] for n in attention), default=0),
+        sequence=min((n["query"] for n in attention), default=min(given, default=0)),
+        given_sequence=bool(given),
         experts=min(experts, default=0),
         vocabulary=max(tables, default=0),
         costs=_costs(graph),
         limits=tuple((limit.way, limit.ranks, limit.by) for limit in limits(graph)),
     )
+
+
+def _positions(graph: Graph) -> list[int]:
+    """Lengths of the samples that are sequences."""
+    inputs = (tensor for block in graph.blocks for tensor in block.tensors if tensor.role == "input")
+    return [dim.size for tensor in inputs for dim in tensor.dims if dim.name == "sequence"]
+
+
+@functools.lru_cache(maxsize=256)
+def extents(graph: Graph, only: str = "") -> tuple[Extent, ...]:
+    """The smallest size of each spatial dim, outermost first, where convolutions and pools of a part read it.
+
+    A rank without a position would have nothing to do, and its neighbours' borders would come from further
+    away. A convolution over a single position is a dense layer, which is not split so.
+    """
+    inside = members(graph, only)
+    found: dict[int, Extent] = {}
+    for at, block in enumerate(graph.blocks):
+        for index, node in enumerate(block.nodes):
+            if not isinstance(node.operator, Convolution | Pool) or (inside is not None and (at, index) not in inside):
+                continue
+            dims = graph.tensor(block, node.inputs[0].tensor).dims[-len(node.operator.kernel) :]
+            for place, dim in enumerate(dims if product(dim.size for dim in dims) > 1 else ()):
+                if place not in found or dim.size < found[place].size:
+                    found[place] = Extent(dim.name, dim.size, node.path)
+    return tuple(found[place] for place in sorted(found))
 
 
 def _costs(graph: Graph) -> Costs:

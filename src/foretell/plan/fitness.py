@@ -1,39 +1,81 @@
-"""Whether a plan fits: the rules of its strategies, its batch and its trainer, in one list of refusals."""
+"""Whether a plan fits: the rules of its cluster, trainer, batch, strategies and policies, in one list of refusals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from foretell.hardware.cluster import Cluster
 from foretell.plan.facts import facts
 from foretell.plan.job import divides
-from foretell.plan.legality import Surroundings, legal
-from foretell.plan.plan import Plan
-from foretell.plan.policies.lora import Lora
+from foretell.plan.legality import Surroundings
+from foretell.plan.legality import broken as broken_by_trainer
+from foretell.plan.mending import fewer, nearest, removed, replaced, told
+from foretell.plan.plan import Plan, grid_of
+from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
 from foretell.plan.setting import Setting
+from foretell.plan.strategies.data import Data
 
 
 def refusals(setting: Setting, cluster: Cluster | None = None) -> Iterator[Refusal]:
-    """Every rule that a plan breaks for this model, job and trainer, and on this cluster if one is given."""
-    found = facts(setting.graph)
-    node = cluster.ranks_per_node if cluster else 0
+    """Every rule that a plan breaks for this model, job and trainer, and on this cluster if one is given.
+
+    A plan that is named as a way out breaks none of them.
+    """
+    found = tuple(_broken(setting, cluster))
+    if found:
+        yield from told(found, _passing(setting, cluster))
+
+
+def fits(setting: Setting, cluster: Cluster | None = None) -> bool:
+    """Whether a plan breaks no rule; ways out are not looked for."""
+    return next(_broken(setting, cluster), None) is None
+
+
+def _broken(setting: Setting, cluster: Cluster | None) -> Iterator[Refusal]:
+    plan, found = setting.plan, facts(setting.graph)
     if cluster:
-        yield from _ranks(setting.plan, cluster)
+        yield from _ranks(plan, cluster)
     around = Surroundings(
-        node=node, layers=found.layers, heads=found.heads, vocabulary=found.vocabulary, costs=found.costs
+        node=cluster.ranks_per_node if cluster else 0,
+        layers=found.layers,
+        heads=found.heads,
+        key_heads=found.limit("tensor")[0],
+        vocabulary=found.vocabulary,
+        costs=found.costs,
     )
-    yield from legal(setting.trainer, setting.plan, around)
-    yield from divides(setting.job, setting.plan)
-    for strategy in setting.plan.axes:
-        if strategy.world > 1:
-            yield from strategy.refusals(setting)
-    if rank := setting.plan.policy(Lora).rank:
-        why = f"+lora{rank}: the grammar knows adapters, but no program is written for them yet"
-        yield Refusal("adapters", why, "the plan without +lora")
+    yield from broken_by_trainer(setting.trainer, plan, around)
+    yield from divides(setting.job, plan)
+    for member in (*plan.axes, *plan.policies):
+        yield from member.refusals(setting)
+
+
+def _passing(setting: Setting, cluster: Cluster | None) -> Plan | None:
+    """The nearest plan that breaks no rule; where mends lead to none, one with data ranks alone."""
+
+    def broken(plan: Plan) -> Iterator[Refusal]:
+        return _broken(msgspec.structs.replace(setting, plan=plan), cluster)
+
+    plan = setting.plan
+    plainer = (Data(ranks=plan.ranks),) if plan.ranks > 1 else ()
+    starts = (plan, Plan(plainer, plan.policies), Plan(policies=(plan.policy(Precision),)))
+    return next((found for start in starts if (found := nearest(start, broken)) is not None), None)
 
 
 def _ranks(plan: Plan, cluster: Cluster) -> Iterator[Refusal]:
     if plan.ranks > cluster.ranks:
         why = f"{plan} needs {plan.ranks} ranks, and {cluster.text} has {cluster.ranks}"
-        yield Refusal("enough ranks", why, f"a plan of at most {cluster.ranks} ranks, or a cluster of {plan.ranks}")
+        mends = tuple(_smaller(plan, cluster.ranks))
+        yield Refusal("enough ranks", why, f"a cluster of {plan.ranks} ranks", mends)
+
+
+def _smaller(plan: Plan, most: int) -> Iterator[Plan]:
+    """The plan with fewer ranks on one axis, data first, so that it has no more than so many; or without the axis."""
+    for axis in sorted(plan.axes, key=lambda axis: not isinstance(axis, Data)):
+        others = plan.ranks // axis.world
+        narrower = () if grid_of(axis) else fewer(axis, lambda ranks, n=others: ranks * n <= most)
+        yield from (mended for other in narrower for mended in replaced(plan, axis, other) if mended.ranks <= most)
+    for axis in plan.axes:
+        yield removed(plan, axis)[-1]

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
 from foretell.errors import BadInput, unknown
 from foretell.model.operators.optimizer import RULES
+from foretell.plan.mending import changed, fewer, replaced
 from foretell.plan.plan import Plan
+from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.refusal import Refusal
 from foretell.plan.trainer import trainer as find_trainer
 from foretell.units import product
@@ -103,6 +106,20 @@ def divides(job: Job, plan: Plan) -> Iterator[Refusal]:
         return
     below, above = batch // shares * shares, -(-batch // shares) * shares
     batches = " or ".join(f"--batch {size}" for size in (below, above) if size)
-    fewer = next((m for m in range(count, 0, -1) if batch % (ranks * m) == 0), 0)
     why = f"a batch of {batch} is not a multiple of {ranks} ranks that split it x m{count} = {shares}"
-    yield Refusal("batch divides", why, f"{batches}{f', or +m{fewer}' if fewer else ''}")
+    yield Refusal("batch divides", why, batches, tuple(_dividing(batch, plan)))
+
+
+def _dividing(batch: int, plan: Plan) -> Iterator[Plan]:
+    """The plan with fewer micro-batches, or with fewer ranks on an axis that splits the batch."""
+    ranks, count = batch_ranks(plan), plan.microbatches
+    fits = (m for m in range(count, 0, -1) if batch % (ranks * m) == 0)
+    for fewer_batches in islice(fits, 1):
+        yield from changed(plan, Microbatches(count=fewer_batches))
+    for axis in plan.axes:
+        here = product(one.ranks for one in axis.axes() if one.splitting.dim == "sample")
+        for times in (count, 1):  # with the micro-batches as they are, or with fewer
+            others = ranks // here * times
+            narrower = fewer(axis, lambda n, others=others: batch % (others * n) == 0) if here == axis.ranks else ()
+            for other in islice(narrower, 1):
+                yield from replaced(plan, axis, other)

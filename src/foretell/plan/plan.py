@@ -125,6 +125,12 @@ def repeated(axis: Strategy, others: tuple[Strategy, ...]) -> bool:
     return any(other.word == axis.word and part_of(other) == part_of(axis) for other in others)
 
 
+def too_many(axes: tuple[Strategy, ...]) -> str:
+    """What is wrong with a plan of more ranks than anybody has."""
+    ranks = product(axis.world for axis in axes)
+    return f"{' '.join(map(axis_text, axes))} are {ranks:,} ranks"
+
+
 def _check(axes: tuple[Strategy, ...], said: list[Policy]) -> None:
     """Refuse values that have no text, so that every plan can be printed and read again."""
     for place, axis in enumerate(axes):
@@ -141,6 +147,8 @@ def _check(axes: tuple[Strategy, ...], said: list[Policy]) -> None:
                 f"{axis.word} twice", where="plan", fix="one axis of each strategy, or each for its own part"
             )
         _check_options(axis)
+    if product(axis.world for axis in axes) > MOST:
+        raise BadInput(too_many(axes), where="plan", fix=f"at most {MOST:,} ranks in all")
     for place, policy in enumerate(said):
         if policy.word in [other.word for other in said[:place]]:
             raise BadInput(f"two policies for {policy.word}", where="plan", fix=f"one of them: {policy_text(policy)}")

@@ -6,11 +6,16 @@ default, what holds when the plan does not speak of it; such a policy is never w
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
+from foretell.plan.refusal import Refusal
 from foretell.plan.syntax import Option
+
+if TYPE_CHECKING:
+    from foretell.plan.setting import Setting
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, tag_field="policy", forbid_unknown_fields=True):
@@ -36,3 +41,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, tag_field="policy", forb
     def joined(self, other: Policy) -> Policy | None:
         """Both of two policies of this kind as one, or None where one of them must go."""
         return None
+
+    def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        """The rules it breaks for this plan, model, job and trainer."""
+        return iter(())

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
+if TYPE_CHECKING:
+    from foretell.plan.plan import Plan
 
-class Refusal(msgspec.Struct, frozen=True):
-    """One rule that a plan breaks."""
+
+class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One rule that a plan breaks.
+
+    A rule knows ways out of itself only: plans that do not break it (`mends`), and things to change outside
+    the plan (`way_out`). What a person is told (`mending.told`) has no mends any more; its way out names
+    the plan that breaks no rule at all.
+    """
 
     rule: str  # a short stable name, by which refusals are counted: "batch divides"
     why: str  # the rule with its numbers: "a batch of 100 is not a multiple of dp8 x m16 = 128"
-    way_out: str = ""  # what would work: "--batch 128, or +m4"
+    way_out: str = ""  # what would work: "--batch 128"
+    mends: tuple[Plan, ...] = ()  # the nearest first
 
     def __str__(self) -> str:
         return f"{self.why} (rule: {self.rule})"

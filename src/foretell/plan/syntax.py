@@ -112,11 +112,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Number:
-    """A word that ends in a whole number of at least `least`."""
+    """A word that ends in a whole number of at least `least`. `told`: printed with its default too."""
 
     word: str
     field: str
     least: int = 1
+    told: bool = False
 
     @property
     def forms(self) -> tuple[str, ...]:
@@ -254,9 +255,16 @@ Option: TypeAlias = Choice | Number | Numbers | Flags | Size | Fraction
 
 def spelled(option: Option, value: Any, default: Any) -> str:
     """How a field is written; nothing where it has its default, unless the default has a word."""
-    if value == default and not (isinstance(option, Choice) and value in option.words.values()):
+    if value == default and not _told(option, value):
         return ""
     return option.spell(value)
+
+
+def _told(option: Option, value: Any) -> bool:
+    """Whether a default is printed all the same."""
+    if isinstance(option, Choice):
+        return value in option.words.values()
+    return isinstance(option, Number) and option.told
 
 
 def first_reading(options: Sequence[Option], text: str) -> tuple[Option, Found | Mismatch] | None:

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from foretell.errors import BadInput, near
+from foretell.plan import synonyms
 from foretell.plan.members import policies, strategies
-from foretell.plan.plan import PART, Plan, repeated
+from foretell.plan.plan import PART, Plan, grid_of, repeated, too_many
 from foretell.plan.policy import Policy
 from foretell.plan.strategy import Strategy
 from foretell.plan.syntax import MOST, Choice, Found, Mismatch, Option, first_reading, read_whole
@@ -75,7 +76,7 @@ class _Item:
     def wrong(self, what: str, at: int, expected: str, *instead: str) -> _Problem:
         """It is wrong at one of its characters; these could stand instead of it, and last, nothing."""
         mended = [self.whole[: self.start] + text + self.whole[self.end :] for text in (*instead, "")]
-        return _Problem(what, self.start + at, expected, [*self.glued(at), *mended])
+        return _Problem(what, self.start + at, expected, [*self.glued(at), *self.said_otherwise(), *mended])
 
     def glued(self, at: int) -> list[str]:
         """Where something is missing before a blank or a word begins oddly: the text without that blank."""
@@ -85,6 +86,22 @@ class _Item:
         if at == 0 and re.match("[:,[0-9]", self.text) and before.strip():  # dp8 :zero3
             return [before.rstrip() + self.text + after]
         return []
+
+    def said_otherwise(self) -> list[str]:
+        """Where the item is a word from elsewhere: the text with the plan's word for it."""
+        before, after = self.whole[: self.start], self.whole[self.end :]
+        if policy := synonyms.policy(self.text):
+            return [f"{before}+{policy}{after}"]
+        meant = synonyms.option(self.text)
+        if meant is None:
+            return []
+        rest = f"{before.rstrip()} {after.lstrip()}"
+        axis = re.compile(rf"(?<!\S)({meant.axis}[0-9]+)(:\S+)?(?!\S)", re.IGNORECASE).search(rest)
+        if axis is None:
+            ranks = meant.ranks or re.sub("[^0-9].*", "", strategies()[meant.axis].example[len(meant.axis) :])
+            return [f"{before}{meant.axis}{ranks}:{meant.option}{after}"]
+        added = (f"{axis[0]},{meant.option}" if axis[2] else "", f"{axis[1]}:{meant.option}")
+        return [rest[: axis.start()] + text + rest[axis.end() :] for text in added if text]
 
 
 def _read(text: str) -> Plan:
@@ -99,10 +116,20 @@ def _read(text: str) -> Plan:
             axis, inside = _read_axis(item)
             if repeated(axis, tuple(axes)):
                 raise item.wrong(f"{axis.word} a second time", 0, "another axis, a policy, or the end")
+            if product(other.world for other in (*axes, axis)) > MOST:
+                raise _too_many(item, axis, axes)
             axes.append(axis)
             for policy, at, without in inside:
                 _add_policy(item, policy, said, at, without)
     return Plan(tuple(axes), tuple(said))
+
+
+def _too_many(item: _Item, axis: Strategy, before: list[Strategy]) -> _Problem:
+    """An axis that gives the plan more ranks than there can be, and the most it could have."""
+    room = MOST // product(other.world for other in before)
+    fewer = [re.sub("[0-9x]+", str(room), item.text, count=1)] if room > 1 and not grid_of(axis) else []
+    what = f"{too_many((*before, axis))}; a plan has at most {MOST:,}"
+    return item.wrong(what, len(axis.word), f"at most {room:,}", *fewer)
 
 
 def _refuse_odd_characters(text: str) -> None:
@@ -260,10 +287,11 @@ def _wrong_end(item: _Item, kind: type[Strategy], at: int) -> _Problem:
     """An axis goes on with something that is none of its parts."""
     before, rest = item.text[:at], item.text[at:]
     expected = ": and options, a blank, or the end" if kind.syntax else "a blank, or the end"
-    bare = rest.lstrip(":=,;/&")
-    return item.wrong(
-        f"{_quoted(rest)} after {before[:SHOWN]}", at, expected, f"{before} {bare}", f"{before}:{bare}", before
-    )
+    bare = rest.lstrip("-_:=,;/&")
+    instead = [f"{before} {bare}", f"{before}:{bare}"]
+    if _meant(kind.syntax, bare.partition(",")[0]):  # dp8-zero3, dp8/zero3
+        instead.reverse()
+    return item.wrong(f"{_quoted(rest)} after {before[:SHOWN]}", at, expected, *instead, before)
 
 
 def _listed(forms: list[str]) -> str:
@@ -274,7 +302,11 @@ def _wrong_option(item: _Item, kind: type[Strategy], start: int, text: str, with
     forms = [form for option in kind.syntax for form in option.forms]
     words = [word for option in kind.syntax if isinstance(option, Choice) for word in option.words]
     after = item.text[start + len(text) :]
-    instead = [item.text[:start] + word + after for word in near(text, words)] if text else []
+    meant = synonyms.option(text)
+    better = [meant.option] if meant and meant.axis == kind.word else []
+    if text:
+        better += near(text, words)
+    instead = [item.text[:start] + word + after for word in better]
     if _as_policy(text):
         instead.append(f"{without} +{text}")
     what = f"{kind.word} has no option {_quoted(text)}" if text else f"an option of {kind.word} is missing"

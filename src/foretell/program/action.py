@@ -19,6 +19,7 @@ class Compute(msgspec.Struct, frozen=True, tag="compute", tag_field="action"):
     loops: dict[str, int]  # local sizes
     cost: Part
     again: bool = False  # a forward part that runs a second time
+    density: float = 1.0  # share of an attention's scores that a kernel which skips masked ones computes
 
 
 class Communicate(msgspec.Struct, frozen=True, tag="communicate", tag_field="action"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from foretell.model.dims import Dims
 from foretell.model.graph import Graph, Node
@@ -19,9 +19,6 @@ from foretell.program.alignment import align, divisible, seen_through
 WEIGHTED = (Matmul, Convolution, GroupedMatmul)
 """Operators whose weights can be divided by outputs or inputs."""
 
-DEEPEST = 64
-"""Operators between two layers that are looked at: more would be a cycle of our own making."""
-
 
 @dataclass(frozen=True)
 class Ahead:
@@ -29,13 +26,15 @@ class Ahead:
 
     graph: Graph
     ranks: int
+    known: dict[tuple[int, int, int], bool] = field(default_factory=dict[tuple[int, int, int], bool])
 
-    def good(self, at: int, number: int, dim: int, depth: int = 0) -> bool:
+    def good(self, at: int, number: int, dim: int) -> bool:
         """Whether everybody who reads the tensor can go on with a share of this dim, to a good end."""
-        readers = self._readers(at, number)
-        if not readers or depth > DEEPEST:
-            return False
-        return all(self._reads(*reader, dim, depth) for reader in readers)
+        key = (at, number, dim)
+        if key not in self.known:
+            readers = self._readers(at, number)
+            self.known[key] = bool(readers) and all(self._reads(*reader, dim) for reader in readers)
+        return self.known[key]
 
     def ends_in_loss(self, at: int, number: int) -> bool:
         """Whether only the loss reads the tensor, as it is or in another type."""
@@ -61,13 +60,13 @@ class Ahead:
                     found += [(later, node, o.name) for node in other.nodes for o in node.inputs if o.tensor == local]
         return found
 
-    def _reads(self, at: int, node: Node, name: str, dim: int, depth: int) -> bool:
+    def _reads(self, at: int, node: Node, name: str, dim: int) -> bool:
         block = self.graph.blocks[at]
         source = self.graph.tensor(block, operand_tensor(node, name)).dims
         target = block.tensors[node.outputs[0]].dims
         if isinstance(node.operator, View):
             shown = seen_through(node, source, target, dim, self.ranks)
-            return any(self.good(at, node.outputs[0], to, depth + 1) for to in shown)
+            return any(self.good(at, node.outputs[0], to) for to in shown)
         place = divisible(node, align(node, name, source)[dim], self.ranks)
         if place is None or isinstance(node.operator, Unknown):
             return False
@@ -78,7 +77,7 @@ class Ahead:
         if node.operator.need(place.loop) is not Need.NOTHING:
             return False
         to = next((d for d, walks in enumerate(align(node, "y", target)) if place in walks), None)
-        return to is not None and self.good(at, node.outputs[0], to, depth + 1)
+        return to is not None and self.good(at, node.outputs[0], to)
 
 
 def loop_dims(node: Node, name: str) -> Dims:

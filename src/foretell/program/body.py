@@ -134,7 +134,8 @@ class Bodies:
         role = part
         if part == "weight_gradient" and not has_weight_gradient(graph, at, node):
             role = "input_gradient"  # of a product of two activations: somebody waits for it
-        yield Compute(node.path, node.kind, role, sizes, cost, again)
+        density = node.operator.density(sizes) if isinstance(node.operator, Attention) else 1.0
+        yield Compute(node.path, node.kind, role, sizes, cost, again, density)
 
     def _inside_again(self, at: int, index: int, node: Node) -> Iterator[Action]:
         """An operator runs again for what it keeps besides its operands and its output."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from foretell.model.graph import Graph
@@ -12,7 +12,7 @@ from foretell.model.layers import Piece
 from foretell.program.action import Action, Allocate, Communicate, Free
 from foretell.program.homes import storage_owner
 from foretell.program.layout import Layout
-from foretell.program.replay import Replay, Storage
+from foretell.program.replay import Replay, Storage, home
 
 
 class Cut(NamedTuple):
@@ -20,6 +20,7 @@ class Cut(NamedTuple):
 
     path: str
     bytes: int
+    made: tuple[int, int, int]  # block, tensor and repetition
 
 
 def cuts(layout: Layout, parts: tuple[tuple[Piece, ...], ...]) -> tuple[tuple[Cut, ...], ...]:
@@ -39,7 +40,9 @@ def cuts(layout: Layout, parts: tuple[tuple[Piece, ...], ...]) -> tuple[tuple[Cu
                     continue
                 for crossed in range(place[made[0], made[2]](_maker(graph, made)) + 1, part + 1):
                     found[crossed][made] = layout.bytes(piece.block, number)
-    return tuple(tuple(Cut(_maker_path(graph, made), size) for made, size in crossing.items()) for crossing in found)
+    return tuple(
+        tuple(Cut(_maker_path(graph, made), size, made) for made, size in crossing.items()) for crossing in found
+    )
 
 
 def _places(parts: tuple[tuple[Piece, ...], ...]) -> dict[tuple[int, int], Callable[[int], int]]:
@@ -74,15 +77,29 @@ def _maker_path(graph: Graph, made: tuple[int, int, int]) -> str:
 
 
 class Border:
-    """Memory of tensors that cross from one stage to another: who frees them is not who made them."""
+    """Memory of tensors that cross from one stage to another: who frees them is not who made them.
 
-    def __init__(self, found: Replay | None = None) -> None:
-        missing = found.missing if found else {}
-        left = found.left if found else {}
-        self.arrive = [Allocate(crossing(s), size, "activation") for s, size in missing.items() if s[3] != "gradient"]
-        self.come_back = [Allocate(crossing(s), size, "gradient") for s, size in missing.items() if s[3] == "gradient"]
-        self.sent = [Free(crossing(s), size) for s, size in left.items() if s[3] != "gradient"]
-        self.given_back = [Free(crossing(s), size) for s, size in left.items() if s[3] == "gradient"]
+    Only what is sent or received is accounted for: anything else that is left over is a fault.
+    """
+
+    def __init__(self, graph: Graph, found: Replay, received: Sequence[Cut], sent: Sequence[Cut]) -> None:
+        came = {home(graph, at, number, repetition) for at, number, repetition in (cut.made for cut in received)}
+        went = {home(graph, at, number, repetition) for at, number, repetition in (cut.made for cut in sent)}
+        self.arrive = [Allocate(crossing(s), size, "activation") for s, size in _of(graph, found.missing, came, "")]
+        self.sent = [Free(crossing(s), size) for s, size in _of(graph, found.left, went, "")]
+        back = _of(graph, found.missing, went, "gradient")
+        self.come_back = [Allocate(crossing(s), size, "gradient") for s, size in back]
+        self.given_back = [Free(crossing(s), size) for s, size in _of(graph, found.left, came, "gradient")]
+
+
+def _of(
+    graph: Graph, storages: Mapping[Storage, float], homes: set[tuple[int, int, int]], what: str
+) -> Iterator[tuple[Storage, float]]:
+    """Those of the storages that belong to tensors which cross."""
+    for storage, size in storages.items():
+        at, number, repetition, kind = storage
+        if kind == what and number >= 0 and home(graph, at, number, repetition) in homes:
+            yield storage, size
 
 
 def crossing(storage: Storage) -> str:
@@ -106,4 +123,4 @@ def _made(graph: Graph, piece: Piece, number: int) -> tuple[int, int, int] | Non
 
 
 def messages(kind: str, tensors: Sequence[Cut], what: str) -> list[Action]:
-    return [Communicate(kind, ("pp",), 2, size, what, name) for name, size in tensors]
+    return [Communicate(kind, ("pp",), 2, size, what, name) for name, size, _ in tensors]

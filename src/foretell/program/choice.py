@@ -8,17 +8,22 @@ from dataclasses import dataclass, field, replace
 from foretell.model.graph import Block, Graph, Node, Tensor
 from foretell.model.operator import Need
 from foretell.model.operators.attention import Attention
+from foretell.model.operators.convolution import SPACE
 from foretell.model.operators.embedding import Embedding
 from foretell.model.operators.experts import GroupedMatmul
 from foretell.model.operators.layout import View
+from foretell.model.operators.recurrent import Recurrent
 from foretell.model.operators.unknown import Unknown
 from foretell.plan.facts import facts
 from foretell.plan.placement import PARTIAL, REPLICATED, Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
 from foretell.program.ahead import WEIGHTED, Ahead, loop_dims, operand_tensor
-from foretell.program.alignment import Place, align, divisible, seen_through, size_at
+from foretell.program.alignment import Place, align, divisible, even, seen_through, size_at
 from foretell.program.homes import storage_owner
 from foretell.program.parts import members
+
+HEAVY = (*WEIGHTED, Attention, Recurrent)
+"""Operators with matrix work: one that every rank does all of deserves a note."""
 
 OTHERWISE = "another operator divides its weight otherwise"
 
@@ -47,20 +52,40 @@ class Chooser:
 
     def decide(self, at: int, block: Block, index: int, node: Node, arriving: dict[str, Placement]) -> Decision:
         inside = self.members is None or (at, index) in self.members
+        if inside and self.members is not None and self.rule.dim:
+            arriving = {name: self._taken(at, node, name, where) for name, where in arriving.items()}
         if isinstance(node.operator, GroupedMatmul) and self.rule.experts == "divide":
             return self._experts(node, arriving["x"])
         if inside and self.rule.weighted and not (isinstance(node.operator, GroupedMatmul) and self.rule.experts):
             found = self._weighted(at, block, node, arriving)
             if found.places:
                 return found
-            return replace(self._follow(at, block, node, arriving), reason=found.reason)
+            follows = self._follow(at, block, node, arriving)
+            return replace(follows, reason="" if follows.places else found.reason or follows.reason)
         if not inside and self.rule.dim:
             return Decision()  # outside the part that is divided
         if isinstance(node.operator, Attention) and self.rule.attention:
             found = self._attention(at, node, arriving)
             if found.places:
                 return found
-        return self._follow(at, block, node, arriving)
+        follows = self._follow(at, block, node, arriving)
+        return follows if inside else replace(follows, reason="")
+
+    def _taken(self, at: int, node: Node, name: str, where: Placement) -> Placement:
+        """Of what is whole outside the part, each rank takes its share inside: it has it already."""
+        tensor = self._tensor(at, node, name)
+        dim = self.dim_of(tensor)
+        shareable = where == REPLICATED and tensor.role in ("activation", "input") and dim is not None
+        return Sharded(dim) if shareable and even(tensor.dims[dim], self.axis.ranks) else where  # type: ignore[index]
+
+    def dim_of(self, tensor: Tensor) -> int | None:
+        """The dim that the axis takes shares of, by its place in this tensor."""
+        names = [dim.name for dim in tensor.dims]
+        if self.rule.dim.startswith("extent "):
+            space = [at for at, name in enumerate(names) if name in SPACE]
+            at = int(self.rule.dim.removeprefix("extent "))
+            return space[at] if at < len(space) else None
+        return names.index(self.rule.dim) if self.rule.dim in names else None
 
     def _experts(self, node: Node, arriving: Placement) -> Decision:
         """Each rank has some experts, and the rows that belong to them; they come back to where they were."""
@@ -113,9 +138,9 @@ class Chooser:
         return divisible(node, places, self.axis.ranks) or f"{self.axis.ranks} ranks do not divide {fewest} inputs"
 
     def _outputs_of(self, at: int, block: Block, node: Node) -> Place | str:
-        for position in range(len(loop_dims(node, "out"))):
+        for position, dim in enumerate(loop_dims(node, "out")):
             place = divisible(node, (Place("out", position),), self.axis.ranks)
-            if place is None:
+            if place is None or dim.name == "head_dim":  # a head is never cut
                 continue
             if not self.rule.flows:
                 return place
@@ -170,7 +195,7 @@ class Chooser:
     def _why_whole(self, node: Node, arriving: dict[str, Placement]) -> str:
         if any(isinstance(where, Sharded | Routed) for where in arriving.values()):
             return "no rule says how its loops can be divided"
-        return "what it reads is whole on every rank" if self.rule.dim and isinstance(node.operator, WEIGHTED) else ""
+        return "what it reads is whole on every rank" if isinstance(node.operator, HEAVY) else ""
 
     def _routed(self, at: int, node: Node, arriving: dict[str, Placement]) -> Decision:
         places: dict[Place, None] = {}

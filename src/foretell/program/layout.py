@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from foretell.model.dims import Dim
 from foretell.model.graph import Graph, Node
 from foretell.plan.placement import Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
@@ -15,7 +16,7 @@ from foretell.program.alignment import Place
 from foretell.program.homes import owner
 from foretell.program.spread import Change, Conventions, Spread, Statistic, spread
 from foretell.program.transition import travel
-from foretell.units import WIDTH, product, share
+from foretell.units import WIDTH, ceil_div, product, share
 
 JOINED = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
 """Collectives that several axes do as one, over all their ranks together."""
@@ -40,6 +41,12 @@ class Layout:
     axes: tuple[MeshAxis, ...]
     spreads: tuple[Spread, ...]
     travels: Mapping[tuple[int, Moment], tuple[Communicate, ...]] = field(repr=False)
+    padding: Mapping[str, int] = field(default_factory=dict[str, int])  # dims and what they are a multiple of
+
+    def _share(self, dim: Dim, ranks: int) -> int:
+        """A rank's share of a dim, padding included."""
+        multiple = self.padding.get(dim.name, 1)
+        return share(ceil_div(dim.size, multiple) * multiple, ranks)
 
     def sizes(self, at: int, index: int) -> dict[str, int]:
         """Loop sizes of one operator on one rank."""
@@ -49,7 +56,7 @@ class Layout:
                 ways[place] *= axis.ranks
         node = self.graph.blocks[at].nodes[index]
         return {
-            loop.name: product(share(dim.size, ways[Place(loop.name, pos)]) for pos, dim in enumerate(loop.dims))
+            loop.name: product(self._share(dim, ways[Place(loop.name, pos)]) for pos, dim in enumerate(loop.dims))
             for loop in node.loops
         }
 
@@ -62,7 +69,7 @@ class Layout:
             where = (instead or {}).get(axis.name, found.placed.get(home))
             if isinstance(where, Sharded | Routed | Rotating):
                 ways[where.dim] *= axis.ranks
-        return tuple(share(dim.size, way) for dim, way in zip(tensor.dims, ways, strict=True))
+        return tuple(self._share(dim, way) for dim, way in zip(tensor.dims, ways, strict=True))
 
     def bytes(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> int:
         """Local bytes of a tensor."""
@@ -78,17 +85,20 @@ class Layout:
         return self.travels.get((at, moment), ())
 
 
-def layout(graph: Graph, axes: tuple[MeshAxis, ...], conventions: Conventions) -> Layout:
+def layout(
+    graph: Graph, axes: tuple[MeshAxis, ...], conventions: Conventions, padding: Mapping[str, int] | None = None
+) -> Layout:
     """Spread a model over all axes."""
     spreads = tuple(spread(graph, axis, conventions) for axis in axes)
-    bare = Layout(graph, axes, spreads, {})
+    bare = Layout(graph, axes, spreads, {}, padding or {})
     travels: dict[tuple[int, Moment], list[Communicate]] = defaultdict(list)
     for (at, moment, number), found in _grouped(axes, spreads).items():
         for kind, members in _joined(found).items():
             travels[at, moment].append(_message(bare, at, moment, number, kind, members))
     for (at, moment), messages in _statistics(bare).items():
         travels[at, moment] += messages
-    return Layout(graph, axes, spreads, {key: tuple(messages) for key, messages in travels.items()})
+    found = {key: tuple(messages) for key, messages in travels.items()}
+    return Layout(graph, axes, spreads, found, padding or {})
 
 
 _Members = list[tuple[MeshAxis, Change, int]]

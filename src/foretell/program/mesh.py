@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from foretell.plan.plan import Plan
@@ -23,10 +24,18 @@ def mesh(plan: Plan) -> tuple[MeshAxis, ...]:
             if axis.name == "cp" and data is not None:
                 axis = replace(axis, storage=data.axes()[-1].storage)
             if axis.name == "tp" and data is not None and tensor is not None and data.expert_tensor == 1:
-                treats = "divide" if data.experts > data.world else "whole"
+                treats = "divide" if data.experts > (data.shard or data.ranks) else "whole"
                 axis = replace(axis, splitting=replace(axis.splitting, experts=treats))
             axes.append(axis)
-    return tuple(axis for axis in axes if axis.ranks > 1)
+    return tuple(_told_apart([axis for axis in axes if axis.ranks > 1]))
+
+
+def _told_apart(axes: list[MeshAxis]) -> Iterator[MeshAxis]:
+    """One strategy for several parts has an axis for each, with a name of its own."""
+    names = [axis.name for axis in axes]
+    for at, axis in enumerate(axes):
+        same = names.count(axis.name) > 1
+        yield replace(axis, name=f"{axis.name}.{names[:at].count(axis.name)}") if same else axis
 
 
 def stride(axes: tuple[MeshAxis, ...], names: tuple[str, ...]) -> int:

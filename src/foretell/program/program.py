@@ -82,6 +82,8 @@ class Axis(msgspec.Struct, frozen=True):
     name: str
     ranks: int
     stride: int
+    waits: str = "all"  # whom a step waits for: all, those within a bound, nobody
+    staleness: int = 0  # the bound
 
 
 class Traffic(NamedTuple):

@@ -6,7 +6,7 @@ Played through in order, each name becomes one storage of one repetition.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -33,13 +33,13 @@ class Memory:
 
     alive: dict[Storage, float] = field(default_factory=dict[Storage, float])
     missing: dict[Storage, float] = field(default_factory=dict[Storage, float])  # freed, but never allocated here
-    twice: list[Storage] = field(default_factory=list[Storage])  # allocated while alive
+    twice: dict[Storage, float] = field(default_factory=dict[Storage, float])  # allocated while alive
     held: float = 0.0
     peak: float = 0.0
 
     def begin(self, name: Storage, size: float) -> None:
         if name in self.alive:
-            self.twice.append(name)
+            self.twice[name] = size
             return
         self.alive[name] = size
         self.held += size
@@ -60,39 +60,45 @@ class Replay(NamedTuple):
     backward_peak: float
     missing: dict[Storage, float]
     left: dict[Storage, float]
-    twice: tuple[Storage, ...]
+    twice: dict[Storage, float]
 
 
 def replay(graph: Graph, turns: Iterable[Turn], *, pipelined: bool = False) -> Replay:
-    """Play the events of a stage for one micro-batch. In a pipeline outputs leave between the two passes."""
+    """Play the events of a stage for one micro-batch.
+
+    In a pipeline, what others allocated is there from the start (it was received), and what nobody
+    frees leaves after the forward pass (it is sent); gradients the other way round.
+    """
     turns = list(turns)
+    found = _replayed(graph, turns, {}, {})
+    if not pipelined or not (found.missing or found.left or found.twice):
+        return found
+    sent = {**found.left, **found.twice}  # a layer that runs again makes once more what it sent
+    again = _replayed(graph, turns, found.missing, sent)
+    return again._replace(missing=found.missing, left=sent)
+
+
+def _replayed(graph: Graph, turns: list[Turn], come: Mapping[Storage, float], go: Mapping[Storage, float]) -> Replay:
     memory = Memory()
+    for name, size in come.items():
+        if name[3] != "gradient":
+            memory.begin(name, size)
     for turn in turns:
         for repetition in range(turn.run.first, turn.run.first + turn.run.times):
             _play(graph, turn.run.block, repetition, turn.forward, memory)
-    kept, forward_peak = memory.held, memory.peak
+    forward_peak = memory.peak
+    for name, size in go.items():
+        if name[3] != "gradient" and name in memory.alive:
+            memory.end(name, size)
+    kept = memory.held
     memory.peak = memory.held
-    sent = _made_again(graph, turns, memory) if pipelined else {}
+    for name, size in come.items():
+        if name[3] == "gradient":
+            memory.begin(name, size)
     for turn in reversed(turns):
         for repetition in reversed(range(turn.run.first, turn.run.first + turn.run.times)):
             _play(graph, turn.run.block, repetition, turn.backward, memory)
-    left = {**sent, **memory.alive}
-    return Replay(kept, forward_peak, memory.peak, memory.missing, left, tuple(memory.twice))
-
-
-def _made_again(graph: Graph, turns: Iterable[Turn], memory: Memory) -> dict[Storage, float]:
-    """Take out what is alive only to be sent: the layer that made it makes it again for its backward pass."""
-    again = {
-        storage(graph, turn.run.block, repetition, action.name)
-        for turn in turns
-        for repetition in range(turn.run.first, turn.run.first + turn.run.times)
-        for action in turn.backward.actions
-        if isinstance(action, Allocate)
-    }
-    sent = {name: size for name, size in memory.alive.items() if name in again}
-    for name, size in sent.items():
-        memory.end(name, size)
-    return sent
+    return Replay(kept, forward_peak, memory.peak, memory.missing, dict(memory.alive), memory.twice)
 
 
 def _play(graph: Graph, at: int, repetition: int, body: Body, memory: Memory) -> None:

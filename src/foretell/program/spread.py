@@ -117,6 +117,14 @@ class _Walk:
         self.constant: set[tuple[int, int]] = set()
         self.summed: dict[tuple[int, int], Placement] = {}  # gradients of constants while walking back
         self.whole: dict[str, str] = {}
+        # read by somebody outside the part that is divided: there they must be whole
+        self.outside = {
+            owner(graph, at, operand.tensor)
+            for at, block in enumerate(graph.blocks)
+            for index, node in enumerate(block.nodes)
+            if self.chooser.members is not None and (at, index) not in self.chooser.members
+            for operand in node.inputs
+        }
         self.differentiable = {
             (at, number)
             for at, block in enumerate(graph.blocks)
@@ -145,10 +153,11 @@ class _Walk:
     def _block(self, at: int, block: Block, entering: dict[int, Placement]) -> None:
         self.changes[at], self.statistics[at] = [], []
         made = {number for node in block.nodes for number in node.outputs}
+        arrives = bool(self.rule.dim) and not self.rule.only
         for number, tensor in enumerate(block.tensors):
             if number not in made and tensor.role != "kept":
-                self.placed[at, number] = self._given(tensor)
-                same = tensor.role == "input" and bool(self.rule.dim) and self.placed[at, number] == REPLICATED
+                self.placed[at, number] = self._given((at, number), tensor)
+                same = tensor.role == "input" and arrives and self.placed[at, number] == REPLICATED
                 if same or tensor.role in ("parameter", "buffer"):  # the same on every rank, whoever reads it
                     self.constant.add((at, number))
         here = {n: self._arriving(at, n, entering) for n in range(len(block.tensors), self._known(block))}
@@ -172,19 +181,10 @@ class _Walk:
     def _known(block: Block) -> int:
         return len(block.tensors) + len(block.imports)
 
-    def _given(self, tensor: Tensor) -> Placement:
+    def _given(self, home: tuple[int, int], tensor: Tensor) -> Placement:
         """Where a tensor is that no operator made. Weights are stored as they are used: see `_need`."""
-        dim = self._dim(tensor) if tensor.role == "input" else None
+        dim = self.chooser.dim_of(tensor) if tensor.role == "input" and home not in self.outside else None
         return REPLICATED if dim is None or tensor.dims[dim].size < self.axis.ranks else Sharded(dim)
-
-    def _dim(self, tensor: Tensor) -> int | None:
-        """The dim that the axis takes shares of, by its place in this tensor."""
-        names = [dim.name for dim in tensor.dims]
-        if self.rule.dim.startswith("extent "):
-            space = [at for at, name in enumerate(names) if name in SPACE]
-            at = int(self.rule.dim.removeprefix("extent "))
-            return space[at] if at < len(space) else None
-        return names.index(self.rule.dim) if self.rule.dim in names else None
 
     def _want(
         self, at: int, node: int, number: int, source: Placement, target: Placement, ready: set[tuple[int, Placement]]
@@ -238,7 +238,7 @@ class _Walk:
         if decision.rest is not None:
             return decision.rest
         between = next((at for at, dim in enumerate(tensor.dims) if dim.name == self.rule.between), None)
-        home = self._dim(tensor)
+        home = self.chooser.dim_of(tensor)
         if isinstance(made, Partial):
             return REPLICATED if between is None else Sharded(between)
         weighted = self.rule.weighted and isinstance(node.operator, WEIGHTED)

@@ -5,7 +5,7 @@ Only prices are shared with the composition (kernels, collectives, the trainer's
 for what is found out here by playing the program's actions in order.
 
 - The host launches ahead of the device; the device starts nothing that was not launched. The host waits for the
-  device where it receives from another stage (Megatron-LM, p2p_communication.py, synchronises the device there), and
+  device where it receives from another stage (torch.cuda.synchronize in Megatron-LM's p2p_communication.py), and
   before the optimizer's step (training loops read the loss or the norm of the gradients).
 - Messages of activations are waited for. Messages for weights run behind the computation, one after the
   other: at the trainer's share of their speed while the rank is busy, not at all while it waits for a message on the

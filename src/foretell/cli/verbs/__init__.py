@@ -7,5 +7,5 @@ VERBS = {
     "fit": "Whether a model fits a cluster, with which plan, and what would.",
     "validate": "How far predictions are from measured runs.",
     "list": "The names foretell knows.",
-    "describe": "One page about a device, link, cluster, strategy, trainer or model.",
+    "describe": "One page about anything that has a name.",
 }

@@ -161,15 +161,17 @@ def _command(found: Fit, change: Change) -> str:
 
 
 def _tried(found: Fit) -> str:
-    header = ["tried", "at a time", "memory", "samples/s"]
     rows: list[list[str]] = []
     for rung in found.tried:
-        if rung.why:
-            rows.append([rung.plan, "-", "refused", "-"])
-        else:
+        if not rung.why:
             rate = f"{rung.samples_per_second:,.4g}" if rung.fits else "too much"
             rows.append([rung.plan, f"{rung.micro_batch:,}", show_bytes(rung.memory_bytes), rate])
-    return table(header, rows)
+    text = table(["tried", "at a time", "memory", "samples/s"], rows)
+    refused = [rung for rung in found.tried if rung.why]
+    if not refused:
+        return text
+    more = f"; and {len(refused) - 1} more plans: --json" if len(refused) > 1 else ""
+    return f"{text}\n{_folded(f'refused: {refused[0].why}{more}')}"
 
 
 def _seconds(value: float) -> str:

@@ -46,8 +46,8 @@ def _fused(action: Compute, device: Device, form: Format, trainer: Trainer) -> P
     if action.part != "forward":
         share = share * kernels.flash_backward
     peak = device.matrix_rate(form.other_kernels) * share
-    # the first generation gives a whole head to one multiprocessor, later ones blocks of queries (Dao 2023)
-    blocks = _heads(n) if kernels.kernel == "flash1" else _heads(n) * ceil_div(n["query"], QUERIES)
+    # blocks of queries go to multiprocessors side by side; so they did in the kernels of 2023 that trainers used
+    blocks = _heads(n) * ceil_div(n["query"], QUERIES)
     idle = at_least(device.multiprocessors / blocks, 1.0)
     matrix = cost.matrix * _density(action) / peak * idle
     launches = launches_of(cost, trainer.execution)

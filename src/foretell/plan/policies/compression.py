@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
 
+from foretell.plan.mending import changed
 from foretell.plan.policy import Policy
+from foretell.plan.refusal import Refusal
 from foretell.plan.syntax import Choice, Fraction, Number, Option
+from foretell.plan.together import storage
 from foretell.units import Quantity, at_least, ceil_div
+
+if TYPE_CHECKING:
+    from foretell.plan.setting import Setting
 
 INDEX = 4
 """Bytes of the place of one element (32-bit, as in Lin et al. 2018 and common implementations)."""
@@ -74,6 +81,18 @@ class Compression(Policy, frozen=True, kw_only=True, tag="compression"):
         if self.method == "powersgd":  # what it would not make smaller (vectors) travels as it is
             return _smaller(self.rank * (rows + ceil_div(elements, rows)), elements) * width
         return elements * width
+
+    def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        kept = storage(setting.plan)
+        if kept.states and not self.adds:
+            why = f"{kept.name} sums gradients into shares, and {self.method} gradients cannot be added up on the way"
+        elif kept.gradients and self.rank:
+            why = (
+                f"{kept.name} leaves a rank a share of a gradient, and powersgd{self.rank} makes whole ones of matrices"
+            )
+        else:
+            return
+        yield Refusal("gradients that add up", why, mends=changed(setting.plan, Compression()))
 
 
 def _smaller(a: Quantity, b: Quantity) -> Quantity:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
 
+from foretell.plan.mending import changed
 from foretell.plan.policy import Policy
+from foretell.plan.refusal import Refusal
 from foretell.plan.syntax import Number, Option
+
+if TYPE_CHECKING:
+    from foretell.plan.setting import Setting
 
 
 class Lora(Policy, frozen=True, kw_only=True, tag="lora"):
@@ -24,3 +30,8 @@ class Lora(Policy, frozen=True, kw_only=True, tag="lora"):
     def parameters(self, rows: int, columns: int) -> int:
         """What is trained for a frozen weight of rows x columns (Hu et al. 2021, section 4.1)."""
         return self.rank * (rows + columns)
+
+    def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        if self.rank:
+            why = f"+lora{self.rank}: the grammar knows adapters, but no program is written for them yet"
+            yield Refusal("adapters", why, mends=changed(setting.plan, Lora()))

@@ -171,9 +171,9 @@ class Precision(Policy, frozen=True, kw_only=True, tag="precision"):
     syntax: ClassVar[tuple[Option, ...]] = (Choice("name", {name: name for name in FORMATS}),)
     example: ClassVar[str] = "+bf16"
 
-    name: str = "fp32"
+    name: str = ""  # not said: the trainer's usual one, see `Setting`
 
     @property
     def format(self) -> Format:
         """Its row of the table."""
-        return FORMATS[self.name]
+        return FORMATS[self.name or "fp32"]

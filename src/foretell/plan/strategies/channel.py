@@ -31,4 +31,4 @@ class Channel(Strategy, frozen=True, kw_only=True, tag="channel"):
         return (MeshAxis("channel", self.ranks, Splitting(weighted=("in",), only=self.only)),)
 
     def refusals(self, setting: Setting) -> Iterator[Refusal]:
-        yield from limited(self, setting, "channel")
+        yield from limited(self, setting, "channel", "channels")

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.plan.facts import facts
+from foretell.plan.mending import fewer, removed, replaced, with_fields
 from foretell.plan.refusal import Refusal
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
 from foretell.plan.syntax import Choice, Option
+from foretell.plan.together import shares
 
 if TYPE_CHECKING:
     from foretell.plan.setting import Setting
@@ -37,17 +39,28 @@ class Context(Strategy, frozen=True, kw_only=True, tag="context"):
         return (MeshAxis("cp", self.ranks, Splitting(dim="sequence", attention=attention)),)
 
     def refusals(self, setting: Setting) -> Iterator[Refusal]:
-        length = facts(setting.graph).sequence
-        if not length:
+        if self.ranks == 1:
+            return
+        found, plan = facts(setting.graph), setting.plan
+        if not found.heads:
             why = f"cp{self.ranks}: {setting.graph.name} has no attention over a sequence"
-            yield Refusal("positions to divide", why, "the plan without cp")
-        elif length % self.ranks:
-            near = self.ranks * -(-length // self.ranks)
-            why = f"a sequence of {length} is not a multiple of cp{self.ranks}"
-            yield Refusal("sequence divides", why, f"--seq {near}")
+            yield Refusal("positions to divide", why, mends=removed(plan, self))
+            return
+        if found.sequence % self.ranks:
+            why = f"a sequence of {found.sequence} is not a multiple of cp{self.ranks}"
+            narrower = fewer(self, lambda ranks: found.sequence % ranks == 0)
+            longer = found.longer(shares(plan, "sequence"))
+            yield Refusal("sequence divides", why, longer, replaced(plan, self, *narrower))
+        if self.exchange == "alltoall":
+            yield from self._heads(setting)
+
+    def _heads(self, setting: Setting) -> Iterator[Refusal]:
+        """Attention has all positions of some heads: those that the tensor axis leaves are divided once more."""
         tensor = setting.plan.axis("tp")
-        shares = self.ranks * (tensor.ranks if tensor else 1)
         heads, by = facts(setting.graph).limit("tensor")
-        if self.exchange == "alltoall" and heads % shares:
-            why = f"{heads} key and value heads (of {by}) are not a multiple of the {shares} ranks that share them"
-            yield Refusal("heads divide", why, f"cp{self.ranks}:ring")
+        ways = self.ranks * (tensor.ranks if tensor else 1)
+        if heads % ways:
+            why = f"{heads} key and value heads (of {by}) are not a multiple of the {ways} ranks that share them"
+            narrower = fewer(self, lambda ranks: heads % (ways // self.ranks * ranks) == 0)
+            mends = replaced(setting.plan, self, with_fields(self, exchange="ring"), *narrower)
+            yield Refusal("heads divide", why, mends=mends)

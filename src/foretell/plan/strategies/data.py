@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.plan.facts import facts
+from foretell.plan.mending import replaced, with_fields
 from foretell.plan.refusal import Refusal
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.tensor import Tensor
@@ -65,35 +66,48 @@ class Data(Strategy, frozen=True, kw_only=True, tag="data"):
         )
 
     def refusals(self, setting: Setting) -> Iterator[Refusal]:
-        if self.shard and self.storage == "replicated":
-            way = f"dp{self.ranks}:zero3,shard{self.shard}, or dp{self.world}"
-            yield Refusal(
-                "shares to shard", f"shard{self.shard} without zero1, zero2 or zero3: nothing is in shares", way
-            )
-        if self.experts > 1:
+        plan = setting.plan
+        if self.shard == 1 or (self.shard and self.storage == "replicated"):
+            shared = with_fields(self, storage="zero3" if self.storage == "replicated" else self.storage)
+            others = [shared] if self.shard > 1 else []
+            others += [with_fields(self, storage="replicated", ranks=self.world, shard=0)]
+            alone = f"shard{self.shard}: groups of one rank have no shares"
+            why = alone if self.shard == 1 else f"shard{self.shard} without zero1, zero2 or zero3: nothing is in shares"
+            yield Refusal("shares to shard", why, mends=replaced(plan, self, *others))
+        if self.experts > 1 or self.expert_tensor:
             yield from self._experts(setting)
-        tensor = setting.plan.axis("tp")
+        tensor = plan.axis("tp")
         ranks = tensor.ranks if tensor else 1
         if self.expert_tensor not in (0, 1, ranks):
             why = f"etp{self.expert_tensor}: an expert is shared by all {ranks} tensor ranks or by one"
-            yield Refusal("expert tensor ranks", why, "etp1, or no etp")
+            others = [with_fields(self, expert_tensor=0), with_fields(self, expert_tensor=1)]
+            yield Refusal("expert tensor ranks", why, mends=replaced(plan, self, *others))
         if self.expert_tensor == 1 and isinstance(tensor, Tensor) and ranks > 1 and not tensor.sequence:
             why = f"etp1 with tp{ranks}: each tensor rank sends tokens of its own to experts, so it must have some"
-            yield Refusal("experts with sequence", why, f"tp{ranks}:sp")
+            mends = replaced(plan, tensor, with_fields(tensor, sequence=True))
+            mends += replaced(plan, self, with_fields(self, expert_tensor=0))
+            yield Refusal("experts with sequence", why, mends=mends)
 
     def _experts(self, setting: Setting) -> Iterator[Refusal]:
         count, ep = facts(setting.graph).experts, self.experts
-        inside = self.shard or self.ranks
-        tensor = setting.plan.axis("tp")
-        folded = inside * (tensor.ranks if tensor and self.expert_tensor == 1 else 1)
         if not count:
-            yield Refusal(
-                "experts to divide", f"ep{ep}, but {setting.graph.name} has no experts", "the plan without ep"
-            )
-        elif count % ep:
-            way = f"ep{max(n for n in range(1, ep) if count % n == 0)}"
-            yield Refusal("experts divide", f"{count} experts are not a multiple of ep{ep}", way)
+            said = f"ep{ep}" if ep > 1 else f"etp{self.expert_tensor}"
+            whole = with_fields(self, experts=1, expert_tensor=0)
+            why = f"{said}, but {setting.graph.name} has no experts"
+            yield Refusal("experts to divide", why, mends=replaced(setting.plan, self, whole))
+            return
+        inside, folded = self.shard or self.ranks, self._folded(setting)
+        others = [with_fields(self, experts=n) for n in range(ep - 1, 0, -1) if count % n == 0 and inside % n == 0]
+        mends = replaced(setting.plan, self, *others)
+        if count % ep:
+            yield Refusal("experts divide", f"{count} experts are not a multiple of ep{ep}", mends=mends)
         if (inside % ep and ep < inside) or (ep > inside and ep != folded):
-            way = f"ep{max(n for n in range(1, min(ep, inside) + 1) if inside % n == 0)}"
             why = f"ep{ep} does not fold over {inside} data ranks"
-            yield Refusal("experts fold", why + (f" (with etp1: over {folded})" if folded > inside else ""), way)
+            yield Refusal(
+                "experts fold", why + (f" (with etp1: over {folded})" if folded > inside else ""), mends=mends
+            )
+
+    def _folded(self, setting: Setting) -> int:
+        """Ranks over which experts can be divided: with etp1 the tensor ranks are among them."""
+        tensor = setting.plan.axis("tp")
+        return (self.shard or self.ranks) * (tensor.ranks if tensor and self.expert_tensor == 1 else 1)

@@ -31,4 +31,4 @@ class Filter(Strategy, frozen=True, kw_only=True, tag="filter"):
         return (MeshAxis("filter", self.ranks, Splitting(weighted=("out",), only=self.only)),)
 
     def refusals(self, setting: Setting) -> Iterator[Refusal]:
-        yield from limited(self, setting, "filter")
+        yield from limited(self, setting, "filter", "filters")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
 
 from foretell.plan.placement import Mixed
+from foretell.plan.refusal import Refusal
+from foretell.plan.strategies._versions import one_way
 from foretell.plan.strategy import Exchange, MeshAxis, Splitting, Strategy
+
+if TYPE_CHECKING:
+    from foretell.plan.setting import Setting
 
 
 class Gossip(Strategy, frozen=True, kw_only=True, tag="gossip"):
@@ -21,3 +27,6 @@ class Gossip(Strategy, frozen=True, kw_only=True, tag="gossip"):
 
     def axes(self) -> tuple[MeshAxis, ...]:
         return (MeshAxis("gossip", self.ranks, Splitting(dim="sample"), exchange=Exchange(own=True, weights=Mixed(1))),)
+
+    def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        yield from one_way(self, setting)

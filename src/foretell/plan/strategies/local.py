@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
 
+from foretell.plan.refusal import Refusal
+from foretell.plan.strategies._versions import one_way
 from foretell.plan.strategy import Exchange, MeshAxis, Splitting, Strategy
 from foretell.plan.syntax import Number, Option
+
+if TYPE_CHECKING:
+    from foretell.plan.setting import Setting
 
 
 class Local(Strategy, frozen=True, kw_only=True, tag="local"):
@@ -17,7 +23,7 @@ class Local(Strategy, frozen=True, kw_only=True, tag="local"):
         "Stich 2019 (local SGD), arXiv 1805.09767",
         "Lin et al. 2020 (post-local SGD), arXiv 1808.07217",
     )
-    syntax: ClassVar[tuple[Option, ...]] = (Number("tau", "period"),)
+    syntax: ClassVar[tuple[Option, ...]] = (Number("tau", "period", told=True),)
     example: ClassVar[str] = "local8:tau10"
 
     period: int = 1
@@ -26,3 +32,6 @@ class Local(Strategy, frozen=True, kw_only=True, tag="local"):
         return (
             MeshAxis("local", self.ranks, Splitting(dim="sample"), exchange=Exchange(own=True, period=self.period)),
         )
+
+    def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        yield from one_way(self, setting)

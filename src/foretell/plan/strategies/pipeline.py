@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
+
 from foretell.plan.facts import facts
+from foretell.plan.mending import changed, divisors, fewer, removed, replaced, with_fields
+from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.refusal import Refusal
-from foretell.plan.schedule import find, schedules
+from foretell.plan.schedule import Schedule, find, schedules
 from foretell.plan.stages import layers_per_stage
 from foretell.plan.strategy import MeshAxis, Strategy
 from foretell.plan.syntax import Choice, Number, Numbers, Option
@@ -15,6 +20,7 @@ from foretell.plan.syntax import Choice, Number, Numbers, Option
 SCHEDULES = tuple(schedules())
 
 if TYPE_CHECKING:
+    from foretell.plan.plan import Plan
     from foretell.plan.setting import Setting
 
 
@@ -38,22 +44,57 @@ class Pipeline(Strategy, frozen=True, kw_only=True, tag="pipeline"):
     example: ClassVar[str] = "pp4:1f1b"
 
     schedule: str = "1f1b"
-    chunks: int = 0  # stages of one rank; 0: as few as the schedule can do with
+    chunks: int = 0  # stages of one rank; 0 where the schedule leaves no choice
     split: tuple[int, ...] = ()  # layers per stage; empty: the trainer's rule
+
+    def __post_init__(self) -> None:
+        """One value for plans that mean the same: v is said where it is a choice, and only there."""
+        schedule = schedules().get(self.schedule)
+        if schedule is None:  # the plan refuses it
+            return
+        choice = schedule.most_chunks != schedule.least_chunks
+        if choice and self.chunks == 0:
+            msgspec.structs.force_setattr(self, "chunks", schedule.least_chunks)
+        elif not choice and self.chunks == schedule.least_chunks:
+            msgspec.structs.force_setattr(self, "chunks", 0)
 
     def axes(self) -> tuple[MeshAxis, ...]:
         return (MeshAxis("pp", self.ranks),)
 
     def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        if self.ranks == 1:
+            yield from self._alone(setting)
+            return
         schedule = find(self.schedule)
         chunks = self.chunks or schedule.least_chunks
-        yield from schedule.refusals(self.ranks, setting.plan.microbatches, chunks)
+        for refusal in schedule.refusals(self.ranks, setting.plan.microbatches, chunks):
+            yield Refusal(refusal.rule, refusal.why, mends=tuple(self._scheduled(setting, schedule)))
         count, parts = facts(setting.graph).layers, schedule.parts(self.ranks, chunks)
         if self.split and (len(self.split) != parts or sum(self.split) != count):
-            even = "/".join(str(size) for size in layers_per_stage("even", count, parts))
             said = f"split={'/'.join(map(str, self.split))} is {sum(self.split)} layers on {len(self.split)} stages"
             why = f"{said}; the plan has {parts} stages and {setting.graph.name} {count} layers"
-            yield Refusal("split of the layers", why, f"split={even}")
-        elif parts > count and not setting.trainer.legal.empty_stages:
-            why = f"{parts} stages for {count} layers"
-            yield Refusal("a layer each", why, f"pp{max(1, count // chunks)}, or fewer")
+            even = layers_per_stage("even", count, parts)
+            others = [with_fields(self, split=split) for split in (even, ()) if 0 not in split]
+            mends = (*replaced(setting.plan, self, *others), *removed(setting.plan, self))
+            yield Refusal("split of the layers", why, mends=mends)
+
+    def _alone(self, setting: Setting) -> Iterator[Refusal]:
+        """One rank has one stage: an order of stages or layers for each would be dropped without a word."""
+        count = facts(setting.graph).layers
+        plain = Pipeline(ranks=1)
+        if msgspec.structs.replace(self, split=() if self.split == (count,) else self.split) != plain:
+            why = f"pp1 is one stage of {count} layers; there is nothing that a schedule or a split could say"
+            yield Refusal("stages to schedule", why, mends=removed(setting.plan, self))
+
+    def _scheduled(self, setting: Setting, schedule: Schedule) -> Iterator[Plan]:
+        """Plans whose micro-batches and stages the schedule can take: other counts, fewer ranks, another order."""
+        plan, now, batch = setting.plan, setting.plan.microbatches, setting.job.batch
+        chunks = self.chunks or schedule.least_chunks
+        counts = sorted(divisors(batch), key=lambda count: (abs(count - now), -count))
+        passing = (m for m in counts if not any(schedule.refusals(self.ranks, m, chunks)))
+        for count in islice(passing, 4):
+            yield from changed(plan, Microbatches(count=count))
+        least = with_fields(self, chunks=schedule.least_chunks)
+        plain = with_fields(self, schedule="1f1b", chunks=0, split=self.split if len(self.split) == self.ranks else ())
+        yield from replaced(plan, self, least, *fewer(with_fields(self, split=())), plain)
+        yield from removed(plan, self)

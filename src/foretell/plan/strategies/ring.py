@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
 
 from foretell.plan.placement import Mixed
+from foretell.plan.refusal import Refusal
+from foretell.plan.strategies._versions import one_way
 from foretell.plan.strategy import Exchange, MeshAxis, Splitting, Strategy
+
+if TYPE_CHECKING:
+    from foretell.plan.setting import Setting
 
 
 class Ring(Strategy, frozen=True, kw_only=True, tag="ring"):
@@ -18,3 +24,6 @@ class Ring(Strategy, frozen=True, kw_only=True, tag="ring"):
 
     def axes(self) -> tuple[MeshAxis, ...]:
         return (MeshAxis("ring", self.ranks, Splitting(dim="sample"), exchange=Exchange(own=True, weights=Mixed(2))),)
+
+    def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        yield from one_way(self, setting)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from foretell.plan.mending import divisors, replaced, with_fields
 from foretell.plan.placement import Served
 from foretell.plan.refusal import Refusal
+from foretell.plan.strategies._versions import one_way
 from foretell.plan.strategy import Exchange, MeshAxis, Splitting, Strategy
 from foretell.plan.syntax import Choice, Number, Option
 
@@ -41,6 +43,10 @@ class Server(Strategy, frozen=True, kw_only=True, tag="server"):
     servers: int = 1
     group: int = 0  # ranks under one server of a first level; 0: no levels
 
+    @property
+    def world(self) -> int:
+        return self.ranks  # also where they do not make whole groups, which is refused
+
     def axes(self) -> tuple[MeshAxis, ...]:
         waits = {"sync": "all", "ssp": "bounded", "async": "nobody"}[self.mode]
         exchange = Exchange(weights=Served(self.servers), waits=waits, staleness=self.staleness)
@@ -49,17 +55,27 @@ class Server(Strategy, frozen=True, kw_only=True, tag="server"):
             return (MeshAxis("ps", self.ranks, samples, exchange=exchange),)
         inside = Exchange(weights=Served(1), waits=waits, staleness=self.staleness)
         return (
-            MeshAxis("ps", self.ranks // self.group, samples, exchange=exchange),
-            MeshAxis("ps.group", self.group, samples, exchange=inside),
+            MeshAxis("ps", self._groups, samples, exchange=exchange),
+            MeshAxis("ps.group", min(self.group, self.ranks), samples, exchange=inside),
         )
 
+    @property
+    def _groups(self) -> int:
+        return max(1, self.ranks // self.group) if self.group else self.ranks
+
     def refusals(self, setting: Setting) -> Iterator[Refusal]:
-        if self.servers > self.ranks:
-            why = f"{self.servers} servers on {self.ranks} ranks: each lies on a rank of its own"
-            yield Refusal("servers on ranks", why, f"k{self.ranks}")
-        if self.staleness and self.mode != "ssp":
-            yield Refusal("bounded staleness", f"s{self.staleness} with {self.mode}: only ssp has a bound", "ssp")
+        plan = setting.plan
         if self.group and self.ranks % self.group:
-            near = max(n for n in range(1, self.group) if self.ranks % n == 0)
+            sizes = [size for size in divisors(self.ranks) if 1 < size < self.group]
+            others = [with_fields(self, group=size) for size in (*sizes, 0)]
             why = f"{self.ranks} ranks are not a multiple of group{self.group}"
-            yield Refusal("groups divide", why, f"group{near}" if near > 1 else "no group")
+            yield Refusal("groups divide", why, mends=replaced(plan, self, *others))
+        if self.servers > self._groups:
+            among = f"{self._groups} groups of {self.group} ranks" if self.group else f"{self.ranks} ranks"
+            why = f"{self.servers} servers on {among}: each lies on {'a group' if self.group else 'a rank'} of its own"
+            mends = replaced(plan, self, with_fields(self, servers=self._groups), with_fields(self, group=0))
+            yield Refusal("servers on ranks", why, mends=mends)
+        if self.staleness and self.mode != "ssp":
+            mends = replaced(plan, self, with_fields(self, mode="ssp"), with_fields(self, staleness=0))
+            yield Refusal("bounded staleness", f"s{self.staleness} with {self.mode}: only ssp has a bound", mends=mends)
+        yield from one_way(self, setting)

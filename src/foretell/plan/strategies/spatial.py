@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
+
+from foretell.plan.facts import extents
+from foretell.plan.mending import divisors, removed, replaced
 from foretell.plan.refusal import Refusal
-from foretell.plan.strategies._limit import limited
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
 
 if TYPE_CHECKING:
@@ -43,4 +46,40 @@ class Spatial(Strategy, frozen=True, kw_only=True, tag="spatial"):
         )
 
     def refusals(self, setting: Setting) -> Iterator[Refusal]:
-        yield from limited(self, setting, "spatial")
+        if self.ranks == 1:
+            return
+        found, plan = extents(setting.graph, self.only), setting.plan
+        grid = self.grid_ranks or (self.ranks,)
+        said = f"spatial{'x'.join(map(str, grid))}"
+        if not found:
+            part = f"[{self.only}] of {setting.graph.name}" if self.only else setting.graph.name
+            yield Refusal("spatial limit", f"{said}: {part} has nothing to split so", mends=removed(plan, self))
+            return
+        mends = replaced(plan, self, *self._grids(tuple(extent.size for extent in found)))
+        if len(grid) > len(found):
+            why = f"{said} cuts {len(grid)} extents, and {found[0].path} has {len(found)}"
+            yield Refusal("extents to cut", why, mends=mends)
+            return
+        for ranks, extent in zip(grid, found, strict=False):
+            if ranks > extent.size:
+                why = f"{said} cuts the {extent.name} into {ranks}, and it is {extent.size} at {extent.path}"
+                part = f"a part of the model, {said}[PATH], where it is {ranks} or more"
+                yield Refusal("spatial limit", why, part, mends)
+
+    def _grids(self, sizes: tuple[int, ...]) -> Iterator[Spatial]:
+        """Grids that fit extents of these sizes: of as many ranks, then of fewer; as square as can be comes last."""
+        for ranks in divisors(self.ranks)[:-1]:
+            for grid in _factors(ranks, sizes):
+                cut = grid[: max(at for at, share in enumerate(grid) if share > 1) + 1]
+                kept = cut if len(cut) > 1 else ()
+                yield msgspec.structs.replace(self, ranks=ranks, grid_ranks=kept)
+
+
+def _factors(ranks: int, sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Every way to write a number as a product with a factor for each extent, none larger than its extent."""
+    if not sizes:
+        yield from [()] if ranks == 1 else []
+        return
+    for first in divisors(ranks):
+        if first <= sizes[0]:
+            yield from ((first, *rest) for rest in _factors(ranks // first, sizes[1:]))

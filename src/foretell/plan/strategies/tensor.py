@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.plan.facts import facts
+from foretell.plan.mending import fewer, replaced, with_fields
 from foretell.plan.refusal import Refusal
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
 from foretell.plan.syntax import Choice, Option
+from foretell.plan.together import shares, sharing
 
 if TYPE_CHECKING:
     from foretell.plan.setting import Setting
@@ -37,11 +39,19 @@ class Tensor(Strategy, frozen=True, kw_only=True, tag="tensor"):
         return (MeshAxis("tp", self.ranks, Splitting(weighted=("in", "out"), flows=True, between=between)),)
 
     def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        if not self.sequence or self.ranks == 1:
+            return
         found = facts(setting.graph)
-        if self.sequence and found.sequence % self.ranks:
-            why = f"a sequence of {found.sequence} is not a multiple of tp{self.ranks}, which shares it between layers"
-            yield Refusal(
-                "sequence divides",
-                why,
-                f"tp{self.ranks} without sp, or --seq {self.ranks * -(-found.sequence // self.ranks)}",
-            )
+        without = replaced(setting.plan, self, with_fields(self, sequence=False))
+        if not found.sequence:
+            why = f"tp{self.ranks}:sp: {setting.graph.name} has no sequence to share between layers"
+            yield Refusal("positions to divide", why, mends=without)
+            return
+        ways = shares(setting.plan, "sequence")
+        if found.sequence % ways:
+            axes = " x ".join(f"{axis.name}{axis.ranks}" for axis in sharing(setting.plan, "sequence"))
+            among = axes if ways == self.ranks else f"{axes} = {ways}"
+            why = f"a sequence of {found.sequence} is not a multiple of {among}, which share it between layers"
+            narrower = fewer(self, lambda ranks: found.sequence % (ways // self.ranks * ranks) == 0)
+            mends = (*without, *replaced(setting.plan, self, *narrower))
+            yield Refusal("sequence divides", why, found.longer(ways), mends)

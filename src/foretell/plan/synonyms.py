@@ -1,0 +1,81 @@
+"""What other tools call the things of a plan. Only suggestions use it: plans have one word for each thing.
+
+Words are listed without - _ = and :, and without a number at their end; `{n}` is that number.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+POLICIES: Final = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "single": "fp32",
+    "amp": "amp_bf16",
+    "ampbf": "amp_bf16",
+    "autocast": "amp_bf16",
+    "mixedprecision": "amp_bf16",
+    "accumulate": "m{n}",
+    "accumulation": "m{n}",
+    "gradaccum": "m{n}",
+    "gradientaccumulation": "m{n}",
+    "gradientaccumulationsteps": "m{n}",
+    "microbatches": "m{n}",
+    "ac": "recompute:block",
+    "activationcheckpointing": "recompute:block",
+    "checkpoint": "recompute:block",
+    "checkpointing": "recompute:block",
+    "gradientcheckpointing": "recompute:block",
+    "recomputation": "recompute:block",
+}
+"""Another word, and the policy."""
+
+OPTIONS: Final = {
+    "fsdp": ("dp", "zero3"),
+    "zero": ("dp", "zero3"),
+    "zero1": ("dp", "zero1"),
+    "zero2": ("dp", "zero2"),
+    "zero3": ("dp", "zero3"),
+    "sp": ("tp", "sp"),
+    "sequenceparallel": ("tp", "sp"),
+    "ulysses": ("cp", "alltoall"),
+    "ringattention": ("cp", "ring"),
+    "vpp": ("pp", "interleaved,v{n}"),
+    "virtualpipeline": ("pp", "interleaved,v{n}"),
+}
+"""Another word, the axis it belongs to, and its option there."""
+
+
+class Meant(NamedTuple):
+    """An option of an axis, and the ranks that were written with it ("" if none were)."""
+
+    axis: str
+    option: str
+    ranks: str
+
+
+def policy(text: str) -> str:
+    """The policy that a word from elsewhere means, without its +; nothing if it is none."""
+    word, number = _parts(text, POLICIES)
+    return POLICIES[word].replace("{n}", number or "2") if word else ""
+
+
+def option(text: str) -> Meant | None:
+    """The option that a word from elsewhere means."""
+    word, number = _parts(text, OPTIONS)
+    if not word:
+        return None
+    axis, said = OPTIONS[word]
+    return Meant(axis, said.replace("{n}", number or "2"), "" if "{n}" in said else number)
+
+
+def _parts(text: str, known: dict[str, str] | dict[str, tuple[str, str]]) -> tuple[str, str]:
+    """The word of a text and the number at its end; a word that ends in digits goes first."""
+    plain = re.sub("[-_=:+]", "", text.lower())
+    if plain in known:
+        return plain, ""
+    form = re.fullmatch("([a-z]+)([1-9][0-9]{0,5})", plain)
+    return (form[1], form[2]) if form and form[1] in known else ("", "")

@@ -1,0 +1,220 @@
+"""The care of weights in a step: gathering them, summing gradients, updating, and what they take in memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from foretell.model.operator import Part
+from foretell.model.operators.optimizer import RULES, update
+from foretell.plan.placement import PARTIAL, REPLICATED, Served
+from foretell.plan.policies.bucket import Bucket
+from foretell.plan.policies.compression import Compression
+from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.precision import Format, Precision
+from foretell.plan.setting import Setting
+from foretell.plan.strategy import MeshAxis
+from foretell.plan.trainer import Trainer
+from foretell.program.action import Action, Allocate, Communicate, Copy, Free, Update
+from foretell.program.body import Body
+from foretell.program.exchange import Exchanges
+from foretell.program.transition import travel
+from foretell.program.weights import Weight
+from foretell.units import ceil_div, product
+
+Holders: TypeAlias = Mapping[tuple[int, int, int], frozenset[int]]
+"""For each weight the pipeline ranks that have it."""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes of one weight in each of its forms."""
+
+    weight: float  # at rest
+    gathered: float  # in use, where it was gathered
+    wire: float  # its gradient as it travels
+    gradient: float  # its gradient at rest
+    master: float  # the copy that the optimizer updates; 0: the weight itself
+    state: float  # each of the optimizer's states
+    count: int  # how many of these
+
+    @property
+    def states(self) -> float:
+        """What the optimizer keeps for it."""
+        return self.master + self.count * self.state
+
+    @classmethod
+    def of(cls, form: Format, trainer: Trainer, optimizer: str) -> Bytes:
+        """A trainer has its own figures for mixed 16-bit training; else the precision says."""
+        count = RULES[optimizer].states
+        if form.activation in ("bf16", "fp16") and form.master:
+            s = trainer.storage
+            return cls(s.weight, s.gathered, trainer.gradients.wire, s.gradient, s.master, s.state, count)
+        gathered = 2 if form.autocast else form.weight
+        return cls(form.weight, gathered, form.gradient, form.accumulation, form.master, form.state, count)
+
+
+@dataclass(frozen=True)
+class Resting:
+    """Bytes that are there for the whole step, and how many parameters they are for."""
+
+    weights: float
+    gradients: float
+    states: float
+    parameters: int
+    updated: int
+
+
+class Upkeep:
+    """How one trainer under one plan cares for weights."""
+
+    def __init__(self, setting: Setting, axes: tuple[MeshAxis, ...]) -> None:
+        self.setting, self.trainer = setting, setting.trainer
+        self.pipelined = any(axis.name == "pp" for axis in axes)
+        self.offload = setting.plan.policy(Offload)
+        self.bytes = Bytes.of(setting.plan.policy(Precision).format, self.trainer, setting.job.optimizer)
+        gradients, bucket = self.trainer.gradients, setting.plan.policy(Bucket).size
+        data = product(axis.ranks for axis in axes if axis.splitting.dim == "sample")
+        self.exchanges = Exchanges(
+            {axis.name: axis for axis in axes},
+            self.bytes.gathered,
+            self.bytes.wire,
+            min(gradients.first_bucket, bucket) if bucket else gradients.first_bucket,
+            bucket or max(gradients.bucket, gradients.bucket_rank * data),
+            setting.plan.policy(Compression),
+            self.trainer.tensor.sums == "each",
+        )
+        self.each = gradients.each_pipeline if self.pipelined else gradients.each
+        served = [axis.exchange.weights for axis in axes if isinstance(axis.exchange.weights, Served)]
+        self.servers = max((where.servers for where in served), default=0)
+
+    def held(self, weight: Weight) -> int:
+        """Elements whose states this rank holds; of servers, the one that has most."""
+        part = self.exchanges.held(weight)
+        return ceil_div(part, self.servers) if self.servers else part
+
+    def _stored(self, weight: Weight) -> str:
+        return self.exchanges.storage(weight).name
+
+    # weights in shares, gathered for use
+
+    @property
+    def gathers_each(self) -> bool:
+        """Whether weights in shares are gathered in each micro-batch; else once a step."""
+        return self.trainer.storage.reshard_pipeline or not self.pipelined
+
+    def units(self, own: Sequence[Weight]) -> dict[str, list[Weight]]:
+        """The weights that are gathered together for use: of each layer, and of all that is in none."""
+        if self.trainer.storage.unit == "model":
+            own = [weight._replace(layer="") for weight in own]
+        found: dict[str, list[Weight]] = {}
+        for weight in own:
+            if weight.shared and self.exchanges.storage(weight).weights:
+                found.setdefault(weight.layer, []).append(weight)
+        return found
+
+    def with_gathers(self, forward: Body, backward: Body, unit: list[Weight]) -> tuple[Body, Body]:
+        """A layer whose weights are gathered before each use and let go after it."""
+        reshard = self.pipelined or self.trainer.storage.reshard_forward
+        size = self.exchanges.gathered_bytes(unit)
+        name = f"{forward.name} weights"
+        gather: list[Action] = [Allocate(name, size, "gathered"), *self.exchanges.gather(unit, forward.name)]
+        free: list[Action] = [Free(name, size)]
+        ahead = [*gather, *forward.actions, *(free if reshard else ())]
+        back = [*(gather if reshard else ()), *backward.actions, *free]
+        if "zero3" in self.each:
+            back += list(self.exchanges.reduce(unit, forward.name))
+        return Body(forward.name, "forward", tuple(ahead)), Body(backward.name, "backward", tuple(back))
+
+    def gathers(self, root: list[Weight]) -> list[Action]:
+        """What is in no layer is gathered at the start of a pass."""
+        if not root:
+            return []
+        size = self.exchanges.gathered_bytes(root)
+        return [Allocate("root weights", size, "gathered"), *self.exchanges.gather(root, "root")]
+
+    def lets_go(self, root: list[Weight]) -> list[Action]:
+        return [Free("root weights", self.exchanges.gathered_bytes(root))] if root else []
+
+    # gradients
+
+    def reduces(self, root: list[Weight], own: Sequence[Weight]) -> list[Action]:
+        """The sums of gradients after each micro-batch's backward pass."""
+        actions: list[Action] = []
+        if root:
+            actions += self.lets_go(root)
+            actions += list(self.exchanges.reduce(root, "root")) if "zero3" in self.each else []
+        now = [weight for weight in own if self._stored(weight) in self.each and self._stored(weight) != "zero3"]
+        return [*actions, *self.exchanges.in_buckets(now)]
+
+    def finish(self, own: Sequence[Weight], units: dict[str, list[Weight]], holders: Holders) -> Iterator[Action]:
+        """Sum what is not summed yet, update, and bring new weights to those who do not have them."""
+        for name, unit in units.items():
+            if not self.gathers_each:
+                yield from self.exchanges.gather(unit, name or "root")
+            if "zero3" not in self.each:
+                yield from self.exchanges.reduce(unit, name or "root")
+        later = [weight for weight in own if self._stored(weight) not in (*self.each, "zero3")]
+        yield from self.exchanges.in_buckets(later)
+        yield from self._tied(own, holders)
+        push, pull = self.exchanges.served(own)
+        yield from push
+        yield from self._update(own)
+        yield from pull
+        apart = [weight for weight in own if weight.shared and not self.exchanges.storage(weight).weights]
+        yield from self.exchanges.gather(apart, "after the update")
+        yield from self.exchanges.averaged(own)
+
+    def _tied(self, own: Sequence[Weight], holders: Holders) -> Iterator[Communicate]:
+        """Weights that several pipeline ranks use are summed over those that have them."""
+        together: dict[frozenset[int], list[Weight]] = defaultdict(list)
+        for weight in own:
+            if weight.trainable:
+                together[holders[weight.key]].append(weight)
+        for ranks, shared in together.items():
+            travels = travel(PARTIAL, REPLICATED, len(ranks))
+            if travels is not None:
+                payload = sum(self._tied_elements(weight) for weight in shared) * self.bytes.wire
+                name = shared[0].name if len(shared) == 1 else f"{len(shared)} weights"
+                yield Communicate(travels.kind, ("pp",), len(ranks), payload, "weight gradients", name)
+
+    def _tied_elements(self, weight: Weight) -> int:
+        """Gradients that lie in shares travel in shares; others whole (Megatron-LM sums the whole buffer)."""
+        return self.exchanges.held(weight) if self.exchanges.storage(weight).gradients else weight.elements
+
+    def _update(self, own: Sequence[Weight]) -> Iterator[Action]:
+        held = sum(self.held(weight) for weight in own if weight.trainable)
+        size, rule = self.bytes, update(self.setting.job.optimizer)
+        if self.offload.optimizer:
+            yield Copy("gradients", True, held * size.wire)
+        updated = size.master or size.weight
+        widths = {"w": updated, "g": size.gradient, "s": size.state, "y": updated}
+        cost = rule.forward({"parameter": held}, widths)
+        if size.master:
+            cost = cost + Part(written=held * size.weight)  # the copy that layers read
+        yield Update(self.setting.job.optimizer, held, cost)
+        if self.offload.optimizer:
+            yield Copy("weights", False, held * size.weight)
+
+    # memory
+
+    def resting(self, own: Sequence[Weight], versions: int) -> Resting:
+        """What lies there all the time: shares where the plan says so, and older versions where some are kept."""
+        weights = gradients = 0.0
+        for weight in own:
+            part, storage = self.exchanges.held(weight), self.exchanges.storage(weight)
+            share = storage.weights and self.gathers_each
+            weights += (part if share else weight.elements) * self.bytes.weight
+            if storage.weights and not self.gathers_each:
+                weights += part * self.bytes.weight  # the share, beside what was gathered from it
+            if weight.trainable:
+                shares = (storage.gradients and storage.name in self.each) or (
+                    storage.states and self.trainer.storage.zero1_gradients
+                )
+                gradients += (part if shares else weight.elements) * self.bytes.gradient
+        updated = sum(self.held(weight) for weight in own if weight.trainable)
+        states = 0.0 if self.offload.optimizer else updated * self.bytes.states
+        parameters = sum(weight.elements for weight in own)
+        return Resting(weights * versions, gradients, states, parameters, updated)

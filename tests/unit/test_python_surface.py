@@ -1,0 +1,106 @@
+"""What `import foretell` gives: the same answers as the command, from texts or from values."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import foretell
+from foretell.errors import BadInput
+from foretell.hardware.catalog import cluster
+from foretell.plan.text import parse
+
+LLAMA = "llama:layers=2,hidden=256,heads=8,kv_heads=8,ffn=512,vocab=512,seq=64"
+PLAN = "dp2:zero3 +m2 +bf16"
+
+
+def _command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+    from foretell.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["foretell", *arguments, "--json"])
+    main()
+    answer: dict[str, object] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def test_predict_is_the_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    said = _command(monkeypatch, capsys, "predict", LLAMA, "--on", "2xa100", "--plan", PLAN, "--batch", "8")
+    found = foretell.predict(LLAMA, "2xa100", PLAN, batch=8)
+    assert said["step_seconds"] == found.step_seconds
+    assert said["memory_bytes"] == found.memory_bytes
+
+
+def test_lower_is_the_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    said = _command(monkeypatch, capsys, "program", LLAMA, "--plan", PLAN, "--batch", "8")
+    found = foretell.lower(LLAMA, PLAN, 8)
+    assert (said["plan"], said["ranks"], said["batch"]) == (found.plan, found.ranks, found.batch)
+
+
+def test_fit_is_the_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    said = _command(monkeypatch, capsys, "fit", LLAMA, "--on", "2xa100", "--batch", "8")
+    found = foretell.fit(LLAMA, "2xa100", batch=8)
+    assert (said["plan"], said["micro_batch"]) == (found.plan, found.micro_batch)
+
+
+def test_values_do_as_well_as_texts() -> None:
+    text = foretell.predict(LLAMA, "2xa100", PLAN, batch=8)
+    assert foretell.predict(LLAMA, cluster("2xa100"), parse(PLAN), batch=8) == text
+    graph = foretell.load(f"{LLAMA},dtype=bf16", batch=4)  # of one micro-batch
+    of_graph = foretell.predict(graph, "2xa100", PLAN)
+    assert (of_graph.batch, of_graph.step_seconds) == (8, text.step_seconds)
+    assert foretell.predict(graph, "2xa100", PLAN, batch=8) == of_graph
+    assert foretell.lower(graph, PLAN).batch == 8
+    assert foretell.predict(LLAMA, "2xa100", PLAN, batch_per_rank=4) == text
+
+
+def test_a_path_is_a_model(tmp_path: Path) -> None:
+    config = Path(__file__).parents[1] / "data" / "hf" / "gpt2"
+    found = foretell.predict(config, "h100", "dp1 +bf16", batch=1, seq=128)
+    assert found.step_seconds > 0
+
+
+def test_a_graph_is_fitted_as_it_is() -> None:
+    graph = foretell.load(LLAMA, batch=8)
+    found = foretell.fit(graph, "2xa100")
+    assert (found.micro_batch, found.limit) == (4, "model")
+    assert any("no other size" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: foretell.predict(LLAMA, "2xa100", "dp4", batch=8),
+        lambda: foretell.predict(LLAMA, cluster("2xa100"), "dp4", batch=8),
+        lambda: foretell.predict(LLAMA, "2xa100", "dp2", batch=7),
+        lambda: foretell.predict(LLAMA, "2xa100", "dq2", batch=8),
+        lambda: foretell.predict(LLAMA, "2xa100", "dp2", batch=8, trainer="nobody"),
+        lambda: foretell.predict(foretell.load(LLAMA, batch=8), "2xa100", "dp2", batch=16),
+        lambda: foretell.predict(foretell.load(LLAMA, batch=8), "2xa100", "dp2", seq=32),
+        lambda: foretell.predict(foretell.load(LLAMA, batch=7), "2xa100", "dp2"),
+        lambda: foretell.lower(LLAMA, "dp2", 8, batch_per_rank=4),
+        lambda: foretell.fit(LLAMA, "2xa100", "dp4"),
+        lambda: foretell.fit(LLAMA, "nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said(ask: object) -> None:
+    assert callable(ask)
+    with pytest.raises(BadInput):
+        ask()
+
+
+def test_names_stay_when_packages_of_the_walk_are_imported() -> None:
+    for package in ("program.lower", "oracle.predict", "oracle.fit", "timeline.compose", "cli.main"):
+        importlib.import_module(f"foretell.{package}")
+    assert all(callable(getattr(foretell, name)) for name in foretell.__all__ if name != "__version__")
+
+
+def test_importing_it_imports_nothing_else() -> None:
+    ours = "[name for name in sys.modules if name.split('.')[0] in ('foretell', 'click', 'torch')]"
+    code = f"import foretell, sys; print(*sorted({ours}))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["foretell", "foretell.version"]
