@@ -8,12 +8,15 @@
     my-cluster.toml         a file of one's own, the same three ways
     this-machine            what is found here
 
-`Cluster.text` is the shortest of these that gives the same cluster back.
+Upper and lower case are the same, except in the paths of files. `Cluster.text` is the shortest of
+these that gives the same cluster back.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -24,7 +27,8 @@ from foretell.hardware.packing import UNBOUNDED, neighbours, packed
 from foretell.hardware.reading import Machine
 
 _FORM = re.compile(
-    r"(?:(?P<first>[0-9]+)x)?(?:(?P<second>[0-9]+)x)?(?P<name>.+?)(?::(?P<part>[0-9]+))?(?P<links>(?:,[^,]*)*)"
+    r"(?:(?P<first>[0-9]+)x)?(?:(?P<second>[0-9]+)x)?(?P<name>.+?)(?::(?P<part>[0-9]+))?(?P<links>(?:,[^,]*)*)",
+    re.IGNORECASE,
 )
 _LINK = re.compile(r"(?:(?P<ports>[0-9]+)x)?(?P<name>[a-z].*)")
 FORMS = "64xh100, 8x8xh100,ib-ndr, 32xdgx-a100, abci:64, or a .toml file"
@@ -60,7 +64,12 @@ def named(text: str) -> Named:
     """The cluster that a text names, with notes on what was chosen."""
     written = _read(text)
     machine = _machine(written.name)
-    return _of_device(written) if machine is None else _of_machine(written, machine)
+    found = _of_device(written) if machine is None else _of_machine(written, machine)
+    if not found.cluster.mixed:
+        return found
+    held = " and ".join(f"{group.ranks} x {group.device.name}" for group in found.cluster.groups)
+    note = f"{found.cluster.name} mixes {held}: mixed clusters are described, not modelled yet"
+    return Named(found.cluster, (*found.notes, note))
 
 
 def _machine(name: str) -> Machine | None:
@@ -78,7 +87,7 @@ def _read(text: str) -> _Written:
     if form is None:
         raise BadInput(f"{text!r} does not name a cluster", fix=FORMS)
     name: str = form["name"]
-    if re.match(r"[0-9]+x", name) and not name.endswith(".toml"):
+    if re.match(r"[0-9]+x", name.lower()) and not name.endswith(".toml"):
         raise BadInput("three counts: nodes and devices a node are two", where=text, fix=FORMS)
     counts = tuple(_count(form[key], text) for key in ("first", "second") if form[key])
     links = tuple(_link(item, text) for item in (form["links"] or "").split(",")[1:])
@@ -143,9 +152,41 @@ def _device(written: _Written) -> Device:
     try:
         return members.device(written.name)
     except UnknownName:
-        known = {*members.names("devices"), *members.names("clusters"), *members.aliases(), "this-machine"}
-        fix = ", ".join(near(written.name, known)) or "foretell list devices, foretell list clusters"
-        raise UnknownName(f"no device or cluster is called {written.name!r}", where=written.text, fix=fix) from None
+        raise _unknown(written) from None
+
+
+def _unknown(written: _Written) -> BadInput:
+    """The error for what is neither a device nor a machine: a file, another spelling, or a name nobody knows."""
+    path = Path(written.text)
+    if len(written.text) < 250 and "/" in written.text and path.exists():
+        what = "a folder" if path.is_dir() else "a file that is no .toml"
+        return BadInput(f"{written.text!r} is {what}, not a cluster", fix=FORMS)
+    known = {*members.names("devices"), *members.names("clusters"), *members.aliases(), "this-machine"}
+    close = [*_respelled(written.text), *near(written.name, known)]
+    fix = ", ".join(close) or "foretell list devices, foretell list clusters"
+    return UnknownName(f"no device or cluster is called {written.name!r}", where=written.text, fix=fix)
+
+
+_RESPELLED = (
+    (r"([0-9]+)\s*[x*\u00d7\u2715]?\s*([a-z].*)", r"\1x\2"),  # 64*h100, 64 x h100, 64h100, and the sign for times
+    (r"([a-z].*?)\s*[x*\u00d7\u2715]\s*([0-9]+)", r"\2x\1"),  # h100x64
+    (r"([0-9]+)\s*[x*\u00d7\u2715]\s*([0-9]+)\s*[x*\u00d7\u2715]\s*([a-z].*)", r"\1x\2x\3"),
+)
+"""How a count is written elsewhere, and how here."""
+
+
+def _respelled(text: str) -> Iterator[str]:
+    """The same with the count as it is written here, where that names a cluster."""
+    for pattern, here in _RESPELLED:
+        form = re.fullmatch(pattern, text.lower())
+        better = form.expand(here) if form else text.lower()
+        parts = _FORM.fullmatch(better)
+        if better != text.lower() and parts is not None and _is_member(parts["name"]):
+            yield better
+
+
+def _is_member(name: str) -> bool:
+    return any(name in names for names in (members.names("devices"), members.names("clusters"), members.aliases()))
 
 
 def _check_ranks(ranks: int, text: str) -> None:

@@ -24,6 +24,12 @@ from foretell.hardware.quantity import show
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4", "int8")
 """Precisions that a device can have a rate for."""
 
+ARCHITECTURES = (
+    *("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "blackwell-ultra"),
+    *("cdna2", "cdna3", "skylake", "other"),
+)
+"""Words for how a device is built. Kernels were measured by them; `other` gets what holds for any."""
+
 DEVICE_KINDS = ("nvlink", "xgmi", "pcie", "hostbus", "loopback")
 """Kinds of links whose bandwidth is per device: each device of the level has that much, one way."""
 

@@ -28,7 +28,9 @@ def aliases() -> Mapping[str, str]:
 
 def device(name: str) -> Device:
     """A device by name or other spelling, or from a file of one's own."""
-    return reading.device(Path(name)) if name.endswith(".toml") else _device(aliases().get(name, name))
+    if name.endswith(".toml"):
+        return reading.device(Path(name), names("links"))
+    return _device(aliases().get(name, name))
 
 
 def link(name: str) -> Link:
@@ -38,7 +40,7 @@ def link(name: str) -> Link:
 
 @functools.cache
 def _device(name: str) -> Device:
-    return reading.device(_file("device", name))
+    return reading.device(_file("device", name), names("links"))
 
 
 @functools.cache
@@ -61,7 +63,7 @@ def machine(name: str) -> Machine:
 def machine_file(text: str) -> Machine:
     """A cluster from a file of one's own; files it names are found next to it."""
     path = Path(text)
-    if not path.is_file():
+    if not path.exists():
         raise BadInput("no such file", where=text, fix="a cluster's .toml, or a name: foretell list clusters")
 
     def beside(name: str) -> str:

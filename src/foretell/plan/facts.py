@@ -48,6 +48,12 @@ class Extent(NamedTuple):
     name: str
     size: int
     path: str
+    among: tuple[int, ...]  # all spatial sizes there
+
+    @property
+    def where(self) -> str:
+        """The place and its sizes: layer4.0.conv3 (7x7 = 49 positions)."""
+        return f"{self.path} ({'x'.join(map(str, self.among))} = {product(self.among)} positions)"
 
 
 @functools.lru_cache(maxsize=64)
@@ -91,7 +97,7 @@ def extents(graph: Graph, only: str = "") -> tuple[Extent, ...]:
             dims = graph.tensor(block, node.inputs[0].tensor).dims[-len(node.operator.kernel) :]
             for place, dim in enumerate(dims if product(dim.size for dim in dims) > 1 else ()):
                 if place not in found or dim.size < found[place].size:
-                    found[place] = Extent(dim.name, dim.size, node.path)
+                    found[place] = Extent(dim.name, dim.size, node.path, tuple(dim.size for dim in dims))
     return tuple(found[place] for place in sorted(found))
 
 

@@ -100,11 +100,19 @@ class _Lowering:
 
     def _axis(self, axis: MeshAxis) -> Axis:
         exchange = axis.exchange
-        return Axis(axis.name, axis.ranks, stride(self.axes, (axis.name,)), exchange.waits, exchange.staleness)
+        apart = stride(self.axes, (axis.name,))
+        return Axis(axis.name, axis.ranks, apart, exchange.waits, exchange.staleness, self._divides(axis.name))
+
+    def _divides(self, name: str) -> bool:
+        """Whether an axis divides any operator; the pipeline always does."""
+        return name == "pp" or any(any(one.places.values()) for one in self.layout.spreads if one.axis.name == name)
 
     def _notes(self) -> Iterator[str]:
         """Operators that every rank of an axis does all of, though the axis divides others like them."""
         for one in self.layout.spreads:
+            if not self._divides(one.axis.name):
+                yield f"{one.axis.name}{one.axis.ranks} divides nothing: every one of its ranks does all the work"
+                continue
             for path, why in one.whole:
                 yield f"{path} runs whole on every rank of {one.axis.name}: {why}"
         yield from self.setting.graph.warnings

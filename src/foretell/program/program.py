@@ -84,6 +84,7 @@ class Axis(msgspec.Struct, frozen=True):
     stride: int
     waits: str = "all"  # whom a step waits for: all, those within a bound, nobody
     staleness: int = 0  # the bound
+    divides: bool = True  # whether any operator is divided along it
 
 
 class Traffic(NamedTuple):

@@ -12,7 +12,7 @@ from foretell.model.graph import Graph
 from foretell.model.operator import PARTS
 from foretell.plan.schedule import Slot
 from foretell.plan.text import parse
-from foretell.program.action import Allocate, Free
+from foretell.program.action import Allocate, Free, Update
 from foretell.program.body import Body
 from foretell.program.boundary import crossing
 from foretell.program.lower import as_lowered
@@ -22,6 +22,9 @@ from foretell.units import product
 
 ROUNDING = 1e-9
 
+PADDED = 2.0
+"""Padding and uneven shares can at most double a dim of at least as many elements as ranks."""
+
 
 def verify(program: Program, graph: Graph) -> tuple[str, ...]:
     """Everything that is wrong with a program of this model; nothing, if all is well."""
@@ -30,6 +33,7 @@ def verify(program: Program, graph: Graph) -> tuple[str, ...]:
 
 def _problems(program: Program, graph: Graph) -> Iterator[str]:
     yield from _work(program, graph)
+    yield from _updates(program, graph)
     yield from _groups(program)
     yield from _pairs(program)
     yield from _progress(program)
@@ -39,7 +43,8 @@ def _problems(program: Program, graph: Graph) -> Iterator[str]:
 
 
 def _work(program: Program, graph: Graph) -> Iterator[str]:
-    """All ranks together do at least what the model needs, for each kind of operator and part."""
+    """All ranks together do what the model needs, for each kind of operator and part: not less, and not more than
+    if every rank beside the pipeline did all of it (some operators run whole on several ranks)."""
     needed: Counter[tuple[str, str]] = Counter()
     for block, node in graph.nodes():
         widths = graph.widths(block, node)
@@ -51,8 +56,29 @@ def _work(program: Program, graph: Graph) -> Iterator[str]:
             if not action.again:
                 done[action.operator, action.part.split("_")[-1]] += action.cost.matrix * times * kind.ranks
     for key, flops in needed.items():
-        if done[key] < flops * program.microbatches * (1 - ROUNDING):
-            yield f"{key[0]} {key[1]}: {done[key]:.6g} flops on all ranks, {flops * program.microbatches:.6g} needed"
+        needs = flops * program.microbatches
+        most = needs * (1 if not program.axes else PADDED * product(a.ranks for a in program.axes if a.name != "pp"))
+        if not needs * (1 - ROUNDING) <= done[key] <= most * (1 + ROUNDING):
+            yield f"{key[0]} {key[1]}: {done[key]:.6g} flops on all ranks, {needs:.6g} needed"
+
+
+def _updates(program: Program, graph: Graph) -> Iterator[str]:
+    """Every trained weight is updated by somebody, and every axis that shares work talks."""
+    trained = sum(block.times * t.elements() for block in graph.blocks for t in block.tensors if t.trainable)
+    updated = sum(
+        action.parameters * kind.ranks
+        for kind in program.kinds
+        for body, _, _ in program.walk(kind)
+        for action in body.actions
+        if isinstance(action, Update)
+    )
+    servers = max((axis.ranks for axis in program.axes if axis.name.startswith("ps")), default=1)
+    if updated * servers < trained:
+        yield f"{updated:,} weights are updated on all ranks, {trained:,} are trained"
+    used = {name for kind in program.kinds for message, _ in program.communications(kind) for name in message.axes}
+    for axis in program.axes:
+        if axis.divides and axis.name not in used and trained:
+            yield f"nothing travels along {axis.name}, though {axis.ranks} ranks share the work"
 
 
 def _groups(program: Program) -> Iterator[str]:

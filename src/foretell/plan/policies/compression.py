@@ -88,7 +88,7 @@ class Compression(Policy, frozen=True, kw_only=True, tag="compression"):
             why = f"{kept.name} sums gradients into shares, and {self.method} gradients cannot be added up on the way"
         elif kept.gradients and self.rank:
             why = (
-                f"{kept.name} leaves a rank a share of a gradient, and powersgd{self.rank} makes whole ones of matrices"
+                f"{kept.name} leaves a rank a share of a gradient, and powersgd{self.rank} needs whole matrices"
             )
         else:
             return

@@ -19,9 +19,8 @@ def one_way(strategy: Strategy, setting: Setting) -> Iterator[Refusal]:
     kept = storage(setting.plan)
     if strategy.ranks == 1 or not kept.states:
         return
-    why = (
-        f"{strategy.word}{strategy.ranks} keeps versions of whole weights, and {kept.name} keeps shares of one version"
-    )
+    here = f"{strategy.word}{strategy.ranks}"
+    why = f"{here} keeps versions of whole weights, and {kept.name} keeps shares of one version"
     data = next(axis for axis in setting.plan.axes if any(one.storage.states for one in axis.axes()))
     whole = with_fields(data, storage="replicated", ranks=data.world, shard=0)
     mends = (*replaced(setting.plan, data, whole), *removed(setting.plan, strategy))

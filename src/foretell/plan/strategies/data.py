@@ -103,9 +103,8 @@ class Data(Strategy, frozen=True, kw_only=True, tag="data"):
             yield Refusal("experts divide", f"{count} experts are not a multiple of ep{ep}", mends=mends)
         if (inside % ep and ep < inside) or (ep > inside and ep != folded):
             why = f"ep{ep} does not fold over {inside} data ranks"
-            yield Refusal(
-                "experts fold", why + (f" (with etp1: over {folded})" if folded > inside else ""), mends=mends
-            )
+            over = f" (with etp1: over {folded})" if folded > inside else ""
+            yield Refusal("experts fold", why + over, mends=mends)
 
     def _folded(self, setting: Setting) -> int:
         """Ranks over which experts can be divided: with etp1 the tensor ranks are among them."""

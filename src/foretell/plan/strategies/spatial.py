@@ -62,7 +62,7 @@ class Spatial(Strategy, frozen=True, kw_only=True, tag="spatial"):
             return
         for ranks, extent in zip(grid, found, strict=False):
             if ranks > extent.size:
-                why = f"{said} cuts the {extent.name} into {ranks}, and it is {extent.size} at {extent.path}"
+                why = f"{said} cuts the {extent.name} into {ranks}, and it is {extent.size} at {extent.where}"
                 part = f"a part of the model, {said}[PATH], where it is {ranks} or more"
                 yield Refusal("spatial limit", why, part, mends)
 
