@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +214,10 @@ def test_axes_cross_the_links_they_must() -> None:
         ("8x8xh100,4xib-ndr", [8, 8], "64xh100,4xib-ndr"),
         ("2x4xh100", [4, 2], "2x4xh100"),
         (" 64xH100 ", [8, 8], "64xh100"),
+        ("64XH100", [8, 8], "64xh100"),
+        ("8X8XH100,4XIB-NDR", [8, 8], "64xh100,4xib-ndr"),
+        ("32XDGX-A100", [8, 32], "32xdgx-a100"),
+        ("ABCI:64", [4, 16], "abci:64"),
         ("1x4xh100", [4], "4xh100"),
         ("128xgb200", [4, 16, 2], "128xgb200"),
         ("1024xgb200", [4, 16, 16], "1024xgb200"),
@@ -262,6 +268,14 @@ BAD = {
     "2xdgx-h100:4": "dgx-h100:4",
     "4xdgx-h100,nvlink5": "4xdgx-h100,ib-ndr",
     "nowhere.toml": "foretell list clusters",
+    "64\u00d7h100": "64xh100",
+    "8\u00d78\u00d7h100": "8x8xh100",
+    "64*H100": "64xh100",
+    "64 x h100": "64xh100",
+    "64h100": "64xh100",
+    "h100x64": "64xh100",
+    "p5": "aws-p5",
+    "16\u00d7p5": "aws-p5",
 }
 
 
@@ -301,7 +315,7 @@ us = "counted in the machine room, 2025"
 
 def own(folder: Path, text: str = OWN, name: str = "ours.toml") -> str:
     path = folder / name
-    path.write_text(text)
+    path.write_bytes(text.encode(errors="surrogateescape"))
     return str(path)
 
 
@@ -345,6 +359,8 @@ def test_a_mixed_cluster_is_described_and_not_modelled(tmp_path: Path) -> None:
     assert "16xh100" in problem.value.fix
     with pytest.raises(BadInput, match="mixes devices"):
         catalog.cluster(f"{cluster.text}:8")
+    note = "mixes 16 x h100 and 16 x a100-80: mixed clusters are described, not modelled yet"
+    assert note in catalog.named(cluster.text).notes[0]
 
 
 def swapped(old: str, new: str) -> str:
@@ -355,11 +371,15 @@ def swapped(old: str, new: str) -> str:
 BROKEN = {
     "not toml": ("title = ", "not a TOML file"),
     "empty": ("", "levels is missing"),
+    "binary": ("\0\udcff", "a binary file"),
+    "both": (MIXED.replace("[[devices]]", 'device = "h100"\n\n[[devices]]', 1), "both device and [[devices]]"),
     "no device": (swapped('device = "h100"\n', ""), "device is missing"),
     "unknown device": (swapped('"h100"', '"h10O"'), "no device is called"),
     "unknown link": (swapped('"nvlink4"', '"nvlnk4"'), "no link is called"),
-    "unknown key": (swapped("title", "tilte"), "title"),
+    "unknown key": (swapped("title", "tilte"), "unknown key 'tilte'\n  where  {}\n  try    did you mean title?"),
+    "unknown table": (swapped("[network]", "[netwrok]"), "did you mean network?"),
     "extra key": (swapped('title = "our rack"', 'title = "our rack"\ncolour = "green"'), "unknown key 'colour'"),
+    "optional keys": (swapped('"nvlink4"', '"nvlink4"\ncolour = "green"'), "name, size, link, ports, oversubscription"),
     "bare number": (swapped('size = { value = 4, source = "us" }', "size = 4"), "no source beside it"),
     "no source": (swapped('size = { value = 4, source = "us" }', "size = { value = 4 }"), "no source"),
     "unnamed source": (swapped('4, source = "us"', '4, source = "them"'), "[sources] has no 'them'"),
@@ -383,9 +403,54 @@ def test_a_broken_cluster_file_names_file_key_and_example(case: str, tmp_path: P
     text, says = BROKEN[case]
     with pytest.raises(BadInput) as problem:
         catalog.cluster(own(tmp_path, text))
-    assert says in str(problem.value)
+    assert says.format(tmp_path / "ours.toml") in str(problem.value)
     assert "ours.toml" in problem.value.where
     assert problem.value.fix or case == "not toml"
+
+
+def test_a_folder_or_another_file_is_no_cluster(tmp_path: Path) -> None:
+    (tmp_path / "room.toml").mkdir()
+    own(tmp_path / "room.toml")
+    with pytest.raises(BadInput, match="a folder, not a TOML file") as problem:
+        catalog.cluster(str(tmp_path / "room.toml"))
+    assert problem.value.fix == str(tmp_path / "room.toml" / "ours.toml")
+    with pytest.raises(BadInput, match="is a folder, not a cluster"):
+        catalog.cluster(str(tmp_path))
+    with pytest.raises(BadInput, match=r"is a file that is no \.toml"):
+        catalog.cluster(own(tmp_path, "", "notes.txt"))
+
+
+FILES = {"device": "devices/h100.toml", "link": "links/ib-ndr.toml", "machine": "clusters/lassen.toml"}
+
+
+def required() -> list[tuple[str, str]]:
+    """Every line or table of a file of each kind that must be there, by its key."""
+    found: list[tuple[str, str]] = []
+    for kind, file in FILES.items():
+        content = tomllib.loads((Path(members.__file__).parent / file).read_text())
+        found += [(kind, key) for key in content if key not in ("sources", "peak")]
+    return found
+
+
+@pytest.mark.parametrize(("kind", "key"), required())
+def test_what_is_proposed_for_a_missing_key_is_toml_that_works(kind: str, key: str, tmp_path: Path) -> None:
+    def read(text: str) -> object:
+        own(tmp_path, text, "one.toml")
+        get = catalog.cluster if kind == "machine" else getattr(members, kind)
+        return get(str(tmp_path / "one.toml"))
+
+    text = (Path(members.__file__).parent / FILES[kind]).read_text()
+    pattern = rf"(?ms)^\[+{key}\]+\n.*?\n(?=\[(?!\[?{key}))|^{key} = [^\n]*\n"
+    shorter = re.sub(pattern, "", text)
+    assert key not in tomllib.loads(shorter)
+    with pytest.raises(BadInput, match=f"{key} is missing") as problem:
+        read(shorter)
+    fix = problem.value.fix
+    assert list(tomllib.loads(fix)) == [key]
+    sources = 'datasheet = "a datasheet"\nmeasured = "a sweep"\nus = "counted"\n'
+    plain, _, tables = shorter.partition("\n[")
+    parts = (plain, f"[{tables}", fix) if fix.startswith("[") else (plain, fix, f"[{tables}")
+    read("\n".join(parts).replace("[sources]\n", f"[sources]\n{sources}"))
 
 
 @pytest.mark.parametrize(
@@ -396,7 +461,10 @@ def test_a_broken_cluster_file_names_file_key_and_example(case: str, tmp_path: P
         ('"81090 MiB"', '"81090"', "needs its unit"),
         ("bf16 =", "bf61 =", "no precision is called 'bf61'"),
         ('launch = { value = "1.85 us", source = "launch" }\n', "", "launch is missing"),
-        ("[vector]\n", "[vectors]\n", "vector is missing"),
+        ("[vector]\n", "[vectors]\n", "did you mean vector?"),
+        ('host_link = "pcie5"', 'host_link = "pcie55"', "no link is called 'pcie55'"),
+        ('network = "ib-ndr"', 'network = "ib-nrd"', "no link is called 'ib-nrd'"),
+        ('architecture = "hopper"', 'architecture = "hoper"', "volta, turing, ampere, ada, hopper, blackwell"),
         ('title = "NVIDIA H100 SXM5 80 GB"', "title = 3", "not a text"),
         ('fp32 = { value = "66.9 Tflop/s", source = "lockwood" }\n', "", "needs vector.fp32"),
     ],
@@ -409,6 +477,17 @@ def test_a_broken_device_file(old: str, new: str, says: str, tmp_path: Path) -> 
         members.device(str(tmp_path / "chip.toml"))
     assert says in str(problem.value)
     assert "chip.toml" in problem.value.where
+
+
+def test_a_device_without_matrix_units_has_no_peak_rather_than_an_empty_one(tmp_path: Path) -> None:
+    text = (Path(members.__file__).parent / "devices" / "h100.toml").read_text()
+    without = re.sub(r"(?s)\[peak\].*?(?=\[vector\])", "", text)
+    own(tmp_path, without, "plain.toml")
+    assert members.device(str(tmp_path / "plain.toml")).peak == {}
+    own(tmp_path, without.replace("[vector]", "[peak]\n\n[vector]"), "empty.toml")
+    with pytest.raises(BadInput, match=r"\[peak\] has no rate") as problem:
+        members.device(str(tmp_path / "empty.toml"))
+    assert "bf16 = { value =" in problem.value.fix
 
 
 @pytest.mark.parametrize(

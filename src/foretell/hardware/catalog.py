@@ -34,6 +34,7 @@ _LINK = re.compile(r"(?:(?P<ports>[0-9]+)x)?(?P<name>[a-z].*)")
 FORMS = "64xh100, 8x8xh100,ib-ndr, 32xdgx-a100, abci:64, or a .toml file"
 
 GIVEN = "given in the cluster's text"
+LONGEST_PATH = 250  # file systems refuse longer names
 MOST_RANKS = 2**24
 """More ranks than any machine has: a slip of the pen."""
 
@@ -158,11 +159,11 @@ def _device(written: _Written) -> Device:
 def _unknown(written: _Written) -> BadInput:
     """The error for what is neither a device nor a machine: a file, another spelling, or a name nobody knows."""
     path = Path(written.text)
-    if len(written.text) < 250 and "/" in written.text and path.exists():
+    if len(written.text) < LONGEST_PATH and path.exists():
         what = "a folder" if path.is_dir() else "a file that is no .toml"
         return BadInput(f"{written.text!r} is {what}, not a cluster", fix=FORMS)
     known = {*members.names("devices"), *members.names("clusters"), *members.aliases(), "this-machine"}
-    close = [*_respelled(written.text), *near(written.name, known)]
+    close = list(_respelled(written.text)) or near(re.sub(r"^[0-9]+\W+", "", written.name), known)
     fix = ", ".join(close) or "foretell list devices, foretell list clusters"
     return UnknownName(f"no device or cluster is called {written.name!r}", where=written.text, fix=fix)
 

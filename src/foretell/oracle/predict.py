@@ -6,6 +6,8 @@ import math
 from collections import defaultdict
 from typing import NamedTuple
 
+import msgspec
+
 from foretell.cost.kernels import update_seconds
 from foretell.cost.memory import memory
 from foretell.cost.stage import Cost, Prices, StageCost
@@ -13,6 +15,7 @@ from foretell.hardware.cluster import Cluster
 from foretell.model.totals import totals
 from foretell.oracle.explain import Bottleneck, bottlenecks
 from foretell.plan.facts import facts
+from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
@@ -101,12 +104,23 @@ def _model_flops(setting: Setting) -> float:
     return float((needs.forward.matrix + needs.backward.matrix) * setting.plan.microbatches)
 
 
+def _as_executed(setting: Setting) -> Trainer:
+    """The trainer with the way of starting kernels that the plan says; a recorded step costs the host nothing."""
+    mode = setting.plan.policy(Execution).mode
+    if mode == "trainer":
+        return setting.trainer
+    host = setting.trainer.host
+    if mode == "captured":
+        host = msgspec.structs.replace(host, launch=0.0, layer=0.0)
+    return msgspec.structs.replace(setting.trainer, execution=mode, host=host)
+
+
 class _Oracle:
     """One program on one cluster."""
 
     def __init__(self, program: Program, setting: Setting, cluster: Cluster) -> None:
         self.program, self.setting, self.cluster = program, setting, cluster
-        self.trainer: Trainer = setting.trainer
+        self.trainer: Trainer = _as_executed(setting)
         self.form = setting.plan.policy(Precision).format
         self.prices = Prices(program, cluster, self.form, self.trainer)
         self.costs = [self.prices.stage(stage) for stage in program.stages]

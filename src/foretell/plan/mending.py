@@ -41,7 +41,8 @@ def nearest(plan: Plan, broken: Callable[[Plan], Iterator[Refusal]]) -> Plan | N
         tried.add(here)
         refusal = next(broken(here), None)
         if refusal is None:
-            return here
+            plain = next(iter(_made(here, here.axes)))
+            return plain if next(broken(plain), None) is None else here
         left += reversed(refusal.mends)
     return None
 

@@ -138,6 +138,7 @@ class TensorAxis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     loss: Literal["shares", "gathered"]  # cross entropy on shares of the vocabulary, or on gathered logits
     row_bias: Literal["whole", "shares"]
     # Sequence parallelism: the gradient of a bias after a sum, from all positions or from a rank's share of them.
+    hop: Seconds  # of a collective between nodes that layers wait for: time of each step of the ring, at least
     sums: Literal["each", "together"]
     # Gradients of weights that all tensor ranks have whole (norms) are summed one by one, or in one message.
 
