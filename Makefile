@@ -6,10 +6,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fast check format benchmark clean
+.PHONY: demo test fast check format benchmark scoreboard clean
 
 demo: .venv/core
-	$(BIN)/foretell analyze resnet50 --batch 32
+	$(BIN)/foretell predict llama3-8b --on 64xh100 --plan "dp8:zero1 tp8:sp +m8 +bf16" --batch 64 --trainer megatron-core
 
 test: check
 	$(BIN)/pytest -n 2 -q
@@ -42,6 +42,9 @@ benchmark: .venv/dev
 .venv/dev: .venv/core
 	$(PIP) -e '.[dev]'
 	@touch $@
+
+scoreboard: .venv/core
+	$(BIN)/foretell validate > studies/published/scoreboard.txt
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -47,6 +47,7 @@ AGREEMENTS = (
     Case(model=LLAMA_8B, shard=128, tensor=8, logits="parallel"),
 )
 
+
 def _name(case: Case) -> str:
     choices = [word for word in ("shared_input", "reshard") if getattr(case, word)]
     return " ".join([case.model, our_side.plan(case), case.logits, *choices])

@@ -184,18 +184,11 @@ def test_long_sums_of_small_results_are_shared_out() -> None:
 
 def test_flash_kernels_leave_multiprocessors_idle_where_there_are_few_blocks() -> None:
     attention = next(i for i in INSTANCES if type(i.operator).__struct_config__.tag == "attention")
-    sizes = {**attention.sizes, "sample": 1, "kv_head": 4, "share": 1, "query": 4096, "key": 4096}
-    one = action(attention, "forward", sizes)
-    flash = {
-        kind: msgspec.structs.replace(
-            trainer("pytorch"), attention=msgspec.structs.replace(trainer("pytorch").attention, kernel=kind)
-        )
-        for kind in ("flash1", "flash2")
-    }
-    on, form = device("a100-80"), FORMATS["bf16"]
-    assert (
-        kernel_seconds(one, on, form, flash["flash1"]).seconds > kernel_seconds(one, on, form, flash["flash2"]).seconds
-    )
+    sizes = {**attention.sizes, "sample": 1, "kv_head": 1, "share": 1, "query": 512, "key": 4096}
+    on, form, usual = device("a100-80"), FORMATS["bf16"], trainer("pytorch")
+    few = kernel_seconds(action(attention, "forward", sizes), on, form, usual)
+    more = kernel_seconds(action(attention, "forward", {**sizes, "kv_head": 16}), on, form, usual)
+    assert more.matrix == pytest.approx(few.matrix)  # 4 blocks leave room beside them for 60 more
 
 
 @pytest.mark.parametrize("rule", RULES)

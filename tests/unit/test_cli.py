@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from foretell.cli import main
+from foretell.cli.table import folded
+from foretell.plan.members import policies, strategies
 
 
 class Ran:
@@ -126,6 +128,14 @@ BAD = {
     ("analyze", "gpt2:heads=7"): "heads",
     ("analyze", "llama3-8b:kv_heads=5"): "heads",
     ("list", "planets"): "models",
+    ("list", "device"): "devices",
+    ("list", "device", "links"): "links",
+    ("program", "mlp", "--plan", "dp1", "--trainer", ""): "megatron-core",
+    ("program", "mlp", "--plan", "dp1", "--trainer", " "): "torchtitan",
+    ("program", "mlp", "--plan", "dp1", "--optimizer", ""): "adam, adamw, lamb, lars, momentum, sgd",
+    ("program", "mlp", "--plan", "dp1000000 tp1000000", "--batch", "8"): "dp1000000 tp1000000 are 1,000,000,000,000",
+    ("analyze", "tests"): "tests is a folder without a config.json",
+    ("analyze", "Makefile"): "Makefile is a file, but not one that holds a model",
 }
 
 
@@ -136,6 +146,77 @@ def test_bad_input_gets_a_message(foretell: Any, arguments: tuple[str, ...]) -> 
     assert BAD[arguments] in ran.err
     assert "Traceback" not in ran.err
     assert ran.out == ""
+    assert max(len(line) for line in ran.err.splitlines()) <= 80
+
+
+def test_long_messages_are_folded_and_carets_stay(foretell: Any) -> None:
+    plan = "pp4:1f1b dp8:zero3,ep4 tp8:sp,sp +recompute:block +bf16 +m16 +compress:powersgd4 +offload:optimizer"
+    ran = foretell("program", "mlp", "--plan", plan)
+    lines = ran.err.splitlines()
+    assert lines[1:3] == [f"    {plan}", f"    {'^':>31} expected another option, or the end"]
+    ran = foretell("program", "mlp", "--plan", "dp8 +foo")
+    lines = ran.err.splitlines()
+    assert lines[1] == "    dp8 +foo"
+    assert lines[2].startswith("         ^ expected one of ")
+    assert lines[3].startswith(" " * 11) and lines[3][11] != " "
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_label_keeps_its_indent() -> None:
+    text = f"foretell: {'what is wrong ' * 9}\n  where  here\n  try    {'a, ' * 50}\n         next line"
+    lines = folded(text).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[1].startswith("  what") or lines[1].startswith("  is") or lines[1].startswith("  wrong")
+    start = next(at for at, line in enumerate(lines) if line.startswith("  try"))
+    assert all(line.startswith(" " * 9) for line in lines[start + 1 :])
+    assert lines[-1] == "         next line"
+    assert " ".join(folded(text).split()) == " ".join(text.split())
+
+
+def test_a_full_disk_is_one_line() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    for arguments in (["list", "models"], ["--help"]):
+        with Path("/dev/full").open("w") as full:
+            command = [sys.executable, "-m", "foretell", *arguments]
+            ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert ran.returncode == 2
+        assert ran.stderr == "foretell: cannot write the answer: No space left on device\n"
+
+
+INTERRUPTED = """
+import builtins, sys
+sys.argv = ["foretell", "list", "strategies"]
+from foretell.cli import main
+real = builtins.__import__
+def stopped(name, *rest, **more):
+    if name == {name!r}:
+        raise KeyboardInterrupt
+    return real(name, *rest, **more)
+builtins.__import__ = stopped
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["click", "foretell.plan"])
+def test_an_interrupt_during_imports_is_one_line(name: str) -> None:
+    code = INTERRUPTED.format(name=name)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 130
+    assert ran.stderr.strip() == "foretell: interrupted"
+
+
+@pytest.mark.parametrize("what", ["strategies", "policies"])
+def test_strategies_and_policies_are_listed_with_their_options(foretell: Any, what: str) -> None:
+    ran = foretell("list", what)
+    assert max(len(line) for line in ran.out.splitlines()) <= 80
+    answer = json.loads(foretell("list", what, "--json").out)[what]
+    for kind in (strategies() if what == "strategies" else policies()).values():
+        forms = [form for option in kind.syntax for form in option.forms]
+        assert answer[kind.example] == {"summary": kind.summary, "options": forms}
+        page = " ".join(ran.out.split())
+        assert f"{kind.example} {kind.summary}" in page
+        assert not forms or f"options: {', '.join(forms)}" in page
 
 
 BROKEN = [
@@ -145,6 +226,7 @@ BROKEN = [
     b"\xff\xfe",
     b'{"model_type": "llama"',
     b'{"blocks": 3}',
+    b"\x7fELF\0\0",
     b'{"blocks": [], "name": 1}',
     b"null",
 ]

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.cli.main import cli
+from foretell.cli.command import cli
 from foretell.errors import BadInput
 from foretell.hardware import catalog
 from foretell.model.analysis import analyze
@@ -163,10 +163,10 @@ def test_cnn_lines(studies: dict[str, Study]) -> None:
     assert (one.model, str(one.plan), one.cluster) == ("resnet50:image=224,dtype=bf16", "dp1 +amp_bf16", "a100-80")
     assert one.step_seconds == pytest.approx(256 / 2470)
     paper = one_row(study, "pdlt-006")
-    assert (paper.model, str(paper.plan), paper.trainer) == ("resnet50-paradl", "dp16 filter4", "chainer")
+    assert (paper.model, str(paper.plan), paper.trainer) == ("resnet50-paradl", "dp16 filter4 +fp32", "chainer")
     assert paper.cluster == "abci:64"
     pipeline = one_row(study, "tgp-003")
-    assert str(pipeline.plan) == "pp2:gpipe +m1667 +recompute:full"
+    assert str(pipeline.plan) == "pp2:gpipe +m1667 +recompute:full +fp32"
     assert pipeline.job.batch == 25005 and pipeline.step_seconds == pytest.approx(25005 / 135.539)
 
 

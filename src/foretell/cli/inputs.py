@@ -15,6 +15,7 @@ from foretell.errors import BadInput, ForetellError
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
+from foretell.model.operators.optimizer import RULES
 from foretell.model.source import load
 from foretell.plan.fitness import refusals
 from foretell.plan.job import Job, batch_ranks, make_job, micro_batch, per_rank
@@ -25,10 +26,20 @@ from foretell.plan.setting import Setting, with_precision
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategy import Strategy
 from foretell.plan.text import parse
+from foretell.plan.trainer import names as trainer_names
 from foretell.plan.trainer import trainer
 from foretell.units import FLOATING
 
 EXAMPLE = "foretell program llama3-8b --on 16xh100 --plan 'dp2:zero3 tp8:sp +bf16' --batch 32"
+
+
+def _not_blank(context: click.Context, option: click.Parameter, text: str | None) -> str:
+    """A name as it was typed, nothing where it was not; a blank one is refused with all that there are."""
+    if text is not None and not text.strip():
+        known = trainer_names() if option.name == "trainer" else RULES
+        raise BadInput(f"--{option.name} has no name", where=f"--{option.name}", fix=", ".join(sorted(known)))
+    return text or ""
+
 
 _OPTIONS = (
     click.argument("model"),
@@ -38,9 +49,9 @@ _OPTIONS = (
     click.option("--batch-per-rank", type=int, metavar="N", help="Samples of a step for each rank that splits them."),
     click.option("--seq", type=int, metavar="N", help="Tokens in a sequence."),
     click.option(
-        "--trainer", "trainer", metavar="NAME", default="pytorch", help="The software that runs it (pytorch)."
+        "--trainer", metavar="NAME", default="pytorch", callback=_not_blank, help="The software that runs it (pytorch)."
     ),
-    click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's)."),
+    click.option("--optimizer", metavar="NAME", callback=_not_blank, help="The update rule (the trainer's)."),
 )
 
 

@@ -114,7 +114,7 @@ def _all(model: str, ranks: int, batch: int, release: Release, as_json: bool) ->
     """Every strategy of the paper on so many ranks, the fastest that fits first."""
     from foretell.oracle.paper.answer import answer, fits
     from foretell.oracle.paper.limits import refusals
-    from foretell.oracle.paper.predict import at, project, question
+    from foretell.oracle.paper.predict import at, left_out, project, question
     from foretell.oracle.paper.shapes import written
     from foretell.oracle.paper.source import layer_file
 
@@ -130,10 +130,11 @@ def _all(model: str, ranks: int, batch: int, release: Release, as_json: bool) ->
             refused[written(row)] = why
         else:
             answered.append((row, q, project(row.strategy, q)))
+    missing = left_out(ranks, release.platform.node)
     answered.sort(key=lambda one: (not fits(one[2], one[1]), one[2].seconds))
     if as_json:
         answers = [answer(model, file, row, q, projection) for row, q, projection in answered]
-        return _json({"model": model, "ranks": ranks, "batch": batch, "rows": answers, "refused": refused})
+        return _json({"model": model, "ranks": ranks, "batch": batch, "rows": answers, "refused": refused | missing})
     rows = [
         [
             written(row),
@@ -148,6 +149,7 @@ def _all(model: str, ranks: int, batch: int, release: Release, as_json: bool) ->
     ]
     header = ["plan", "compute, s", "communicate, s", "step, ms", "memory, GB", "fits", "cost"]
     lines = [f"{plan}: refused, {why}" for plan, why in refused.items()]
+    lines += [f"{', '.join(missing)}: left out, {why}" for why in set(missing.values())]
     folded = [_folded(line, "  ") for line in lines]
     return "\n".join(
         [f"{model} on {ranks} ranks, batch {batch}", "", table(header, rows), *folded, _used("", answered[0][1])]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+import textwrap
 from collections.abc import Sequence
 
 WIDTH = 80
@@ -36,6 +38,40 @@ def fit(text: str, width: int) -> str:
         return text
     head = (width - 2) // 3
     return f"{text[:head]}..{text[len(text) - (width - 2 - head) :]}"
+
+
+_LABEL = re.compile(r"  (?:where|try|rule|why) +")
+
+
+def folded(message: str) -> str:
+    """An error in lines of eighty columns; what goes on stands under the text of its label.
+
+    A plan that is shown with a caret below stays as it is; what is expected there goes on below.
+    """
+    lines = message.split("\n")
+    return "\n".join(_fold(line, shown=at + 1 < len(lines) and _caret(lines[at + 1])) for at, line in enumerate(lines))
+
+
+def _caret(line: str) -> bool:
+    return line.lstrip().startswith("^ ")
+
+
+def _fold(line: str, shown: bool) -> str:
+    if len(line) <= WIDTH or shown:
+        return line
+    before = line[: line.index("^") + 2] if _caret(line) else line[: len(line) - len(line.lstrip())]
+    label = _LABEL.match(line)
+    indent = " " * (min(len(before), WIDTH // 2) if _caret(line) else label.end() if label else len(before) + 2)
+    rest = line[len(before) :]
+    width = max(WIDTH, len(before) + 40)
+    return textwrap.fill(
+        rest,
+        width,
+        initial_indent=before,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def comma_separated(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

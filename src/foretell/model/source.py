@@ -48,6 +48,9 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, dtype: str
         if graph.batch < 1:
             raise BadInput("the example inputs are an empty batch", where=spec, fix="inputs with at least one sample")
         return graph
+    if path.is_file():
+        what = f"{spec} is a file, but not one that holds a model"
+        raise BadInput(what, fix="a config.json, its folder, a .net file, a graph in JSON or file.py:factory")
     if "/" in spec or path.suffix:
         raise BadInput(
             f"no such file or folder: {spec}", fix="a config.json, its folder, a .net file or file.py:factory"
@@ -75,11 +78,14 @@ def _from_zoo(spec: str, rest: str, batch: int | None, seq: int | None, dtype: s
 
 
 def _from_file(path: Path, batch: int | None, seq: int | None, dtype: str) -> Graph:
-    if path.suffix == ".net":
+    file = path / "config.json" if path.is_dir() else path
+    if path.is_dir() and not file.is_file():
+        raise BadInput(f"{path} is a folder without a config.json", fix="a folder that has one, or another source")
+    _refuse_binary(file)
+    if path.suffix == ".net" and not path.is_dir():
         from foretell.model.importers import paradl_net
 
         return paradl_net.load(path, batch or 1)
-    file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
         raise BadInput(f"no such file: {file}", fix="a config.json, or a folder that has one")
     if _looks_like_graph(file):
@@ -87,6 +93,18 @@ def _from_file(path: Path, batch: int | None, seq: int | None, dtype: str) -> Gr
     from foretell.model.importers import hf_config
 
     return hf_config.load(file, batch or 1, seq, dtype)
+
+
+def _refuse_binary(file: Path) -> None:
+    """Weights and archives have zeros where a description of a model has text."""
+    try:
+        with file.open("rb") as content:
+            binary = b"\0" in content.read(4096)
+    except OSError:  # whoever reads it says why
+        return
+    if binary:
+        what = "a binary file, not the description of a model"
+        raise BadInput(what, where=str(file), fix="its config.json, a .net file, or file.py:factory")
 
 
 def _looks_like_graph(file: Path) -> bool:

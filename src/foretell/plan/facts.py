@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from foretell.model.graph import Graph
+from foretell.model.graph import Block, Graph
 from foretell.model.layers import layers, pieces
 from foretell.model.limits import limits
 from foretell.model.operators.attention import Attention
@@ -79,6 +79,23 @@ def _positions(graph: Graph) -> list[int]:
     """Lengths of the samples that are sequences."""
     inputs = (tensor for block in graph.blocks for tensor in block.tensors if tensor.role == "input")
     return [dim.size for tensor in inputs for dim in tensor.dims if dim.name == "sequence"]
+
+
+@functools.lru_cache(maxsize=256)
+def part_limit(graph: Graph, only: str, way: str) -> tuple[int, str]:
+    """The limit of a way of splitting for a part of the model; 0: nothing there can be split so."""
+    inside = members(graph, only)
+    if inside is None:
+        return facts(graph).limit(way)
+    blocks = [_kept(block, at, inside) for at, block in enumerate(graph.blocks)]
+    found = limits(msgspec.structs.replace(graph, blocks=tuple(blocks)))
+    return next(((limit.ranks, limit.by) for limit in found if limit.way == way), (0, ""))
+
+
+def _kept(block: Block, at: int, inside: frozenset[tuple[int, int]]) -> Block:
+    """A block with those of its operators that are inside a part."""
+    nodes = tuple(node for index, node in enumerate(block.nodes) if (at, index) in inside)
+    return msgspec.structs.replace(block, nodes=nodes, times=block.times if nodes else 1)
 
 
 @functools.lru_cache(maxsize=256)

@@ -12,7 +12,8 @@ from foretell.plan.job import divides
 from foretell.plan.legality import Surroundings
 from foretell.plan.legality import broken as broken_by_trainer
 from foretell.plan.mending import fewer, nearest, removed, replaced, told
-from foretell.plan.plan import Plan, grid_of
+from foretell.plan.parts import members
+from foretell.plan.plan import Plan, grid_of, part_of
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
 from foretell.plan.setting import Setting
@@ -36,6 +37,8 @@ def fits(setting: Setting, cluster: Cluster | None = None) -> bool:
 
 def _broken(setting: Setting, cluster: Cluster | None) -> Iterator[Refusal]:
     plan, found = setting.plan, facts(setting.graph)
+    for axis in plan.axes:
+        members(setting.graph, part_of(axis))  # a part that the model does not have is bad input, whatever else
     if cluster:
         yield from _ranks(plan, cluster)
     around = Surroundings(
@@ -53,7 +56,7 @@ def _broken(setting: Setting, cluster: Cluster | None) -> Iterator[Refusal]:
 
 
 def _passing(setting: Setting, cluster: Cluster | None) -> Plan | None:
-    """The nearest plan that breaks no rule; where mends lead to none, one with data ranks alone."""
+    """The nearest plan that breaks no rule; where mends lead to none, or to one rank, one with data ranks alone."""
 
     def broken(plan: Plan) -> Iterator[Refusal]:
         return _broken(msgspec.structs.replace(setting, plan=plan), cluster)
@@ -61,7 +64,13 @@ def _passing(setting: Setting, cluster: Cluster | None) -> Plan | None:
     plan = setting.plan
     plainer = (Data(ranks=plan.ranks),) if plan.ranks > 1 else ()
     starts = (plan, Plan(plainer, plan.policies), Plan(policies=(plan.policy(Precision),)))
-    return next((found for start in starts if (found := nearest(start, broken)) is not None), None)
+    alone: Plan | None = None
+    for start in starts:
+        passing = nearest(start, broken)
+        if passing is not None and (passing.ranks > 1 or plan.ranks == 1):
+            return passing
+        alone = alone or passing
+    return alone
 
 
 def _ranks(plan: Plan, cluster: Cluster) -> Iterator[Refusal]:

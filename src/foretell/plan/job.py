@@ -18,6 +18,7 @@ from foretell.plan.mending import changed, fewer, replaced
 from foretell.plan.plan import Plan
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.refusal import Refusal
+from foretell.plan.strategy import Strategy
 from foretell.plan.trainer import trainer as find_trainer
 from foretell.units import product
 
@@ -82,8 +83,11 @@ def make_job(
 
 def batch_ranks(plan: Plan) -> int:
     """Ranks that split the batch among them."""
-    axes = (mesh_axis for strategy in plan.axes for mesh_axis in strategy.axes())
-    return product(axis.ranks for axis in axes if axis.splitting.dim == "sample")
+    return product(strategy.world for strategy in plan.axes if _splits_batch(strategy))
+
+
+def _splits_batch(strategy: Strategy) -> bool:
+    return any(axis.splitting.dim == "sample" for axis in strategy.axes())
 
 
 def per_rank(batch: int, plan: Plan) -> int:
@@ -117,9 +121,7 @@ def _dividing(batch: int, plan: Plan) -> Iterator[Plan]:
     for fewer_batches in islice(fits, 1):
         yield from changed(plan, Microbatches(count=fewer_batches))
     for axis in plan.axes:
-        here = product(one.ranks for one in axis.axes() if one.splitting.dim == "sample")
-        for times in (count, 1):  # with the micro-batches as they are, or with fewer
-            others = ranks // here * times
-            narrower = fewer(axis, lambda n, others=others: batch % (others * n) == 0) if here == axis.ranks else ()
-            for other in islice(narrower, 1):
+        for times in (count, 1) if _splits_batch(axis) else ():  # with the micro-batches as they are, or with fewer
+            others = ranks // axis.ranks * times
+            for other in islice(fewer(axis, lambda n, others=others: batch % (others * n) == 0), 1):
                 yield from replaced(plan, axis, other)

@@ -178,10 +178,11 @@ def _divides(trainer: Trainer, plan: Plan, around: Surroundings) -> Iterator[Ref
     tensor = plan.axis(Tensor)
     if tensor is None or tensor.ranks == 1:
         return
-    copied = around.key_heads == 1  # one key and value head for all queries is on every rank
+    # One key and value head for all queries is on every rank. Where query heads do not divide, theirs need not be said.
+    apart = around.key_heads > 1 and around.heads % tensor.ranks == 0
     for asked, size, what in (
         (trainer.legal.heads_divide, around.heads, "heads"),
-        (trainer.legal.heads_divide and not copied, around.key_heads, "key and value heads"),
+        (trainer.legal.heads_divide and apart, around.key_heads, "key and value heads"),
         (trainer.legal.vocabulary_divide, around.vocabulary, "words of the vocabulary"),
     ):
         if asked and size and size % tensor.ranks:

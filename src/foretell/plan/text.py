@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from foretell.errors import BadInput, near
 from foretell.plan import synonyms
 from foretell.plan.members import policies, strategies
+from foretell.plan.mistake import SHOWN, Item, Problem, picture, quoted
 from foretell.plan.plan import PART, Plan, grid_of, repeated, too_many
 from foretell.plan.policy import Policy
 from foretell.plan.strategy import Strategy
@@ -32,9 +32,6 @@ LONGEST = 1000
 ROUNDS = 12
 """Mistakes that are mended before the rest of a text is given up."""
 
-SHOWN = 100
-"""Characters of a text that an error shows around the place."""
-
 
 def parse(text: str, where: str = "plan") -> Plan:
     """The plan that a text says."""
@@ -43,65 +40,10 @@ def parse(text: str, where: str = "plan") -> Plan:
         raise BadInput(what, where=where, fix="pp4:1f1b dp8:zero3 tp8:sp +m16 +recompute:block +bf16")
     try:
         return _read(text)
-    except _Problem as problem:
+    except Problem as problem:
         raise BadInput(
-            _picture(text, problem), where=f"{where}, character {problem.at + 1}", fix=_nearest(text)
+            picture(text, problem), where=f"{where}, character {problem.at + 1}", fix=_nearest(text)
         ) from None
-
-
-class _Problem(Exception):
-    """What is wrong at a character, what should be there, and texts with it mended, best first."""
-
-    def __init__(self, what: str, at: int, expected: str, mended: list[str]) -> None:
-        super().__init__(what)
-        self.what = what
-        self.at = at
-        self.expected = expected
-        self.mended = mended
-
-
-@dataclass
-class _Item:
-    """One word of the text, from one blank to the next."""
-
-    whole: str  # all of the plan's text
-    start: int
-    end: int
-    text: str = field(init=False)  # in lower case except in brackets
-
-    def __post_init__(self) -> None:
-        raw = self.whole[self.start : self.end]
-        self.text = re.sub(r"\[[^\]]*\]?|[^\[]+", lambda m: m[0] if m[0][0] == "[" else m[0].lower(), raw)
-
-    def wrong(self, what: str, at: int, expected: str, *instead: str) -> _Problem:
-        """It is wrong at one of its characters; these could stand instead of it, and last, nothing."""
-        mended = [self.whole[: self.start] + text + self.whole[self.end :] for text in (*instead, "")]
-        return _Problem(what, self.start + at, expected, [*self.glued(at), *self.said_otherwise(), *mended])
-
-    def glued(self, at: int) -> list[str]:
-        """Where something is missing before a blank or a word begins oddly: the text without that blank."""
-        before, after = self.whole[: self.start], self.whole[self.end :]
-        if at == len(self.text) and re.match(r"\s+[0-9a-z]", after):  # dp 8, dp8: zero3
-            return [before + self.text + after.lstrip()]
-        if at == 0 and re.match("[:,[0-9]", self.text) and before.strip():  # dp8 :zero3
-            return [before.rstrip() + self.text + after]
-        return []
-
-    def said_otherwise(self) -> list[str]:
-        """Where the item is a word from elsewhere: the text with the plan's word for it."""
-        before, after = self.whole[: self.start], self.whole[self.end :]
-        if policy := synonyms.policy(self.text):
-            return [f"{before}+{policy}{after}"]
-        meant = synonyms.option(self.text)
-        if meant is None:
-            return []
-        rest = f"{before.rstrip()} {after.lstrip()}"
-        axis = re.compile(rf"(?<!\S)({meant.axis}[0-9]+)(:\S+)?(?!\S)", re.IGNORECASE).search(rest)
-        if axis is None:
-            ranks = meant.ranks or re.sub("[^0-9].*", "", strategies()[meant.axis].example[len(meant.axis) :])
-            return [f"{before}{meant.axis}{ranks}:{meant.option}{after}"]
-        added = (f"{axis[0]},{meant.option}" if axis[2] else "", f"{axis[1]}:{meant.option}")
-        return [rest[: axis.start()] + text + rest[axis.end() :] for text in added if text]
 
 
 def _read(text: str) -> Plan:
@@ -109,7 +51,7 @@ def _read(text: str) -> Plan:
     axes: list[Strategy] = []
     said: list[Policy] = []
     for match in re.finditer(r"\S+", text):
-        item = _Item(text, match.start(), match.end())
+        item = Item(text, match.start(), match.end())
         if item.text.startswith("+"):
             _add_policy(item, _read_policy(item), said)
         else:
@@ -124,9 +66,10 @@ def _read(text: str) -> Plan:
     return Plan(tuple(axes), tuple(said))
 
 
-def _too_many(item: _Item, axis: Strategy, before: list[Strategy]) -> _Problem:
+def _too_many(item: Item, axis: Strategy, before: list[Strategy]) -> Problem:
     """An axis that gives the plan more ranks than there can be, and the most it could have."""
-    room = MOST // product(other.world for other in before)
+    each = max(1, axis.world // axis.ranks)  # dp4:zero3,shard8 is 8 ranks for each of 4
+    room = MOST // each // product(other.world for other in before)
     fewer = [re.sub("[0-9x]+", str(room), item.text, count=1)] if room > 1 and not grid_of(axis) else []
     what = f"{too_many((*before, axis))}; a plan has at most {MOST:,}"
     return item.wrong(what, len(axis.word), f"at most {room:,}", *fewer)
@@ -140,10 +83,10 @@ def _refuse_odd_characters(text: str) -> None:
     sign = odd[0]
     alike = str(int(sign)) if sign.isdecimal() else unicodedata.normalize("NFKC", sign)
     mended = [text[: odd.start()] + put + text[odd.end() :] for put in (alike, " ", "") if put != sign]
-    raise _Problem(f"{sign!r} is not used in plans", odd.start(), "a letter, digit or sign of ASCII", mended)
+    raise Problem(f"{sign!r} is not used in plans", odd.start(), "a letter, digit or sign of ASCII", mended)
 
 
-def _add_policy(item: _Item, policy: Policy, said: list[Policy], at: int = 0, without: str = "") -> None:
+def _add_policy(item: Item, policy: Policy, said: list[Policy], at: int = 0, without: str = "") -> None:
     """One more policy; the same kind twice only where both can be joined."""
     for place, other in enumerate(said):
         if other.word == policy.word:
@@ -162,7 +105,7 @@ _Inside: TypeAlias = list[tuple[Policy, int, str]]
 """Policies among the options of an axis: where each stands, and the axis without it."""
 
 
-def _read_axis(item: _Item) -> tuple[Strategy, _Inside]:
+def _read_axis(item: Item) -> tuple[Strategy, _Inside]:
     """An axis, and the policies written among its options."""
     kind, at = _read_word(item)
     fields, at = _read_ranks(item, kind, at)
@@ -171,7 +114,7 @@ def _read_axis(item: _Item) -> tuple[Strategy, _Inside]:
     return kind(**fields), inside
 
 
-def _read_word(item: _Item) -> tuple[type[Strategy], int]:
+def _read_word(item: Item) -> tuple[type[Strategy], int]:
     match = re.match("[a-z]*", item.text)
     word = match[0] if match else ""
     if word in strategies():
@@ -183,11 +126,11 @@ def _read_word(item: _Item) -> tuple[type[Strategy], int]:
     for kind in strategies().values():
         if _meant(kind.syntax, item.text):
             instead.insert(0, f"{kind.word}8:{item.text}")
-    what = f"no strategy is called {_quoted(word)}" if word else f"no axis begins with {item.text[0]!r}"
+    what = f"no strategy is called {quoted(word)}" if word else f"no axis begins with {item.text[0]!r}"
     raise item.wrong(what, 0, f"an axis ({', '.join(strategies())}) or a policy (+...)", *instead)
 
 
-def _read_ranks(item: _Item, kind: type[Strategy], at: int) -> tuple[dict[str, Any], int]:
+def _read_ranks(item: Item, kind: type[Strategy], at: int) -> tuple[dict[str, Any], int]:
     """How many ranks, perhaps as a grid; and where reading goes on."""
     pattern = "[0-9]+(?:x[0-9]+)*" if kind.grid else "[0-9]+"
     match = re.compile(pattern).match(item.text, at)
@@ -208,10 +151,10 @@ def _read_ranks(item: _Item, kind: type[Strategy], at: int) -> tuple[dict[str, A
     return {"ranks": product(sizes), "grid_ranks": tuple(sizes)}, end
 
 
-def _wrong_ranks(item: _Item, kind: type[Strategy], at: int, number: Mismatch, length: int) -> _Problem:
+def _wrong_ranks(item: Item, kind: type[Strategy], at: int, number: Mismatch, length: int) -> Problem:
     before, after = item.text[:at], item.text[at + length :]
     if length:
-        what = f"{_quoted(item.text[at : at + length])} cannot be a number of ranks"
+        what = f"{quoted(item.text[at : at + length])} cannot be a number of ranks"
         return item.wrong(what, at, number.expected, *(before + repair + after for repair in number.repairs))
     stripped = re.match(r"[^0-9a-z]([0-9].*)", after)  # dp=8, dp:8, dp-8
     instead = [before + stripped[1]] if stripped else []
@@ -219,7 +162,7 @@ def _wrong_ranks(item: _Item, kind: type[Strategy], at: int, number: Mismatch, l
     return item.wrong(what, at, number.expected, *instead, f"{before}2{after}", f"{before}2")
 
 
-def _read_part(item: _Item, kind: type[Strategy], at: int, fields: dict[str, Any]) -> int:
+def _read_part(item: Item, kind: type[Strategy], at: int, fields: dict[str, Any]) -> int:
     """The part of the model in brackets, if there is one; and where reading goes on."""
     if item.text[at : at + 1] != "[":
         return at
@@ -239,7 +182,7 @@ def _read_part(item: _Item, kind: type[Strategy], at: int, fields: dict[str, Any
     return end + 1
 
 
-def _read_options(item: _Item, kind: type[Strategy], at: int, fields: dict[str, Any]) -> _Inside:
+def _read_options(item: Item, kind: type[Strategy], at: int, fields: dict[str, Any]) -> _Inside:
     """What stands after the colon: into the fields, and the policies among it."""
     if at == len(item.text):
         return []
@@ -265,7 +208,7 @@ def _read_options(item: _Item, kind: type[Strategy], at: int, fields: dict[str, 
 
 
 def _read_option(
-    item: _Item, kind: type[Strategy], start: int, text: str, without: str
+    item: Item, kind: type[Strategy], start: int, text: str, without: str
 ) -> tuple[Option, Found | Policy]:
     """One option of an axis, or a policy that may be written there: `pp4:1f1b,m16`."""
     guests = [policy for policy in policies().values() if kind.word in policy.inside]
@@ -277,13 +220,13 @@ def _read_option(
         if isinstance(value, Mismatch):
             instead = [item.text[:start] + repair + item.text[start + len(text) :] for repair in value.repairs]
             raise item.wrong(
-                f"{_quoted(text)} of {kind.word} is wrong", start + value.at, value.expected, *instead, without
+                f"{quoted(text)} of {kind.word} is wrong", start + value.at, value.expected, *instead, without
             )
         return option, owner(**{option.field: value.value}) if issubclass(owner, Policy) else value
     raise _wrong_option(item, kind, start, text, without)
 
 
-def _wrong_end(item: _Item, kind: type[Strategy], at: int) -> _Problem:
+def _wrong_end(item: Item, kind: type[Strategy], at: int) -> Problem:
     """An axis goes on with something that is none of its parts."""
     before, rest = item.text[:at], item.text[at:]
     expected = ": and options, a blank, or the end" if kind.syntax else "a blank, or the end"
@@ -291,14 +234,14 @@ def _wrong_end(item: _Item, kind: type[Strategy], at: int) -> _Problem:
     instead = [f"{before} {bare}", f"{before}:{bare}"]
     if _meant(kind.syntax, bare.partition(",")[0]):  # dp8-zero3, dp8/zero3
         instead.reverse()
-    return item.wrong(f"{_quoted(rest)} after {before[:SHOWN]}", at, expected, *instead, before)
+    return item.wrong(f"{quoted(rest)} after {before[:SHOWN]}", at, expected, *instead, before)
 
 
 def _listed(forms: list[str]) -> str:
     return f"one of {', '.join(forms)}" if len(forms) > 1 else forms[0] if forms else "the end"
 
 
-def _wrong_option(item: _Item, kind: type[Strategy], start: int, text: str, without: str) -> _Problem:
+def _wrong_option(item: Item, kind: type[Strategy], start: int, text: str, without: str) -> Problem:
     forms = [form for option in kind.syntax for form in option.forms]
     words = [word for option in kind.syntax if isinstance(option, Choice) for word in option.words]
     after = item.text[start + len(text) :]
@@ -309,14 +252,14 @@ def _wrong_option(item: _Item, kind: type[Strategy], start: int, text: str, with
     instead = [item.text[:start] + word + after for word in better]
     if _as_policy(text):
         instead.append(f"{without} +{text}")
-    what = f"{kind.word} has no option {_quoted(text)}" if text else f"an option of {kind.word} is missing"
+    what = f"{kind.word} has no option {quoted(text)}" if text else f"an option of {kind.word} is missing"
     return item.wrong(what, start, _listed(forms), *instead, without)
 
 
 # --- policies -----------------------------------------------------------------------------------
 
 
-def _read_policy(item: _Item) -> Policy:
+def _read_policy(item: Item) -> Policy:
     text = item.text[1:]
     attempt = _attempt(text)
     if attempt is not None:
@@ -324,7 +267,7 @@ def _read_policy(item: _Item) -> Policy:
         if isinstance(value, Found):
             return policy(**{option.field: value.value})
         instead = [item.text[: 1 + start] + repair for repair in value.repairs]
-        raise item.wrong(f"{_quoted(item.text)} is wrong", 1 + start + value.at, value.expected, *instead)
+        raise item.wrong(f"{quoted(item.text)} is wrong", 1 + start + value.at, value.expected, *instead)
     word, _, rest = text.partition(":")
     if word in policies() and not policies()[word].bare:
         raise _wrong_policy_option(item, policies()[word], rest)
@@ -343,16 +286,16 @@ def _attempt(text: str) -> tuple[type[Policy], int, Option, Found | Mismatch] | 
     return min(attempts, key=lambda attempt: isinstance(attempt[3], Mismatch)) if attempts else None
 
 
-def _wrong_policy_option(item: _Item, policy: type[Policy], rest: str) -> _Problem:
+def _wrong_policy_option(item: Item, policy: type[Policy], rest: str) -> Problem:
     forms = [form for option in policy.syntax for form in option.forms]
     instead = [f"+{policy.word}:{word}" for word in near(rest, forms)]
-    what = f"{policy.word} has no option {_quoted(rest)}" if rest else f"{policy.word} does not say what"
+    what = f"{policy.word} has no option {quoted(rest)}" if rest else f"{policy.word} does not say what"
     at = len(policy.word) + (2 if item.text[len(policy.word) + 1 :] else 1)
     colon = "" if at > len(policy.word) + 1 else ": and "
     return item.wrong(what, at, colon + _listed(forms), *instead, policy.example)
 
 
-def _unknown_policy(item: _Item, text: str) -> _Problem:
+def _unknown_policy(item: Item, text: str) -> Problem:
     words: list[str] = []
     for policy in policies().values():
         forms = [form for option in policy.syntax for form in option.forms]
@@ -362,7 +305,7 @@ def _unknown_policy(item: _Item, text: str) -> _Problem:
     instead = [f"+{inner}"] if inner != text else []
     instead += [f"+{word}" for word in near(text, legal)]
     instead += [kind.example for word, kind in policies().items() if near(text.partition(":")[0], [word])]
-    what = f"no policy is called {_quoted(text)}" if text else "a + with no policy"
+    what = f"no policy is called {quoted(text)}" if text else "a + with no policy"
     return item.wrong(what, 1, f"one of {', '.join(words)}", *instead)
 
 
@@ -380,21 +323,6 @@ def _meant(options: tuple[Option, ...], text: str) -> bool:
 # --- errors -------------------------------------------------------------------------------------
 
 
-def _quoted(text: str) -> str:
-    return repr(text if len(text) <= SHOWN // 2 else f"{text[: SHOWN // 2]}...")
-
-
-def _picture(text: str, problem: _Problem) -> str:
-    """What is wrong, the text around the place, and a caret under it with what is expected."""
-    first = max(0, problem.at - SHOWN // 2)
-    line = "".join(sign if " " <= sign <= "~" else " " if sign.isspace() else "?" for sign in text)
-    before = "..." if first else ""
-    after = "..." if first + SHOWN < len(text) else ""
-    shown = f"{before}{line[first : first + SHOWN]}{after}"
-    caret = " " * (len(before) + problem.at - first) + "^"
-    return f"{problem.what}\n    {shown}\n    {caret} expected {problem.expected}"
-
-
 def _nearest(text: str) -> str:
     """The legal plan that is left when mistakes are mended one after the other, from the left.
 
@@ -410,7 +338,7 @@ def _nearest(text: str) -> str:
     return " ".join(text.split()) or str(Plan())
 
 
-def _before(text: str, problem: _Problem) -> str:
+def _before(text: str, problem: Problem) -> str:
     """The items before the one with the problem."""
     return re.sub(r"\S*\Z", "", text[: problem.at])
 
@@ -421,9 +349,9 @@ def _left(text: str) -> int:
     return len(text) - problem.at if problem else -1
 
 
-def _problem(text: str) -> _Problem | None:
+def _problem(text: str) -> Problem | None:
     try:
         _read(text)
-    except _Problem as problem:
+    except Problem as problem:
         return problem
     return None

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from typing import TYPE_CHECKING
 
 import click
 
+from foretell.errors import BadInput, near
+
 if TYPE_CHECKING:
     from foretell.hardware.cluster import Cluster, Device, Link
+    from foretell.plan.policy import Policy
+    from foretell.plan.strategy import Strategy
 
 KINDS = ["models", "devices", "links", "clusters", "strategies", "policies", "schedules", "trainers"]
 
 
 @click.command("list", short_help="The names foretell knows.")
-@click.argument("what", type=click.Choice(KINDS), default="models")
+@click.argument("what", metavar="[KIND]", default="models")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, figures with their sources.")
 def command(what: str, as_json: bool) -> None:
-    """Print the names of one kind."""
+    """Print the names of one kind.
+
+    KIND is models (if none is given), devices, links, clusters, strategies,
+    policies, schedules or trainers.
+    """
+    if what not in KINDS:
+        raise BadInput(f"foretell has no list of {what!r}", fix=", ".join(near(what, KINDS, 1) or KINDS))
     tables = {"models": _models, "devices": _devices, "links": _links, "clusters": _clusters}
+    tables |= {"strategies": _words, "policies": _words}
     click.echo(tables.get(what, _choices)(what, as_json))
 
 
@@ -83,7 +95,10 @@ def _link_row(link: Link) -> list[str]:
 def _clusters(what: str, as_json: bool) -> str:
     from foretell.hardware import catalog, members
 
-    clusters = [catalog.cluster(name) for name in (*members.names(what), "this-machine")]
+    found = [catalog.named(name) for name in (*members.names(what), "this-machine")]
+    clusters = [one.cluster for one in found]
+    for note in (note for one in found for note in one.notes):
+        print(f"note: {note}", file=sys.stderr)
     header = ["cluster", "ranks", "device", "levels, innermost first"]
     return _json(what, clusters) if as_json else _table(header, [_cluster_row(one) for one in clusters], (0, 2, 3))
 
@@ -94,21 +109,43 @@ def _cluster_row(cluster: Cluster) -> list[str]:
 
 
 def _choices(what: str, as_json: bool) -> str:
-    """Members of the plan's sets: how each is written, and what it does."""
-    from foretell.plan import members, schedule, trainer
+    """Trainers and schedules: the name, and what each does."""
+    from foretell.plan import schedule, trainer
 
-    if what == "trainers":
-        found = trainer.names()
-    elif what == "schedules":
-        found = {name: one.summary for name, one in schedule.schedules().items()}
-    else:
-        kinds = members.strategies() if what == "strategies" else members.policies()
-        found = {kind.example: kind.summary for kind in kinds.values()}
+    found = trainer.names() if what == "trainers" else {n: one.summary for n, one in schedule.schedules().items()}
+    return _json(what, found) if as_json else _described([(name, [text]) for name, text in found.items()])
+
+
+def _words(what: str, as_json: bool) -> str:
+    """Strategies and policies: how each is written, what it does, and what can be said with it."""
+    from foretell.plan import members
+
+    kinds = list((members.strategies() if what == "strategies" else members.policies()).values())
     if as_json:
-        return _json(what, found)
-    wide = max(map(len, found)) + 2
-    lines = (f"{name:<{wide}}{summary}" for name, summary in found.items())
-    return "\n".join(textwrap.fill(line, 80, subsequent_indent=" " * wide) for line in lines)
+        return _json(what, {kind.example: {"summary": kind.summary, "options": _forms(kind)} for kind in kinds})
+    return _described([(kind.example, [kind.summary, *_shown(kind)]) for kind in kinds])
+
+
+def _shown(kind: type[Strategy] | type[Policy]) -> list[str]:
+    """How its options are written, in one line; nothing for one that has none."""
+    forms = _forms(kind)
+    return [f"options: {', '.join(forms)}"] if forms else []
+
+
+def _forms(kind: type[Strategy] | type[Policy]) -> list[str]:
+    return [form for option in kind.syntax for form in option.forms]
+
+
+def _described(found: list[tuple[str, list[str]]]) -> str:
+    """Names on the left, and texts on the right, each on lines of its own."""
+    wide = max(len(name) for name, _ in found) + 2
+    lines: list[str] = []
+    for name, texts in found:
+        for at, text in enumerate(texts):
+            before = f"{'' if at else name:<{wide}}"
+            more = " " * (wide + 2 if at else wide)
+            lines.append(textwrap.fill(text, 80, initial_indent=before, subsequent_indent=more, break_on_hyphens=False))
+    return "\n".join(lines)
 
 
 def _table(header: list[str], rows: list[list[str]], left: tuple[int, ...]) -> str:

@@ -56,7 +56,9 @@ def command(
     if release is not None or ranks is not None:
         raise BadInput("--release and --ranks belong to --oracle paper", fix=EXAMPLE)
     if given.cluster is None:
-        raise BadInput("no cluster is given", where="--on", fix=EXAMPLE)
+        paper = given.model.endswith("-paradl") or given.model.endswith(".net")
+        hint = "--on 16xv100-16, or the paper's own: --oracle paper" if paper else EXAMPLE
+        raise BadInput("no cluster is given", where="--on", fix=hint)
     asked = read(given)
     _predict(asked, tokens, samples, price, trace, as_json)
 
@@ -70,10 +72,11 @@ def _predict(
     found = predict(asked.setting, asked.cluster)
     seconds = _training(found, tokens, samples)
     if trace:
+        from foretell.program.lower import lower
         from foretell.timeline.simulate import simulate
         from foretell.timeline.trace import write_trace
 
-        write_trace(simulate(asked.setting, asked.cluster), trace)
+        write_trace(simulate(lower(asked.setting), asked.setting, asked.cluster), trace)
     if as_json:
         import msgspec
 

@@ -53,6 +53,18 @@ def at(ranks: int, node: int) -> Iterator[Asked]:
     yield Asked("data", groups=ranks)
     for strategy in ("spatial", "pipeline", "filter", "channel"):
         yield Asked(strategy, ranks=ranks, segments=ranks if strategy == "pipeline" else 1)
-    if ranks % node == 0 and ranks > node:
+    if not left_out(ranks, node):
         for strategy in INNER:
             yield Asked(strategy, groups=ranks // node, ranks=node)
+
+
+def left_out(ranks: int, node: int) -> dict[str, str]:
+    """Hybrids that there are not on this many ranks, and why."""
+    if ranks % node:
+        why = f"a group is a node of {node} ranks, and {ranks} ranks are not whole nodes"
+    elif ranks <= node:
+        why = f"a group is a node of {node} ranks, and {ranks} ranks are one group"
+    else:
+        return {}
+    enough = max(2 * node, -(-ranks // node) * node)
+    return dict.fromkeys(INNER, f"{why} (they are there on {enough})")

@@ -45,6 +45,10 @@ def asked(plan: Plan) -> Asked:
     """The row that a plan is; plans of other shapes are refused."""
     axes = [axis for axis in plan.axes if axis != _plain(axis, ranks=1)]
     words = tuple(axis.word for axis in axes)
+    if words[::-1] in ROW_OF and words not in ROW_OF:
+        turned = " ".join(map(axis_text, reversed(axes)))
+        what = "only the order of the axes is wrong: groups that take different samples are outermost in the paper"
+        raise BadInput(what, where=str(plan), fix=" ".join([turned, *map(policy_text, plan.policies)]))
     if words not in ROW_OF:
         raise _outside(plan, "its axes are none of these")
     for axis in axes:

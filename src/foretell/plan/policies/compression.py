@@ -87,9 +87,7 @@ class Compression(Policy, frozen=True, kw_only=True, tag="compression"):
         if kept.states and not self.adds:
             why = f"{kept.name} sums gradients into shares, and {self.method} gradients cannot be added up on the way"
         elif kept.gradients and self.rank:
-            why = (
-                f"{kept.name} leaves a rank a share of a gradient, and powersgd{self.rank} needs whole matrices"
-            )
+            why = f"{kept.name} leaves a rank a share of a gradient, and powersgd{self.rank} needs whole matrices"
         else:
             return
         yield Refusal("gradients that add up", why, mends=changed(setting.plan, Compression()))

@@ -68,7 +68,7 @@ class Server(Strategy, frozen=True, kw_only=True, tag="server"):
         if self.group and self.ranks % self.group:
             sizes = [size for size in divisors(self.ranks) if 1 < size < self.group]
             others = [with_fields(self, group=size) for size in (*sizes, 0)]
-            why = f"{self.ranks} ranks are not a multiple of group{self.group}"
+            why = f"ps{self.ranks} is not a multiple of group{self.group}"
             yield Refusal("groups divide", why, mends=replaced(plan, self, *others))
         if self.servers > self._groups:
             among = f"{self._groups} groups of {self.group} ranks" if self.group else f"{self.ranks} ranks"

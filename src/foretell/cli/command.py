@@ -1,0 +1,43 @@
+"""The `foretell` command and its verbs. A verb's file is imported only when the verb is used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from foretell.cli.verbs import VERBS
+from foretell.errors import ForetellError, near
+from foretell.version import __version__
+
+
+class Verbs(click.Group):
+    """Verbs in the order of the walk; help lists them without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        import importlib
+
+        command: click.Command = importlib.import_module(f"foretell.cli.verbs.{cmd_name}").command
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            close = near(args[0], VERBS)
+            hint = f"did you mean {close[0]}?" if close else f"verbs: {', '.join(VERBS)}"
+            raise ForetellError(f"foretell has no verb {args[0]!r}", fix=hint)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
+@click.version_option(__version__, prog_name="foretell")
+def cli() -> None:
+    """Tells how a training run will go before you rent the GPUs, and then proves it."""
