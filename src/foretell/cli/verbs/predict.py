@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from foretell.cli.inputs import Asked, Given, planned, read
 from foretell.cli.table import WIDTH, fit, table
@@ -69,7 +70,7 @@ def _predict(
     from foretell.oracle.predict import predict
 
     assert asked.cluster is not None
-    found = predict(asked.setting, asked.cluster)
+    found = msgspec.structs.replace(predict(asked.setting, asked.cluster), model=asked.model)
     seconds = _training(found, tokens, samples)
     if trace:
         from foretell.program.lower import lower
@@ -78,8 +79,6 @@ def _predict(
 
         write_trace(simulate(lower(asked.setting), asked.setting, asked.cluster), trace)
     if as_json:
-        import msgspec
-
         answer = {
             **msgspec.to_builtins(found),
             "notes": [*asked.notes, *found.notes],
