@@ -39,6 +39,7 @@ AGREEMENTS = (
     Case(model=LLAMA.replace("layers=2", "layers=1"), shard=2),
     Case(model=GPT.replace("layers=2", "layers=1"), tensor=2),
     Case(model=LLAMA, tensor=4),
+    Case(model=LLAMA.replace("ffn=128", "ffn=64"), shard=3, tensor=4, sequence=True),
     Case(model=f"{LLAMA_8B},layers=4", tensor=8),
     Case(model=LLAMA, shard=2, tensor=2, sequence=True, logits="parallel"),
     Case(model=f"{LLAMA},qk_norm=true", shard=2, tensor=2, logits="parallel"),

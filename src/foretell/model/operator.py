@@ -74,6 +74,9 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator", omit_defaults=
     weight_operands: ClassVar[tuple[str, ...]] = ("w", "b")
     """Operands whose gradient is the weight-gradient part; the others' is the input part."""
 
+    stored: ClassVar[dict[str, tuple[str, ...]]] = {}
+    """Operands whose dims lie in another order than their loops are written in `spans`."""
+
     together: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Loops that walk over the same dims side by side: dividing a dim of one divides it in the other."""
 

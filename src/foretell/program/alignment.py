@@ -40,11 +40,11 @@ def even(dim: Dim, ways: int) -> bool:
 @functools.lru_cache(maxsize=65536)
 def align(node: Node, operand: str, dims: Dims) -> Walks:
     """The places that walk over each dim of an operand (`y` is any output)."""
-    spans = node.operator.spans.get(operand) or node.operator.spans["x"]
+    spans = node.operator.stored.get(operand) or node.operator.spans.get(operand) or node.operator.spans["x"]
     loops = {loop.name: loop.dims for loop in node.loops}
     names = [name for name in spans if name in loops]
     places = [(Place(name, at), dim) for name in names for at, dim in enumerate(loops[name])]
-    if [dim.size for _, dim in places] == [dim.size for dim in dims]:
+    if tuple(dim for _, dim in places) == dims:
         return tuple((place,) for place, _ in places)
     found: list[tuple[Place, ...]] = [()] * len(dims)
     for same in (_equal, _product, _named, _sized):

@@ -23,6 +23,8 @@ class Matmul(Operator, frozen=True, tag="matmul"):
         "y": ("batch", "row", "out"),
     }
 
+    stored: ClassVar[dict[str, tuple[str, ...]]] = {"w": ("batch", "out", "in")}  # as PyTorch keeps a layer's weight
+
     def _flops(self, n: Sizes) -> Part:
         products = n["batch"] * n["row"] * n["in"] * n["out"]
         return Part(matrix=2 * products, launches=1, fused=1, work=products)
