@@ -36,6 +36,7 @@ class Exchanges:
     first_bucket: float
     bucket: float  # bytes; 0: everything in one
     compression: Compression
+    layer_bytes: float  # of a gradient as it is summed along the axes of layers
     one_by_one: bool  # whether weights that a tensor axis has whole are summed along it each by itself
 
     def ranks(self, names: Iterable[str]) -> int:
@@ -64,7 +65,7 @@ class Exchanges:
         trained = [weight for weight in weights if weight.trainable]
         for rest, group in _by(trained, lambda weight: self._sums(weight)[0]).items():
             for together in ([weight] for weight in group) if self.one_by_one else [group]:
-                payload = sum(weight.elements for weight in together) * self.gradient_bytes
+                payload = sum(weight.elements for weight in together) * self.layer_bytes
                 yield from self._moved(PARTIAL, REPLICATED, rest, payload, "weight gradients", path)
         for shared, group in _by(trained, lambda weight: weight.shared).items():
             ranks = self.ranks(shared)

@@ -22,7 +22,7 @@ from foretell.program.body import Body
 from foretell.program.exchange import Exchanges
 from foretell.program.transition import travel
 from foretell.program.weights import Weight
-from foretell.units import ceil_div, product
+from foretell.units import WIDTH, ceil_div, product
 
 Holders: TypeAlias = Mapping[tuple[int, int, int], frozenset[int]]
 """For each weight the pipeline ranks that have it."""
@@ -84,11 +84,17 @@ class Upkeep:
             min(gradients.first_bucket, bucket) if bucket else gradients.first_bucket,
             bucket or max(gradients.bucket, gradients.bucket_rank * data),
             setting.plan.policy(Compression),
-            self.trainer.tensor.sums == "each",
+            *self._along_layers(),
         )
         self.each = gradients.each_pipeline if self.pipelined else gradients.each
         served = [axis.exchange.weights for axis in axes if isinstance(axis.exchange.weights, Served)]
         self.servers = max((where.servers for where in served), default=0)
+
+    def _along_layers(self) -> tuple[float, bool]:
+        """Bytes of a gradient that tensor ranks sum: one by one as they are made, or together as they travel."""
+        made = WIDTH[self.setting.plan.policy(Precision).format.activation]
+        each = self.trainer.tensor.sums == "each"
+        return (made if each else self.bytes.wire), each
 
     def held(self, weight: Weight) -> int:
         """Elements whose states this rank holds; of servers, the one that has most."""
