@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.cost.kernels import kernel_seconds
+from foretell.cost.kernels import chains, kernel_seconds
 from foretell.cost.stage import Prices
 from foretell.hardware.catalog import cluster
 from foretell.hardware.cluster import Cluster
@@ -22,10 +22,10 @@ from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
-from foretell.program.action import Communicate
+from foretell.program.action import Communicate, Compute
 from foretell.program.body import Body
 from foretell.program.lower import lower
-from foretell.program.program import Program
+from foretell.program.program import Program, belongs
 from foretell.timeline.simulate import Simulated, simulate
 from program_cases import load
 
@@ -152,7 +152,9 @@ def test_all_work_of_the_program_is_done_once(case: Case) -> None:
     for kind in case.program.kinds:
         computed = fsum(
             kernel_seconds(action, ON.device, form, case.setting.trainer).seconds * times
-            for action, times in case.program.computations(kind)
+            for body, times, slot in case.program.walk(kind)
+            for action in chains(body.actions, case.setting.trainer.execution)
+            if isinstance(action, Compute) and belongs(action, slot)
         )
         assert seconds(found, kind.place, "forward", "backward", "recompute") == pytest.approx(computed)
         sent = fsum(

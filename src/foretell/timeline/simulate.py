@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from foretell.cost.kernels import kernel_seconds, update_seconds
+from foretell.cost.kernels import chains, kernel_seconds, update_seconds
 from foretell.cost.stage import Prices
 from foretell.hardware.cluster import Cluster
 from foretell.plan.policies.overlap import Overlap
@@ -106,6 +106,13 @@ class Piece(NamedTuple):
     category: str
     bytes: float = 0.0
     flops: float = 0.0
+
+
+class Meeting(NamedTuple):
+    """Where ranks wait for each other: its name, and how many come."""
+
+    name: Hashable
+    members: int
 
 
 @dataclass
@@ -208,7 +215,7 @@ class _Works:
 
     def _priced(self, body: Body, kind: str) -> Work:
         work = Work(body.name)
-        for action in body.actions:
+        for action in chains(body.actions, self.trainer.execution):
             if isinstance(action, Compute):
                 if belongs(action, kind):
                     self._compute(work, action)
@@ -268,20 +275,32 @@ class _Works:
 
     # weights that several stages hold
 
+    def tied(self, kind: RankKind) -> list[Communicate]:
+        """Sums over stages, of weights that several of them hold."""
+        found = [action for at in kind.stages for action in self.program.stages[at].finish.communications()]
+        return [action for action in found if action.what == "weight gradients" and action.axes == ("pp",)]
+
+    def meeting(self, kind: RankKind) -> Meeting:
+        """Who sums them: as many ranks as the sums say, with the same parts of the model, or else the same bytes."""
+        ranks = max(action.ranks for action in self.tied(kind))
+        meetings = self._meetings(kind)
+        met = next((key for key in meetings if len(self._holders[key]) == ranks), None)
+        return Meeting(("nobody", kind.place), 1) if met is None else Meeting(met, ranks)
+
     @cached_property
-    def _holders(self) -> dict[tuple[Hashable, ...], set[int]]:
-        found: dict[tuple[Hashable, ...], set[int]] = defaultdict(set)
+    def _holders(self) -> dict[Hashable, list[int]]:
+        found: dict[Hashable, list[int]] = defaultdict(list)
         for kind in self.program.kinds:
-            for at in kind.stages:
-                stage = self.program.stages[at]
-                for action in stage.finish.communications():
-                    for key in _meetings(stage.part, action):
-                        found[key].add(kind.place)
+            for key in self._meetings(kind):
+                found[key].append(kind.place)
         return found
 
-    def meeting(self, part: int, action: Communicate) -> tuple[Hashable, ...]:
-        """The name of the sum of weights that several ranks hold: of the same part of the model, or of a weight."""
-        return next(key for key in _meetings(part, action) if len(self._holders[key]) == action.ranks)
+    def _meetings(self, kind: RankKind) -> list[Hashable]:
+        sums = self.tied(kind)
+        if not sums:
+            return []
+        parts = frozenset(self.program.stages[at].part for at in kind.stages)
+        return [("parts", parts), ("bytes", sum(action.payload for action in sums))]
 
     # the host
 
@@ -310,10 +329,6 @@ class _Works:
         across = self.pipelined and self.cluster.nodes > 1
         floor = layers * (constants.floor + constants.floor_tensor * ranks) if across else 0.0
         return max(grown + constants.microbatch, floor)
-
-
-def _meetings(part: int, action: Communicate) -> list[tuple[Hashable, ...]]:
-    return [("part", part, action.path, action.payload), ("weight", -1, action.path, action.payload)]
 
 
 def _phase(kind: str) -> str:
@@ -473,7 +488,6 @@ class _Rank:
 
     def _finish(self, board: Board) -> Process:
         """Sum what is not summed yet, update, and bring new weights to those who do not have them."""
-        tied: list[tuple[int, Communicate]] = []
         rest: list[Action] = []
         late: list[tuple[Message, float]] = []
         for at in self.kind.stages:
@@ -482,9 +496,7 @@ class _Rank:
             for action in self.program.stages[at].finish.actions:
                 if not isinstance(action, Communicate) or action.what != "weight gradients":
                     rest.append(action)
-                elif action.axes == ("pp",):
-                    tied.append((self.program.stages[at].part, action))
-                else:
+                elif action.axes != ("pp",):
                     sums.append(action)
             late += self._full(sums, marks)
         for message, ready in sorted(late, key=lambda one: one[1]):
@@ -494,18 +506,22 @@ class _Rank:
             self.behind.free = self.now
         self._ran(self.behind.until())
         self.now = max(self.now, self.behind.free)
-        yield from self._tied(tied, board)
+        yield from self._tied(board)
         if not self.ahead:
             self.host = max(self.host, self.now)
         for action in rest:
             self._last(action)
 
-    def _tied(self, tied: list[tuple[int, Communicate]], board: Board) -> Process:
-        """Weights on several stages: their holders meet, in the same order everywhere."""
-        for key, action in sorted(((self.works.meeting(*one), one[1]) for one in tied), key=lambda one: str(one[0])):
-            board.meet(key, action.ranks, self.now)
+    def _tied(self, board: Board) -> Process:
+        """Ranks that hold the same weights meet, and sum their gradients."""
+        sums = self.works.tied(self.kind)
+        if sums:
+            key, members = self.works.meeting(self.kind)
+            board.meet(key, members, self.now)
             yield key
-            self._piece(self.works.message(action), max(self.now, board.when(key)))
+            self.now = max(self.now, board.when(key))
+        for action in sums:
+            self._piece(self.works.message(action), self.now)
 
     def _last(self, action: Action) -> None:
         if isinstance(action, Update):
