@@ -22,7 +22,7 @@ from foretell.plan.trainer import look_up
 from foretell.program.action import Communicate
 from foretell.program.body import Body
 from foretell.program.program import Program, Stage
-from foretell.units import Quantity
+from foretell.units import Quantity, at_least
 
 Parts: TypeAlias = dict[str, Quantity]
 """Seconds by what they are spent on: the keys of a breakdown."""
@@ -107,39 +107,42 @@ class Slots:
     # one slot
 
     def _slot(self, at: int, kind: str) -> Pass:
-        stage, whole = self.program.stages[at], Cost()
+        whole = Cost()
         turns: list[Turn] = []
-        for body, times in stage.passes(kind):
+        for body, times in self.program.stages[at].passes(kind):
             cost = self.prices.body(body.actions).of(kind)
             whole.add(cost, times)
-            turns.append(self._turn(cost, times, kind, self.costs[at]))
+            turns.append(self._turn(cost, times, self.costs[at]))
         if self.soft:
             turns = self._stretched(turns)
-        beside: Parts = defaultdict(float)
+        last, beside = turns, Parts()
         if self.share:
-            turns = list(_one_by_one(turns)) if any(turn.gather or turn.sums for turn in turns) else turns
             turns = self._leaving(turns, whole.buckets)
+            last = self._last(turns, self.once(at)) if kind in ("B", "W") else turns
             beside = self._behind(whole)
-        last = self._last(turns, self.once(at)) if kind in ("B", "W") and self.share else turns
-        sent = sum(whole.transfers.values())
-        return Pass(tuple(turns), tuple(last), beside, sent, whole.receives)
+        return Pass(tuple(turns), tuple(last), beside, sum(whole.transfers.values()), whole.receives)
 
-    def _turn(self, cost: Cost, times: int, kind: str, stage: StageCost) -> Turn:
+    def _turn(self, cost: Cost, times: int, stage: StageCost) -> Turn:
         parts = _parts(cost)
         launches = stage.forward.launches + stage.backward.launches
         part = cost.launches / launches if launches else 0.0
-        again = bool(stage.backward.recompute)
-        host = host_seconds(launches, stage.layers, again, self.setting, self.cluster, self.pipelined) * part
         parts["host"] += self.trainer.host.device_layer * stage.layers * part
         if not self.share:
             for axis, seconds in self._behind(cost).items():
                 parts[axis] += seconds
         device = sum(parts.values())
-        taken = max((cost.levels.get(level, 0.0) for level in self._levels), default=0.0)
-        turn = Turn(times, parts, device, device - taken, host, cost.made)
+        taken: Quantity = 0.0  # while a message on the same level is waited for, those for weights stand still
+        for level in self._levels:
+            taken = at_least(taken, cost.levels.get(level, 0.0))
+        turn = Turn(times, parts, device, device - taken, self._host(stage) * part, cost.made)
         if not self.share:
             return turn
         return turn._replace(gather=sum(cost.gathers.values()), sums=sum(cost.sums.values()))
+
+    def _host(self, stage: StageCost) -> Quantity:
+        launches = stage.forward.launches + stage.backward.launches
+        again = bool(stage.backward.recompute)
+        return host_seconds(launches, stage.layers, again, self.setting, self.cluster, self.pipelined)
 
     def _behind(self, cost: Cost) -> Parts:
         """Messages for weights, by axis."""
@@ -162,13 +165,15 @@ class Slots:
     # sums of gradients
 
     def _leaving(self, turns: list[Turn], buckets: list[Communicate]) -> list[Turn]:
-        if not buckets:
+        """Turns with the sums that leave after each of them; where nothing travels, equal turns stay together."""
+        if not buckets and not any(turn.gather or turn.sums for turn in turns):
             return turns
         turns = list(_one_by_one(turns))
         seconds = self._after(turns, buckets)
         return [turn._replace(sums=turn.sums + own) for turn, own in zip(turns, seconds, strict=True)]
 
     def _last(self, turns: list[Turn], sums: list[Communicate]) -> list[Turn]:
+        """The same for sums once a step."""
         if not sums:
             return turns
         turns = list(_one_by_one(turns))
