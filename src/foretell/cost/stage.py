@@ -17,7 +17,7 @@ from foretell.hardware.cluster import Cluster
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Actions, Communicate, Compute, Copy
-from foretell.program.program import Program, Stage
+from foretell.program.program import Program, Stage, belongs
 
 IN_A_STEP = 0.4
 """Share of a benchmark's rate that sums of gradients reach between nodes inside a step: fits to 44 published A100
@@ -36,12 +36,16 @@ class Cost:
     weight_gradient: float = 0.0
     recompute: float = 0.0
     launches: float = 0.0
-    waits: dict[str, float] = field(
-        default_factory=lambda: defaultdict(float)
-    )  # axis to seconds of messages waited for
-    hides: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # axis to seconds that may be hidden
-    transfers: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # sends to and from other stages
     copies: float = 0.0
+    made: float = 0.0  # bytes of gradients of weights
+    # messages: seconds by axis, or by level of the cluster
+    waits: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of activations
+    levels: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # the same, by level
+    gathers: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of weights
+    sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of a layer's gradients
+    transfers: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # sends to and from other stages
+    buckets: list[Communicate] = field(default_factory=list[Communicate])  # sums of gradients of many layers
+    receives: bool = False
 
     def add(self, other: Cost, times: float = 1.0) -> None:
         self.forward += other.forward * times
@@ -50,7 +54,10 @@ class Cost:
         self.recompute += other.recompute * times
         self.launches += other.launches * times
         self.copies += other.copies * times
-        for name in ("waits", "hides", "transfers"):
+        self.made += other.made * times
+        self.buckets += other.buckets
+        self.receives |= other.receives
+        for name in ("waits", "levels", "gathers", "sums", "transfers"):
             mine: dict[str, float] = getattr(self, name)
             for axis, seconds in getattr(other, name).items():
                 mine[axis] += seconds * times
@@ -63,6 +70,22 @@ class Cost:
     def device(self) -> float:
         """Compute, and messages that are waited for."""
         return self.compute + sum(self.waits.values())
+
+
+class BodyCost(NamedTuple):
+    """One body: what must be done in its turn, and gradients of weights, which may come later (in W)."""
+
+    now: Cost
+    late: Cost
+
+    def of(self, kind: str) -> Cost:
+        """What of it runs in a kind of slot."""
+        if kind in ("I", "W"):
+            return self.now if kind == "I" else self.late
+        both = Cost()
+        both.add(self.now)
+        both.add(self.late)
+        return both
 
 
 class StageCost(NamedTuple):
@@ -81,33 +104,32 @@ class Prices:
         self.program, self.cluster, self.form, self.trainer = program, cluster, form, trainer
         self.device = cluster.device
         self.axes = {axis.name: axis for axis in program.axes}
-        self._bodies: dict[int, Cost] = {}
+        self._bodies: dict[int, BodyCost] = {}
         self._messages: dict[tuple[str, float, Group, int], float] = {}
 
     def stage(self, stage: Stage) -> StageCost:
         forward, backward = Cost(), Cost()
-        for body, times in stage.passes("F"):
-            forward.add(self.body(body.actions), times)
-        for body, times in stage.passes("B"):
-            backward.add(self.body(body.actions), times)
+        for cost, kind in ((forward, "F"), (backward, "B")):
+            for body, times in stage.passes(kind):
+                cost.add(self.body(body.actions).of(kind), times)
         layers = sum(layer.times for layer in stage.layers if layer.run.layer)
-        return StageCost(forward, backward, self.body(stage.finish.actions), layers)
+        return StageCost(forward, backward, self.body(stage.finish.actions).of("finish"), layers)
 
-    def body(self, actions: Actions) -> Cost:
+    def body(self, actions: Actions) -> BodyCost:
         key = id(actions)
         if key not in self._bodies:
             self._bodies[key] = self._priced(actions)
         return self._bodies[key]
 
-    def _priced(self, actions: Iterable[object]) -> Cost:
-        cost = Cost()
+    def _priced(self, actions: Iterable[object]) -> BodyCost:
+        cost = BodyCost(Cost(), Cost())
         for action in chains(actions, self.trainer.execution):
             if isinstance(action, Compute):
-                self._compute(action, cost)
+                self._compute(action, cost.late if belongs(action, "W") else cost.now)
             elif isinstance(action, Communicate):
-                self._communicate(action, cost)
+                self._communicate(action, cost.late if belongs(action, "W") else cost.now)
             elif isinstance(action, Copy):
-                cost.copies += action.bytes / self.host_bandwidth
+                cost.now.copies += action.bytes / self.host_bandwidth
         return cost
 
     @property
@@ -121,17 +143,22 @@ class Prices:
         cost.launches += price.launches
         phase = "recompute" if action.again else action.part
         setattr(cost, phase, getattr(cost, phase) + price.seconds)
+        if action.part == "weight_gradient":
+            cost.made += action.cost.written
 
     def _communicate(self, message: Communicate, cost: Cost) -> None:
-        seconds = self.message(message)
         axis = "+".join(message.axes)
-        if message.kind in ("send", "receive"):
-            if message.kind == "send":
-                cost.transfers[axis] += seconds
-        elif message.what in HIDES:
-            cost.hides[axis] += seconds
+        if message.kind == "receive":
+            cost.receives = True
+        elif message.kind == "send":
+            cost.transfers[axis] += self.message(message)
+        elif message.what not in HIDES:
+            cost.waits[axis] += self.message(message)
+            cost.levels[self.level(message)] += self.message(message)
+        elif message.path.startswith("bucket"):
+            cost.buckets.append(message)
         else:
-            cost.waits[axis] += seconds
+            (cost.gathers if message.what == "weights" else cost.sums)[axis] += self.message(message)
 
     def message(self, message: Communicate) -> float:
         """Seconds of one message or collective, averaged over the steps between two of them."""
@@ -170,6 +197,11 @@ class Prices:
         stride = min(self.axes[name].stride for name in message.axes)
         ranks = self.axes["pp"].ranks if message.kind in ("send", "receive") else message.ranks
         return Group(min(ranks, self.cluster.ranks // stride), stride)
+
+    def level(self, message: Communicate) -> str:
+        """The level of the cluster that a message takes up."""
+        group = self.group(message)
+        return self.cluster.level_of(group.ranks, group.stride).name
 
     def stages(self) -> Iterator[StageCost]:
         for stage in self.program.stages:

@@ -1,85 +1,143 @@
-"""The time of a step from the times of its slots: a recurrence over the slots of each rank, in order.
+"""The time of a step from the times of its slots: a recurrence over the turns of each rank, in order.
 
-A slot starts when its rank is free and what it waits for has arrived. It works on numbers or on arrays
-of them alike: plans with the same slots are composed together.
+A slot starts when its rank is free and what it receives has arrived. In it, host and device meet turn by turn, and
+messages for weights are a queue of seconds that the rank's work and waiting drain. There are no events: clocks and
+queues are sums and maxima, so they may be numbers or arrays of them. What waits for what is said in docs/timeline.md;
+the simulation finds the same out by playing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
+from foretell.cost.slots import Pass, Slots, Turn
 from foretell.plan.schedule import Slot
+from foretell.program.program import Program, RankKind
 from foretell.units import Quantity, at_least
 
-
-class SlotTimes(NamedTuple):
-    """Seconds of one stage's slots, and of what it sends."""
-
-    forward: Quantity
-    backward: Quantity
-    input_gradient: Quantity
-    weight_gradient: Quantity
-    send_forward: Quantity
-    send_backward: Quantity
-
-    def of(self, kind: str) -> Quantity:
-        kinds = {"F": self.forward, "B": self.backward, "I": self.input_gradient, "W": self.weight_gradient}
-        return kinds[kind]
+Arrived: TypeAlias = dict[tuple[str, int, int], Quantity]
+"""When what a stage sends for a micro-batch, forward or backward, is there."""
 
 
-class Composed(NamedTuple):
-    """When each rank ends its last slot, and how long it worked."""
-
-    ends: tuple[Quantity, ...]
-    busy: tuple[Quantity, ...]
-
-
-def compose(
-    slots: Sequence[Sequence[Slot]], times: Sequence[SlotTimes], before: Sequence[int], after: Sequence[int]
-) -> Composed:
-    """Play the slots of all ranks; `before` and `after` are the neighbours of each stage, -1 for none."""
-    done: dict[tuple[str, int, int], Quantity] = {}
-    free: list[Quantity] = [0.0] * len(slots)
-    busy: list[Quantity] = [0.0] * len(slots)
-    at = [0] * len(slots)
-    moved = True
-    while moved:
-        moved = False
-        for rank, own in enumerate(slots):
-            while at[rank] < len(own):
-                slot = own[at[rank]]
-                ready = _ready(slot, times, before, after, done)
-                if ready is None:
-                    break
-                seconds = times[slot.stage].of(slot.kind)
-                free[rank] = at_least(free[rank], ready) + seconds
-                busy[rank] = busy[rank] + seconds
-                done[_key(slot.kind), slot.stage, slot.microbatch] = free[rank]
-                at[rank] += 1
-                moved = True
-    return Composed(tuple(free), tuple(busy))
+def compose(program: Program, slots: Slots) -> list[Rank]:
+    """Play the slots of all ranks up to the optimizer; how each of them stands then."""
+    ranks = [Rank(kind, program, slots) for kind in program.kinds]
+    arrived: Arrived = {}
+    while sum(rank.go_on(arrived) for rank in ranks):
+        pass
+    for rank in ranks:
+        rank.wait_for_sums()
+    return ranks
 
 
-def _key(kind: str) -> str:
-    return {"F": "F", "B": "B", "I": "B", "W": "W"}[kind]
+@dataclass
+class Rank:
+    """One kind of rank: its clocks, its queues, and how long it waited for what."""
+
+    kind: RankKind
+    program: Program
+    slots: Slots
+    at: int = 0  # its next slot
+    free: Quantity = 0.0  # when the device is
+    host: Quantity = 0.0  # when all so far is launched; never later than the device, which waits for it
+    queue: Quantity = 0.0  # seconds of messages for weights that are under way
+    issued: Quantity = 0.0  # of all that ever were
+    once: Quantity = 0.0  # of sums that leave once a step: nobody waits for them yet, so they let others pass
+    late: Quantity = 0.0  # how long the device waited for launches
+    exposed: Quantity = 0.0  # and for messages for weights
+    links: dict[str, Quantity] = field(default_factory=dict[str, Quantity])  # when each way is free
+
+    def __post_init__(self) -> None:
+        self.ends = {slot.stage: at for at, slot in enumerate(self.kind.slots) if slot.kind in ("B", "W")}
+
+    def go_on(self, arrived: Arrived) -> bool:
+        """Play slots as far as others have sent what they need; whether there was one."""
+        start = self.at
+        while self.at < len(self.kind.slots) and self._slot(self.kind.slots[self.at], arrived):
+            self.at += 1
+        return self.at > start
+
+    def wait_for_sums(self) -> None:
+        """All messages must be there; without overlap those due once a step leave only now."""
+        if not self.slots.share:
+            self.once += sum(self.slots.prices.message(one) for at in self.kind.stages for one in self.slots.once(at))
+        self.exposed += self.queue + self.once
+        self.free += self.queue + self.once
+
+    def _slot(self, slot: Slot, arrived: Arrived) -> bool:
+        own = self.slots.slot(slot.stage, slot.kind)
+        stage = self.program.stages[slot.stage]
+        way = "F" if slot.kind == "F" else "B"
+        source = (way, stage.before if way == "F" else stage.after, slot.microbatch)
+        if own.receives and source not in arrived:
+            return False
+        turns = own.last if self.ends.get(slot.stage) == self.at else own.turns
+        gathers = _Gathers([turn.gather for turn in turns if turn.gather])
+        self._issue(gathers, self.slots.trainer.storage.prefetch)
+        if own.receives:
+            self._receive(arrived[source])
+        for turn in turns:
+            if turn.gather:
+                self._gather(gathers)
+            self._turn(turn)
+        if own.send:
+            self._send(own, way)
+            arrived[way, slot.stage, slot.microbatch] = self.links[way]
+        return True
+
+    def _receive(self, when: Quantity) -> None:
+        """Wait for another stage; the host waits too (Megatron-LM synchronizes in its p2p_communication.py)."""
+        idle = at_least(when - self.free, 0.0)
+        self._drain(idle)
+        self.free += idle
+        self.host = at_least(self.host, self.free)
+
+    def _send(self, own: Pass, way: str) -> None:
+        """A link carries one transfer at a time."""
+        self.links[way] = at_least(self.links.get(way, 0.0), self.free) + own.send
+
+    def _turn(self, turn: Turn) -> None:
+        """The device works and has to have been told; equal turns in a row are as one long one."""
+        self.host += turn.host * turn.times
+        done = self.free + turn.device * turn.times
+        gap = at_least(self.host - done, 0.0)
+        self.free = done + gap
+        self.late += gap
+        self._drain(gap + self.slots.share * turn.room * turn.times)
+        self.queue += turn.sums
+        self.issued += turn.sums
+        self.once += turn.once
+
+    def _drain(self, seconds: Quantity) -> None:
+        """Messages have the links for so long."""
+        self.once = at_least(self.once - at_least(seconds - self.queue, 0.0), 0.0)
+        self.queue = at_least(self.queue - seconds, 0.0)
+
+    # weights that are gathered
+
+    def _issue(self, gathers: _Gathers, upto: int) -> None:
+        for seconds in gathers.units[len(gathers.marks) : upto]:
+            self.queue += seconds
+            self.issued += seconds
+            gathers.marks.append(self.issued)
+
+    def _gather(self, gathers: _Gathers) -> None:
+        """Wait for the next unit, and with it for all that was issued before it."""
+        self._issue(gathers, gathers.at + self.slots.trainer.storage.prefetch + 1)
+        behind = self.issued - gathers.marks[gathers.at]
+        wait = at_least(self.queue - behind, 0.0)
+        self.queue -= wait
+        self.free += wait
+        self.exposed += wait
+        gathers.at += 1
 
 
-def _ready(
-    slot: Slot,
-    times: Sequence[SlotTimes],
-    before: Sequence[int],
-    after: Sequence[int],
-    done: Mapping[tuple[str, int, int], Quantity],
-) -> Quantity | None:
-    """When what a slot waits for is there; None if somebody has not got so far yet."""
-    if slot.kind == "W":
-        return done.get(("B", slot.stage, slot.microbatch))
-    forward = slot.kind == "F"
-    neighbour = before[slot.stage] if forward else after[slot.stage]
-    if neighbour < 0:
-        return 0.0
-    end = done.get(("F" if forward else "B", neighbour, slot.microbatch))
-    if end is None:
-        return None
-    return end + (times[neighbour].send_forward if forward else times[neighbour].send_backward)
+@dataclass
+class _Gathers:
+    """Units that a slot gathers, in order."""
+
+    units: Sequence[Quantity]
+    marks: list[Quantity] = field(default_factory=list[Quantity])  # all that was issued with each
+    at: int = 0

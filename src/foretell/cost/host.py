@@ -1,0 +1,43 @@
+"""What the host costs: seconds to launch the work of one stage for one micro-batch."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from foretell.hardware.cluster import Cluster
+from foretell.plan.policies.execution import Execution
+from foretell.plan.setting import Setting
+from foretell.plan.strategies.tensor import Tensor
+from foretell.plan.trainer import Trainer
+from foretell.units import Quantity, at_least
+
+AGAIN = 4 / 3
+"""Passes with recomputation over passes without: a second forward pass beside one forward and two backward."""
+
+
+def as_executed(setting: Setting) -> Trainer:
+    """The trainer with the way of starting kernels that the plan says; a recorded step costs the host nothing."""
+    mode = setting.plan.policy(Execution).mode
+    if mode == "trainer":
+        return setting.trainer
+    host = setting.trainer.host
+    if mode == "captured":
+        host = msgspec.structs.replace(host, launch=0.0, layer=0.0)
+    return msgspec.structs.replace(setting.trainer, execution=mode, host=host)
+
+
+def host_seconds(
+    launches: Quantity, layers: int, again: bool, setting: Setting, cluster: Cluster, pipelined: bool
+) -> Quantity:
+    """Host seconds of a stage and micro-batch, forward and backward, by the trainer's constants."""
+    constants = as_executed(setting).host
+    tensor = setting.plan.axis(Tensor)
+    ranks = tensor.ranks if tensor else 1
+    by_layer = constants.layer * layers
+    if again and not constants.layer_recomputes:
+        by_layer *= AGAIN
+    grown = (constants.launch * launches + by_layer) * (1 + constants.tensor_growth * math.log2(ranks))
+    floor = constants.floor + constants.floor_tensor * ranks if pipelined and cluster.nodes > 1 else 0.0
+    return at_least(grown + constants.microbatch, layers * floor)
