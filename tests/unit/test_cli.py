@@ -12,30 +12,8 @@ from typing import Any
 
 import pytest
 
-from foretell.cli import main
 from foretell.cli.table import folded
 from foretell.plan.members import policies, strategies
-
-
-class Ran:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-
-@pytest.fixture
-def foretell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    def run(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["foretell", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
-
-    return run
-
 
 KEYS = ["model", "parameters", "forward_flops", "backward_flops", "saved_bytes", "work", "depth", "blocks", "limits"]
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
 
-from foretell.cli import main, member_pages
+from foretell.cli import member_pages
 from foretell.cli.member_pages import NAMES, PAGES, page
 from foretell.errors import BadInput, UnknownName
 from foretell.hardware import members
@@ -19,26 +17,7 @@ from foretell.plan.trainer import CONSTANTS, trainer
 
 FAMILIES = ["alexnet", "bert-base", "deepseek-v2-lite", "gpt2", "llama3-8b", "mixtral-8x7b", "resnet50", "vgg16-paradl"]
 
-
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def foretell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    def run(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["foretell", "describe", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
-
-    return run
+ALWAYS = ("describe",)
 
 
 def _members() -> list[tuple[str, str]]:
@@ -162,13 +141,13 @@ def test_a_name_in_two_sets_must_say_which(monkeypatch: pytest.MonkeyPatch) -> N
         (("trainer", "megatron"), "megatron-lm"),
     ],
 )
-def test_bad_input_is_a_message(foretell: Callable[..., Ran], arguments: tuple[str, ...], said: str) -> None:
+def test_bad_input_is_a_message(foretell: Any, arguments: tuple[str, ...], said: str) -> None:
     ran = foretell(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
 
 
-def test_the_command_prints_the_page(foretell: Callable[..., Ran]) -> None:
+def test_the_command_prints_the_page(foretell: Any) -> None:
     assert foretell("h100").out == page("h100").render() + "\n"
     assert json.loads(foretell("device", "h100", "--json").out)["device"]["sources"]
     assert set(PAGES) == set(NAMES)

@@ -6,9 +6,7 @@ import itertools
 import json
 import math
 import random
-import sys
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy
@@ -16,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.cli import main
 from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
@@ -47,26 +44,7 @@ from foretell.plan.trainer import trainer
 LLAMA = "llama:layers=4,hidden=1024,heads=16,kv_heads=16,ffn=4096,vocab=32000,seq=1024"
 LARGE = "llama:layers=6,hidden=4096,heads=32,kv_heads=32,ffn=16384,vocab=32000,seq=1024"
 
-
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def foretell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    def run(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["foretell", "fit", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
-
-    return run
+ALWAYS = ("fit",)
 
 
 # the ladder
@@ -340,7 +318,7 @@ def test_a_run_that_never_ends_says_so() -> None:
 # the command
 
 
-def test_the_first_line_is_the_answer(foretell: Callable[..., Ran]) -> None:
+def test_the_first_line_is_the_answer(foretell: Any) -> None:
     ran = foretell(LLAMA, "--on", "2xa10", "--plan", "dp2 +bf16", "--tokens", "1e9", "--price", "2", "--batch", "16")
     assert ran.code == 0
     assert " fits 2xa10: dp2 " in ran.out.splitlines()[0]
@@ -349,7 +327,7 @@ def test_the_first_line_is_the_answer(foretell: Callable[..., Ran]) -> None:
     assert max(map(len, ran.out.splitlines())) <= 80
 
 
-def test_what_does_not_fit_says_when_and_what_would(foretell: Callable[..., Ran]) -> None:
+def test_what_does_not_fit_says_when_and_what_would(foretell: Any) -> None:
     ran = foretell(LARGE, "--on", "2xa10", "--plan", "dp2 +bf16")
     assert ran.code == 0
     assert "does not fit" in ran.out
@@ -359,13 +337,13 @@ def test_what_does_not_fit_says_when_and_what_would(foretell: Callable[..., Ran]
     assert max(map(len, (ran.out + ran.err).splitlines())) <= 80 + len(LARGE)
 
 
-def test_refused_plans_are_named_not_predicted(foretell: Callable[..., Ran]) -> None:
+def test_refused_plans_are_named_not_predicted(foretell: Any) -> None:
     ran = foretell("llama3-8b", "--on", "8xh100", "--trainer", "fsdp")
     assert "refused: fsdp: dp8:zero1" in ran.out
     assert max(map(len, ran.out.splitlines())) <= 80
 
 
-def test_json_has_the_same(foretell: Callable[..., Ran]) -> None:
+def test_json_has_the_same(foretell: Any) -> None:
     arguments = (LLAMA, "--on", "2xa10", "--plan", "dp2 +bf16", "--batch", "16")
     ran = foretell(*arguments, "--json", "--samples", "1e6", "--storage", "1 GB/s", "--device-mtbf", "100h")
     answer = json.loads(ran.out)
@@ -396,7 +374,7 @@ def test_json_has_the_same(foretell: Callable[..., Ran]) -> None:
         (("resnet50", "--on", "8xh100", "--batch", "7"), "multiple"),
     ],
 )
-def test_bad_input_is_a_message(foretell: Callable[..., Ran], arguments: tuple[str, ...], said: str) -> None:
+def test_bad_input_is_a_message(foretell: Any, arguments: tuple[str, ...], said: str) -> None:
     ran = foretell(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.cli import main
 from foretell.errors import BadInput
 from foretell.model.zoo.paradl import FOLDER, NETWORKS, Paradl
 from foretell.oracle.paper import rows, table3
@@ -24,26 +22,6 @@ from foretell.oracle.paper.shapes import INNER, ROW_OF, SHAPES, Asked, asked
 from foretell.plan import text
 
 VGG = ("predict", "vgg16-paradl", "--oracle", "paper")
-
-
-class Ran:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-
-@pytest.fixture
-def foretell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    def run(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["foretell", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
-
-    return run
 
 
 KEYS = {"step_seconds", "memory_bytes", "breakdown", "interval", "fits", "bottlenecks", "provenance"}

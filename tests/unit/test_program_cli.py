@@ -8,14 +8,12 @@ import shlex
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from foretell.cli import main
 from foretell.cli.inputs import Asked, Given, read
 from foretell.cli.rank_figures import alive, communications, operators
 from foretell.errors import BadInput
@@ -26,26 +24,7 @@ from foretell.program.lower import lower
 
 SMALL = "llama:layers=8,hidden=256,heads=8,kv_heads=8,ffn=512,vocab=512,seq=64"
 
-
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def foretell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    def run(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["foretell", "program", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
-
-    return run
+ALWAYS = ("program",)
 
 
 def ask(plan: str, model: str = SMALL, **others: Any) -> Asked:

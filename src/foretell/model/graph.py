@@ -181,6 +181,22 @@ class Graph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, weakref=Tru
             block, index = self.blocks[entry.block], entry.tensor
         return block.tensors[index]
 
+    def home(self, at: int, number: int, repetition: int = 0) -> tuple[int, int, int]:
+        """Follow imports and views to the (block, tensor, repetition) that owns the memory of a block's tensor."""
+        while True:
+            block = self.blocks[at]
+            if number < len(block.tensors):
+                storage = block.tensors[number].storage
+                if storage == number:
+                    return at, number, repetition
+                number = storage
+                continue
+            entry = block.imports[number - len(block.tensors)]
+            if entry.carried >= 0 and repetition > 0:
+                repetition, number = repetition - 1, entry.carried
+            else:
+                at, repetition, number = entry.block, entry.repetition, entry.tensor
+
     def widths(self, block: Block, node: Node) -> dict[str, int]:
         """Bytes per element of each operand of a node."""
         numbers = {operand.tensor for operand in node.inputs} | set(node.outputs)

@@ -72,7 +72,7 @@ def saved_storages(graph: Graph) -> tuple[Kept, ...]:
         for place, node in enumerate(block.nodes):
             for number in node.keeps:
                 for repetition in range(block.times):
-                    owner, tensor, copy = _storage(graph, at, repetition, number)
+                    owner, tensor, copy = graph.home(at, number, repetition)
                     repetitions.setdefault((owner, tensor), set()).add(copy)
                     keepers.setdefault((owner, tensor), (at, place))
     found: list[Kept] = []
@@ -81,20 +81,3 @@ def saved_storages(graph: Graph) -> tuple[Kept, ...]:
         if tensor.role not in ("parameter", "buffer"):
             found.append(Kept(len(copies), tensor, keepers[at, number]))
     return tuple(found)
-
-
-def _storage(graph: Graph, at: int, repetition: int, number: int) -> tuple[int, int, int]:
-    """Follow views and imports to the (block, tensor, repetition) that owns the memory."""
-    while True:
-        block = graph.blocks[at]
-        if number < len(block.tensors):
-            storage = block.tensors[number].storage
-            if storage == number:
-                return at, number, repetition
-            number = storage
-            continue
-        entry = block.imports[number - len(block.tensors)]
-        if entry.carried >= 0 and repetition > 0:
-            repetition, number = repetition - 1, entry.carried
-        else:
-            at, repetition, number = entry.block, entry.repetition, entry.tensor

@@ -12,7 +12,7 @@ from foretell.model.layers import Piece
 from foretell.program.action import Action, Allocate, Communicate, Free
 from foretell.program.homes import storage_owner
 from foretell.program.layout import Layout
-from foretell.program.replay import Replay, Storage, home
+from foretell.program.replay import Replay, Storage
 
 
 class Cut(NamedTuple):
@@ -83,8 +83,8 @@ class Border:
     """
 
     def __init__(self, graph: Graph, found: Replay, received: Sequence[Cut], sent: Sequence[Cut]) -> None:
-        came = {home(graph, at, number, repetition) for at, number, repetition in (cut.made for cut in received)}
-        went = {home(graph, at, number, repetition) for at, number, repetition in (cut.made for cut in sent)}
+        came = {graph.home(at, number, repetition) for at, number, repetition in (cut.made for cut in received)}
+        went = {graph.home(at, number, repetition) for at, number, repetition in (cut.made for cut in sent)}
         self.arrive = [Allocate(crossing(s), size, "activation") for s, size in _of(graph, found.missing, came, "")]
         self.sent = [Free(crossing(s), size) for s, size in _of(graph, found.left, went, "")]
         back = _of(graph, found.missing, went, "gradient")
@@ -98,7 +98,7 @@ def _of(
     """Those of the storages that belong to tensors which cross."""
     for storage, size in storages.items():
         at, number, repetition, kind = storage
-        if kind == what and number >= 0 and home(graph, at, number, repetition) in homes:
+        if kind == what and number >= 0 and graph.home(at, number, repetition) in homes:
             yield storage, size
 
 

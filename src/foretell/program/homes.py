@@ -14,10 +14,5 @@ def owner(graph: Graph, at: int, number: int) -> tuple[int, int]:
 
 
 def storage_owner(graph: Graph, at: int, number: int) -> tuple[int, int]:
-    """Follow imports and views to the (block, tensor) whose memory it is."""
-    while True:
-        at, number = owner(graph, at, number)
-        storage = graph.blocks[at].tensors[number].storage
-        if storage == number:
-            return at, number
-        number = storage
+    """Follow imports and views to the (block, tensor) whose memory it is, the first time."""
+    return graph.home(at, number)[:2]

@@ -126,21 +126,4 @@ def storage(graph: Graph, at: int, repetition: int, name: str) -> Storage:
     index = tensors + int(number.removeprefix("import")) if number.startswith("import") else int(number)
     if what == "gradient":  # views of one tensor have gradients of their own
         return at, index, repetition, what
-    return (*home(graph, at, index, repetition), what)
-
-
-def home(graph: Graph, at: int, number: int, repetition: int) -> tuple[int, int, int]:
-    """Follow imports and views to the (block, tensor, repetition) that owns the memory."""
-    while True:
-        block = graph.blocks[at]
-        if number < len(block.tensors):
-            owner = block.tensors[number].storage
-            if owner == number:
-                return at, number, repetition
-            number = owner
-            continue
-        entry = block.imports[number - len(block.tensors)]
-        if entry.carried >= 0 and repetition > 0:
-            repetition, number = repetition - 1, entry.carried
-        else:
-            at, repetition, number = entry.block, entry.repetition, entry.tensor
+    return (*graph.home(at, index, repetition), what)
