@@ -109,7 +109,7 @@ def read(given: Given) -> Asked:
     cluster = named.cluster if named else None
     _check(setting, cluster)
     if named is not None:
-        notes += (*named.notes, *_packed(plan, named.cluster))
+        notes += (*named.notes, *_packed(plan, named.cluster), *_units(setting.plan, named.cluster))
     return Asked(given.model, setting, cluster, (*notes, *_types(given.model, graph, plan)))
 
 
@@ -177,6 +177,14 @@ def refused(plan: Plan, found: tuple[Refusal, ...]) -> BadInput:
         lines += [f"  rule   {refusal.rule}", f"  why    {refusal.why}"]
         lines += [f"  try    {refusal.way_out}"] if refusal.way_out else []
     return BadInput("\n".join(lines))
+
+
+def _units(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    """A note where no device has units for the plan's precision."""
+    precision = plan.policy(Precision)
+    for device in {group.device.name: group.device for group in cluster.groups}.values():
+        if not device.supports(precision.format.kernels) and precision.format.kernels != "tf32":
+            yield f"{device.name} has no units for products in {precision.format.kernels} (+{precision.name})"
 
 
 def _packed(plan: Plan, cluster: Cluster) -> Iterator[str]:

@@ -33,7 +33,7 @@ class CommunicationRow(msgspec.Struct, frozen=True):
     axes: tuple[str, ...]
     ranks: int
     count: float
-    payload: float  # bytes contributed in a step, all of them together
+    payload: float  # bytes that each contributes, on average
     sent: float
     equal: bool  # whether each has the same payload
 
@@ -124,7 +124,7 @@ def communications(program: Program, kind: RankKind) -> list[CommunicationRow]:
         CommunicationRow(
             *key,
             count=sum(count for count, _, _ in parts),
-            payload=sum(count * payload for count, payload, _ in parts),
+            payload=sum(count * payload for count, payload, _ in parts) / sum(count for count, _, _ in parts),
             sent=sum(sent for _, _, sent in parts),
             equal=len({payload for _, payload, _ in parts}) == 1,
         )

@@ -263,7 +263,7 @@ def _communications(program: Program, rows: list[CommunicationRow]) -> str:
         if row.when != when:
             when = row.when
             lines.append([when, "", "", "", "", ""])
-        each = f"{'' if row.equal else '~'}{show_bytes(row.payload / row.count)}"
+        each = f"{'' if row.equal else '~'}{show_bytes(row.payload)}"
         sent = show_bytes(row.sent) if row.sent else "-"
         lines.append([f"  {row.kind}", row.what, _among(program, row), f"{row.count:,.4g}", each, sent])
     lines.append(["sent in a step", "", "", "", "", show_bytes(sum(row.sent for row in rows))])
