@@ -105,7 +105,7 @@ class Rank:
         gap = at_least(self.host - done, 0.0)
         self.free = done + gap
         self.late += gap
-        self._drain(gap + self.slots.share * turn.room * turn.times)
+        self._drain(self.slots.share * (turn.room * turn.times + gap))
         self.queue += turn.sums
         self.issued += turn.sums
         self.once += turn.once
