@@ -112,7 +112,8 @@ class Slots:
         for body, times in self.program.stages[at].passes(kind):
             cost = self.prices.body(body.actions).of(kind)
             whole.add(cost, times)
-            turns.append(self._turn(cost, times, self.costs[at]))
+            if body.actions:  # most stages have nothing to do before or after their layers
+                turns.append(self._turn(cost, times, self.costs[at]))
         if self.soft:
             turns = self._stretched(turns)
         last, beside = turns, Parts()

@@ -47,6 +47,7 @@ class Rank:
     once: Quantity = 0.0  # of sums that leave once a step: nobody waits for them yet, so they let others pass
     late: Quantity = 0.0  # how long the device waited for launches
     exposed: Quantity = 0.0  # and for messages for weights
+    travels: bool = False  # whether there was any message for weights yet
     links: dict[str, Quantity] = field(default_factory=dict[str, Quantity])  # when each way is free
 
     def __post_init__(self) -> None:
@@ -105,22 +106,28 @@ class Rank:
         gap = at_least(self.host - done, 0.0)
         self.free = done + gap
         self.late += gap
-        self._drain(gap + self.slots.share * turn.room * turn.times)
-        self.queue += turn.sums
-        self.issued += turn.sums
-        self.once += turn.once
+        self._drain(self.slots.share * (turn.room * turn.times + gap))
+        if turn.sums or turn.once:
+            self._put(turn.sums)
+            self.once += turn.once
 
     def _drain(self, seconds: Quantity) -> None:
-        """Messages have the links for so long."""
-        self.once = at_least(self.once - at_least(seconds - self.queue, 0.0), 0.0)
-        self.queue = at_least(self.queue - seconds, 0.0)
+        """Messages have the links for so long: those that go on first, then those due once a step."""
+        if self.travels:
+            left = self.queue - seconds
+            self.queue = at_least(left, 0.0)
+            self.once = at_least(self.once + (left - self.queue), 0.0)
+
+    def _put(self, seconds: Quantity) -> None:
+        self.queue += seconds
+        self.issued += seconds
+        self.travels = True
 
     # weights that are gathered
 
     def _issue(self, gathers: _Gathers, upto: int) -> None:
         for seconds in gathers.units[len(gathers.marks) : upto]:
-            self.queue += seconds
-            self.issued += seconds
+            self._put(seconds)
             gathers.marks.append(self.issued)
 
     def _gather(self, gathers: _Gathers) -> None:

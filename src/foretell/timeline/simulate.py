@@ -8,8 +8,8 @@ for what is found out here by playing the program's actions in order.
   device where it receives from another stage (torch.cuda.synchronize in Megatron-LM's p2p_communication.py), and
   before the optimizer's step (training loops read the loss or the norm of the gradients).
 - Messages of activations are waited for. Messages for weights run behind the computation, one after the
-  other: at the trainer's share of their speed while the rank is busy, not at all while it waits for a message on the
-  same level of the cluster, at full speed while it is idle. Without overlap everything is waited for.
+  other: at the trainer's share of their speed while the rank works or waits for its host, not at all while it waits
+  for a message on the same level of the cluster, at full speed between slots. Without overlap everything is waited for.
 - Weights are gathered so many units ahead as the trainer does, inside one slot. Gradients leave when they
   are there: those of a layer after it, buckets when the backward pass has made as large a part of the gradients.
 - The optimizer waits for all of them.
@@ -439,10 +439,8 @@ class _Rank:
 
     def _rates(self, work: Work, length: float) -> dict[str, float]:
         """How fast messages of each level go beside a work."""
-        idle = length - work.seconds
         share = self.works.share
-        rates = {level: (idle + share * (work.seconds - waits)) / length for level, waits in work.waits.items()}
-        return {"": (idle + share * work.seconds) / length, **rates}
+        return {"": share, **{level: share * (1 - waits / length) for level, waits in work.waits.items()}}
 
     def _reduce(self, work: Work, marks: list[Mark]) -> None:
         """Gradients of a layer leave after it, buckets when they were full."""
