@@ -29,9 +29,9 @@ REPEATS = 7
 
 def warm(model: str, on: str, plan: str, batch: int) -> float:
     """Median seconds of a prediction when model and cluster are loaded."""
-    parsed, chosen, place = parse(plan), trainer("megatron-core"), cluster(on)
+    parsed, chosen, place = parse(plan), trainer("pytorch"), cluster(on)
     graph = load(model, batch // parsed.microbatches, None, "bf16")
-    setting = Setting(graph, make_job(batch, trainer="megatron-core"), parsed, chosen)
+    setting = Setting(graph, make_job(batch, trainer="pytorch"), parsed, chosen)
     taken: list[float] = []
     for _ in range(REPEATS):
         start = time.perf_counter()
@@ -42,7 +42,7 @@ def warm(model: str, on: str, plan: str, batch: int) -> float:
 
 def cold(model: str, on: str, plan: str, batch: int) -> float:
     """Best of three seconds of the whole command."""
-    said = ["predict", model, "--on", on, "--plan", plan, "--batch", str(batch), "--trainer", "megatron-core"]
+    said = ["predict", model, "--on", on, "--plan", plan, "--batch", str(batch), "--trainer", "pytorch"]
     taken: list[float] = []
     for _ in range(3):
         start = time.perf_counter()
