@@ -20,6 +20,9 @@ EXAMPLE = "foretell predict llama3-8b --on 64xh100 --plan 'dp8:zero3 tp8:sp +bf1
 
 DAY = 86400.0
 
+SMALLEST = 1e-6
+"""Share of a step below which a part is rounding, not time."""
+
 
 @click.command("predict", short_help="How long a step takes under a plan, and what a rank needs.")
 @planned
@@ -109,7 +112,7 @@ def _page(found: Prediction, seconds: float, price: float | None) -> str:
     rate = f"{found.samples_per_second:,.4g} samples/s"
     if found.tokens_per_second:
         rate += f", {show_count(found.tokens_per_second)} tokens/s"
-    verdict = "fits" if found.fits else f"DOES NOT FIT: {show_bytes(found.memory_bytes - found.capacity)} too much"
+    verdict = "fits" if found.fits else f"{show_bytes(found.memory_bytes - found.capacity)} TOO MUCH"
     lines = [
         ("model", fit(found.model, WIDTH - 18)),
         ("plan", found.plan),
@@ -120,6 +123,8 @@ def _page(found: Prediction, seconds: float, price: float | None) -> str:
         ("memory", f"{show_bytes(found.memory_bytes)} of {show_bytes(found.capacity)} on the fullest rank: {verdict}"),
         ("", f"at {found.memory.peak_moment}"),
     ]
+    if not found.fits:
+        lines.append(("", "`foretell fit` finds the smallest change that fits"))
     if seconds:
         lines.append(("training", f"{seconds / DAY:,.3g} days"))
     if price:
@@ -132,7 +137,8 @@ def _page(found: Prediction, seconds: float, price: float | None) -> str:
 
 def _time(found: Prediction) -> str:
     rows = sorted(found.breakdown.items(), key=lambda part: -part[1])
-    shown = [[name, _seconds(part), f"{part / found.step_seconds:.1%}"] for name, part in rows]
+    told = [(name, part) for name, part in rows if part >= SMALLEST * found.step_seconds]
+    shown = [[name, _seconds(part), f"{part / found.step_seconds:.1%}"] for name, part in told]
     return table(["a step is spent on", "", "share"], shown)
 
 
