@@ -229,7 +229,8 @@ def test_laws(strategy: str, network: str, release: str, groups: int, ranks: int
     if groups * ranks == 1 and strategy != "pipeline" and not strategy.endswith("spatial"):
         assert found.communication == 0
         assert found.memory == pytest.approx(serial.memory)
-        assert found.computation == pytest.approx(serial.computation, rel=1e-5)  # seconds are shared out by flops
+        shared = 1e-9 if q.release.clean else 1e-3  # the tool shares seconds out by flops, and rounds
+        assert found.computation == pytest.approx(serial.computation, rel=shared)
     low, high = interval(found)
     assert low < found.a_step(found.seconds) < high
 
