@@ -229,8 +229,10 @@ def test_laws(strategy: str, network: str, release: str, groups: int, ranks: int
     if groups * ranks == 1 and strategy != "pipeline" and not strategy.endswith("spatial"):
         assert found.communication == 0
         assert found.memory == pytest.approx(serial.memory)
-        shared = 1e-9 if q.release.clean else 1e-3  # the tool shares seconds out by flops, and rounds
-        assert found.computation == pytest.approx(serial.computation, rel=shared)
+        # rows with filters or channels count the last step of an epoch as a full one
+        full = strategy.endswith(("filter", "channel")) and not q.release.clean
+        counted = q.steps * q.batch / q.file.samples if full else 1
+        assert found.computation == pytest.approx(serial.computation * counted)
     low, high = interval(found)
     assert low < found.a_step(found.seconds) < high
 

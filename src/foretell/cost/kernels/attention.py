@@ -46,7 +46,8 @@ def _fused(action: Compute, device: Device, form: Format, trainer: Trainer) -> P
     if action.part != "forward":
         share = share * kernels.flash_backward
     peak = device.matrix_rate(form.other_kernels) * share
-    # blocks of queries go to multiprocessors side by side; so they did in the kernels of 2023 that trainers used
+    # Blocks of queries go to multiprocessors side by side. Taken for the first generation too: with a whole head for
+    # each multiprocessor (Dao 2023 on that generation) published steps of long sequences came out ten times too slow.
     blocks = _heads(n) * ceil_div(n["query"], QUERIES)
     idle = at_least(device.multiprocessors / blocks, 1.0)
     matrix = cost.matrix * _density(action) / peak * idle
