@@ -15,12 +15,12 @@ from foretell.model.operators.layout import View
 from foretell.model.operators.recurrent import Recurrent
 from foretell.model.operators.unknown import Unknown
 from foretell.plan.facts import facts
+from foretell.plan.parts import members
 from foretell.plan.placement import PARTIAL, REPLICATED, Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
 from foretell.program.ahead import WEIGHTED, Ahead, loop_dims, operand_tensor
 from foretell.program.alignment import Place, align, divisible, even, seen_through, size_at
 from foretell.program.homes import storage_owner
-from foretell.program.parts import members
 
 HEAVY = (*WEIGHTED, Attention, Recurrent)
 """Operators with matrix work: one that every rank does all of deserves a note."""
