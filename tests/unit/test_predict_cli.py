@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,9 @@ def test_what_does_not_fit_says_by_how_much_and_when(foretell: Any) -> None:
 
 def test_days_and_cost_follow_from_the_rate(foretell: Any) -> None:
     answer = json.loads(foretell(*LLAMA, "--tokens", "1e9", "--price", "3", "--json").out)
-    assert answer["training_seconds"] == pytest.approx(1e9 / answer["tokens_per_second"])
+    steps = math.ceil(1e9 / (answer["tokens_per_second"] * answer["step_seconds"]))
+    assert answer["training"]["steps"] == steps
+    assert answer["training_seconds"] == answer["training"]["seconds"] == pytest.approx(steps * answer["step_seconds"])
     assert answer["cost"] == pytest.approx(8 * answer["training_seconds"] / 3600 * 3)
 
 

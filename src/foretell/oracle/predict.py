@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+import msgspec
+
 from foretell.cost.kernels import update_seconds
 from foretell.cost.memory import memory
 from foretell.cost.slots import Parts, Slots
 from foretell.hardware.cluster import Cluster
 from foretell.model.totals import totals
+from foretell.oracle.causes import causes
+from foretell.oracle.evidence import evidence
 from foretell.oracle.explain import Bottleneck, bottlenecks
+from foretell.oracle.training import STEP_ALONE, Run, Training, step_input, whole
 from foretell.plan.facts import facts
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
@@ -19,9 +24,6 @@ from foretell.program.program import Program, RankKind
 from foretell.timeline.compose import Rank, compose
 from foretell.timeline.observation import Observation
 from foretell.units import at_least
-
-BAND = 1.25
-"""A declared prior, until bands are learnt from studies: the truth is taken to lie within this factor."""
 
 USABLE = 0.97
 """Share of a device's memory that a run can fill before the allocator fails."""
@@ -47,18 +49,23 @@ class Prediction(Observation, frozen=True, kw_only=True):
     bottlenecks: tuple[Bottleneck, ...]
     provenance: dict[str, str]
     notes: tuple[str, ...]
+    training: Training | None = None  # a whole run, where one is asked about
 
 
-def predict(setting: Setting, cluster: Cluster) -> Prediction:
-    """Predict one step of a plan that fits."""
+def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Prediction:
+    """Predict one step of a plan that fits, and a whole run of such steps where one is asked about."""
     program = lower(setting)
     oracle = _Oracle(program, setting, cluster)
     used = memory(program, setting)
-    step, breakdown = oracle.step()
+    known = evidence(program, setting, cluster)
+    alone, breakdown, last = oracle.step()
+    low, high = known.interval(alone)
+    step, low, high = (step_input(seconds, program, cluster, run.conditions) for seconds in (alone, low, high))
+    breakdown |= {"input": step - alone} if step > alone else {}
     device = cluster.device
     flops = _model_flops(setting)
     tokens = facts(setting.graph).sequence * setting.job.batch
-    return Prediction(
+    found = Prediction(
         step_seconds=step,
         memory_bytes=used.device,
         memory=used,
@@ -74,13 +81,17 @@ def predict(setting: Setting, cluster: Cluster) -> Prediction:
         tokens_per_second=tokens / step,
         model_flops=flops,
         utilisation=flops / (step * program.ranks * device.matrix_rate(oracle.form.kernels)),
-        interval=(step / BAND, step * BAND),
+        interval=(low, high),
         fits=used.device <= USABLE * device.memory_bytes,
         capacity=device.memory_bytes,
-        bottlenecks=tuple(bottlenecks(breakdown, step, used, device.memory_bytes)),
-        provenance=oracle.provenance(),
+        bottlenecks=(),
+        provenance=known.provenance(),
         notes=program.notes,
     )
+    amount = whole(found, setting, cluster, run) if run.asked else None
+    why = causes(program, setting, oracle.slots, breakdown, last)
+    limits = bottlenecks(breakdown, step, used, device.memory_bytes, why, amount)
+    return msgspec.structs.replace(found, bottlenecks=tuple(limits), training=amount)
 
 
 def _model_flops(setting: Setting) -> float:
@@ -98,8 +109,8 @@ class _Oracle:
         self.slots = Slots(program, setting, cluster)
         self.trainer = self.slots.trainer
 
-    def step(self) -> tuple[float, dict[str, float]]:
-        """Seconds of the step, and what they are on the rank that ends last."""
+    def step(self) -> tuple[float, dict[str, float], RankKind]:
+        """Seconds of the step, what they are on the rank that ends last, and which kind that is."""
         ranks = compose(self.program, self.slots)
         tied = [self._tied(rank.kind) for rank in ranks]
         meet = max((rank.free for rank, sums in zip(ranks, tied, strict=True) if sums), default=0.0)
@@ -109,17 +120,7 @@ class _Oracle:
             finishes.append(self._finish(rank.kind, sums))
             ends.append((meet if sums else rank.free) + sum(finishes[-1].values()))
         last = max(range(len(ends)), key=lambda at: ends[at])
-        return ends[last], self._breakdown(ranks[last], finishes[last], ends[last])
-
-    def provenance(self) -> dict[str, str]:
-        """How each part of the answer was obtained."""
-        return {
-            "compute": "kernel models with the device's data sheet",
-            "communication": "collective models with the links' figures",
-            "host": f"constants of the trainer {self.trainer.name}",
-            "memory": "lifetimes of the program, constants of the trainer",
-            "interval": f"a declared prior: a factor of {BAND} either way",
-        }
+        return ends[last], self._breakdown(ranks[last], finishes[last], ends[last]), ranks[last].kind
 
     # once a step
 
