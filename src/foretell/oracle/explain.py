@@ -121,7 +121,7 @@ def _behind(causes: Causes, step: float) -> Iterator[Bottleneck]:
             f"operators that an axis does not divide run whole on all its ranks: {share:.0%} of the step "
             f"by the device's peaks (worth a word from {WORTH:.0%})"
         )
-        relief = "tp:sp, which divides what lies between layers too, or fewer ranks on the axis"
+        relief = "tp:sp, a trainer that leaves the logits in shares (--trainer), or fewer ranks on the axis"
         yield Bottleneck("computation redundancy", "bottleneck", share, why, relief)
 
 

@@ -86,9 +86,9 @@ def _predict(given: Given, asked: Asked, run: Run, memory: bool, trace: str | No
 
     assert asked.cluster is not None
     found = msgspec.structs.replace(predict(asked.setting, asked.cluster, run), model=asked.model)
-    if trace:
+    if trace is not None:
         _trace(asked, trace)
-    held = _alive(asked, found) if memory or not found.fits else ()
+    held = _alive(asked, found) if memory or as_json or not found.fits else ()
     changes = () if found.fits else _changes(given, asked, found)
     if as_json:
         click.echo(_json(found, asked, run, held, changes))
@@ -104,6 +104,8 @@ def _trace(asked: Asked, file: str) -> None:
     from foretell.timeline.trace import write_trace
 
     assert asked.cluster is not None
+    if not file:
+        raise BadInput("no file is named", where="--trace", fix="--trace step.json")
     try:
         Path(file).touch()
     except OSError as problem:
