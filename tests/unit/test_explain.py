@@ -126,7 +126,7 @@ def test_a_run_has_limits_of_its_own() -> None:
     slow = Conditions(storage=1e8, dataset=1e11)
     found = foretell.predict(LLAMA, "8xh100", "dp8 +bf16", batch=64, samples=1e5, conditions=slow)
     assert "staging" in _names(found)
-    often = Conditions(storage=1e9, interval=60.0, device_mtbf=1e5)
+    often = Conditions(storage=1e9, interval=30.0, device_mtbf=1e5)
     found = foretell.predict(LLAMA, "8xh100", "dp8 +bf16", batch=64, samples=1e7, conditions=often)
     assert "goodput" in _names(found)
     assert not {"staging", "goodput"} & _names(foretell.predict(LLAMA, "8xh100", "dp8 +bf16", batch=64, samples=1e5))

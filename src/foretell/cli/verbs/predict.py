@@ -172,7 +172,7 @@ def _page(found: Prediction, run: Run, held: tuple[Alive, ...], changes: tuple[C
     parts = [head, _time(found), _memory(found)]
     parts += [_tensors(held)] if held else []
     parts += _what_fits(found, changes)
-    return "\n\n".join([*parts, *_why(found)])
+    return "\n\n".join([*parts, *_why(found), _known(found)])
 
 
 def _folded(text: str, indent: int) -> str:
@@ -235,6 +235,13 @@ def _why(found: Prediction) -> list[str]:
         lines.append(textwrap.fill(f"{one.kind}: {one.name}. {one.why}", WIDTH, subsequent_indent="  "))
         lines.append(textwrap.fill(f"try {one.relief}", WIDTH, initial_indent="  ", subsequent_indent="  "))
     return ["\n".join(lines)]
+
+
+def _known(found: Prediction) -> str:
+    """How each part was obtained."""
+    width = 2 + max(map(len, found.provenance))
+    lines = [_folded(f"{part:<{width}}{text}", width) for part, text in found.provenance.items()]
+    return "\n".join(["how it is known", *lines])
 
 
 def _seconds(value: float) -> str:
