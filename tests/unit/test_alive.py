@@ -63,14 +63,23 @@ def test_every_family_adds_up(model: str) -> None:
 def test_equal_layers_are_added_up_by_hand() -> None:
     """gate: 2 samples x 256 tokens x 2048 features x 2 bytes in each of 8 layers of one of 4 ranks."""
     found, _ = _alive(LLAMA, "dp4 +bf16")
-    gate = next(one for one in found if "feed_forward.gate" in one.name)
+    gate = next(one for one in found if "feed_forward.gate matmul" in one.name)
     assert gate == Alive("layers.0..7.feed_forward.gate matmul output", "activation", 8, 8 * 2 * 256 * 2048 * 2.0)
+
+
+def test_weights_have_names_by_hand() -> None:
+    """gate: 512 x 2048 weights in each of 8 layers, of 2 bytes, with 12 bytes of master copy and Adam's states."""
+    found = {one.name: one for one in _alive(LLAMA, "dp4 +bf16")[0]}
+    assert found["layers.0..7.feed_forward.gate.weight"].bytes == 8 * 512 * 2048 * 2
+    assert found["layers.0..7.feed_forward.gate.weight, states"].bytes == 8 * 512 * 2048 * 12
+    shared = {one.name: one for one in _alive(LLAMA, "dp4:zero1 +bf16")[0]}
+    assert shared["layers.0..7.feed_forward.gate.weight, states"].bytes == 8 * 512 * 2048 * 12 / 4
 
 
 def test_micro_batches_in_flight_are_added_up() -> None:
     """The first of four pipeline ranks keeps four micro-batches of its two layers, as 1f1b says."""
     found, _ = _alive(LLAMA, "pp4:1f1b +m8 +bf16")
-    gate = next(one for one in found if "feed_forward.gate" in one.name)
+    gate = next(one for one in found if "feed_forward.gate matmul" in one.name)
     assert (gate.name, gate.count) == ("layers.0..1.feed_forward.gate matmul output", 8)
 
 

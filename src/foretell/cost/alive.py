@@ -1,7 +1,7 @@
 """What is alive at the fullest moment of the fullest rank: its largest tensors by name.
 
 The memory events of the program are played again, up to the event at which the slot is fullest. What other
-micro-batches keep is there too, and what rests for the whole step (weights, gradients, states) is one line each.
+micro-batches keep is there too, and what rests for the whole step: weights with their gradients and states.
 """
 
 from __future__ import annotations
@@ -14,23 +14,17 @@ from typing import NamedTuple
 import msgspec
 
 from foretell.cost.memory import MemoryUse
-from foretell.model.graph import Graph, Node
+from foretell.model.graph import Graph
 from foretell.plan.schedule import Slot
 from foretell.plan.setting import Setting
 from foretell.program.action import Allocate, Free
 from foretell.program.body import Body
-from foretell.program.lower import as_lowered
+from foretell.program.outline import Outline
 from foretell.program.program import Program, RankKind, Stage
 from foretell.program.replay import Storage, Turn, replay, storage
 
 MOST = 10
 """Lines that are told."""
-
-RESTING = ("weights", "gradients", "states", "buckets", "trainer's copies", "gathered weights", "cached gradients")
-"""Kinds that are no single tensors of the program."""
-
-OTHERS = ("held by streams", "new gradients", "allocator", "context")
-"""Kinds that a trainer's constant stands for."""
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -53,10 +47,18 @@ class _Group(NamedTuple):
 
 def alive(program: Program, setting: Setting, used: MemoryUse, most: int = MOST) -> tuple[Alive, ...]:
     """The largest of what is alive, largest first; what is not told is the last line."""
-    found = [Alive(_resting_name(kind), kind, 1, used.by_kind[kind]) for kind in RESTING if used.by_kind.get(kind)]
+    outline = Outline(setting)
+    rank = max(range(len(used.by_stage)), key=lambda at: used.by_stage[at])
+    found: list[Alive] = []
     if "activations" in used.by_kind:  # else the fullest moment lies after the passes
-        found += _activations(program, setting, used)
-    found += [Alive(kind, kind, 1, used.by_kind[kind]) for kind in OTHERS if used.by_kind.get(kind)]
+        found += _activations(program, outline, used, rank)
+    weights = _weights(outline, rank)
+    for kind, size in used.by_kind.items():
+        own = weights.get(kind, [])
+        if own and math.isclose(math.fsum(one.bytes for one in own), size, rel_tol=1e-9):
+            found += own
+        elif size and kind not in ("activations", "working"):  # a trainer's constant, or known by its kind only
+            found.append(Alive(kind, kind, 1, size))
     found.sort(key=lambda one: -one.bytes)
     told, rest = found[:most], found[most:]
     if rest:
@@ -65,16 +67,32 @@ def alive(program: Program, setting: Setting, used: MemoryUse, most: int = MOST)
     return tuple(told)
 
 
-def _resting_name(kind: str) -> str:
-    return {"states": "states of the optimizer", "gradients": "gradients of weights"}.get(kind, kind)
+def _weights(outline: Outline, rank: int) -> dict[str, list[Alive]]:
+    """Weights of a pipeline rank with their gradients and states, equal ones of several layers together."""
+    versions = outline.schedule.weight_versions(rank, outline.ranks)
+    sizes: dict[tuple[str, int, int, float], list[int]] = defaultdict(list)
+    for stage in (at for at in range(outline.count) if outline.rank(at) == rank):
+        for weight in outline.own(stage):
+            block, number, repetition = weight.key
+            resting = outline.upkeep.resting([weight], versions)
+            parts = (("weights", resting.weights), ("gradients", resting.gradients), ("states", resting.states))
+            for kind, size in parts:
+                if size:
+                    sizes[kind, block, number, size].append(repetition)
+    found: dict[str, list[Alive]] = defaultdict(list)
+    for (kind, block, number, size), repetitions in sizes.items():
+        name = _layers(outline.graph, block, outline.graph.blocks[block].tensors[number].name, set(repetitions))
+        text = name if kind == "weights" else f"{name}, {kind}"
+        found[kind].append(Alive(text, kind, len(repetitions), size * len(repetitions)))
+    return found
 
 
-def _activations(program: Program, setting: Setting, used: MemoryUse) -> list[Alive]:
+def _activations(program: Program, outline: Outline, used: MemoryUse, rank: int) -> list[Alive]:
     """Tensors of the passes, and what is left of their memory when all are counted.
 
     Where part of them waits on the host or several layers run again together, memory is known by kind only.
     """
-    found = list(_tensors(program, setting, used))
+    found = list(_tensors(program, outline, rank))
     whole = used.by_kind["activations"] + used.by_kind["working"]
     rest = whole - math.fsum(one.bytes for one in found)
     if rest < -1:
@@ -82,10 +100,9 @@ def _activations(program: Program, setting: Setting, used: MemoryUse) -> list[Al
     return [*found, Alive("root weights, work space", "working", 1, rest)] if rest > 1 else found
 
 
-def _tensors(program: Program, setting: Setting, used: MemoryUse) -> Iterator[Alive]:
-    graph = as_lowered(setting.graph, setting.plan)
-    kind = program.kinds[max(range(len(used.by_stage)), key=lambda at: used.by_stage[at])]
-    slot, others = _fullest(program, setting, kind)
+def _tensors(program: Program, outline: Outline, rank: int) -> Iterator[Alive]:
+    graph, kind = outline.graph, program.kinds[rank]
+    slot, others = _fullest(program, outline.setting, kind)
     count: Counter[_Group] = Counter()
     layers: dict[_Group, set[int]] = defaultdict(set)
     plays = {stage: _Play(graph, program.stages[stage], len(program.kinds) > 1) for stage in kind.stages}
@@ -214,14 +231,14 @@ def _name(graph: Graph, group: _Group, repetitions: set[int]) -> str:
     else:
         made = "output" if group.tensor in node.outputs else (tensor.name or "kept")
         kind = getattr(node.operator, "function", node.kind)  # what an element-wise operator computes
-        text = f"{_path(graph, group.block, node, repetitions)} {kind} {made}".strip()
+        text = f"{_layers(graph, group.block, node.path, repetitions)} {kind} {made}".strip()
     return f"{text}, {group.what}" if group.what else text
 
 
-def _path(graph: Graph, at: int, node: Node, repetitions: set[int]) -> str:
-    """The module's path, with all layers that it stands for: layers.0..11.attention."""
-    block, parts = graph.blocks[at], node.path.split(".")
-    if block.times > 1:
+def _layers(graph: Graph, at: int, path: str, repetitions: set[int]) -> str:
+    """A path with all layers that it stands for: layers.0..11.attention."""
+    block, parts = graph.blocks[at], path.split(".")
+    if block.times > 1 and block.place < len(parts) and parts[block.place].isdigit():
         numbers = [int(parts[block.place]) + repetition * block.stride for repetition in sorted(repetitions)]
         few, many = str(numbers[0]), f"{numbers[0]}..{numbers[-1]}"
         parts[block.place] = few if len(numbers) == 1 else many

@@ -6,22 +6,26 @@ is to the most ranks that it can have.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
 
 from foretell.cost.collectives import collective_seconds
-from foretell.cost.slots import Slots
-from foretell.hardware.cluster import Device
+from foretell.cost.stage import Prices
 from foretell.model.graph import Graph
 from foretell.plan.facts import Facts, facts
-from foretell.plan.policies.precision import Format
 from foretell.plan.setting import Setting
 from foretell.program.action import Communicate, Compute
-from foretell.program.lower import as_lowered
-from foretell.program.program import Program, RankKind
+from foretell.program.local import Kind, kind_of
+from foretell.program.outline import Outline
 from foretell.units import product
+
+Seconds: TypeAlias = Callable[[Kind], float]
+"""What one micro-batch computes in a kind of layer, forward and backward."""
+
+TYPICAL = float(2**26)
+"""Bytes of a message for weights: about what a bucket of gradients has."""
 
 SAMPLES = ("dp", "shard", "ep", "ps", "local", "gossip", "ring")
 """Axes that divide the batch: work is only done twice along the others."""
@@ -50,49 +54,60 @@ class Causes(NamedTuple):
 NO_CAUSES = Causes()
 
 
-def causes(program: Program, setting: Setting, slots: Slots, breakdown: Mapping[str, float], kind: RankKind) -> Causes:
-    """The causes behind a step whose last rank is of this kind."""
-    congestion, slowdown = _congestion(program, slots, breakdown, kind)
-    imbalance, unevenness = _imbalance(program, slots)
-    redundant = _redundant(program, setting, slots.cluster.device, slots.prices.form, kind)
-    return Causes(congestion, slowdown, imbalance, unevenness, redundant, tuple(_exhausted(program, setting)))
+def causes(outline: Outline, prices: Prices, breakdown: Mapping[str, float], seconds: Seconds) -> Causes:
+    """The causes behind a step of a plan."""
+    congestion, slowdown = _congestion(outline, prices, breakdown)
+    work = _work(outline, seconds)
+    imbalance, unevenness = _imbalance(work)
+    redundant = _redundant(outline, prices, max(range(len(work)), key=lambda at: work[at]))
+    return Causes(congestion, slowdown, imbalance, unevenness, redundant, tuple(_exhausted(outline)))
 
 
 # the network
 
 
-def _congestion(program: Program, slots: Slots, breakdown: Mapping[str, float], kind: RankKind) -> tuple[float, float]:
+def _congestion(outline: Outline, prices: Prices, breakdown: Mapping[str, float]) -> tuple[float, float]:
     """Seconds lost to links that are shared, and by how much the most delayed axis is slowed down.
 
-    Of each axis the largest message is priced as it is in the step and as if its group had the links for itself
-    (a benchmark's price, with phi of Kahira et al. 2021, section 4.2.2, at 1).
+    Of each axis a message is priced as it is in the step and as if its group had the links for itself (a benchmark's
+    price, with phi of Kahira et al. 2021, section 4.2.2, at 1).
     """
     lost, worst = 0.0, 1.0
-    for axis, message in _largest(program, kind, breakdown).items():
-        alone = _alone(slots, message)
-        slowdown = slots.prices.message(message) * message.every / alone if alone else 1.0
-        lost += breakdown[axis] * max(0.0, 1 - 1 / slowdown)
-        worst = max(worst, slowdown)
+    largest = _largest(outline)
+    for key in breakdown:
+        name, _, axes = key.partition(".")
+        if name == "exposed":
+            message = largest.get(axes) or _typical(outline, tuple(axes.split("+")))
+            alone = _alone(prices, message)
+            slowdown = prices.message(message) * message.every / alone if alone else 1.0
+            lost += breakdown[key] * max(0.0, 1 - 1 / slowdown)
+            worst = max(worst, slowdown)
     return lost, worst
 
 
-def _largest(program: Program, kind: RankKind, breakdown: Mapping[str, float]) -> dict[str, Communicate]:
-    """The largest message along each axis that has exposed time."""
+def _largest(outline: Outline) -> dict[str, Communicate]:
+    """The largest message of layers along each axis, and of what crosses to other stages."""
     found: dict[str, Communicate] = {}
-    for message, _ in program.communications(kind):
-        axis = f"exposed.{'+'.join(message.axes)}"
-        larger = axis not in found or message.payload > found[axis].payload
-        if axis in breakdown and message.kind != "receive" and larger:
-            found[axis] = message
-    return found
+    for kind in {kind_of(run) for runs in outline.row.runs for run in runs}:
+        for actions in outline.local.actions(kind):
+            for one in actions:
+                if isinstance(one, Communicate):
+                    axis = "+".join(one.axes)
+                    if axis not in found or one.payload > found[axis].payload:
+                        found[axis] = one
+    crossing = max((cut.bytes for cuts in outline.cuts for cut in cuts), default=0) if outline.ranks > 1 else 0
+    return {**found, "pp": Communicate("send", ("pp",), 2, crossing, "activations", "")} if crossing else found
 
 
-def _alone(slots: Slots, message: Communicate) -> float:
-    servers = message.messages if message.kind in ("push", "pull") else 1
-    times = 1 if servers > 1 else message.messages
-    group = slots.prices.group(message)
+def _typical(outline: Outline, axes: tuple[str, ...]) -> Communicate:
+    ranks = product(axis.ranks for axis in outline.mesh if axis.name in axes)
+    return Communicate("all-reduce", axes, ranks, TYPICAL, "weight gradients", "")
+
+
+def _alone(prices: Prices, message: Communicate) -> float:
+    group = prices.group(message)
     price = collective_seconds(
-        message.kind, message.payload, group, slots.cluster, messages=times, sharing=1, servers=servers
+        message.kind, message.payload, group, prices.cluster, messages=message.messages, sharing=1
     )
     return float(price.seconds)
 
@@ -100,49 +115,54 @@ def _alone(slots: Slots, message: Communicate) -> float:
 # the stages
 
 
-def _imbalance(program: Program, slots: Slots) -> tuple[float, float]:
+def _work(outline: Outline, seconds: Seconds) -> list[float]:
+    """Seconds that each pipeline rank computes in a step."""
+    found = [0.0] * outline.ranks
+    for stage, times in _stages(outline):
+        runs = outline.row.runs[outline.part(stage)]
+        found[outline.rank(stage)] += times * math.fsum(seconds(kind_of(run)) * run.times for run in runs)
+    return found
+
+
+def _stages(outline: Outline) -> Iterator[tuple[int, float]]:
+    """Each stage with how many micro-batches it takes; not all of them where the model lies there more than once."""
+    each = outline.plan.microbatches * len(outline.row.parts) / outline.count
+    return ((stage, each) for stage in range(outline.count))
+
+
+def _imbalance(work: list[float]) -> tuple[float, float]:
     """How much longer the fullest pipeline rank computes than the mean, and its work over the mean."""
-    if len(program.kinds) == 1:
-        return 0.0, 1.0
-    work = [_work(slots, kind) for kind in program.kinds]
     mean = math.fsum(work) / len(work)
     return max(work) - mean, max(work) / mean if mean else 1.0
-
-
-def _work(slots: Slots, kind: RankKind) -> float:
-    """Seconds that a rank computes in a step."""
-    found = 0.0
-    for (at, slot), times in Counter((slot.stage, slot.kind) for slot in kind.slots).items():
-        cost = slots.costs[at]
-        compute = cost.forward.compute if slot == "F" else cost.backward.compute / (2 if slot in ("I", "W") else 1)
-        found += float(compute) * times
-    return found
 
 
 # work that is done more than once
 
 
-def _redundant(program: Program, setting: Setting, device: Device, form: Format, kind: RankKind) -> float:
+def _redundant(outline: Outline, prices: Prices, rank: int) -> float:
     """Seconds of a rank's work that other ranks of an axis do too, by the device's peaks.
 
     The operators of a micro-batch are divided by all axes but the pipeline's where everything is divided; what is
     divided less is done by several ranks.
     """
-    if all(_word(axis.name) in (*SAMPLES, "pp") for axis in program.axes):
+    if all(_word(axis.name) in (*SAMPLES, "pp") for axis in outline.mesh):
         return 0.0
-    whole = _whole(as_lowered(setting.graph, setting.plan))
-    ranks = product(axis.ranks for axis in program.axes if axis.name != "pp")
-    rate, stream = device.matrix_rate(form.kernels), device.memory_bandwidth
-    each: dict[int, float] = {}
+    whole = _whole(outline.graph)
+    ranks = product(axis.ranks for axis in outline.mesh if axis.name != "pp")
+    rate, stream = prices.device.matrix_rate(prices.form.kernels), prices.device.memory_bandwidth
+    each: dict[Kind, float] = {}
     found = 0.0
-    for body, times, _ in program.walk(kind):
-        key = id(body.actions)
-        if key not in each:
-            each[key] = math.fsum(_twice(action, whole, ranks, rate, stream) for action in body.computations())
-        found += each[key] * times
+    for stage, times in _stages(outline):
+        for run in outline.row.runs[outline.part(stage)] if outline.rank(stage) == rank else ():
+            kind = kind_of(run)
+            if kind not in each:
+                work = (one for actions in outline.local.actions(kind) for one in actions if isinstance(one, Compute))
+                each[kind] = math.fsum(_twice(action, whole, ranks, rate, stream) for action in work)
+            found += each[kind] * run.times * times
     return found
 
 
+@functools.lru_cache(maxsize=64)
 def _whole(graph: Graph) -> dict[tuple[str, str], float]:
     """The points of all loops of each operator, undivided; of several with one name the largest."""
     found: dict[tuple[str, str], float] = {}
@@ -165,11 +185,12 @@ def _twice(action: Compute, whole: Mapping[tuple[str, str], float], ranks: int, 
 # how many ranks
 
 
-def _exhausted(program: Program, setting: Setting) -> Iterator[Exhausted]:
+def _exhausted(outline: Outline) -> Iterator[Exhausted]:
     """Axes that cannot have twice as many ranks; those that divide the batch count as one."""
+    setting = outline.setting
     model = facts(setting.graph)
     ranks: dict[str, int] = {}
-    for axis in program.axes:
+    for axis in outline.mesh:
         for word in {"dp" if _word(axis.name) in SAMPLES else _word(axis.name), _word(axis.name)}:
             if word not in SAMPLES or word in ("dp", "ep"):
                 ranks[word] = ranks.get(word, 1) * axis.ranks

@@ -17,10 +17,11 @@ from foretell.cost.fabric import Group, sharing
 from foretell.cost.kernels import kernel_seconds
 from foretell.hardware.cluster import Cluster
 from foretell.plan.policies.precision import Precision
-from foretell.plan.setting import Setting
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute
-from foretell.program.program import Axis, Program
+from foretell.program.local import kind_of
+from foretell.program.outline import Outline
+from foretell.program.program import Axis
 
 MEASURED: Final = "measured"
 CARRIED: Final = "carried over"
@@ -122,32 +123,34 @@ class Evidence(NamedTuple):
         return found
 
 
-def evidence(program: Program, setting: Setting, cluster: Cluster) -> Evidence:
-    """What a prediction of this program rests on."""
+def evidence(outline: Outline, cluster: Cluster) -> Evidence:
+    """What a prediction of this plan rests on."""
+    setting = outline.setting
     form = setting.plan.policy(Precision).format
-    main = _main(program)
+    main = _main(outline)
     known = kernel_seconds(main, cluster.device, form, setting.trainer).provenance if main else "datasheet"
     return Evidence(
         device=cluster.device.name,
         products=main.operator if main else "",
         compute=WORDS[known],
-        communication={axis.name: _fabric(axis, cluster) for axis in program.axes},
+        communication={axis.name: _fabric(axis, cluster) for axis in outline.mesh},
         software=software(setting.trainer),
         trainer=setting.trainer.name,
-        nodes=-(-program.ranks // cluster.ranks_per_node),
+        nodes=-(-setting.plan.ranks // cluster.ranks_per_node),
     )
 
 
-def _main(program: Program) -> Compute | None:
-    """The forward computation with most matrix work, each layer as often as it is there."""
+def _main(outline: Outline) -> Compute | None:
+    """The largest forward computation of the kind of operators that has most matrix work."""
     found: dict[str, float] = {}
     largest: dict[str, Compute] = {}
-    for layer in (layer for stage in program.stages for layer in stage.layers):
-        for action in layer.forward.computations():
-            kind = action.operator
-            found[kind] = found.get(kind, 0.0) + float(action.cost.matrix) * layer.times
-            if kind not in largest or action.cost.matrix > largest[kind].cost.matrix:
-                largest[kind] = action
+    for run in (run for runs in outline.row.runs for run in runs):
+        for action in outline.local.actions(kind_of(run))[0]:
+            if isinstance(action, Compute):
+                kind = action.operator
+                found[kind] = found.get(kind, 0.0) + float(action.cost.matrix) * run.times
+                if kind not in largest or action.cost.matrix > largest[kind].cost.matrix:
+                    largest[kind] = action
     return largest[max(found, key=found.__getitem__)] if found else None
 
 

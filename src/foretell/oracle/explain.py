@@ -102,7 +102,7 @@ def _behind(causes: Causes, step: float) -> Iterator[Bottleneck]:
     if causes.congestion >= WORTH * step:
         share = causes.congestion / step
         why = (
-            f"messages that share links take up to {causes.slowdown:.1f} times as long as alone: "
+            f"messages take up to {causes.slowdown:.1f} times as long as alone on idle links: "
             f"{share:.0%} of the step (worth a word from {WORTH:.0%})"
         )
         relief = "fewer groups that use the network at once (a larger inner axis), more ports, or a faster network"

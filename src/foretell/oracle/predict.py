@@ -19,7 +19,9 @@ from foretell.plan.facts import facts
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.program.action import Communicate, Update
-from foretell.program.lower import lower
+from foretell.program.local import Kind
+from foretell.program.lower import written
+from foretell.program.outline import Outline
 from foretell.program.program import Program, RankKind
 from foretell.timeline.compose import Rank, compose
 from foretell.timeline.observation import Observation
@@ -54,13 +56,14 @@ class Prediction(Observation, frozen=True, kw_only=True):
 
 def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Prediction:
     """Predict one step of a plan that fits, and a whole run of such steps where one is asked about."""
-    program = lower(setting)
+    outline = Outline(setting)
+    program = written(outline)
     oracle = _Oracle(program, setting, cluster)
     used = memory(program, setting)
-    known = evidence(program, setting, cluster)
-    alone, breakdown, last = oracle.step()
+    known = evidence(outline, cluster)
+    alone, breakdown = oracle.step()
     low, high = known.interval(alone)
-    step, low, high = (step_input(seconds, program, cluster, run.conditions) for seconds in (alone, low, high))
+    step, low, high = (step_input(seconds, setting, cluster, run.conditions) for seconds in (alone, low, high))
     breakdown |= {"input": step - alone} if step > alone else {}
     device = cluster.device
     flops = _model_flops(setting)
@@ -89,7 +92,7 @@ def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Predic
         notes=program.notes,
     )
     amount = whole(found, setting, cluster, run) if run.asked else None
-    why = causes(program, setting, oracle.slots, breakdown, last)
+    why = causes(outline, oracle.slots.prices, breakdown, lambda kind: oracle.compute(outline, kind))
     limits = bottlenecks(breakdown, step, used, device.memory_bytes, why, amount)
     return msgspec.structs.replace(found, bottlenecks=tuple(limits), training=amount)
 
@@ -109,8 +112,12 @@ class _Oracle:
         self.slots = Slots(program, setting, cluster)
         self.trainer = self.slots.trainer
 
-    def step(self) -> tuple[float, dict[str, float], RankKind]:
-        """Seconds of the step, what they are on the rank that ends last, and which kind that is."""
+    def compute(self, outline: Outline, kind: Kind) -> float:
+        """Seconds that one micro-batch computes in a kind of layer, both passes."""
+        return sum(self.slots.prices.body(actions).of("B").compute for actions in outline.local.actions(kind))
+
+    def step(self) -> tuple[float, dict[str, float]]:
+        """Seconds of the step, and what they are on the rank that ends last."""
         ranks = compose(self.program, self.slots)
         tied = [self._tied(rank.kind) for rank in ranks]
         meet = max((rank.free for rank, sums in zip(ranks, tied, strict=True) if sums), default=0.0)
@@ -120,7 +127,7 @@ class _Oracle:
             finishes.append(self._finish(rank.kind, sums))
             ends.append((meet if sums else rank.free) + sum(finishes[-1].values()))
         last = max(range(len(ends)), key=lambda at: ends[at])
-        return ends[last], self._breakdown(ranks[last], finishes[last], ends[last]), ranks[last].kind
+        return ends[last], self._breakdown(ranks[last], finishes[last], ends[last])
 
     # once a step
 

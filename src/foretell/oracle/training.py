@@ -19,7 +19,6 @@ from foretell.model.totals import totals
 from foretell.plan.facts import facts
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
-from foretell.program.program import Program
 from foretell.program.upkeep import Bytes
 from foretell.units import Quantity, at_least, ceil_div
 
@@ -195,10 +194,10 @@ def exposed_input(step: Quantity, batch: Quantity, nodes: Quantity, rate: Quanti
     return at_least(batch / (nodes * rate) - step, 0.0)
 
 
-def step_input(step: float, program: Program, cluster: Cluster, conditions: Conditions) -> float:
+def step_input(step: float, setting: Setting, cluster: Cluster, conditions: Conditions) -> float:
     """The step with its wait for samples: the longer of the two, since the next are read while this one computes."""
-    nodes = ceil_div(program.ranks, cluster.ranks_per_node)
-    return step + exposed_input(step, program.batch, nodes, conditions.input_rate)
+    nodes = ceil_div(setting.plan.ranks, cluster.ranks_per_node)
+    return step + exposed_input(step, setting.job.batch, nodes, conditions.input_rate)
 
 
 def checkpoint_bytes(setting: Setting) -> float:
