@@ -6,6 +6,7 @@ micro-batches keep is there too, and what rests for the whole step: weights with
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +23,7 @@ from foretell.program.body import Body
 from foretell.program.outline import Outline
 from foretell.program.program import Program, RankKind, Stage
 from foretell.program.replay import Storage, Turn, replay, storage
+from foretell.program.weights import Weight
 
 MOST = 10
 """Lines that are told."""
@@ -70,20 +72,20 @@ def alive(program: Program, setting: Setting, used: MemoryUse, most: int = MOST)
 def _weights(outline: Outline, rank: int) -> dict[str, list[Alive]]:
     """Weights of a pipeline rank with their gradients and states, equal ones of several layers together."""
     versions = outline.schedule.weight_versions(rank, outline.ranks)
-    sizes: dict[tuple[str, int, int, float], list[int]] = defaultdict(list)
+    equal: dict[tuple[int, int], list[Weight]] = defaultdict(list)
     for stage in (at for at in range(outline.count) if outline.rank(at) == rank):
         for weight in outline.own(stage):
-            block, number, repetition = weight.key
-            resting = outline.upkeep.resting([weight], versions)
-            parts = (("weights", resting.weights), ("gradients", resting.gradients), ("states", resting.states))
-            for kind, size in parts:
-                if size:
-                    sizes[kind, block, number, size].append(repetition)
+            equal[weight.key[:2]].append(weight)
     found: dict[str, list[Alive]] = defaultdict(list)
-    for (kind, block, number, size), repetitions in sizes.items():
-        name = _layers(outline.graph, block, outline.graph.blocks[block].tensors[number].name, set(repetitions))
-        text = name if kind == "weights" else f"{name}, {kind}"
-        found[kind].append(Alive(text, kind, len(repetitions), size * len(repetitions)))
+    for (block, number), weights in equal.items():
+        count, resting = len(weights), outline.upkeep.resting(weights[:1], versions)
+        layers = {weight.key[2] for weight in weights}
+        name = _layers(outline.graph, block, outline.graph.blocks[block].tensors[number].name, layers)
+        parts = (("weights", resting.weights), ("gradients", resting.gradients), ("states", resting.states))
+        for kind, size in parts:
+            if size:
+                text = name if kind == "weights" else f"{name}, {kind}"
+                found[kind].append(Alive(text, kind, count, size * count))
     return found
 
 
@@ -148,23 +150,26 @@ class _Play:
     def __init__(self, graph: Graph, stage: Stage, pipelined: bool) -> None:
         self.graph = graph
         self.turns = [Turn(layer.run, layer.forward, layer.backward) for layer in stage.layers]
-        found = replay(graph, self.turns, pipelined=pipelined)
-        self.come = found.missing if pipelined else {}
-        self.go = found.left if pipelined else {}
-        self.forward: dict[Storage, float] = {}
-        self.backward: dict[Storage, float] = {}
-        self.kept: dict[Storage, float] = {}
-        self._play()
+        found = replay(graph, self.turns, pipelined=True) if pipelined else None
+        self.come = found.missing if found else {}
+        self.go = found.left if found else {}
 
     def at_peak(self, slot: str) -> dict[Storage, float]:
-        return self.forward if slot == "F" else self.backward
+        if slot == "F":
+            return self._forward[0]
+        come_back = {name: size for name, size in self.come.items() if name[3] == "gradient"}
+        return self._passed({**self.kept, **come_back}, self._events("backward"))[0]
 
-    def _play(self) -> None:
-        first = {name: size for name, size in self.come.items() if name[3] != "gradient"}
-        self.forward, left = self._passed(first, self._events("forward"))
-        self.kept = {name: size for name, size in left.items() if name[3] == "gradient" or name not in self.go}
-        again = {**self.kept, **{name: size for name, size in self.come.items() if name[3] == "gradient"}}
-        self.backward, _ = self._passed(again, self._events("backward"))
+    @property
+    def kept(self) -> dict[Storage, float]:
+        """What waits for the backward pass."""
+        left = self._forward[1]
+        return {name: size for name, size in left.items() if name[3] == "gradient" or name not in self.go}
+
+    @functools.cached_property
+    def _forward(self) -> tuple[dict[Storage, float], dict[Storage, float]]:
+        come = {name: size for name, size in self.come.items() if name[3] != "gradient"}
+        return self._passed(come, self._events("forward"))
 
     def _events(self, phase: str) -> list[tuple[Storage, float]]:
         """Begins with their bytes and ends with less than nothing, in running order."""

@@ -117,10 +117,11 @@ def _alone(prices: Prices, message: Communicate) -> float:
 
 def _work(outline: Outline, seconds: Seconds) -> list[float]:
     """Seconds that each pipeline rank computes in a step."""
+    each = {kind: seconds(kind) for kind in {kind_of(run) for runs in outline.row.runs for run in runs}}
+    parts = [math.fsum(each[kind_of(run)] * run.times for run in runs) for runs in outline.row.runs]
     found = [0.0] * outline.ranks
     for stage, times in _stages(outline):
-        runs = outline.row.runs[outline.part(stage)]
-        found[outline.rank(stage)] += times * math.fsum(seconds(kind_of(run)) * run.times for run in runs)
+        found[outline.rank(stage)] += times * parts[outline.part(stage)]
     return found
 
 
