@@ -8,9 +8,9 @@ import pytest
 
 import foretell
 from foretell.cost.alive import Alive, alive
-from foretell.cost.memory import memory
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
+from foretell.oracle.predict import predict
 from foretell.plan.job import Job
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
@@ -42,7 +42,7 @@ def _alive(model: str, text: str, trainer_name: str = "pytorch", most: int = 10*
     batch = 8 * plan.microbatches
     setting = Setting(load(model, 8, None, "bf16"), Job(batch=batch), plan, trainer(trainer_name))
     program = lower(setting)
-    used = memory(program, setting)
+    used = predict(setting, cluster("8xh100")).memory
     return alive(program, setting, used, most), used.device
 
 

@@ -37,6 +37,8 @@ class Local:
         self.bodies = Bodies(layout, again)
         self.plain = self.bodies if again == "nothing" else Bodies(layout)
         self.waits_on_host = waits_on_host  # activations, between the two passes
+        messages = (one for found in layout.travels.values() for one in found)
+        self.talks = tuple(sorted({name for one in messages for name in one.axes}))  # axes that layers talk along
         self.priced: dict[Any, Any] = {}
         self.actions = functools.cache(self._actions)
         self.weights = functools.cache(self._weights)
@@ -68,6 +70,8 @@ class Local:
         `gathered` are bytes of weights that are brought together for each run, and let go between the passes if it
         `reshards`; `plain` is as if nothing ran again.
         """
+        if not runs:
+            return Passes(0.0, 0.0, 0.0)
         long = longest(runs)
         times = runs[long].times
         key = (*(self._alike(run, at == long) for at, run in enumerate(runs)), gathered, reshards, plain, pipelined)

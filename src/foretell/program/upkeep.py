@@ -97,6 +97,9 @@ class Upkeep:
 
     def __init__(self, setting: Setting, axes: tuple[MeshAxis, ...]) -> None:
         self.setting, self.trainer = setting, setting.trainer
+        plan, job = setting.plan, setting.job
+        policies = (plan.policy(Offload), plan.policy(Precision), plan.policy(Bucket), plan.policy(Compression))
+        self.key = (axes, self.trainer, job.optimizer, policies)  # all that the care of given weights depends on
         self.pipelined = any(axis.name == "pp" for axis in axes)
         self.offload = setting.plan.policy(Offload)
         self.bytes = Bytes.of(setting.plan.policy(Precision).format, self.trainer, setting.job.optimizer)

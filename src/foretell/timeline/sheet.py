@@ -1,0 +1,145 @@
+"""Plans as rows of the recurrence's tables: what is priced once, and which of it a plan is made of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from foretell.cost.care import CareFigures, care_figures
+from foretell.cost.host import as_executed
+from foretell.cost.layers import LayerFigures, layer_figures
+from foretell.cost.memory import Constants, memory_constants
+from foretell.cost.stage import Prices
+from foretell.hardware.cluster import Cluster
+from foretell.plan.policies.overlap import Overlap
+from foretell.plan.policies.precision import Precision
+from foretell.plan.setting import Setting
+from foretell.plan.strategies.tensor import Tensor
+from foretell.plan.trainer import Trainer, look_up
+from foretell.program.action import Communicate
+from foretell.program.boundary import Cut
+from foretell.program.local import Kind
+from foretell.program.outline import Outline, Shape
+from foretell.program.replay import Passes
+from foretell.timeline.order import Played, played
+from foretell.timeline.tables import PLAN_COLUMNS, Builder, Plans, joined, real_array, whole_array
+
+
+class Priced(NamedTuple):
+    """One plan on one cluster, with the figures of its parts."""
+
+    outline: Outline
+    prices: Prices
+    kinds: dict[Kind, LayerFigures]
+    shapes: tuple[Shape, ...]
+    stages: tuple[int, ...]  # the shape of each stage
+    cares: tuple[CareFigures, ...]  # of each shape
+    passes: tuple[tuple[float, float, bool, bool, Passes], ...]
+    played: Played
+    share: float
+    constants: Constants
+
+
+def priced(setting: Setting, cluster: Cluster) -> Priced:
+    """Price the parts of a plan; those that others had too are not priced again."""
+    outline = Outline(setting)
+    trainer = as_executed(setting)
+    prices = Prices(outline.mesh, cluster, setting.plan.policy(Precision).format, trainer)
+    by_shape = outline.shapes
+    shape_of = {at: number for number, stages in enumerate(by_shape.values()) for at in stages}
+    firsts = [stages[0] for stages in by_shape.values()]
+    kinds = {kind: layer_figures(outline.local, kind, prices) for shape in by_shape for kind, *_ in shape.layers}
+    cares = tuple(care_figures(outline, shape, at, prices) for shape, at in zip(by_shape, firsts, strict=True))
+    return Priced(
+        outline,
+        prices,
+        kinds,
+        tuple(by_shape),
+        tuple(shape_of[at] for at in range(outline.count)),
+        cares,
+        tuple(_passes(outline, at, prices, care) for at, care in zip(firsts, cares, strict=True)),
+        played(outline.schedule.name, outline.ranks, setting.plan.microbatches, outline.chunks),
+        share(setting, trainer, outline.ranks > 1),
+        memory_constants(setting, outline.axes),
+    )
+
+
+def share(setting: Setting, trainer: Trainer, pipelined: bool) -> float:
+    """How fast messages for weights go while the rank computes; 0: they are waited for."""
+    said = setting.plan.policy(Overlap).when
+    if said != "trainer":
+        return 1.0 if said == "always" else 0.0
+    gradients = trainer.gradients
+    table = gradients.overlap_pipeline if pipelined else gradients.overlap
+    return look_up(table, getattr(setting.plan.axis("dp"), "storage", "replicated"))
+
+
+def _passes(outline: Outline, at: int, prices: Prices, care: CareFigures) -> tuple[float, float, bool, bool, Passes]:
+    received, sent = outline.received(at), outline.sent(at)
+    held = outline.passes(at, care.gathered)
+    root = care.root_bytes
+    held = Passes(held.kept, held.forward_peak + root, held.backward_peak + root)
+    return _sends(sent, prices, "activations"), _sends(received, prices, "gradients"), bool(received), bool(sent), held
+
+
+def _sends(cuts: Sequence[Cut], prices: Prices, what: str) -> float:
+    return sum(prices.message(Communicate("send", ("pp",), 2, cut.bytes, what, cut.path)) for cut in cuts)
+
+
+class Sheet:
+    """Rows of plans on one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.builder = Builder([level.name for level in cluster.levels])
+        self.columns: dict[str, list[Any]] = defaultdict(list)
+
+    def add(self, plan: Priced) -> int:
+        """Add a plan; its row."""
+        outline, builder = plan.outline, self.builder
+        kinds = {kind: number for number, kind in enumerate(plan.kinds)}
+        spans = [[(kinds[kind], times) for kind, times, *_ in shape.layers] for shape in plan.shapes]
+        tensor = outline.plan.axis(Tensor)
+        ranks = tensor.ranks if tensor else 1
+        trainer, across = plan.prices.trainer, outline.ranks > 1 and self.cluster.nodes > 1
+        how = (outline.schedule.name, outline.ranks, outline.plan.microbatches, outline.chunks)
+        order, before = plan.played.order, plan.played.before
+        row = {
+            "local": builder.local(object(), list(plan.kinds.values())),
+            "cut": builder.cut(
+                object(),
+                [(span, _layers(outline, stage)) for span, stage in zip(spans, _firsts(plan), strict=True)],
+                plan.stages,
+            ),
+            "passes": builder.passes(object(), plan.passes),
+            "care": builder.care(object(), plan.cares),
+            "manner": builder.manner((trainer, ranks, across), trainer.host, ranks, across, trainer.storage.prefetch),
+            "order": builder.order(how, order, plan.played.moments),
+            "before": builder.order((*how, "before"), before, before.moments) if before else -1,
+            "rounds": plan.played.rounds,
+            "splits": outline.schedule.splits_backward,
+            "share": plan.share,
+            **plan.constants._asdict(),
+        }
+        for name in PLAN_COLUMNS:
+            self.columns[name].append(row[name])
+        return len(self.columns["local"]) - 1
+
+    def plans(self) -> Plans:
+        """The rows for Python."""
+        places, real, whole = joined(self.columns)
+        return Plans(f=real, i=whole, **places)
+
+    def plan_arrays(self) -> Plans:
+        """The rows for a compiler."""
+        places, real, whole = joined(self.columns)
+        return Plans(f=real_array(real), i=whole_array(whole), **places)
+
+
+def _firsts(plan: Priced) -> list[int]:
+    return [plan.stages.index(number) for number in range(len(plan.shapes))]
+
+
+def _layers(outline: Outline, stage: int) -> int:
+    return sum(run.times for run in outline.row.runs[outline.part(stage)] if run.layer)
