@@ -7,17 +7,20 @@ is to the most ranks that it can have.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from foretell.cost.collectives import collective_seconds
+from foretell.cost.fabric import Group
 from foretell.cost.stage import Prices
+from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.plan.facts import Facts, facts
 from foretell.plan.setting import Setting
 from foretell.program.action import Communicate, Compute
-from foretell.program.local import Kind, kind_of
+from foretell.program.local import Kind, Local, kind_of
 from foretell.program.outline import Outline
 from foretell.units import product
 
@@ -89,14 +92,21 @@ def _largest(outline: Outline) -> dict[str, Communicate]:
     """The largest message of layers along each axis, and of what crosses to other stages."""
     found: dict[str, Communicate] = {}
     for kind in {kind_of(run) for runs in outline.row.runs for run in runs}:
-        for actions in outline.local.actions(kind):
-            for one in actions:
-                if isinstance(one, Communicate):
-                    axis = "+".join(one.axes)
-                    if axis not in found or one.payload > found[axis].payload:
-                        found[axis] = one
+        for one in _messages(outline.local, kind):
+            axis = "+".join(one.axes)
+            if axis not in found or one.payload > found[axis].payload:
+                found[axis] = one
     crossing = max((cut.bytes for cuts in outline.cuts for cut in cuts), default=0) if outline.ranks > 1 else 0
     return {**found, "pp": Communicate("send", ("pp",), 2, crossing, "activations", "")} if crossing else found
+
+
+def _messages(local: Local, kind: Kind) -> tuple[Communicate, ...]:
+    """What travels in a kind of layer; found once."""
+    key = ("messages", kind)
+    if key not in local.priced:
+        actions = itertools.chain(*local.actions(kind))
+        local.priced[key] = tuple(one for one in actions if isinstance(one, Communicate))
+    return local.priced[key]
 
 
 def _typical(outline: Outline, axes: tuple[str, ...]) -> Communicate:
@@ -105,11 +115,13 @@ def _typical(outline: Outline, axes: tuple[str, ...]) -> Communicate:
 
 
 def _alone(prices: Prices, message: Communicate) -> float:
-    group = prices.group(message)
-    price = collective_seconds(
-        message.kind, message.payload, group, prices.cluster, messages=message.messages, sharing=1
-    )
-    return float(price.seconds)
+    return _benchmark(message.kind, float(message.payload), prices.group(message), prices.cluster, message.messages)
+
+
+@functools.lru_cache(maxsize=4096)
+def _benchmark(kind: str, payload: float, group: Group, cluster: Cluster, messages: int) -> float:
+    """Seconds of a collective whose group has the links for itself."""
+    return float(collective_seconds(kind, payload, group, cluster, messages=messages, sharing=1).seconds)
 
 
 # the stages

@@ -8,7 +8,9 @@ add up in squares.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -19,7 +21,7 @@ from foretell.hardware.cluster import Cluster
 from foretell.plan.policies.precision import Precision
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute
-from foretell.program.local import kind_of
+from foretell.program.local import Kind, Local, kind_of
 from foretell.program.outline import Outline
 from foretell.program.program import Axis
 
@@ -142,18 +144,34 @@ def evidence(outline: Outline, cluster: Cluster) -> Evidence:
 
 def _main(outline: Outline) -> Compute | None:
     """The largest forward computation of the kind of operators that has most matrix work."""
-    found: dict[str, float] = {}
-    largest: dict[str, Compute] = {}
+    times: Counter[Kind] = Counter()
     for run in (run for runs in outline.row.runs for run in runs):
-        for action in outline.local.actions(kind_of(run))[0]:
+        times[kind_of(run)] += run.times
+    work: dict[str, float] = defaultdict(float)
+    largest: dict[str, Compute] = {}
+    for kind, count in times.items():
+        for operator, (matrix, action) in _products(outline.local, kind).items():
+            work[operator] += matrix * count
+            if operator not in largest or action.cost.matrix > largest[operator].cost.matrix:
+                largest[operator] = action
+    return largest[max(work, key=work.__getitem__)] if work else None
+
+
+def _products(local: Local, kind: Kind) -> dict[str, tuple[float, Compute]]:
+    """Of each operator of a kind of layer its matrix work in all, and the largest computation; found once."""
+    key = ("products", kind)
+    if key not in local.priced:
+        found: dict[str, tuple[float, Compute]] = {}
+        for action in local.actions(kind)[0]:
             if isinstance(action, Compute):
-                kind = action.operator
-                found[kind] = found.get(kind, 0.0) + float(action.cost.matrix) * run.times
-                if kind not in largest or action.cost.matrix > largest[kind].cost.matrix:
-                    largest[kind] = action
-    return largest[max(found, key=found.__getitem__)] if found else None
+                work, largest = found.get(action.operator, (0.0, action))
+                more = action if action.cost.matrix > largest.cost.matrix else largest
+                found[action.operator] = (work + float(action.cost.matrix), more)
+        local.priced[key] = found
+    return local.priced[key]
 
 
+@functools.lru_cache(maxsize=4096)
 def _fabric(axis: Axis, cluster: Cluster) -> str:
     """How the figures of the links were obtained that an axis crosses."""
     group = Group(min(axis.ranks, max(1, cluster.ranks // axis.stride)), axis.stride)
