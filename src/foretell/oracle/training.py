@@ -55,11 +55,14 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def _incomplete(self) -> Iterator[tuple[str, str]]:
         fails = min(self.device_mtbf, self.node_mtbf) < math.inf
         if fails and not self.storage:
-            yield "failures, but nothing says how long a checkpoint takes", "give the storage's bandwidth too"
+            yield (
+                "failures, but nothing says how long a checkpoint takes",
+                "the storage's bandwidth too: --storage '20 GB/s'",
+            )
         if self.interval and not self.storage:
-            yield "checkpoints, but nothing says how long one takes", "give the storage's bandwidth too"
+            yield "checkpoints, but nothing says how long one takes", "the storage's bandwidth too: --storage '20 GB/s'"
         if self.dataset and not self.storage:
-            yield "data to copy, but nothing says how fast", "give the storage's bandwidth too"
+            yield "data to copy, but nothing says how fast", "the storage's bandwidth too: --storage '20 GB/s'"
 
 
 NOTHING = Conditions()

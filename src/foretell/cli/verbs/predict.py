@@ -186,7 +186,7 @@ def _tensors(held: tuple[Alive, ...]) -> str:
     rows: list[list[str]] = []
     for one in held:
         each = f"{one.count:,} x {show_bytes(one.bytes / one.count)}" if one.count > 1 and one.kind != "others" else ""
-        rows.append([fit(one.name, WIDTH - 34), each, show_bytes(one.bytes)])
+        rows.append([fit(one.name, WIDTH - 30), each, show_bytes(one.bytes)])
     return table(["alive then", "", "bytes"], rows)
 
 
