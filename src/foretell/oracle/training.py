@@ -53,6 +53,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise BadInput(problem, where="conditions", fix=fix)
 
     def _incomplete(self) -> Iterator[tuple[str, str]]:
+        storage = "the storage's bandwidth too: --storage '20 GB/s'"
         fails = min(self.device_mtbf, self.node_mtbf) < math.inf
         if fails and not self.storage:
             yield (
@@ -60,9 +61,9 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 "the storage's bandwidth too: --storage '20 GB/s'",
             )
         if self.interval and not self.storage:
-            yield "checkpoints, but nothing says how long one takes", "the storage's bandwidth too: --storage '20 GB/s'"
+            yield "checkpoints, but nothing says how long one takes", storage
         if self.dataset and not self.storage:
-            yield "data to copy, but nothing says how fast", "the storage's bandwidth too: --storage '20 GB/s'"
+            yield "data to copy, but nothing says how fast", storage
 
 
 NOTHING = Conditions()
