@@ -14,8 +14,8 @@ from foretell.cost.layers import layer_figures
 from foretell.cost.stage import HIDES, Parts, Prices
 from foretell.model.layers import Run
 from foretell.program.action import Action, Communicate, Copy, Update
+from foretell.program.cutting import Cutting, Shape
 from foretell.program.local import Local, kind_of
-from foretell.program.outline import Outline, Shape
 from foretell.program.upkeep import Care, Resting, Upkeep
 
 BACKWARD = 1
@@ -62,25 +62,25 @@ class CareFigures:
         return any(each) or any(self.gather_forward) or any(self.gather_back) or any(self.sums) or any(self.buckets)
 
 
-def care_figures(outline: Outline, shape: Shape, at: int, prices: Prices) -> CareFigures:
-    """The figures of a stage of some shape.
+def care_figures(cutting: Cutting, shape: Shape, local: Local, upkeep: Upkeep, prices: Prices) -> CareFigures:
+    """The figures of a shape of stage.
 
     They depend on its weights and on who shares them, neither on the micro-batch nor on what runs again.
     """
-    figures = [layer_figures(outline.local, kind, prices) for kind, *_ in shape.layers]
+    figures = [layer_figures(local, kind, prices) for kind, *_ in shape.layers]
     key = (
         shape._replace(received=(), sent=()),
-        tuple(outline.local.weights(kind) for kind, *_ in shape.layers),
+        tuple(local.weights(kind) for kind, *_ in shape.layers),
         tuple(one.made[BACKWARD] for one in figures),
-        outline.upkeep.key,
-        outline.schedule.flushes,
+        upkeep.key,
+        cutting.schedule.flushes,
         prices.key,
-        outline.mesh,
+        prices.strides,
     )
     if key not in _KNOWN:
         if len(_KNOWN) >= MOST_KNOWN:
             _KNOWN.clear()
-        _KNOWN[key] = _care_figures(outline, at, prices)
+        _KNOWN[key] = _care_figures(cutting, cutting.shapes[shape][0], local, upkeep, prices)
     return _KNOWN[key]
 
 
@@ -88,20 +88,20 @@ MOST_KNOWN = 100_000
 _KNOWN: dict[Any, CareFigures] = {}
 
 
-def _care_figures(outline: Outline, at: int, prices: Prices) -> CareFigures:
-    own = outline.own(at)
-    care = outline.upkeep.care(own, outline.holders(at, own))
-    versions = outline.schedule.weight_versions(outline.rank(at), outline.ranks)
-    resting = outline.upkeep.resting(own, versions)
-    return _Carer(outline, prices, outline.row.runs[outline.part(at)], care).figures(resting)
+def _care_figures(cutting: Cutting, at: int, local: Local, upkeep: Upkeep, prices: Prices) -> CareFigures:
+    own = cutting.own(local, at)
+    care = upkeep.care(own, cutting.holders(at, own))
+    versions = cutting.schedule.weight_versions(cutting.rank[at], cutting.ranks)
+    carer = _Carer(local, upkeep, prices, cutting.runs(at), care, cutting.schedule.flushes)
+    return carer.figures(upkeep.resting(own, versions))
 
 
 class _Carer:
-    def __init__(self, outline: Outline, prices: Prices, runs: Sequence[Run], care: Care) -> None:
-        self.prices, self.runs, self.care = prices, runs, care
-        self.local: Local = outline.local
-        self.upkeep: Upkeep = outline.upkeep
-        self.flushes = outline.schedule.flushes
+    def __init__(
+        self, local: Local, upkeep: Upkeep, prices: Prices, runs: Sequence[Run], care: Care, flushes: bool
+    ) -> None:
+        self.local, self.upkeep, self.prices = local, upkeep, prices
+        self.runs, self.care, self.flushes = runs, care, flushes
         self.taken: set[str] = set()
         self.forward: Parts = defaultdict(float)
         self.back: Parts = defaultdict(float)

@@ -123,6 +123,7 @@ class Prices:
         self.axes = {axis.name: axis for axis in axes}
         self.soft = math.isfinite(trainer.host.sharpness)
         self.key: Any = (cluster, form, trainer)
+        self.strides = tuple((axis.name, axis.ranks, axis.stride) for axis in self.axes.values())
         self._bodies: dict[int, BodyCost] = {}
         self._groups: dict[tuple[tuple[str, ...], int], tuple[Group, Level]] = {}
         self._messages: dict[tuple[str, float, Group, int, str, bool], float] = {}

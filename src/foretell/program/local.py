@@ -42,6 +42,7 @@ class Local:
         self.priced: dict[Any, Any] = {}
         self.actions = functools.cache(self._actions)
         self.weights = functools.cache(self._weights)
+        self.bytes = functools.cache(self._bytes)
         self._profiles: dict[Any, Profile | None] = {}
         self._passes: dict[Any, Passes] = {}
 
@@ -59,6 +60,10 @@ class Local:
     def _weights(self, kind: Kind) -> tuple[Weight, ...]:
         """The weights that a kind of layer uses, as the first of its repetitions has them."""
         return used(self.layout, *kind)
+
+    def _bytes(self, tensor: tuple[int, int]) -> int:
+        """Of a tensor, as a block calls it."""
+        return self.layout.bytes(*tensor)
 
     # memory
 

@@ -9,7 +9,7 @@ from foretell.model.layers import Run
 from foretell.plan.setting import Setting
 from foretell.program.action import Action
 from foretell.program.body import Body
-from foretell.program.boundary import Border, messages
+from foretell.program.boundary import Border, Cut, messages
 from foretell.program.local import kind_of
 from foretell.program.outline import Outline
 from foretell.program.program import Layer, Memory, Program, RankKind, Stage
@@ -36,7 +36,7 @@ def written(outline: Outline) -> Program:
         batch=outline.setting.job.batch,
         microbatches=count,
         axes=outline.mesh,
-        stages=tuple(_Writer(outline).stage(at) for at in range(outline.count)),
+        stages=tuple(_Writer(outline).stage(at) for at in range(outline.cutting.count)),
         kinds=tuple(
             RankKind(place, replicas, outline.schedule.stages_of(place, ranks, chunks), order[place])
             for place in range(ranks)
@@ -71,21 +71,22 @@ class _Writer:
         outline, upkeep = self.outline, self.upkeep
         own = outline.own(at)
         care = upkeep.care(own, outline.holders(at, own))
-        before, after = outline.links[at]
-        receives, sends = outline.received(at), outline.sent(at)
-        turns = list(self._turns(outline.row.runs[outline.part(at)], care.units))
+        cutting = outline.cutting
+        before, after = cutting.links[at]
+        receives, sends = self._cuts(cutting.receives(at)), self._cuts(cutting.sends(at))
+        turns = list(self._turns(cutting.runs(at), care.units))
         border = Border(
             self.graph,
             replay(self.graph, turns, pipelined=outline.ranks > 1),
-            outline.cuts[outline.part(at)] if before >= 0 else (),
-            outline.cuts[outline.part(after)] if after >= 0 else (),
+            self._cuts(cutting.part[at] if before >= 0 else -1),
+            self._cuts(cutting.part[after] if after >= 0 else -1),
         )
         back = [*care.reduces, *messages("send", receives, "gradients"), *border.given_back]
         finish = care.finish
         if not outline.schedule.flushes:  # weights change after each micro-batch
             back, finish = [*back, *finish], ()
         return Stage(
-            part=outline.part(at),
+            part=cutting.part[at],
             before=before,
             after=after,
             layers=tuple(
@@ -109,6 +110,9 @@ class _Writer:
             memory=stage_memory(outline, at, own, care),
         )
 
+    def _cuts(self, part: int) -> tuple[Cut, ...]:
+        return self.outline.cuts[part] if part >= 0 else ()
+
     def _turns(self, own: Sequence[Run], units: Mapping[str, list[Weight]]) -> Iterator[Turn]:
         seen: set[str] = set()
         for run in own:
@@ -122,9 +126,9 @@ class _Writer:
 
 def stage_memory(outline: Outline, at: int, own: list[Weight], care: Care) -> Memory:
     """Bytes of a stage."""
-    versions = outline.schedule.weight_versions(outline.rank(at), outline.ranks)
+    versions = outline.schedule.weight_versions(outline.cutting.rank[at], outline.ranks)
     resting = outline.upkeep.resting(own, versions)
-    passes = outline.passes(at, care.gathered_for(outline.row.runs[outline.part(at)]))
+    passes = outline.passes(at, care.gathered_for(outline.cutting.runs(at)))
     return Memory(
         resting.weights,
         resting.gradients,

@@ -41,6 +41,14 @@ def key_of(weight: Weight, block: int, repetition: int) -> tuple[int, int, int]:
     return (*weight.key[:2], repetition if weight.key[0] == block else 0)
 
 
+@functools.lru_cache(maxsize=4096)
+def parameters_of(graph: Graph, at: int, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+    """The distinct parameters that some operators of a block read: (block, tensor)."""
+    operands = (operand for node in graph.blocks[at].nodes[start:stop] for operand in node.inputs)
+    homes = (storage_owner(graph, at, operand.tensor) for operand in operands)
+    return tuple(dict.fromkeys(home for home in homes if graph.blocks[home[0]].tensors[home[1]].role == "parameter"))
+
+
 def used(layout: Layout, at: int, start: int, stop: int) -> tuple[Weight, ...]:
     """The distinct parameters that some operators of a block read, as its first repetition has them."""
     graph = layout.graph

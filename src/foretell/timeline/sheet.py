@@ -12,15 +12,16 @@ from foretell.cost.layers import LayerFigures, layer_figures
 from foretell.cost.memory import Constants, memory_constants
 from foretell.cost.stage import Prices
 from foretell.hardware.cluster import Cluster
+from foretell.plan.plan import Plan
 from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.trainer import Trainer, look_up
 from foretell.program.action import Communicate
-from foretell.program.boundary import Cut
-from foretell.program.local import Kind
-from foretell.program.outline import Outline, Shape
+from foretell.program.cutting import Cutting, Shape
+from foretell.program.local import Kind, Local
+from foretell.program.outline import Outline, stage_passes
 from foretell.program.replay import Passes
 from foretell.timeline.order import Played, played
 from foretell.timeline.tables import PLAN_COLUMNS, Builder, Plans, joined, real_array, whole_array
@@ -35,7 +36,7 @@ class Priced(NamedTuple):
     shapes: tuple[Shape, ...]
     stages: tuple[int, ...]  # the shape of each stage
     cares: tuple[CareFigures, ...]  # of each shape
-    passes: tuple[tuple[float, float, bool, bool, Passes], ...]
+    passes: tuple[Passing, ...]
     played: Played
     share: float
     constants: Constants
@@ -46,23 +47,61 @@ def priced(setting: Setting, cluster: Cluster) -> Priced:
     outline = Outline(setting)
     trainer = as_executed(setting)
     prices = Prices(outline.mesh, cluster, setting.plan.policy(Precision).format, trainer)
-    by_shape = outline.shapes
-    shape_of = {at: number for number, stages in enumerate(by_shape.values()) for at in stages}
-    firsts = [stages[0] for stages in by_shape.values()]
-    kinds = {kind: layer_figures(outline.local, kind, prices) for shape in by_shape for kind, *_ in shape.layers}
-    cares = tuple(care_figures(outline, shape, at, prices) for shape, at in zip(by_shape, firsts, strict=True))
+    cutting, local, upkeep, plan = outline.cutting, outline.local, outline.upkeep, setting.plan
+    cares = tuple(care_figures(cutting, shape, local, upkeep, prices) for shape in cutting.shapes)
     return Priced(
         outline,
         prices,
-        kinds,
-        tuple(by_shape),
-        tuple(shape_of[at] for at in range(outline.count)),
+        layer_kinds(cutting, local, prices),
+        tuple(cutting.shapes),
+        cutting.stage_shapes,
         cares,
-        tuple(_passes(outline, at, prices, care) for at, care in zip(firsts, cares, strict=True)),
-        played(outline.schedule.name, outline.ranks, setting.plan.microbatches, outline.chunks),
+        passing(cutting, local, plan, upkeep.reshards, prices, cares),
+        played(outline.schedule.name, outline.ranks, plan.microbatches, outline.chunks),
         share(setting, trainer, outline.ranks > 1),
         memory_constants(setting, outline.axes),
     )
+
+
+def layer_kinds(cutting: Cutting, local: Local, prices: Prices) -> dict[Kind, LayerFigures]:
+    """The figures of every kind of layer."""
+    return {kind: layer_figures(local, kind, prices) for kind in cutting.kinds}
+
+
+class Passing(NamedTuple):
+    """What crosses the ends of a stage, and what a micro-batch holds on it."""
+
+    sent_forward: float  # seconds
+    sent_back: float
+    gets_forward: bool
+    gets_back: bool
+    held: Passes
+
+
+def passing(
+    cutting: Cutting, local: Local, plan: Plan, reshards: bool, prices: Prices, cares: Sequence[CareFigures]
+) -> tuple[Passing, ...]:
+    """For each shape."""
+    found: list[Passing] = []
+    for (shape, stages), care in zip(cutting.shapes.items(), cares, strict=True):
+        runs = cutting.runs(stages[0])
+        held = stage_passes(local, runs, plan, care.gathered, reshards, cutting.ranks > 1)
+        root = care.root_bytes
+        found.append(
+            Passing(
+                _sends(local, shape.sent, prices),
+                _sends(local, shape.received, prices),
+                bool(shape.received),
+                bool(shape.sent),
+                Passes(held.kept, held.forward_peak + root, held.backward_peak + root),
+            )
+        )
+    return tuple(found)
+
+
+def _sends(local: Local, tensors: Sequence[tuple[int, int]], prices: Prices) -> float:
+    sizes = (local.bytes(tensor) for tensor in tensors)
+    return sum(prices.message(Communicate("send", ("pp",), 2, size, "activations", "")) for size in sizes)
 
 
 def share(setting: Setting, trainer: Trainer, pipelined: bool) -> float:
@@ -73,18 +112,6 @@ def share(setting: Setting, trainer: Trainer, pipelined: bool) -> float:
     gradients = trainer.gradients
     table = gradients.overlap_pipeline if pipelined else gradients.overlap
     return look_up(table, getattr(setting.plan.axis("dp"), "storage", "replicated"))
-
-
-def _passes(outline: Outline, at: int, prices: Prices, care: CareFigures) -> tuple[float, float, bool, bool, Passes]:
-    received, sent = outline.received(at), outline.sent(at)
-    held = outline.passes(at, care.gathered)
-    root = care.root_bytes
-    held = Passes(held.kept, held.forward_peak + root, held.backward_peak + root)
-    return _sends(sent, prices, "activations"), _sends(received, prices, "gradients"), bool(received), bool(sent), held
-
-
-def _sends(cuts: Sequence[Cut], prices: Prices, what: str) -> float:
-    return sum(prices.message(Communicate("send", ("pp",), 2, cut.bytes, what, cut.path)) for cut in cuts)
 
 
 class Sheet:
@@ -109,7 +136,7 @@ class Sheet:
             "local": builder.local(object(), list(plan.kinds.values())),
             "cut": builder.cut(
                 object(),
-                [(span, _layers(outline, stage)) for span, stage in zip(spans, _firsts(plan), strict=True)],
+                list(zip(spans, outline.cutting.layers, strict=True)),
                 plan.stages,
             ),
             "passes": builder.passes(object(), plan.passes),
@@ -135,11 +162,3 @@ class Sheet:
         """The rows for a compiler."""
         places, real, whole = joined(self.columns)
         return Plans(f=real_array(real), i=whole_array(whole), **places)
-
-
-def _firsts(plan: Priced) -> list[int]:
-    return [plan.stages.index(number) for number in range(len(plan.shapes))]
-
-
-def _layers(outline: Outline, stage: int) -> int:
-    return sum(run.times for run in outline.row.runs[outline.part(stage)] if run.layer)
