@@ -73,7 +73,7 @@ def _weights(outline: Outline, rank: int) -> dict[str, list[Alive]]:
     """Weights of a pipeline rank with their gradients and states, equal ones of several layers together."""
     versions = outline.schedule.weight_versions(rank, outline.ranks)
     equal: dict[tuple[int, int], list[Weight]] = defaultdict(list)
-    for stage in (at for at in range(outline.count) if outline.rank(at) == rank):
+    for stage in (at for at in range(outline.cutting.count) if outline.cutting.rank[at] == rank):
         for weight in outline.own(stage):
             equal[weight.key[:2]].append(weight)
     found: dict[str, list[Alive]] = defaultdict(list)

@@ -91,7 +91,7 @@ def _congestion(outline: Outline, prices: Prices, breakdown: Mapping[str, float]
 def _largest(outline: Outline) -> dict[str, Communicate]:
     """The largest message of layers along each axis, and of what crosses to other stages."""
     found: dict[str, Communicate] = {}
-    for kind in {kind_of(run) for runs in outline.row.runs for run in runs}:
+    for kind in {kind_of(run) for runs in outline.cutting.row.runs for run in runs}:
         for one in _messages(outline.local, kind):
             axis = "+".join(one.axes)
             if axis not in found or one.payload > found[axis].payload:
@@ -129,18 +129,18 @@ def _benchmark(kind: str, payload: float, group: Group, cluster: Cluster, messag
 
 def _work(outline: Outline, seconds: Seconds) -> list[float]:
     """Seconds that each pipeline rank computes in a step."""
-    each = {kind: seconds(kind) for kind in {kind_of(run) for runs in outline.row.runs for run in runs}}
-    parts = [math.fsum(each[kind_of(run)] * run.times for run in runs) for runs in outline.row.runs]
+    each = {kind: seconds(kind) for kind in {kind_of(run) for runs in outline.cutting.row.runs for run in runs}}
+    parts = [math.fsum(each[kind_of(run)] * run.times for run in runs) for runs in outline.cutting.row.runs]
     found = [0.0] * outline.ranks
     for stage, times in _stages(outline):
-        found[outline.rank(stage)] += times * parts[outline.part(stage)]
+        found[outline.cutting.rank[stage]] += times * parts[outline.cutting.part[stage]]
     return found
 
 
 def _stages(outline: Outline) -> Iterator[tuple[int, float]]:
     """Each stage with how many micro-batches it takes; not all of them where the model lies there more than once."""
-    each = outline.plan.microbatches * len(outline.row.parts) / outline.count
-    return ((stage, each) for stage in range(outline.count))
+    each = outline.plan.microbatches * len(outline.cutting.row.parts) / outline.cutting.count
+    return ((stage, each) for stage in range(outline.cutting.count))
 
 
 def _imbalance(work: list[float]) -> tuple[float, float]:
@@ -166,7 +166,7 @@ def _redundant(outline: Outline, prices: Prices, rank: int) -> float:
     each: dict[Kind, float] = {}
     found = 0.0
     for stage, times in _stages(outline):
-        for run in outline.row.runs[outline.part(stage)] if outline.rank(stage) == rank else ():
+        for run in outline.cutting.runs(stage) if outline.cutting.rank[stage] == rank else ():
             kind = kind_of(run)
             if kind not in each:
                 work = (one for actions in outline.local.actions(kind) for one in actions if isinstance(one, Compute))

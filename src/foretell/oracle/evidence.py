@@ -145,7 +145,7 @@ def evidence(outline: Outline, cluster: Cluster) -> Evidence:
 def _main(outline: Outline) -> Compute | None:
     """The largest forward computation of the kind of operators that has most matrix work."""
     times: Counter[Kind] = Counter()
-    for run in (run for runs in outline.row.runs for run in runs):
+    for run in (run for runs in outline.cutting.row.runs for run in runs):
         times[kind_of(run)] += run.times
     work: dict[str, float] = defaultdict(float)
     largest: dict[str, Compute] = {}
