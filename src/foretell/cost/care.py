@@ -10,16 +10,12 @@ from itertools import accumulate
 from typing import Any
 
 from foretell.cost.kernels import update_seconds
-from foretell.cost.layers import layer_figures
 from foretell.cost.stage import HIDES, Parts, Prices
 from foretell.model.layers import Run
 from foretell.program.action import Action, Communicate, Copy, Update
 from foretell.program.cutting import Cutting, Shape
 from foretell.program.local import Local, kind_of
 from foretell.program.upkeep import Care, Resting, Upkeep
-
-BACKWARD = 1
-"""The number of a whole backward pass among the kinds of slots."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +63,9 @@ def care_figures(cutting: Cutting, shape: Shape, local: Local, upkeep: Upkeep, p
 
     They depend on its weights and on who shares them, neither on the micro-batch nor on what runs again.
     """
-    figures = [layer_figures(local, kind, prices) for kind, *_ in shape.layers]
     key = (
         shape._replace(received=(), sent=()),
         tuple(local.weights(kind) for kind, *_ in shape.layers),
-        tuple(one.made[BACKWARD] for one in figures),
         upkeep.key,
         cutting.schedule.flushes,
         prices.key,
@@ -179,12 +173,13 @@ class _Carer:
             found[at] += self._seconds([one], beside)
         return tuple(found)
 
-    def _made(self) -> Iterator[float]:
-        """Bytes of gradients that each turn of a backward pass makes."""
-        yield 0.0
+    def _made(self) -> Iterator[int]:
+        """Gradients that each turn of a backward pass makes, in elements."""
+        yield 0
         for run in reversed(self.runs):
-            yield from [layer_figures(self.local, kind_of(run), self.prices).made[BACKWARD]] * run.times
-        yield 0.0
+            weights = self.local.weights(kind_of(run))
+            yield from [sum(weight.elements for weight in weights if weight.trainable)] * run.times
+        yield 0
 
     # the end of a step
 

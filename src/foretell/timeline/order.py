@@ -16,8 +16,11 @@ from foretell.plan.schedule import Slot, find, waits_for
 KINDS = ("F", "B", "I", "W")
 """The kinds of slots in the order of their numbers."""
 
-FULL = 2
-"""Rounds of micro-batches after which a pipeline is taken to be full."""
+FULL = 4
+"""Rounds of micro-batches, as many as ranks each, after which a pipeline is taken to be full."""
+
+SETTLED = 24
+"""And micro-batches at least: a host that gets ahead of its device little by little takes some until it is."""
 
 
 class Moment(NamedTuple):
@@ -58,7 +61,8 @@ class Played(NamedTuple):
 @functools.lru_cache(maxsize=1024)
 def played(schedule: str, ranks: int, microbatches: int, chunks: int) -> Played:
     """The order of a step, cut short where the pipeline is full."""
-    rounds = max(0, microbatches // ranks - FULL - 1)
+    full = max(FULL, -(-SETTLED // ranks))
+    rounds = max(0, microbatches // ranks - full - 1)
     count = microbatches - rounds * ranks
     found = order(schedule, ranks, count, chunks)
     if not rounds:
