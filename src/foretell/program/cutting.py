@@ -19,6 +19,7 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.boundary import Crossing, crossings
 from foretell.program.local import Kind, Local, kind_of
 from foretell.program.stages import stages
+from foretell.program.upkeep import Upkeep
 from foretell.program.weights import Weight, key_of, parameters_of, shared_between_blocks
 
 Key: TypeAlias = tuple[int, int, int]
@@ -139,11 +140,8 @@ class Cutting:
         """Parts that earlier stages of a stage's rank have."""
         return {self.part[stage] for stage in range(at) if self.rank[stage] == self.rank[at]}
 
-    def own(self, local: Local, at: int, stored: frozenset[str]) -> list[Weight]:
-        """The weights that a stage has to care for, in the order it uses them: no earlier stage of its rank does.
-
-        `stored` are the axes along which states lie in shares.
-        """
+    def own(self, local: Local, at: int, upkeep: Upkeep) -> list[Weight]:
+        """The weights that a stage has to care for, in the order it uses them: no earlier stage of its rank does."""
         part, earlier = self.part[at], self._earlier(at)
         if part in earlier:
             return []
@@ -153,8 +151,7 @@ class Cutting:
             for weight in local.weights(Kind(piece.block, piece.start, piece.stop)):
                 key = key_of(weight, piece.block, piece.repetition)
                 if key not in found and key not in had:
-                    shared = tuple(name for name in weight.summed if name in stored)
-                    found[key] = weight._replace(key=key, layer=piece.layer, shared=shared)
+                    found[key] = upkeep.on_axes(weight, local.sampled)._replace(key=key, layer=piece.layer)
         return list(found.values())
 
     # shapes

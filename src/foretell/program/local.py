@@ -14,7 +14,7 @@ from foretell.program.action import Actions, Allocate, Copy, Free
 from foretell.program.body import Bodies, Body
 from foretell.program.layout import Layout
 from foretell.program.replay import PLAYED, Passes, Profile, Turn, longest, profile, replay
-from foretell.program.weights import Weight, used
+from foretell.program.weights import Weight, sampled, used
 
 
 class Kind(NamedTuple):
@@ -60,6 +60,11 @@ class Local:
     def _weights(self, kind: Kind) -> tuple[Weight, ...]:
         """The weights that a kind of layer uses, as the first of its repetitions has them."""
         return used(self.layout, *kind)
+
+    @functools.cached_property
+    def sampled(self) -> frozenset[tuple[int, int]]:
+        """Parameters whose gradient is a sum over samples."""
+        return sampled(self.graph)
 
     @functools.cached_property
     def weights_key(self) -> Any:

@@ -28,7 +28,7 @@ def written(outline: Outline) -> Program:
     """An outline with every stage and every slot written out."""
     ranks, chunks, count = outline.ranks, outline.chunks, outline.plan.microbatches
     order = outline.schedule.order(ranks, count, chunks)
-    replicas = product(axis.ranks for axis in outline.layout.axes)
+    replicas = product(axis.ranks for axis in outline.axes if axis.name != "pp")
     return Program(
         model=outline.graph.name,
         plan=str(outline.plan),

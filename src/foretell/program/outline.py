@@ -14,6 +14,7 @@ import msgspec
 from foretell.model.fold import written_out
 from foretell.model.graph import Graph
 from foretell.model.layers import Run, by_layers
+from foretell.model.resize import with_samples
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.offload import Offload
@@ -31,7 +32,7 @@ from foretell.program.mesh import mesh, stride
 from foretell.program.program import Axis
 from foretell.program.replay import Passes
 from foretell.program.spread import Conventions
-from foretell.program.upkeep import Upkeep
+from foretell.program.upkeep import Upkeep, plain_axes
 from foretell.program.weights import Weight
 from foretell.units import ceil_div, product
 
@@ -64,7 +65,9 @@ class Outline:
 
     def divides(self, name: str) -> bool:
         """Whether an axis divides any operator; the pipeline always does."""
-        return name == "pp" or any(any(one.places.values()) for one in self.layout.spreads if one.axis.name == name)
+        if name == "pp" or name in self.upkeep.plain:
+            return True
+        return any(any(one.places.values()) for one in self.layout.spreads if one.axis.name == name)
 
     @functools.cached_property
     def cuts(self) -> tuple[tuple[Cut, ...], ...]:
@@ -73,7 +76,7 @@ class Outline:
 
     def own(self, at: int) -> list[Weight]:
         """The weights that a stage has to care for."""
-        return self.cutting.own(self.local, at, self.upkeep.stored)
+        return self.cutting.own(self.local, at, self.upkeep)
 
     def holders(self, at: int, own: Sequence[Weight]) -> dict[Key, frozenset[int]]:
         """The pipeline ranks that have each of a stage's weights."""
@@ -118,11 +121,16 @@ def _segmented(local: Local, runs: tuple[Run, ...], recompute: Recompute, passes
 
 
 def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer) -> Local:
-    """The local program of a plan, as far as the axes that divide layers and the policies decide it."""
-    space = tuple(replace(axis, storage=STORAGES["replicated"]) for axis in axes if axis.name != "pp")
+    """The local program of a plan, as far as the axes that divide layers and the policies decide it.
+
+    Ranks that take samples each for themselves do what one rank does with its share of them.
+    """
+    plain = plain_axes(axes, plan)
+    inside = [axis for axis in axes if axis.name != "pp" and axis not in plain]
+    space = tuple(replace(axis, storage=STORAGES["replicated"]) for axis in inside)
     multiple = trainer.tensor.vocabulary_multiple
     return local(
-        graph,
+        with_samples(graph, ceil_div(graph.batch, product(axis.ranks for axis in plain))),
         space,
         _conventions(plan, trainer),
         multiple * product(axis.ranks for axis in space if axis.splitting.flows),

@@ -11,12 +11,14 @@ from foretell.model.layers import Run
 from foretell.model.operator import Part
 from foretell.model.operators.optimizer import RULES, update
 from foretell.plan.placement import PARTIAL, REPLICATED, Served
+from foretell.plan.plan import Plan
+from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.bucket import Bucket
 from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Format, Precision
 from foretell.plan.setting import Setting
-from foretell.plan.strategy import MeshAxis
+from foretell.plan.strategy import MeshAxis, Splitting
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Action, Allocate, Communicate, Copy, Free, Update
 from foretell.program.body import Body
@@ -92,6 +94,16 @@ class Care:
         return tuple(found)
 
 
+PLAIN = Splitting(dim="sample")
+
+
+def plain_axes(axes: Sequence[MeshAxis], plan: Plan) -> tuple[MeshAxis, ...]:
+    """Axes whose ranks take samples each for themselves: nothing but the care of weights knows of the others."""
+    if plan.policy(BatchNorm).synchronised:
+        return ()
+    return tuple(axis for axis in axes if axis.splitting == PLAIN)
+
+
 class Upkeep:
     """How one trainer under one plan cares for weights."""
 
@@ -100,7 +112,8 @@ class Upkeep:
         plan, job = setting.plan, setting.job
         policies = (plan.policy(Offload), plan.policy(Precision), plan.policy(Bucket), plan.policy(Compression))
         self.key = (axes, self.trainer, job.optimizer, policies)  # all that the care of given weights depends on
-        self.stored = frozenset(axis.name for axis in axes if axis.storage.states)
+        self.plain = tuple(axis.name for axis in plain_axes(axes, plan))
+        self._in_shares = {axis.name: axis.storage.states for axis in axes}
         self.pipelined = any(axis.name == "pp" for axis in axes)
         self.offload = setting.plan.policy(Offload)
         self.bytes = Bytes.of(setting.plan.policy(Precision).format, self.trainer, setting.job.optimizer)
@@ -124,6 +137,12 @@ class Upkeep:
         made = WIDTH[self.setting.plan.policy(Precision).format.activation]
         each = self.trainer.tensor.sums == "each"
         return (made if each else self.bytes.wire), each
+
+    def on_axes(self, weight: Weight, sampled: frozenset[tuple[int, int]]) -> Weight:
+        """A weight of a local program with the axes along which it is summed and shared."""
+        home = weight.key[:2]
+        names = [name for name in self._in_shares if name in weight.summed or (name in self.plain and home in sampled)]
+        return weight._replace(summed=tuple(names), shared=tuple(name for name in names if self._in_shares[name]))
 
     def held(self, weight: Weight) -> int:
         """Elements whose states this rank holds; of servers, the one that has most."""
