@@ -9,6 +9,7 @@ from foretell.model.graph import Graph
 from foretell.model.totals import totals
 from foretell.oracle.explain import Bottleneck, bottlenecks
 from foretell.plan.facts import facts
+from foretell.plan.policies.lora import Lora
 from foretell.plan.setting import Setting
 from foretell.program.lower import notes
 from foretell.timeline.compose import composed
@@ -92,7 +93,8 @@ def _provenance(trainer: str) -> dict[str, str]:
 
 def _model_flops(setting: Setting) -> float:
     """Matrix work of a step, forward and backward, that the model itself needs."""
-    return float(_matrix_flops(setting.graph) * setting.plan.microbatches)
+    graph = setting.plan.policy(Lora).trained(setting.graph)
+    return float(_matrix_flops(graph) * setting.plan.microbatches)
 
 
 @functools.lru_cache(maxsize=256)

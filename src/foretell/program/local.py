@@ -109,6 +109,8 @@ class Local:
                 begin, end = Allocate(f"run{at} weights", size, "gathered"), Free(f"run{at} weights", size)
                 ahead = (begin, *forward.actions, *((end,) if reshards else ()))
                 back = (*((begin,) if reshards else ()), *backward.actions, end)
+                if reshards and not any(backward.computations()):  # frozen, and so is all before it
+                    back = backward.actions
                 forward, backward = Body("", "forward", ahead), Body("", "backward", back)
             found.append(Turn(run, forward, backward))
         return found

@@ -80,6 +80,7 @@ class _One:
             _add(own, plan.kinds[which].parts[number], count)
         if not plan.share:
             _add(own, care.beside(kind))
+        own["other"] += care.copied(kind)
         if kind in ("B", "W") and care.slot_update:
             own["optimizer"] += care.slot_update
         turns, begin, end = self._turns
@@ -119,7 +120,7 @@ class _One:
         plan, constants = self.plan, self.plan.constants
         held = plan.played.order.held[rank]
         resting = [plan.cares[plan.stages[stage]].resting for stage in held]
-        parameters = sum(one.parameters for one in resting)
+        parameters = sum(one.trained for one in resting)
         kinds = {
             "weights": sum(one.weights for one in resting),
             "gradients": sum(one.gradients for one in resting),
