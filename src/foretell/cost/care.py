@@ -102,7 +102,7 @@ _KNOWN: dict[Any, CareFigures] = {}
 
 
 def _care_figures(cutting: Cutting, at: int, local: Local, upkeep: Upkeep, prices: Prices) -> CareFigures:
-    own = cutting.own(local, at)
+    own = cutting.own(local, at, upkeep.stored)
     care = upkeep.care(own, cutting.holders(at, own))
     versions = cutting.schedule.weight_versions(cutting.rank[at], cutting.ranks)
     carer = _Carer(local, upkeep, prices, cutting.runs(at), care, cutting.schedule.flushes)

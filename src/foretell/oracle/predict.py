@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import functools
 
+import msgspec
+
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.totals import totals
+from foretell.oracle.causes import causes
+from foretell.oracle.evidence import evidence
 from foretell.oracle.explain import Bottleneck, bottlenecks
+from foretell.oracle.training import STEP_ALONE, Run, Training, step_input, whole
 from foretell.plan.facts import facts
 from foretell.plan.policies.lora import Lora
 from foretell.plan.setting import Setting
+from foretell.program.local import Kind
 from foretell.program.lower import notes
 from foretell.timeline.compose import composed
 from foretell.timeline.observation import Observation
-from foretell.timeline.sheet import priced
-
-BAND = 1.25
-"""A declared prior, until bands are learnt from studies: the truth is taken to lie within this factor."""
+from foretell.timeline.sheet import Priced, priced
 
 USABLE = 0.97
 """Share of a device's memory that a run can fill before the allocator fails."""
@@ -43,19 +46,23 @@ class Prediction(Observation, frozen=True, kw_only=True):
     bottlenecks: tuple[Bottleneck, ...]
     provenance: dict[str, str]
     notes: tuple[str, ...]
+    training: Training | None = None  # a whole run, where one is asked about
 
 
-def predict(setting: Setting, cluster: Cluster) -> Prediction:
-    """Predict one step of a plan that fits."""
+def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Prediction:
+    """Predict one step of a plan that fits, and a whole run of such steps where one is asked about."""
     plan = priced(setting, cluster)
     outline, device = plan.outline, cluster.device
-    found = composed(plan, cluster)
-    step, used = found.step_seconds, found.memory
-    breakdown = found.breakdown
+    made = composed(plan, cluster)
+    used, breakdown = made.memory, made.breakdown
+    known = evidence(outline, cluster)
+    low, high = known.interval(made.step_seconds)
+    step, low, high = (step_input(one, setting, cluster, run.conditions) for one in (made.step_seconds, low, high))
+    breakdown |= {"input": step - made.step_seconds} if step > made.step_seconds else {}
     flops = _model_flops(setting)
     tokens = facts(setting.graph).sequence * setting.job.batch
     ranks = setting.plan.ranks
-    return Prediction(
+    found = Prediction(
         step_seconds=step,
         memory_bytes=used.device,
         memory=used,
@@ -71,24 +78,23 @@ def predict(setting: Setting, cluster: Cluster) -> Prediction:
         tokens_per_second=tokens / step,
         model_flops=flops,
         utilisation=flops / (step * ranks * device.matrix_rate(plan.prices.form.kernels)),
-        interval=(step / BAND, step * BAND),
+        interval=(low, high),
         fits=used.device <= USABLE * device.memory_bytes,
         capacity=device.memory_bytes,
-        bottlenecks=tuple(bottlenecks(breakdown, step, used, device.memory_bytes)),
-        provenance=_provenance(outline.trainer.name),
+        bottlenecks=(),
+        provenance=known.provenance(),
         notes=notes(outline),
     )
+    amount = whole(found, setting, cluster, run) if run.asked else None
+    why = causes(outline, plan.prices, breakdown, functools.partial(_compute, plan))
+    limits = bottlenecks(breakdown, step, used, device.memory_bytes, why, amount)
+    return msgspec.structs.replace(found, bottlenecks=tuple(limits), training=amount)
 
 
-def _provenance(trainer: str) -> dict[str, str]:
-    """How each part of the answer was obtained."""
-    return {
-        "compute": "kernel models with the device's data sheet",
-        "communication": "collective models with the links' figures",
-        "host": f"constants of the trainer {trainer}",
-        "memory": "lifetimes of the program, constants of the trainer",
-        "interval": f"a declared prior: a factor of {BAND} either way",
-    }
+def _compute(plan: Priced, kind: Kind) -> float:
+    """Seconds that one micro-batch computes in a kind of layer, both passes."""
+    forward, backward, *_ = plan.kinds[kind].parts
+    return sum(own.get(name, 0.0) for own in (forward, backward) for name in ("forward", "backward", "recompute"))
 
 
 def _model_flops(setting: Setting) -> float:

@@ -140,8 +140,11 @@ class Cutting:
         """Parts that earlier stages of a stage's rank have."""
         return {self.part[stage] for stage in range(at) if self.rank[stage] == self.rank[at]}
 
-    def own(self, local: Local, at: int) -> list[Weight]:
-        """The weights that a stage has to care for, in the order it uses them: no earlier stage of its rank does."""
+    def own(self, local: Local, at: int, stored: frozenset[str]) -> list[Weight]:
+        """The weights that a stage has to care for, in the order it uses them: no earlier stage of its rank does.
+
+        `stored` are the axes along which states lie in shares.
+        """
         part, earlier = self.part[at], self._earlier(at)
         if part in earlier:
             return []
@@ -151,7 +154,8 @@ class Cutting:
             for weight in local.weights(Kind(piece.block, piece.start, piece.stop)):
                 key = key_of(weight, piece.block, piece.repetition)
                 if key not in found and key not in had:
-                    found[key] = weight._replace(key=key, layer=piece.layer)
+                    shared = tuple(name for name in weight.summed if name in stored)
+                    found[key] = weight._replace(key=key, layer=piece.layer, shared=shared)
         return list(found.values())
 
     # shapes

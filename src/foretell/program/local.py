@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from foretell.model.layers import Run
+from foretell.model.layers import Run, pieces, runs
 from foretell.program.action import Actions, Allocate, Copy, Free
 from foretell.program.body import Bodies, Body
 from foretell.program.layout import Layout
@@ -61,6 +61,12 @@ class Local:
         """The weights that a kind of layer uses, as the first of its repetitions has them."""
         return used(self.layout, *kind)
 
+    @functools.cached_property
+    def weights_key(self) -> Any:
+        """All that is known of the weights, of whatever layer."""
+        kinds = {kind_of(run) for run in runs(pieces(self.graph))}
+        return tuple(self.weights(kind) for kind in sorted(kinds))
+
     def _bytes(self, tensor: tuple[int, int]) -> int:
         """Of a tensor, as a block calls it."""
         return self.layout.bytes(*tensor)
@@ -68,28 +74,28 @@ class Local:
     # memory
 
     def passes(
-        self, runs: tuple[Run, ...], gathered: tuple[float, ...], reshards: bool, plain: bool, pipelined: bool
+        self, own: tuple[Run, ...], gathered: tuple[float, ...], reshards: bool, plain: bool, pipelined: bool
     ) -> Passes:
         """What a micro-batch holds on a stage of these layers.
 
         `gathered` are bytes of weights that are brought together for each run, and let go between the passes if it
         `reshards`; `plain` is as if nothing ran again.
         """
-        if not runs:
+        if not own:
             return Passes(0.0, 0.0, 0.0)
-        long = longest(runs)
-        times = runs[long].times
-        key = (*(self._alike(run, at == long) for at, run in enumerate(runs)), gathered, reshards, plain, pipelined)
+        long = longest(own)
+        times = own[long].times
+        key = (*(self._alike(run, at == long) for at, run in enumerate(own)), gathered, reshards, plain, pipelined)
         if times <= PLAYED or self._profiles.get(key, "") is None:
             key = (*key, times)
             if key not in self._passes:
-                played = replay(self.graph, self._turns(runs, gathered, reshards, plain), pipelined=pipelined)
+                played = replay(self.graph, self._turns(own, gathered, reshards, plain), pipelined=pipelined)
                 self._passes[key] = Passes(played.kept, played.forward_peak, played.backward_peak)
             return self._passes[key]
         if key not in self._profiles:
-            turns = self._turns(runs, gathered, reshards, plain)
+            turns = self._turns(own, gathered, reshards, plain)
             self._profiles[key] = profile(self.graph, turns, pipelined=pipelined)
-            return self.passes(runs, gathered, reshards, plain, pipelined)
+            return self.passes(own, gathered, reshards, plain, pipelined)
         found = self._profiles[key]
         assert found is not None
         return found.passes(times)
@@ -99,11 +105,11 @@ class Local:
         last = run.first + run.times == self.graph.blocks[run.block].times
         return kind_of(run), min(run.times, PLAYED + 1) if long else run.times, run.first == 0, last
 
-    def _turns(self, runs: tuple[Run, ...], gathered: tuple[float, ...], reshards: bool, plain: bool) -> list[Turn]:
+    def _turns(self, own: tuple[Run, ...], gathered: tuple[float, ...], reshards: bool, plain: bool) -> list[Turn]:
         bodies = self.plain if plain else self.bodies
-        sizes = gathered or (0.0,) * len(runs)
+        sizes = gathered or (0.0,) * len(own)
         found: list[Turn] = []
-        for at, (run, size) in enumerate(zip(runs, sizes, strict=True)):
+        for at, (run, size) in enumerate(zip(own, sizes, strict=True)):
             forward, backward = bodies.forward(*kind_of(run), ""), bodies.backward(*kind_of(run), "")
             if size:
                 begin, end = Allocate(f"run{at} weights", size, "gathered"), Free(f"run{at} weights", size)

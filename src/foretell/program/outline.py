@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -20,6 +21,7 @@ from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
+from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import Trainer
@@ -73,7 +75,7 @@ class Outline:
 
     def own(self, at: int) -> list[Weight]:
         """The weights that a stage has to care for."""
-        return self.cutting.own(self.local, at)
+        return self.cutting.own(self.local, at, self.upkeep.stored)
 
     def holders(self, at: int, own: Sequence[Weight]) -> dict[Key, frozenset[int]]:
         """The pipeline ranks that have each of a stage's weights."""
@@ -119,7 +121,7 @@ def _segmented(local: Local, runs: tuple[Run, ...], recompute: Recompute, passes
 
 def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer) -> Local:
     """The local program of a plan, as far as the axes that divide layers and the policies decide it."""
-    space = tuple(axis for axis in axes if axis.name != "pp")
+    space = tuple(replace(axis, storage=STORAGES["replicated"]) for axis in axes if axis.name != "pp")
     multiple = trainer.tensor.vocabulary_multiple
     return local(
         graph,

@@ -103,6 +103,7 @@ class Upkeep:
         plan, job = setting.plan, setting.job
         policies = (plan.policy(Offload), plan.policy(Precision), plan.policy(Bucket), plan.policy(Compression))
         self.key = (axes, self.trainer, job.optimizer, policies)  # all that the care of given weights depends on
+        self.stored = frozenset(axis.name for axis in axes if axis.storage.states)
         self.pipelined = any(axis.name == "pp" for axis in axes)
         self.offload = setting.plan.policy(Offload)
         self.bytes = Bytes.of(setting.plan.policy(Precision).format, self.trainer, setting.job.optimizer)

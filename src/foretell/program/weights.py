@@ -25,7 +25,7 @@ class Weight(NamedTuple):
     columns: int
     trainable: bool
     summed: tuple[str, ...]  # axes along which every rank has a summand of its gradient
-    shared: tuple[str, ...]  # those of them along which it lies in shares between uses
+    shared: tuple[str, ...] = ()  # those of them along which it lies in shares between uses
 
     @property
     def elements(self) -> int:
@@ -86,7 +86,6 @@ def _weight(layout: Layout, key: tuple[int, int, int], leading: int, layer: str)
     shape = layout.shape(at, number)
     tensor = layout.graph.blocks[at].tensors[number]
     summed = tuple(axis.name for axis, where in _gradient(layout, at, number) if isinstance(where, Partial))
-    stored = {axis.name: axis.storage.states for axis in layout.axes}
     return Weight(
         tensor.name,
         key,
@@ -95,7 +94,6 @@ def _weight(layout: Layout, key: tuple[int, int, int], leading: int, layer: str)
         product(shape[leading:]),
         tensor.trainable,
         summed,
-        tuple(name for name in summed if stored[name]),
     )
 
 

@@ -196,12 +196,12 @@ class Builder:
         self.columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         for name in ("cut_at", "span_at", "order_at", "tail_at", "held_at", "moment_at"):
             self.columns[name].append(0)  # these have one more: where the last one ends
-        self._known: dict[Hashable, int] = {}
+        self.known: dict[Hashable, int] = {}
 
     def _new(self, key: Hashable, place: int) -> bool:
-        if key in self._known:
+        if key in self.known:
             return False
-        self._known[key] = place
+        self.known[key] = place
         return True
 
     def local(self, key: Hashable, kinds: Sequence[LayerFigures]) -> int:
@@ -215,7 +215,7 @@ class Builder:
                 to["again"].append(one.again)
                 for slot in one.waits:
                     to["waits"] += slot
-        return self._known["local", key]
+        return self.known["local", key]
 
     def cut(self, key: Hashable, shapes: Sequence[tuple[Sequence[tuple[int, int]], int]], stages: Sequence[int]) -> int:
         """Shapes: kinds of layers with how often in a row, and layers in all. Stages: their shapes."""
@@ -230,7 +230,7 @@ class Builder:
                 to["span_at"].append(len(to["span_kind"]))
                 to["layers"].append(layers)
             to["cut_at"].append(len(to["layers"]))
-        return self._known["cut", key]
+        return self.known["cut", key]
 
     def passes(self, key: Hashable, rows: Sequence[tuple[float, float, bool, bool, Passes]]) -> int:
         """For each shape: seconds of sending forward and back, whether it receives, and bytes."""
@@ -244,7 +244,7 @@ class Builder:
                 to["kept"].append(float(held.kept))
                 to["forward_peak"].append(float(held.forward_peak))
                 to["backward_peak"].append(float(held.backward_peak))
-        return self._known["passes", key]
+        return self.known["passes", key]
 
     def care(self, key: Hashable, shapes: Sequence[CareFigures]) -> int:
         """The care of the weights of each shape."""
@@ -256,7 +256,7 @@ class Builder:
             to["taken"] += [level in taken for level in self.levels]
             for one in shapes:
                 self._care(one)
-        return self._known["care", key]
+        return self.known["care", key]
 
     def _care(self, one: CareFigures) -> None:
         to = self.columns
@@ -303,7 +303,7 @@ class Builder:
                     to["flying_at"].append(len(to["flying"]))
                     to["flying"] += map(float, one.flying)
                 to["moment_at"].append(len(to["moment_stage"]))
-        return self._known["order", key]
+        return self.known["order", key]
 
     def manner(self, key: Hashable, host: Host, ranks: int, across: bool, prefetch: int) -> int:
         """How a trainer's host launches with so many tensor ranks; `across`: stages lie on several nodes."""
@@ -318,7 +318,7 @@ class Builder:
             to["device_layer"].append(host.device_layer)
             to["sharpness"].append(host.sharpness if math.isfinite(host.sharpness) else 0.0)
             to["prefetch"].append(prefetch)
-        return self._known["manner", key]
+        return self.known["manner", key]
 
     def lists(self) -> Tables:
         """The tables for Python."""
