@@ -47,8 +47,9 @@ class Shape(NamedTuple):
     layers: tuple[tuple[Kind, int, bool, bool], ...]  # kind, times, whether with the block's first and last repetition
     first: bool  # no stage is before it
     last: bool
-    received: tuple[tuple[int, int], ...]  # tensors that cross from the rank before, as a block calls them
-    sent: tuple[tuple[int, int], ...]  # and to the rank after
+    # tensors that cross from the rank before, as a block calls them, and whether a gradient goes back
+    received: tuple[tuple[int, int, bool], ...]
+    sent: tuple[tuple[int, int, bool], ...]  # and to the rank after
     holders: int  # ranks that have this part
     tied: tuple[tuple[Key, int], ...]  # weights that several parts may have, and how many ranks do
     had: frozenset[int]  # parts of earlier stages of its rank that have some of its weights
@@ -196,8 +197,8 @@ class Cutting:
             self.schedule.weight_versions(self.rank[at], self.ranks),
         )
 
-    def _reads(self, part: int) -> tuple[tuple[int, int], ...]:
-        return tuple(one.read for one in self.row.crossings[part]) if part >= 0 else ()
+    def _reads(self, part: int) -> tuple[tuple[int, int, bool], ...]:
+        return tuple((*one.read, one.trained) for one in self.row.crossings[part]) if part >= 0 else ()
 
     def _layers(self, run: Run) -> tuple[Kind, int, bool, bool]:
         last = run.first + run.times == self.graph.blocks[run.block].times

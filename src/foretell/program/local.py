@@ -61,6 +61,10 @@ class Local:
         """The weights that a kind of layer uses, as the first of its repetitions has them."""
         return used(self.layout, *kind)
 
+    def runs_back(self, kind: Kind) -> bool:
+        """Whether a kind of layer has a backward pass; frozen ones may have none."""
+        return any(node.gradients for node in self.graph.blocks[kind.block].nodes[kind.start : kind.stop])
+
     @functools.cached_property
     def sampled(self) -> frozenset[tuple[int, int]]:
         """Parameters whose gradient is a sum over samples."""
@@ -120,6 +124,8 @@ class Local:
                 begin, end = Allocate(f"run{at} weights", size, "gathered"), Free(f"run{at} weights", size)
                 ahead = (begin, *forward.actions, *((end,) if reshards else ()))
                 back = (*((begin,) if reshards else ()), *backward.actions, end)
+                if reshards and not any(backward.computations()):  # frozen, and so is all before it
+                    back = backward.actions
                 forward, backward = Body("", "forward", ahead), Body("", "backward", back)
             found.append(Turn(run, forward, backward))
         return found

@@ -17,6 +17,8 @@ from foretell.model.layers import Run, by_layers
 from foretell.model.resize import with_samples
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
+from foretell.plan.policies.imbalance import Imbalance
+from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
@@ -43,7 +45,7 @@ class Outline:
     def __init__(self, setting: Setting) -> None:
         self.setting, self.plan, self.trainer = setting, setting.plan, setting.trainer
         self.axes = mesh(self.plan)
-        self.graph = as_lowered(setting.graph, self.axes)
+        self.graph = as_lowered(self.plan.policy(Lora).trained(setting.graph), self.axes)
         pipeline = self.plan.axis(Pipeline) or Pipeline(ranks=1)
         self.cutting = cutting(self.graph, pipeline, self.trainer.pipeline.split)
         self.schedule, self.ranks, self.chunks = self.cutting.schedule, self.cutting.ranks, self.cutting.chunks
@@ -136,6 +138,7 @@ def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trai
         multiple * product(axis.ranks for axis in space if axis.splitting.flows),
         plan.policy(Recompute).again,
         plan.policy(Offload).activations,
+        plan.policy(Imbalance).factor,
     )
 
 
@@ -147,10 +150,11 @@ def local(
     vocabulary_multiple: int,
     again: str,
     waits_on_host: bool,
+    imbalance: float,
 ) -> Local:
     """The local program of a model on some axes; the vocabulary is padded to a multiple, if there is one."""
     padding = {"vocab": vocabulary_multiple} if vocabulary_multiple else {}
-    return Local(layout(graph, space, conventions, padding), again, waits_on_host)
+    return Local(layout(graph, space, conventions, padding, imbalance), again, waits_on_host)
 
 
 def _conventions(plan: Plan, trainer: Trainer) -> Conventions:
