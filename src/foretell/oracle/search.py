@@ -42,7 +42,7 @@ from foretell.program.local import Local
 from foretell.program.mesh import mesh, stride
 from foretell.program.outline import as_lowered, local_of
 from foretell.program.program import Axis
-from foretell.program.upkeep import PLAIN, Upkeep
+from foretell.program.upkeep import Upkeep, plain_axes
 from foretell.timeline import recurrence
 from foretell.timeline.compiling import available, compiled
 from foretell.timeline.order import played
@@ -228,8 +228,9 @@ class _Meshed:
         self.form = self.plan.policy(Precision).format
         named = [Axis(axis.name, axis.ranks, stride(self.mesh, (axis.name,))) for axis in self.mesh]
         self.prices = Prices(named, self.cluster, self.form, self.trainer, search.messages)
+        plain = plain_axes(self.mesh, self.plan, search.graph)  # two ranks of these do what any number does
         self.local_axes = tuple(
-            replace(axis, storage=STORAGES["replicated"], ranks=2 if axis.splitting == PLAIN else axis.ranks)
+            replace(axis, storage=STORAGES["replicated"], ranks=2 if axis in plain else axis.ranks)
             for axis in self.mesh
             if axis.name != "pp"
         )

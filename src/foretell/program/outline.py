@@ -127,7 +127,7 @@ def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trai
 
     Ranks that take samples each for themselves do what one rank does with its share of them.
     """
-    plain = plain_axes(axes, plan)
+    plain = plain_axes(axes, plan, graph)
     inside = [axis for axis in axes if axis.name != "pp" and axis not in plain]
     space = tuple(replace(axis, storage=STORAGES["replicated"]) for axis in inside)
     multiple = trainer.tensor.vocabulary_multiple
