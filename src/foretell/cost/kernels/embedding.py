@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from foretell.cost.kernels._frame import activation_width, launches_of
+from foretell.cost.kernels._frame import activation_width, launches_of, plain
 from foretell.cost.kernels._price import Price
 from foretell.cost.kernels._reached import cycle_seconds, memory_rate
 from foretell.hardware.cluster import Device
@@ -29,6 +29,6 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     moved = at_least(cost.read + cost.written, picked)
     launches = launches_of(cost, trainer.execution)
     stream = moved / memory_rate(device)
-    if action.part == "weight_gradient":
+    if action.part == "weight_gradient" and plain(trainer, device):
         stream = stream + n["row"] * n["feature"] * ADD_CYCLES * cycle_seconds(device)
     return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")
