@@ -7,7 +7,6 @@ what the device reports. The terms and their constants are those of the trainer,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -16,8 +15,8 @@ from foretell.plan.setting import Setting
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
+from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import look_up_depth
-from foretell.program.program import Program, RankKind
 from foretell.units import product
 
 
@@ -32,77 +31,38 @@ class MemoryUse(msgspec.Struct, frozen=True):
     peak_moment: str
 
 
-class Moment(NamedTuple):
-    """The fullest moment of one rank: bytes by kind, and when it is."""
+class Constants(NamedTuple):
+    """What a trainer adds to the bytes of a program."""
 
-    when: str
-    kinds: dict[str, float]
+    # bytes for each parameter that a rank computes with and trains
+    copies: float  # all the time: buckets of gradients, and copies of its own
+    fresh: float  # of gradients, new in a backward pass
+    cached: float  # of gradients, while working with weights in shares
+    gathered: float  # of weights, after their update in shares
+    # other bytes
+    streams: float  # buffers that communication streams have not given back
+    reserved: float  # over what is allocated: a factor
+    context: float  # of the device and of communicators
 
-    @property
-    def allocated(self) -> float:
-        return sum(self.kinds.values())
 
-
-def memory(program: Program, setting: Setting) -> MemoryUse:
-    """The worst rank's memory."""
-    moments = [_fullest(program, setting, kind) for kind in program.kinds]
-    device = [_device(setting, program, moment.allocated) for moment in moments]
-    worst = max(range(len(device)), key=lambda at: device[at])
-    moment = moments[worst]
-    reserved = moment.allocated * setting.trainer.memory.reserved
-    kinds = {**moment.kinds, "allocator": reserved - moment.allocated, "context": device[worst] - reserved}
-    return MemoryUse(
-        allocated=moment.allocated,
-        reserved=reserved,
-        device=device[worst],
-        by_stage=tuple(device),
-        by_kind=kinds,
-        peak_moment=moment.when if len(program.kinds) == 1 else f"{moment.when} on pipeline rank {worst}",
+def memory_constants(setting: Setting, axes: tuple[MeshAxis, ...]) -> Constants:
+    """The constants of a trainer, as far as they are for this plan."""
+    stored, alive = setting.trainer.storage, setting.trainer.memory
+    shares = _stored_in_shares(setting)
+    data = product(axis.ranks for axis in axes if axis.name in ("dp", "shard", "ep"))
+    return Constants(
+        copies=_buckets(setting, data) + stored.extra + stored.extra_shared / data,
+        fresh=stored.transient_gradient,
+        cached=alive.cached_gradients if shares else 0.0,
+        gathered=alive.gather if shares else 0.0,
+        streams=_held_back(setting),
+        reserved=alive.reserved,
+        context=alive.context + (alive.communicator if axes else 0.0),
     )
 
 
-def _device(setting: Setting, program: Program, allocated: float) -> float:
-    """What the device reports: the allocator's pool, the context, and communicators where there are several ranks."""
-    alive = setting.trainer.memory
-    communicators = alive.communicator if program.axes else 0.0
-    return allocated * alive.reserved + alive.context + communicators
-
-
-def _fullest(program: Program, setting: Setting, kind: RankKind) -> Moment:
-    """The fullest of: a slot of the step, and the gathering of weights after the update."""
-    resting = _resting(program, setting, kind)
-    parameters = sum(program.stages[stage].memory.parameters for stage in kind.stages)
-    peak = max(_slots(program, setting, kind), key=lambda moment: moment.allocated)
-    alive = setting.trainer.memory
-    shares = _stored_in_shares(setting)
-    working = {**resting, **peak.kinds}
-    if shares:
-        working["cached gradients"] = alive.cached_gradients * parameters
-    after = {**resting, "gathered weights": alive.gather * parameters} if shares else resting
-    return max(Moment(peak.when, working), Moment("the gathering of weights after the update", after), key=_size)
-
-
-def _size(moment: Moment) -> float:
-    return moment.allocated
-
-
-def _resting(program: Program, setting: Setting, kind: RankKind) -> dict[str, float]:
-    """What is there all the time."""
-    stages = [program.stages[stage].memory for stage in kind.stages]
-    stored = setting.trainer.storage
-    parameters = sum(stage.parameters for stage in stages)
-    data = product(axis.ranks for axis in program.axes if axis.name in ("dp", "shard", "ep"))
-    kinds = {
-        "weights": sum(stage.weights for stage in stages),
-        "gradients": sum(stage.gradients for stage in stages),
-        "states": sum(stage.states for stage in stages),
-    }
-    if data > 1 and not _stored_in_shares(setting):
-        kinds["buckets"] = stored.buckets * parameters
-    extra = (stored.extra + stored.extra_shared / data) * parameters
-    if extra:
-        kinds["trainer's copies"] = extra
-    return kinds
+def _buckets(setting: Setting, data: int) -> float:
+    return setting.trainer.storage.buckets if data > 1 and not _stored_in_shares(setting) else 0.0
 
 
 def _stored_in_shares(setting: Setting) -> bool:
@@ -110,30 +70,7 @@ def _stored_in_shares(setting: Setting) -> bool:
     return data is not None and data.world > 1 and STORAGES[getattr(data, "storage", "replicated")].states
 
 
-def _slots(program: Program, setting: Setting, kind: RankKind) -> Iterator[Moment]:
-    """The rank's memory in each of its slots: what is in flight, and what the slot needs besides."""
-    held = 0.0
-    stored = setting.trainer.storage
-    parameters = sum(program.stages[stage].memory.parameters for stage in kind.stages)
-    streams = _held_back(program, setting)
-    for slot in kind.slots:
-        stage = program.stages[slot.stage].memory
-        forward = slot.kind == "F"
-        peak = stage.forward_peak if forward else stage.backward_peak
-        flying = held if forward else held - stage.kept
-        kinds = {"activations": flying + stage.kept, "working": max(0.0, peak - stage.kept)}
-        if streams:
-            kinds["held by streams"] = streams
-        if not forward and stored.transient_gradient:
-            kinds["new gradients"] = stored.transient_gradient * parameters
-        name = {"F": "forward", "B": "backward", "I": "backward", "W": "weight gradients"}[slot.kind]
-        yield Moment(f"the {name} pass of micro-batch {slot.microbatch}", kinds)
-        held += stage.kept if forward else -stage.kept if slot.kind in ("B", "W") else 0.0
-    if not kind.slots:
-        yield Moment("the step", {})
-
-
-def _held_back(program: Program, setting: Setting) -> float:
+def _held_back(setting: Setting) -> float:
     """Buffers of tensor-parallel communication that streams have not given back (a trainer's constant)."""
     tensor = setting.plan.axis(Tensor)
     pipeline = setting.plan.axis(Pipeline)

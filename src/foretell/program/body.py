@@ -273,7 +273,8 @@ class _Index:
                     self.flows.add((at, node.outputs[0]))
         self.layer = [False] * len(layout.graph.blocks)
         for piece in pieces(layout.graph):
-            self.layer[piece.block] = bool(piece.layer)
+            trained = any(node.gradients for node in layout.graph.blocks[piece.block].nodes)
+            self.layer[piece.block] = bool(piece.layer) and trained  # who has no backward pass does not run again
         # copies of operands in another placement: where they begin, and after which operator they end
         self.versions: dict[tuple[int, int], dict[int, dict[str, Placement]]] = defaultdict(dict)
         self.copies_end: dict[tuple[int, int], dict[int, dict[str, Placement]]] = defaultdict(dict)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import NamedTuple
 
 from foretell.model.dims import Dim
@@ -12,7 +14,7 @@ from foretell.model.graph import Graph, Node
 from foretell.plan.placement import Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
 from foretell.program.action import Communicate
-from foretell.program.alignment import Place
+from foretell.program.alignment import Place, align
 from foretell.program.homes import owner
 from foretell.program.spread import Change, Conventions, Spread, Statistic, spread
 from foretell.program.transition import travel
@@ -42,6 +44,7 @@ class Layout:
     spreads: tuple[Spread, ...]
     travels: Mapping[tuple[int, Moment], tuple[Communicate, ...]] = field(repr=False)
     padding: Mapping[str, int] = field(default_factory=dict[str, int])  # dims and what they are a multiple of
+    imbalance: float = 1.0  # rows of the fullest rank of those that divide experts, over the mean
 
     def _share(self, dim: Dim, ranks: int) -> int:
         """A rank's share of a dim, padding included."""
@@ -55,10 +58,23 @@ class Layout:
             for place in found.places[at, index]:
                 ways[place] *= axis.ranks
         node = self.graph.blocks[at].nodes[index]
-        return {
+        sizes = {
             loop.name: product(self._share(dim, ways[Place(loop.name, pos)]) for pos, dim in enumerate(loop.dims))
             for loop in node.loops
         }
+        uneven = self._routed_loops(at, index) if self.imbalance > 1 else ()
+        return {name: ceil(size * self.imbalance) if name in uneven else size for name, size in sizes.items()}
+
+    def _routed_loops(self, at: int, index: int) -> set[str]:
+        """Loops of an operator that walk over rows which went to experts."""
+        block, found = self.graph.blocks[at], set[str]()
+        node = block.nodes[index]
+        for one in self.spreads:
+            where = one.placed.get((at, node.outputs[0]))
+            if isinstance(where, Routed):
+                walks = align(node, "y", block.tensors[node.outputs[0]].dims)[where.dim]
+                found.update(place.loop for place in walks)
+        return found
 
     def shape(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> tuple[int, ...]:
         """Local sizes of a tensor's dims where it rests, or with other placements along some axes."""
@@ -73,7 +89,24 @@ class Layout:
 
     def bytes(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> int:
         """Local bytes of a tensor."""
-        return product(self.shape(at, number, instead)) * WIDTH[self.graph.tensor(self.graph.blocks[at], number).dtype]
+        elements = product(self.shape(at, number, instead))
+        if self.imbalance > 1 and self._routed(at, number, instead or {}):
+            elements = ceil(elements * self.imbalance)
+        return elements * WIDTH[self.graph.tensor(self.graph.blocks[at], number).dtype]
+
+    def _routed(self, at: int, number: int, instead: Mapping[str, Placement]) -> bool:
+        """Whether a rank holds the rows of its experts: also of what was sent to them, which is kept as it came."""
+        home = owner(self.graph, at, number)
+        if not instead and home in self._sent:
+            return True
+        found = (instead.get(one.axis.name, one.placed.get(home)) for one in self.spreads)
+        return any(isinstance(where, Routed) for where in found)
+
+    @functools.cached_property
+    def _sent(self) -> frozenset[tuple[int, int]]:
+        """Tensors whose rows go to experts."""
+        changes = (change for one in self.spreads for change in one.changes if isinstance(change.target, Routed))
+        return frozenset(owner(self.graph, c.block, c.tensor) for c in changes if not c.gradient and not c.after)
 
     def kept_shape(self, at: int, index: int, loops: tuple[str, ...]) -> int:
         """Elements of a tensor that spans some loops of an operator, on one rank."""
@@ -86,11 +119,15 @@ class Layout:
 
 
 def layout(
-    graph: Graph, axes: tuple[MeshAxis, ...], conventions: Conventions, padding: Mapping[str, int] | None = None
+    graph: Graph,
+    axes: tuple[MeshAxis, ...],
+    conventions: Conventions,
+    padding: Mapping[str, int] | None = None,
+    imbalance: float = 1.0,
 ) -> Layout:
     """Spread a model over all axes."""
     spreads = tuple(spread(graph, axis, conventions) for axis in axes)
-    bare = Layout(graph, axes, spreads, {}, padding or {})
+    bare = Layout(graph, axes, spreads, {}, padding or {}, imbalance)
     travels: dict[tuple[int, Moment], list[Communicate]] = defaultdict(list)
     for (at, moment, number), found in _grouped(axes, spreads).items():
         for kind, members in _joined(found).items():
@@ -98,7 +135,7 @@ def layout(
     for (at, moment), messages in _statistics(bare).items():
         travels[at, moment] += messages
     found = {key: tuple(messages) for key, messages in travels.items()}
-    return Layout(graph, axes, spreads, found, padding or {})
+    return Layout(graph, axes, spreads, found, padding or {}, imbalance)
 
 
 _Members = list[tuple[MeshAxis, Change, int]]
@@ -135,6 +172,8 @@ def _message(
     instead = {axis.name: change.source for axis, change, _ in members}
     payload = bare.bytes(at, number, instead)
     _, change, messages = members[0]
+    if kind[0] == "all-to-all" and bare.imbalance > 1:  # the fullest rank receives more than it sends
+        payload = max(payload, bare.bytes(at, number, {axis.name: change.target for axis, change, _ in members}))
     if kind[0] == "exchange" and isinstance(change.target, Sharded):
         shape = bare.shape(at, number, instead)
         halo = change.target.halo

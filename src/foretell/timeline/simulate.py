@@ -145,7 +145,7 @@ class _Works:
         self.program, self.setting, self.cluster = program, setting, cluster
         self.trainer = setting.trainer
         self.form = setting.plan.policy(Precision).format
-        self.prices = Prices(program, cluster, self.form, setting.trainer)
+        self.prices = Prices(program.axes, cluster, self.form, setting.trainer)
         self.pipelined = len(program.kinds) > 1
         self.share = self._share()
         self._bodies: dict[tuple[int, str, bool], Work] = {}
