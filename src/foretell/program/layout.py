@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from foretell.model.dims import Dim
 from foretell.model.graph import Graph, Node
+from foretell.model.resize import skeleton
 from foretell.plan.placement import Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
 from foretell.program.action import Communicate
@@ -45,6 +46,12 @@ class Layout:
     travels: Mapping[tuple[int, Moment], tuple[Communicate, ...]] = field(repr=False)
     padding: Mapping[str, int] = field(default_factory=dict[str, int])  # dims and what they are a multiple of
     imbalance: float = 1.0  # rows of the fullest rank of those that divide experts, over the mean
+    known_sizes: dict[tuple[int, int], dict[str, int]] = field(
+        init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], dict[str, int]]
+    )
+    known_bytes: dict[tuple[int, int], int] = field(
+        init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], int]
+    )
 
     def _share(self, dim: Dim, ranks: int) -> int:
         """A rank's share of a dim, padding included."""
@@ -53,6 +60,11 @@ class Layout:
 
     def sizes(self, at: int, index: int) -> dict[str, int]:
         """Loop sizes of one operator on one rank."""
+        if (at, index) not in self.known_sizes:
+            self.known_sizes[at, index] = self._sizes(at, index)
+        return self.known_sizes[at, index]
+
+    def _sizes(self, at: int, index: int) -> dict[str, int]:
         ways: dict[Place, int] = defaultdict(lambda: 1)
         for axis, found in zip(self.axes, self.spreads, strict=True):
             for place in found.places[at, index]:
@@ -89,6 +101,13 @@ class Layout:
 
     def bytes(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> int:
         """Local bytes of a tensor."""
+        if instead:
+            return self._bytes(at, number, instead)
+        if (at, number) not in self.known_bytes:
+            self.known_bytes[at, number] = self._bytes(at, number, instead)
+        return self.known_bytes[at, number]
+
+    def _bytes(self, at: int, number: int, instead: Mapping[str, Placement] | None) -> int:
         elements = product(self.shape(at, number, instead))
         if self.imbalance > 1 and self._routed(at, number, instead or {}):
             elements = ceil(elements * self.imbalance)
@@ -125,8 +144,9 @@ def layout(
     padding: Mapping[str, int] | None = None,
     imbalance: float = 1.0,
 ) -> Layout:
-    """Spread a model over all axes."""
-    spreads = tuple(spread(graph, axis, conventions) for axis in axes)
+    """Spread a model over all axes. Where none of them shares samples out, their number does not matter."""
+    like = graph if any(axis.splitting.dim == "sample" for axis in axes) else skeleton(graph)
+    spreads = tuple(spread(like, axis, conventions) for axis in axes)
     bare = Layout(graph, axes, spreads, {}, padding or {}, imbalance)
     travels: dict[tuple[int, Moment], list[Communicate]] = defaultdict(list)
     for (at, moment, number), found in _grouped(axes, spreads).items():

@@ -10,6 +10,7 @@ import functools
 from typing import Any, NamedTuple
 
 from foretell.model.layers import Run, pieces, runs
+from foretell.model.resize import skeleton
 from foretell.program.action import Actions, Allocate, Copy, Free
 from foretell.program.body import Bodies, Body
 from foretell.program.layout import Layout
@@ -68,12 +69,12 @@ class Local:
     @functools.cached_property
     def sampled(self) -> frozenset[tuple[int, int]]:
         """Parameters whose gradient is a sum over samples."""
-        return sampled(self.graph)
+        return sampled(skeleton(self.graph))
 
     @functools.cached_property
     def weights_key(self) -> Any:
         """All that is known of the weights, of whatever layer."""
-        kinds = {kind_of(run) for run in runs(pieces(self.graph))}
+        kinds = {kind_of(run) for run in runs(pieces(skeleton(self.graph)))}
         return tuple(self.weights(kind) for kind in sorted(kinds))
 
     def _bytes(self, tensor: tuple[int, int]) -> int:

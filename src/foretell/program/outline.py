@@ -14,7 +14,7 @@ import msgspec
 from foretell.model.fold import written_out
 from foretell.model.graph import Graph
 from foretell.model.layers import Run, by_layers
-from foretell.model.resize import with_samples
+from foretell.model.resize import skeleton, with_samples
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.imbalance import Imbalance
@@ -47,7 +47,7 @@ class Outline:
         self.axes = mesh(self.plan)
         self.graph = as_lowered(self.plan.policy(Lora).trained(setting.graph), self.axes)
         pipeline = self.plan.axis(Pipeline) or Pipeline(ranks=1)
-        self.cutting = cutting(self.graph, pipeline, self.trainer.pipeline.split)
+        self.cutting = cutting(skeleton(self.graph), pipeline, self.trainer.pipeline.split)
         self.schedule, self.ranks, self.chunks = self.cutting.schedule, self.cutting.ranks, self.cutting.chunks
         self.local = local_of(self.graph, self.axes, self.plan, self.trainer)
         self.upkeep = Upkeep(setting, self.axes)
@@ -153,8 +153,15 @@ def local(
     imbalance: float,
 ) -> Local:
     """The local program of a model on some axes; the vocabulary is padded to a multiple, if there is one."""
+    return Local(_layout(graph, space, conventions, vocabulary_multiple, imbalance), again, waits_on_host)
+
+
+@functools.lru_cache(maxsize=512)
+def _layout(
+    graph: Graph, space: tuple[MeshAxis, ...], conventions: Conventions, vocabulary_multiple: int, imbalance: float
+) -> Layout:
     padding = {"vocab": vocabulary_multiple} if vocabulary_multiple else {}
-    return Local(layout(graph, space, conventions, padding, imbalance), again, waits_on_host)
+    return layout(graph, space, conventions, padding, imbalance)
 
 
 def _conventions(plan: Plan, trainer: Trainer) -> Conventions:
@@ -174,4 +181,4 @@ def as_lowered(graph: Graph, axes: tuple[MeshAxis, ...]) -> Graph:
     """
     if any(axis.splitting.only for axis in axes):
         graph = msgspec.structs.replace(graph, blocks=written_out(graph.blocks))
-    return by_layers(graph)
+    return with_samples(by_layers(skeleton(graph)), graph.batch)

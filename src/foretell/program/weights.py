@@ -79,7 +79,7 @@ def shared_between_blocks(graph: Graph) -> frozenset[tuple[int, int]]:
 @functools.lru_cache(maxsize=64)
 def sampled(graph: Graph) -> frozenset[tuple[int, int]]:
     """Parameters whose gradient is a sum over samples: ranks with samples of their own each have a summand."""
-    found = spread(with_samples(graph, 2), MeshAxis("samples", 2, Splitting(dim="sample")))
+    found = spread(with_samples(graph, 2 * graph.batch), MeshAxis("samples", 2, Splitting(dim="sample")))
     return frozenset(home for home, where in found.gradients.items() if isinstance(where, Partial))
 
 
