@@ -228,12 +228,9 @@ class _Meshed:
         self.form = self.plan.policy(Precision).format
         named = [Axis(axis.name, axis.ranks, stride(self.mesh, (axis.name,))) for axis in self.mesh]
         self.prices = Prices(named, self.cluster, self.form, self.trainer, search.messages)
-        plain = plain_axes(self.mesh, self.plan, search.graph)  # two ranks of these do what any number does
-        self.local_axes = tuple(
-            replace(axis, storage=STORAGES["replicated"], ranks=2 if axis in plain else axis.ranks)
-            for axis in self.mesh
-            if axis.name != "pp"
-        )
+        plain = plain_axes(self.mesh, self.plan, search.graph)  # of these a rank does what it does alone
+        inside = [axis for axis in self.mesh if axis.name != "pp" and axis not in plain]
+        self.local_axes = tuple(replace(axis, storage=STORAGES["replicated"]) for axis in inside)
         self.ways = product(axis.ranks for axis in self.local_axes if axis.splitting.dim == "sample")
         tensor = self.plan.axis(Tensor)
         ranks, across = tensor.ranks if tensor else 1, self.ranks > 1 and self.cluster.nodes > 1
