@@ -324,7 +324,7 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     (r"bridge|megatron-core|\bte \d", "megatron-core"),
     (r"megatron", "megatron-lm"),
     (r"fsdp", "fsdp"),
-    (r"internevo", "pytorch"),
+    (r"internevo", "internevo"),
     (r"pytorch|ddp", "pytorch"),
 )
 """Pattern to trainer, the first that is found; empty for frameworks that no trainer describes."""
@@ -332,6 +332,8 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
 
 def _trainer_name(framework: str, year: int, line: Line, layout: Layout) -> str:
     found = next((name for pattern, name in FRAMEWORKS if re.search(pattern, framework)), "")
+    if found == "deepspeed" and year <= 2021:
+        return "deepspeed-2021"
     if found != "megatron-lm":
         return found
     if year >= 2024:
