@@ -7,6 +7,7 @@ what the device reports. The terms and their constants are those of the trainer,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ class MemoryUse(msgspec.Struct, frozen=True):
     allocated: float
     reserved: float
     device: float
+    least: float  # of `device`, when streams hold nothing back: what the allocator can come down to
     by_stage: tuple[float, ...]  # device bytes of each pipeline rank
     by_kind: dict[str, float]  # of the worst rank at its peak, adding up to `device`
     peak_moment: str
@@ -43,9 +45,11 @@ class Moment(NamedTuple):
         return sum(self.kinds.values())
 
 
-def memory(program: Program, setting: Setting) -> MemoryUse:
-    """The worst rank's memory."""
-    moments = [_fullest(program, setting, kind) for kind in program.kinds]
+def memory(program: Program, setting: Setting, capacity: float = math.inf) -> MemoryUse:
+    """The worst rank's memory. Of what streams hold back the allocator frees what would not fit into `capacity`."""
+    free = [_without_held(_fullest(program, setting, kind)) for kind in program.kinds]
+    least = max(_device(setting, program, moment.allocated) for moment in free)
+    moments = [_fitted(_fullest(program, setting, kind), setting, program, capacity) for kind in program.kinds]
     device = [_device(setting, program, moment.allocated) for moment in moments]
     worst = max(range(len(device)), key=lambda at: device[at])
     moment = moments[worst]
@@ -55,10 +59,28 @@ def memory(program: Program, setting: Setting) -> MemoryUse:
         allocated=moment.allocated,
         reserved=reserved,
         device=device[worst],
+        least=least,
         by_stage=tuple(device),
         by_kind=kinds,
         peak_moment=moment.when if len(program.kinds) == 1 else f"{moment.when} on pipeline rank {worst}",
     )
+
+
+HELD = "held by streams"
+
+
+def _without_held(moment: Moment) -> Moment:
+    return moment._replace(kinds={name: size for name, size in moment.kinds.items() if name != HELD})
+
+
+def _fitted(moment: Moment, setting: Setting, program: Program, capacity: float) -> Moment:
+    """The moment with as much held back as there is room for."""
+    over = _device(setting, program, moment.allocated) - capacity
+    held = moment.kinds.get(HELD, 0.0)
+    if over <= 0 or not held:
+        return moment
+    kept = max(0.0, held - over / setting.trainer.memory.reserved)
+    return moment._replace(kinds={**moment.kinds, HELD: kept})
 
 
 def _device(setting: Setting, program: Program, allocated: float) -> float:
@@ -123,11 +145,14 @@ def _slots(program: Program, setting: Setting, kind: RankKind) -> Iterator[Momen
         flying = held if forward else held - stage.kept
         kinds = {"activations": flying + stage.kept, "working": max(0.0, peak - stage.kept)}
         if streams:
-            kinds["held by streams"] = streams
-        if not forward and stored.transient_gradient:
-            kinds["new gradients"] = stored.transient_gradient * parameters
+            kinds[HELD] = streams
         name = {"F": "forward", "B": "backward", "I": "backward", "W": "weight gradients"}[slot.kind]
         yield Moment(f"the {name} pass of micro-batch {slot.microbatch}", kinds)
+        if not forward and stored.transient_gradient:  # all there when the slot's activations are gone
+            left = {"activations": flying, "new gradients": stored.transient_gradient * parameters}
+            if streams:
+                left[HELD] = streams
+            yield Moment(f"the end of the {name} pass of micro-batch {slot.microbatch}", left)
         held += stage.kept if forward else -stage.kept if slot.kind in ("B", "W") else 0.0
     if not kind.slots:
         yield Moment("the step", {})

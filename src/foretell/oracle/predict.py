@@ -53,7 +53,8 @@ def predict(setting: Setting, cluster: Cluster) -> Prediction:
     """Predict one step of a plan that fits."""
     program = lower(setting)
     oracle = _Oracle(program, setting, cluster)
-    used = memory(program, setting)
+    usable = setting.trainer.memory.usable * cluster.device.memory_bytes
+    used = memory(program, setting, usable)
     step, breakdown = oracle.step()
     device = cluster.device
     flops = _model_flops(setting)
@@ -75,7 +76,7 @@ def predict(setting: Setting, cluster: Cluster) -> Prediction:
         model_flops=flops,
         utilisation=flops / (step * program.ranks * device.matrix_rate(oracle.form.kernels)),
         interval=(step / BAND, step * BAND),
-        fits=used.device <= USABLE * device.memory_bytes,
+        fits=used.least <= usable,
         capacity=device.memory_bytes,
         bottlenecks=tuple(bottlenecks(breakdown, step, used, device.memory_bytes)),
         provenance=oracle.provenance(),

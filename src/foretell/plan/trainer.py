@@ -189,6 +189,7 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cached_gradients: PerParameter  # freed 16-bit gradients that stay in the pool while states lie in shares
     gather: PerParameter  # copies while weights are gathered after a step on shares of the states
     working_layers: Ratio  # layers' worth of working tensors
+    usable: Share  # of a device that a run can fill before its allocator fails
     held: Depths  # tensor axis: bytes per token and hidden unit that streams hold back, by pipeline ranks, middle
     held_most: Depths  # the same, most; the least is none
     reserved: Ratio  # what the allocator reserves over what tensors take
