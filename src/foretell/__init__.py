@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from foretell.model.graph import Graph
     from foretell.oracle.fit import Fit
     from foretell.oracle.predict import Prediction
+    from foretell.oracle.training import Conditions
     from foretell.plan.plan import Plan
     from foretell.plan.setting import Setting
     from foretell.program.program import Program
@@ -57,17 +58,26 @@ def predict(
     optimizer: str = "",
     seq: int | None = None,
     batch_per_rank: int | None = None,
+    tokens: float = 0.0,
+    samples: float = 0.0,
+    epochs: float = 1.0,
+    price: float = 0.0,
+    conditions: Conditions | None = None,
 ) -> Prediction:
     """How long a step takes under a plan, what memory a rank needs, and what limits it.
 
-    The same answer as `foretell predict`, from texts or from values; a plan that is refused is a BadInput.
+    The same answer as `foretell predict`, from texts or from values; a plan that is refused is a BadInput. With tokens
+    or samples to train on, its `training` is the whole run: days, goodput, and money at a price of a device an hour.
+    What a run meets beside its steps (input, checkpoints, failures) is a `foretell.oracle.training.Conditions`.
     """
     from foretell.hardware import catalog
     from foretell.oracle import predict as oracle
+    from foretell.oracle import training
 
+    run = training.run(tokens, samples, epochs, price, conditions)
     found = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
     setting = _setting(model, cluster, plan, batch, trainer, optimizer, seq, batch_per_rank)
-    return oracle.predict(setting, found)
+    return oracle.predict(setting, found, run)
 
 
 def lower(
@@ -99,15 +109,25 @@ def fit(
     trainer: str = "pytorch",
     optimizer: str = "",
     seq: int | None = None,
+    tokens: float = 0.0,
+    samples: float = 0.0,
+    epochs: float = 1.0,
+    price: float = 0.0,
+    conditions: Conditions | None = None,
 ) -> Fit:
-    """Whether a model fits a cluster, with which plan, how many samples at a time, and else what would."""
+    """Whether a model fits a cluster, with which plan, how many samples at a time, and else what would.
+
+    A whole run is asked about as in `predict`, and found in the `training` of its `prediction`.
+    """
     from foretell.model.graph import Graph
     from foretell.oracle import fit as oracle
+    from foretell.oracle import training
 
     graph = model if isinstance(model, Graph) else None
     name = model.name if isinstance(model, Graph) else fspath(model)
+    run = training.run(tokens, samples, epochs, price, conditions)
     asked = oracle.wish(
-        name, cluster, plan, batch=batch, trainer_name=trainer, seq=seq, optimizer=optimizer, graph=graph
+        name, cluster, plan, batch=batch, trainer_name=trainer, seq=seq, optimizer=optimizer, graph=graph, run=run
     )
     return oracle.fit(asked)
 

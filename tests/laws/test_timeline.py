@@ -132,7 +132,7 @@ def test_a_step_is_between_its_longest_chain_and_everything_in_a_row(case: Case)
 
 def _one_microbatch(case: Case) -> float:
     """One micro-batch down the pipeline and back."""
-    prices = Prices(case.program, ON, case.setting.plan.policy(Precision).format, case.setting.trainer)
+    prices = Prices(case.program.axes, ON, case.setting.plan.policy(Precision).format, case.setting.trainer)
     first = case.program.kinds[0].slots[0].stage
     total, at = 0.0, first
     while at >= 0:

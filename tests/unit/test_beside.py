@@ -29,19 +29,21 @@ def with_shares(overlap: float, pieces: float) -> Trainer:
 def waited(runs: Trainer, cluster: str = "8xh100", plan: str = "tp8:sp +bf16") -> Mapping[str, float]:
     """Seconds of a stage's tensor messages that are waited for, by pass."""
     setting = Setting(foretell.load(MODEL, batch=1), Job(batch=1), parse(plan), runs)
-    prices = Prices(lower(setting), catalog.cluster(cluster), setting.plan.policy(Precision).format, runs)
-    stage = prices.stage(prices.program.stages[0])
+    program = lower(setting)
+    prices = Prices(program.axes, catalog.cluster(cluster), setting.plan.policy(Precision).format, runs)
+    stage = prices.stage(program.stages[0])
     return {"F": sum(stage.forward.waits.values()), "B": sum(stage.backward.waits.values())}
 
 
 def test_without_shares_everything_is_waited_for() -> None:
     runs = with_shares(0, 0)
     setting = Setting(foretell.load(MODEL, batch=1), Job(batch=1), parse("tp8:sp +bf16"), runs)
-    prices = Prices(lower(setting), catalog.cluster("8xh100"), setting.plan.policy(Precision).format, runs)
+    program = lower(setting)
+    prices = Prices(program.axes, catalog.cluster("8xh100"), setting.plan.policy(Precision).format, runs)
     messages = [
         prices.message(action) * times
         for kind in ("F", "B")
-        for body, times in prices.program.stages[0].passes(kind)
+        for body, times in program.stages[0].passes(kind)
         for action in body.actions
         if isinstance(action, Communicate)
     ]

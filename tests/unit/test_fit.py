@@ -18,9 +18,11 @@ from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
 from foretell.model.totals import totals
-from foretell.oracle import fit as oracle
-from foretell.oracle.fit import Fit, _round_sizes, fitted, ladder, usual_precision, wish
-from foretell.oracle.predict import USABLE, predict
+from foretell.oracle import asker
+from foretell.oracle.asker import round_sizes
+from foretell.oracle.fit import Fit, fitted, wish
+from foretell.oracle.ladder import ladder, usual_precision
+from foretell.oracle.predict import predict
 from foretell.oracle.training import (
     DAY,
     HOUR,
@@ -124,7 +126,7 @@ def test_the_largest_fits_and_the_next_does_not(model: str, place: str, plan: st
     assert _again(found, model, found.micro_batch) == found.prediction
     next_size = found.micro_batch + 1 if found.micro_batch < 64 else math.ceil(found.micro_batch * 1.04)
     assert not _again(found, model, next_size).fits
-    assert found.free_bytes == pytest.approx(USABLE * found.prediction.capacity - found.prediction.memory_bytes)
+    assert found.free_bytes == pytest.approx(found.prediction.usable - found.prediction.memory_bytes)
 
 
 @pytest.mark.parametrize("plan", ["dp2 +bf16", "dp2:zero3 +bf16", "tp2:sp +bf16", "pp2:1f1b +m4 +bf16"])
@@ -141,7 +143,7 @@ def test_memory_grows_with_the_samples(plan: str) -> None:
 @given(st.integers(1, 10**7))
 @settings(max_examples=50)
 def test_sizes_are_dense_enough(most: int) -> None:
-    sizes = _round_sizes(most)
+    sizes = round_sizes(most)
     assert sizes[0] == 1
     assert all(low < high <= max(low + 1, low * 1.04) for low, high in itertools.pairwise(sizes))
     assert sizes[-1] <= most <= max(sizes[-1] * 1.04, sizes[-1])
@@ -163,7 +165,7 @@ def test_few_predictions_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append(str(setting.plan))
         return predict(setting, where)
 
-    monkeypatch.setattr(oracle, "predict", counted)
+    monkeypatch.setattr(asker, "predict", counted)
     fitted(wish(LLAMA, "2xa10", "dp2 +bf16"))
     assert len(made) <= 10
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,9 @@ def test_what_does_not_fit_says_by_how_much_and_when(foretell: Any) -> None:
 
 def test_days_and_cost_follow_from_the_rate(foretell: Any) -> None:
     answer = json.loads(foretell(*LLAMA, "--tokens", "1e9", "--price", "3", "--json").out)
-    assert answer["training_seconds"] == pytest.approx(1e9 / answer["tokens_per_second"])
+    steps = math.ceil(1e9 / (answer["tokens_per_second"] * answer["step_seconds"]))
+    assert answer["training"]["steps"] == steps
+    assert answer["training_seconds"] == answer["training"]["seconds"] == pytest.approx(steps * answer["step_seconds"])
     assert answer["cost"] == pytest.approx(8 * answer["training_seconds"] / 3600 * 3)
 
 
@@ -50,6 +53,61 @@ def test_a_trace_is_written(foretell: Any, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     assert foretell(*LLAMA, "--trace", str(file)).code == 0
     assert json.loads(file.read_text())["traceEvents"]
+
+
+RUN = ("--tokens", "1e9", "--storage", "1 GB/s", "--device-mtbf", "1000h", "--restart", "10min", "--price", "2")
+
+
+def test_a_whole_run_is_the_one_of_fit(foretell: Any) -> None:
+    answer = json.loads(foretell(*LLAMA, *RUN, "--json").out)["training"]
+    assert answer["goodput"] < 1
+    assert answer["failures"] > 0
+    assert answer["cost"] == pytest.approx(8 * answer["seconds"] / 3600 * 2)
+    page = foretell(*LLAMA, *RUN).out
+    assert all(f"\n{word} " in page for word in ("training", "goodput", "checkpoints", "failures", "cost"))
+
+
+def test_epochs_are_so_many_times_the_samples(foretell: Any) -> None:
+    once = json.loads(foretell(*LLAMA, "--samples", "8000", "--json").out)["training"]
+    often = json.loads(foretell(*LLAMA, "--samples", "8000", "--epochs", "90", "--json").out)["training"]
+    assert (once["steps"], often["steps"]) == (1000, 90_000)
+
+
+def test_slow_input_is_part_of_the_step_and_a_bottleneck(foretell: Any) -> None:
+    plain = json.loads(foretell(*LLAMA, "--json").out)
+    slow = json.loads(foretell(*LLAMA, "--input-rate", "4", "--json").out)  # eight samples take two seconds
+    assert slow["step_seconds"] == pytest.approx(2.0)
+    assert slow["breakdown"]["input"] == pytest.approx(2.0 - plain["step_seconds"])
+    assert sum(slow["breakdown"].values()) == pytest.approx(slow["step_seconds"])
+    assert slow["samples_per_second"] == pytest.approx(4)
+    assert "input" in {one["name"] for one in slow["bottlenecks"]}
+    fast = json.loads(foretell(*LLAMA, "--input-rate", "1e6", "--json").out)
+    assert (fast["step_seconds"], "input" in fast["breakdown"]) == (plain["step_seconds"], False)
+
+
+def test_a_price_alone_is_that_of_steps(foretell: Any) -> None:
+    ran = foretell(*LLAMA, "--price", "2")
+    assert ran.code == 0
+    assert "a thousand steps" in ran.out
+
+
+def test_what_is_alive_adds_up_and_has_names(foretell: Any) -> None:
+    answer = json.loads(foretell(*LARGE, "--json").out)
+    assert math.fsum(one["bytes"] for one in answer["alive"]) == pytest.approx(answer["memory_bytes"])
+    assert "layers.0..79.feed_forward.gate matmul output" in {one["name"] for one in answer["alive"]}
+    assert len(answer["alive"]) == 11
+    assert "80 x 448 MiB" in foretell(*LARGE).out
+    assert "alive then" not in foretell(*LLAMA).out
+    assert "alive then" in foretell(*LLAMA, "--memory").out
+
+
+def test_what_would_fit_fits(foretell: Any) -> None:
+    for arguments in (LARGE, ("llama3-8b", "--on", "8xa100-40", "--plan", "dp8:zero1 +bf16", "--batch", "8")):
+        first = json.loads(foretell(*arguments, "--json").out)["changes"][0]
+        model, _, _, _, _, _, batch = arguments
+        again = foretell(model, "--on", first["cluster"], "--plan", first["plan"], "--batch", batch, "--json")
+        assert json.loads(again.out)["fits"] is True
+        assert first["plan"] in foretell(*arguments).out.replace("\n    ", " ")
 
 
 @pytest.mark.parametrize(
@@ -62,6 +120,41 @@ def test_a_trace_is_written(foretell: Any, tmp_path: Path) -> None:
         (("llama3-8b", "--on", "8xh10", "--plan", "dp8"), "h100"),
         (("llama3-8b", "--on", "16xv100-16", "--plan", "dp16 +fp8", "--batch", "16"), "fp8"),
         ((*LLAMA, "--release", "2020"), "--oracle paper"),
+        ((*LLAMA, "--ranks", "4"), "--oracle paper"),
+        ((*LLAMA, "--oracle", "papers"), "paper"),
+        ((*LLAMA, "--batch", "7"), "multiple"),
+        ((*LLAMA, "--batch", "0"), "batch"),
+        ((*LLAMA, "--batch", "many"), "integer"),
+        ((*LLAMA, "--batch-per-rank", "4"), "one of them"),
+        ((*LLAMA, "--seq", "0"), "--seq"),
+        ((*LLAMA, "--seq", "-5"), "--seq"),
+        ((*LLAMA, "--trainer", "pytorsh"), "pytorch"),
+        ((*LLAMA, "--trainer", " "), "no name"),
+        ((*LLAMA, "--optimizer", "adan"), "adam"),
+        ((*LLAMA, "--plan", "dp2 tp4:sp +bf61"), "bf16"),
+        ((*LLAMA, "--plan", "dp2 tp4 tp4"), "tp4"),
+        ((*LLAMA, "--tokens", "0"), "positive"),
+        ((*LLAMA, "--tokens", "nan"), "positive"),
+        ((*LLAMA, "--samples", "-3"), "positive"),
+        ((*LLAMA, "--samples", "lots"), "float"),
+        ((*LLAMA, "--epochs", "3"), "nothing says how long"),
+        ((*LLAMA, "--samples", "8", "--epochs", "-1"), "positive"),
+        ((*LLAMA, "--price", "-2"), "positive"),
+        ((*LLAMA, "--input-rate", "0"), "positive"),
+        ((*LLAMA, "--storage", "1 GB/s"), "nothing says how long"),
+        ((*LLAMA, "--tokens", "1e9", "--storage", "fast"), "TB/s"),
+        ((*LLAMA, "--tokens", "1e9", "--storage", "0 GB/s"), "--storage"),
+        ((*LLAMA, "--tokens", "1e9", "--dataset", "2 TB"), "storage"),
+        ((*LLAMA, "--tokens", "1e9", "--dataset", "2 parsec"), "--dataset"),
+        ((*LLAMA, "--tokens", "1e9", "--interval", "30min"), "storage"),
+        ((*LLAMA, "--tokens", "1e9", "--storage", "1 GB/s", "--interval", "30"), "min"),
+        ((*LLAMA, "--tokens", "1e9", "--device-mtbf", "50000h"), "storage"),
+        ((*LLAMA, "--tokens", "1e9", "--storage", "1 GB/s", "--node-mtbf", "never"), "not a time"),
+        ((*LLAMA, "--tokens", "1e9", "--storage", "1 MB/s", "--device-mtbf", "1min", "--restart", "9h"), "no run ever"),
+        ((*LLAMA, "--trace", ""), "no file"),
+        ((*LLAMA, "--trace", "/nowhere/at/all.json"), "cannot be written"),
+        (("vgg16-paradl", "--oracle", "paper", "--plan", "dp16", "--batch", "512", "--tokens", "1e9"), "whole run"),
+        (("vgg16-paradl", "--oracle", "paper", "--plan", "dp16", "--batch", "512", "--memory"), "--memory"),
     ],
 )
 def test_bad_input_is_a_message(foretell: Any, arguments: tuple[str, ...], said: str) -> None:
@@ -69,3 +162,4 @@ def test_bad_input_is_a_message(foretell: Any, arguments: tuple[str, ...], said:
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
     assert "Traceback" not in ran.err
+    assert "try" in ran.err or "Usage" in ran.err or "one of" in ran.err

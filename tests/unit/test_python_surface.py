@@ -8,11 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import foretell
 from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
+from foretell.oracle.training import Conditions
 from foretell.plan.text import parse
 
 LLAMA = "llama:layers=2,hidden=256,heads=8,kv_heads=8,ffn=512,vocab=512,seq=64"
@@ -45,6 +47,21 @@ def test_fit_is_the_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     said = _command(monkeypatch, capsys, "fit", LLAMA, "--on", "2xa100", "--batch", "8")
     found = foretell.fit(LLAMA, "2xa100", batch=8)
     assert (said["plan"], said["micro_batch"]) == (found.plan, found.micro_batch)
+
+
+def test_a_whole_run_from_python_is_the_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--tokens", "1e9", "--price", "2", "--storage", "1 GB/s", "--device-mtbf", "1000h", "--input-rate", "9")
+    asked = (LLAMA, "--on", "2xa100", "--plan", PLAN, "--batch", "8", *options)
+    conditions = Conditions(storage=1e9, device_mtbf=1000 * 3600.0, input_rate=9.0)
+    found = foretell.predict(LLAMA, "2xa100", PLAN, batch=8, tokens=1e9, price=2.0, conditions=conditions)
+    said = _command(monkeypatch, capsys, "predict", *asked)
+    assert said["training"] == msgspec.to_builtins(found.training)
+    assert said["step_seconds"] == found.step_seconds
+    fitted = foretell.fit(LLAMA, "2xa100", PLAN, batch=8, tokens=1e9, price=2.0, conditions=conditions)
+    assert _command(monkeypatch, capsys, "fit", *asked)["training"] == msgspec.to_builtins(fitted.prediction.training)
+    assert fitted.prediction.training == found.training
 
 
 def test_values_do_as_well_as_texts() -> None:
@@ -85,6 +102,11 @@ def test_a_graph_is_fitted_as_it_is() -> None:
         lambda: foretell.lower(LLAMA, "dp2", 8, batch_per_rank=4),
         lambda: foretell.fit(LLAMA, "2xa100", "dp4"),
         lambda: foretell.fit(LLAMA, "nowhere"),
+        lambda: foretell.predict(LLAMA, "2xa100", "dp2", batch=8, tokens=-1.0),
+        lambda: foretell.predict(LLAMA, "2xa100", "dp2", batch=8, epochs=3.0),
+        lambda: foretell.predict(LLAMA, "2xa100", "dp2", batch=8, tokens=1e9, epochs=0.0),
+        lambda: foretell.predict(LLAMA, "2xa100", "dp2", batch=8, tokens=1e9, price=-1.0),
+        lambda: foretell.predict(LLAMA, "2xa100", "dp2", batch=8, price=1.0, conditions=Conditions(price=2.0)),
     ],
 )
 def test_what_is_wrong_is_said(ask: object) -> None:
@@ -94,7 +116,7 @@ def test_what_is_wrong_is_said(ask: object) -> None:
 
 
 def test_names_stay_when_packages_of_the_walk_are_imported() -> None:
-    for package in ("program.lower", "oracle.predict", "oracle.fit", "timeline.compose", "cli.main"):
+    for package in ("program.lower", "oracle.predict", "oracle.fit", "timeline.recurrence", "cli.main"):
         importlib.import_module(f"foretell.{package}")
     assert all(callable(getattr(foretell, name)) for name in foretell.__all__ if name != "__version__")
 

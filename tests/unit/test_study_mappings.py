@@ -337,6 +337,10 @@ class Told:
     memory: Any
     fits: bool = True
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        return self.step_seconds, self.step_seconds
+
 
 @dataclass(frozen=True)
 class Used:
@@ -371,6 +375,7 @@ def test_a_perfect_oracle_has_no_error(studies: dict[str, Study]) -> None:
     assert found.time is not None and found.time.mape == pytest.approx(0, abs=1e-12)
     assert found.rank_correlation == pytest.approx(1) and found.regret is not None and found.regret.max == 0
     assert found.fits is not None and found.fits.accuracy > 0.95  # some plans finished once and failed once
+    assert found.inside == found.subsets["1B"].inside == 1.0
     assert {"healthy", "1B"} <= set(found.subsets)
 
 

@@ -163,7 +163,7 @@ def test_a_trainer_of_your_own_is_a_few_lines(tmp_path: Path) -> None:
     assert mine.source("host.layer") == "measured on our cluster, 2026-05"
     assert mine.host.floor == trainer("nanotron").host.floor
     assert mine.source("host.floor").startswith("carried over from nanotron: ")
-    assert mine.source("memory.reserved").startswith("carried over from pytorch: ")
+    assert mine.source("memory.context").startswith("carried over from pytorch: ")
 
 
 def test_it_may_be_based_on_a_second_name_and_be_called_as_its_base(tmp_path: Path) -> None:

@@ -101,6 +101,10 @@ def read(given: Given) -> Asked:
         raise BadInput("no plan is given", where="--plan", fix=EXAMPLE)
     if given.batch is not None and given.batch_per_rank is not None:
         raise BadInput("--batch and --batch-per-rank together", fix="one of them")
+    for name, what, value in (("--batch", "batch", given.batch), ("--seq", "sequence", given.seq)):
+        if value is not None and value < 1:
+            fix = "1 or more, for all ranks together" if name == "--batch" else "1 or more tokens: --seq 4096"
+            raise BadInput(f"a {what} of {value}", where=name, fix=fix)
     plan = parse(given.plan)
     named = catalog.named(given.cluster) if given.cluster is not None else None
     found = trainer(given.trainer)

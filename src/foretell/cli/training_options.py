@@ -6,13 +6,13 @@ import functools
 import math
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from foretell.errors import BadInput
 from foretell.hardware import quantity
-from foretell.oracle.training import DAY, HOUR, Conditions, Training
+from foretell.oracle.training import DAY, HOUR, Conditions, Run, Training
 from foretell.units import show_bytes
 
 SPANS = {"s": 1.0, "min": 60.0, "h": HOUR, "d": DAY}
@@ -21,6 +21,7 @@ SPANS = {"s": 1.0, "min": 60.0, "h": HOUR, "d": DAY}
 _OPTIONS = (
     click.option("--tokens", type=float, metavar="N", help="Also: days to train on this many tokens."),
     click.option("--samples", type=float, metavar="N", help="Also: days to train on this many samples."),
+    click.option("--epochs", type=float, metavar="N", help="Go through these tokens or samples so often (1)."),
     click.option("--price", type=float, metavar="P", help="Also: cost, at this price of a device an hour."),
     click.option("--input-rate", type=float, metavar="N", help="Samples/s that a node reads and decodes."),
     click.option("--storage", metavar="RATE", help="Bandwidth of checkpoints, all ranks together: '20 GB/s'."),
@@ -32,59 +33,60 @@ _OPTIONS = (
 )
 
 
-class Run(NamedTuple):
-    """How much to train, under which conditions. 0: not asked."""
-
-    tokens: float
-    samples: float
-    conditions: Conditions
-
-    @property
-    def asked(self) -> bool:
-        return bool(self.tokens or self.samples)
+NAMES = (
+    *("tokens", "samples", "epochs", "price", "input_rate", "storage", "dataset", "interval"),
+    *("device_mtbf", "node_mtbf", "restart"),
+)
+"""The options, as a verb gets them."""
 
 
-def trained(verb: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb these options; it gets them as one `Run`, called `run`."""
+def trained(*alone: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a verb these options; it gets them as one `Run`, called `run`.
 
-    @functools.wraps(verb)
-    def called(**options: Any) -> None:
-        names = ("tokens", "samples", "price", "input_rate", "storage", "dataset", "interval", "restart")
-        given = {name: options.pop(name) for name in (*names, "device_mtbf", "node_mtbf")}
-        verb(run=_read(given), **options)
+    `alone` are those that also say something about a single step.
+    """
 
-    for option in reversed(_OPTIONS):
-        called = option(called)
-    return called
+    def with_options(verb: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(verb)
+        def called(*given: Any, **options: Any) -> None:
+            verb(*given, run=_read({name: options.pop(name) for name in NAMES}, alone), **options)
+
+        for option in reversed(_OPTIONS):
+            called = option(called)
+        return called
+
+    return with_options
 
 
-def _read(given: dict[str, Any]) -> Run:
-    run = Run(
-        _count(given["tokens"], "--tokens"),
-        _count(given["samples"], "--samples"),
-        Conditions(
-            input_rate=_count(given["input_rate"], "--input-rate") or math.inf,
-            dataset=_figure(given["dataset"], "memory", "--dataset"),
-            storage=_figure(given["storage"], "bandwidth", "--storage"),
-            interval=_span(given["interval"], "--interval"),
-            device_mtbf=_span(given["device_mtbf"], "--device-mtbf") or math.inf,
-            node_mtbf=_span(given["node_mtbf"], "--node-mtbf") or math.inf,
-            restart=_span(given["restart"], "--restart"),
-            price=_count(given["price"], "--price"),
-        ),
+def _read(given: dict[str, Any], alone: tuple[str, ...]) -> Run:
+    amount = {name: _count(given[name], f"--{name}") for name in ("tokens", "samples")}
+    epochs = _count(given["epochs"], "--epochs")
+    about = [name for name, value in given.items() if value is not None and name not in (*amount, *alone)]
+    if about and not any(amount.values()):
+        what = f"{_option(about[0])} is about a whole run, and nothing says how long it is"
+        raise BadInput(what, where=_option(about[0]), fix="--tokens 1e12, or --samples 1e6")
+    conditions = Conditions(
+        input_rate=_count(given["input_rate"], "--input-rate") or math.inf,
+        dataset=_figure(given["dataset"], "memory", "--dataset"),
+        storage=_figure(given["storage"], "bandwidth", "--storage"),
+        interval=_span(given["interval"], "--interval"),
+        device_mtbf=_span(given["device_mtbf"], "--device-mtbf") or math.inf,
+        node_mtbf=_span(given["node_mtbf"], "--node-mtbf") or math.inf,
+        restart=_span(given["restart"], "--restart"),
+        price=_count(given["price"], "--price"),
     )
-    alone = [name for name, value in given.items() if value is not None and name not in ("tokens", "samples")]
-    if alone and not run.asked:
-        what = f"--{alone[0].replace('_', '-')} is about a whole run, and nothing says how long it is"
-        raise BadInput(what, fix="--tokens 1e12, or --samples 1e6")
-    return run
+    return Run(**amount, epochs=epochs or 1.0, conditions=conditions)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _count(value: float | None, where: str) -> float:
     if value is None:
         return 0.0
     if not (value > 0 and math.isfinite(value)):
-        raise BadInput(f"{value:g} is not a positive number", where=where, fix="more than 0")
+        raise BadInput(f"{value:g} is not a positive number", where=where, fix=f"{where} 1, or any number above 0")
     return value
 
 

@@ -7,18 +7,17 @@ what the device reports. The terms and their constants are those of the trainer,
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
+from foretell.hardware.cluster import Cluster
 from foretell.plan.setting import Setting
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
-from foretell.plan.trainer import look_up_depth
-from foretell.program.program import Program, RankKind
+from foretell.plan.strategy import MeshAxis
+from foretell.plan.trainer import Trainer, look_up_depth
 from foretell.units import product
 
 
@@ -28,103 +27,51 @@ class MemoryUse(msgspec.Struct, frozen=True):
     allocated: float
     reserved: float
     device: float
-    least: float  # of `device`, when streams hold nothing back: what the allocator can come down to
     by_stage: tuple[float, ...]  # device bytes of each pipeline rank
     by_kind: dict[str, float]  # of the worst rank at its peak, adding up to `device`
     peak_moment: str
 
 
-class Moment(NamedTuple):
-    """The fullest moment of one rank: bytes by kind, and when it is."""
+class Constants(NamedTuple):
+    """What a trainer adds to the bytes of a program."""
 
-    when: str
-    kinds: dict[str, float]
+    # bytes for each parameter that a rank computes with
+    copies: float  # all the time: buckets of gradients, and copies of its own
+    fresh: float  # of gradients, new in a backward pass
+    cached: float  # of gradients, while working with weights in shares
+    gathered: float  # of weights, after their update in shares
+    # other bytes
+    streams: float  # buffers that communication streams have not given back
+    limit: float  # bytes in tensors that a device has room for: streams hold nothing back beyond it
+    reserved: float  # over what is allocated: a factor
+    context: float  # of the device and of communicators
 
-    @property
-    def allocated(self) -> float:
-        return sum(self.kinds.values())
+
+def usable_bytes(trainer: Trainer, cluster: Cluster) -> float:
+    """What a run can fill of a device."""
+    return trainer.memory.usable * cluster.device.memory_bytes
 
 
-def memory(program: Program, setting: Setting, capacity: float = math.inf) -> MemoryUse:
-    """The worst rank's memory. Of what streams hold back the allocator frees what would not fit into `capacity`."""
-    free = [_without_held(_fullest(program, setting, kind)) for kind in program.kinds]
-    least = max(_device(setting, program, moment.allocated) for moment in free)
-    moments = [_fitted(_fullest(program, setting, kind), setting, program, capacity) for kind in program.kinds]
-    device = [_device(setting, program, moment.allocated) for moment in moments]
-    worst = max(range(len(device)), key=lambda at: device[at])
-    moment = moments[worst]
-    reserved = moment.allocated * setting.trainer.memory.reserved
-    kinds = {**moment.kinds, "allocator": reserved - moment.allocated, "context": device[worst] - reserved}
-    return MemoryUse(
-        allocated=moment.allocated,
-        reserved=reserved,
-        device=device[worst],
-        least=least,
-        by_stage=tuple(device),
-        by_kind=kinds,
-        peak_moment=moment.when if len(program.kinds) == 1 else f"{moment.when} on pipeline rank {worst}",
+def memory_constants(setting: Setting, axes: tuple[MeshAxis, ...], cluster: Cluster) -> Constants:
+    """The constants of a trainer, as far as they are for this plan on this cluster."""
+    stored, alive = setting.trainer.storage, setting.trainer.memory
+    shares = _stored_in_shares(setting)
+    data = product(axis.ranks for axis in axes if axis.name in ("dp", "shard", "ep"))
+    context = alive.context + (alive.communicator if axes else 0.0)
+    return Constants(
+        copies=_buckets(setting, data) + stored.extra + stored.extra_shared / data,
+        fresh=stored.transient_gradient,
+        cached=alive.cached_gradients if shares else 0.0,
+        gathered=alive.gather if shares else 0.0,
+        streams=_held_back(setting),
+        limit=(usable_bytes(setting.trainer, cluster) - context) / alive.reserved,
+        reserved=alive.reserved,
+        context=context,
     )
 
 
-HELD = "held by streams"
-
-
-def _without_held(moment: Moment) -> Moment:
-    return moment._replace(kinds={name: size for name, size in moment.kinds.items() if name != HELD})
-
-
-def _fitted(moment: Moment, setting: Setting, program: Program, capacity: float) -> Moment:
-    """The moment with as much held back as there is room for."""
-    over = _device(setting, program, moment.allocated) - capacity
-    held = moment.kinds.get(HELD, 0.0)
-    if over <= 0 or not held:
-        return moment
-    kept = max(0.0, held - over / setting.trainer.memory.reserved)
-    return moment._replace(kinds={**moment.kinds, HELD: kept})
-
-
-def _device(setting: Setting, program: Program, allocated: float) -> float:
-    """What the device reports: the allocator's pool, the context, and communicators where there are several ranks."""
-    alive = setting.trainer.memory
-    communicators = alive.communicator if program.axes else 0.0
-    return allocated * alive.reserved + alive.context + communicators
-
-
-def _fullest(program: Program, setting: Setting, kind: RankKind) -> Moment:
-    """The fullest of: a slot of the step, and the gathering of weights after the update."""
-    resting = _resting(program, setting, kind)
-    parameters = sum(program.stages[stage].memory.parameters for stage in kind.stages)
-    peak = max(_slots(program, setting, kind), key=lambda moment: moment.allocated)
-    alive = setting.trainer.memory
-    shares = _stored_in_shares(setting)
-    working = {**resting, **peak.kinds}
-    if shares:
-        working["cached gradients"] = alive.cached_gradients * parameters
-    after = {**resting, "gathered weights": alive.gather * parameters} if shares else resting
-    return max(Moment(peak.when, working), Moment("the gathering of weights after the update", after), key=_size)
-
-
-def _size(moment: Moment) -> float:
-    return moment.allocated
-
-
-def _resting(program: Program, setting: Setting, kind: RankKind) -> dict[str, float]:
-    """What is there all the time."""
-    stages = [program.stages[stage].memory for stage in kind.stages]
-    stored = setting.trainer.storage
-    parameters = sum(stage.parameters for stage in stages)
-    data = product(axis.ranks for axis in program.axes if axis.name in ("dp", "shard", "ep"))
-    kinds = {
-        "weights": sum(stage.weights for stage in stages),
-        "gradients": sum(stage.gradients for stage in stages),
-        "states": sum(stage.states for stage in stages),
-    }
-    if data > 1 and not _stored_in_shares(setting):
-        kinds["buckets"] = stored.buckets * parameters
-    extra = (stored.extra + stored.extra_shared / data) * parameters
-    if extra:
-        kinds["trainer's copies"] = extra
-    return kinds
+def _buckets(setting: Setting, data: int) -> float:
+    return setting.trainer.storage.buckets if data > 1 and not _stored_in_shares(setting) else 0.0
 
 
 def _stored_in_shares(setting: Setting) -> bool:
@@ -132,33 +79,7 @@ def _stored_in_shares(setting: Setting) -> bool:
     return data is not None and data.world > 1 and STORAGES[getattr(data, "storage", "replicated")].states
 
 
-def _slots(program: Program, setting: Setting, kind: RankKind) -> Iterator[Moment]:
-    """The rank's memory in each of its slots: what is in flight, and what the slot needs besides."""
-    held = 0.0
-    stored = setting.trainer.storage
-    parameters = sum(program.stages[stage].memory.parameters for stage in kind.stages)
-    streams = _held_back(program, setting)
-    for slot in kind.slots:
-        stage = program.stages[slot.stage].memory
-        forward = slot.kind == "F"
-        peak = stage.forward_peak if forward else stage.backward_peak
-        flying = held if forward else held - stage.kept
-        kinds = {"activations": flying + stage.kept, "working": max(0.0, peak - stage.kept)}
-        if streams:
-            kinds[HELD] = streams
-        name = {"F": "forward", "B": "backward", "I": "backward", "W": "weight gradients"}[slot.kind]
-        yield Moment(f"the {name} pass of micro-batch {slot.microbatch}", kinds)
-        if not forward and stored.transient_gradient:  # all there when the slot's activations are gone
-            left = {"activations": flying, "new gradients": stored.transient_gradient * parameters}
-            if streams:
-                left[HELD] = streams
-            yield Moment(f"the end of the {name} pass of micro-batch {slot.microbatch}", left)
-        held += stage.kept if forward else -stage.kept if slot.kind in ("B", "W") else 0.0
-    if not kind.slots:
-        yield Moment("the step", {})
-
-
-def _held_back(program: Program, setting: Setting) -> float:
+def _held_back(setting: Setting) -> float:
     """Buffers of tensor-parallel communication that streams have not given back (a trainer's constant)."""
     tensor = setting.plan.axis(Tensor)
     pipeline = setting.plan.axis(Pipeline)

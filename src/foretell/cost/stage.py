@@ -5,21 +5,25 @@ Every distinct body is priced once; a stage adds its bodies up as often as it ta
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from foretell.cost.beside import hidden_seconds
 from foretell.cost.collectives import Price, collective_seconds
 from foretell.cost.fabric import Group, sharing
 from foretell.cost.kernels import chains, kernel_seconds
-from foretell.hardware.cluster import Cluster
+from foretell.hardware.cluster import Cluster, Level
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Actions, Communicate, Compute, Copy
-from foretell.program.program import Program, Stage, belongs
+from foretell.program.program import Axis, Stage, belongs
 from foretell.units import Quantity
+
+Parts: TypeAlias = dict[str, float]
+"""Seconds by what they are spent on: the keys of a breakdown."""
 
 HIDES = ("weights", "weight gradients")
 """What travels because of weights may run behind computation; activations are waited for."""
@@ -70,6 +74,18 @@ class Cost:
         return self.compute + sum(self.waits.values())
 
 
+def parts_of(cost: Cost) -> Parts:
+    """The device's seconds, by what they are spent on."""
+    parts: Parts = defaultdict(float)
+    parts["forward"] = cost.forward
+    parts["backward"] = cost.input_gradient + cost.weight_gradient
+    parts["recompute"] = cost.recompute
+    parts["other"] = cost.copies
+    for axis, seconds in cost.waits.items():
+        parts[f"exposed.{axis}"] += seconds
+    return parts
+
+
 class BodyCost(NamedTuple):
     """One body: what must be done in its turn, and gradients of weights, which may come later (in W)."""
 
@@ -98,12 +114,16 @@ class StageCost(NamedTuple):
 class Prices:
     """Prices of one program on one cluster."""
 
-    def __init__(self, program: Program, cluster: Cluster, form: Format, trainer: Trainer) -> None:
-        self.program, self.cluster, self.form, self.trainer = program, cluster, form, trainer
+    def __init__(self, axes: Iterable[Axis], cluster: Cluster, form: Format, trainer: Trainer) -> None:
+        self.cluster, self.form, self.trainer = cluster, form, trainer
         self.device = cluster.device
-        self.axes = {axis.name: axis for axis in program.axes}
+        self.axes = {axis.name: axis for axis in axes}
+        self.soft = math.isfinite(trainer.host.sharpness)
+        self.key: Any = (cluster, form, trainer)
+        self.strides = tuple((axis.name, axis.ranks, axis.stride) for axis in self.axes.values())
         self._bodies: dict[int, BodyCost] = {}
-        self._messages: dict[tuple[str, float, Group, int], float] = {}
+        self._groups: dict[tuple[tuple[str, ...], int], tuple[Group, Level]] = {}
+        self._messages: dict[tuple[str, float, Group, int, str, bool], float] = {}
 
     def stage(self, stage: Stage) -> StageCost:
         forward, backward = Cost(), Cost()
@@ -171,7 +191,7 @@ class Prices:
     def message(self, message: Communicate) -> float:
         """Seconds of one message or collective, averaged over the steps between two of them."""
         group = self.group(message)
-        key = (message.kind, message.payload, group, message.messages)
+        key = (message.kind, message.payload, group, message.messages, message.what, "tp" in message.axes)
         if key not in self._messages:
             servers = message.messages if message.kind in ("push", "pull") else 1
             price = collective_seconds(
@@ -207,15 +227,16 @@ class Prices:
 
     def group(self, message: Communicate) -> Group:
         """The ranks that a message is among; of neighbours the whole axis, since the slowest pair counts."""
-        stride = min(self.axes[name].stride for name in message.axes)
         ranks = self.axes["pp"].ranks if message.kind in ("send", "receive") else message.ranks
-        return Group(min(ranks, self.cluster.ranks // stride), stride)
+        key = (message.axes, ranks)
+        if key not in self._groups:
+            stride = min(self.axes[name].stride for name in message.axes)
+            group = Group(min(ranks, self.cluster.ranks // stride), stride)
+            self._groups[key] = group, self.cluster.level_of(group.ranks, group.stride)
+        return self._groups[key][0]
 
     def level(self, message: Communicate) -> str:
         """The level of the cluster that a message takes up."""
-        group = self.group(message)
-        return self.cluster.level_of(group.ranks, group.stride).name
-
-    def stages(self) -> Iterator[StageCost]:
-        for stage in self.program.stages:
-            yield self.stage(stage)
+        ranks = self.axes["pp"].ranks if message.kind in ("send", "receive") else message.ranks
+        self.group(message)
+        return self._groups[message.axes, ranks][1].name

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import functools
 
-from foretell.cost.kernels import update_seconds
-from foretell.cost.memory import memory
-from foretell.cost.slots import Parts, Slots
+import msgspec
+
+from foretell.cost.memory import usable_bytes
 from foretell.hardware.cluster import Cluster
+from foretell.model.graph import Graph
 from foretell.model.totals import totals
+from foretell.oracle.causes import causes
+from foretell.oracle.evidence import evidence
 from foretell.oracle.explain import Bottleneck, bottlenecks
+from foretell.oracle.training import STEP_ALONE, Run, Training, step_input, whole
 from foretell.plan.facts import facts
-from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
-from foretell.program.action import Communicate, Update
-from foretell.program.lower import lower
-from foretell.program.program import Program, RankKind
-from foretell.timeline.compose import Rank, compose
+from foretell.program.local import Kind
+from foretell.program.lower import notes
+from foretell.timeline.compose import composed
 from foretell.timeline.observation import Observation
-from foretell.units import at_least
-
-BAND = 1.25
-"""A declared prior, until bands are learnt from studies: the truth is taken to lie within this factor."""
-
-USABLE = 0.97
-"""Share of a device's memory that a run can fill before the allocator fails."""
+from foretell.timeline.sheet import Priced, priced
 
 
 class Prediction(Observation, frozen=True, kw_only=True):
@@ -44,133 +40,69 @@ class Prediction(Observation, frozen=True, kw_only=True):
     interval: tuple[float, float]  # seconds
     fits: bool
     capacity: float  # bytes of a device
+    usable: float  # that a run can fill of them
     bottlenecks: tuple[Bottleneck, ...]
     provenance: dict[str, str]
     notes: tuple[str, ...]
+    training: Training | None = None  # a whole run, where one is asked about
 
 
-def predict(setting: Setting, cluster: Cluster) -> Prediction:
-    """Predict one step of a plan that fits."""
-    program = lower(setting)
-    oracle = _Oracle(program, setting, cluster)
-    usable = setting.trainer.memory.usable * cluster.device.memory_bytes
-    used = memory(program, setting, usable)
-    step, breakdown = oracle.step()
-    device = cluster.device
+def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Prediction:
+    """Predict one step of a plan that fits, and a whole run of such steps where one is asked about."""
+    plan = priced(setting, cluster)
+    outline, device, usable = plan.outline, cluster.device, usable_bytes(setting.trainer, cluster)
+    made = composed(plan, cluster)
+    used, breakdown = made.memory, made.breakdown
+    known = evidence(outline, cluster)
+    low, high = known.interval(made.step_seconds)
+    step, low, high = (step_input(one, setting, cluster, run.conditions) for one in (made.step_seconds, low, high))
+    breakdown |= {"input": step - made.step_seconds} if step > made.step_seconds else {}
     flops = _model_flops(setting)
     tokens = facts(setting.graph).sequence * setting.job.batch
-    return Prediction(
+    ranks = setting.plan.ranks
+    found = Prediction(
         step_seconds=step,
         memory_bytes=used.device,
         memory=used,
         breakdown=breakdown,
-        model=program.model,
-        plan=program.plan,
-        trainer=program.trainer,
+        model=outline.graph.name,
+        plan=str(outline.plan),
+        trainer=outline.trainer.name,
         cluster=cluster.text,
-        batch=program.batch,
-        ranks=program.ranks,
-        microbatches=program.microbatches,
-        samples_per_second=program.batch / step,
+        batch=setting.job.batch,
+        ranks=ranks,
+        microbatches=outline.plan.microbatches,
+        samples_per_second=setting.job.batch / step,
         tokens_per_second=tokens / step,
         model_flops=flops,
-        utilisation=flops / (step * program.ranks * device.matrix_rate(oracle.form.kernels)),
-        interval=(step / BAND, step * BAND),
-        fits=used.least <= usable,
+        utilisation=flops / (step * ranks * device.matrix_rate(plan.prices.form.kernels)),
+        interval=(low, high),
+        fits=used.device <= usable,
         capacity=device.memory_bytes,
-        bottlenecks=tuple(bottlenecks(breakdown, step, used, device.memory_bytes)),
-        provenance=oracle.provenance(),
-        notes=program.notes,
+        usable=usable,
+        bottlenecks=(),
+        provenance=known.provenance(),
+        notes=notes(outline),
     )
+    amount = whole(found, setting, cluster, run) if run.asked else None
+    why = causes(outline, plan.prices, breakdown, functools.partial(_compute, plan))
+    limits = bottlenecks(breakdown, step, used, device.memory_bytes, why, amount)
+    return msgspec.structs.replace(found, bottlenecks=tuple(limits), training=amount)
+
+
+def _compute(plan: Priced, kind: Kind) -> float:
+    """Seconds that one micro-batch computes in a kind of layer, both passes."""
+    forward, backward, *_ = plan.kinds[kind].parts
+    return sum(own.get(name, 0.0) for own in (forward, backward) for name in ("forward", "backward", "recompute"))
 
 
 def _model_flops(setting: Setting) -> float:
     """Matrix work of a step, forward and backward, that the model itself needs."""
-    needs = totals(setting.graph)
-    return float((needs.forward.matrix + needs.backward.matrix) * setting.plan.microbatches)
+    return float(_matrix_flops(setting.graph) * setting.plan.microbatches)
 
 
-class _Oracle:
-    """One program on one cluster."""
-
-    def __init__(self, program: Program, setting: Setting, cluster: Cluster) -> None:
-        self.program, self.cluster = program, cluster
-        self.form = setting.plan.policy(Precision).format
-        self.slots = Slots(program, setting, cluster)
-        self.trainer = self.slots.trainer
-
-    def step(self) -> tuple[float, dict[str, float]]:
-        """Seconds of the step, and what they are on the rank that ends last."""
-        ranks = compose(self.program, self.slots)
-        tied = [self._tied(rank.kind) for rank in ranks]
-        meet = max((rank.free for rank, sums in zip(ranks, tied, strict=True) if sums), default=0.0)
-        ends: list[float] = []
-        finishes: list[Parts] = []
-        for rank, sums in zip(ranks, tied, strict=True):
-            finishes.append(self._finish(rank.kind, sums))
-            ends.append((meet if sums else rank.free) + sum(finishes[-1].values()))
-        last = max(range(len(ends)), key=lambda at: ends[at])
-        return ends[last], self._breakdown(ranks[last], finishes[last], ends[last])
-
-    def provenance(self) -> dict[str, str]:
-        """How each part of the answer was obtained."""
-        return {
-            "compute": "kernel models with the device's data sheet",
-            "communication": "collective models with the links' figures",
-            "host": f"constants of the trainer {self.trainer.name}",
-            "memory": "lifetimes of the program, constants of the trainer",
-            "interval": f"a declared prior: a factor of {BAND} either way",
-        }
-
-    # once a step
-
-    def _tied(self, kind: RankKind) -> list[Communicate]:
-        """Sums of gradients of weights that several stages hold; they wait for each other."""
-        found = (one for at in kind.stages for one in self.program.stages[at].finish.communications())
-        return [one for one in found if one.what == "weight gradients" and one.axes == ("pp",)]
-
-    def _finish(self, kind: RankKind, tied: list[Communicate]) -> Parts:
-        """What a rank does after its gradients are summed over the data axis."""
-        parts: Parts = defaultdict(float)
-        for at in kind.stages:
-            for action in self.program.stages[at].finish.actions:
-                if isinstance(action, Update):
-                    self._update(action, parts)
-                elif isinstance(action, Communicate) and (action.what != "weight gradients" or action in tied):
-                    parts[_exposed(action)] += self.slots.prices.message(action)
-            parts["other"] += self.slots.costs[at].finish.copies
-        return parts
-
-    def _update(self, action: Update, parts: Parts) -> None:
-        """The optimizer's step; the host has waited for gradients, so it is not ahead."""
-        price = update_seconds(action, self.cluster.device, self.form)
-        launched = 0.0 if self.slots.soft else self.trainer.host.launch * price.launches
-        parts["optimizer"] += price.seconds
-        parts["host"] += at_least(launched - price.seconds, 0.0)
-
-    # what it is made of
-
-    def _breakdown(self, rank: Rank, finish: Parts, total: float) -> dict[str, float]:
-        found: Parts = defaultdict(float)
-        beside: Parts = defaultdict(float)
-        for (at, kind), times in Counter((slot.stage, slot.kind) for slot in rank.kind.slots).items():
-            one = self.slots.slot(at, kind)
-            _add(found, one.parts(), times)
-            _add(beside, one.beside, times)
-        for at in rank.kind.stages:
-            for message in self.slots.once(at):
-                beside[_exposed(message)] += self.slots.prices.message(message)
-        _add(found, beside, rank.exposed / (sum(beside.values()) or 1.0))  # axes share one queue: each its part of it
-        _add(found, finish)
-        found["host"] += rank.late
-        found["bubble"] = at_least(total - sum(found.values()), 0.0)
-        return {name: seconds for name, seconds in found.items() if seconds}
-
-
-def _exposed(message: Communicate) -> str:
-    return f"exposed.{'+'.join(message.axes)}"
-
-
-def _add(to: Parts, parts: Parts, times: float = 1.0) -> None:
-    for name, seconds in parts.items():
-        to[name] += seconds * times
+@functools.lru_cache(maxsize=256)
+def _matrix_flops(graph: Graph) -> float:
+    """Of one micro-batch."""
+    needs = totals(graph)
+    return needs.forward.matrix + needs.backward.matrix

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
 from foretell.model.totals import totals
-from foretell.oracle.predict import Prediction
 from foretell.plan.facts import facts
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.program.upkeep import Bytes
 from foretell.units import Quantity, at_least, ceil_div
+
+if TYPE_CHECKING:
+    from foretell.oracle.predict import Prediction
 
 HOUR = 3600.0
 DAY = 86400.0
@@ -50,16 +53,73 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise BadInput(problem, where="conditions", fix=fix)
 
     def _incomplete(self) -> Iterator[tuple[str, str]]:
+        storage = "the storage's bandwidth too: --storage '20 GB/s'"
         fails = min(self.device_mtbf, self.node_mtbf) < math.inf
         if fails and not self.storage:
-            yield "failures, but nothing says how long a checkpoint takes", "give the storage's bandwidth too"
+            yield (
+                "failures, but nothing says how long a checkpoint takes",
+                "the storage's bandwidth too: --storage '20 GB/s'",
+            )
         if self.interval and not self.storage:
-            yield "checkpoints, but nothing says how long one takes", "give the storage's bandwidth too"
+            yield "checkpoints, but nothing says how long one takes", storage
         if self.dataset and not self.storage:
-            yield "data to copy, but nothing says how fast", "give the storage's bandwidth too"
+            yield "data to copy, but nothing says how fast", storage
 
 
 NOTHING = Conditions()
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much to train, and under which conditions. 0 tokens and samples: nobody asked about a whole run."""
+
+    tokens: float = 0.0
+    samples: float = 0.0
+    epochs: float = 1.0  # how often these are gone through
+    conditions: Conditions = NOTHING
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "samples"):
+            value = getattr(self, name)
+            if not (value >= 0 and math.isfinite(value)):
+                raise BadInput(f"{value:g} {name} to train on", where=f"--{name}", fix=f"--{name} 1e12")
+        if not (self.epochs > 0 and math.isfinite(self.epochs)):
+            raise BadInput(f"{self.epochs:g} epochs", where="--epochs", fix="more than 0")
+        if self.epochs != 1 and not self.asked:
+            raise BadInput(f"{self.epochs:g} epochs of nothing", where="--epochs", fix="--samples 1281167 --epochs 90")
+
+    @property
+    def asked(self) -> bool:
+        return bool(self.tokens or self.samples)
+
+    def steps(self, setting: Setting) -> int:
+        """Steps to see all tokens and all samples, every epoch of them."""
+        length = facts(setting.graph).sequence
+        if self.tokens and not length:
+            raise BadInput(f"{setting.graph.name} has no sequences", where="--tokens", fix="--samples")
+        by_tokens = self.tokens / (setting.job.batch * length) if self.tokens else 0.0
+        steps = math.ceil(self.epochs * max(by_tokens, self.samples / setting.job.batch))
+        if not steps:
+            raise BadInput("nothing to train on", where="--tokens", fix="--tokens 1e12, or --samples 1e6")
+        return steps
+
+
+STEP_ALONE = Run()
+"""No whole run, and nothing that disturbs a step."""
+
+
+def run(
+    tokens: float = 0.0,
+    samples: float = 0.0,
+    epochs: float = 1.0,
+    price: float = 0.0,
+    conditions: Conditions | None = None,
+) -> Run:
+    """A run from what a person writes; a price may be said beside the conditions or in them."""
+    met = conditions or NOTHING
+    if price and met.price and price != met.price:
+        raise BadInput(f"a price of {price:g}, and conditions with one of {met.price:g}", where="price", fix="one")
+    met = msgspec.structs.replace(met, price=price or met.price)
+    return Run(tokens=tokens, samples=samples, epochs=epochs, conditions=met)
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,10 +154,16 @@ def training(
     samples: float = 0.0,
 ) -> Training:
     """The run that takes this many tokens or samples (the longer of the two), step by predicted step."""
-    steps = _steps(setting, tokens, samples)
+    return whole(found, setting, cluster, Run(tokens=tokens, samples=samples, conditions=conditions))
+
+
+def whole(found: Prediction, setting: Setting, cluster: Cluster, asked: Run) -> Training:
+    """A whole run, step by predicted step. What the step waits for input may be in the prediction already."""
+    steps, conditions = asked.steps(setting), asked.conditions
     nodes = ceil_div(found.ranks, cluster.ranks_per_node)
-    waiting = exposed_input(found.step_seconds, found.batch, nodes, conditions.input_rate)
-    step = found.step_seconds + waiting
+    alone = found.step_seconds - found.breakdown.get("input", 0.0)
+    waiting = exposed_input(alone, found.batch, nodes, conditions.input_rate)
+    step = alone + waiting
     productive = steps * step
     mtbf = job_mtbf(found.ranks, nodes, conditions.device_mtbf, conditions.node_mtbf)
     size = checkpoint_bytes(setting)
@@ -123,20 +189,6 @@ def training(
     )
 
 
-def _steps(setting: Setting, tokens: float, samples: float) -> int:
-    for name, value in (("tokens", tokens), ("samples", samples)):
-        if not (value >= 0 and math.isfinite(value)):
-            raise BadInput(f"{value:g} {name} to train on", where=f"--{name}", fix=f"--{name} 1e12")
-    length = facts(setting.graph).sequence
-    if tokens and not length:
-        raise BadInput(f"{setting.graph.name} has no sequences", where="--tokens", fix="--samples")
-    by_tokens = tokens / (setting.job.batch * length) if tokens else 0.0
-    steps = math.ceil(max(by_tokens, samples / setting.job.batch))
-    if not steps:
-        raise BadInput("nothing to train on", where="--tokens", fix="--tokens 1e12, or --samples 1e6")
-    return steps
-
-
 def exposed_input(step: Quantity, batch: Quantity, nodes: Quantity, rate: Quantity) -> Quantity:
     """Seconds that a step is longer because samples are not there yet.
 
@@ -144,6 +196,12 @@ def exposed_input(step: Quantity, batch: Quantity, nodes: Quantity, rate: Quanti
     the stall of Mohan et al. 2021 (data stalls, arXiv 2007.06775, section 2). Nodes read side by side.
     """
     return at_least(batch / (nodes * rate) - step, 0.0)
+
+
+def step_input(step: float, setting: Setting, cluster: Cluster, conditions: Conditions) -> float:
+    """The step with its wait for samples: the longer of the two, since the next are read while this one computes."""
+    nodes = ceil_div(setting.plan.ranks, cluster.ranks_per_node)
+    return step + exposed_input(step, setting.job.batch, nodes, conditions.input_rate)
 
 
 def checkpoint_bytes(setting: Setting) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from foretell.hardware.cluster import Cluster
-from foretell.plan.facts import facts
+from foretell.plan.facts import Facts, facts
 from foretell.plan.job import divides
 from foretell.plan.legality import Surroundings
 from foretell.plan.legality import broken as broken_by_trainer
@@ -41,7 +41,15 @@ def _broken(setting: Setting, cluster: Cluster | None) -> Iterator[Refusal]:
         members(setting.graph, part_of(axis))  # a part that the model does not have is bad input, whatever else
     if cluster:
         yield from _ranks(plan, cluster)
-    around = Surroundings(
+    yield from broken_by_trainer(setting.trainer, plan, surroundings(found, cluster))
+    yield from divides(setting.job, plan)
+    for member in (*plan.axes, *plan.policies):
+        yield from member.refusals(setting)
+
+
+def surroundings(found: Facts, cluster: Cluster | None) -> Surroundings:
+    """What the rules of trainers ask of the model and the cluster."""
+    return Surroundings(
         node=cluster.ranks_per_node if cluster else 0,
         layers=found.layers,
         heads=found.heads,
@@ -49,10 +57,6 @@ def _broken(setting: Setting, cluster: Cluster | None) -> Iterator[Refusal]:
         vocabulary=found.vocabulary,
         costs=found.costs,
     )
-    yield from broken_by_trainer(setting.trainer, plan, around)
-    yield from divides(setting.job, plan)
-    for member in (*plan.axes, *plan.policies):
-        yield from member.refusals(setting)
 
 
 def _passing(setting: Setting, cluster: Cluster | None) -> Plan | None:

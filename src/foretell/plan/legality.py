@@ -7,7 +7,7 @@ Each rule says what is wrong and mends the plan for itself; see `mending` for ho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
@@ -53,7 +53,21 @@ def legal(trainer: Trainer, plan: Plan, around: Surroundings = UNKNOWN) -> Itera
 
 def broken(trainer: Trainer, plan: Plan, around: Surroundings) -> Iterator[Refusal]:
     """The same, with the mends of each rule by itself."""
-    for rule in RULES:
+    yield from _breaking(RULES, trainer, plan, around)
+
+
+def broken_by_axes(trainer: Trainer, plan: Plan, around: Surroundings) -> Iterator[Refusal]:
+    """Those of the rules that ask neither for the schedule nor for micro-batches."""
+    yield from _breaking((rule for rule in RULES if rule not in PIPELINE_RULES), trainer, plan, around)
+
+
+def broken_by_pipeline(trainer: Trainer, plan: Plan, around: Surroundings) -> Iterator[Refusal]:
+    """And those that ask for nothing but the pipeline and the micro-batches."""
+    yield from _breaking(PIPELINE_RULES, trainer, plan, around)
+
+
+def _breaking(rules: Iterable[Rule], trainer: Trainer, plan: Plan, around: Surroundings) -> Iterator[Refusal]:
+    for rule in rules:
         for refusal in rule(trainer, plan, around):
             yield msgspec.structs.replace(refusal, why=f"{trainer.name}: {refusal.why}")
 
@@ -253,6 +267,9 @@ RULES: Final[tuple[Rule, ...]] = (
     _microbatches,
     _precisions,
 )
+
+
+PIPELINE_RULES: Final[tuple[Rule, ...]] = (_schedules, _stages, _microbatches)
 
 
 def _ranks(plan: Plan, kind: type[Strategy]) -> int:

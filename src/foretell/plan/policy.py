@@ -7,7 +7,7 @@ default, what holds when the plan does not speak of it; such a policy is never w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import msgspec
 
@@ -37,6 +37,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, tag_field="policy", forb
     references: ClassVar[tuple[str, ...]]
     syntax: ClassVar[tuple[Option, ...]]
     example: ClassVar[str]
+
+    @classmethod
+    def choices(cls) -> tuple[Self, ...]:
+        """What the search tries, what holds anyway first."""
+        return (cls(),)
 
     def joined(self, other: Policy) -> Policy | None:
         """Both of two policies of this kind as one, or None where one of them must go."""

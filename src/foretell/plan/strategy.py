@@ -7,19 +7,21 @@ never says what travels: that follows from where tensors are and where they are 
 from __future__ import annotations
 
 import abc
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import msgspec
 
 from foretell.plan.placement import REPLICATED, Placement
 from foretell.plan.refusal import Refusal
 from foretell.plan.storage import STORAGES, Storage
-from foretell.plan.syntax import Option
+from foretell.plan.syntax import Choice, Option
 from foretell.units import product
 
 if TYPE_CHECKING:
+    from foretell.model.graph import Graph
     from foretell.plan.setting import Setting
 
 
@@ -95,7 +97,22 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, tag_field="strategy", 
     parts: ClassVar[bool] = False
     """Whether it can be for a part of the model: `filter4[fc*]`."""
 
+    searched: ClassVar[bool] = True
+    """Whether the search tries it unasked. Not those after which a step is not the step of one rank any more."""
+
+    place: ClassVar[int] = 50
+    """Where the search puts its axis, lower ones outside: ranks that talk most are nearest."""
+
     ranks: int
+
+    @classmethod
+    def choices(cls, world: int, graph: Graph, node: int) -> Iterator[Self]:
+        """What the search tries with so many ranks, on nodes of `node`: every word of every choice it has."""
+        defaults = {field.name: field.default for field in msgspec.structs.fields(cls)}
+        options = [option for option in cls.syntax if isinstance(option, Choice)]
+        tried = [dict.fromkeys((defaults[option.field], *option.words.values())) for option in options]
+        for values in itertools.product(*tried):
+            yield cls(ranks=world, **{option.field: value for option, value in zip(options, values, strict=True)})
 
     @property
     def world(self) -> int:

@@ -23,15 +23,22 @@ class Cut(NamedTuple):
     made: tuple[int, int, int]  # block, tensor and repetition
 
 
-def cuts(layout: Layout, parts: tuple[tuple[Piece, ...], ...]) -> tuple[tuple[Cut, ...], ...]:
+class Crossing(NamedTuple):
+    """The same before it has a size: who made it, and how a block that reads it calls it."""
+
+    path: str
+    made: tuple[int, int, int]
+    read: tuple[int, int]  # block and tensor
+
+
+def crossings(graph: Graph, parts: tuple[tuple[Piece, ...], ...]) -> tuple[tuple[Crossing, ...], ...]:
     """For each part the activations that it or a later one needs from those before it.
 
     Only what a gradient comes back to is sent: masks and tables are made again where they are needed.
     """
-    graph = layout.graph
     differentiable = [{n for node in block.nodes if node.gradients for n in node.outputs} for block in graph.blocks]
     place = _places(parts)
-    found: list[dict[tuple[int, int, int], int]] = [{} for _ in parts]
+    found: list[dict[tuple[int, int, int], tuple[int, int]]] = [{} for _ in parts]
     for part, pieces in enumerate(parts):
         for piece in pieces:
             for number in _reads(graph, piece):
@@ -39,10 +46,19 @@ def cuts(layout: Layout, parts: tuple[tuple[Piece, ...], ...]) -> tuple[tuple[Cu
                 if made is None or made[1] not in differentiable[made[0]]:
                     continue
                 for crossed in range(place[made[0], made[2]](_maker(graph, made)) + 1, part + 1):
-                    found[crossed][made] = layout.bytes(piece.block, number)
+                    found[crossed][made] = piece.block, number
     return tuple(
-        tuple(Cut(_maker_path(graph, made), size, made) for made, size in crossing.items()) for crossing in found
+        tuple(Crossing(_maker_path(graph, made), made, read) for made, read in crossing.items()) for crossing in found
     )
+
+
+def cuts(layout: Layout, found: tuple[tuple[Crossing, ...], ...]) -> tuple[tuple[Cut, ...], ...]:
+    """The same with the bytes of one rank."""
+    sizes: dict[tuple[int, int], int] = {}
+    for crossing in (one for part in found for one in part):
+        if crossing.read not in sizes:
+            sizes[crossing.read] = layout.bytes(*crossing.read)
+    return tuple(tuple(Cut(one.path, sizes[one.read], one.made) for one in part) for part in found)
 
 
 def _places(parts: tuple[tuple[Piece, ...], ...]) -> dict[tuple[int, int], Callable[[int], int]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from foretell.model.layers import Run
 from foretell.model.operator import Part
 from foretell.model.operators.optimizer import RULES, update
 from foretell.plan.placement import PARTIAL, REPLICATED, Served
@@ -67,11 +68,39 @@ class Resting:
     updated: int
 
 
+@dataclass(frozen=True)
+class Care:
+    """The care of one stage's weights."""
+
+    units: dict[str, list[Weight]]  # weights that are gathered for each use, by their layer
+    sizes: dict[str, float]  # bytes of each, gathered
+    root: list[Weight]  # those of no layer, gathered at the start of a pass
+    twice: list[Weight]  # and of the backward pass once more
+    root_bytes: float
+    reduces: tuple[Action, ...]  # after each micro-batch's backward pass
+    finish: tuple[Action, ...]  # once a step
+
+    def gathered_for(self, runs: Sequence[Run]) -> tuple[float, ...]:
+        """Bytes that each run of layers gathers; empty where none does."""
+        if not self.sizes:
+            return ()
+        seen: set[str] = set()
+        found: list[float] = []
+        for run in runs:
+            found.append(self.sizes.get(run.layer, 0.0) if run.layer not in seen else 0.0)
+            seen.add(run.layer)
+        return tuple(found)
+
+
 class Upkeep:
     """How one trainer under one plan cares for weights."""
 
     def __init__(self, setting: Setting, axes: tuple[MeshAxis, ...]) -> None:
         self.setting, self.trainer = setting, setting.trainer
+        plan, job = setting.plan, setting.job
+        policies = (plan.policy(Offload), plan.policy(Precision), plan.policy(Bucket), plan.policy(Compression))
+        self.key = (axes, self.trainer, job.optimizer, policies)  # all that the care of given weights depends on
+        self.stored = frozenset(axis.name for axis in axes if axis.storage.states)
         self.pipelined = any(axis.name == "pp" for axis in axes)
         self.offload = setting.plan.policy(Offload)
         self.bytes = Bytes.of(setting.plan.policy(Precision).format, self.trainer, setting.job.optimizer)
@@ -104,12 +133,33 @@ class Upkeep:
     def _stored(self, weight: Weight) -> str:
         return self.exchanges.storage(weight).name
 
+    def care(self, own: list[Weight], holders: Holders) -> Care:
+        """All that is done for the weights of a stage."""
+        units = self.units(own)
+        gathered = units if self.gathers_each else {}
+        root = gathered.get("", [])
+        layers = {name: unit for name, unit in gathered.items() if name}
+        return Care(
+            layers,
+            {name: self.exchanges.gathered_bytes(unit) for name, unit in layers.items()},
+            root,
+            root if self.trainer.storage.reshard_root else [],  # let go between the passes
+            self.exchanges.gathered_bytes(root),
+            tuple(self.reduces(root, own)),
+            tuple(self.finish(own, units, holders)),
+        )
+
     # weights in shares, gathered for use
 
     @property
     def gathers_each(self) -> bool:
         """Whether weights in shares are gathered in each micro-batch; else once a step."""
         return self.trainer.storage.reshard_pipeline or not self.pipelined
+
+    @property
+    def reshards(self) -> bool:
+        """Whether gathered weights are let go between the passes."""
+        return self.pipelined or self.trainer.storage.reshard_forward
 
     def units(self, own: Sequence[Weight]) -> dict[str, list[Weight]]:
         """The weights that are gathered together for use: of each layer, and of all that is in none."""
@@ -123,7 +173,7 @@ class Upkeep:
 
     def with_gathers(self, forward: Body, backward: Body, unit: list[Weight]) -> tuple[Body, Body]:
         """A layer whose weights are gathered before each use and let go after it."""
-        reshard = self.pipelined or self.trainer.storage.reshard_forward
+        reshard = self.reshards
         size = self.exchanges.gathered_bytes(unit)
         name = f"{forward.name} weights"
         gather: list[Action] = [Allocate(name, size, "gathered"), *self.exchanges.gather(unit, forward.name)]

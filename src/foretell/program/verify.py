@@ -15,7 +15,8 @@ from foretell.plan.text import parse
 from foretell.program.action import Allocate, Free, Update
 from foretell.program.body import Body
 from foretell.program.boundary import crossing
-from foretell.program.lower import as_lowered
+from foretell.program.mesh import mesh
+from foretell.program.outline import as_lowered
 from foretell.program.program import Program, Stage
 from foretell.program.replay import Turn, replay
 from foretell.units import product
@@ -37,7 +38,7 @@ def _problems(program: Program, graph: Graph) -> Iterator[str]:
     yield from _groups(program)
     yield from _pairs(program)
     yield from _progress(program)
-    lowered = as_lowered(graph, parse(program.plan))
+    lowered = as_lowered(graph, mesh(parse(program.plan)))
     for stage in program.stages:
         yield from _memory(stage, lowered, pipelined=len(program.kinds) > 1)
 

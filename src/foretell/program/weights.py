@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from foretell.model.graph import Node
-from foretell.model.layers import Piece
+from foretell.model.graph import Graph, Node
 from foretell.model.operators.matmul import Matmul
 from foretell.plan.placement import Partial, Placement, Sharded
 from foretell.plan.strategy import MeshAxis
@@ -25,7 +25,7 @@ class Weight(NamedTuple):
     columns: int
     trainable: bool
     summed: tuple[str, ...]  # axes along which every rank has a summand of its gradient
-    shared: tuple[str, ...]  # those of them along which it lies in shares between uses
+    shared: tuple[str, ...] = ()  # those of them along which it lies in shares between uses
 
     @property
     def elements(self) -> int:
@@ -36,25 +36,42 @@ class Weight(NamedTuple):
         return share(self.rows, ranks) * self.columns
 
 
-def weights(layout: Layout, pieces: Iterable[Piece]) -> tuple[Weight, ...]:
-    """The distinct parameters that some pieces of the model use, in the order they use them."""
-    found: dict[tuple[int, int, int], Weight] = {}
-    for piece in pieces:
-        for key, leading in _used(layout, piece):
-            if key not in found:
-                found[key] = _weight(layout, key, leading, piece.layer)
+def key_of(weight: Weight, block: int, repetition: int) -> tuple[int, int, int]:
+    """Which weight a repetition of a block means: its own, or the one that all import."""
+    return (*weight.key[:2], repetition if weight.key[0] == block else 0)
+
+
+@functools.lru_cache(maxsize=4096)
+def parameters_of(graph: Graph, at: int, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+    """The distinct parameters that some operators of a block read: (block, tensor)."""
+    operands = (operand for node in graph.blocks[at].nodes[start:stop] for operand in node.inputs)
+    homes = (storage_owner(graph, at, operand.tensor) for operand in operands)
+    return tuple(dict.fromkeys(home for home in homes if graph.blocks[home[0]].tensors[home[1]].role == "parameter"))
+
+
+def used(layout: Layout, at: int, start: int, stop: int) -> tuple[Weight, ...]:
+    """The distinct parameters that some operators of a block read, as its first repetition has them."""
+    graph = layout.graph
+    found: dict[tuple[int, int], Weight] = {}
+    for node in graph.blocks[at].nodes[start:stop]:
+        for operand in node.inputs:
+            home = storage_owner(graph, at, operand.tensor)
+            if home not in found and graph.blocks[home[0]].tensors[home[1]].role == "parameter":
+                found[home] = _weight(layout, (*home, 0), _leading(node), "")
     return tuple(found.values())
 
 
-def _used(layout: Layout, piece: Piece) -> Iterator[tuple[tuple[int, int, int], int]]:
-    """Each parameter that a piece reads, with how many of its dims are rows of its matrix."""
-    block = layout.graph.blocks[piece.block]
-    for node in block.nodes[piece.start : piece.stop]:
-        for operand in node.inputs:
-            home, number = storage_owner(layout.graph, piece.block, operand.tensor)
-            if layout.graph.blocks[home].tensors[number].role == "parameter":
-                repetition = piece.repetition if home == piece.block else 0
-                yield (home, number, repetition), _leading(node)
+@functools.lru_cache(maxsize=64)
+def shared_between_blocks(graph: Graph) -> frozenset[tuple[int, int]]:
+    """Parameters that operators of another block read too: (block, tensor)."""
+    return frozenset(
+        home
+        for at, block in enumerate(graph.blocks)
+        for node in block.nodes
+        for operand in node.inputs
+        if (home := storage_owner(graph, at, operand.tensor))[0] != at
+        and graph.blocks[home[0]].tensors[home[1]].role == "parameter"
+    )
 
 
 def _leading(node: Node) -> int:
@@ -69,7 +86,6 @@ def _weight(layout: Layout, key: tuple[int, int, int], leading: int, layer: str)
     shape = layout.shape(at, number)
     tensor = layout.graph.blocks[at].tensors[number]
     summed = tuple(axis.name for axis, where in _gradient(layout, at, number) if isinstance(where, Partial))
-    stored = {axis.name: axis.storage.states for axis in layout.axes}
     return Weight(
         tensor.name,
         key,
@@ -78,7 +94,6 @@ def _weight(layout: Layout, key: tuple[int, int, int], leading: int, layer: str)
         product(shape[leading:]),
         tensor.trainable,
         summed,
-        tuple(name for name in summed if stored[name]),
     )
 
 

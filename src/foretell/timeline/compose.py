@@ -1,150 +1,156 @@
-"""The time of a step from the times of its slots: a recurrence over the turns of each rank, in order.
-
-A slot starts when its rank is free and what it receives has arrived. In it, host and device meet turn by turn, and
-messages for weights are a queue of seconds that the rank's work and waiting drain. There are no events: clocks and
-queues are sums and maxima, so they may be numbers or arrays of them. What waits for what is said in docs/timeline.md;
-the simulation finds the same out by playing.
-"""
+"""One plan composed from its parts: its step, what the step is made of, and what the worst rank holds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+import functools
+from collections import Counter, defaultdict
+from typing import Any
 
-from foretell.cost.slots import Pass, Slots, Turn
-from foretell.plan.schedule import Slot
-from foretell.program.program import Program, RankKind
-from foretell.units import Quantity, at_least
+from foretell.cost.memory import MemoryUse
+from foretell.cost.stage import Parts
+from foretell.hardware.cluster import Cluster
+from foretell.timeline import recurrence
+from foretell.timeline.compiling import compiled, loaded
+from foretell.timeline.observation import Observation
+from foretell.timeline.order import KINDS
+from foretell.timeline.sheet import Priced, Sheet
+from foretell.timeline.tables import Plans, Tables
+from foretell.units import at_least
 
-Arrived: TypeAlias = dict[tuple[str, int, int], Quantity]
-"""When what a stage sends for a micro-batch, forward or backward, is there."""
+NAME = recurrence.__name__
 
-
-def compose(program: Program, slots: Slots) -> list[Rank]:
-    """Play the slots of all ranks up to the optimizer; how each of them stands then."""
-    ranks = [Rank(kind, program, slots) for kind in program.kinds]
-    arrived: Arrived = {}
-    while sum(rank.go_on(arrived) for rank in ranks):
-        pass
-    for rank in ranks:
-        rank.wait_for_sums()
-    return ranks
+PASS = {"F": "forward", "B": "backward", "I": "backward", "W": "weight gradients"}
 
 
-@dataclass
-class Rank:
-    """One kind of rank: its clocks, its queues, and how long it waited for what."""
-
-    kind: RankKind
-    program: Program
-    slots: Slots
-    at: int = 0  # its next slot
-    free: Quantity = 0.0  # when the device is
-    host: Quantity = 0.0  # when all so far is launched; never later than the device, which waits for it
-    queue: Quantity = 0.0  # seconds of messages for weights that are under way
-    issued: Quantity = 0.0  # of all that ever were
-    once: Quantity = 0.0  # of sums that leave once a step: nobody waits for them yet, so they let others pass
-    late: Quantity = 0.0  # how long the device waited for launches
-    exposed: Quantity = 0.0  # and for messages for weights
-    travels: bool = False  # whether there was any message for weights yet
-    links: dict[str, Quantity] = field(default_factory=dict[str, Quantity])  # when each way is free
-
-    def __post_init__(self) -> None:
-        self.ends = {slot.stage: at for at, slot in enumerate(self.kind.slots) if slot.kind in ("B", "W")}
-
-    def go_on(self, arrived: Arrived) -> bool:
-        """Play slots as far as others have sent what they need; whether there was one."""
-        start = self.at
-        while self.at < len(self.kind.slots) and self._slot(self.kind.slots[self.at], arrived):
-            self.at += 1
-        return self.at > start
-
-    def wait_for_sums(self) -> None:
-        """All messages must be there; without overlap those due once a step leave only now."""
-        if not self.slots.share:
-            self.once += sum(self.slots.prices.message(one) for at in self.kind.stages for one in self.slots.once(at))
-        self.exposed += self.queue + self.once
-        self.free += self.queue + self.once
-
-    def _slot(self, slot: Slot, arrived: Arrived) -> bool:
-        own = self.slots.slot(slot.stage, slot.kind)
-        stage = self.program.stages[slot.stage]
-        way = "F" if slot.kind == "F" else "B"
-        source = (way, stage.before if way == "F" else stage.after, slot.microbatch)
-        if own.receives and source not in arrived:
-            return False
-        turns = own.last if self.ends.get(slot.stage) == self.at else own.turns
-        gathers = _Gathers([turn.gather for turn in turns if turn.gather])
-        self._issue(gathers, self.slots.trainer.storage.prefetch)
-        if own.receives:
-            self._receive(arrived[source])
-        for turn in turns:
-            if turn.gather:
-                self._gather(gathers)
-            self._turn(turn)
-        if own.send:
-            self._send(own, way)
-            arrived[way, slot.stage, slot.microbatch] = self.links[way]
-        return True
-
-    def _receive(self, when: Quantity) -> None:
-        """Wait for another stage; the host waits too (Megatron-LM synchronizes in its p2p_communication.py)."""
-        idle = at_least(when - self.free, 0.0)
-        self._drain(idle)
-        self.free += idle
-        self.host = at_least(self.host, self.free)
-
-    def _send(self, own: Pass, way: str) -> None:
-        """A link carries one transfer at a time."""
-        self.links[way] = at_least(self.links.get(way, 0.0), self.free) + own.send
-
-    def _turn(self, turn: Turn) -> None:
-        """The device works and has to have been told; equal turns in a row are as one long one."""
-        self.host += turn.host * turn.times
-        done = self.free + turn.device * turn.times
-        gap = at_least(self.host - done, 0.0)
-        self.free = done + gap
-        self.late += gap
-        self._drain(self.slots.share * (turn.room * turn.times + gap))
-        if turn.sums or turn.once:
-            self._put(turn.sums)
-            self.once += turn.once
-
-    def _drain(self, seconds: Quantity) -> None:
-        """Messages have the links for so long: those that go on first, then those due once a step."""
-        if self.travels:
-            left = self.queue - seconds
-            self.queue = at_least(left, 0.0)
-            self.once = at_least(self.once + (left - self.queue), 0.0)
-
-    def _put(self, seconds: Quantity) -> None:
-        self.queue += seconds
-        self.issued += seconds
-        self.travels = True
-
-    # weights that are gathered
-
-    def _issue(self, gathers: _Gathers, upto: int) -> None:
-        for seconds in gathers.units[len(gathers.marks) : upto]:
-            self._put(seconds)
-            gathers.marks.append(self.issued)
-
-    def _gather(self, gathers: _Gathers) -> None:
-        """Wait for the next unit, and with it for all that was issued before it."""
-        self._issue(gathers, gathers.at + self.slots.trainer.storage.prefetch + 1)
-        behind = self.issued - gathers.marks[gathers.at]
-        wait = at_least(self.queue - behind, 0.0)
-        self.queue -= wait
-        self.free += wait
-        self.exposed += wait
-        gathers.at += 1
+def composed(plan: Priced, cluster: Cluster) -> Observation:
+    """One step of one plan."""
+    sheet = Sheet(cluster)
+    sheet.add(plan)
+    if loaded(NAME):
+        one = _One(plan, sheet.builder.arrays(), sheet.plan_arrays(), compiled(NAME))
+    else:
+        one = _One(plan, sheet.builder.lists(), sheet.plans(), recurrence)
+    step, worst, _, late, exposed = one.kernels.step_seconds(one.tables, one.plans, 0)
+    used = one.memory()
+    return Observation(step, used.device, used, one.breakdown(worst, late, exposed, step))
 
 
-@dataclass
-class _Gathers:
-    """Units that a slot gathers, in order."""
+class _One:
+    """One plan, alone in its tables."""
 
-    units: Sequence[Quantity]
-    marks: list[Quantity] = field(default_factory=list[Quantity])  # all that was issued with each
-    at: int = 0
+    def __init__(self, plan: Priced, tables: Tables, plans: Plans, kernels: Any) -> None:
+        self.plan, self.tables, self.plans, self.kernels = plan, tables, plans, kernels
+
+    # what a step is made of
+
+    def breakdown(self, rank: int, late: float, exposed: float, total: float) -> dict[str, float]:
+        """The seconds of a rank by what they are spent on; what is left is the bubble."""
+        plan = self.plan
+        found: Parts = defaultdict(float)
+        beside: Parts = defaultdict(float)  # what travels for weights behind the computation
+        for (stage, kind), times in self._slots(rank).items():
+            _add(found, self._slot(plan.stages[stage], kind), times)
+            if plan.share:
+                _add(beside, plan.cares[plan.stages[stage]].beside(kind), times)
+        for stage in plan.played.order.held[rank]:
+            care = plan.cares[plan.stages[stage]]
+            _add(beside, care.beside_step)
+            _add(found, care.finish)
+        _add(found, beside, exposed / (sum(beside.values()) or 1.0))  # axes share one queue: each its part of it
+        found["host"] += late
+        found["bubble"] = at_least(total - sum(found.values()), 0.0)
+        return {name: seconds for name, seconds in found.items() if seconds}
+
+    def _slots(self, rank: int) -> Counter[tuple[int, str]]:
+        """How often a rank has each kind of slot of its stages, in the whole step."""
+        played = self.plan.played
+        found = _counted(played.order.rank, played.order.stage, played.order.kind, rank)
+        if played.before is not None:
+            before = _counted(played.before.rank, played.before.stage, played.before.kind, rank)
+            for slot in list(found):
+                found[slot] += (found[slot] - before[slot]) * played.rounds
+        return found
+
+    def _slot(self, shape: int, kind: str) -> Parts:
+        """The device's seconds of a slot; what the trainer's constants add to them is the host's."""
+        plan, number = self.plan, KINDS.index(kind)
+        care = plan.cares[shape]
+        own: Parts = defaultdict(float)
+        for which, count, *_ in plan.shapes[shape].layers:
+            _add(own, plan.kinds[which].parts[number], count)
+        if not plan.share:
+            _add(own, care.beside(kind))
+        if kind in ("B", "W") and care.slot_update:
+            own["optimizer"] += care.slot_update
+        turns, begin, end = self._turns
+        place = shape * 8 + number
+        device = sum(turns[0][begin[place] : end[place]])
+        more = device - sum(own.values())
+        own["host"] += more if more > 1e-12 * device else 0.0
+        return own
+
+    @functools.cached_property
+    def _turns(self) -> tuple[list[list[float]], list[int], list[int]]:
+        return self.kernels.all_turns(self.tables, self.plans, 0)
+
+    # memory
+
+    def memory(self) -> MemoryUse:
+        """The worst rank's."""
+        plan, constants = self.plan, self.plan.constants
+        most = [self.kernels.rank_memory(self.tables, self.plans, 0, rank) for rank in range(plan.outline.ranks)]
+        device = tuple(allocated * constants.reserved + constants.context for allocated, _ in most)
+        worst = max(range(len(device)), key=lambda at: device[at])
+        allocated, when = most[worst]
+        kinds = self._kinds(worst, when)
+        reserved = allocated * constants.reserved
+        kinds |= {"allocator": reserved - allocated, "context": device[worst] - reserved}
+        where = f" on pipeline rank {worst}" if plan.outline.ranks > 1 else ""
+        return MemoryUse(allocated, reserved, device[worst], device, kinds, self._moment(worst, when) + where)
+
+    def _moment(self, rank: int, when: int) -> str:
+        if when < 0:
+            return "the gathering of weights after the update"
+        moment = self.plan.played.moments[rank][when - int(self.tables.i[self.tables.moment_at + rank])]
+        return f"the {PASS[moment.kind]} pass of micro-batch {moment.microbatch}"
+
+    def _kinds(self, rank: int, when: int) -> dict[str, float]:
+        """Bytes of a rank at a moment, by what they are for."""
+        plan, constants = self.plan, self.plan.constants
+        held = plan.played.order.held[rank]
+        resting = [plan.cares[plan.stages[stage]].resting for stage in held]
+        parameters = sum(one.parameters for one in resting)
+        kinds = {
+            "weights": sum(one.weights for one in resting),
+            "gradients": sum(one.gradients for one in resting),
+            "states": sum(one.states for one in resting),
+            "trainer's copies": constants.copies * parameters,
+        }
+        if when < 0:
+            kinds["gathered weights"] = constants.gathered * parameters
+        else:
+            moment = plan.played.moments[rank][when - int(self.tables.i[self.tables.moment_at + rank])]
+            passes = [plan.passes[plan.stages[stage]][-1] for stage in held]
+            flying = sum(count * own.kept for count, own in zip(moment.flying, passes, strict=True))
+            now = plan.passes[plan.stages[moment.stage]][-1]
+            peak = now.forward_peak if moment.forward else now.backward_peak
+            kinds["activations"] = flying + (now.kept if moment.forward else 0.0)
+            kinds["working"] = max(0.0, peak - now.kept)
+            fresh = 0.0 if moment.forward else constants.fresh * parameters
+            if fresh - now.kept > kinds["working"]:  # they are all there when the slot's own activations are gone
+                kinds |= {"activations": flying - now.kept, "working": 0.0, "new gradients": fresh}
+            kinds["cached gradients"] = constants.cached * parameters
+            room = at_least(constants.limit - sum(kinds.values()), 0.0)
+            kinds["held by streams"] = min(constants.streams, room)
+        always = ("weights", "gradients", "states", "activations", "working")
+        return {name: size for name, size in kinds.items() if size or name in always}
+
+
+def _counted(ranks: list[int], stages: list[int], kinds: list[int], rank: int) -> Counter[tuple[int, str]]:
+    slots = zip(ranks, stages, kinds, strict=True)
+    return Counter((stage, KINDS[kind]) for own, stage, kind in slots if own == rank)
+
+
+def _add(to: Parts, parts: Parts, times: float = 1.0) -> None:
+    for name, seconds in parts.items():
+        to[name] += seconds * times

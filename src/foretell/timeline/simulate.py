@@ -147,7 +147,7 @@ class _Works:
         self.program, self.setting, self.cluster = program, setting, cluster
         self.trainer = as_executed(setting)
         self.form = setting.plan.policy(Precision).format
-        self.prices = Prices(program, cluster, self.form, self.trainer)
+        self.prices = Prices(program.axes, cluster, self.form, self.trainer)
         self.pipelined = len(program.kinds) > 1
         self.share = self._share()
         self._bodies: dict[tuple[int, str, bool], Work] = {}

@@ -44,6 +44,8 @@ class Prediction(Protocol):
     def memory(self) -> MemoryUse: ...
     @property
     def fits(self) -> Any: ...
+    @property
+    def interval(self) -> tuple[float, float]: ...
 
 
 Predictor: TypeAlias = Callable[[Setting, Cluster], Prediction]
@@ -62,6 +64,14 @@ class Compared(NamedTuple):
         if self.prediction is None or not self.row.step_seconds:
             return None
         return Pair(self.prediction.step_seconds, self.row.step_seconds)
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measured time lies within the predicted interval."""
+        if self.prediction is None or not self.row.step_seconds:
+            return None
+        low, high = self.prediction.interval
+        return low <= self.row.step_seconds <= high
 
     @property
     def memory(self) -> Iterator[Pair]:
@@ -85,6 +95,7 @@ class Subset(msgspec.Struct, frozen=True):
     fits: Fits | None
     rank_correlation: float | None
     regret: Regret | None
+    inside: float | None  # share of measured times within the predicted interval
 
 
 class Scores(msgspec.Struct, frozen=True):
@@ -104,6 +115,7 @@ class Scores(msgspec.Struct, frozen=True):
     fits: Fits | None
     rank_correlation: float | None
     regret: Regret | None
+    inside: float | None
     subsets: dict[str, Subset]
 
 
@@ -172,6 +184,7 @@ def scores(study: Study, compared: list[Compared]) -> Scores:
         fits=whole.fits,
         rank_correlation=whole.rank_correlation,
         regret=whole.regret,
+        inside=whole.inside,
         subsets={tag: subset([one for one in compared if tag in one.row.subsets]) for tag in tags},
     )
 
@@ -189,7 +202,12 @@ def subset(compared: list[Compared]) -> Subset:
         fits=score.fits(one.verdict for one in compared),
         rank_correlation=score.rank_correlation(groups.values()),
         regret=score.regret(groups.values()),
+        inside=_share([one.inside for one in compared if one.inside is not None]),
     )
+
+
+def _share(inside: list[bool]) -> float | None:
+    return sum(inside) / len(inside) if inside else None
 
 
 def _counted(words: Iterable[str]) -> dict[str, int]:

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from foretell.cli.table import WIDTH, fit, table
-from foretell.cli.training_options import Run, run_lines, trained
+from foretell.cli.table import WIDTH, table
+from foretell.cli.table import fit as shortened
+from foretell.cli.training_options import run_lines, trained
 from foretell.errors import BadInput
 from foretell.units import show_bytes, show_count
 
 if TYPE_CHECKING:
     from foretell.oracle.fit import Change, Fit
-    from foretell.oracle.training import Training
+    from foretell.oracle.training import Run, Training
 
 EXAMPLE = "foretell fit llama3-8b --on 8xh100"
 
@@ -28,7 +29,7 @@ LIMITS = {"memory": "more do not fit", "batch": "the batch has no more", "model"
 @click.option("--seq", type=int, metavar="N", help="Tokens in a sequence.")
 @click.option("--trainer", metavar="NAME", default="pytorch", help="The software that runs it (pytorch).")
 @click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's).")
-@trained
+@trained()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     model: str,
@@ -47,18 +48,13 @@ def command(
     --batch a step has as many samples as fit at a time (with a pipeline: four times
     as many micro-batches as stages). With it they are taken in micro-batches.
     """
-    from foretell.oracle.fit import fitted, wish
-    from foretell.oracle.training import training
+    from foretell.oracle.fit import fit, wish
 
     if cluster is None:
         raise BadInput("no cluster is given", where="--on", fix=EXAMPLE)
-    asked = wish(model, cluster, plan, batch=batch, trainer_name=trainer, seq=seq, optimizer=optimizer)
-    found, setting = fitted(asked)
-    amount = None
-    if run.asked and found.fits:
-        amount = training(
-            found.prediction, setting, asked.cluster, run.conditions, tokens=run.tokens, samples=run.samples
-        )
+    asked = wish(model, cluster, plan, batch=batch, trainer_name=trainer, seq=seq, optimizer=optimizer, run=run)
+    found = fit(asked)
+    amount = found.prediction.training if found.fits else None
     if as_json:
         import msgspec
 
@@ -87,7 +83,7 @@ def _page(found: Fit, run: Training | None, price: float) -> str:
 
 
 def _answer(found: Fit) -> str:
-    name = fit(found.model, 30)
+    name = shortened(found.model, 30)
     if found.fits:
         plural = "sample" if found.micro_batch == 1 else "samples"
         end = f"{found.plan}, {found.micro_batch:,} {plural} at a time"

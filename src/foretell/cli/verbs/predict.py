@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,15 +11,20 @@ import msgspec
 
 from foretell.cli.inputs import Asked, Given, planned, read
 from foretell.cli.table import WIDTH, fit, table
+from foretell.cli.training_options import HOUR, run_lines, trained
 from foretell.errors import BadInput
 from foretell.units import show_bytes, show_count, show_flops
 
 if TYPE_CHECKING:
+    from foretell.cost.alive import Alive
+    from foretell.oracle.changes import Change
     from foretell.oracle.predict import Prediction
+    from foretell.oracle.training import Run
 
 EXAMPLE = "foretell predict llama3-8b --on 64xh100 --plan 'dp8:zero3 tp8:sp +bf16' --batch 64"
 
-DAY = 86400.0
+SHOWN = 5
+"""Changes that are shown on the page."""
 
 SMALLEST = 1e-6
 """Share of a step below which a part is rounding, not time."""
@@ -26,9 +32,8 @@ SMALLEST = 1e-6
 
 @click.command("predict", short_help="How long a step takes under a plan, and what a rank needs.")
 @planned
-@click.option("--tokens", type=float, metavar="N", help="Also: days to train on this many tokens.")
-@click.option("--samples", type=float, metavar="N", help="Also: days to train on this many samples.")
-@click.option("--price", type=float, metavar="P", help="Also: cost, at this price of a device an hour.")
+@trained("price", "input_rate")
+@click.option("--memory", is_flag=True, help="The largest tensors that are alive at the fullest moment.")
 @click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Write a timeline for Perfetto.")
 @click.option("--oracle", type=click.Choice(["foretell", "paper"]), default="foretell", help="Who is asked.")
 @click.option("--release", metavar="NAME", help="Of the paper's tool: 2020, 2021, source, table3 (2020).")
@@ -36,9 +41,8 @@ SMALLEST = 1e-6
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     given: Given,
-    tokens: float | None,
-    samples: float | None,
-    price: float | None,
+    run: Run,
+    memory: bool,
     trace: str | None,
     oracle: str,
     release: str | None,
@@ -55,6 +59,7 @@ def command(
     if oracle == "paper":
         from foretell.cli.paper_pages import answer_paper
 
+        _only_steps(run, memory, trace)
         answer_paper(given.model, given.plan, given.batch, given.cluster, release, ranks, as_json)
         return
     if release is not None or ranks is not None:
@@ -63,56 +68,88 @@ def command(
         paper = given.model.endswith("-paradl") or given.model.endswith(".net")
         hint = "--on 16xv100-16, or the paper's own: --oracle paper" if paper else EXAMPLE
         raise BadInput("no cluster is given", where="--on", fix=hint)
-    asked = read(given)
-    _predict(asked, tokens, samples, price, trace, as_json)
+    _predict(given, read(given), run, memory, trace, as_json)
 
 
-def _predict(
-    asked: Asked, tokens: float | None, samples: float | None, price: float | None, trace: str | None, as_json: bool
-) -> None:
+def _only_steps(run: Run, memory: bool, trace: str | None) -> None:
+    """The paper's oracle knows no whole runs, tensors or timelines."""
+    from foretell.oracle.training import STEP_ALONE
+
+    asked = [("--trace", trace), ("--memory", memory), ("an option about a whole run", run != STEP_ALONE)]
+    for name, given in asked:
+        if given:
+            raise BadInput(f"{name} is not for --oracle paper", where="--oracle", fix="--oracle foretell")
+
+
+def _predict(given: Given, asked: Asked, run: Run, memory: bool, trace: str | None, as_json: bool) -> None:
     from foretell.oracle.predict import predict
 
     assert asked.cluster is not None
-    found = msgspec.structs.replace(predict(asked.setting, asked.cluster), model=asked.model)
-    seconds = _training(found, tokens, samples)
-    if trace:
-        from foretell.program.lower import lower
-        from foretell.timeline.simulate import simulate
-        from foretell.timeline.trace import write_trace
-
-        write_trace(simulate(lower(asked.setting), asked.setting, asked.cluster), trace)
+    found = msgspec.structs.replace(predict(asked.setting, asked.cluster, run), model=asked.model)
+    if trace is not None:
+        _trace(asked, trace)
+    held = _alive(asked, found) if memory or as_json or not found.fits else ()
+    changes = () if found.fits else _changes(given, asked, found)
     if as_json:
-        answer = {
-            **msgspec.to_builtins(found),
-            "notes": [*asked.notes, *found.notes],
-            "training_seconds": seconds,
-            "cost": _cost(found, seconds or found.step_seconds, price),
-        }
-        click.echo(msgspec.json.encode(answer))
+        click.echo(_json(found, asked, run, held, changes))
         return
-    click.echo(_page(found, seconds, price))
+    click.echo(_page(found, run, held, changes))
     for note in (*asked.notes, *found.notes):
         print(f"note: {note}", file=sys.stderr)
 
 
-def _training(found: Prediction, tokens: float | None, samples: float | None) -> float:
-    """Seconds to train on so many tokens or samples; 0 if nobody asked."""
-    if tokens and not found.tokens_per_second:
-        raise BadInput(f"{found.model} has no sequences", where="--tokens", fix="--samples")
-    by_tokens = tokens / found.tokens_per_second if tokens else 0.0
-    return max(by_tokens, samples / found.samples_per_second if samples else 0.0)
+def _trace(asked: Asked, file: str) -> None:
+    from foretell.program.lower import lower
+    from foretell.timeline.simulate import simulate
+    from foretell.timeline.trace import write_trace
+
+    assert asked.cluster is not None
+    if not file:
+        raise BadInput("no file is named", where="--trace", fix="--trace step.json")
+    try:
+        Path(file).touch()
+    except OSError as problem:
+        raise BadInput(f"{file} cannot be written: {problem.strerror}", where="--trace", fix="another file") from None
+    write_trace(simulate(lower(asked.setting), asked.setting, asked.cluster), file)
 
 
-def _cost(found: Prediction, seconds: float, price: float | None) -> float:
-    return found.ranks * seconds / 3600 * price if price else 0.0
+def _alive(asked: Asked, found: Prediction) -> tuple[Alive, ...]:
+    from foretell.cost.alive import alive
+    from foretell.program.lower import lower
+
+    return alive(lower(asked.setting), asked.setting, found.memory)
 
 
-def _page(found: Prediction, seconds: float, price: float | None) -> str:
+def _changes(given: Given, asked: Asked, found: Prediction) -> tuple[Change, ...]:
+    from foretell.oracle.fit import wish, would_fit
+
+    assert asked.cluster is not None
+    hope = wish(
+        given.model, asked.cluster, trainer_name=given.trainer, seq=given.seq, optimizer=asked.setting.job.optimizer
+    )
+    return would_fit(hope, found, asked.setting)
+
+
+def _json(found: Prediction, asked: Asked, run: Run, held: tuple[Alive, ...], changes: tuple[Change, ...]) -> bytes:
+    seconds = found.training.seconds if found.training else 0.0
+    cost = _cost(found, seconds or found.step_seconds, run.conditions.price)
+    answer = {**msgspec.to_builtins(found), "notes": [*asked.notes, *found.notes]}
+    answer |= {"training_seconds": seconds, "cost": cost, "alive": held, "changes": changes}
+    return msgspec.json.encode(answer)
+
+
+def _cost(found: Prediction, seconds: float, price: float) -> float:
+    return found.ranks * seconds / HOUR * price
+
+
+def _page(found: Prediction, run: Run, held: tuple[Alive, ...], changes: tuple[Change, ...]) -> str:
     low, high = found.interval
     rate = f"{found.samples_per_second:,.4g} samples/s"
     if found.tokens_per_second:
         rate += f", {show_count(found.tokens_per_second)} tokens/s"
-    verdict = "fits" if found.fits else f"{show_bytes(found.memory_bytes - found.capacity)} TOO MUCH"
+    usable = found.usable
+    verdict = "fits" if found.fits else f"{show_bytes(found.memory_bytes - usable)} TOO MUCH"
+    room = show_bytes(found.capacity) if found.fits else f"{show_bytes(usable)} usable"
     lines = [
         ("model", fit(found.model, WIDTH - 18)),
         ("plan", found.plan),
@@ -120,19 +157,57 @@ def _page(found: Prediction, seconds: float, price: float | None) -> str:
         ("step", f"{_seconds(found.step_seconds)} ({_seconds(low)} to {_seconds(high)}), batch {found.batch:,}"),
         ("rate", rate),
         ("utilisation", f"{found.utilisation:.1%} of the peak, {show_flops(found.model_flops)} a step"),
-        ("memory", f"{show_bytes(found.memory_bytes)} of {show_bytes(found.capacity)} on the fullest rank: {verdict}"),
+        ("memory", f"{show_bytes(found.memory_bytes)} of {room} on the fullest rank: {verdict}"),
         ("", f"at {found.memory.peak_moment}"),
     ]
-    if not found.fits:
-        lines.append(("", "`foretell fit` finds the smallest change that fits"))
-    if seconds:
-        lines.append(("training", f"{seconds / DAY:,.3g} days"))
-    if price:
-        what = "of the training" if seconds else "a thousand steps"
-        cost = _cost(found, seconds or 1000 * found.step_seconds, price)
-        lines.append(("cost", f"{cost:,.2f} {what}, at {price:g} a device an hour"))
-    head = "\n".join(f"{name:<14}{text}" for name, text in lines)
-    return "\n\n".join([head, _time(found), _memory(found), *_why(found)])
+    price = run.conditions.price
+    if found.training:
+        lines += run_lines(found.training, price)
+    elif price:
+        cost = _cost(found, 1000 * found.step_seconds, price)
+        lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
+    head = "\n".join(_folded(f"{name:<14}{text}", 14) for name, text in lines)
+    parts = [head, _time(found), _memory(found)]
+    parts += [_tensors(held)] if held else []
+    parts += _what_fits(found, changes)
+    return "\n\n".join([*parts, *_why(found), _known(found)])
+
+
+def _folded(text: str, indent: int) -> str:
+    import textwrap
+
+    return textwrap.fill(text, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False)
+
+
+def _tensors(held: tuple[Alive, ...]) -> str:
+    """What is alive at the fullest moment, equal tensors of several layers and micro-batches together."""
+    rows: list[list[str]] = []
+    for one in held:
+        each = f"{one.count:,} x {show_bytes(one.bytes / one.count)}" if one.count > 1 and one.kind != "others" else ""
+        rows.append([fit(one.name, WIDTH - 30), each, show_bytes(one.bytes)])
+    return table(["alive then", "", "bytes"], rows)
+
+
+def _what_fits(found: Prediction, changes: tuple[Change, ...]) -> list[str]:
+    if found.fits:
+        return []
+    if not changes:
+        return ["Nothing that was tried would fit: no policy, axis, device or number of ranks."]
+    rows = [
+        [one.what, f"{show_bytes(one.memory_bytes)} of {show_bytes(one.capacity)}", f"{one.samples_per_second:,.4g}"]
+        for one in changes[:SHOWN]
+    ]
+    first = changes[0]
+    place = f" --on {first.cluster}" if first.cluster != found.cluster else ""
+    length = f" --seq {first.seq}" if first.seq else ""
+    return [
+        "\n".join(
+            [
+                table(["what would fit", "memory", "samples/s"], rows),
+                _folded(f"try --plan '{first.plan}'{place}{length}", 4),
+            ]
+        )
+    ]
 
 
 def _time(found: Prediction) -> str:
@@ -158,6 +233,13 @@ def _why(found: Prediction) -> list[str]:
         lines.append(textwrap.fill(f"{one.kind}: {one.name}. {one.why}", WIDTH, subsequent_indent="  "))
         lines.append(textwrap.fill(f"try {one.relief}", WIDTH, initial_indent="  ", subsequent_indent="  "))
     return ["\n".join(lines)]
+
+
+def _known(found: Prediction) -> str:
+    """How each part was obtained."""
+    width = 2 + max(map(len, found.provenance))
+    lines = [_folded(f"{part:<{width}}{text}", width) for part, text in found.provenance.items()]
+    return "\n".join(["how it is known", *lines])
 
 
 def _seconds(value: float) -> str:

@@ -83,9 +83,14 @@ def progress(name: str, total: int) -> Callable[[], None]:
 
 
 def _page(found: list[Scores], subsets: bool) -> list[str]:
-    header = ["study", "runs", "scored", "refused", "not scored", "ran, refused"]
+    header = ["study", "runs", "scored", "refused", "not scored", "ran, refused", "inside, %"]
     counts = [
-        [one.study, *map(str, (one.total, one.n, one.refused, one.not_scored, one.refused_though_ran))] for one in found
+        [
+            one.study,
+            *map(str, (one.total, one.n, one.refused, one.not_scored, one.refused_though_ran)),
+            "-" if one.inside is None else f"{100 * one.inside:.0f}",
+        ]
+        for one in found
     ]
     lines = [table(header, counts), "", *_errors([(one.study, one) for one in found])]
     for one in found:

@@ -35,6 +35,11 @@ class Offload(Policy, frozen=True, kw_only=True, tag="offload"):
 
     moved: tuple[str, ...] = ()
 
+    @classmethod
+    def choices(cls) -> tuple[Offload, ...]:
+        some = ((), ("optimizer",), ("activations",), ("optimizer", "activations"))
+        return tuple(cls(moved=moved) for moved in some)
+
     @property
     def optimizer(self) -> bool:
         return "optimizer" in self.moved

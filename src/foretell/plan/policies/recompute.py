@@ -34,6 +34,10 @@ class Recompute(Policy, frozen=True, kw_only=True, tag="recompute"):
     granularity: str = "none"
     every: int = 0  # blocks that run again together; 0: not by number
 
+    @classmethod
+    def choices(cls) -> tuple[Recompute, ...]:
+        return tuple(cls(granularity=word) for word in ("none", "attention", "block", "full"))
+
     @property
     def keeps(self) -> str:
         """In words: what the backward pass finds in memory."""

@@ -17,6 +17,7 @@ class Channel(Strategy, frozen=True, kw_only=True, tag="channel"):
     """Some of the inputs (channels) of each layer on each rank."""
 
     word: ClassVar[str] = "channel"
+    place: ClassVar[int] = 80
     summary: ClassVar[str] = "every rank takes some of the inputs (channels) of each layer"
     references: ClassVar[tuple[str, ...]] = (
         "Dryden et al. 2019 (channel and filter parallelism), doi 10.1145/3295500.3356207",

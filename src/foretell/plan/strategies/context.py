@@ -24,6 +24,7 @@ class Context(Strategy, frozen=True, kw_only=True, tag="context"):
     """Some positions of each sequence on each rank."""
 
     word: ClassVar[str] = "cp"
+    place: ClassVar[int] = 60
     summary: ClassVar[str] = "every rank takes some of the positions of each sequence"
     references: ClassVar[tuple[str, ...]] = (
         "Liu et al. 2023 (ring attention), arXiv 2310.01889",

@@ -7,11 +7,12 @@ divide the experts among them; `etp` says how many ranks share the work of one e
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.plan.facts import facts
-from foretell.plan.mending import replaced, with_fields
+from foretell.plan.mending import divisors, replaced, with_fields
 from foretell.plan.refusal import Refusal
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.tensor import Tensor
@@ -19,13 +20,18 @@ from foretell.plan.strategy import MeshAxis, Splitting, Strategy
 from foretell.plan.syntax import Choice, Number, Option
 
 if TYPE_CHECKING:
+    from foretell.model.graph import Graph
     from foretell.plan.setting import Setting
+
+
+STORED = tuple(name for name, storage in STORAGES.items() if storage.states)
 
 
 class Data(Strategy, frozen=True, kw_only=True, tag="data"):
     """Some of the samples on each rank."""
 
     word: ClassVar[str] = "dp"
+    place: ClassVar[int] = 20
     summary: ClassVar[str] = "every rank takes some of the samples"
     references: ClassVar[tuple[str, ...]] = (
         "Li et al. 2020 (PyTorch DDP), arXiv 2006.15704",
@@ -45,6 +51,16 @@ class Data(Strategy, frozen=True, kw_only=True, tag="data"):
     shard: int = 0  # ranks of a group among which states lie in shares; 0: all of them
     experts: int = 1
     expert_tensor: int = 0  # ranks that share one expert; 0: as the tensor axis
+
+    @classmethod
+    def choices(cls, world: int, graph: Graph, node: int) -> Iterator[Data]:
+        """Every storage, shares among all ranks or those of a node, and experts on as many ranks as divide them."""
+        count = facts(graph).experts
+        experts = [1, *(ranks for ranks in divisors(world)[::-1] if count and ranks > 1 and count % ranks == 0)]
+        for storage, ep in itertools.product(("replicated", *STORED), experts):
+            yield cls(ranks=world, storage=storage, experts=ep)
+            if storage != "replicated" and 1 < node < world and world % node == 0 and node % ep == 0:
+                yield cls(ranks=world // node, storage=storage, shard=node, experts=ep)
 
     @property
     def world(self) -> int:

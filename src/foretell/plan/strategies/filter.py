@@ -17,6 +17,7 @@ class Filter(Strategy, frozen=True, kw_only=True, tag="filter"):
     """Some of the outputs (filters) of each layer on each rank."""
 
     word: ClassVar[str] = "filter"
+    place: ClassVar[int] = 80
     summary: ClassVar[str] = "every rank takes some of the outputs (filters) of each layer"
     references: ClassVar[tuple[str, ...]] = (
         "Dryden et al. 2019 (channel and filter parallelism), doi 10.1145/3295500.3356207",

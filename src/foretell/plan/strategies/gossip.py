@@ -18,6 +18,7 @@ class Gossip(Strategy, frozen=True, kw_only=True, tag="gossip"):
     """Some of the samples on each rank, weights averaged in pairs."""
 
     word: ClassVar[str] = "gossip"
+    searched: ClassVar[bool] = False
     summary: ClassVar[str] = "every rank trains its own copy and averages it with one other"
     references: ClassVar[tuple[str, ...]] = (
         "Blot et al. 2016 (GoSGD), arXiv 1611.09726",

@@ -18,6 +18,7 @@ class Local(Strategy, frozen=True, kw_only=True, tag="local"):
     """Some of the samples on each rank, weights averaged now and then."""
 
     word: ClassVar[str] = "local"
+    searched: ClassVar[bool] = False
     summary: ClassVar[str] = "every rank trains its own copy; all are averaged every tau steps"
     references: ClassVar[tuple[str, ...]] = (
         "Stich 2019 (local SGD), arXiv 1805.09767",

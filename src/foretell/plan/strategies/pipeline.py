@@ -20,14 +20,20 @@ from foretell.plan.syntax import Choice, Number, Numbers, Option
 SCHEDULES = tuple(schedules())
 
 if TYPE_CHECKING:
+    from foretell.model.graph import Graph
     from foretell.plan.plan import Plan
     from foretell.plan.setting import Setting
+
+
+CHUNKS = (2, 3, 4, 6, 8, 12, 16)
+"""Stages of one rank that the search tries, where a schedule leaves the choice."""
 
 
 class Pipeline(Strategy, frozen=True, kw_only=True, tag="pipeline"):
     """Some of the layers on each rank."""
 
     word: ClassVar[str] = "pp"
+    place: ClassVar[int] = 10
     summary: ClassVar[str] = "every rank takes some of the layers"
     references: ClassVar[tuple[str, ...]] = (
         "Huang et al. 2019 (GPipe), arXiv 1811.06965",
@@ -57,6 +63,19 @@ class Pipeline(Strategy, frozen=True, kw_only=True, tag="pipeline"):
             msgspec.structs.force_setattr(self, "chunks", schedule.least_chunks)
         elif not choice and self.chunks == schedule.least_chunks:
             msgspec.structs.force_setattr(self, "chunks", 0)
+
+    @classmethod
+    def choices(cls, world: int, graph: Graph, node: int) -> Iterator[Pipeline]:
+        """Every schedule that gives the gradients of one rank, with some or many stages on a rank."""
+        layers = facts(graph).layers
+        for schedule in schedules().values():
+            if not schedule.flushes:
+                continue
+            if schedule.most_chunks == schedule.least_chunks:
+                yield cls(ranks=world, schedule=schedule.name)
+            else:
+                tried = (chunks for chunks in CHUNKS if schedule.least_chunks <= chunks and chunks * world <= layers)
+                yield from (cls(ranks=world, schedule=schedule.name, chunks=chunks) for chunks in tried)
 
     def axes(self) -> tuple[MeshAxis, ...]:
         return (MeshAxis("pp", self.ranks),)

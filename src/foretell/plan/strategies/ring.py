@@ -18,6 +18,7 @@ class Ring(Strategy, frozen=True, kw_only=True, tag="ring"):
     """Some of the samples on each rank, weights averaged with those of two neighbours."""
 
     word: ClassVar[str] = "ring"
+    searched: ClassVar[bool] = False
     summary: ClassVar[str] = "every rank trains its own copy and averages it with two neighbours"
     references: ClassVar[tuple[str, ...]] = ("Lian et al. 2017 (decentralised SGD), arXiv 1705.09056",)
     example: ClassVar[str] = "ring8"

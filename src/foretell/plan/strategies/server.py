@@ -24,6 +24,7 @@ class Server(Strategy, frozen=True, kw_only=True, tag="server"):
     """Some of the samples on each rank, weights on servers."""
 
     word: ClassVar[str] = "ps"
+    searched: ClassVar[bool] = False
     summary: ClassVar[str] = "every rank takes some samples; weights lie on servers"
     references: ClassVar[tuple[str, ...]] = (
         "Dean et al. 2012 (DistBelief), NIPS 25",

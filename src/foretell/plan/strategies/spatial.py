@@ -17,6 +17,7 @@ from foretell.plan.refusal import Refusal
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
 
 if TYPE_CHECKING:
+    from foretell.model.graph import Graph
     from foretell.plan.setting import Setting
 
 
@@ -24,6 +25,7 @@ class Spatial(Strategy, frozen=True, kw_only=True, tag="spatial"):
     """A part of each image on each rank."""
 
     word: ClassVar[str] = "spatial"
+    place: ClassVar[int] = 70
     summary: ClassVar[str] = "every rank takes a part of each image"
     references: ClassVar[tuple[str, ...]] = (
         "Dryden et al. 2019 (spatial parallelism), arXiv 1903.06681",
@@ -36,6 +38,15 @@ class Spatial(Strategy, frozen=True, kw_only=True, tag="spatial"):
 
     grid_ranks: tuple[int, ...] = ()
     only: str = ""
+
+    @classmethod
+    def choices(cls, world: int, graph: Graph, node: int) -> Iterator[Spatial]:
+        """Every grid over the extents."""
+        yield cls(ranks=world)
+        for grid in _factors(world, tuple(extent.size for extent in extents(graph))):
+            cut = _trimmed(grid)
+            if len(cut) > 1:
+                yield cls(ranks=world, grid_ranks=cut)
 
     def axes(self) -> tuple[MeshAxis, ...]:
         grid = self.grid_ranks or (self.ranks,)
@@ -70,9 +81,14 @@ class Spatial(Strategy, frozen=True, kw_only=True, tag="spatial"):
         """Grids that fit extents of these sizes: of as many ranks, then of fewer; as square as can be comes last."""
         for ranks in divisors(self.ranks)[:-1]:
             for grid in _factors(ranks, sizes):
-                cut = grid[: max(at for at, share in enumerate(grid) if share > 1) + 1]
+                cut = _trimmed(grid)
                 kept = cut if len(cut) > 1 else ()
                 yield msgspec.structs.replace(self, ranks=ranks, grid_ranks=kept)
+
+
+def _trimmed(grid: tuple[int, ...]) -> tuple[int, ...]:
+    """A grid without the extents at its end that are not cut."""
+    return grid[: max((at for at, share in enumerate(grid) if share > 1), default=0) + 1]
 
 
 def _factors(ranks: int, sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

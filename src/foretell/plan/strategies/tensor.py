@@ -24,6 +24,7 @@ class Tensor(Strategy, frozen=True, kw_only=True, tag="tensor"):
     """Some heads and features of each layer on each rank."""
 
     word: ClassVar[str] = "tp"
+    place: ClassVar[int] = 90
     summary: ClassVar[str] = "every rank takes some heads and features of each layer"
     references: ClassVar[tuple[str, ...]] = (
         "Shoeybi et al. 2019 (Megatron-LM), arXiv 1909.08053",

@@ -1,0 +1,233 @@
+"""What the care of a stage's weights costs: gathers and sums beside the layers, and the end of a step."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from foretell.cost.kernels import update_seconds
+from foretell.cost.layers import layer_figures
+from foretell.cost.stage import HIDES, Parts, Prices
+from foretell.model.layers import Run
+from foretell.program.action import Action, Communicate, Copy, Update
+from foretell.program.cutting import Cutting, Shape
+from foretell.program.local import Local, kind_of
+from foretell.program.upkeep import Care, Resting, Upkeep
+
+BACKWARD = 1
+"""The number of a whole backward pass among the kinds of slots."""
+
+
+@dataclass(frozen=True)
+class CareFigures:
+    """The weights of one shape of stage. All but counts and bytes are seconds."""
+
+    enter_forward: float  # gathers before the first layer
+    enter_back: float
+    gather_forward: tuple[float, ...]  # before a layer of each run
+    gather_back: tuple[float, ...]
+    sums: tuple[float, ...]  # that leave after a layer of each run
+    leave_back: float  # after the last layer
+    buckets: tuple[float, ...]  # that leave after each turn of a backward pass: enter, layers one by one, leave
+    once: tuple[float, ...]  # the same of those once a step, after the last pass
+    slot_update: float  # after each backward pass, where weights change with each micro-batch
+    tied: float  # of sums among stages: they wait for each other
+    finish: Parts  # after all sums, tied ones included
+    beside_forward: Parts  # what travels for weights in a pass, by axis
+    beside_back: Parts
+    beside_sums: Parts  # of gradients, in a backward pass
+    beside_step: Parts
+    taken: frozenset[str]  # levels of the cluster that these messages take up
+    resting: Resting
+    gathered: tuple[float, ...]  # bytes of weights that each run of layers gathers; empty where none does
+    root_bytes: float  # and of those of no layer
+
+    def beside(self, kind: str) -> Parts:
+        """What travels for weights in a kind of slot, by axis."""
+        if kind != "B":
+            return {"F": self.beside_forward, "I": self.beside_back, "W": self.beside_sums}[kind]
+        both: Parts = defaultdict(float, self.beside_back)
+        for axis, seconds in self.beside_sums.items():
+            both[axis] += seconds
+        return both
+
+    @property
+    def cared(self) -> bool:
+        """Whether anything is done for weights in each micro-batch."""
+        each = (self.enter_forward, self.enter_back, self.leave_back, self.slot_update)
+        return any(each) or any(self.gather_forward) or any(self.gather_back) or any(self.sums) or any(self.buckets)
+
+
+def care_figures(cutting: Cutting, shape: Shape, local: Local, upkeep: Upkeep, prices: Prices) -> CareFigures:
+    """The figures of a shape of stage.
+
+    They depend on its weights and on who shares them, neither on the micro-batch nor on what runs again.
+    """
+    figures = [layer_figures(local, kind, prices) for kind, *_ in shape.layers]
+    key = (
+        shape._replace(received=(), sent=()),
+        tuple(local.weights(kind) for kind, *_ in shape.layers),
+        tuple(one.made[BACKWARD] for one in figures),
+        upkeep.key,
+        cutting.schedule.flushes,
+        prices.key,
+        prices.strides,
+    )
+    if key not in _KNOWN:
+        if len(_KNOWN) >= MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = _care_figures(cutting, cutting.shapes[shape][0], local, upkeep, prices)
+    return _KNOWN[key]
+
+
+MOST_KNOWN = 100_000
+_KNOWN: dict[Any, CareFigures] = {}
+
+
+def _care_figures(cutting: Cutting, at: int, local: Local, upkeep: Upkeep, prices: Prices) -> CareFigures:
+    own = cutting.own(local, at, upkeep.stored)
+    care = upkeep.care(own, cutting.holders(at, own))
+    versions = cutting.schedule.weight_versions(cutting.rank[at], cutting.ranks)
+    carer = _Carer(local, upkeep, prices, cutting.runs(at), care, cutting.schedule.flushes)
+    return carer.figures(upkeep.resting(own, versions))
+
+
+class _Carer:
+    def __init__(
+        self, local: Local, upkeep: Upkeep, prices: Prices, runs: Sequence[Run], care: Care, flushes: bool
+    ) -> None:
+        self.local, self.upkeep, self.prices = local, upkeep, prices
+        self.runs, self.care, self.flushes = runs, care, flushes
+        self.taken: set[str] = set()
+        self.forward: Parts = defaultdict(float)
+        self.back: Parts = defaultdict(float)
+        self.summed: Parts = defaultdict(float)
+        self.step: Parts = defaultdict(float)
+
+    def figures(self, resting: Resting) -> CareFigures:
+        care, upkeep = self.care, self.upkeep
+        again = care.finish if not self.flushes else ()
+        each = [one for one in (*care.reduces, *again) if isinstance(one, Communicate)]
+        finish = () if not self.flushes else care.finish
+        gather_forward, gather_back, sums = self._by_run()
+        buckets = [one for one in each if one.path.startswith("bucket")]
+        late = [one for one in each if not one.path.startswith("bucket") and one.what != "weights"]
+        leaves = [one for one in finish if isinstance(one, Communicate) and _summed(one) and not _tied(one)]
+        return CareFigures(
+            self._seconds(upkeep.gathers(care.root), self.forward),
+            self._seconds(upkeep.gathers(care.twice), self.back),
+            gather_forward,
+            gather_back,
+            sums,
+            self._seconds(late, self.summed),
+            self._after(buckets, self.summed),
+            self._after(leaves, self.step),
+            sum(self._finish(one)[1] for one in again if not _summed(one)),
+            self._seconds((one for one in finish if _tied(one)), defaultdict(float)),
+            self._finished([one for one in finish if _tied(one) or not _summed(one)]),
+            self.forward,
+            self.back,
+            self.summed,
+            self.step,
+            frozenset(self.taken),
+            resting,
+            care.gathered_for(self.runs),
+            care.root_bytes,
+        )
+
+    def _seconds(self, actions: Iterable[Action], beside: Parts, times: int = 1) -> float:
+        """Of messages; the axes they travel along and the levels they take up are noted."""
+        found = 0.0
+        for one in actions:
+            if isinstance(one, Communicate):
+                seconds = self.prices.message(one)
+                found += seconds
+                beside[f"exposed.{'+'.join(one.axes)}"] += seconds * times
+                if one.what in HIDES:
+                    self.taken.add(self.prices.level(one))
+        return found
+
+    def _by_run(self) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
+        exchanges, seen = self.upkeep.exchanges, set[str]()
+        forward, back, sums = list[float](), list[float](), list[float]()
+        for run in self.runs:
+            unit = self.care.units.get(run.layer, []) if run.layer not in seen else []
+            seen.add(run.layer)
+            times = run.times
+            forward.append(self._seconds(exchanges.gather(unit, ""), self.forward, times))
+            again = exchanges.gather(unit, "") if self.upkeep.reshards else ()
+            back.append(self._seconds(again, self.back, times))
+            reduced = exchanges.reduce(unit, "") if "zero3" in self.upkeep.each else ()
+            sums.append(self._seconds(reduced, self.summed, times))
+        return tuple(forward), tuple(back), tuple(sums)
+
+    # sums that wait for a part of the gradients
+
+    def _after(self, sums: Sequence[Communicate], beside: Parts) -> tuple[float, ...]:
+        """Seconds of the sums that may leave after each turn: when it has made as large a part of the gradients.
+
+        Parts go by bytes: messages do not name their layers.
+        """
+        made = list(accumulate(self._made()))
+        found = [0.0] * len(made)
+        for one, part in _ready(sums):
+            at = bisect_left(made, part * made[-1] * (1 - 1e-9)) if made[-1] else len(made) - 1
+            found[at] += self._seconds([one], beside)
+        return tuple(found)
+
+    def _made(self) -> Iterator[float]:
+        """Bytes of gradients that each turn of a backward pass makes."""
+        yield 0.0
+        for run in reversed(self.runs):
+            yield from [layer_figures(self.local, kind_of(run), self.prices).made[BACKWARD]] * run.times
+        yield 0.0
+
+    # the end of a step
+
+    def _finished(self, actions: Iterable[Action]) -> Parts:
+        parts: Parts = defaultdict(float)
+        for action in actions:
+            name, seconds, host = self._finish(action)
+            if isinstance(action, Communicate) and action.what in HIDES:
+                self.taken.add(self.prices.level(action))
+            if seconds:
+                parts[name] += seconds
+            if host:
+                parts["host"] += host
+        return parts
+
+    def _finish(self, action: Action) -> tuple[str, float, float]:
+        """What an action after the sums is for, and its seconds: of the device, and that it waits for the host."""
+        prices = self.prices
+        if isinstance(action, Communicate):
+            return f"exposed.{'+'.join(action.axes)}", prices.message(action), 0.0
+        if isinstance(action, Update):  # the host has waited for gradients, so it is not ahead
+            price = update_seconds(action, prices.device, prices.form)
+            launched = 0.0 if prices.soft else prices.trainer.host.launch * price.launches
+            return "optimizer", price.seconds, max(0.0, launched - price.seconds)
+        if isinstance(action, Copy):
+            return "other", action.bytes / prices.host_bandwidth, 0.0
+        return "other", 0.0, 0.0
+
+
+def _summed(action: Action) -> bool:
+    return isinstance(action, Communicate) and action.what == "weight gradients"
+
+
+def _tied(action: Action) -> bool:
+    """Whether it sums gradients of weights that several stages hold."""
+    return isinstance(action, Communicate) and action.what == "weight gradients" and action.axes == ("pp",)
+
+
+def _ready(sums: Sequence[Communicate]) -> Iterator[tuple[Communicate, float]]:
+    """The part of all gradients that must be there before each of some sums can leave; they come in this order."""
+    whole, so_far = Counter[tuple[str, tuple[str, ...]]](), Counter[tuple[str, tuple[str, ...]]]()
+    for one in sums:
+        whole[one.kind, one.axes] += one.payload
+    for one in sums:
+        so_far[one.kind, one.axes] += one.payload
+        yield one, so_far[one.kind, one.axes] / (whole[one.kind, one.axes] or 1)

@@ -1,0 +1,51 @@
+"""What each kind of layer of a local program costs on one rank, in each kind of slot: weights left aside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from foretell.cost.stage import Cost, Parts, Prices, parts_of
+from foretell.program.local import Kind, Local
+
+KINDS = ("F", "B", "I", "W")
+"""The kinds of slots in the order of their numbers."""
+
+
+@dataclass(frozen=True)
+class LayerFigures:
+    """One kind of layer; four figures each, one for each kind of slot."""
+
+    parts: tuple[Parts, ...]  # the device's seconds, by what they are spent on
+    device: tuple[float, ...]  # their sum
+    launches: tuple[float, ...]
+    made: tuple[float, ...]  # bytes of gradients of weights
+    waits: tuple[tuple[float, ...], ...]  # seconds of messages that are waited for, by level of the cluster
+    again: bool  # whether any of it runs a second time
+
+
+def layer_figures(local: Local, kind: Kind, prices: Prices) -> LayerFigures:
+    """The figures of one kind of layer, found once for a local program on a cluster."""
+    known: dict[Any, LayerFigures] = local.priced
+    key = (kind, prices.key, tuple(prices.axes[name] for name in local.talks))
+    if key not in known:
+        known[key] = _figures(local, kind, prices)
+    return known[key]
+
+
+def _figures(local: Local, kind: Kind, prices: Prices) -> LayerFigures:
+    forward, backward = local.actions(kind)
+    costs = [prices.body(forward if slot == "F" else backward).of(slot) for slot in KINDS]
+    parts = tuple(parts_of(cost) for cost in costs)
+    return LayerFigures(
+        parts,
+        tuple(sum(own.values()) for own in parts),
+        tuple(cost.launches for cost in costs),
+        tuple(cost.made for cost in costs),
+        tuple(_by_level(cost, prices) for cost in costs),
+        any(cost.recompute for cost in costs),
+    )
+
+
+def _by_level(cost: Cost, prices: Prices) -> tuple[float, ...]:
+    return tuple(cost.levels.get(level.name, 0.0) for level in prices.cluster.levels)

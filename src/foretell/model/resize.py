@@ -1,0 +1,37 @@
+"""The same model for another number of samples."""
+
+from __future__ import annotations
+
+import functools
+
+import msgspec
+
+from foretell.model.dims import Dim
+from foretell.model.graph import Graph
+
+SAMPLE = "sample"
+
+
+@functools.lru_cache(maxsize=256)
+def with_samples(graph: Graph, samples: int) -> Graph:
+    """A graph with every dim of samples set to this many; what else it does is left as it is."""
+    if samples == graph.batch:
+        return graph
+
+    def dims(found: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        return tuple(msgspec.structs.replace(dim, size=samples) if dim.name == SAMPLE else dim for dim in found)
+
+    blocks = tuple(
+        msgspec.structs.replace(
+            block,
+            tensors=tuple(msgspec.structs.replace(tensor, dims=dims(tensor.dims)) for tensor in block.tensors),
+            nodes=tuple(
+                msgspec.structs.replace(
+                    node, loops=tuple(msgspec.structs.replace(loop, dims=dims(loop.dims)) for loop in node.loops)
+                )
+                for node in block.nodes
+            ),
+        )
+        for block in graph.blocks
+    )
+    return msgspec.structs.replace(graph, batch=samples, blocks=blocks)

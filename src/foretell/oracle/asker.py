@@ -1,0 +1,241 @@
+"""Predicts plans for one wish: with any number of samples at a time, and with as many as fit."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from foretell.errors import ForetellError
+from foretell.hardware.cluster import Cluster
+from foretell.model.graph import Graph
+from foretell.model.source import LARGEST_BATCH, load
+from foretell.oracle.predict import Prediction, predict
+from foretell.oracle.training import STEP_ALONE, Run
+from foretell.plan.facts import facts
+from foretell.plan.fitness import refusals
+from foretell.plan.job import Job, batch_ranks
+from foretell.plan.plan import Plan
+from foretell.plan.policies.microbatches import Microbatches
+from foretell.plan.policies.precision import Precision
+from foretell.plan.policy import Policy
+from foretell.plan.setting import Setting, with_precision
+from foretell.plan.strategies.pipeline import Pipeline
+from foretell.plan.trainer import Trainer
+
+ROUNDS: Final = 4
+"""Micro-batches for each pipeline rank where no batch is given: the bubble is then about a fifth of the step
+((p - 1) of (m + p - 1), Narayanan et al. 2021, arXiv 2104.04473, section 2.2, with m = 4 p)."""
+
+GUESSES: Final = 8
+"""Sizes that are guessed by how memory grows before the rest is halved."""
+
+EXACT: Final = 64
+"""The largest micro-batch is exact up to here; above, it is one with six binary digits, at most 3 % below."""
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked. 0 and empty: not said."""
+
+    model: str
+    cluster: Cluster
+    trainer: Trainer
+    plan: Plan | None = None
+    batch: int = 0  # samples of a step, of all ranks together
+    seq: int = 0
+    optimizer: str = ""
+    graph: Graph | None = None  # a model that is given as a graph, for the batch that it has
+    run: Run = STEP_ALONE  # how much to train, and under which conditions
+    notes: tuple[str, ...] = ()  # on what was chosen for the person who asks
+
+
+class Rung(msgspec.Struct, frozen=True):
+    """One plan that was tried."""
+
+    plan: str
+    fits: bool
+    micro_batch: int  # the largest that fits, or the smallest that there is; 0 where the plan is refused
+    memory_bytes: float  # with it
+    samples_per_second: float
+    why: str  # not: the rule that refuses it; empty where it was predicted
+
+
+class Found(NamedTuple):
+    """A plan with the samples of one rank at a time, predicted."""
+
+    asked: Plan  # as it was asked, perhaps without a word on micro-batches
+    plan: Plan
+    micro: int
+    prediction: Prediction
+    setting: Setting
+
+
+class Climbed(NamedTuple):
+    """What became of one plan: predicted at its largest micro-batch, or refused."""
+
+    rung: Rung
+    best: Found | None
+    way_out: str
+
+
+class Asker:
+    """Predicts plans for one wish; what was predicted once is remembered."""
+
+    def __init__(self, wish: Wish) -> None:
+        self.wish = wish
+        self._graphs: dict[tuple[int, int, str], Graph] = {}
+        self._found: dict[tuple[Plan, int, str, int], Found | tuple[str, str]] = {}
+        first = wish.graph or load(wish.model, None, wish.seq or None)
+        self.fixed = first if wish.graph or first.source not in ("zoo", "hf", "paradl") else None
+        self.facts = facts(first)
+
+    def notes(self) -> Iterator[str]:
+        yield from self.wish.notes
+        if self.fixed:
+            yield f"{self.wish.model} is a graph for a batch of {self.fixed.batch}: no other size was tried"
+        if self.wish.plan is None and not self.wish.batch:
+            yield "no batch is given: each plan is compared with as many samples a step as it holds"
+
+    def sizes(self, plan: Plan) -> Sequence[int]:
+        """Samples that a rank could take at a time, in order."""
+        shares = batch_ranks(plan)
+        if self.fixed:
+            return [max(1, self.fixed.batch // shares)]
+        if not self.wish.batch:
+            return round_sizes(LARGEST_BATCH // shares)
+        each = max(1, self.wish.batch // shares)
+        if plan.microbatches > 1:  # the plan says how many; 1 is not written
+            return [max(1, each // plan.microbatches)]
+        return [n for n in range(1, each + 1) if each % n == 0] if each <= LARGEST_BATCH else [each]
+
+    def counted(self, plan: Plan, micro: int) -> Plan:
+        """The plan with the micro-batches that this size makes."""
+        if plan.microbatches > 1:
+            return plan
+        pipeline = plan.axis(Pipeline)
+        if self.wish.batch:
+            count = max(1, self.wish.batch // (batch_ranks(plan) * micro))
+        else:
+            count = ROUNDS * pipeline.ranks if pipeline and pipeline.ranks > 1 else 1
+        return with_policy(plan, Microbatches(count=count))
+
+    def climb(self, plan: Plan) -> Climbed:
+        """The largest micro-batch of a plan that fits, or how it fails with the smallest."""
+        sizes = self.sizes(plan)
+        found = self.ask(plan, sizes[0])
+        if not isinstance(found, Found):
+            why, way_out = found
+            return Climbed(Rung(str(plan), False, 0, 0.0, 0.0, why), None, way_out)
+        if found.prediction.fits:
+            found = self._largest(plan, sizes, found)
+        answer = found.prediction
+        rung = Rung(str(found.plan), answer.fits, found.micro, answer.memory_bytes, answer.samples_per_second, "")
+        return Climbed(rung, found, "")
+
+    def _largest(self, plan: Plan, sizes: Sequence[int], best: Found) -> Found:
+        """Memory grows with the samples and nearly in proportion: guess by the last two sizes, halve what is left."""
+        low, high = 0, len(sizes)  # sizes[low] fits, sizes[high] does not
+        other: Found | None = None
+        for turn in itertools.count():
+            if high - low < 2:
+                return best
+            at = low + 1 if other is None else _crossing(sizes, best, other)
+            if turn > GUESSES:
+                at = (low + high) // 2
+            at = min(max(at, low + 1), high - 1)
+            found = self.ask(plan, sizes[at])
+            if isinstance(found, Found) and found.prediction.fits:
+                low, other, best = at, best if other is None or other.prediction.fits else other, found
+            else:
+                high, other = at, found if isinstance(found, Found) else other
+        raise AssertionError("the interval shrinks with every turn")
+
+    def ask(self, plan: Plan, micro: int, cluster: Cluster | None = None, seq: int = 0) -> Found | tuple[str, str]:
+        """Predict a plan; or the rule that refuses it, with a way out."""
+        where = cluster or self.wish.cluster
+        key = (plan, micro, where.text, seq)
+        if key not in self._found:
+            try:
+                self._found[key] = self._ask(plan, micro, where, seq or self.wish.seq)
+            except ForetellError as problem:
+                self._found[key] = (problem.what, problem.fix)
+        return self._found[key]
+
+    def _ask(self, plan: Plan, micro: int, cluster: Cluster, seq: int) -> Found | tuple[str, str]:
+        counted = with_precision(self.counted(plan, micro), self.wish.trainer)
+        shares = batch_ranks(counted)
+        graph = self._graph(micro * shares, seq, counted.policy(Precision).format.activation)
+        job = Job(
+            batch=self.wish.batch or graph.batch * counted.microbatches,
+            trainer=self.wish.trainer.name,
+            optimizer=self.wish.optimizer or self.wish.trainer.defaults.optimizer,
+            sequence=seq,
+        )
+        setting = Setting(graph, job, counted, self.wish.trainer)
+        for refusal in refusals(setting, cluster):
+            return refusal.why, refusal.way_out
+        return Found(plan, counted, micro, predict(setting, cluster), setting)
+
+    def _graph(self, batch: int, seq: int, dtype: str) -> Graph:
+        if self.fixed:
+            return self.fixed
+        key = (batch, seq, dtype)
+        if key not in self._graphs:
+            self._graphs[key] = load(self.wish.model, batch, seq or None, dtype)
+        return self._graphs[key]
+
+    def limit(self, best: Found) -> str:
+        """Why a rank takes no more samples at a time."""
+        if self.fixed:
+            return "model"
+        sizes = self.sizes(self.wish.plan or without_microbatches(best.plan))
+        return "batch" if best.prediction.fits and best.micro >= sizes[-1] else "memory"
+
+    def sample_bytes(self, best: Found) -> float:
+        """What one more sample at a time takes, by the nearest other size that was predicted."""
+        others = [
+            one
+            for one in self._found.values()
+            if isinstance(one, Found)
+            and one.micro != best.micro
+            and one.prediction.cluster == best.prediction.cluster
+            and without_microbatches(one.plan) == without_microbatches(best.plan)
+        ]
+        if not others:
+            return 0.0
+        other = min(others, key=lambda one: abs(one.micro - best.micro))
+        return (other.prediction.memory_bytes - best.prediction.memory_bytes) / (other.micro - best.micro)
+
+
+def round_sizes(most: int) -> Sequence[int]:
+    """All sizes up to some, and those of six binary digits above."""
+    found = list(range(1, min(most, EXACT) + 1))
+    step = 2
+    while found[-1] + step <= most:
+        found += range(found[-1] + step, min(most, 2 * found[-1]) + 1, step)
+        step *= 2
+    return found
+
+
+def _crossing(sizes: Sequence[int], best: Found, other: Found) -> int:
+    """The largest size that fits if memory goes on from one prediction to another as it does between them."""
+    slope = (other.prediction.memory_bytes - best.prediction.memory_bytes) / (other.micro - best.micro)
+    room = best.prediction.usable - best.prediction.memory_bytes
+    largest = best.micro + room / slope if slope > 0 else math.inf
+    at = bisect.bisect_right(sizes, largest) - 1
+    return at + 1 if sizes[at] == best.micro else at  # that one fits: the next one is the question
+
+
+def with_policy(plan: Plan, policy: Policy) -> Plan:
+    """The plan with this policy in the place of another of its kind."""
+    others = tuple(other for other in plan.policies if other.word != policy.word)
+    return msgspec.structs.replace(plan, policies=(*others, policy))
+
+
+def without_microbatches(plan: Plan) -> Plan:
+    """The plan without a word on micro-batches."""
+    return with_policy(plan, Microbatches())

@@ -1,0 +1,276 @@
+"""The space that the search looks through: every plan of the strategies and policies there are.
+
+It is a product: meshes (ranks and options of every axis), what the pipeline does with its ranks, micro-batches, and
+policies. Each of these is refused by rules that ask for it alone, so rules are asked once for each of them and not
+once for each plan: a mesh that is refused stands for all its plans.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from foretell.errors import BadInput, unknown
+from foretell.hardware.cluster import Cluster
+from foretell.model.graph import Graph
+from foretell.model.resize import with_samples
+from foretell.plan.facts import facts
+from foretell.plan.fitness import surroundings
+from foretell.plan.job import Job, batch_ranks
+from foretell.plan.legality import broken_by_axes, broken_by_pipeline
+from foretell.plan.members import policies, strategies
+from foretell.plan.mending import divisors
+from foretell.plan.plan import Plan, axis_text
+from foretell.plan.policies.microbatches import Microbatches
+from foretell.plan.policies.precision import Precision
+from foretell.plan.policy import Policy
+from foretell.plan.refusal import Refusal
+from foretell.plan.setting import Setting
+from foretell.plan.strategies.pipeline import Pipeline
+from foretell.plan.strategy import Strategy
+from foretell.plan.text import parse
+from foretell.plan.trainer import Trainer
+
+ALONE = Pipeline(ranks=1)
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What the plans have to be like."""
+
+    only: tuple[str, ...] = ()  # strategies and policies; all that are searched if empty
+    without: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()  # those that are not searched unasked
+    fixed: str = ""  # a part of a plan's text that each plan must have
+
+    def __post_init__(self) -> None:
+        known = (*strategies(), *policies())
+        for word in (*self.only, *self.without, *self.also):
+            if word not in known:
+                raise unknown("strategy or policy", word, known)
+        both = set(self.only) & set(self.without)
+        if both:
+            word = sorted(both)[0]
+            raise BadInput(f"{word} is wished for and ruled out", where="--only, --without", fix="one of the two")
+
+
+class Way(NamedTuple):
+    """One way to run a mesh: what the pipeline does, how many micro-batches, which policies."""
+
+    pipeline: Pipeline
+    microbatches: int
+    policies: tuple[Policy, ...]
+
+
+class Space:
+    """All plans for a model, a job and a trainer on all ranks of a cluster."""
+
+    def __init__(
+        self, graph: Graph, job: Job, trainer: Trainer, cluster: Cluster, precision: str, wishes: Wishes
+    ) -> None:
+        self.graph, self.job, self.trainer, self.cluster, self.wishes = graph, job, trainer, cluster, wishes
+        self.precision = Precision(name=precision or trainer.defaults.precision)
+        self.fixed = parse(wishes.fixed) if wishes.fixed else Plan()
+        self.words = _Words(wishes.fixed)
+        self.refused: Counter[str] = Counter()
+        self.around = surroundings(facts(graph), cluster)
+        self._check()
+
+    def _check(self) -> None:
+        if self.words.axes and self.cluster.ranks % self.fixed.ranks:
+            why = f"{self.fixed} has {self.fixed.ranks} ranks, which do not divide {self.cluster.ranks}"
+            raise BadInput(why, where="--fix", fix=f"axes whose ranks divide {self.cluster.text}")
+        for word in self.words.axes:
+            if word in self.wishes.without or (self.wishes.only and word not in self.wishes.only):
+                raise BadInput(f"{word} is fixed and ruled out", where="--fix", fix="one of the two")
+
+    # meshes
+
+    @functools.cached_property
+    def strategies(self) -> list[type[Strategy]]:
+        """Those that are tried, outermost first."""
+        found = [one for one in strategies().values() if self._tried(one)]
+        return sorted(found, key=lambda one: (one.place, one.word))
+
+    def _tried(self, member: type[Strategy] | type[Policy]) -> bool:
+        word, wishes = member.word, self.wishes
+        if word in wishes.without:
+            return False
+        if word in self.words.axes or word in wishes.also:
+            return True
+        searched = not issubclass(member, Strategy) or member.searched
+        return searched and (not wishes.only or word in wishes.only)
+
+    def meshes(self) -> Iterator[tuple[Strategy, ...]]:
+        """Every mesh of all ranks that no rule refuses; the pipeline stands in it with its ranks alone."""
+        for axes in self._meshes(0, self.cluster.ranks):
+            broken = self._broken_mesh(axes)
+            if broken is None:
+                yield axes
+            else:
+                self.refused[broken] += 1
+
+    def _meshes(self, at: int, ranks: int) -> Iterator[tuple[Strategy, ...]]:
+        if at == len(self.strategies):
+            if ranks == 1:
+                yield ()
+            return
+        kind = self.strategies[at]
+        for own in divisors(ranks)[::-1]:
+            for choice in self._alone(kind, own):
+                for rest in self._meshes(at + 1, ranks // own):
+                    yield (*choice, *rest)
+
+    def _alone(self, kind: type[Strategy], ranks: int) -> tuple[tuple[Strategy, ...], ...]:
+        """What to do with so many ranks of a kind: nothing with one, if nothing is fixed."""
+        key = (kind, ranks)
+        if key not in self._known:
+            self._known[key] = tuple(self._choices(kind, ranks))
+        return self._known[key]
+
+    @functools.cached_property
+    def _known(self) -> dict[tuple[type[Strategy], int], tuple[tuple[Strategy, ...], ...]]:
+        return {}
+
+    def _choices(self, kind: type[Strategy], ranks: int) -> Iterator[tuple[Strategy, ...]]:
+        if ranks == 1:
+            if kind.word not in self.words.axes:
+                yield ()
+            return
+        if kind is Pipeline:
+            if self.pipelines(ranks):
+                yield (Pipeline(ranks=ranks),)
+            return
+        for choice in kind.choices(ranks, self.graph, self.cluster.ranks_per_node):
+            if not self.words.agree(choice):
+                continue
+            broken = self._broken_axis(choice)
+            if broken is None:
+                yield (choice,)
+            else:
+                self.refused[broken] += 1
+
+    def _broken_axis(self, choice: Strategy) -> str | None:
+        """The rule that refuses an axis by itself, if one does; data ranks are asked with the others."""
+        if choice.word == "dp":
+            return None
+        return _first(choice.refusals(self._setting(Plan((choice,)))))
+
+    def _broken_mesh(self, axes: tuple[Strategy, ...]) -> str | None:
+        plan = Plan(axes, (self.precision,))
+        setting = self._setting(plan)
+        own = (refusal for axis in plan.axes if axis.word != "pp" for refusal in axis.refusals(setting))
+        broken = _first(itertools.chain(broken_by_axes(self.trainer, plan, self.around), own))
+        if broken is None and self.job.batch % batch_ranks(plan):
+            return "batch divides"
+        return broken
+
+    def _setting(self, plan: Plan) -> Setting:
+        return Setting(self.graph, self.job, plan, self.trainer)
+
+    # pipelines, micro-batches, policies
+
+    def pipelines(self, ranks: int) -> tuple[Pipeline, ...]:
+        """What a pipeline of so many ranks may do."""
+        if ranks == 1:
+            return (ALONE,)
+        return self._pipelines(ranks)
+
+    @functools.cache  # noqa: B019  (a space lives as long as its search)
+    def _pipelines(self, ranks: int) -> tuple[Pipeline, ...]:
+        found = Pipeline.choices(ranks, self.graph, self.cluster.ranks_per_node)
+        return tuple(choice for choice in found if self.words.agree(choice))
+
+    @functools.cache  # noqa: B019
+    def schedulable(self, pipeline: Pipeline, microbatches: int) -> bool:
+        """Whether a pipeline can take so many micro-batches."""
+        if pipeline.ranks == 1:
+            return True
+        plan = Plan((pipeline,), (Microbatches(count=microbatches),))
+        broken = itertools.chain(
+            broken_by_pipeline(self.trainer, plan, self.around), pipeline.refusals(self._setting(plan))
+        )
+        rule = _first(broken)
+        if rule is not None:
+            self.refused[rule] += 1
+        return rule is None
+
+    def counts(self, axes: tuple[Strategy, ...]) -> tuple[int, ...]:
+        """Micro-batches that the batch divides into, few and large ones first."""
+        share = self.job.batch // batch_ranks(Plan(axes))
+        fixed = self.words.microbatches
+        return tuple(count for count in divisors(share)[::-1] if not fixed or count == fixed)
+
+    @functools.cached_property
+    def policies(self) -> tuple[tuple[Policy, ...], ...]:
+        """Every combination of policies, the precision with them."""
+        kinds = [kind for kind in policies().values() if kind not in (Microbatches, Precision)]
+        tried = [self._policy(kind) for kind in kinds]
+        return tuple(
+            (self.precision, *(policy for policy in found if policy != type(policy)()))
+            for found in itertools.product(*tried)
+        )
+
+    def _policy(self, kind: type[Policy]) -> tuple[Policy, ...]:
+        fixed = next((policy for policy in self.fixed.policies if isinstance(policy, kind)), None)
+        if fixed is not None:
+            return (fixed,)
+        named = not self.wishes.only or kind.word in self.wishes.only
+        return kind.choices() if named and kind.word not in self.wishes.without else (kind(),)
+
+    def allowed(self, axes: tuple[Strategy, ...], chosen: tuple[Policy, ...]) -> bool:
+        """Whether the policies go with a mesh."""
+        asking = [policy for policy in chosen if type(policy).refusals is not Policy.refusals]
+        if not asking:
+            return True
+        setting = self._setting(Plan(axes, chosen))
+        rule = _first(refusal for policy in asking for refusal in policy.refusals(setting))
+        if rule is not None:
+            self.refused[rule] += 1
+        return rule is None
+
+    def plan(self, axes: tuple[Strategy, ...], way: Way) -> Plan:
+        """The plan of a mesh and a way to run it."""
+        named = tuple(way.pipeline if isinstance(axis, Pipeline) else axis for axis in axes)
+        return Plan(named, (Microbatches(count=way.microbatches), *way.policies))
+
+    def setting(self, plan: Plan) -> Setting:
+        """The setting of a plan, with the graph of one micro-batch over all ranks."""
+        graph = with_samples(self.graph, self.job.batch // plan.microbatches)
+        return Setting(graph, self.job, plan, self.trainer)
+
+
+def _first(refusals: Iterator[Refusal]) -> str | None:
+    found = next(refusals, None)
+    return found.rule if found else None
+
+
+class _Words:
+    """The words of a part of a plan's text: what is not said in it is free."""
+
+    def __init__(self, text: str) -> None:
+        plan = parse(text) if text else Plan()
+        said = [part.split(":")[0].split("[")[0].rstrip("0123456789x") for part in text.split() if part[0] != "+"]
+        self.axes = {axis.word: axis for axis in plan.axes if axis.word in said}
+        self.options = {word: _said(text, word) & set(_options(axis_text(axis))) for word, axis in self.axes.items()}
+        self.policies = plan.policies
+        self.microbatches = plan.microbatches if plan.policy(Microbatches) in plan.policies else 0
+
+    def agree(self, choice: Strategy) -> bool:
+        """Whether an axis has the ranks and all options that are said."""
+        fixed = self.axes.get(choice.word)
+        if fixed is None:
+            return True
+        return choice.world == fixed.world and self.options[choice.word] <= set(_options(axis_text(choice)))
+
+
+def _said(text: str, word: str) -> set[str]:
+    return {option for part in text.split() if part.startswith(word) for option in _options(part)}
+
+
+def _options(text: str) -> list[str]:
+    return [option for option in text.partition(":")[2].split(",") if option]

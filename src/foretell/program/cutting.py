@@ -1,0 +1,213 @@
+"""How a model is cut into the stages of a pipeline, and which stages are alike.
+
+It depends on the order of the model's operators, the schedule and the number of stages, not on sizes: every local
+program of a model shares it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from foretell.model.graph import Graph
+from foretell.model.layers import Piece, Run, runs
+from foretell.plan.schedule import Schedule, find
+from foretell.plan.strategies.pipeline import Pipeline
+from foretell.program.boundary import Crossing, crossings
+from foretell.program.local import Kind, Local, kind_of
+from foretell.program.stages import stages
+from foretell.program.weights import Weight, key_of, parameters_of, shared_between_blocks
+
+Key: TypeAlias = tuple[int, int, int]
+"""Block, tensor and repetition of a weight."""
+
+
+class Row(NamedTuple):
+    """The model cut into parts: the pieces of each, equal ones in a row put together, and what crosses into each."""
+
+    parts: tuple[tuple[Piece, ...], ...]
+    runs: tuple[tuple[Run, ...], ...]
+    crossings: tuple[tuple[Crossing, ...], ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def row(graph: Graph, count: int, split: tuple[int, ...], rule: str) -> Row:
+    """Cut a model into so many parts."""
+    parts = stages(graph, count, split, rule)
+    return Row(parts, tuple(runs(part) for part in parts), crossings(graph, parts))
+
+
+class Shape(NamedTuple):
+    """All that the numbers of a stage depend on, besides the local program and the plan."""
+
+    layers: tuple[tuple[Kind, int, bool, bool], ...]  # kind, times, whether with the block's first and last repetition
+    first: bool  # no stage is before it
+    last: bool
+    received: tuple[tuple[int, int], ...]  # tensors that cross from the rank before, as a block calls them
+    sent: tuple[tuple[int, int], ...]  # and to the rank after
+    holders: int  # ranks that have this part
+    tied: tuple[tuple[Key, int], ...]  # weights that several parts may have, and how many ranks do
+    had: frozenset[int]  # parts of earlier stages of its rank that have some of its weights
+    versions: int  # of its weights
+
+
+class Cutting:
+    """One model on one pipeline."""
+
+    def __init__(self, graph: Graph, pipeline: Pipeline, rule: str) -> None:
+        self.graph = graph
+        self.ranks = pipeline.ranks
+        self.schedule: Schedule = find(pipeline.schedule if self.ranks > 1 else "1f1b")
+        self.chunks = (pipeline.chunks or self.schedule.least_chunks) if self.ranks > 1 else 1
+        self.row = row(graph, self.schedule.parts(self.ranks, self.chunks), pipeline.split, rule)
+        self.part = [self.schedule.part_of(at, self.ranks, self.chunks) for at in range(self.count)]
+        self.rank = [self.schedule.rank_of(at, self.ranks, self.chunks) for at in range(self.count)]
+
+    @property
+    def count(self) -> int:
+        """Of stages: those of all ranks."""
+        return self.ranks * self.chunks
+
+    def runs(self, at: int) -> tuple[Run, ...]:
+        """The layers of a stage."""
+        return self.row.runs[self.part[at]]
+
+    # who follows whom
+
+    @functools.cached_property
+    def links(self) -> dict[int, tuple[int, int]]:
+        """For each stage the one before and the one after it; -1 where there is none."""
+        found = {at: [-1, -1] for at in range(self.count)}
+        for path in self._paths():
+            for one, other in pairwise(path):
+                found[one][1], found[other][0] = other, one
+        return {at: (before, after) for at, (before, after) in found.items()}
+
+    def _paths(self) -> set[range]:
+        """The ways of micro-batches through the stages: one, or one for each direction."""
+        count = 2 * self.ranks
+        return {self.schedule.path(at, self.ranks, count, self.chunks) for at in (0, count - 1)}
+
+    def _apart(self, one: int, other: int) -> bool:
+        """Whether two stages that follow each other lie on different ranks."""
+        return min(one, other) >= 0 and self.rank[one] != self.rank[other]
+
+    def receives(self, at: int) -> int:
+        """The part whose crossings a stage gets from another rank; -1: none."""
+        return self.part[at] if self._apart(self.links[at][0], at) else -1
+
+    def sends(self, at: int) -> int:
+        after = self.links[at][1]
+        return self.part[after] if self._apart(at, after) else -1
+
+    # weights
+
+    @functools.cached_property
+    def _common(self) -> tuple[frozenset[Key], ...]:
+        """For each part its weights that other blocks use too: stages may share them."""
+        several = shared_between_blocks(self.graph)
+        kinds = ((kind_of(run) for run in own) for own in self.row.runs)
+        homes = ((home for kind in own for home in parameters_of(self.graph, *kind)) for own in kinds)
+        return tuple(frozenset((*home, 0) for home in own if home in several) for own in homes)
+
+    @functools.cached_property
+    def _ranks_of(self) -> tuple[frozenset[int], ...]:
+        """The pipeline ranks that have each part: several where the model lies on the pipeline more than once."""
+        found: list[set[int]] = [set() for _ in self.row.parts]
+        for stage in range(self.count):
+            found[self.part[stage]].add(self.rank[stage])
+        return tuple(map(frozenset, found))
+
+    @functools.cached_property
+    def _holders(self) -> dict[Key, frozenset[int]]:
+        """The pipeline ranks that have each weight which parts may share."""
+        found: dict[Key, frozenset[int]] = defaultdict(frozenset)
+        for part, keys in enumerate(self._common):
+            for key in keys:
+                found[key] |= self._ranks_of[part]
+        return found
+
+    def holders(self, at: int, own: Sequence[Weight]) -> dict[Key, frozenset[int]]:
+        """The pipeline ranks that have each of a stage's weights."""
+        usual = self._ranks_of[self.part[at]]
+        return {weight.key: self._holders.get(weight.key, usual) for weight in own}
+
+    def _earlier(self, at: int) -> set[int]:
+        """Parts that earlier stages of a stage's rank have."""
+        return {self.part[stage] for stage in range(at) if self.rank[stage] == self.rank[at]}
+
+    def own(self, local: Local, at: int, stored: frozenset[str]) -> list[Weight]:
+        """The weights that a stage has to care for, in the order it uses them: no earlier stage of its rank does.
+
+        `stored` are the axes along which states lie in shares.
+        """
+        part, earlier = self.part[at], self._earlier(at)
+        if part in earlier:
+            return []
+        had = {key for other in earlier for key in self._common[other]}
+        found: dict[Key, Weight] = {}
+        for piece in self.row.parts[part]:
+            for weight in local.weights(Kind(piece.block, piece.start, piece.stop)):
+                key = key_of(weight, piece.block, piece.repetition)
+                if key not in found and key not in had:
+                    shared = tuple(name for name in weight.summed if name in stored)
+                    found[key] = weight._replace(key=key, layer=piece.layer, shared=shared)
+        return list(found.values())
+
+    # shapes
+
+    @functools.cached_property
+    def shapes(self) -> dict[Shape, list[int]]:
+        """The stages of each shape."""
+        found: dict[Shape, list[int]] = defaultdict(list)
+        for at in range(self.count):
+            found[self._shape(at)].append(at)
+        return dict(found)
+
+    @functools.cached_property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of layers there are."""
+        return tuple(dict.fromkeys(kind for shape in self.shapes for kind, *_ in shape.layers))
+
+    @functools.cached_property
+    def layers(self) -> tuple[int, ...]:
+        """How many layers each shape has."""
+        return tuple(sum(run.times for run in self.runs(same[0]) if run.layer) for same in self.shapes.values())
+
+    @functools.cached_property
+    def stage_shapes(self) -> tuple[int, ...]:
+        """The shape of each stage."""
+        place = {at: number for number, same in enumerate(self.shapes.values()) for at in same}
+        return tuple(place[at] for at in range(self.count))
+
+    def _shape(self, at: int) -> Shape:
+        before, after = self.links[at]
+        part = self.part[at]
+        earlier = self._earlier(at) if self.chunks > 1 else set[int]()
+        return Shape(
+            tuple(self._layers(run) for run in self.row.runs[part]),
+            before < 0,
+            after < 0,
+            self._reads(self.receives(at)),
+            self._reads(self.sends(at)),
+            len(self._ranks_of[part]),
+            tuple((key, len(self._holders[key])) for key in sorted(self._common[part])),
+            frozenset(other for other in earlier if other == part or self._common[other] & self._common[part]),
+            self.schedule.weight_versions(self.rank[at], self.ranks),
+        )
+
+    def _reads(self, part: int) -> tuple[tuple[int, int], ...]:
+        return tuple(one.read for one in self.row.crossings[part]) if part >= 0 else ()
+
+    def _layers(self, run: Run) -> tuple[Kind, int, bool, bool]:
+        last = run.first + run.times == self.graph.blocks[run.block].times
+        return kind_of(run), run.times, run.first == 0, last
+
+
+@functools.lru_cache(maxsize=1024)
+def cutting(graph: Graph, pipeline: Pipeline, rule: str) -> Cutting:
+    """Cut a model for a pipeline, where the plan does not say how by a trainer's rule."""
+    return Cutting(graph, pipeline, rule)

@@ -1,0 +1,165 @@
+"""The outline of a program: its local program, how the model is cut into stages, and the care of its weights.
+
+A program written out has every stage (`lower.lower`); its numbers need each shape of stage only once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from foretell.model.fold import written_out
+from foretell.model.graph import Graph
+from foretell.model.layers import Run, by_layers
+from foretell.plan.plan import Plan
+from foretell.plan.policies.batchnorm import BatchNorm
+from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.recompute import Recompute
+from foretell.plan.setting import Setting
+from foretell.plan.storage import STORAGES
+from foretell.plan.strategies.pipeline import Pipeline
+from foretell.plan.strategy import MeshAxis
+from foretell.plan.trainer import Trainer
+from foretell.program.boundary import Cut, cuts
+from foretell.program.cutting import Key, cutting
+from foretell.program.layout import Layout, layout
+from foretell.program.local import Local
+from foretell.program.mesh import mesh, stride
+from foretell.program.program import Axis
+from foretell.program.replay import Passes
+from foretell.program.spread import Conventions
+from foretell.program.upkeep import Upkeep
+from foretell.program.weights import Weight
+from foretell.units import ceil_div, product
+
+
+class Outline:
+    """One plan for one model, before it is written out."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting, self.plan, self.trainer = setting, setting.plan, setting.trainer
+        self.axes = mesh(self.plan)
+        self.graph = as_lowered(setting.graph, self.axes)
+        pipeline = self.plan.axis(Pipeline) or Pipeline(ranks=1)
+        self.cutting = cutting(self.graph, pipeline, self.trainer.pipeline.split)
+        self.schedule, self.ranks, self.chunks = self.cutting.schedule, self.cutting.ranks, self.cutting.chunks
+        self.local = local_of(self.graph, self.axes, self.plan, self.trainer)
+        self.upkeep = Upkeep(setting, self.axes)
+
+    @property
+    def layout(self) -> Layout:
+        return self.local.layout
+
+    @functools.cached_property
+    def mesh(self) -> tuple[Axis, ...]:
+        return tuple(self._axis(axis) for axis in self.axes)
+
+    def _axis(self, axis: MeshAxis) -> Axis:
+        exchange = axis.exchange
+        apart = stride(self.axes, (axis.name,))
+        return Axis(axis.name, axis.ranks, apart, exchange.waits, exchange.staleness, self.divides(axis.name))
+
+    def divides(self, name: str) -> bool:
+        """Whether an axis divides any operator; the pipeline always does."""
+        return name == "pp" or any(any(one.places.values()) for one in self.layout.spreads if one.axis.name == name)
+
+    @functools.cached_property
+    def cuts(self) -> tuple[tuple[Cut, ...], ...]:
+        """For each part what crosses into it."""
+        return cuts(self.layout, self.cutting.row.crossings)
+
+    def own(self, at: int) -> list[Weight]:
+        """The weights that a stage has to care for."""
+        return self.cutting.own(self.local, at, self.upkeep.stored)
+
+    def holders(self, at: int, own: Sequence[Weight]) -> dict[Key, frozenset[int]]:
+        """The pipeline ranks that have each of a stage's weights."""
+        return self.cutting.holders(at, own)
+
+    def passes(self, at: int, gathered: tuple[float, ...] = ()) -> Passes:
+        """What a micro-batch holds on a stage."""
+        runs = self.cutting.runs(at)
+        return stage_passes(self.local, runs, self.plan, gathered, self.upkeep.reshards, self.ranks > 1)
+
+
+def stage_passes(
+    local: Local, runs: tuple[Run, ...], plan: Plan, gathered: tuple[float, ...], reshards: bool, pipelined: bool
+) -> Passes:
+    """What a micro-batch holds on a stage of these layers, with weights gathered for each run of them, if any are."""
+    recompute = plan.policy(Recompute)
+    layers = sum(run.times for run in runs if run.layer)
+    passes = local.passes(runs, gathered, reshards, plain=False, pipelined=pipelined)
+    if not layers:
+        return passes
+    if recompute.segment(layers) > 1:
+        passes = _segmented(local, runs, recompute, passes, reshards)
+    if plan.policy(Offload).activations:  # two layers at a time: one at work, one on its way
+        waiting = min(passes.kept, 2 * passes.kept / layers)
+        gone = passes.kept - waiting
+        passes = Passes(waiting, passes.forward_peak - gone, passes.backward_peak - gone)
+    return passes
+
+
+def _segmented(local: Local, runs: tuple[Run, ...], recompute: Recompute, passes: Passes, reshards: bool) -> Passes:
+    """Only the input of each segment is kept; its layers run again together and keep all for their backward."""
+    layers = sum(run.times for run in runs if run.layer)
+    whole = local.passes(runs, (), reshards, plain=True, pipelined=True).kept
+    between = tuple(run for run in runs if not run.layer)
+    ends = local.passes(between, (), reshards, plain=True, pipelined=True).kept
+    inputs = max(0.0, passes.kept - ends) / layers
+    each = max(0.0, whole - ends) / layers
+    size = recompute.segment(layers)
+    kept = ends + ceil_div(layers, size) * inputs
+    gone = passes.kept - kept
+    return Passes(kept, passes.forward_peak - gone, passes.backward_peak - gone + (size - 1) * each)
+
+
+def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer) -> Local:
+    """The local program of a plan, as far as the axes that divide layers and the policies decide it."""
+    space = tuple(replace(axis, storage=STORAGES["replicated"]) for axis in axes if axis.name != "pp")
+    multiple = trainer.tensor.vocabulary_multiple
+    return local(
+        graph,
+        space,
+        _conventions(plan, trainer),
+        multiple * product(axis.ranks for axis in space if axis.splitting.flows),
+        plan.policy(Recompute).again,
+        plan.policy(Offload).activations,
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def local(
+    graph: Graph,
+    space: tuple[MeshAxis, ...],
+    conventions: Conventions,
+    vocabulary_multiple: int,
+    again: str,
+    waits_on_host: bool,
+) -> Local:
+    """The local program of a model on some axes; the vocabulary is padded to a multiple, if there is one."""
+    padding = {"vocab": vocabulary_multiple} if vocabulary_multiple else {}
+    return Local(layout(graph, space, conventions, padding), again, waits_on_host)
+
+
+def _conventions(plan: Plan, trainer: Trainer) -> Conventions:
+    return Conventions(
+        each_consumer=trainer.tensor.reduce == "consumer",
+        gather_again=trainer.tensor.regather,
+        synchronised=plan.policy(BatchNorm).synchronised,
+        gathers_logits=trainer.tensor.loss == "gathered",
+        whole_bias=trainer.tensor.row_bias == "whole",
+    )
+
+
+def as_lowered(graph: Graph, axes: tuple[MeshAxis, ...]) -> Graph:
+    """The model as a program refers to it: a block for each layer, or for equal ones.
+
+    Without repetitions where a part of it may begin and end anywhere.
+    """
+    if any(axis.splitting.only for axis in axes):
+        graph = msgspec.structs.replace(graph, blocks=written_out(graph.blocks))
+    return by_layers(graph)

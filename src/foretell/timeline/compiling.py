@@ -1,0 +1,60 @@
+"""Compiling the recurrence: its functions run as they are, on lists, or compiled, on arrays, where numba is there.
+
+`kernel` marks them. The file that has them is loaded a second time with `kernel` as numba's compiler: so there is one
+text, and no function is changed that somebody has imported.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_compiler: list[Callable[[Any], Any]] = []
+
+
+def kernel(function: Function) -> Function:
+    """A function of numbers and indexing alone."""
+    return _compiler[-1](function) if _compiler else function
+
+
+@functools.cache
+def available() -> bool:
+    """Whether there is a compiler."""
+    return importlib.util.find_spec("numba") is not None
+
+
+def loaded(name: str) -> bool:
+    """Whether a module of kernels is compiled in this process already: loading takes longer than a few plans."""
+    return f"{name}_compiled" in sys.modules
+
+
+@functools.cache
+def compiled(name: str) -> ModuleType:
+    """A module of kernels with its functions compiled; they are kept on disk from one process to the next."""
+    import numba
+
+    found = importlib.util.find_spec(name)
+    assert found is not None and found.origin is not None
+    spec = importlib.util.spec_from_file_location(f"{name}_compiled", found.origin)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    with _compiling(numba.njit(cache=True)):
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _compiling(compiler: Callable[[Any], Any]) -> Generator[None]:
+    _compiler.append(compiler)
+    try:
+        yield
+    finally:
+        _compiler.pop()

@@ -1,0 +1,346 @@
+"""The tables that the recurrence reads: figures of layers, stages, weights and orders, and rows of plans.
+
+Each table holds the rows of one thing that a plan's time or memory depends on. Plans that have it in common share the
+row: a search adds each row once, and a plan is a row of places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from foretell.cost.care import CareFigures
+from foretell.cost.layers import LayerFigures
+from foretell.plan.trainer import Host
+from foretell.program.replay import Passes
+from foretell.timeline.order import Moment, Order
+
+AGAIN = 4 / 3
+"""Passes with recomputation over passes without: a second forward pass beside one forward and two backward."""
+
+
+class Tables(NamedTuple):
+    """Two rows of numbers, and where in them each column begins.
+
+    A column whose name ends in `_at` has for each row where its part of the columns after it begins.
+    """
+
+    f: Any  # real numbers
+    i: Any  # whole numbers, and yes and no
+    levels: int  # of the cluster
+    # local programs: kinds of layers, and of each four kinds of slots
+    local_at: int
+    device: int
+    launches: int
+    waits: int  # by level
+    again: int
+    # cuts of a model into stages: shapes, and of each runs of equal layers ("spans")
+    cut_at: int
+    span_at: int
+    span_kind: int
+    span_times: int
+    layers: int
+    stage_at: int
+    stage_shape: int
+    # what crosses between stages and what a micro-batch holds, by shape
+    sent_forward: int
+    sent_back: int
+    gets_forward: int
+    gets_back: int
+    kept: int
+    forward_peak: int
+    backward_peak: int
+    # care of weights, by shape
+    care_at: int
+    care_inline: int
+    taken: int  # by level
+    cared: int
+    enter_forward: int
+    enter_back: int
+    leave_back: int
+    slot_update: int
+    buckets_all: int
+    once_all: int
+    tied: int
+    finish: int
+    resting: int
+    parameters: int
+    care_span_at: int
+    gather_forward: int
+    gather_back: int
+    sums: int
+    care_turn_at: int
+    buckets: int
+    once: int
+    # orders of slots
+    order_ranks: int
+    order_at: int
+    slot_rank: int
+    slot_kind: int
+    slot_stage: int
+    slot_source: int
+    slot_last: int
+    slot_tail: int
+    tail_at: int
+    tail_slot: int
+    rank_at: int
+    held_at: int
+    held: int
+    moment_at: int
+    moment_stage: int
+    moment_forward: int
+    flying_at: int
+    flying: int
+    # manners of launching, by trainer and execution
+    host_launch: int
+    host_layer: int
+    host_again: int
+    host_growth: int
+    host_microbatch: int
+    host_floor: int
+    device_layer: int
+    sharpness: int
+    prefetch: int
+
+
+class Plans(NamedTuple):
+    """The same, one row a plan: places in the tables, and figures of its own."""
+
+    f: Any
+    i: Any
+    local: int
+    cut: int
+    passes: int
+    care: int
+    manner: int
+    order: int
+    before: int  # the order that is a round shorter; -1: nothing is left out
+    rounds: int  # that are left out
+    splits: int  # whether backward passes are in two parts
+    share: int  # how fast messages for weights go while a rank computes
+    # bytes for each parameter
+    copies: int  # all the time
+    fresh: int  # in a backward pass
+    cached: int  # while working
+    gathered: int  # after the update
+    # other bytes
+    streams: int
+    limit: int  # in tensors
+    reserved: int  # a factor
+    context: int
+
+
+REAL = frozenset(
+    (
+        "device",
+        "launches",
+        "waits",
+        "sent_forward",
+        "sent_back",
+        "kept",
+        "forward_peak",
+        "backward_peak",
+        "enter_forward",
+        "enter_back",
+        "leave_back",
+        "slot_update",
+        "buckets_all",
+        "once_all",
+        "tied",
+        "finish",
+        "resting",
+        "parameters",
+        "gather_forward",
+        "gather_back",
+        "sums",
+        "buckets",
+        "once",
+        "flying",
+        "host_launch",
+        "host_layer",
+        "host_again",
+        "host_growth",
+        "host_microbatch",
+        "host_floor",
+        "device_layer",
+        "sharpness",
+        "share",
+        "copies",
+        "fresh",
+        "cached",
+        "gathered",
+        "streams",
+        "limit",
+        "reserved",
+        "context",
+    )
+)
+"""Columns of real numbers."""
+
+COLUMNS = tuple(name for name in Tables._fields if name not in ("f", "i", "levels"))
+PLAN_COLUMNS = tuple(name for name in Plans._fields if name not in ("f", "i"))
+
+
+class Builder:
+    """Adds rows; one that is there already is not added again."""
+
+    def __init__(self, levels: Sequence[str]) -> None:
+        self.levels = levels
+        self.columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        for name in ("cut_at", "span_at", "order_at", "tail_at", "held_at", "moment_at"):
+            self.columns[name].append(0)  # these have one more: where the last one ends
+        self.known: dict[Hashable, int] = {}
+
+    def _new(self, key: Hashable, place: int) -> bool:
+        if key in self.known:
+            return False
+        self.known[key] = place
+        return True
+
+    def local(self, key: Hashable, kinds: Sequence[LayerFigures]) -> int:
+        """Kinds of layers of a local program."""
+        to = self.columns
+        if self._new(("local", key), len(to["local_at"])):
+            to["local_at"].append(len(to["again"]))
+            for one in kinds:
+                to["device"] += one.device
+                to["launches"] += one.launches
+                to["again"].append(one.again)
+                for slot in one.waits:
+                    to["waits"] += slot
+        return self.known["local", key]
+
+    def cut(self, key: Hashable, shapes: Sequence[tuple[Sequence[tuple[int, int]], int]], stages: Sequence[int]) -> int:
+        """Shapes: kinds of layers with how often in a row, and layers in all. Stages: their shapes."""
+        to = self.columns
+        if self._new(("cut", key), len(to["stage_at"])):
+            to["stage_at"].append(len(to["stage_shape"]))
+            to["stage_shape"] += stages
+            for spans, layers in shapes:
+                for kind, times in spans:
+                    to["span_kind"].append(kind)
+                    to["span_times"].append(times)
+                to["span_at"].append(len(to["span_kind"]))
+                to["layers"].append(layers)
+            to["cut_at"].append(len(to["layers"]))
+        return self.known["cut", key]
+
+    def passes(self, key: Hashable, rows: Sequence[tuple[float, float, bool, bool, Passes]]) -> int:
+        """For each shape: seconds of sending forward and back, whether it receives, and bytes."""
+        to = self.columns
+        if self._new(("passes", key), len(to["kept"])):
+            for forward, back, gets_forward, gets_back, held in rows:
+                to["sent_forward"].append(forward)
+                to["sent_back"].append(back)
+                to["gets_forward"].append(gets_forward)
+                to["gets_back"].append(gets_back)
+                to["kept"].append(float(held.kept))
+                to["forward_peak"].append(float(held.forward_peak))
+                to["backward_peak"].append(float(held.backward_peak))
+        return self.known["passes", key]
+
+    def care(self, key: Hashable, shapes: Sequence[CareFigures]) -> int:
+        """The care of the weights of each shape."""
+        to = self.columns
+        if self._new(("care", key), len(to["care_at"])):
+            to["care_at"].append(len(to["cared"]))
+            to["care_inline"].append(any(one.cared for one in shapes))
+            taken = {level for one in shapes for level in one.taken}
+            to["taken"] += [level in taken for level in self.levels]
+            for one in shapes:
+                self._care(one)
+        return self.known["care", key]
+
+    def _care(self, one: CareFigures) -> None:
+        to = self.columns
+        for name in ("cared", "enter_forward", "enter_back", "leave_back", "slot_update", "tied"):
+            to[name].append(getattr(one, name))
+        to["buckets_all"].append(sum(one.buckets))
+        to["once_all"].append(sum(one.once))
+        to["finish"].append(sum(one.finish.values()))
+        to["resting"].append(float(one.resting.weights + one.resting.gradients + one.resting.states))
+        to["parameters"].append(float(one.resting.parameters))
+        to["care_span_at"].append(len(to["sums"]))
+        to["gather_forward"] += one.gather_forward
+        to["gather_back"] += one.gather_back
+        to["sums"] += one.sums
+        to["care_turn_at"].append(len(to["once"]))
+        to["buckets"] += one.buckets
+        to["once"] += one.once
+
+    def order(self, key: Hashable, found: Order, moments: Sequence[Sequence[Moment]]) -> int:
+        """An order of slots, with the moments in which ranks may hold most."""
+        to = self.columns
+        if self._new(("order", key), len(to["order_ranks"])):
+            first = len(to["slot_rank"])
+            to["order_ranks"].append(found.ranks)
+            to["slot_rank"] += found.rank
+            to["slot_kind"] += found.kind
+            to["slot_stage"] += found.stage
+            to["slot_source"] += [at + first if at >= 0 else at for at in found.source]
+            to["slot_last"] += found.last
+            to["slot_tail"] += found.tail
+            to["tail_slot"] += [at + first for at in found.tails]
+            to["order_at"].append(len(to["slot_rank"]))
+            to["tail_at"].append(len(to["tail_slot"]))
+            to["rank_at"].append(len(to["held_at"]) - 1)
+            for held, own in zip(found.held, moments, strict=True):
+                to["held"] += held
+                to["held_at"].append(len(to["held"]))
+                for one in own:
+                    to["moment_stage"].append(one.stage)
+                    to["moment_forward"].append(one.forward)
+                    to["flying_at"].append(len(to["flying"]))
+                    to["flying"] += map(float, one.flying)
+                to["moment_at"].append(len(to["moment_stage"]))
+        return self.known["order", key]
+
+    def manner(self, key: Hashable, host: Host, ranks: int, across: bool, prefetch: int) -> int:
+        """How a trainer's host launches with so many tensor ranks; `across`: stages lie on several nodes."""
+        to = self.columns
+        if self._new(("manner", key), len(to["host_launch"])):
+            to["host_launch"].append(host.launch)
+            to["host_layer"].append(host.layer)
+            to["host_again"].append(1.0 if host.layer_recomputes else AGAIN)
+            to["host_growth"].append(1 + host.tensor_growth * math.log2(ranks))
+            to["host_microbatch"].append(host.microbatch)
+            floor = host.floor + host.floor_tensor * ranks + host.floor_pair * ranks**2
+            to["host_floor"].append(floor if across else 0.0)
+            to["device_layer"].append(host.device_layer)
+            to["sharpness"].append(host.sharpness if math.isfinite(host.sharpness) else 0.0)
+            to["prefetch"].append(prefetch)
+        return self.known["manner", key]
+
+    def lists(self) -> Tables:
+        """The tables for Python."""
+        places, real, whole = joined(self.columns)
+        return Tables(levels=len(self.levels), f=real, i=whole, **places)
+
+    def arrays(self) -> Tables:
+        """The tables for a compiler."""
+        places, real, whole = joined(self.columns)
+        return Tables(levels=len(self.levels), f=real_array(real), i=whole_array(whole), **places)
+
+
+def joined(columns: Mapping[str, Sequence[Any]]) -> tuple[dict[str, int], list[float], list[int]]:
+    """Columns one after the other, and where each begins."""
+    places: dict[str, int] = {}
+    real, whole = list[float](), list[int]()
+    for name, values in columns.items():
+        to: list[Any] = real if name in REAL else whole
+        places[name] = len(to)
+        to += values
+    return places, real, whole
+
+
+def real_array(values: Sequence[float]) -> Any:
+    import numpy
+
+    return numpy.array(values, dtype=numpy.float64)
+
+
+def whole_array(values: Sequence[int]) -> Any:
+    import numpy
+
+    return numpy.array(values, dtype=numpy.int64)

@@ -1,0 +1,110 @@
+"""Bands by kind of evidence: better evidence is never wider, and every part says what it rests on."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from pathlib import Path
+
+import pytest
+
+import foretell
+from foretell.hardware.catalog import cluster
+from foretell.oracle.evidence import CARRIED, FACTORS, MEASURED, RANKED, SHEET, Evidence, evidence, software
+from foretell.plan.job import Job
+from foretell.plan.setting import Setting
+from foretell.plan.text import parse
+from foretell.plan.trainer import names, trainer
+from foretell.program.outline import Outline
+
+LLAMA = "llama:layers=2,hidden=256,heads=8,kv_heads=8,ffn=512,vocab=512,seq=64"
+KERNELS = Path(__file__).parents[2] / "studies" / "kernels"
+
+
+def _evidence(model: str, place: str, text: str, name: str = "pytorch") -> Evidence:
+    plan = parse(text)
+    batch = 16 * plan.microbatches
+    setting = Setting(foretell.load(model, 16), Job(batch=batch), plan, trainer(name))
+    return evidence(Outline(setting), cluster(place))
+
+
+def _made(**words: object) -> Evidence:
+    best: dict[str, object] = {
+        "device": "h200",
+        "products": "matmul",
+        "compute": MEASURED,
+        "communication": {"dp": MEASURED},
+        "software": MEASURED,
+        "trainer": "nanotron",
+        "nodes": 1,
+    }
+    return Evidence(**{**best, **words})  # type: ignore[arg-type]
+
+
+def test_worse_evidence_is_never_narrower() -> None:
+    for factors in (FACTORS["compute"], FACTORS["communication"], FACTORS["software"]):
+        known = [factors[word] for word in RANKED if word in factors]
+        assert known == sorted(known)
+        assert known[0] > 1
+    for better, worse in itertools.pairwise(RANKED):
+        assert _made(compute=better).band() < _made(compute=worse).band()
+        assert _made(communication={"dp": better}).band() < _made(communication={"dp": worse}).band()
+    assert _made().band() < _made(nodes=2).band()
+    assert _made(communication={}).band() < _made().band()
+    assert _made().band() < _made(products="convolution").band()
+    assert _made().band() < _made(software=CARRIED).band()
+
+
+def test_the_weakest_axis_counts() -> None:
+    one = _made(communication={"dp": SHEET, "tp": MEASURED})
+    assert one.network == SHEET
+    assert one.band() == _made(communication={"dp": SHEET}).band()
+
+
+def test_factors_add_up_as_errors_do() -> None:
+    alone = _made(communication={}, software=MEASURED)
+    expected = (FACTORS["compute"][MEASURED], FACTORS["software"][MEASURED])
+    assert max(expected) < alone.band() < expected[0] * expected[1]
+    low, high = alone.interval(2.0)
+    assert low * high == pytest.approx(4.0)
+
+
+def test_measured_devices_are_those_of_the_studies() -> None:
+    """A device whose kernels nobody timed is never called measured."""
+    with (KERNELS / "measured.csv").open(newline="") as file:
+        timed = " ".join({row["gpu"].lower() for row in csv.DictReader(file)})
+    assert _evidence(LLAMA, "mi300x", "dp1 +bf16").compute == MEASURED
+    assert "mi300x" in timed
+    assert _evidence(LLAMA, "rtx4090", "dp1 +bf16").compute == CARRIED
+    assert "4090" not in timed
+    assert _evidence(LLAMA, "l40s", "dp1 +bf16").compute == CARRIED
+
+
+def test_links_say_how_they_are_known() -> None:
+    found = _evidence(LLAMA, "16xh100", "dp2 tp8 +bf16")
+    assert found.communication == {"dp": MEASURED, "tp": MEASURED}
+    assert found.nodes == 2
+    far = _evidence(LLAMA, "2x8xh100,eth-25", "dp2 tp8 +bf16")
+    assert RANKED.index(far.communication["dp"]) > 0
+    assert _evidence(LLAMA, "h100", "dp1 +bf16").network == ""
+
+
+def test_trainers_are_fitted_where_their_sources_say_so() -> None:
+    fitted = {name for name in names() if software(trainer(name)) == MEASURED}
+    assert {"nanotron", "megatron-deepspeed", "llm-foundry"} <= fitted
+    assert not fitted & {"pytorch", "fsdp", "chainer", "torchtitan"}
+
+
+def test_convolutions_are_told_from_products() -> None:
+    assert _evidence("resnet50", "v100-16", "dp1").products == "convolution"
+    assert _evidence(LLAMA, "v100-16", "dp1").products == "matmul"
+
+
+def test_every_part_says_what_it_rests_on() -> None:
+    found = foretell.predict(LLAMA, "16xh100", "dp2 tp8 +bf16", batch=16)
+    assert set(found.provenance) == {"compute", "exposed.dp", "exposed.tp", "host", "memory", "interval"}
+    for part, text in found.provenance.items():
+        assert part == "interval" or text.split(":")[0] in RANKED
+    low, high = found.interval
+    assert f"{high / found.step_seconds:.2f}" in found.provenance["interval"]
+    assert low < found.step_seconds < high
