@@ -19,7 +19,6 @@ class LayerFigures:
     parts: tuple[Parts, ...]  # the device's seconds, by what they are spent on
     device: tuple[float, ...]  # their sum
     launches: tuple[float, ...]
-    made: tuple[float, ...]  # bytes of gradients of weights
     waits: tuple[tuple[float, ...], ...]  # seconds of messages that are waited for, by level of the cluster
     again: bool  # whether any of it runs a second time
 
@@ -41,7 +40,6 @@ def _figures(local: Local, kind: Kind, prices: Prices) -> LayerFigures:
         parts,
         tuple(sum(own.values()) for own in parts),
         tuple(cost.launches for cost in costs),
-        tuple(cost.made for cost in costs),
         tuple(_by_level(cost, prices) for cost in costs),
         any(cost.recompute for cost in costs),
     )

@@ -272,7 +272,7 @@ class _Meshed:
         counts: list[int],
     ) -> dict[str, Any]:
         """The plans of one pipeline and one set of policies, with each number of micro-batches."""
-        builder, search = self.search.builder, self.search
+        builder = self.search.builder
         plan = self.space.plan(self.axes, Way(pipeline, counts[0], chosen))
         setting = Setting(self.setting.graph, self.setting.job, plan, self.setting.trainer)
         upkeep = Upkeep(setting, self.mesh)

@@ -10,11 +10,12 @@ import functools
 from typing import Any, NamedTuple
 
 from foretell.model.layers import Run, pieces, runs
+from foretell.model.resize import skeleton
 from foretell.program.action import Actions, Allocate, Copy, Free
 from foretell.program.body import Bodies, Body
 from foretell.program.layout import Layout
 from foretell.program.replay import PLAYED, Passes, Profile, Turn, longest, profile, replay
-from foretell.program.weights import Weight, used
+from foretell.program.weights import Weight, sampled, used
 
 
 class Kind(NamedTuple):
@@ -61,10 +62,19 @@ class Local:
         """The weights that a kind of layer uses, as the first of its repetitions has them."""
         return used(self.layout, *kind)
 
+    def runs_back(self, kind: Kind) -> bool:
+        """Whether a kind of layer has a backward pass; frozen ones may have none."""
+        return any(node.gradients for node in self.graph.blocks[kind.block].nodes[kind.start : kind.stop])
+
+    @functools.cached_property
+    def sampled(self) -> frozenset[tuple[int, int]]:
+        """Parameters whose gradient is a sum over samples."""
+        return sampled(skeleton(self.graph))
+
     @functools.cached_property
     def weights_key(self) -> Any:
         """All that is known of the weights, of whatever layer."""
-        kinds = {kind_of(run) for run in runs(pieces(self.graph))}
+        kinds = {kind_of(run) for run in runs(pieces(skeleton(self.graph)))}
         return tuple(self.weights(kind) for kind in sorted(kinds))
 
     def _bytes(self, tensor: tuple[int, int]) -> int:
@@ -115,6 +125,8 @@ class Local:
                 begin, end = Allocate(f"run{at} weights", size, "gathered"), Free(f"run{at} weights", size)
                 ahead = (begin, *forward.actions, *((end,) if reshards else ()))
                 back = (*((begin,) if reshards else ()), *backward.actions, end)
+                if reshards and not any(backward.computations()):  # frozen, and so is all before it
+                    back = backward.actions
                 forward, backward = Body("", "forward", ahead), Body("", "backward", back)
             found.append(Turn(run, forward, backward))
         return found

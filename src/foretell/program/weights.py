@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from foretell.model.graph import Graph, Node
 from foretell.model.operators.matmul import Matmul
+from foretell.model.resize import with_samples
 from foretell.plan.placement import Partial, Placement, Sharded
-from foretell.plan.strategy import MeshAxis
+from foretell.plan.strategy import MeshAxis, Splitting
 from foretell.program.homes import storage_owner
 from foretell.program.layout import Layout
+from foretell.program.spread import spread
 from foretell.units import product, share
 
 
@@ -72,6 +74,13 @@ def shared_between_blocks(graph: Graph) -> frozenset[tuple[int, int]]:
         if (home := storage_owner(graph, at, operand.tensor))[0] != at
         and graph.blocks[home[0]].tensors[home[1]].role == "parameter"
     )
+
+
+@functools.lru_cache(maxsize=64)
+def sampled(graph: Graph) -> frozenset[tuple[int, int]]:
+    """Parameters whose gradient is a sum over samples: ranks with samples of their own each have a summand."""
+    found = spread(with_samples(graph, 2 * graph.batch), MeshAxis("samples", 2, Splitting(dim="sample")))
+    return frozenset(home for home, where in found.gradients.items() if isinstance(where, Partial))
 
 
 def _leading(node: Node) -> int:

@@ -16,8 +16,11 @@ from foretell.plan.schedule import Slot, find, waits_for
 KINDS = ("F", "B", "I", "W")
 """The kinds of slots in the order of their numbers."""
 
-FULL = 2
-"""Rounds of micro-batches after which a pipeline is taken to be full."""
+FULL = 4
+"""Rounds of micro-batches, as many as ranks each, after which a pipeline is taken to be full."""
+
+SETTLED = 24
+"""And micro-batches at least: a host that gets ahead of its device little by little takes some until it is."""
 
 
 class Moment(NamedTuple):
@@ -58,7 +61,8 @@ class Played(NamedTuple):
 @functools.lru_cache(maxsize=1024)
 def played(schedule: str, ranks: int, microbatches: int, chunks: int) -> Played:
     """The order of a step, cut short where the pipeline is full."""
-    rounds = max(0, microbatches // ranks - FULL - 1)
+    full = max(FULL, -(-SETTLED // ranks))
+    rounds = max(0, microbatches // ranks - full - 1)
     count = microbatches - rounds * ranks
     found = order(schedule, ranks, count, chunks)
     if not rounds:
@@ -149,17 +153,18 @@ def _moments(row: Sequence[Slot], held: tuple[int, ...]) -> list[Moment]:
 
 
 def _most(moments: list[Moment]) -> list[Moment]:
-    found: list[Moment] = []
-    for at, one in enumerate(moments):
-        alike = (
-            other.stage == one.stage
-            and other.forward == one.forward
-            and all(more >= less for more, less in zip(other.flying, one.flying, strict=True))
-            for other in (*moments[:at], *(later for later in moments[at + 1 :] if later.flying != one.flying))
-        )
-        if not any(alike):
-            found.append(one)
-    return found
+    found: dict[tuple[int, bool], list[Moment]] = {}
+    for one in moments:
+        own = found.setdefault((one.stage, one.forward), [])
+        if not any(_covers(other, one) for other in own):
+            own[:] = [other for other in own if not _covers(one, other)]
+            own.append(one)
+    kept = {id(one) for own in found.values() for one in own}
+    return [one for one in moments if id(one) in kept]
+
+
+def _covers(one: Moment, other: Moment) -> bool:
+    return all(more >= less for more, less in zip(one.flying, other.flying, strict=True))
 
 
 def _longer(

@@ -90,17 +90,17 @@ def passing(
         found.append(
             Passing(
                 _sends(local, shape.sent, prices),
-                _sends(local, shape.received, prices),
+                _sends(local, [crossing for crossing in shape.received if crossing[2]], prices),
                 bool(shape.received),
-                bool(shape.sent),
+                any(trained for *_, trained in shape.sent),
                 Passes(held.kept, held.forward_peak + root, held.backward_peak + root),
             )
         )
     return tuple(found)
 
 
-def _sends(local: Local, tensors: Sequence[tuple[int, int]], prices: Prices) -> float:
-    sizes = (local.bytes(tensor) for tensor in tensors)
+def _sends(local: Local, tensors: Sequence[tuple[int, int, bool]], prices: Prices) -> float:
+    sizes = (local.bytes((block, tensor)) for block, tensor, _ in tensors)
     return sum(prices.message(Communicate("send", ("pp",), 2, size, "activations", "")) for size in sizes)
 
 
