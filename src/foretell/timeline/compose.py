@@ -143,7 +143,7 @@ class _One:
             if fresh - now.kept > kinds["working"]:  # they are all there when the slot's own activations are gone
                 kinds |= {"activations": flying - now.kept, "working": 0.0, "new gradients": fresh}
             kinds["cached gradients"] = constants.cached * parameters
-            room = at_least(constants.limit - sum(kinds.values()), 0.0)
+            room = max(0.0, constants.limit - sum(kinds.values()))
             kinds["held by streams"] = min(constants.streams, room)
         always = ("weights", "gradients", "states", "activations", "working")
         return {name: size for name, size in kinds.items() if size or name in always}
