@@ -28,11 +28,11 @@ from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import Trainer
 from foretell.program.boundary import Cut, cuts
 from foretell.program.cutting import Key, cutting
+from foretell.program.holding import Passes
 from foretell.program.layout import Layout, layout
 from foretell.program.local import Local
 from foretell.program.mesh import mesh, stride
 from foretell.program.program import Axis
-from foretell.program.replay import Passes
 from foretell.program.spread import Conventions
 from foretell.program.upkeep import Upkeep, plain_axes
 from foretell.program.weights import Weight
@@ -127,7 +127,7 @@ def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trai
 
     Ranks that take samples each for themselves do what one rank does with its share of them.
     """
-    plain = plain_axes(axes, plan)
+    plain = plain_axes(axes, plan, graph)
     inside = [axis for axis in axes if axis.name != "pp" and axis not in plain]
     space = tuple(replace(axis, storage=STORAGES["replicated"]) for axis in inside)
     multiple = trainer.tensor.vocabulary_multiple

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from foretell.model.graph import Graph
 from foretell.model.layers import Run
 from foretell.model.operator import Part
 from foretell.model.operators.optimizer import RULES, update
+from foretell.model.resize import skeleton
 from foretell.plan.placement import PARTIAL, REPLICATED, Served
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
@@ -24,7 +26,7 @@ from foretell.program.action import Action, Allocate, Communicate, Copy, Free, U
 from foretell.program.body import Body
 from foretell.program.exchange import Exchanges
 from foretell.program.transition import travel
-from foretell.program.weights import Weight
+from foretell.program.weights import Weight, separable
 from foretell.units import WIDTH, ceil_div, product
 
 Holders: TypeAlias = Mapping[tuple[int, int, int], frozenset[int]]
@@ -100,9 +102,9 @@ class Care:
 PLAIN = Splitting(dim="sample")
 
 
-def plain_axes(axes: Sequence[MeshAxis], plan: Plan) -> tuple[MeshAxis, ...]:
+def plain_axes(axes: Sequence[MeshAxis], plan: Plan, graph: Graph) -> tuple[MeshAxis, ...]:
     """Axes whose ranks take samples each for themselves: nothing but the care of weights knows of the others."""
-    if plan.policy(BatchNorm).synchronised:
+    if plan.policy(BatchNorm).synchronised or not separable(skeleton(graph)):
         return ()
     return tuple(axis for axis in axes if axis.splitting == PLAIN)
 
@@ -115,7 +117,7 @@ class Upkeep:
         plan, job = setting.plan, setting.job
         policies = (plan.policy(Offload), plan.policy(Precision), plan.policy(Bucket), plan.policy(Compression))
         self.key = (axes, self.trainer, job.optimizer, policies)  # all that the care of given weights depends on
-        self.plain = tuple(axis.name for axis in plain_axes(axes, plan))
+        self.plain = tuple(axis.name for axis in plain_axes(axes, plan, setting.graph))
         self._in_shares = {axis.name: axis.storage.states for axis in axes}
         self.pipelined = any(axis.name == "pp" for axis in axes)
         self.offload = setting.plan.policy(Offload)

@@ -20,9 +20,9 @@ from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.trainer import Trainer, look_up
 from foretell.program.action import Communicate
 from foretell.program.cutting import Cutting, Shape
+from foretell.program.holding import Passes
 from foretell.program.local import Kind, Local
 from foretell.program.outline import Outline, stage_passes
-from foretell.program.replay import Passes
 from foretell.timeline.order import Played, played
 from foretell.timeline.tables import PLAN_COLUMNS, Builder, Plans, joined, real_array, whole_array
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from foretell.cost.care import CareFigures
 from foretell.cost.layers import LayerFigures
 from foretell.plan.trainer import Host
-from foretell.program.replay import Passes
+from foretell.program.holding import Passes
 from foretell.timeline.order import Moment, Order
 
 AGAIN = 4 / 3
