@@ -17,10 +17,9 @@ import numpy
 
 from foretell.cost.care import CareFigures, care_figures
 from foretell.cost.host import as_executed
-from foretell.cost.memory import memory_constants
+from foretell.cost.memory import memory_constants, usable_bytes
 from foretell.cost.stage import Prices
 from foretell.model.resize import skeleton, with_samples
-from foretell.oracle.predict import USABLE
 from foretell.oracle.space import Space, Way
 from foretell.plan.job import batch_ranks
 from foretell.plan.plan import Plan
@@ -97,7 +96,7 @@ class _Search:
     def __init__(self, space: Space, most: float, watch: Callable[[int], None]) -> None:
         self.space, self.watch = space, watch
         self.graph, self.cluster, self.trainer = space.graph, space.cluster, space.trainer
-        self.capacity = min(most or float("inf"), USABLE * space.cluster.device.memory_bytes)
+        self.capacity = min(most or float("inf"), usable_bytes(space.trainer, space.cluster))
         self.builder = Builder([level.name for level in space.cluster.levels])
         self.meshes: list[tuple[Strategy, ...]] = []
         self.chosen = [Chosen.of(policies, space) for policies in space.policies]
@@ -330,5 +329,5 @@ class _Meshed:
         if count not in self.constants:
             graph = with_samples(self.search.graph, self.space.job.batch // count)
             setting = Setting(graph, self.space.job, self.plan, self.space.trainer)
-            self.constants[count] = tuple(memory_constants(setting, self.mesh))
+            self.constants[count] = tuple(memory_constants(setting, self.mesh, self.cluster))
         return self.constants[count]

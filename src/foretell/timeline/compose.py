@@ -139,9 +139,12 @@ class _One:
             peak = now.forward_peak if moment.forward else now.backward_peak
             kinds["activations"] = flying + (now.kept if moment.forward else 0.0)
             kinds["working"] = max(0.0, peak - now.kept)
-            kinds["new gradients"] = 0.0 if moment.forward else constants.fresh * parameters
-            kinds["held by streams"] = constants.streams
+            fresh = 0.0 if moment.forward else constants.fresh * parameters
+            if fresh - now.kept > kinds["working"]:  # they are all there when the slot's own activations are gone
+                kinds |= {"activations": flying - now.kept, "working": 0.0, "new gradients": fresh}
             kinds["cached gradients"] = constants.cached * parameters
+            room = max(0.0, constants.limit - sum(kinds.values()))
+            kinds["held by streams"] = min(constants.streams, room)
         always = ("weights", "gradients", "states", "activations", "working")
         return {name: size for name, size in kinds.items() if size or name in always}
 

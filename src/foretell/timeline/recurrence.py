@@ -359,10 +359,12 @@ def rank_memory(t, plans, at, rank):
         if t.i[t.moment_forward + moment]:
             now = held + kept + max(0.0, t.f[t.forward_peak + shape] - kept)
         else:
-            now = held + max(0.0, t.f[t.backward_peak + shape] - kept) + plans.f[plans.fresh + at] * parameters
+            # new gradients are all there when the slot's own activations are gone
+            now = held + max(0.0, t.f[t.backward_peak + shape] - kept, plans.f[plans.fresh + at] * parameters - kept)
         if now > most or when < 0:
             most, when = now, moment
-    working = resting + (most + plans.f[plans.streams + at]) + plans.f[plans.cached + at] * parameters
+    working = resting + most + plans.f[plans.cached + at] * parameters
+    working += min(plans.f[plans.streams + at], max(0.0, plans.f[plans.limit + at] - working))
     after = resting + plans.f[plans.gathered + at] * parameters
     if after > working:
         return after, -1
