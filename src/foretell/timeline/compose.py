@@ -87,13 +87,13 @@ class _One:
             own["optimizer"] += care.slot_update
         turns, begin, end = self._turns
         place = shape * 8 + number
-        device = sum(turns[0][begin[place] : end[place]])
+        device = float(sum(turns[begin[place] : end[place] : recurrence.TURN]))
         more = device - sum(own.values())
         own["host"] += more if more > ROUNDING * device else 0.0
         return own
 
     @functools.cached_property
-    def _turns(self) -> tuple[list[list[float]], list[int], list[int]]:
+    def _turns(self) -> tuple[Any, Any, Any]:
         return self.kernels.all_turns(self.tables, self.plans, 0)
 
     # memory
