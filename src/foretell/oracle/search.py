@@ -102,6 +102,8 @@ class _Search:
         self.chosen = [Chosen.of(policies, space) for policies in space.policies]
         self.locals: dict[Hashable, tuple[int, Local]] = {}
         self.known: dict[Hashable, int] = {}  # rows of what crosses and is held, and of orders
+        self.cuts: dict[Cutting, int] = {}
+        self.orders: dict[Hashable, tuple[int, int, int]] = {}
         self.messages: dict[Any, float] = {}
         self.rows: list[tuple[Any, ...]] = []
         self.seconds: list[Any] = []
@@ -220,6 +222,7 @@ class _Meshed:
         self.plan = Plan(axes, search.chosen[0].policies)
         self.mesh = mesh(self.plan)
         self.graph = as_lowered(search.graph, self.mesh)
+        self.skeleton = skeleton(self.graph)
         self.ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
         self.splits = batch_ranks(self.plan)
         setting = self._setting(self.plan)
@@ -247,6 +250,10 @@ class _Meshed:
         search, number = self.search, len(self.search.meshes)
         search.meshes.append(self.axes)
         pipelines, counts = self.space.pipelines(self.ranks), self.space.counts(self.axes)
+        able_at = {
+            place: [count for count in counts if self.space.schedulable(pipeline, count)]
+            for place, pipeline in enumerate(pipelines)
+        }
         for which, chosen in enumerate(search.chosen):
             if not self.space.allowed(self.axes, chosen.policies):
                 continue
@@ -254,10 +261,10 @@ class _Meshed:
             fast = share(self._setting(plan), self.trainer, self.ranks > 1)
             locals_ = {count: self._local(plan, chosen, count) for count in counts}
             for place, pipeline in enumerate(pipelines):
-                able = [count for count in counts if self.space.schedulable(pipeline, count)]
+                able = able_at[place]
                 if not able:
                     continue
-                cut = cutting(skeleton(self.graph), pipeline, self.trainer.pipeline.split)
+                cut = cutting(self.skeleton, pipeline, self.trainer.pipeline.split)
                 cut_row = self._cut(cut)
                 care_row, cares, gathered = self._care(plan, chosen, cut, locals_[able[0]][1])
                 splits = cut.schedule.splits_backward
@@ -275,22 +282,28 @@ class _Meshed:
         if key not in self.search.locals:
             graph = with_samples(self.graph, samples * self.ways)
             local = local_of(graph, self.local_axes, plan, self.trainer)
-            whole = cutting(skeleton(self.graph), Pipeline(ranks=1), self.trainer.pipeline.split)
+            whole = cutting(self.skeleton, Pipeline(ranks=1), self.trainer.pipeline.split)
             kinds = layer_kinds(whole, local, self.prices)
             self.search.locals[key] = self.search.builder.local(key, list(kinds.values())), local
         return self.search.locals[key]
 
     def _cut(self, cut: Cutting) -> int:
-        spans = [[(cut.kinds.index(kind), times) for kind, times, *_ in shape.layers] for shape in cut.shapes]
-        return self.search.builder.cut(cut, list(zip(spans, cut.layers, strict=True)), cut.stage_shapes)
+        if cut not in self.search.cuts:
+            spans = [[(cut.kinds.index(kind), times) for kind, times, *_ in shape.layers] for shape in cut.shapes]
+            shapes = list(zip(spans, cut.layers, strict=True))
+            self.search.cuts[cut] = self.search.builder.cut(cut, shapes, cut.stage_shapes)
+        return self.search.cuts[cut]
 
     def _order(self, cut: Cutting, count: int) -> tuple[int, int, int]:
         builder = self.search.builder
         how = (cut.schedule.name, cut.ranks, count, cut.chunks)
+        if how in self.search.orders:
+            return self.search.orders[how]
         done = played(*how)
         row = builder.order(how, done.order, done.moments)
         before = builder.order((*how, "before"), done.before, done.before.moments) if done.before else -1
-        return row, before, done.rounds
+        self.search.orders[how] = row, before, done.rounds
+        return self.search.orders[how]
 
     def _care(
         self, plan: Plan, chosen: Chosen, cut: Cutting, local: Local

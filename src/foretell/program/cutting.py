@@ -17,6 +17,7 @@ from foretell.model.layers import Piece, Run, runs
 from foretell.plan.schedule import Schedule, find
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.boundary import Crossing, crossings
+from foretell.program.holding import StageRuns
 from foretell.program.local import Kind, Local, kind_of
 from foretell.program.stages import stages
 from foretell.program.upkeep import Upkeep
@@ -166,6 +167,11 @@ class Cutting:
         return dict(found)
 
     @functools.cached_property
+    def shape_runs(self) -> tuple[StageRuns, ...]:
+        """The layers of each shape."""
+        return tuple(StageRuns(self.graph, self.runs(same[0])) for same in self.shapes.values())
+
+    @functools.cached_property
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of layers there are."""
         return tuple(dict.fromkeys(kind for shape in self.shapes for kind, *_ in shape.layers))
@@ -173,7 +179,7 @@ class Cutting:
     @functools.cached_property
     def layers(self) -> tuple[int, ...]:
         """How many layers each shape has."""
-        return tuple(sum(run.times for run in self.runs(same[0]) if run.layer) for same in self.shapes.values())
+        return tuple(own.layers for own in self.shape_runs)
 
     @functools.cached_property
     def stage_shapes(self) -> tuple[int, ...]:

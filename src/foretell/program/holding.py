@@ -101,6 +101,28 @@ def _heights(changes: Sequence[int], sizes: Sequence[float], start: float) -> tu
     return found, found[-1]
 
 
+class StageRuns:
+    """The runs of layers of a stage, and what is asked of them for every local program."""
+
+    def __init__(self, graph: Graph, runs: tuple[Run, ...]) -> None:
+        self.runs = runs
+        long = longest(runs) if runs else -1
+        self.times = runs[long].times if runs else 0
+        self.layers = sum(run.times for run in runs if run.layer)
+        self.alike = tuple(
+            (
+                run[:3],
+                min(run.times, PLAYED + 1) if at == long else run.times,
+                run.first == 0,
+                run.first + run.times == graph.blocks[run.block].times,
+            )
+            for at, run in enumerate(runs)
+        )
+        """Stages that hold the same; the longest run is told apart by what it has at least."""
+        between = tuple(run for run in runs if not run.layer)
+        self.between = self if between == runs else StageRuns(graph, between)
+
+
 def longest(runs: Iterable[Run]) -> int:
     """The place of the longest run."""
     return max(enumerate(runs), key=lambda found: found[1].times)[0]

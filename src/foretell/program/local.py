@@ -13,7 +13,7 @@ from foretell.model.layers import Run, pieces, runs
 from foretell.model.resize import skeleton
 from foretell.program.action import Actions, Allocate, Copy, Free
 from foretell.program.body import Bodies, Body
-from foretell.program.holding import PLAYED, Event, Events, Passes, Profile, Script, longest, script
+from foretell.program.holding import PLAYED, Event, Events, Passes, Profile, Script, StageRuns, script
 from foretell.program.layout import Layout
 from foretell.program.weights import Weight, sampled, used
 
@@ -84,42 +84,29 @@ class Local:
     # memory
 
     def passes(
-        self, own: tuple[Run, ...], gathered: tuple[float, ...], reshards: bool, plain: bool, pipelined: bool
+        self, own: StageRuns, gathered: tuple[float, ...], reshards: bool, plain: bool, pipelined: bool
     ) -> Passes:
         """What a micro-batch holds on a stage of these layers.
 
         `gathered` are bytes of weights that are brought together for each run, and let go between the passes if it
         `reshards`; `plain` is as if nothing ran again.
         """
-        if not own:
+        if not own.runs:
             return Passes(0.0, 0.0, 0.0)
-        times = own[longest(own)].times
-        key = (self._alike(own), gathered, reshards, plain, pipelined)
-        if times > PLAYED:
+        how = (gathered, reshards, plain, pipelined)
+        if own.times > PLAYED:
+            key = (own.alike, how)
             if key not in self._profiles:
-                self._profiles[key] = self._profile(own, gathered, reshards, plain, pipelined, long=True)
+                self._profiles[key] = self._profile(own.runs, *how, long=True)
             found = self._profiles[key]
             if found is not None:
-                return found.passes(times)
-        key = (*key, times)
+                return found.passes(own.times)
+        key = (own.alike, own.times, how)
         if key not in self._profiles:
-            self._profiles[key] = self._profile(own, gathered, reshards, plain, pipelined, long=False)
+            self._profiles[key] = self._profile(own.runs, *how, long=False)
         found = self._profiles[key]
         assert found is not None  # only a long run can be uneven
         return found.passes(PLAYED)
-
-    def _alike(self, own: tuple[Run, ...]) -> tuple[tuple[Kind, int, bool, bool], ...]:
-        """Stages that hold the same; the longest run is told apart by what it has at least."""
-        long = longest(own)
-        return tuple(
-            (
-                kind_of(run),
-                min(run.times, PLAYED + 1) if at == long else run.times,
-                run.first == 0,
-                run.first + run.times == self.graph.blocks[run.block].times,
-            )
-            for at, run in enumerate(own)
-        )
 
     def _profile(
         self,

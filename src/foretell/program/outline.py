@@ -13,7 +13,7 @@ import msgspec
 
 from foretell.model.fold import written_out
 from foretell.model.graph import Graph
-from foretell.model.layers import Run, by_layers
+from foretell.model.layers import by_layers
 from foretell.model.resize import skeleton, with_samples
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
@@ -28,7 +28,7 @@ from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import Trainer
 from foretell.program.boundary import Cut, cuts
 from foretell.program.cutting import Key, cutting
-from foretell.program.holding import Passes
+from foretell.program.holding import Passes, StageRuns
 from foretell.program.layout import Layout, layout
 from foretell.program.local import Local
 from foretell.program.mesh import mesh, stride
@@ -86,38 +86,35 @@ class Outline:
 
     def passes(self, at: int, gathered: tuple[float, ...] = ()) -> Passes:
         """What a micro-batch holds on a stage."""
-        runs = self.cutting.runs(at)
-        return stage_passes(self.local, runs, self.plan, gathered, self.upkeep.reshards, self.ranks > 1)
+        own = self.cutting.shape_runs[self.cutting.stage_shapes[at]]
+        return stage_passes(self.local, own, self.plan, gathered, self.upkeep.reshards, self.ranks > 1)
 
 
 def stage_passes(
-    local: Local, runs: tuple[Run, ...], plan: Plan, gathered: tuple[float, ...], reshards: bool, pipelined: bool
+    local: Local, own: StageRuns, plan: Plan, gathered: tuple[float, ...], reshards: bool, pipelined: bool
 ) -> Passes:
     """What a micro-batch holds on a stage of these layers, with weights gathered for each run of them, if any are."""
     recompute = plan.policy(Recompute)
-    layers = sum(run.times for run in runs if run.layer)
-    passes = local.passes(runs, gathered, reshards, plain=False, pipelined=pipelined)
-    if not layers:
+    passes = local.passes(own, gathered, reshards, plain=False, pipelined=pipelined)
+    if not own.layers:
         return passes
-    if recompute.segment(layers) > 1:
-        passes = _segmented(local, runs, recompute, passes, reshards)
+    if recompute.segment(own.layers) > 1:
+        passes = _segmented(local, own, recompute, passes, reshards)
     if plan.policy(Offload).activations:  # two layers at a time: one at work, one on its way
-        waiting = min(passes.kept, 2 * passes.kept / layers)
+        waiting = min(passes.kept, 2 * passes.kept / own.layers)
         gone = passes.kept - waiting
         passes = Passes(waiting, passes.forward_peak - gone, passes.backward_peak - gone)
     return passes
 
 
-def _segmented(local: Local, runs: tuple[Run, ...], recompute: Recompute, passes: Passes, reshards: bool) -> Passes:
+def _segmented(local: Local, own: StageRuns, recompute: Recompute, passes: Passes, reshards: bool) -> Passes:
     """Only the input of each segment is kept; its layers run again together and keep all for their backward."""
-    layers = sum(run.times for run in runs if run.layer)
-    whole = local.passes(runs, (), reshards, plain=True, pipelined=True).kept
-    between = tuple(run for run in runs if not run.layer)
-    ends = local.passes(between, (), reshards, plain=True, pipelined=True).kept
-    inputs = max(0.0, passes.kept - ends) / layers
-    each = max(0.0, whole - ends) / layers
-    size = recompute.segment(layers)
-    kept = ends + ceil_div(layers, size) * inputs
+    whole = local.passes(own, (), reshards, plain=True, pipelined=True).kept
+    ends = local.passes(own.between, (), reshards, plain=True, pipelined=True).kept
+    inputs = max(0.0, passes.kept - ends) / own.layers
+    each = max(0.0, whole - ends) / own.layers
+    size = recompute.segment(own.layers)
+    kept = ends + ceil_div(own.layers, size) * inputs
     gone = passes.kept - kept
     return Passes(kept, passes.forward_peak - gone, passes.backward_peak - gone + (size - 1) * each)
 

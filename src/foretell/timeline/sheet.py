@@ -83,9 +83,8 @@ def passing(
 ) -> tuple[Passing, ...]:
     """For each shape."""
     found: list[Passing] = []
-    for (shape, stages), care in zip(cutting.shapes.items(), cares, strict=True):
-        runs = cutting.runs(stages[0])
-        held = stage_passes(local, runs, plan, care.gathered, reshards, cutting.ranks > 1)
+    for shape, own, care in zip(cutting.shapes, cutting.shape_runs, cares, strict=True):
+        held = stage_passes(local, own, plan, care.gathered, reshards, cutting.ranks > 1)
         root = care.root_bytes
         found.append(
             Passing(
