@@ -75,6 +75,11 @@ def facts(graph: Graph) -> Facts:
     )
 
 
+def convolves(graph: Graph) -> bool:
+    """Whether a model has convolutions."""
+    return any(isinstance(node.operator, Convolution) for _, node in graph.nodes())
+
+
 def _positions(graph: Graph) -> list[int]:
     """Lengths of the samples that are sequences."""
     inputs = (tensor for block in graph.blocks for tensor in block.tensors if tensor.role == "input")

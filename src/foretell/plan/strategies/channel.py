@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
+from foretell.plan.facts import convolves
 from foretell.plan.refusal import Refusal
 from foretell.plan.strategies._limit import limited
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
 
 if TYPE_CHECKING:
+    from foretell.model.graph import Graph
     from foretell.plan.setting import Setting
 
 
@@ -27,6 +29,11 @@ class Channel(Strategy, frozen=True, kw_only=True, tag="channel"):
     parts: ClassVar[bool] = True
 
     only: str = ""
+
+    @classmethod
+    def choices(cls, world: int, graph: Graph, node: int) -> Iterator[Self]:
+        """For models with convolutions: of dense layers alone, a tensor axis makes less travel."""
+        return super().choices(world, graph, node) if convolves(graph) else iter(())
 
     def axes(self) -> tuple[MeshAxis, ...]:
         return (MeshAxis("channel", self.ranks, Splitting(weighted=("in",), only=self.only)),)
