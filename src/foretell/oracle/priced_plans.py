@@ -20,6 +20,7 @@ from foretell.errors import BadInput, MissingExtra
 from foretell.plan.plan import Plan
 
 COLUMNS = ("plan", "step_seconds", "memory_bytes", "fits")
+ARROW = (".parquet", ".arrow")
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -57,6 +58,8 @@ class PricedPlans:
     def front(self) -> tuple[Candidate, ...]:
         """From the fastest on, each plan that needs less memory than all before; of those that fit, if some do."""
         order = self._fitting(self._by_time()) if self.fits.any() else self._by_time()
+        if not len(order):
+            return ()
         least = numpy.minimum.accumulate(self.memory[order])
         better = [0, *(numpy.flatnonzero(least[1:] < least[:-1]) + 1)]
         return tuple(self._plainest(order, int(at)) for at in better)
@@ -69,14 +72,14 @@ class PricedPlans:
 
     def write(self, file: str | PathLike[str]) -> None:
         """Write all plans to a .csv, or to a .parquet or .arrow file, which needs the extra `table`."""
-        name = fspath(file)
-        writers = {".csv": self._write_csv, ".parquet": self._write_parquet, ".arrow": self._write_arrow}
-        if Path(name).suffix not in writers:
-            raise BadInput(f"{name}: no table is written like this", where="--table", fix="plans.csv, plans.parquet")
-        try:
-            writers[Path(name).suffix](name)
-        except OSError as problem:
-            raise BadInput(f"{name} cannot be written: {problem.strerror or problem}", where="--table") from None
+        name = writable(file)
+        kind = Path(name).suffix
+        if kind == ".csv":
+            self._write_csv(name)
+        elif kind == ".parquet":
+            _arrow("pyarrow.parquet").write_table(self.arrow(), name)
+        else:
+            _arrow("pyarrow.feather").write_feather(self.arrow(), name)
 
     def _write_csv(self, name: str) -> None:
         with Path(name).open("w", newline="") as file:
@@ -88,12 +91,6 @@ class PricedPlans:
         """All plans as a pyarrow.Table."""
         texts = [str(self._named(at)) for at in range(len(self))]
         return _arrow("pyarrow").table(dict(zip(COLUMNS, (texts, self.seconds, self.memory, self.fits), strict=True)))
-
-    def _write_parquet(self, name: str) -> None:
-        _arrow("pyarrow.parquet").write_table(self.arrow(), name)
-
-    def _write_arrow(self, name: str) -> None:
-        _arrow("pyarrow.feather").write_feather(self.arrow(), name)
 
     # order
 
@@ -119,6 +116,21 @@ class PricedPlans:
 
     def _equal(self, one: Any, other: Any) -> bool:
         return bool(self.seconds[one] == self.seconds[other] and self.memory[one] == self.memory[other])
+
+
+def writable(file: str | PathLike[str]) -> str:
+    """The name of a file that a table can be written to, made sure of before a long search."""
+    name = fspath(file)
+    if Path(name).suffix not in (".csv", *ARROW):
+        raise BadInput(f"{name}: no table is written like this", where="--table", fix="plans.csv, plans.parquet")
+    if Path(name).suffix in ARROW:
+        _arrow("pyarrow")
+    try:
+        Path(name).touch()
+    except OSError as problem:
+        what = f"{name} cannot be written: {problem.strerror}"
+        raise BadInput(what, where="--table", fix="another file") from None
+    return name
 
 
 def _plainness(one: Candidate) -> tuple[int, str]:

@@ -103,8 +103,8 @@ class Rows:
         return {name: numpy.concatenate([part[name] for part in self.parts]) for name in self.parts[0]}
 
 
-Watch: TypeAlias = Callable[[int, int], None]
-"""Told now and then: meshes done so far, and plans found in them."""
+Watch: TypeAlias = Callable[[int], None]
+"""Told after each mesh how many plans there are so far; `Space.looked` says how far it is."""
 
 
 def search(space: Space, most: float = 0.0, watch: Watch | None = None, top: int = TOP) -> Found:
@@ -112,7 +112,7 @@ def search(space: Space, most: float = 0.0, watch: Watch | None = None, top: int
 
     Ctrl-C ends it with what was found until then.
     """
-    return _Search(space, most, watch or (lambda meshes, plans: None), top).run()
+    return _Search(space, most, watch or (lambda plans: None), top).run()
 
 
 class _Search:
@@ -135,7 +135,7 @@ class _Search:
         try:
             for axes in self.space.meshes():
                 self._mesh(axes)
-                self.watch(len(self.meshes), self.done + self.rows.count)
+                self.watch(self.done + self.rows.count)
                 if self.rows.count >= CHUNK:
                     self._evaluate()
         except KeyboardInterrupt:
