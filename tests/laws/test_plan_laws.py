@@ -16,7 +16,7 @@ from foretell.plan.members import policies, strategies
 from foretell.plan.plan import Plan, axis_text, part_of, policy_text
 from foretell.plan.policy import Policy
 from foretell.plan.strategy import Strategy
-from foretell.plan.syntax import LARGEST, MOST, Choice, Flags, Fraction, Number, Numbers, Option, Size
+from foretell.plan.syntax import LARGEST, MOST, Choice, Factor, Flags, Fraction, Number, Numbers, Option, Size
 from foretell.plan.text import LONGEST, parse
 
 PATHS = ("fc*", "conv1..pool2", "Layers.0..3,head", "")
@@ -36,6 +36,8 @@ def values(option: Option) -> st.SearchStrategy[Any]:
     if isinstance(option, Size):
         units = st.sampled_from((1, 10**3, 10**6, 2**10, 2**20))
         return st.builds(lambda number, unit: number * unit, st.integers(1, LARGEST // 2**20), units)
+    if isinstance(option, Factor):
+        return st.integers(1001, 10**6).map(lambda number: number / 1000)
     assert isinstance(option, Fraction)
     return st.integers(1, 10**9).map(lambda number: number / 10**9)
 

@@ -52,7 +52,7 @@ AXES = {
 }
 POLICIES = (
     *("+m{}", "+m{}", "+bf16", "+fp8", "+recompute:block", "+syncbn", "+compress:int8", "+compress:topk0.1"),
-    *("+compress:powersgd{}", "+offload:weights", "+offload:optimizer,weights", "+lora{}"),
+    *("+compress:powersgd{}", "+offload:weights", "+offload:optimizer,weights", "+lora{}", "+imbalance{}"),
 )
 NUMBERS = (1, 2, 3, 4, 5, 6, 8, 16)
 

@@ -105,10 +105,11 @@ ONE_RULE = [
     (GPT, "dp8:zero2 +compress:1bit", "gradients that add up", "1bit", "dp8:zero2"),
     (GPT, "dp8:zero3 +compress:topk0.1", "gradients that add up", "topk", "dp8:zero3"),
     (GPT, "dp8:zero2 +compress:powersgd4", "gradients that add up", "powersgd4", "dp8:zero2"),
-    # What has no program yet.
-    (GPT, "dp8 +offload:weights", "weights on the host", "no program is written", "dp8"),
-    (GPT, "dp8 +offload:optimizer,weights", "weights on the host", "no program", "dp8 +offload:optimizer"),
-    (GPT, "dp8 +lora8", "adapters", "no program is written", "dp8"),
+    # Nothing to adapt, nobody to be uneven.
+    (RESNET, "dp8 +lora8", "adapters", "no layer of resnet", "dp8"),
+    (GPT, "dp8 +imbalance1.5", "expert rows", "has no experts", "dp8"),
+    (MIXTURE, "dp8 +imbalance1.5", "expert rows", "the plan has none", "dp8"),
+    (MIXTURE, "dp8:ep2 +imbalance2.5", "expert rows", "at most all rows, 2 times", "dp8:ep2"),
 ]
 
 
@@ -136,6 +137,9 @@ FINE = [
     (GPT, "dp8:zero1 +compress:powersgd4"),
     (GPT, "dp8:zero3 +compress:fp16"),
     (GPT, "dp8 +offload:optimizer,activations"),
+    (GPT, "dp8 +offload:weights"),
+    (GPT, "dp8 +lora8"),
+    (MIXTURE, "dp8:ep2 +imbalance2"),
     (ONE_KEY, "tp8"),
     (FEW_KEYS, "tp4"),
     (SHORT, "cp2 tp4:sp"),
@@ -217,8 +221,8 @@ def test_a_way_out_passes_every_rule_at_once() -> None:
     """Mending heads gives ranks to the batch, which must divide too: then there are fewer ranks."""
     found = refused(FEW_KEYS, "dp2 tp8", 2)
     assert {refusal.way_out for refusal in found.values()} == {way("dp2 tp4")}
-    found = refused(FEW_KEYS, "dp16 tp8 +lora8", 64, on="8xh100")
-    assert set(found) == {"enough ranks", "heads divide", "adapters"}
+    found = refused(FEW_KEYS, "dp16 tp8 +imbalance2", 64, on="8xh100")
+    assert set(found) == {"enough ranks", "heads divide", "expert rows"}
     for refusal in found.values():
         (text,) = re.findall("--plan '(.+?)'", refusal.way_out)
         assert not refused(FEW_KEYS, text, 64, on="8xh100")

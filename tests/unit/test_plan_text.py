@@ -22,6 +22,7 @@ from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.bucket import Bucket
 from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.execution import Execution
+from foretell.plan.policies.imbalance import Imbalance
 from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.offload import Offload
@@ -85,6 +86,8 @@ def test_axes(text: str, axes: tuple[Strategy, ...]) -> None:
         ("+captured", Execution(mode="captured")),
         ("+syncbn", BatchNorm(synchronised=True)),
         ("+lora16", Lora(rank=16)),
+        ("+imbalance1.20", Imbalance(factor=1.2)),
+        ("+imbalance3", Imbalance(factor=3.0)),
     ],
 )
 def test_policies(text: str, policy: Policy) -> None:
@@ -190,6 +193,7 @@ ERRORS = [
     ("+recompute:blok", 12, "one of attention, block, full, everyN", "+recompute:block"),
     ("+recompute:every1", 17, "a whole number from 2", "+recompute:every2"),
     ("+offload:optimizer,optimizer", 20, "one of activations, weights", "+offload:optimizer"),
+    ("+imbalance0.5", 11, "a number from 1 to 1000", "+imbalance1.2"),
     ("+offload:weights +offload:weights", 18, "offload a second time", "+offload:weights"),
     ("+bucket:25", 11, "a unit: B, KB, MB, GB, KiB, MiB, GiB", "+bucket:25MB"),
     ("+bucket:0MB", 9, "a size from 1B to 1024GiB", "+bucket:25MB"),

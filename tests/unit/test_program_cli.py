@@ -289,7 +289,7 @@ REFUSED = {
     "pp16 +m16": ("--batch", "16"),
     "pp4:1f1b,split=1/1/1/1 +m4": ("--batch", "4"),
     "dp4:ep4": ("--batch", "4"),
-    "dp2 +lora8": ("--batch", "4"),
+    "dp2 +imbalance2": ("--batch", "4"),
 }
 
 

@@ -123,7 +123,7 @@ def _tensors(program: Program, outline: Outline, rank: int) -> Iterator[Alive]:
 def _fullest(program: Program, setting: Setting, kind: RankKind) -> tuple[Slot, list[int]]:
     """The slot at which a rank holds most, and the stages of the other micro-batches whose activations it keeps."""
     new = setting.trainer.storage.transient_gradient
-    transient = new * sum(program.stages[stage].memory.parameters for stage in kind.stages)
+    transient = new * sum(program.stages[stage].memory.trained for stage in kind.stages)
     most, found = -1.0, (kind.slots[0], list[int]())
     flying: list[tuple[int, int]] = []
     for slot in kind.slots:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import mul
 from typing import Any
 
 from foretell.cost.kernels import update_seconds
@@ -28,6 +29,11 @@ class CareFigures:
     gather_back: tuple[float, ...]
     sums: tuple[float, ...]  # that leave after a layer of each run
     leave_back: float  # after the last layer
+    enter_copy: float  # of weights from the host before the first layer
+    leave_copy: float  # of gradients to it after the last
+    copy_forward: tuple[float, ...]  # from the host before a layer of each run
+    copy_back: tuple[float, ...]  # and to it after
+    copies: tuple[float, float]  # of all layers, forward and back
     buckets: tuple[float, ...]  # that leave after each turn of a backward pass: enter, layers one by one, leave
     once: tuple[float, ...]  # the same of those once a step, after the last pass
     slot_update: float  # after each backward pass, where weights change with each micro-batch
@@ -51,11 +57,17 @@ class CareFigures:
             both[axis] += seconds
         return both
 
+    def copied(self, kind: str) -> float:
+        """Seconds of copies from and to the host in a kind of slot."""
+        forward, back = self.copies
+        return {"F": self.enter_copy + forward, "W": 0.0}.get(kind, back + self.leave_copy)
+
     @property
     def cared(self) -> bool:
         """Whether anything is done for weights in each micro-batch."""
-        each = (self.enter_forward, self.enter_back, self.leave_back, self.slot_update)
-        return any(each) or any(self.gather_forward) or any(self.gather_back) or any(self.sums) or any(self.buckets)
+        each = (self.enter_forward, self.enter_back, self.leave_back, self.slot_update, self.enter_copy, *self.copies)
+        by_layer = (self.gather_forward, self.gather_back, self.sums, self.buckets)
+        return any(each) or any(map(any, by_layer))
 
 
 def care_figures(cutting: Cutting, shape: Shape, local: Local, upkeep: Upkeep, prices: Prices) -> CareFigures:
@@ -66,6 +78,7 @@ def care_figures(cutting: Cutting, shape: Shape, local: Local, upkeep: Upkeep, p
     key = (
         shape._replace(received=(), sent=()),
         tuple(local.weights(kind) for kind, *_ in shape.layers),
+        tuple(local.runs_back(kind) for kind, *_ in shape.layers),
         upkeep.key,
         cutting.schedule.flushes,
         prices.key,
@@ -83,7 +96,7 @@ _KNOWN: dict[Any, CareFigures] = {}
 
 
 def _care_figures(cutting: Cutting, at: int, local: Local, upkeep: Upkeep, prices: Prices) -> CareFigures:
-    own = cutting.own(local, at, upkeep.stored)
+    own = cutting.own(local, at, upkeep)
     care = upkeep.care(own, cutting.holders(at, own))
     versions = cutting.schedule.weight_versions(cutting.rank[at], cutting.ranks)
     carer = _Carer(local, upkeep, prices, cutting.runs(at), care, cutting.schedule.flushes)
@@ -108,6 +121,8 @@ class _Carer:
         each = [one for one in (*care.reduces, *again) if isinstance(one, Communicate)]
         finish = () if not self.flushes else care.finish
         gather_forward, gather_back, sums = self._by_run()
+        copy_forward, copy_back = self._copies_by_run()
+        times = [run.times for run in self.runs]
         buckets = [one for one in each if one.path.startswith("bucket")]
         late = [one for one in each if not one.path.startswith("bucket") and one.what != "weights"]
         leaves = [one for one in finish if isinstance(one, Communicate) and _summed(one) and not _tied(one)]
@@ -118,6 +133,11 @@ class _Carer:
             gather_back,
             sums,
             self._seconds(late, self.summed),
+            self._copied(upkeep.comes("", care.stays)),
+            self._copied(upkeep.sends_out(care.stays)),
+            copy_forward,
+            copy_back,
+            (sum(map(mul, copy_forward, times)), sum(map(mul, copy_back, times))),
             self._after(buckets, self.summed),
             self._after(leaves, self.step),
             sum(self._finish(one)[1] for one in again if not _summed(one)),
@@ -153,11 +173,30 @@ class _Carer:
             seen.add(run.layer)
             times = run.times
             forward.append(self._seconds(exchanges.gather(unit, ""), self.forward, times))
-            again = exchanges.gather(unit, "") if self.upkeep.reshards else ()
+            again = exchanges.gather(unit, "") if self.upkeep.reshards and self._runs_back(run) else ()
             back.append(self._seconds(again, self.back, times))
             reduced = exchanges.reduce(unit, "") if "zero3" in self.upkeep.each else ()
             sums.append(self._seconds(reduced, self.summed, times))
         return tuple(forward), tuple(back), tuple(sums)
+
+    def _runs_back(self, run: Run) -> bool:
+        """Whether it has a backward pass: frozen layers with nothing trained before them have none."""
+        return self.local.runs_back(kind_of(run))
+
+    def _copies_by_run(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Seconds of copies of weights from the host and of gradients to it, for a layer of each run."""
+        upkeep, seen = self.upkeep, set[str]()
+        forward, back = list[float](), list[float]()
+        for run in self.runs:
+            weights = self.care.host.get(run.layer, []) if run.layer not in seen else []
+            seen.add(run.layer)
+            come = upkeep.comes("", weights)
+            forward.append(self._copied(come))
+            back.append(self._copied([*come, *upkeep.sends_out(weights)]) if self._runs_back(run) else 0.0)
+        return tuple(forward), tuple(back)
+
+    def _copied(self, actions: Iterable[Action]) -> float:
+        return sum(one.bytes / self.prices.host_bandwidth for one in actions if isinstance(one, Copy))
 
     # sums that wait for a part of the gradients
 

@@ -34,7 +34,7 @@ class MemoryUse(msgspec.Struct, frozen=True):
 class Constants(NamedTuple):
     """What a trainer adds to the bytes of a program."""
 
-    # bytes for each parameter that a rank computes with
+    # bytes for each parameter that a rank computes with and trains
     copies: float  # all the time: buckets of gradients, and copies of its own
     fresh: float  # of gradients, new in a backward pass
     cached: float  # of gradients, while working with weights in shares

@@ -117,16 +117,26 @@ class StageCost(NamedTuple):
 class Prices:
     """Prices of one program on one cluster."""
 
-    def __init__(self, axes: Iterable[Axis], cluster: Cluster, form: Format, trainer: Trainer) -> None:
+    def __init__(
+        self,
+        axes: Iterable[Axis],
+        cluster: Cluster,
+        form: Format,
+        trainer: Trainer,
+        messages: dict[Any, float] | None = None,
+    ) -> None:
         self.cluster, self.form, self.trainer = cluster, form, trainer
         self.device = cluster.device
         self.axes = {axis.name: axis for axis in axes}
         self.soft = math.isfinite(trainer.host.sharpness)
         self.key: Any = (cluster, form, trainer)
+        self.strides_inside = tuple(
+            (axis.name, axis.stride) for axis in self.axes.values() if axis.name not in ("pp", "dp", "shard")
+        )
         self.strides = tuple((axis.name, axis.ranks, axis.stride) for axis in self.axes.values())
         self._bodies: dict[int, BodyCost] = {}
         self._groups: dict[tuple[tuple[str, ...], int], tuple[Group, Level]] = {}
-        self._messages: dict[tuple[str, float, Group, int, str, bool], float] = {}
+        self._messages: dict[Any, float] = {} if messages is None else messages  # others' on this cluster too
 
     def stage(self, stage: Stage) -> StageCost:
         forward, backward = Cost(), Cost()

@@ -35,3 +35,12 @@ def with_samples(graph: Graph, samples: int) -> Graph:
         for block in graph.blocks
     )
     return msgspec.structs.replace(graph, batch=samples, blocks=blocks)
+
+
+ANY = 23
+"""Samples of a skeleton: no other dim of a usual model is as large, so none is taken for it."""
+
+
+def skeleton(graph: Graph) -> Graph:
+    """The graph as far as it does not depend on the number of samples: one for all of them."""
+    return with_samples(graph, ANY)

@@ -14,6 +14,7 @@ from foretell.oracle.evidence import evidence
 from foretell.oracle.explain import Bottleneck, bottlenecks
 from foretell.oracle.training import STEP_ALONE, Run, Training, step_input, whole
 from foretell.plan.facts import facts
+from foretell.plan.policies.lora import Lora
 from foretell.plan.setting import Setting
 from foretell.program.local import Kind
 from foretell.program.lower import notes
@@ -98,7 +99,8 @@ def _compute(plan: Priced, kind: Kind) -> float:
 
 def _model_flops(setting: Setting) -> float:
     """Matrix work of a step, forward and backward, that the model itself needs."""
-    return float(_matrix_flops(setting.graph) * setting.plan.microbatches)
+    graph = setting.plan.policy(Lora).trained(setting.graph)
+    return float(_matrix_flops(graph) * setting.plan.microbatches)
 
 
 @functools.lru_cache(maxsize=256)

@@ -17,14 +17,19 @@ import numpy
 
 from foretell.cost.care import CareFigures, care_figures
 from foretell.cost.host import as_executed
-from foretell.cost.memory import Constants, memory_constants
+from foretell.cost.memory import memory_constants
 from foretell.cost.stage import Prices
-from foretell.model.resize import with_samples
+from foretell.model.resize import skeleton, with_samples
 from foretell.oracle.predict import USABLE
 from foretell.oracle.priced_plans import Candidate, PricedPlans
 from foretell.oracle.space import Space, Way
 from foretell.plan.job import batch_ranks
 from foretell.plan.plan import Plan
+from foretell.plan.policies.batchnorm import BatchNorm
+from foretell.plan.policies.bucket import Bucket
+from foretell.plan.policies.compression import Compression
+from foretell.plan.policies.imbalance import Imbalance
+from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policy import Policy
@@ -32,18 +37,19 @@ from foretell.plan.setting import Setting
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
-from foretell.plan.strategy import MeshAxis, Splitting, Strategy
+from foretell.plan.strategy import Strategy
 from foretell.program.cutting import Cutting, cutting
 from foretell.program.local import Local
 from foretell.program.mesh import mesh, stride
 from foretell.program.outline import as_lowered, local_of
 from foretell.program.program import Axis
-from foretell.program.upkeep import Upkeep
+from foretell.program.upkeep import Upkeep, plain_axes
 from foretell.timeline import recurrence
 from foretell.timeline.compiling import available, compiled
 from foretell.timeline.order import played
 from foretell.timeline.sheet import layer_kinds, passing, share
-from foretell.timeline.tables import PLAN_COLUMNS, REAL, Builder, Plans
+from foretell.timeline.tables import PLAN_COLUMNS, Builder, Plans, joined, real_array, whole_array
+from foretell.units import product
 
 TOP = 10
 """Plans that are told as the best ones, where nobody says how many."""
@@ -80,29 +86,6 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return vars(self)["_plans"]
 
 
-class Mesh(NamedTuple):
-    """One mesh with all that its plans have in common."""
-
-    axes: tuple[Strategy, ...]
-    mesh: tuple[MeshAxis, ...]
-    pipeline: int  # its ranks
-
-
-class Rows:
-    """Plans as columns of numbers, as many as fit a chunk, with where each came from."""
-
-    def __init__(self) -> None:
-        self.parts: list[dict[str, Any]] = []
-        self.count = 0
-
-    def add(self, rows: dict[str, Any]) -> None:
-        self.parts.append(rows)
-        self.count += len(rows["local"])
-
-    def columns(self) -> dict[str, Any]:
-        return {name: numpy.concatenate([part[name] for part in self.parts]) for name in self.parts[0]}
-
-
 Watch: TypeAlias = Callable[[int], None]
 """Told after each mesh how many plans there are so far; `Space.looked` says how far it is."""
 
@@ -115,6 +98,10 @@ def search(space: Space, most: float = 0.0, watch: Watch | None = None, top: int
     return _Search(space, most, watch or (lambda plans: None), top).run()
 
 
+COLUMNS = (*PLAN_COLUMNS, "mesh", "which", "place", "microbatches")
+"""What is known of a plan: its row in the tables, and where in the space it is."""
+
+
 class _Search:
     def __init__(self, space: Space, most: float, watch: Watch, top: int) -> None:
         self.space, self.watch, self.top = space, watch, top
@@ -122,10 +109,11 @@ class _Search:
         self.capacity = min(most or float("inf"), USABLE * space.cluster.device.memory_bytes)
         self.builder = Builder([level.name for level in space.cluster.levels])
         self.meshes: list[tuple[Strategy, ...]] = []
-        self.ways: dict[int, list[tuple[Pipeline, int]]] = {}
-        self.chosen: list[tuple[Policy, ...]] = list(space.policies)
+        self.chosen = [Chosen.of(policies, space) for policies in space.policies]
         self.locals: dict[Hashable, tuple[int, Local]] = {}
-        self.rows = Rows()
+        self.known: dict[Hashable, int] = {}  # rows of what crosses and is held, and of orders
+        self.messages: dict[Any, float] = {}
+        self.rows: list[tuple[Any, ...]] = []
         self.priced: list[tuple[Any, Any, Any]] = []  # names, seconds, bytes
         self.done = 0
 
@@ -134,52 +122,35 @@ class _Search:
         complete = True
         try:
             for axes in self.space.meshes():
-                self._mesh(axes)
-                self.watch(self.done + self.rows.count)
-                if self.rows.count >= CHUNK:
+                _Meshed(self, axes).add_rows()
+                self.watch(self.done + len(self.rows))
+                if len(self.rows) >= CHUNK:
                     self._evaluate()
         except KeyboardInterrupt:
             complete = False
         self._evaluate()
         return self._found(time.perf_counter() - start, complete)
 
-    # rows
-
-    def _mesh(self, axes: tuple[Strategy, ...]) -> None:
-        """All plans of a mesh."""
-        plan = Plan(axes, self.chosen[0])
-        found = _Meshed(self, axes, plan)
-        number = len(self.meshes)
-        self.meshes.append(axes)
-        pipelines = self.space.pipelines(found.ranks)
-        counts = self.space.counts(axes)
-        for which, chosen in enumerate(self.chosen):
-            if not self.space.allowed(axes, chosen):
-                continue
-            for place, pipeline in enumerate(pipelines):
-                able = [m for m in counts if self.space.schedulable(pipeline, m)]
-                if able:
-                    self.rows.add(found.rows(number, which, chosen, place, pipeline, able))
-
     # pricing
 
     def _evaluate(self) -> None:
-        if not self.rows.count:
+        if not self.rows:
             return
-        columns = self.rows.columns()
-        count = self.rows.count
+        count = len(self.rows)
+        columns = dict(zip(COLUMNS, zip(*self.rows, strict=True), strict=True))
+        places, real, whole = joined({name: columns[name] for name in PLAN_COLUMNS})
         seconds, memory = numpy.zeros(count), numpy.zeros(count)
-        plans = _plans(columns)
         if available():
+            plans = Plans(f=real_array(real), i=whole_array(whole), **places)
             kernels = compiled(recurrence.__name__)
             kernels.evaluate(self.builder.arrays(), plans, 0, count, seconds, memory)
         else:
-            lists = plans._replace(f=plans.f.tolist(), i=plans.i.tolist())
-            recurrence.evaluate(self.builder.lists(), lists, 0, count, seconds, memory)
-        names = numpy.stack([columns[name] for name in ("mesh", "which", "place", "microbatches")], 1)
-        self.priced.append((names, seconds, memory))
+            plans = Plans(f=real, i=whole, **places)
+            as_it_is: Any = recurrence
+            as_it_is.evaluate(self.builder.lists(), plans, 0, count, seconds, memory)
+        self.priced.append((numpy.array([columns[name] for name in COLUMNS[-4:]]).T, seconds, memory))
+        self.rows = []
         self.done += count
-        self.rows = Rows()
 
     # results
 
@@ -216,135 +187,147 @@ class _Search:
         number, which, place, count = (int(value) for value in name)
         axes = self.meshes[number]
         ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
-        return self.space.plan(axes, Way(self.space.pipelines(ranks)[place], count, self.chosen[which]))
+        way = Way(self.space.pipelines(ranks)[place], count, self.chosen[which].policies)
+        return self.space.plan(axes, way)
 
 
-def _plans(columns: dict[str, Any]) -> Plans:
-    places: dict[str, int] = {}
-    real: list[Any] = []
-    whole: list[Any] = []
-    count = len(columns["local"])
-    for name in PLAN_COLUMNS:
-        to = real if name in REAL else whole
-        places[name] = len(to) * count
-        to.append(columns[name])
-    f = numpy.concatenate(real).astype(numpy.float64)
-    i = numpy.concatenate(whole).astype(numpy.int64)
-    return Plans(f=f, i=i, **places)
+class Chosen(NamedTuple):
+    """A set of policies, and what of it each part of a plan asks for."""
+
+    policies: tuple[Policy, ...]
+    plan: Plan  # of these policies alone
+    local: Hashable  # what local programs depend on
+    held: Hashable  # and what is held of a micro-batch
+    care: Hashable  # and the care of weights
+
+    @classmethod
+    def of(cls, policies: tuple[Policy, ...], space: Space) -> Chosen:
+        plan = Plan(policies=policies)
+        offload, precision = plan.policy(Offload), plan.policy(Precision)
+        local = (plan.policy(Recompute).again, offload.activations, plan.policy(Imbalance), plan.policy(BatchNorm))
+        care = (offload, precision, plan.policy(Bucket), plan.policy(Compression))
+        return cls(policies, plan, local, (plan.policy(Recompute), offload.activations), care)
 
 
 class _Meshed:
-    """One mesh: the parts of its plans, priced."""
+    """One mesh: the parts of its plans, priced, and its plans as rows."""
 
-    def __init__(self, search: _Search, axes: tuple[Strategy, ...], plan: Plan) -> None:
-        self.search, self.axes = search, axes
-        self.space, self.cluster = search.space, search.cluster
-        self.mesh = mesh(plan)
+    def __init__(self, search: _Search, axes: tuple[Strategy, ...]) -> None:
+        self.search, self.axes, self.space, self.cluster = search, axes, search.space, search.cluster
+        self.plan = Plan(axes, search.chosen[0].policies)
+        self.mesh = mesh(self.plan)
         self.graph = as_lowered(search.graph, self.mesh)
         self.ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
-        self.splits = batch_ranks(plan)
-        self.local_axes, self.ways = _as_local(self.mesh)
-        self.setting = search.space.setting(plan)
-        self.form = plan.policy(Precision).format
-        self.trainer = as_executed(self.setting)
-        self.prices = Prices(self._named(self.mesh), self.cluster, self.form, self.trainer)
-        tensor = plan.axis(Tensor)
-        ranks = tensor.ranks if tensor else 1
-        across = self.ranks > 1 and self.cluster.nodes > 1
-        self.manner = search.builder.manner(
-            (ranks, across), self.trainer.host, ranks, across, self.trainer.storage.prefetch
+        self.splits = batch_ranks(self.plan)
+        setting = self._setting(self.plan)
+        self.trainer = as_executed(setting)
+        self.form = self.plan.policy(Precision).format
+        named = [Axis(axis.name, axis.ranks, stride(self.mesh, (axis.name,))) for axis in self.mesh]
+        self.prices = Prices(named, self.cluster, self.form, self.trainer, search.messages)
+        plain = plain_axes(self.mesh, self.plan, search.graph)  # two ranks of these do what any number does
+        self.local_axes = tuple(
+            replace(axis, storage=STORAGES["replicated"], ranks=2 if axis in plain else axis.ranks)
+            for axis in self.mesh
+            if axis.name != "pp"
         )
+        self.ways = product(axis.ranks for axis in self.local_axes if axis.splitting.dim == "sample")
+        tensor = self.plan.axis(Tensor)
+        ranks, across = tensor.ranks if tensor else 1, self.ranks > 1 and self.cluster.nodes > 1
+        prefetch = self.trainer.storage.prefetch
+        self.manner = search.builder.manner((ranks, across), self.trainer.host, ranks, across, prefetch)
+        self.upkeeps: dict[Hashable, Upkeep] = {}
+        self.cares: dict[Hashable, tuple[int, tuple[CareFigures, ...], Hashable]] = {}
+        self.constants: dict[int, tuple[float, ...]] = {}
 
-    @staticmethod
-    def _named(axes: tuple[MeshAxis, ...]) -> list[Axis]:
-        return [Axis(axis.name, axis.ranks, stride(axes, (axis.name,))) for axis in axes]
+    def _setting(self, plan: Plan) -> Setting:
+        return Setting(self.search.graph, self.space.job, plan, self.space.trainer)
 
-    def rows(
-        self,
-        number: int,
-        which: int,
-        chosen: tuple[Policy, ...],
-        place: int,
-        pipeline: Pipeline,
-        counts: list[int],
-    ) -> dict[str, Any]:
-        """The plans of one pipeline and one set of policies, with each number of micro-batches."""
-        builder = self.search.builder
-        plan = self.space.plan(self.axes, Way(pipeline, counts[0], chosen))
-        setting = Setting(self.setting.graph, self.setting.job, plan, self.setting.trainer)
-        upkeep = Upkeep(setting, self.mesh)
-        cut = cutting(self.graph, pipeline, self.trainer.pipeline.split)
-        first = self._local(plan, counts[0])[1]
-        cares = tuple(care_figures(cut, shape, first, upkeep, self.prices) for shape in cut.shapes)
-        spans = [[(cut.kinds.index(kind), times) for kind, times, *_ in shape.layers] for shape in cut.shapes]
-        rows: dict[str, list[Any]] = {name: [] for name in (*PLAN_COLUMNS, "microbatches")}
-        fixed = {
-            "cut": builder.cut(cut, list(zip(spans, cut.layers, strict=True)), cut.stage_shapes),
-            "care": builder.care((cut, upkeep.key, self.prices.strides, first.weights_key), cares),
-            "manner": self.manner,
-            "splits": cut.schedule.splits_backward,
-            "share": share(setting, self.trainer, self.ranks > 1),
-        }
-        for count in counts:
-            row, local = self._local(plan, count)
-            done = played(cut.schedule.name, cut.ranks, count, cut.chunks)
-            how = (cut.schedule.name, cut.ranks, count, cut.chunks)
-            rows["local"].append(row)
-            rows["passes"].append(self._passes(local, cut, plan, upkeep, cares))
-            rows["order"].append(builder.order(how, done.order, done.moments))
-            before = done.before
-            rows["before"].append(builder.order((*how, "before"), before, before.moments) if before else -1)
-            rows["rounds"].append(done.rounds)
-            rows["microbatches"].append(count)
-            for name, value in (*fixed.items(), *self._constants(setting, count)._asdict().items()):
-                rows[name].append(value)
-        found = {name: numpy.array(values) for name, values in rows.items()}
-        for name, value in (("mesh", number), ("which", which), ("place", place)):
-            found[name] = numpy.full(len(counts), value)
-        return found
+    def add_rows(self) -> None:
+        """All plans of the mesh."""
+        search, number = self.search, len(self.search.meshes)
+        search.meshes.append(self.axes)
+        pipelines, counts = self.space.pipelines(self.ranks), self.space.counts(self.axes)
+        for which, chosen in enumerate(search.chosen):
+            if not self.space.allowed(self.axes, chosen.policies):
+                continue
+            plan = Plan(self.axes, chosen.policies)
+            fast = share(self._setting(plan), self.trainer, self.ranks > 1)
+            locals_ = {count: self._local(plan, chosen, count) for count in counts}
+            for place, pipeline in enumerate(pipelines):
+                able = [count for count in counts if self.space.schedulable(pipeline, count)]
+                if not able:
+                    continue
+                cut = cutting(skeleton(self.graph), pipeline, self.trainer.pipeline.split)
+                cut_row = self._cut(cut)
+                care_row, cares, gathered = self._care(plan, chosen, cut, locals_[able[0]][1])
+                splits = cut.schedule.splits_backward
+                for count in able:
+                    local_row, local = locals_[count]
+                    order, before, rounds = self._order(cut, count)
+                    passes = self._passes(local_row, local, cut_row, cut, plan, chosen, cares, gathered)
+                    parts = (local_row, cut_row, passes, care_row, self.manner, order, before, rounds)
+                    search.rows.append((*parts, splits, fast, *self._constants(count), number, which, place, count))
 
-    def _constants(self, setting: Setting, count: int) -> Constants:
-        graph = with_samples(self.search.graph, setting.job.batch // count)
-        return memory_constants(Setting(graph, setting.job, setting.plan, setting.trainer), self.mesh)
-
-    def _local(self, plan: Plan, count: int) -> tuple[int, Local]:
+    def _local(self, plan: Plan, chosen: Chosen, count: int) -> tuple[int, Local]:
         """The local program of a micro-batch, and its row."""
-        search = self.search
         samples = self.space.job.batch // (self.splits * count)
-        graph = as_lowered(with_samples(search.graph, samples * self.ways), self.local_axes)
-        local = local_of(graph, self.local_axes, plan, self.trainer)
-        talks = tuple(self.prices.axes[name] for name in local.talks)
-        key = (local, talks, self.form)
-        if key not in search.locals:
-            kinds = layer_kinds(cutting(graph, Pipeline(ranks=1), self.trainer.pipeline.split), local, self.prices)
-            search.locals[key] = search.builder.local(key, list(kinds.values())), local
-        return search.locals[key]
+        key = (self.local_axes, self.prices.strides_inside, samples, chosen.local)
+        if key not in self.search.locals:
+            graph = with_samples(self.graph, samples * self.ways)
+            local = local_of(graph, self.local_axes, plan, self.trainer)
+            whole = cutting(skeleton(self.graph), Pipeline(ranks=1), self.trainer.pipeline.split)
+            kinds = layer_kinds(whole, local, self.prices)
+            self.search.locals[key] = self.search.builder.local(key, list(kinds.values())), local
+        return self.search.locals[key]
 
-    def _passes(self, local: Local, cut: Cutting, plan: Plan, upkeep: Upkeep, cares: tuple[CareFigures, ...]) -> int:
-        gathered = tuple((care.gathered, care.root_bytes) for care in cares)
-        pipeline = self.prices.axes.get("pp")
-        key = (local, cut, plan.policy(Recompute), gathered, upkeep.reshards, pipeline)
+    def _cut(self, cut: Cutting) -> int:
+        spans = [[(cut.kinds.index(kind), times) for kind, times, *_ in shape.layers] for shape in cut.shapes]
+        return self.search.builder.cut(cut, list(zip(spans, cut.layers, strict=True)), cut.stage_shapes)
+
+    def _order(self, cut: Cutting, count: int) -> tuple[int, int, int]:
         builder = self.search.builder
-        if ("passes", key) not in builder.known:
-            return builder.passes(key, passing(cut, local, plan, upkeep.reshards, self.prices, cares))
-        return builder.known["passes", key]
+        how = (cut.schedule.name, cut.ranks, count, cut.chunks)
+        done = played(*how)
+        row = builder.order(how, done.order, done.moments)
+        before = builder.order((*how, "before"), done.before, done.before.moments) if done.before else -1
+        return row, before, done.rounds
 
+    def _care(
+        self, plan: Plan, chosen: Chosen, cut: Cutting, local: Local
+    ) -> tuple[int, tuple[CareFigures, ...], Hashable]:
+        key = (cut, chosen.care)
+        if key not in self.cares:
+            if chosen.care not in self.upkeeps:
+                self.upkeeps[chosen.care] = Upkeep(self._setting(plan), self.mesh)
+            upkeep = self.upkeeps[chosen.care]
+            cares = tuple(care_figures(cut, shape, local, upkeep, self.prices) for shape in cut.shapes)
+            row = self.search.builder.care((cut, upkeep.key, self.prices.strides, local.weights_key), cares)
+            gathered = (upkeep.reshards, tuple((one.gathered, one.root_bytes) for one in cares))
+            self.cares[key] = row, cares, gathered
+        return self.cares[key]
 
-PLAIN = Splitting(dim="sample")
+    def _passes(
+        self,
+        local_row: int,
+        local: Local,
+        cut_row: int,
+        cut: Cutting,
+        plan: Plan,
+        chosen: Chosen,
+        cares: tuple[CareFigures, ...],
+        gathered: Hashable,
+    ) -> int:
+        key = (local_row, cut_row, chosen.held, gathered, self.prices.axes.get("pp"))
+        if key not in self.search.known:
+            reshards = self.upkeeps[chosen.care].reshards
+            found = passing(cut, local, plan, reshards, self.prices, cares)
+            self.search.known[key] = self.search.builder.passes(key, found)
+        return self.search.known[key]
 
-
-def _as_local(axes: tuple[MeshAxis, ...]) -> tuple[tuple[MeshAxis, ...], int]:
-    """A mesh as far as local programs tell it apart, and ranks that split the batch in it.
-
-    Along an axis that divides samples alone, two ranks do what any number does.
-    """
-    found: list[MeshAxis] = []
-    ways = 1
-    for axis in axes:
-        if axis.name == "pp":
-            continue
-        plain = axis.splitting == PLAIN
-        kept = replace(axis, ranks=2 if plain else axis.ranks, storage=STORAGES["replicated"])
-        found.append(kept)
-        ways *= kept.ranks if axis.splitting.dim == "sample" else 1
-    return tuple(found), ways
+    def _constants(self, count: int) -> tuple[float, ...]:
+        """What a trainer adds to memory."""
+        if count not in self.constants:
+            graph = with_samples(self.search.graph, self.space.job.batch // count)
+            setting = Setting(graph, self.space.job, self.plan, self.space.trainer)
+            self.constants[count] = tuple(memory_constants(setting, self.mesh))
+        return self.constants[count]

@@ -17,6 +17,7 @@ from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
 from foretell.model.totals import totals
 from foretell.plan.facts import facts
+from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.program.upkeep import Bytes
@@ -206,7 +207,7 @@ def step_input(step: float, setting: Setting, cluster: Cluster, conditions: Cond
 
 def checkpoint_bytes(setting: Setting) -> float:
     """What a run needs to go on: each weight once, with its master copy and the optimizer's states."""
-    needs = totals(setting.graph)
+    needs = totals(setting.plan.policy(Lora).trained(setting.graph))
     size = Bytes.of(setting.plan.policy(Precision).format, setting.trainer, setting.job.optimizer)
     return float(needs.parameters * size.weight + needs.trainable * size.states)
 

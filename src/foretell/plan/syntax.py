@@ -8,6 +8,7 @@ A strategy or policy lists its options once; reading, printing, error messages a
     Flags("moved", ("optimizer", ...))           some of some words             +offload:optimizer,weights
     Size("size")                                 bytes with a unit              +bucket:25MB
     Fraction("topk", "fraction")                 a word with a decimal in it    +compress:topk0.01
+    Factor("imbalance", "factor")                the same from 1 on             +imbalance1.2
 
 An option reads a text into a value for its field, or says what is wrong with it, or that it is not
 meant. It spells a value as exactly one text, so that what is printed reads as the same value.
@@ -250,7 +251,30 @@ class Fraction:
         return f"{self.word}{Decimal(repr(float(value))).normalize():f}"
 
 
-Option: TypeAlias = Choice | Number | Numbers | Flags | Size | Fraction
+@dataclass(frozen=True)
+class Factor:
+    """A word that ends in a decimal number from 1 to 1000."""
+
+    word: str
+    field: str
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        return (f"{self.word}F",)
+
+    def read(self, text: str) -> Reading:
+        if not _attempted(self.word, text):
+            return None
+        rest = text[len(self.word) :]
+        if not re.fullmatch(r"[1-9][0-9]{0,3}(\.[0-9]{1,30})?", rest) or float(rest) > 1000:
+            return Mismatch(len(self.word), "a number from 1 to 1000, such as 1.2", (f"{self.word}1.2",))
+        return Found(float(rest))
+
+    def spell(self, value: Any) -> str:
+        return f"{self.word}{Decimal(repr(float(value))).normalize():f}"
+
+
+Option: TypeAlias = Choice | Number | Numbers | Flags | Size | Fraction | Factor
 
 
 def spelled(option: Option, value: Any, default: Any) -> str:

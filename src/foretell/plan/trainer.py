@@ -105,6 +105,7 @@ class Fusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     backward: Ratio  # backward passes over forward passes
     logit_bytes: PerLogit  # traffic of the loss, forward
     logit_passes: Ratio  # forward and backward over forward
+    channels_last: bool  # whether images have their channels innermost, as matrix units want them
 
 
 class Gradients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,6 +18,7 @@ from foretell.model.operator import NOTHING
 from foretell.model.operators.attention import Attention
 from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.layout import View
+from foretell.model.resize import skeleton
 from foretell.plan.placement import Placement, Replicated
 from foretell.program.action import Action, Actions, Allocate, Communicate, Compute, Free
 from foretell.program.homes import storage_owner
@@ -55,7 +56,8 @@ class Bodies:
 
     def __post_init__(self) -> None:
         graph = self.layout.graph
-        object.__setattr__(self, "plain", lifetimes(graph))
+        like = skeleton(graph)
+        object.__setattr__(self, "plain", lifetimes(like))
         object.__setattr__(self, "index", _Index(self.layout, self.plain))
         blocks = range(len(graph.blocks))
         attention = frozenset(
@@ -66,7 +68,7 @@ class Bodies:
         )
         drops = attention if self.again == "attention" else frozenset[tuple[int, int]]()
         repeated = frozenset(at for at in blocks if self.again == "all" and self._runs_again(at))
-        object.__setattr__(self, "kept", lifetimes(graph, drops, repeated))
+        object.__setattr__(self, "kept", lifetimes(like, drops, repeated))
 
     def _runs_again(self, at: int) -> bool:
         """Whether a block is a layer: what lies between layers is kept."""
@@ -272,8 +274,9 @@ class _Index:
                 if node.gradients:
                     self.flows.add((at, node.outputs[0]))
         self.layer = [False] * len(layout.graph.blocks)
-        for piece in pieces(layout.graph):
-            self.layer[piece.block] = bool(piece.layer)
+        for piece in pieces(skeleton(layout.graph)):
+            trained = any(node.gradients for node in layout.graph.blocks[piece.block].nodes)
+            self.layer[piece.block] = bool(piece.layer) and trained  # who has no backward pass does not run again
         # copies of operands in another placement: where they begin, and after which operator they end
         self.versions: dict[tuple[int, int], dict[int, dict[str, Placement]]] = defaultdict(dict)
         self.copies_end: dict[tuple[int, int], dict[int, dict[str, Placement]]] = defaultdict(dict)

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from foretell.model.graph import Graph
 from foretell.model.layers import Piece
 from foretell.program.action import Action, Allocate, Communicate, Free
-from foretell.program.homes import storage_owner
+from foretell.program.homes import owner, storage_owner
 from foretell.program.layout import Layout
 from foretell.program.replay import Replay, Storage
+from foretell.units import FLOATING
 
 
 class Cut(NamedTuple):
@@ -21,6 +22,7 @@ class Cut(NamedTuple):
     path: str
     bytes: int
     made: tuple[int, int, int]  # block, tensor and repetition
+    trained: bool  # whether a gradient comes back
 
 
 class Crossing(NamedTuple):
@@ -29,27 +31,48 @@ class Crossing(NamedTuple):
     path: str
     made: tuple[int, int, int]
     read: tuple[int, int]  # block and tensor
+    trained: bool
 
 
 def crossings(graph: Graph, parts: tuple[tuple[Piece, ...], ...]) -> tuple[tuple[Crossing, ...], ...]:
     """For each part the activations that it or a later one needs from those before it.
 
-    Only what a gradient comes back to is sent: masks and tables are made again where they are needed.
+    Only what comes from weights is sent: masks and tables are made again where they are needed.
     """
     differentiable = [{n for node in block.nodes if node.gradients for n in node.outputs} for block in graph.blocks]
+    learnt = _learnt(graph)
     place = _places(parts)
     found: list[dict[tuple[int, int, int], tuple[int, int]]] = [{} for _ in parts]
     for part, pieces in enumerate(parts):
         for piece in pieces:
             for number in _reads(graph, piece):
                 made = _made(graph, piece, number)
-                if made is None or made[1] not in differentiable[made[0]]:
+                if made is None or made[:2] not in learnt:
                     continue
                 for crossed in range(place[made[0], made[2]](_maker(graph, made)) + 1, part + 1):
                     found[crossed][made] = piece.block, number
     return tuple(
-        tuple(Crossing(_maker_path(graph, made), made, read) for made, read in crossing.items()) for crossing in found
+        tuple(
+            Crossing(_maker_path(graph, made), made, read, made[1] in differentiable[made[0]])
+            for made, read in crossing.items()
+        )
+        for crossing in found
     )
+
+
+def _learnt(graph: Graph) -> set[tuple[int, int]]:
+    """The outputs (block, tensor) that depend on weights: those with a gradient, and numbers from frozen layers."""
+    found = {
+        (at, number)
+        for at, block in enumerate(graph.blocks)
+        for number, tensor in enumerate(block.tensors)
+        if tensor.role == "parameter"
+    }
+    for at, block in enumerate(graph.blocks):
+        for node in block.nodes:
+            read = any(owner(graph, at, operand.tensor) in found for operand in node.inputs)
+            found.update((at, n) for n in node.outputs if read and block.tensors[n].dtype in FLOATING)
+    return found
 
 
 def cuts(layout: Layout, found: tuple[tuple[Crossing, ...], ...]) -> tuple[tuple[Cut, ...], ...]:
@@ -58,7 +81,7 @@ def cuts(layout: Layout, found: tuple[tuple[Crossing, ...], ...]) -> tuple[tuple
     for crossing in (one for part in found for one in part):
         if crossing.read not in sizes:
             sizes[crossing.read] = layout.bytes(*crossing.read)
-    return tuple(tuple(Cut(one.path, sizes[one.read], one.made) for one in part) for part in found)
+    return tuple(tuple(Cut(one.path, sizes[one.read], one.made, one.trained) for one in part) for part in found)
 
 
 def _places(parts: tuple[tuple[Piece, ...], ...]) -> dict[tuple[int, int], Callable[[int], int]]:
@@ -139,4 +162,5 @@ def _made(graph: Graph, piece: Piece, number: int) -> tuple[int, int, int] | Non
 
 
 def messages(kind: str, tensors: Sequence[Cut], what: str) -> list[Action]:
-    return [Communicate(kind, ("pp",), 2, size, what, name) for name, size, _ in tensors]
+    crossing = (cut for cut in tensors if what != "gradients" or cut.trained)
+    return [Communicate(kind, ("pp",), 2, cut.bytes, what, cut.path) for cut in crossing]

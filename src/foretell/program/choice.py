@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from foretell.model.adapters import THIN
 from foretell.model.graph import Block, Graph, Node, Tensor
 from foretell.model.operator import Need
 from foretell.model.operators.attention import Attention
@@ -24,6 +25,9 @@ from foretell.program.homes import storage_owner
 
 HEAVY = (*WEIGHTED, Attention, Recurrent)
 """Operators with matrix work: one that every rank does all of deserves a note."""
+
+WHOLE = ("head_dim", THIN)
+"""Outputs that are never cut: the features of a head, and the few between the two matrices of an adapter."""
 
 OTHERWISE = "another operator divides its weight otherwise"
 
@@ -61,7 +65,8 @@ class Chooser:
             if found.places:
                 return found
             follows = self._follow(at, block, node, arriving)
-            return replace(follows, reason="" if follows.places else found.reason or follows.reason)
+            small = any(dim.name == THIN for loop in node.loops for dim in loop.dims)
+            return replace(follows, reason="" if follows.places or small else found.reason or follows.reason)
         if not inside and self.rule.dim:
             return Decision()  # outside the part that is divided
         if isinstance(node.operator, Attention) and self.rule.attention:
@@ -124,7 +129,8 @@ class Chooser:
         return self.weights.setdefault(storage_owner(self.graph, at, number), where) == where
 
     def _inputs(self, at: int, node: Node, arriving: dict[str, Placement]) -> Place | str:
-        places = tuple(Place("in", position) for position in range(len(loop_dims(node, "in"))))
+        inner = enumerate(loop_dims(node, "in"))
+        places = tuple(Place("in", position) for position, dim in inner if dim.name != THIN)
         if self.rule.flows:
             x = arriving["x"]
             if not isinstance(x, Sharded):
@@ -140,7 +146,7 @@ class Chooser:
     def _outputs_of(self, at: int, block: Block, node: Node) -> Place | str:
         for position, dim in enumerate(loop_dims(node, "out")):
             place = divisible(node, (Place("out", position),), self.axis.ranks)
-            if place is None or dim.name == "head_dim":  # a head is never cut
+            if place is None or dim.name in WHOLE:
                 continue
             if not self.rule.flows:
                 return place

@@ -19,6 +19,7 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.boundary import Crossing, crossings
 from foretell.program.local import Kind, Local, kind_of
 from foretell.program.stages import stages
+from foretell.program.upkeep import Upkeep
 from foretell.program.weights import Weight, key_of, parameters_of, shared_between_blocks
 
 Key: TypeAlias = tuple[int, int, int]
@@ -46,8 +47,9 @@ class Shape(NamedTuple):
     layers: tuple[tuple[Kind, int, bool, bool], ...]  # kind, times, whether with the block's first and last repetition
     first: bool  # no stage is before it
     last: bool
-    received: tuple[tuple[int, int], ...]  # tensors that cross from the rank before, as a block calls them
-    sent: tuple[tuple[int, int], ...]  # and to the rank after
+    # tensors that cross from the rank before, as a block calls them, and whether a gradient goes back
+    received: tuple[tuple[int, int, bool], ...]
+    sent: tuple[tuple[int, int, bool], ...]  # and to the rank after
     holders: int  # ranks that have this part
     tied: tuple[tuple[Key, int], ...]  # weights that several parts may have, and how many ranks do
     had: frozenset[int]  # parts of earlier stages of its rank that have some of its weights
@@ -139,11 +141,8 @@ class Cutting:
         """Parts that earlier stages of a stage's rank have."""
         return {self.part[stage] for stage in range(at) if self.rank[stage] == self.rank[at]}
 
-    def own(self, local: Local, at: int, stored: frozenset[str]) -> list[Weight]:
-        """The weights that a stage has to care for, in the order it uses them: no earlier stage of its rank does.
-
-        `stored` are the axes along which states lie in shares.
-        """
+    def own(self, local: Local, at: int, upkeep: Upkeep) -> list[Weight]:
+        """The weights that a stage has to care for, in the order it uses them: no earlier stage of its rank does."""
         part, earlier = self.part[at], self._earlier(at)
         if part in earlier:
             return []
@@ -153,8 +152,7 @@ class Cutting:
             for weight in local.weights(Kind(piece.block, piece.start, piece.stop)):
                 key = key_of(weight, piece.block, piece.repetition)
                 if key not in found and key not in had:
-                    shared = tuple(name for name in weight.summed if name in stored)
-                    found[key] = weight._replace(key=key, layer=piece.layer, shared=shared)
+                    found[key] = upkeep.on_axes(weight, local.sampled)._replace(key=key, layer=piece.layer)
         return list(found.values())
 
     # shapes
@@ -199,8 +197,8 @@ class Cutting:
             self.schedule.weight_versions(self.rank[at], self.ranks),
         )
 
-    def _reads(self, part: int) -> tuple[tuple[int, int], ...]:
-        return tuple(one.read for one in self.row.crossings[part]) if part >= 0 else ()
+    def _reads(self, part: int) -> tuple[tuple[int, int, bool], ...]:
+        return tuple((*one.read, one.trained) for one in self.row.crossings[part]) if part >= 0 else ()
 
     def _layers(self, run: Run) -> tuple[Kind, int, bool, bool]:
         last = run.first + run.times == self.graph.blocks[run.block].times

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import NamedTuple
 
 from foretell.model.dims import Dim
 from foretell.model.graph import Graph, Node
+from foretell.model.resize import skeleton
 from foretell.plan.placement import Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
 from foretell.program.action import Communicate
-from foretell.program.alignment import Place
+from foretell.program.alignment import Place, align
 from foretell.program.homes import owner
 from foretell.program.spread import Change, Conventions, Spread, Statistic, spread
 from foretell.program.transition import travel
@@ -42,6 +45,13 @@ class Layout:
     spreads: tuple[Spread, ...]
     travels: Mapping[tuple[int, Moment], tuple[Communicate, ...]] = field(repr=False)
     padding: Mapping[str, int] = field(default_factory=dict[str, int])  # dims and what they are a multiple of
+    imbalance: float = 1.0  # rows of the fullest rank of those that divide experts, over the mean
+    known_sizes: dict[tuple[int, int], dict[str, int]] = field(
+        init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], dict[str, int]]
+    )
+    known_bytes: dict[tuple[int, int], int] = field(
+        init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], int]
+    )
 
     def _share(self, dim: Dim, ranks: int) -> int:
         """A rank's share of a dim, padding included."""
@@ -50,15 +60,33 @@ class Layout:
 
     def sizes(self, at: int, index: int) -> dict[str, int]:
         """Loop sizes of one operator on one rank."""
+        if (at, index) not in self.known_sizes:
+            self.known_sizes[at, index] = self._sizes(at, index)
+        return self.known_sizes[at, index]
+
+    def _sizes(self, at: int, index: int) -> dict[str, int]:
         ways: dict[Place, int] = defaultdict(lambda: 1)
         for axis, found in zip(self.axes, self.spreads, strict=True):
             for place in found.places[at, index]:
                 ways[place] *= axis.ranks
         node = self.graph.blocks[at].nodes[index]
-        return {
+        sizes = {
             loop.name: product(self._share(dim, ways[Place(loop.name, pos)]) for pos, dim in enumerate(loop.dims))
             for loop in node.loops
         }
+        uneven = self._routed_loops(at, index) if self.imbalance > 1 else ()
+        return {name: ceil(size * self.imbalance) if name in uneven else size for name, size in sizes.items()}
+
+    def _routed_loops(self, at: int, index: int) -> set[str]:
+        """Loops of an operator that walk over rows which went to experts."""
+        block, found = self.graph.blocks[at], set[str]()
+        node = block.nodes[index]
+        for one in self.spreads:
+            where = one.placed.get((at, node.outputs[0]))
+            if isinstance(where, Routed):
+                walks = align(node, "y", block.tensors[node.outputs[0]].dims)[where.dim]
+                found.update(place.loop for place in walks)
+        return found
 
     def shape(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> tuple[int, ...]:
         """Local sizes of a tensor's dims where it rests, or with other placements along some axes."""
@@ -73,7 +101,31 @@ class Layout:
 
     def bytes(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> int:
         """Local bytes of a tensor."""
-        return product(self.shape(at, number, instead)) * WIDTH[self.graph.tensor(self.graph.blocks[at], number).dtype]
+        if instead:
+            return self._bytes(at, number, instead)
+        if (at, number) not in self.known_bytes:
+            self.known_bytes[at, number] = self._bytes(at, number, instead)
+        return self.known_bytes[at, number]
+
+    def _bytes(self, at: int, number: int, instead: Mapping[str, Placement] | None) -> int:
+        elements = product(self.shape(at, number, instead))
+        if self.imbalance > 1 and self._routed(at, number, instead or {}):
+            elements = ceil(elements * self.imbalance)
+        return elements * WIDTH[self.graph.tensor(self.graph.blocks[at], number).dtype]
+
+    def _routed(self, at: int, number: int, instead: Mapping[str, Placement]) -> bool:
+        """Whether a rank holds the rows of its experts: also of what was sent to them, which is kept as it came."""
+        home = owner(self.graph, at, number)
+        if not instead and home in self._sent:
+            return True
+        found = (instead.get(one.axis.name, one.placed.get(home)) for one in self.spreads)
+        return any(isinstance(where, Routed) for where in found)
+
+    @functools.cached_property
+    def _sent(self) -> frozenset[tuple[int, int]]:
+        """Tensors whose rows go to experts."""
+        changes = (change for one in self.spreads for change in one.changes if isinstance(change.target, Routed))
+        return frozenset(owner(self.graph, c.block, c.tensor) for c in changes if not c.gradient and not c.after)
 
     def kept_shape(self, at: int, index: int, loops: tuple[str, ...]) -> int:
         """Elements of a tensor that spans some loops of an operator, on one rank."""
@@ -86,11 +138,16 @@ class Layout:
 
 
 def layout(
-    graph: Graph, axes: tuple[MeshAxis, ...], conventions: Conventions, padding: Mapping[str, int] | None = None
+    graph: Graph,
+    axes: tuple[MeshAxis, ...],
+    conventions: Conventions,
+    padding: Mapping[str, int] | None = None,
+    imbalance: float = 1.0,
 ) -> Layout:
-    """Spread a model over all axes."""
-    spreads = tuple(spread(graph, axis, conventions) for axis in axes)
-    bare = Layout(graph, axes, spreads, {}, padding or {})
+    """Spread a model over all axes. Where none of them shares samples out, their number does not matter."""
+    like = graph if any(axis.splitting.dim == "sample" for axis in axes) else skeleton(graph)
+    spreads = tuple(spread(like, axis, conventions) for axis in axes)
+    bare = Layout(graph, axes, spreads, {}, padding or {}, imbalance)
     travels: dict[tuple[int, Moment], list[Communicate]] = defaultdict(list)
     for (at, moment, number), found in _grouped(axes, spreads).items():
         for kind, members in _joined(found).items():
@@ -98,7 +155,7 @@ def layout(
     for (at, moment), messages in _statistics(bare).items():
         travels[at, moment] += messages
     found = {key: tuple(messages) for key, messages in travels.items()}
-    return Layout(graph, axes, spreads, found, padding or {})
+    return Layout(graph, axes, spreads, found, padding or {}, imbalance)
 
 
 _Members = list[tuple[MeshAxis, Change, int]]
@@ -135,6 +192,8 @@ def _message(
     instead = {axis.name: change.source for axis, change, _ in members}
     payload = bare.bytes(at, number, instead)
     _, change, messages = members[0]
+    if kind[0] == "all-to-all" and bare.imbalance > 1:  # the fullest rank receives more than it sends
+        payload = max(payload, bare.bytes(at, number, {axis.name: change.target for axis, change, _ in members}))
     if kind[0] == "exchange" and isinstance(change.target, Sharded):
         shape = bare.shape(at, number, instead)
         halo = change.target.halo

@@ -10,11 +10,12 @@ import functools
 from typing import Any, NamedTuple
 
 from foretell.model.layers import Run, pieces, runs
+from foretell.model.resize import skeleton
 from foretell.program.action import Actions, Allocate, Copy, Free
 from foretell.program.body import Bodies, Body
+from foretell.program.holding import PLAYED, Event, Events, Passes, Profile, Script, longest, script
 from foretell.program.layout import Layout
-from foretell.program.replay import PLAYED, Passes, Profile, Turn, longest, profile, replay
-from foretell.program.weights import Weight, used
+from foretell.program.weights import Weight, sampled, used
 
 
 class Kind(NamedTuple):
@@ -44,7 +45,7 @@ class Local:
         self.weights = functools.cache(self._weights)
         self.bytes = functools.cache(self._bytes)
         self._profiles: dict[Any, Profile | None] = {}
-        self._passes: dict[Any, Passes] = {}
+        self._holds: dict[tuple[Kind, bool], _Held] = {}
 
     def _actions(self, kind: Kind) -> tuple[Actions, Actions]:
         """The forward and the backward pass of a kind of layer."""
@@ -61,10 +62,19 @@ class Local:
         """The weights that a kind of layer uses, as the first of its repetitions has them."""
         return used(self.layout, *kind)
 
+    def runs_back(self, kind: Kind) -> bool:
+        """Whether a kind of layer has a backward pass; frozen ones may have none."""
+        return any(node.gradients for node in self.graph.blocks[kind.block].nodes[kind.start : kind.stop])
+
+    @functools.cached_property
+    def sampled(self) -> frozenset[tuple[int, int]]:
+        """Parameters whose gradient is a sum over samples."""
+        return sampled(skeleton(self.graph))
+
     @functools.cached_property
     def weights_key(self) -> Any:
         """All that is known of the weights, of whatever layer."""
-        kinds = {kind_of(run) for run in runs(pieces(self.graph))}
+        kinds = {kind_of(run) for run in runs(pieces(skeleton(self.graph)))}
         return tuple(self.weights(kind) for kind in sorted(kinds))
 
     def _bytes(self, tensor: tuple[int, int]) -> int:
@@ -83,38 +93,102 @@ class Local:
         """
         if not own:
             return Passes(0.0, 0.0, 0.0)
-        long = longest(own)
-        times = own[long].times
-        key = (*(self._alike(run, at == long) for at, run in enumerate(own)), gathered, reshards, plain, pipelined)
-        if times <= PLAYED or self._profiles.get(key, "") is None:
-            key = (*key, times)
-            if key not in self._passes:
-                played = replay(self.graph, self._turns(own, gathered, reshards, plain), pipelined=pipelined)
-                self._passes[key] = Passes(played.kept, played.forward_peak, played.backward_peak)
-            return self._passes[key]
+        times = own[longest(own)].times
+        key = (self._alike(own), gathered, reshards, plain, pipelined)
+        if times > PLAYED:
+            if key not in self._profiles:
+                self._profiles[key] = self._profile(own, gathered, reshards, plain, pipelined, long=True)
+            found = self._profiles[key]
+            if found is not None:
+                return found.passes(times)
+        key = (*key, times)
         if key not in self._profiles:
-            turns = self._turns(own, gathered, reshards, plain)
-            self._profiles[key] = profile(self.graph, turns, pipelined=pipelined)
-            return self.passes(own, gathered, reshards, plain, pipelined)
+            self._profiles[key] = self._profile(own, gathered, reshards, plain, pipelined, long=False)
         found = self._profiles[key]
-        assert found is not None
-        return found.passes(times)
+        assert found is not None  # only a long run can be uneven
+        return found.passes(PLAYED)
 
-    def _alike(self, run: Run, long: bool) -> tuple[Kind, int, bool, bool]:
-        """Runs that hold the same; the longest is told apart by what it holds at least."""
-        last = run.first + run.times == self.graph.blocks[run.block].times
-        return kind_of(run), min(run.times, PLAYED + 1) if long else run.times, run.first == 0, last
+    def _alike(self, own: tuple[Run, ...]) -> tuple[tuple[Kind, int, bool, bool], ...]:
+        """Stages that hold the same; the longest run is told apart by what it has at least."""
+        long = longest(own)
+        return tuple(
+            (
+                kind_of(run),
+                min(run.times, PLAYED + 1) if at == long else run.times,
+                run.first == 0,
+                run.first + run.times == self.graph.blocks[run.block].times,
+            )
+            for at, run in enumerate(own)
+        )
 
-    def _turns(self, own: tuple[Run, ...], gathered: tuple[float, ...], reshards: bool, plain: bool) -> list[Turn]:
-        bodies = self.plain if plain else self.bodies
-        sizes = gathered or (0.0,) * len(own)
-        found: list[Turn] = []
-        for at, (run, size) in enumerate(zip(own, sizes, strict=True)):
-            forward, backward = bodies.forward(*kind_of(run), ""), bodies.backward(*kind_of(run), "")
+    def _profile(
+        self,
+        own: tuple[Run, ...],
+        gathered: tuple[float, ...],
+        reshards: bool,
+        plain: bool,
+        pipelined: bool,
+        long: bool,
+    ) -> Profile | None:
+        stage: list[Events] = []
+        sizes: list[float] = []
+        for at, (run, size) in enumerate(zip(own, gathered or (0.0,) * len(own), strict=True)):
+            held = self._held(kind_of(run), plain)
             if size:
-                begin, end = Allocate(f"run{at} weights", size, "gathered"), Free(f"run{at} weights", size)
-                ahead = (begin, *forward.actions, *((end,) if reshards else ()))
-                back = (*((begin,) if reshards else ()), *backward.actions, end)
-                forward, backward = Body("", "forward", ahead), Body("", "backward", back)
-            found.append(Turn(run, forward, backward))
-        return found
+                held = held.gathering(f"run{at} weights", size, reshards)
+            stage.append(Events(run, held.forward, held.backward))
+            sizes += held.sizes
+        key = (skeleton(self.graph), tuple(stage), long, pipelined)
+        if key not in _SCRIPTS:
+            if len(_SCRIPTS) >= MOST_SCRIPTS:
+                _SCRIPTS.clear()
+            _SCRIPTS[key] = script(key[0], stage, long, pipelined)
+        return _SCRIPTS[key].profile(sizes)
+
+    def _held(self, kind: Kind, plain: bool) -> _Held:
+        if (kind, plain) not in self._holds:
+            bodies = self.plain if plain else self.bodies
+            self._holds[kind, plain] = _Held.of(bodies.forward(*kind, ""), bodies.backward(*kind, ""))
+        return self._holds[kind, plain]
+
+
+MOST_SCRIPTS = 4096
+_SCRIPTS: dict[Any, Script] = {}
+
+
+class _Held(NamedTuple):
+    """The events of memory of a kind of layer, and their sizes."""
+
+    forward: tuple[Event, ...]
+    backward: tuple[Event, ...]
+    sizes: tuple[float, ...]
+    runs_back: bool
+
+    @classmethod
+    def of(cls, forward: Body, backward: Body) -> _Held:
+        ahead, back = _events(forward), _events(backward)
+        sizes = (action.bytes for action in (*ahead, *back))
+        return cls(_named(ahead), _named(back), tuple(sizes), any(backward.computations()))
+
+    def gathering(self, name: str, size: float, reshards: bool) -> _Held:
+        """The same with weights that are gathered before each use."""
+        begin, end = Event(True, name, "every"), Event(False, name, "every")
+        ahead, split = self.forward, len(self.forward)
+        forward = (begin, *ahead, *((end,) if reshards else ()))
+        first = (size, *self.sizes[:split], *((size,) if reshards else ()))
+        if reshards and not self.runs_back:  # frozen, and so is all before it
+            return self._replace(forward=forward, sizes=(*first, *self.sizes[split:]))
+        backward = (*((begin,) if reshards else ()), *self.backward, end)
+        second = (*((size,) if reshards else ()), *self.sizes[split:], size)
+        return _Held(forward, backward, (*first, *second), self.runs_back)
+
+
+def _events(body: Body) -> list[Allocate | Free]:
+    return [action for action in body.actions if isinstance(action, Allocate | Free)]
+
+
+def _named(actions: list[Allocate | Free]) -> tuple[Event, ...]:
+    return tuple(
+        Event(True, action.name, "every") if isinstance(action, Allocate) else Event(False, action.name, action.when)
+        for action in actions
+    )

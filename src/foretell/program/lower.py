@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from foretell.model.graph import Graph
 from foretell.model.layers import Run
@@ -28,7 +28,7 @@ def written(outline: Outline) -> Program:
     """An outline with every stage and every slot written out."""
     ranks, chunks, count = outline.ranks, outline.chunks, outline.plan.microbatches
     order = outline.schedule.order(ranks, count, chunks)
-    replicas = product(axis.ranks for axis in outline.layout.axes)
+    replicas = product(axis.ranks for axis in outline.axes if axis.name != "pp")
     return Program(
         model=outline.graph.name,
         plan=str(outline.plan),
@@ -74,14 +74,15 @@ class _Writer:
         cutting = outline.cutting
         before, after = cutting.links[at]
         receives, sends = self._cuts(cutting.receives(at)), self._cuts(cutting.sends(at))
-        turns = list(self._turns(cutting.runs(at), care.units))
+        turns = list(self._turns(cutting.runs(at), care))
         border = Border(
             self.graph,
             replay(self.graph, turns, pipelined=outline.ranks > 1),
             self._cuts(cutting.part[at] if before >= 0 else -1),
             self._cuts(cutting.part[after] if after >= 0 else -1),
         )
-        back = [*care.reduces, *messages("send", receives, "gradients"), *border.given_back]
+        back = [*care.reduces, *upkeep.sends_out(care.stays), *upkeep.goes("root", care.stays)]
+        back += [*messages("send", receives, "gradients"), *border.given_back]
         finish = care.finish
         if not outline.schedule.flushes:  # weights change after each micro-batch
             back, finish = [*back, *finish], ()
@@ -95,7 +96,12 @@ class _Writer:
             enter=_body(
                 "enter",
                 "forward",
-                [*messages("receive", receives, "activations"), *border.arrive, *upkeep.gathers(care.root)],
+                [
+                    *messages("receive", receives, "activations"),
+                    *border.arrive,
+                    *upkeep.comes("root", care.stays),
+                    *upkeep.gathers(care.root),
+                ],
             ),
             leave=_body(
                 "leave", "forward", [*messages("send", sends, "activations"), *border.sent, *upkeep.lets_go(care.twice)]
@@ -113,15 +119,19 @@ class _Writer:
     def _cuts(self, part: int) -> tuple[Cut, ...]:
         return self.outline.cuts[part] if part >= 0 else ()
 
-    def _turns(self, own: Sequence[Run], units: Mapping[str, list[Weight]]) -> Iterator[Turn]:
+    def _turns(self, own: Sequence[Run], care: Care) -> Iterator[Turn]:
         seen: set[str] = set()
         for run in own:
             name = _name(self.graph, run)
             forward, backward = self.outline.local.actions(kind_of(run))
-            unit = units.get(run.layer, []) if run.layer and run.layer not in seen else []
-            seen.add(run.layer)
             bodies = Body(name, "forward", forward), Body(name, "backward", backward)
-            yield Turn(run, *(self.upkeep.with_gathers(*bodies, unit) if unit else bodies))
+            first = run.layer and run.layer not in seen
+            seen.add(run.layer)
+            if first and run.layer in care.units:
+                bodies = self.upkeep.with_gathers(*bodies, care.units[run.layer])
+            if first and run.layer in care.host:
+                bodies = self.upkeep.with_copies(*bodies, care.host[run.layer])
+            yield Turn(run, *bodies)
 
 
 def stage_memory(outline: Outline, at: int, own: list[Weight], care: Care) -> Memory:
@@ -134,6 +144,7 @@ def stage_memory(outline: Outline, at: int, own: list[Weight], care: Care) -> Me
         resting.gradients,
         resting.states,
         resting.parameters,
+        resting.trained,
         resting.updated,
         passes.kept,
         passes.forward_peak + care.root_bytes,

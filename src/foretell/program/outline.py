@@ -14,8 +14,11 @@ import msgspec
 from foretell.model.fold import written_out
 from foretell.model.graph import Graph
 from foretell.model.layers import Run, by_layers
+from foretell.model.resize import skeleton, with_samples
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
+from foretell.plan.policies.imbalance import Imbalance
+from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
@@ -25,13 +28,13 @@ from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import Trainer
 from foretell.program.boundary import Cut, cuts
 from foretell.program.cutting import Key, cutting
+from foretell.program.holding import Passes
 from foretell.program.layout import Layout, layout
 from foretell.program.local import Local
 from foretell.program.mesh import mesh, stride
 from foretell.program.program import Axis
-from foretell.program.replay import Passes
 from foretell.program.spread import Conventions
-from foretell.program.upkeep import Upkeep
+from foretell.program.upkeep import Upkeep, plain_axes
 from foretell.program.weights import Weight
 from foretell.units import ceil_div, product
 
@@ -42,9 +45,9 @@ class Outline:
     def __init__(self, setting: Setting) -> None:
         self.setting, self.plan, self.trainer = setting, setting.plan, setting.trainer
         self.axes = mesh(self.plan)
-        self.graph = as_lowered(setting.graph, self.axes)
+        self.graph = as_lowered(self.plan.policy(Lora).trained(setting.graph), self.axes)
         pipeline = self.plan.axis(Pipeline) or Pipeline(ranks=1)
-        self.cutting = cutting(self.graph, pipeline, self.trainer.pipeline.split)
+        self.cutting = cutting(skeleton(self.graph), pipeline, self.trainer.pipeline.split)
         self.schedule, self.ranks, self.chunks = self.cutting.schedule, self.cutting.ranks, self.cutting.chunks
         self.local = local_of(self.graph, self.axes, self.plan, self.trainer)
         self.upkeep = Upkeep(setting, self.axes)
@@ -64,7 +67,9 @@ class Outline:
 
     def divides(self, name: str) -> bool:
         """Whether an axis divides any operator; the pipeline always does."""
-        return name == "pp" or any(any(one.places.values()) for one in self.layout.spreads if one.axis.name == name)
+        if name == "pp" or name in self.upkeep.plain:
+            return True
+        return any(any(one.places.values()) for one in self.layout.spreads if one.axis.name == name)
 
     @functools.cached_property
     def cuts(self) -> tuple[tuple[Cut, ...], ...]:
@@ -73,7 +78,7 @@ class Outline:
 
     def own(self, at: int) -> list[Weight]:
         """The weights that a stage has to care for."""
-        return self.cutting.own(self.local, at, self.upkeep.stored)
+        return self.cutting.own(self.local, at, self.upkeep)
 
     def holders(self, at: int, own: Sequence[Weight]) -> dict[Key, frozenset[int]]:
         """The pipeline ranks that have each of a stage's weights."""
@@ -118,16 +123,22 @@ def _segmented(local: Local, runs: tuple[Run, ...], recompute: Recompute, passes
 
 
 def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer) -> Local:
-    """The local program of a plan, as far as the axes that divide layers and the policies decide it."""
-    space = tuple(replace(axis, storage=STORAGES["replicated"]) for axis in axes if axis.name != "pp")
+    """The local program of a plan, as far as the axes that divide layers and the policies decide it.
+
+    Ranks that take samples each for themselves do what one rank does with its share of them.
+    """
+    plain = plain_axes(axes, plan, graph)
+    inside = [axis for axis in axes if axis.name != "pp" and axis not in plain]
+    space = tuple(replace(axis, storage=STORAGES["replicated"]) for axis in inside)
     multiple = trainer.tensor.vocabulary_multiple
     return local(
-        graph,
+        with_samples(graph, ceil_div(graph.batch, product(axis.ranks for axis in plain))),
         space,
         _conventions(plan, trainer),
         multiple * product(axis.ranks for axis in space if axis.splitting.flows),
         plan.policy(Recompute).again,
         plan.policy(Offload).activations,
+        plan.policy(Imbalance).factor,
     )
 
 
@@ -139,10 +150,18 @@ def local(
     vocabulary_multiple: int,
     again: str,
     waits_on_host: bool,
+    imbalance: float,
 ) -> Local:
     """The local program of a model on some axes; the vocabulary is padded to a multiple, if there is one."""
+    return Local(_layout(graph, space, conventions, vocabulary_multiple, imbalance), again, waits_on_host)
+
+
+@functools.lru_cache(maxsize=512)
+def _layout(
+    graph: Graph, space: tuple[MeshAxis, ...], conventions: Conventions, vocabulary_multiple: int, imbalance: float
+) -> Layout:
     padding = {"vocab": vocabulary_multiple} if vocabulary_multiple else {}
-    return Local(layout(graph, space, conventions, padding), again, waits_on_host)
+    return layout(graph, space, conventions, padding, imbalance)
 
 
 def _conventions(plan: Plan, trainer: Trainer) -> Conventions:
@@ -162,4 +181,4 @@ def as_lowered(graph: Graph, axes: tuple[MeshAxis, ...]) -> Graph:
     """
     if any(axis.splitting.only for axis in axes):
         graph = msgspec.structs.replace(graph, blocks=written_out(graph.blocks))
-    return by_layers(graph)
+    return with_samples(by_layers(skeleton(graph)), graph.batch)

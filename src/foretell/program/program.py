@@ -35,6 +35,7 @@ class Memory(msgspec.Struct, frozen=True):
     gradients: float
     states: float
     parameters: int  # as this rank computes with them
+    trained: int  # those of them that have gradients
     updated: int  # whose states it holds
     kept: float  # activations of one micro-batch from its forward to its backward pass
     forward_peak: float  # most at once in its forward pass, what is kept included

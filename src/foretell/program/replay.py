@@ -7,7 +7,7 @@ Played through in order, each name becomes one storage of one repetition.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -106,11 +106,12 @@ def _play(graph: Graph, at: int, repetition: int, body: Body, memory: Memory) ->
     for action in body.actions:
         if isinstance(action, Allocate):
             memory.begin(storage(graph, at, repetition, action.name), action.bytes)
-        elif isinstance(action, Free) and _now(graph, at, repetition, action.when):
+        elif isinstance(action, Free) and happens(graph, at, repetition, action.when):
             memory.end(storage(graph, at, repetition, action.name), action.bytes)
 
 
-def _now(graph: Graph, at: int, repetition: int, when: str) -> bool:
+def happens(graph: Graph, at: int, repetition: int, when: str) -> bool:
+    """Whether something that is so in some repetitions of a block is so in this one."""
     if when == "every":
         return True
     if when == "last":
@@ -139,130 +140,3 @@ def _meant(name: str) -> tuple[int, bool, str]:
         return -1, False, ""
     imported = number.startswith("import")
     return int(number.removeprefix("import")), imported, what if what in ("gradient", "gathered") else ""
-
-
-# Many equal layers. ----------------------------------------------------------------------------------
-
-
-class Passes(NamedTuple):
-    """Bytes of one micro-batch on one stage: between its passes, and at most in each."""
-
-    kept: float
-    forward_peak: float
-    backward_peak: float
-
-
-PLAYED = 4
-"""Repetitions of a long run that are played: two at either end. Those between add the same each."""
-
-
-class Profile(NamedTuple):
-    """The passes of a stage whose longest run has `PLAYED` repetitions, and what each one more adds."""
-
-    kept: float
-    each: float
-    forward: tuple[float, float]  # the most before the middle of the run, and after it
-    backward: tuple[float, float]
-
-    def passes(self, times: int) -> Passes:
-        more = self.each * max(0, times - PLAYED)
-        before, after = self.backward
-        return Passes(self.kept + more, max(self.forward[0], self.forward[1] + more), max(before + more, after))
-
-
-def profile(graph: Graph, turns: Sequence[Turn], *, pipelined: bool) -> Profile | None:
-    """The profile of a stage with a long run; None where its layers do not all add the same."""
-    long = longest(turn.run for turn in turns)
-    found = _Long(graph, turns, long, {}, {}).play()
-    if found is None or not pipelined or not (found.missing or found.left or found.twice):
-        return found and found.profile
-    again = _Long(graph, turns, long, found.missing, {**found.left, **found.twice}).play()
-    return again and again.profile
-
-
-def longest(runs: Iterable[Run]) -> int:
-    """The place of the longest run."""
-    return max(enumerate(runs), key=lambda found: found[1].times)[0]
-
-
-class _Played(NamedTuple):
-    profile: Profile
-    missing: dict[Storage, float]
-    left: dict[Storage, float]
-    twice: dict[Storage, float]
-
-
-class _Long:
-    """A stage played through with the middle of its longest run left out."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        turns: Sequence[Turn],
-        long: int,
-        come: Mapping[Storage, float],
-        go: Mapping[Storage, float],
-    ) -> None:
-        self.graph, self.turns, self.long, self.come, self.go = graph, turns, long, come, go
-        run = turns[long].run
-        self.left_out = run.times - PLAYED
-        self.middle = run.first + PLAYED // 2  # the first repetition that is not played
-        self.memory = Memory()
-
-    def play(self) -> _Played | None:
-        memory = self.memory
-        self._begin("")
-        up = self._pass(range(len(self.turns)), lambda turn: turn.forward, 1)
-        for name, size in self.go.items():
-            if name[3] != "gradient" and name in memory.alive:
-                memory.end(name, size)
-        kept, memory.peak = memory.held, memory.held
-        self._begin("gradient")
-        down = self._pass(reversed(range(len(self.turns))), lambda turn: turn.backward, -1)
-        if up is None or down is None or up[0] != -down[0]:
-            return None
-        found = Profile(kept, up[0], up[1:], down[1:])
-        return _Played(found, memory.missing, dict(memory.alive), memory.twice)
-
-    def _begin(self, what: str) -> None:
-        for name, size in self.come.items():
-            if (name[3] == "gradient") == (what == "gradient"):
-                self.memory.begin(name, size)
-
-    def _pass(self, order: Iterable[int], body: Callable[[Turn], Body], way: int) -> tuple[float, float, float] | None:
-        """What a layer of the long run adds, and the peaks before and after its middle; None if layers differ."""
-        added, first = 0.0, 0.0
-        for at in order:
-            turn = self.turns[at]
-            repetitions = range(turn.run.first, turn.run.first + turn.run.times)
-            if at != self.long:
-                for repetition in repetitions[::way]:
-                    self._play(turn.run.block, repetition, body(turn))
-                continue
-            half = PLAYED // 2
-            ends = [*repetitions[:half], *repetitions[-half:]][::way]
-            changes: list[float] = []
-            for place, repetition in enumerate(ends):
-                if place == half:
-                    first, self.memory.peak = self.memory.peak, self.memory.held
-                held = self.memory.held
-                self._play(turn.run.block, repetition, body(turn))
-                changes.append(self.memory.held - held)
-            if changes[half - 1] != changes[half]:  # neighbours of the middle, on either side
-                return None
-            added = changes[half]
-        return added, first, self.memory.peak
-
-    def _play(self, at: int, repetition: int, body: Body) -> None:
-        for action in body.actions:
-            if isinstance(action, Allocate):
-                self.memory.begin(self._named(at, repetition, action.name), action.bytes)
-            elif isinstance(action, Free) and _now(self.graph, at, repetition, action.when):
-                self.memory.end(self._named(at, repetition, action.name), action.bytes)
-
-    def _named(self, at: int, repetition: int, name: str) -> Storage:
-        """Repetitions after the middle follow at once on those before it."""
-        block, number, repetition, what = storage(self.graph, at, repetition, name)
-        if block == self.turns[self.long].run.block and repetition >= self.middle:
-            repetition = max(self.middle - 1, repetition - self.left_out)
-        return block, number, repetition, what

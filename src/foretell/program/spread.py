@@ -267,6 +267,7 @@ class _Walk:
         given: dict[int, dict[Placement, list[int]]] = defaultdict(lambda: defaultdict(list))
         for index in reversed(range(len(block.nodes))):
             node = block.nodes[index]
+            self._frozen(at, index, node)
             if not node.gradients:
                 continue
             self._output_gradient(at, index, node)
@@ -282,8 +283,16 @@ class _Walk:
         for number, groups in given.items():
             self._input_gradient(at, block, number, groups)
         for number, tensor in enumerate(block.tensors):
-            if tensor.role == "parameter" and tensor.trainable:
+            if tensor.role == "parameter":
                 self.gradients[at, number] = self.summed.get((at, number), REPLICATED)
+
+    def _frozen(self, at: int, index: int, node: Node) -> None:
+        """A frozen weight has no gradient, but lies in shares wherever a trained one in its place would."""
+        for operand in node.inputs:
+            home = owner(self.graph, at, operand.tensor)
+            tensor = self.graph.blocks[home[0]].tensors[home[1]]
+            if tensor.role == "parameter" and not tensor.trainable and home in self.constant:
+                self.summed[home] = _with(self.summed.get(home), self._gives(at, index, node, operand.name))
 
     def _has_gradient(self, at: int, node: Node, name: str, number: int) -> bool:
         tensor = self.graph.tensor(self.graph.blocks[at], number)

@@ -7,22 +7,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from foretell.model.graph import Graph
 from foretell.model.layers import Run
 from foretell.model.operator import Part
 from foretell.model.operators.optimizer import RULES, update
+from foretell.model.resize import skeleton
 from foretell.plan.placement import PARTIAL, REPLICATED, Served
+from foretell.plan.plan import Plan
+from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.bucket import Bucket
 from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Format, Precision
 from foretell.plan.setting import Setting
-from foretell.plan.strategy import MeshAxis
+from foretell.plan.strategy import MeshAxis, Splitting
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Action, Allocate, Communicate, Copy, Free, Update
 from foretell.program.body import Body
 from foretell.program.exchange import Exchanges
 from foretell.program.transition import travel
-from foretell.program.weights import Weight
+from foretell.program.weights import Weight, separable
 from foretell.units import WIDTH, ceil_div, product
 
 Holders: TypeAlias = Mapping[tuple[int, int, int], frozenset[int]]
@@ -65,6 +69,7 @@ class Resting:
     gradients: float
     states: float
     parameters: int
+    trained: int
     updated: int
 
 
@@ -73,9 +78,11 @@ class Care:
     """The care of one stage's weights."""
 
     units: dict[str, list[Weight]]  # weights that are gathered for each use, by their layer
-    sizes: dict[str, float]  # bytes of each, gathered
+    sizes: dict[str, float]  # bytes that each layer's weights take while it runs, gathered or from the host
     root: list[Weight]  # those of no layer, gathered at the start of a pass
     twice: list[Weight]  # and of the backward pass once more
+    host: dict[str, list[Weight]]  # weights that come from the host for each use, by their layer
+    stays: list[Weight]  # those of no layer, which come for both passes
     root_bytes: float
     reduces: tuple[Action, ...]  # after each micro-batch's backward pass
     finish: tuple[Action, ...]  # once a step
@@ -92,6 +99,16 @@ class Care:
         return tuple(found)
 
 
+PLAIN = Splitting(dim="sample")
+
+
+def plain_axes(axes: Sequence[MeshAxis], plan: Plan, graph: Graph) -> tuple[MeshAxis, ...]:
+    """Axes whose ranks take samples each for themselves: nothing but the care of weights knows of the others."""
+    if plan.policy(BatchNorm).synchronised or not separable(skeleton(graph)):
+        return ()
+    return tuple(axis for axis in axes if axis.splitting == PLAIN)
+
+
 class Upkeep:
     """How one trainer under one plan cares for weights."""
 
@@ -100,7 +117,8 @@ class Upkeep:
         plan, job = setting.plan, setting.job
         policies = (plan.policy(Offload), plan.policy(Precision), plan.policy(Bucket), plan.policy(Compression))
         self.key = (axes, self.trainer, job.optimizer, policies)  # all that the care of given weights depends on
-        self.stored = frozenset(axis.name for axis in axes if axis.storage.states)
+        self.plain = tuple(axis.name for axis in plain_axes(axes, plan, setting.graph))
+        self._in_shares = {axis.name: axis.storage.states for axis in axes}
         self.pipelined = any(axis.name == "pp" for axis in axes)
         self.offload = setting.plan.policy(Offload)
         self.bytes = Bytes.of(setting.plan.policy(Precision).format, self.trainer, setting.job.optimizer)
@@ -125,6 +143,12 @@ class Upkeep:
         each = self.trainer.tensor.sums == "each"
         return (made if each else self.bytes.wire), each
 
+    def on_axes(self, weight: Weight, sampled: frozenset[tuple[int, int]]) -> Weight:
+        """A weight of a local program with the axes along which it is summed and shared."""
+        home = weight.key[:2]
+        names = [name for name in self._in_shares if name in weight.summed or (name in self.plain and home in sampled)]
+        return weight._replace(summed=tuple(names), shared=tuple(name for name in names if self._in_shares[name]))
+
     def held(self, weight: Weight) -> int:
         """Elements whose states this rank holds; of servers, the one that has most."""
         part = self.exchanges.held(weight)
@@ -139,12 +163,19 @@ class Upkeep:
         gathered = units if self.gathers_each else {}
         root = gathered.get("", [])
         layers = {name: unit for name, unit in gathered.items() if name}
+        host = self.from_host(own)
+        stays = host.pop("", [])
+        sizes = {name: self.visiting_bytes(weights) for name, weights in host.items()}
+        for name, unit in layers.items():
+            sizes[name] = sizes.get(name, 0.0) + self.exchanges.gathered_bytes(unit)
         return Care(
             layers,
-            {name: self.exchanges.gathered_bytes(unit) for name, unit in layers.items()},
+            sizes,
             root,
             root if self.trainer.storage.reshard_root else [],  # let go between the passes
-            self.exchanges.gathered_bytes(root),
+            host,
+            stays,
+            self.exchanges.gathered_bytes(root) + self.visiting_bytes(stays),
             tuple(self.reduces(root, own)),
             tuple(self.finish(own, units, holders)),
         )
@@ -154,21 +185,21 @@ class Upkeep:
     @property
     def gathers_each(self) -> bool:
         """Whether weights in shares are gathered in each micro-batch; else once a step."""
-        return self.trainer.storage.reshard_pipeline or not self.pipelined
+        return self.trainer.storage.reshard_pipeline or not self.pipelined or self.offload.weights
 
     @property
     def reshards(self) -> bool:
         """Whether gathered weights are let go between the passes."""
-        return self.pipelined or self.trainer.storage.reshard_forward
+        return self.pipelined or self.trainer.storage.reshard_forward or self.offload.weights
 
     def units(self, own: Sequence[Weight]) -> dict[str, list[Weight]]:
         """The weights that are gathered together for use: of each layer, and of all that is in none."""
-        if self.trainer.storage.unit == "model":
-            own = [weight._replace(layer="") for weight in own]
+        return self._together([w for w in own if w.shared and self.exchanges.storage(w).weights])
+
+    def _together(self, weights: Sequence[Weight]) -> dict[str, list[Weight]]:
         found: dict[str, list[Weight]] = {}
-        for weight in own:
-            if weight.shared and self.exchanges.storage(weight).weights:
-                found.setdefault(weight.layer, []).append(weight)
+        for weight in weights:
+            found.setdefault("" if self.trainer.storage.unit == "model" else weight.layer, []).append(weight)
         return found
 
     def with_gathers(self, forward: Body, backward: Body, unit: list[Weight]) -> tuple[Body, Body]:
@@ -180,6 +211,8 @@ class Upkeep:
         free: list[Action] = [Free(name, size)]
         ahead = [*gather, *forward.actions, *(free if reshard else ())]
         back = [*(gather if reshard else ()), *backward.actions, *free]
+        if reshard and not any(backward.computations()):  # frozen, and so is all before it
+            back = list(backward.actions)
         if "zero3" in self.each:
             back += list(self.exchanges.reduce(unit, forward.name))
         return Body(forward.name, "forward", tuple(ahead)), Body(backward.name, "backward", tuple(back))
@@ -193,6 +226,54 @@ class Upkeep:
 
     def lets_go(self, root: list[Weight]) -> list[Action]:
         return [Free("root weights", self.exchanges.gathered_bytes(root))] if root else []
+
+    # weights in host memory, which come for each use
+
+    def from_host(self, own: Sequence[Weight]) -> dict[str, list[Weight]]:
+        """The weights that come from the host together: of each layer, and of all that is in none."""
+        return self._together(own if self.offload.weights else ())
+
+    def with_copies(self, forward: Body, backward: Body, weights: list[Weight]) -> tuple[Body, Body]:
+        """A layer whose weights come from the host before each use and are let go after it."""
+        come, go = self.comes(forward.name, weights), self.goes(forward.name, weights)
+        ahead = Body(forward.name, "forward", (*come, *forward.actions, *go))
+        if not any(backward.computations()):  # frozen, and so is all before it
+            return ahead, backward
+        return ahead, Body(backward.name, "backward", (*come, *backward.actions, *self.sends_out(weights), *go))
+
+    def comes(self, name: str, weights: Sequence[Weight]) -> list[Action]:
+        """Weights come, and there is room for the gradients that will go out."""
+        if not weights:
+            return []
+        room = Allocate(f"{name} from the host", self.visiting_bytes(weights), "gathered")
+        return [room, Copy("weights", False, self._resting_bytes(weights))]
+
+    def goes(self, name: str, weights: Sequence[Weight]) -> list[Action]:
+        return [Free(f"{name} from the host", self.visiting_bytes(weights))] if weights else []
+
+    def sends_out(self, weights: Sequence[Weight]) -> list[Action]:
+        """Gradients of what is in no layer go to the host after a backward pass."""
+        return self._sent_out(self._leaving_bytes(weights))
+
+    def visiting_bytes(self, weights: Sequence[Weight]) -> float:
+        """What weights from the host take on the device, with their gradients before these go out."""
+        return self._resting_bytes(weights) + self._leaving_bytes(weights)
+
+    def _sent_out(self, size: float) -> list[Action]:
+        return [Copy("gradients", True, size)] if size else []
+
+    def _resting_bytes(self, weights: Sequence[Weight]) -> float:
+        """Bytes of weights where they rest: shares, or whole."""
+        rest = (self.exchanges.held(w) if self.exchanges.storage(w).weights else w.elements for w in weights)
+        return sum(rest) * self.bytes.weight
+
+    def _leaving_bytes(self, weights: Sequence[Weight]) -> float:
+        return sum(self.exchanges.held(weight) for weight in weights if self._leaves(weight)) * self.bytes.wire
+
+    def _leaves(self, weight: Weight) -> bool:
+        """Whether its gradient goes to the host as soon as a layer has made it: nobody sums it later on the device."""
+        alone = not weight.summed or (self._stored(weight) == "zero3" and "zero3" in self.each)
+        return self.offload.weights and self.offload.optimizer and weight.trainable and alone
 
     # gradients
 
@@ -219,9 +300,22 @@ class Upkeep:
         yield from push
         yield from self._update(own)
         yield from pull
-        apart = [weight for weight in own if weight.shared and not self.exchanges.storage(weight).weights]
+        trained = [weight for weight in own if weight.trainable]
+        apart = [weight for weight in trained if weight.shared and not self.exchanges.storage(weight).weights]
         yield from self.exchanges.gather(apart, "after the update")
         yield from self.exchanges.averaged(own)
+        if self.offload.weights:
+            home = [weight for weight in trained if not (self.offload.optimizer and self._updated_at_rest(weight))]
+            yield from self._copied(True, self._resting_bytes(home))
+
+    def _updated_at_rest(self, weight: Weight) -> bool:
+        """Whether its new value is all that this rank keeps of it; else it is gathered after the update."""
+        return not weight.shared or self.exchanges.storage(weight).weights
+
+    @staticmethod
+    def _copied(to_host: bool, size: float) -> Iterator[Copy]:
+        if size:
+            yield Copy("weights", to_host, size)
 
     def _tied(self, own: Sequence[Weight], holders: Holders) -> Iterator[Communicate]:
         """Weights that several pipeline ranks use are summed over those that have them."""
@@ -241,10 +335,13 @@ class Upkeep:
         return self.exchanges.held(weight) if self.exchanges.storage(weight).gradients else weight.elements
 
     def _update(self, own: Sequence[Weight]) -> Iterator[Action]:
-        held = sum(self.held(weight) for weight in own if weight.trainable)
+        trained = [weight for weight in own if weight.trainable]
+        held = sum(map(self.held, trained))
         size, rule = self.bytes, update(self.setting.job.optimizer)
         if self.offload.optimizer:
-            yield Copy("gradients", True, held * size.wire)
+            yield from self._sent_out(sum(self.held(w) for w in trained if not self._leaves(w)) * size.wire)
+        elif self.offload.weights and not size.master:  # the weights themselves are updated, on the device
+            yield from self._copied(False, held * size.weight)
         updated = size.master or size.weight
         widths = {"w": updated, "g": size.gradient, "s": size.state, "y": updated}
         cost = rule.forward({"parameter": held}, widths)
@@ -252,7 +349,8 @@ class Upkeep:
             cost = cost + Part(written=held * size.weight)  # the copy that layers read
         yield Update(self.setting.job.optimizer, held, cost)
         if self.offload.optimizer:
-            yield Copy("weights", False, held * size.weight)
+            here = (w for w in trained if not (self.offload.weights and self._updated_at_rest(w)))
+            yield from self._copied(False, sum(map(self.held, here)) * size.weight)
 
     # memory
 
@@ -265,12 +363,14 @@ class Upkeep:
             weights += (part if share else weight.elements) * self.bytes.weight
             if storage.weights and not self.gathers_each:
                 weights += part * self.bytes.weight  # the share, beside what was gathered from it
-            if weight.trainable:
+            if weight.trainable and not self._leaves(weight):
                 shares = (storage.gradients and storage.name in self.each) or (
                     storage.states and self.trainer.storage.zero1_gradients
                 )
                 gradients += (part if shares else weight.elements) * self.bytes.gradient
         updated = sum(self.held(weight) for weight in own if weight.trainable)
         states = 0.0 if self.offload.optimizer else updated * self.bytes.states
+        weights = 0.0 if self.offload.weights else weights
         parameters = sum(weight.elements for weight in own)
-        return Resting(weights * versions, gradients, states, parameters, updated)
+        trained = sum(weight.elements for weight in own if weight.trainable)
+        return Resting(weights * versions, gradients, states, parameters, trained, updated)

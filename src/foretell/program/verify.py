@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from foretell.model.graph import Graph
 from foretell.model.operator import PARTS
+from foretell.plan.policies.lora import Lora
 from foretell.plan.schedule import Slot
 from foretell.plan.text import parse
 from foretell.program.action import Allocate, Free, Update
@@ -33,12 +34,14 @@ def verify(program: Program, graph: Graph) -> tuple[str, ...]:
 
 
 def _problems(program: Program, graph: Graph) -> Iterator[str]:
-    yield from _work(program, graph)
-    yield from _updates(program, graph)
+    plan = parse(program.plan)
+    trained = plan.policy(Lora).trained(graph)
+    yield from _work(program, trained)
+    yield from _updates(program, trained)
     yield from _groups(program)
     yield from _pairs(program)
     yield from _progress(program)
-    lowered = as_lowered(graph, mesh(parse(program.plan)))
+    lowered = as_lowered(trained, mesh(plan))
     for stage in program.stages:
         yield from _memory(stage, lowered, pipelined=len(program.kinds) > 1)
 

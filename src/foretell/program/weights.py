@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from foretell.model.graph import Graph, Node
 from foretell.model.operators.matmul import Matmul
+from foretell.model.resize import with_samples
 from foretell.plan.placement import Partial, Placement, Sharded
-from foretell.plan.strategy import MeshAxis
+from foretell.plan.strategy import MeshAxis, Splitting
 from foretell.program.homes import storage_owner
 from foretell.program.layout import Layout
+from foretell.program.spread import Spread, spread
 from foretell.units import product, share
 
 
@@ -72,6 +74,24 @@ def shared_between_blocks(graph: Graph) -> frozenset[tuple[int, int]]:
         if (home := storage_owner(graph, at, operand.tensor))[0] != at
         and graph.blocks[home[0]].tensors[home[1]].role == "parameter"
     )
+
+
+@functools.lru_cache(maxsize=64)
+def sampled(graph: Graph) -> frozenset[tuple[int, int]]:
+    """Parameters whose gradient is a sum over samples: ranks with samples of their own each have a summand."""
+    found = _by_samples(graph)
+    return frozenset(home for home, where in found.gradients.items() if isinstance(where, Partial))
+
+
+@functools.lru_cache(maxsize=64)
+def separable(graph: Graph) -> bool:
+    """Whether every operator works on samples each for itself, so that nothing of a sample travels."""
+    found = _by_samples(graph)
+    return not found.whole and not found.changes and not found.statistics
+
+
+def _by_samples(graph: Graph) -> Spread:
+    return spread(with_samples(graph, 2 * graph.batch), MeshAxis("samples", 2, Splitting(dim="sample")))
 
 
 def _leading(node: Node) -> int:

@@ -15,9 +15,10 @@ from foretell.timeline.observation import Observation
 from foretell.timeline.order import KINDS
 from foretell.timeline.sheet import Priced, Sheet
 from foretell.timeline.tables import Plans, Tables
-from foretell.units import at_least
 
 NAME = recurrence.__name__
+
+ROUNDING = 1e-12
 
 PASS = {"F": "forward", "B": "backward", "I": "backward", "W": "weight gradients"}
 
@@ -58,7 +59,8 @@ class _One:
             _add(found, care.finish)
         _add(found, beside, exposed / (sum(beside.values()) or 1.0))  # axes share one queue: each its part of it
         found["host"] += late
-        found["bubble"] = at_least(total - sum(found.values()), 0.0)
+        bubble = total - sum(found.values())
+        found["bubble"] = bubble if bubble > ROUNDING * total else 0.0
         return {name: seconds for name, seconds in found.items() if seconds}
 
     def _slots(self, rank: int) -> Counter[tuple[int, str]]:
@@ -80,13 +82,14 @@ class _One:
             _add(own, plan.kinds[which].parts[number], count)
         if not plan.share:
             _add(own, care.beside(kind))
+        own["other"] += care.copied(kind)
         if kind in ("B", "W") and care.slot_update:
             own["optimizer"] += care.slot_update
         turns, begin, end = self._turns
         place = shape * 8 + number
         device = sum(turns[0][begin[place] : end[place]])
         more = device - sum(own.values())
-        own["host"] += more if more > 1e-12 * device else 0.0
+        own["host"] += more if more > ROUNDING * device else 0.0
         return own
 
     @functools.cached_property
@@ -119,7 +122,7 @@ class _One:
         plan, constants = self.plan, self.plan.constants
         held = plan.played.order.held[rank]
         resting = [plan.cares[plan.stages[stage]].resting for stage in held]
-        parameters = sum(one.parameters for one in resting)
+        parameters = sum(one.trained for one in resting)
         kinds = {
             "weights": sum(one.weights for one in resting),
             "gradients": sum(one.gradients for one in resting),

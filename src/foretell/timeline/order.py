@@ -153,17 +153,18 @@ def _moments(row: Sequence[Slot], held: tuple[int, ...]) -> list[Moment]:
 
 
 def _most(moments: list[Moment]) -> list[Moment]:
-    found: list[Moment] = []
-    for at, one in enumerate(moments):
-        alike = (
-            other.stage == one.stage
-            and other.forward == one.forward
-            and all(more >= less for more, less in zip(other.flying, one.flying, strict=True))
-            for other in (*moments[:at], *(later for later in moments[at + 1 :] if later.flying != one.flying))
-        )
-        if not any(alike):
-            found.append(one)
-    return found
+    found: dict[tuple[int, bool], list[Moment]] = {}
+    for one in moments:
+        own = found.setdefault((one.stage, one.forward), [])
+        if not any(_covers(other, one) for other in own):
+            own[:] = [other for other in own if not _covers(one, other)]
+            own.append(one)
+    kept = {id(one) for own in found.values() for one in own}
+    return [one for one in moments if id(one) in kept]
+
+
+def _covers(one: Moment, other: Moment) -> bool:
+    return all(more >= less for more, less in zip(one.flying, other.flying, strict=True))
 
 
 def _longer(

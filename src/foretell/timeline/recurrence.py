@@ -71,12 +71,13 @@ def slot_turns(t, plans, at, shape, kind, turns, last):
     turn = t.i[t.care_turn_at + row]  # of the sums that leave after each turn
     # before the first layer: weights of no layer come
     gather = t.f[t.enter_forward + row] if forward else t.f[t.enter_back + row] if kind != W else 0.0
+    copied = t.f[t.enter_copy + row] if forward else 0.0
     if one_by_one:
         if share:
             once = t.f[t.once + turn] if last else 0.0
-            add_turn(turns, 0.0, 0.0, 0.0, gather, t.f[t.buckets + turn] if late else 0.0, once)
+            add_turn(turns, copied, 0.0, copied, gather, t.f[t.buckets + turn] if late else 0.0, once)
         else:
-            add_turn(turns, gather, 0.0, gather, 0.0, 0.0, 0.0)
+            add_turn(turns, copied + gather, 0.0, copied + gather, 0.0, 0.0, 0.0)
     turn += 1
     for number in range(end - first):
         span = first + number if forward else end - 1 - number
@@ -95,6 +96,7 @@ def slot_turns(t, plans, at, shape, kind, turns, last):
         own = t.i[t.care_span_at + row] + span - first
         gather = t.f[t.gather_forward + own] if forward else t.f[t.gather_back + own] if kind != W else 0.0
         sums = t.f[t.sums + own] if late else 0.0
+        device += t.f[t.copy_forward + own] if forward else t.f[t.copy_back + own] if kind != W else 0.0
         for _ in range(times):
             if share:
                 once = t.f[t.once + turn] if last else 0.0
@@ -107,6 +109,8 @@ def slot_turns(t, plans, at, shape, kind, turns, last):
     if one_by_one:
         sums = t.f[t.leave_back + row] if late else 0.0
         updated = t.f[t.slot_update + row] if late else 0.0
+        if kind in (B, I):  # gradients go to the host
+            updated += t.f[t.leave_copy + row]
         if share:
             once = t.f[t.once + turn] if last else 0.0
             add_turn(turns, updated, 0.0, updated, 0.0, sums + (t.f[t.buckets + turn] if late else 0.0), once)

@@ -20,9 +20,9 @@ from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.trainer import Trainer, look_up
 from foretell.program.action import Communicate
 from foretell.program.cutting import Cutting, Shape
+from foretell.program.holding import Passes
 from foretell.program.local import Kind, Local
 from foretell.program.outline import Outline, stage_passes
-from foretell.program.replay import Passes
 from foretell.timeline.order import Played, played
 from foretell.timeline.tables import PLAN_COLUMNS, Builder, Plans, joined, real_array, whole_array
 
@@ -90,17 +90,17 @@ def passing(
         found.append(
             Passing(
                 _sends(local, shape.sent, prices),
-                _sends(local, shape.received, prices),
+                _sends(local, [crossing for crossing in shape.received if crossing[2]], prices),
                 bool(shape.received),
-                bool(shape.sent),
+                any(trained for *_, trained in shape.sent),
                 Passes(held.kept, held.forward_peak + root, held.backward_peak + root),
             )
         )
     return tuple(found)
 
 
-def _sends(local: Local, tensors: Sequence[tuple[int, int]], prices: Prices) -> float:
-    sizes = (local.bytes(tensor) for tensor in tensors)
+def _sends(local: Local, tensors: Sequence[tuple[int, int, bool]], prices: Prices) -> float:
+    sizes = (local.bytes((block, tensor)) for block, tensor, _ in tensors)
     return sum(prices.message(Communicate("send", ("pp",), 2, size, "activations", "")) for size in sizes)
 
 

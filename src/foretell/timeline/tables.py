@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from foretell.cost.care import CareFigures
 from foretell.cost.layers import LayerFigures
 from foretell.plan.trainer import Host
-from foretell.program.replay import Passes
+from foretell.program.holding import Passes
 from foretell.timeline.order import Moment, Order
 
 AGAIN = 4 / 3
@@ -59,17 +59,21 @@ class Tables(NamedTuple):
     enter_forward: int
     enter_back: int
     leave_back: int
+    enter_copy: int
+    leave_copy: int
     slot_update: int
     buckets_all: int
     once_all: int
     tied: int
     finish: int
     resting: int
-    parameters: int
+    parameters: int  # that are trained
     care_span_at: int
     gather_forward: int
     gather_back: int
     sums: int
+    copy_forward: int
+    copy_back: int
     care_turn_at: int
     buckets: int
     once: int
@@ -143,6 +147,8 @@ REAL = frozenset(
         "enter_forward",
         "enter_back",
         "leave_back",
+        "enter_copy",
+        "leave_copy",
         "slot_update",
         "buckets_all",
         "once_all",
@@ -153,6 +159,8 @@ REAL = frozenset(
         "gather_forward",
         "gather_back",
         "sums",
+        "copy_forward",
+        "copy_back",
         "buckets",
         "once",
         "flying",
@@ -252,17 +260,20 @@ class Builder:
 
     def _care(self, one: CareFigures) -> None:
         to = self.columns
-        for name in ("cared", "enter_forward", "enter_back", "leave_back", "slot_update", "tied"):
+        each = ("enter_forward", "enter_back", "leave_back", "enter_copy", "leave_copy", "slot_update", "tied")
+        for name in ("cared", *each):
             to[name].append(getattr(one, name))
         to["buckets_all"].append(sum(one.buckets))
         to["once_all"].append(sum(one.once))
         to["finish"].append(sum(one.finish.values()))
         to["resting"].append(float(one.resting.weights + one.resting.gradients + one.resting.states))
-        to["parameters"].append(float(one.resting.parameters))
+        to["parameters"].append(float(one.resting.trained))
         to["care_span_at"].append(len(to["sums"]))
         to["gather_forward"] += one.gather_forward
         to["gather_back"] += one.gather_back
         to["sums"] += one.sums
+        to["copy_forward"] += one.copy_forward
+        to["copy_back"] += one.copy_back
         to["care_turn_at"].append(len(to["once"]))
         to["buckets"] += one.buckets
         to["once"] += one.once

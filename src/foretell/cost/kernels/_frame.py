@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from foretell.cost.kernels._price import Price
 from foretell.cost.kernels._reached import memory_rate
 from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
 from foretell.model.operator import Part
 from foretell.plan.policies.precision import Format
+from foretell.plan.trainer import Trainer, look_up
 from foretell.program.action import Compute
 from foretell.units import WIDTH, Quantity, at_least
+
+PLAIN_PASSES: Final = 10
+"""Passes over the hidden tensor of a plain layer, forward; backward it has 16, the 1.6 times that trainers have too."""
 
 
 def launches_of(cost: Part, execution: str) -> Quantity:
@@ -45,7 +51,7 @@ def priced_product(
     form: Format,
     *,
     beside: Quantity = 0,
-    share: float = 1.0,
+    share: Quantity = 1.0,
 ) -> Price:
     """A product of (m, n, k, batch) whose operands have so many elements; its other bytes come after it.
 
@@ -60,3 +66,22 @@ def priced_product(
     after = at_least(total - elements * width, 0) + beside
     seconds = device.launch_seconds * launches
     return Price(matrix, moved / by.stream, after / memory_rate(device), seconds, launches, by.provenance)
+
+
+def plain(trainer: Trainer, device: Device) -> bool:
+    """Whether a trainer runs the graph's operators one by one, none fused by hand or by a compiler."""
+    return trainer.execution == "eager" and look_up(trainer.fusion.hidden_passes, device.architecture) == PLAIN_PASSES
+
+
+def channels_last(trainer: Trainer) -> bool:
+    """Whether images have their channels innermost."""
+    return bool(getattr(trainer.fusion, "channels_last", False))
+
+
+def smaller(a: Quantity, b: Quantity) -> Quantity:
+    return -at_least(-a, -b)
+
+
+def where(condition: Any, yes: Quantity, no: Quantity) -> Quantity:
+    """One of two finite numbers; a truth counts as one, so that it holds for arrays too."""
+    return yes * condition + no * (1 - condition)

@@ -8,7 +8,7 @@ one it says. The price then says "carried over". What nobody measured has the le
 from __future__ import annotations
 
 import functools
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from foretell.hardware.cluster import Device
 
@@ -31,6 +31,7 @@ STEPS: Final = "level that fits published training steps"
 TABLE: Final[dict[tuple[str, str], Reached]] = {
     ("maxwell", "vector"): Reached(0.68, 0.30, ("m40",), SWEEP),
     ("pascal", "vector"): Reached(0.93, 0.30, ("p100-pcie", "titanx"), f"{SWEEP}: 0.94 on P100, 0.92 on Titan X"),
+    ("hopper", "vector"): Reached(0.77, 0.78, ("h200",), "264 fp32 products on an H200 (studies/h200_kernels)"),
     ("volta", "vector"): Reached(0.86, 0.78, ("v100-16",), SWEEP),
     ("t4", "vector"): Reached(0.50, 0.58, ("t4",), f"{SWEEP}; a 70 W part that does not hold its clock"),
     ("volta", "matrix"): Reached(0.72, 0.78, ("v100-16", "v100-32"), f"{STEPS}: 31 of BLOOM's predecessors on V100"),
@@ -59,9 +60,8 @@ LIKE: Final = {
     ("turing", "vector"): ("volta", "vector"),
     ("ampere", "vector"): ("volta", "vector"),
     ("ada", "vector"): ("volta", "vector"),
-    ("hopper", "vector"): ("volta", "vector"),
-    ("blackwell", "vector"): ("volta", "vector"),
-    ("blackwell-ultra", "vector"): ("volta", "vector"),
+    ("blackwell", "vector"): ("hopper", "vector"),
+    ("blackwell-ultra", "vector"): ("hopper", "vector"),
     ("turing", "matrix"): ("volta", "matrix"),
     ("ada", "matrix"): ("ampere", "matrix"),
     ("blackwell-ultra", "matrix"): ("blackwell", "matrix"),
@@ -74,6 +74,19 @@ UNKNOWN: Final = Reached(0.72, MEMORY, (), "one constant for 458 published runs 
 LOW: Final = {"fp8": 0.95, "mxfp8": 0.90, "nvfp4": 0.80}
 """What products in fewer bits reach of the 16-bit share: layers ran 1.9, 1.8 and 3.2 times as fast as in bf16, where
 the peaks are 2, 2 and 4 times as high (published H100, GB200 and GB300 steps)."""
+
+
+VECTOR_BYTES: Final = 16
+"""What one load of a product's newest kernels takes: every row of an operand must begin at a multiple of it."""
+
+OLDER: Final = {"bf16": (1000.0, 500.0), "fp16": (1000.0, 500.0), "tf32": (540.0, 540.0)}
+"""Rows that begin elsewhere leave the kernels of older generations, with so many flops a cycle and multiprocessor:
+where rows begin at multiples of 4 bytes, and at others. Products with 30,522 and with 50,257 columns on an H200
+(studies/h200_kernels: 245, 94 to 150 and 130 Tflop/s); the same instructions run on the devices before it."""
+
+ROW_LAST: Final = {("hopper", "tf32"): {"forward": 1.05, "input_gradient": 0.92, "weight_gradient": 0.72}}
+"""Hopper's matrix units take 32-bit operands only with the summed dim innermost; others are turned on the way (280
+products on an H200). 16-bit operands may lie either way."""
 
 
 class Rates(NamedTuple):
@@ -105,3 +118,21 @@ def _tf32(device: Device, precision: str) -> float | None:
 def memory_rate(device: Device) -> float:
     """B/s that memory-bound kernels reach."""
     return device.memory_bandwidth * MEMORY
+
+
+def by_rows(device: Device, precision: str, *row_bytes: Any) -> Any:
+    """Share of the rate that is left when rows of these bytes do not begin at whole vectors; numbers or arrays."""
+    if precision not in OLDER:
+        return 1.0
+    own = rates(device, precision).flops / (device.multiprocessors * device.clock_hz)
+    even, odd = (min(1.0, older / own) for older in OLDER[precision])
+    whole, words = True, True
+    for size in row_bytes:
+        whole = whole & (size % VECTOR_BYTES == 0)
+        words = words & (size % 4 == 0)
+    return whole * 1.0 + (1 - whole) * (words * even + (1 - words) * odd)
+
+
+def cycle_seconds(device: Device) -> float:
+    """Seconds for a cycle of all multiprocessors together: what kernels cost that are bound by their instructions."""
+    return 1 / (device.multiprocessors * device.clock_hz)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from foretell.cost.kernels._frame import launches_of
+from foretell.cost.kernels._frame import activation_width, launches_of, plain
 from foretell.cost.kernels._price import Price
-from foretell.cost.kernels._reached import memory_rate
+from foretell.cost.kernels._reached import cycle_seconds, memory_rate
 from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
 from foretell.model.operator import Sizes
@@ -29,6 +29,30 @@ STORED: Final = 4
 """Fused kernels from which on an attention stores its scores (model/operators/attention.py)."""
 
 
+NEWEST: Final = ("hopper", "blackwell", "blackwell-ultra")
+"""Architectures that the third generation of fused kernels is for (Shah et al. 2024, arXiv 2407.08608)."""
+
+RAMP: Final = 3.5
+"""Blocks of keys that a block of queries costs besides its own, in that generation: 32 calls on an H200, where PyTorch
+2.11 takes cuDNN's kernels (studies/h200_kernels)."""
+
+SPLIT_FLOPS: Final = 200.0
+SPLIT_RAMP: Final = 1.0
+SPLIT_BACKWARD: Final = 0.95
+"""The same for fp32, flops a cycle and multiprocessor, and the rate backward over that forward: each product is made of
+three in TF32, by kernels of an older generation (28 calls on an H200, the same with and without TF32 allowed)."""
+
+HEAD: Final = 128
+EXPONENTS: Final = 43
+"""Features of a head that a score's exponential costs as much as: heads of 64 and 128."""
+
+HALF: Final = 2  # bytes of a 16-bit number
+
+WRITTEN_CYCLES: Final = {"forward": 1.65, "input_gradient": 1.35}
+"""Cycles of a multiprocessor for a score that is written out, in all kernels between the products, whatever its bytes
+(PyTorch, scaled, masked, softmax and dropout each a kernel; H200)."""
+
+
 def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
     """What the trainer's kernel costs; a model that needs stored scores (a bias) has them with any trainer."""
     if trainer.attention.kernel == "unfused" or action.cost.fused >= STORED:
@@ -42,10 +66,17 @@ def _heads(n: Sizes) -> Quantity:
 
 def _fused(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
     n, cost, kernels = action.loops, action.cost, trainer.attention
-    share = look_up(kernels.peak, device.architecture)
+    backward = kernels.flash_backward
+    if activation_width(form) > HALF and "tf32" in device.peak:
+        peak = SPLIT_FLOPS * device.multiprocessors * device.clock_hz * _reach(action, SPLIT_RAMP)
+        backward = SPLIT_BACKWARD
+    elif kernels.kernel == "flash3" and device.architecture in NEWEST:
+        peak = device.matrix_rate(form.other_kernels) * look_up(kernels.peak, device.architecture)
+        peak = peak * _reach(action, RAMP)
+    else:
+        peak = device.matrix_rate(form.other_kernels) * look_up(kernels.peak, device.architecture)
     if action.part != "forward":
-        share = share * kernels.flash_backward
-    peak = device.matrix_rate(form.other_kernels) * share
+        peak = peak * backward
     # Blocks of queries go to multiprocessors side by side. Taken for the first generation too: with a whole head for
     # each multiprocessor (Dao 2023 on that generation) published steps of long sequences came out ten times too slow.
     blocks = _heads(n) * ceil_div(n["query"], QUERIES)
@@ -55,6 +86,17 @@ def _fused(action: Compute, device: Device, form: Format, trainer: Trainer) -> P
     stream = (cost.read + cost.written) / memory_rate(device)
     provenance = "measured" if device.architecture in dict(kernels.peak) else "carried over"
     return Price(matrix, stream, 0.0, device.launch_seconds * launches, launches, provenance)
+
+
+def _reach(action: Compute, ramp: float) -> Quantity:
+    """Share of the rate of long rows and heads of 128: whole blocks, what a block costs besides, short heads."""
+    n = action.loops
+    blocks = ceil_div(n["key"], QUERIES)
+    used = _density(action) * blocks
+    spent = at_least(used + 0.5 * (used < blocks), 1.0) + ramp
+    whole = n["query"] * n["key"] / (ceil_div(n["query"], QUERIES) * blocks * QUERIES**2)
+    head = n["qk"] / (n["qk"] + EXPONENTS) * (HEAD + EXPONENTS) / HEAD
+    return whole * used / spent * head
 
 
 def _unfused(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
@@ -74,9 +116,12 @@ def _unfused(action: Compute, device: Device, form: Format, trainer: Trainer) ->
     passes = cost.read + cost.written  # of stored scores too, where the graph has them
     if kernels.kernel == "unfused":
         passes = at_least(moved, passes) if cost.fused >= STORED else moved + passes
+    seconds = passes / memory_rate(device)
+    if plain(trainer, device):
+        cycles = heads * query * key * WRITTEN_CYCLES[action.part]
+        seconds = at_least(seconds, cycles * cycle_seconds(device))
     launches = launches_of(cost, trainer.execution)
-    rate = memory_rate(device)
-    return Price(matrix, 0.0 * matrix, passes / rate, device.launch_seconds * launches, launches, by.provenance)
+    return Price(matrix, 0.0 * matrix, seconds, device.launch_seconds * launches, launches, by.provenance)
 
 
 def _density(action: Compute) -> Any:

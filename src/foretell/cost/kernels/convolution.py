@@ -1,21 +1,27 @@
-"""Convolutions: products of unfolded images, or Winograd's where they are faster.
+"""Convolutions: products of unfolded images, by the way that a library takes.
 
-The image is unfolded on the way into the tiles (implicit GEMM: Chetlur et al. 2014, arXiv 1410.0759), so that the
-product is (positions) x (filters) over (channels x taps). In fp32, 3 x 3 windows of stride 1 run with 16 products for
-four outputs instead of 36 (Lavin, Gray 2016, arXiv 1509.09308: F(2x2, 3x3)); matrix units take the direct way. Few
-channels a group (depthwise) leave tiles empty: there ordinary units do the arithmetic.
+**Matrix units.** The image is unfolded on the way into the tiles (implicit GEMM: Chetlur et al. 2014, arXiv
+1410.0759), so that the product is (positions) x (filters) over (channels x taps). These kernels want channels last;
+images with channels first are turned before and after. Windows of one position and stride 1 need no unfolding: they are
+plain products in either layout, one for each sample where channels are first. Channels that fill no whole vector are
+padded, and go to kernels of older generations.
 
-It is a rough model: on five devices' DeepBench sweeps the median error is 12 to 21 % forward and 20 to 34 % backward
-(studies/kernels). No grouped convolution is among them.
+**Ordinary units** (fp32). On devices before Hopper 3 x 3 windows of stride 1 run with 16 products for four outputs
+instead of 36 (Lavin, Gray 2016, arXiv 1509.09308: F(2x2, 3x3)). Hopper has no fp32 kernels of its own, and those of its
+predecessors reach less of it.
+
+**Depthwise**: kernels without tiles, bound by instructions.
+
+How good it is: DeepBench's sweeps on five devices (studies/kernels), 1,285 calls on an H200 (studies/h200_kernels).
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from foretell.cost.kernels._frame import activation_width, launches_of
+from foretell.cost.kernels._frame import activation_width, channels_last, launches_of, smaller, where
 from foretell.cost.kernels._price import Price
-from foretell.cost.kernels._reached import memory_rate, rates
+from foretell.cost.kernels._reached import ROW_LAST, VECTOR_BYTES, by_rows, memory_rate, rates
 from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
 from foretell.model.operator import Sizes
@@ -23,67 +29,137 @@ from foretell.model.operators.convolution import SPACE
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute
-from foretell.units import Quantity, at_least
+from foretell.units import Quantity, at_least, ceil_div
 
 OPERATORS: Final = ("convolution",)
 
 SHARE: Final = {"forward": 0.9, "input_gradient": 0.8, "weight_gradient": 0.65}
 """Rate of a part over that of a plain product of the same shape: DeepBench, windows of 1 x 1 and of stride 2."""
 
-PLAIN_SHARE: Final = 0.25
-"""Of the ordinary units' rate, for kernels without tiles. Not measured: low enough that tiles win wherever they are
-half full, high enough that depthwise convolutions are bound by memory."""
+UNTUNED: Final = {"forward": 0.72, "input_gradient": 0.52, "weight_gradient": 0.33}
+"""The same in fp32 on devices without fp32 kernels of their own (H200: 43, 28 and 12 to 30 Tflop/s)."""
+UNTUNED_ON: Final = ("hopper", "blackwell", "blackwell-ultra")
+
+MATRIX_SHARE: Final = {"forward": 0.9, "input_gradient": 0.85, "weight_gradient": 0.8}
+"""The same in matrix units, without the turning of images: an H200, channels last."""
 
 WINOGRAD_TAPS: Final = 9
 WINOGRAD_PRODUCTS: Final = 4  # of 9 for each output and pair of channels: 16 for 2 x 2 outputs
 WINOGRAD_SHARE: Final = 0.8  # what its transforms leave of the rate: DeepBench, windows of 3 x 3 and stride 1
+WINOGRAD_UNTUNED: Final = {"forward": 0.5, "input_gradient": 0.5, "weight_gradient": 0.8}
+"""The same of a plain product's rate where kernels are untuned (H200: Winograd's and Fourier transforms, 45 to 148
+Tflop/s counted as direct work)."""
+WIDE: Final = 128  # channels from which on those ways are taken there
+
+GROUPED: Final = {"forward": 0.03, "input_gradient": 0.022, "weight_gradient": 0.012}
+"""Of the ordinary units' rate, in untuned fp32 with few channels a group: 32 groups of 4 to 16 channels on an H200."""
+PLAIN_SHARE: Final = 0.25
+"""Of the reached rate, for kernels without tiles elsewhere. Not measured by itself: low enough that tiles win wherever
+they are half full; published ResNeXt steps on V100 are within 15 % with it."""
+FEW: Final = 32  # channels a group under which tiles stay too empty for those kernels
+
+PADDED_SHARE: Final = 0.5
+"""Of what older kernels do, for images of few channels, padded to a whole vector: three channels on an H200."""
+
+TURN: Final = {4: 0.73, 2: 0.45}
+"""Of the memory's bandwidth, for turning images from one layout to the other, by bytes of an element (H200, cuDNN)."""
+TURNS: Final = 3
+"""Kernels that turn: both images and the weight."""
+
+
+FULL: Final = 4  # bytes of an fp32 number
+
+
+class Direct(NamedTuple):
+    """A kernel without tiles: share of the ordinary units' rate, and taps that an element costs besides its own."""
+
+    share: float
+    besides: float
+
+
+DEPTHWISE: Final = {
+    "first": {
+        "forward": Direct(0.052, 8),
+        "input_gradient": Direct(0.05, 18),
+        "weight_gradient": Direct(0.0187, 2),
+    },
+    "last fp32": {
+        "forward": Direct(0.07, 2),
+        "input_gradient": Direct(0.09, 5),
+        "weight_gradient": Direct(0.05, 2),
+    },
+    "last": {
+        "forward": Direct(0.15, 2),
+        "input_gradient": Direct(0.084, 0),
+        "weight_gradient": Direct(0.13, 2),
+    },
+}
+"""Seven depthwise layers on an H200. Channels first, PyTorch's own kernels run; with channels last cuDNN's.
+The gradient of the input visits every tap of every input, also those that a stride steps over."""
+
+
+class Images(NamedTuple):
+    """Sizes of one convolution."""
+
+    positions: Quantity  # windows of all samples
+    area: Quantity  # windows of one sample
+    taps: Quantity
+    inputs: Quantity  # elements
+    outputs: Quantity
+    weights: Quantity
+    added: Quantity  # bytes of the kernel that adds the bias, or sums its gradient up
+    own: Quantity  # bytes of the convolution's own operands
 
 
 def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
-    """The faster of the direct way and Winograd's, or the traffic if that takes longer."""
-    n, cost = action.loops, action.cost
-    by = units(device, form.kernels)
-    positions = _positions(n)
-    taps = cost.matrix / (2 * positions * n["group"] * n["in"] * n["out"])
-    share = SHARE[action.part]
-    direct = product_seconds(*_shape(action.part, n, positions, taps), by) / share
-    direct = _smaller(direct, cost.matrix / (_vector_rate(device, form) * PLAIN_SHARE))
-    matrix, winograd = direct, _winograd(action, taps, positions, form)
-    if winograd is not False:
-        fast = product_seconds(*_shape(action.part, n, positions, WINOGRAD_PRODUCTS), by) / (share * WINOGRAD_SHARE)
-        matrix = _where(winograd, _smaller(direct, fast), direct)
-    casts = form.autocast and action.part != "input_gradient"  # of the weight on its way in, of its gradient back
-    copied = n["group"] * n["in"] * n["out"] * taps * (form.weight + form.operand) if casts else 0
-    own, added = _traffic(action, positions, form)
-    turned = _turned(action, own, taps, device, form, trainer)
-    launches = launches_of(cost, trainer.execution) + int(casts) + (2 if turned is not None else 0)
-    added = added + (0 if turned is None else turned)
+    """The way that the library takes, or the traffic if that takes longer."""
+    n, cost, part = action.loops, action.cost, action.part
+    width = activation_width(form)
+    images = _images(action, form)
+    last = channels_last(trainer)
+    depthwise = (n["in"] == 1) & (n["out"] <= 2) & (n["group"] > 1)
+    matrix_units = form.kernels in device.peak
+    pointwise: Any = False
+    if matrix_units:
+        pointwise = (images.taps == 1) & (n["group"] == 1) & (images.inputs <= images.positions * n["in"])
+        if not last:
+            pointwise = pointwise & (images.area * width % 8 == 0)
+        matrix = _unfolded(part, n, images, device, form)
+        matrix = where(pointwise, _plain(part, n, images, last, device, form), matrix)
+    else:
+        matrix = _ordinary(action, images, device, form)
+    direct = _depthwise(part, images, last, device, form)
+    matrix = where(depthwise, direct, matrix)
+
+    casts = form.autocast and part != "input_gradient"  # of the weight on its way in, of its gradient back
+    copied = images.weights * (form.weight + form.operand) if casts else 0
+    turns = 0 if last or not matrix_units else 1 - ((pointwise | depthwise) * 1)
+    turned = 2 * (images.inputs + images.outputs) * width * turns / (device.memory_bandwidth * TURN[max(2, width)])
+    launches = launches_of(cost, trainer.execution) + int(casts)  # the library starts the turns by itself, in no time
+    seconds = device.launch_seconds * (launches + TURNS * turns)
     rate = memory_rate(device)
-    return Price(matrix, own / rate, (added + copied) / rate, device.launch_seconds * launches, launches, by.provenance)
+    after = (images.added + copied) / rate + turned
+    provenance = rates(device, form.kernels).provenance
+    return Price(matrix, images.own / rate, after, seconds, launches, provenance)
 
 
-def _turned(
-    action: Compute, own: Quantity, taps: Quantity, device: Device, form: Format, trainer: Trainer
-) -> Quantity | None:
-    """Bytes of changing the layout of both images, there or back; nothing where channels are last anyway.
-
-    Kernels for matrix units want channels last, tensors of most trainers have them first: cuDNN turns them before
-    and after (its kernels are seen on an H200, studies/saved_on_h200). Each is read and written once more.
-    """
-    if form.kernels not in device.peak or getattr(trainer.fusion, "channels_last", False):
-        return None
-    n = action.loops
-    weights = n["group"] * n["in"] * n["out"] * taps * activation_width(form)
-    return 2 * at_least(own - weights, 0)
-
-
-def _positions(n: Sizes) -> Quantity:
-    """Windows of all samples."""
-    total: Quantity = n["sample"]
+def _images(action: Compute, form: Format) -> Images:
+    n, cost = action.loops, action.cost
+    width = activation_width(form)
+    area: Quantity = 1
     for loop in SPACE:
         if loop in n:
-            total = total * n[loop]
-    return total
+            area = area * n[loop]
+    positions = n["sample"] * area
+    taps = cost.matrix / (2 * positions * n["group"] * n["in"] * n["out"])
+    weights = n["group"] * n["in"] * n["out"] * taps
+    outputs = positions * n["group"] * n["out"]
+    total = cost.read + cost.written
+    kernels = {"forward": 2, "weight_gradient": 1, "input_gradient": 0}[action.part] * outputs * width
+    added = where(cost.launches > 1, smaller(kernels, total), 0 * kernels)
+    own = total - added
+    inputs = at_least(own / width - weights - outputs, 0)
+    return Images(positions, area, taps, inputs, outputs, weights, added, own)
 
 
 def _shape(part: str, n: Sizes, positions: Quantity, taps: Quantity) -> tuple[Quantity, Quantity, Quantity, Quantity]:
@@ -95,38 +171,63 @@ def _shape(part: str, n: Sizes, positions: Quantity, taps: Quantity) -> tuple[Qu
     return n["out"], n["in"] * taps, positions, n["group"]
 
 
+def _unfolded(part: str, n: Sizes, images: Images, device: Device, form: Format) -> Quantity:
+    """The product of the unfolded image in matrix units; few channels are padded to a whole vector."""
+    by, width = units(device, form.kernels), activation_width(form)
+    vector = VECTOR_BYTES // width
+    padded = {**n, "in": where(n["group"] == 1, ceil_div(n["in"], vector) * vector, n["in"])}
+    whole = n["group"] * n["in"] * width % VECTOR_BYTES == 0
+    share = where(
+        whole, MATRIX_SHARE[part] * _row_last(part, device, form), PADDED_SHARE * by_rows(device, form.kernels, 4)
+    )
+    return product_seconds(*_shape(part, padded, images.positions, images.taps), by) / share
+
+
+def _plain(part: str, n: Sizes, images: Images, last: bool, device: Device, form: Format) -> Quantity:
+    """The product that a window of one position is: of all samples at once, or one each where channels are first."""
+    by, width = units(device, form.kernels), activation_width(form)
+    if last:
+        rows = by_rows(device, form.kernels, n["in"] * width, n["out"] * width) * _row_last(part, device, form)
+        return product_seconds(*_shape(part, n, images.positions, 1), by) / rows
+    rows = by_rows(device, form.kernels, images.area * width) * _row_last("weight_gradient", device, form)
+    if part == "weight_gradient":
+        return product_seconds(n["out"], n["in"], images.positions, 1, by) / (rows * SHARE[part])
+    ins, outs = (n["in"], n["out"]) if part == "forward" else (n["out"], n["in"])
+    return product_seconds(outs, images.area, ins, n["sample"], by) / rows
+
+
+def _row_last(part: str, device: Device, form: Format) -> float:
+    """What is left where operands do not lie as the matrix units want them; channels first they never do."""
+    return ROW_LAST.get((device.architecture, form.kernels), {}).get(part, 1.0)
+
+
+def _ordinary(action: Compute, images: Images, device: Device, form: Format) -> Quantity:
+    """Without matrix units: the product, Winograd's where it is faster, or kernels for few channels a group."""
+    n, part = action.loops, action.part
+    by = units(device, form.kernels)
+    untuned = device.architecture in UNTUNED_ON
+    share = (UNTUNED if untuned else SHARE)[part]
+    direct = product_seconds(*_shape(part, n, images.positions, images.taps), by) / share
+    reached = WINOGRAD_UNTUNED[part] if untuned else share * WINOGRAD_SHARE
+    fast = product_seconds(*_shape(part, n, images.positions, WINOGRAD_PRODUCTS), by) / reached
+    taken = (images.taps == WINOGRAD_TAPS) & (images.inputs < 2 * images.positions * n["group"] * n["in"])  # stride 1
+    if untuned:
+        taken = taken & (n["in"] >= WIDE) & (n["out"] >= WIDE)
+    direct = where(taken, smaller(direct, fast), direct)
+    if untuned:
+        few = (n["group"] > 1) & (n["in"] < FEW)
+        return where(few, action.cost.matrix / (_vector_rate(device, form) * GROUPED[part]), direct)
+    reached = rates(device, "fp32" if "fp32" in device.vector else form.kernels).flops
+    return smaller(direct, action.cost.matrix / (reached * PLAIN_SHARE))
+
+
+def _depthwise(part: str, images: Images, last: bool, device: Device, form: Format) -> Quantity:
+    layout = "first" if not last else "last" if activation_width(form) < FULL else "last fp32"
+    kernel = DEPTHWISE[layout][part]
+    visited = images.inputs if part == "input_gradient" else images.outputs
+    return 2 * (images.taps + kernel.besides) * visited / (kernel.share * _vector_rate(device, form))
+
+
 def _vector_rate(device: Device, form: Format) -> float:
-    """flop/s of the ordinary units, for kernels that use no tiles."""
-    return rates(device, "fp32").flops if "fp32" in device.vector else rates(device, form.kernels).flops
-
-
-def _traffic(action: Compute, positions: Quantity, form: Format) -> tuple[Quantity, Quantity]:
-    """Bytes of the product's own operands, and of the kernel that adds the bias or sums its gradient up."""
-    cost = action.cost
-    total = cost.read + cost.written
-    outputs = positions * action.loops["group"] * action.loops["out"] * activation_width(form)
-    kernels = {"forward": 2 * outputs, "weight_gradient": outputs, "input_gradient": 0 * outputs}[action.part]
-    added = _where(cost.launches > 1, _smaller(kernels, total), 0 * kernels)
-    return total - added, added
-
-
-def _winograd(action: Compute, taps: Quantity, positions: Quantity, form: Format) -> Any:
-    """Whether the window is 3 x 3 with stride 1: nine taps, and about as many inputs as outputs."""
-    if form.kernels != "fp32":
-        return False
-    n, cost = action.loops, action.cost
-    own, _ = _traffic(action, positions, form)
-    width = activation_width(form)
-    weights = n["group"] * n["in"] * n["out"] * taps * width
-    outputs = positions * n["group"] * n["out"] * width
-    inputs = positions * n["group"] * n["in"] * width
-    return (taps == WINOGRAD_TAPS) & (own - weights - outputs < 2 * inputs) & (cost.matrix > 0)
-
-
-def _smaller(a: Quantity, b: Quantity) -> Quantity:
-    return -at_least(-a, -b)
-
-
-def _where(condition: Any, yes: Quantity, no: Quantity) -> Quantity:
-    """One of two finite numbers; a truth counts as one, so that it holds for arrays too."""
-    return yes * condition + no * (1 - condition)
+    """flop/s of the ordinary units."""
+    return device.vector["fp32"] if "fp32" in device.vector else device.matrix_rate(form.kernels)

@@ -22,6 +22,10 @@ OPERATORS: Final = ("cross_entropy",)
 HALF: Final = 2  # bytes of a 16-bit number
 FULL: Final = 4  # bytes of an fp32 number
 
+READ_AGAIN: Final = 1.6
+"""Forward passes in fp32 over those counted (read, written): logits are read for the maximum and sum and once more, and
+the losses picked (11 sizes on an H200: 1.7, studies/h200_kernels)."""
+
 
 def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
     """Bytes at the memory's rate."""
@@ -32,6 +36,8 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
         passes, reads = (1.0, 1) if action.part == "forward" else (fusion.logit_passes - 1, 2)
         apart = (cost.read >= reads * FULL * logits) * (HALF + FULL)  # a cast to fp32 that the graph has as an operator
         moved = at_least(moved, logits * (fusion.logit_bytes * passes - apart))
+    elif action.part == "forward":
+        moved = moved * READ_AGAIN
     launches = launches_of(cost, trainer.execution)
     stream = moved / memory_rate(device)
     return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from foretell.cost.kernels._frame import activation_width, launches_of
+from foretell.cost.kernels._frame import activation_width, launches_of, plain
 from foretell.cost.kernels._price import Price
-from foretell.cost.kernels._reached import memory_rate
+from foretell.cost.kernels._reached import cycle_seconds, memory_rate
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
@@ -18,6 +18,9 @@ OPERATORS: Final = ("embedding", "gather", "scatter_add")
 SECTOR: Final = 32
 """Bytes that a device reads or writes at least (CUDA C++ best practices guide: coalesced access)."""
 
+ADD_CYCLES: Final = 3.75
+"""Cycles of a multiprocessor to add an element of a gradient to its row: 8,192 rows on an H200."""
+
 
 def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
     """Bytes in whole sectors at the memory's rate."""
@@ -26,4 +29,6 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     moved = at_least(cost.read + cost.written, picked)
     launches = launches_of(cost, trainer.execution)
     stream = moved / memory_rate(device)
+    if action.part == "weight_gradient" and plain(trainer, device):
+        stream = stream + n["row"] * n["feature"] * ADD_CYCLES * cycle_seconds(device)
     return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")

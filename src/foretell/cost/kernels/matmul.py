@@ -6,6 +6,7 @@ from typing import Final
 
 from foretell.cost.kernels._frame import activation_width, kernels_of, launches_of, priced_product
 from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._reached import ROW_LAST, by_rows
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
@@ -32,7 +33,10 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     precision = kernels_of(action.path, form) if of_weight else form.other_kernels
     beside, casts = _casts(action.part, x, w, y, form, precision) if of_weight else (0, 0)
     launches = launches_of(action.cost, trainer.execution) + casts
-    return priced_product(action, shape, x + w + y, precision, launches, device, form, beside=beside)
+    width = activation_width(form)
+    share = by_rows(device, precision, ins * width, outs * width)
+    share = share * ROW_LAST.get((device.architecture, precision), {}).get(action.part, 1.0)
+    return priced_product(action, shape, x + w + y, precision, launches, device, form, beside=beside, share=share)
 
 
 def _is_one(batch: Quantity) -> bool:

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from foretell.model.adapters import adaptable, adapted
 from foretell.plan.mending import changed
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
 from foretell.plan.syntax import Number, Option
 
 if TYPE_CHECKING:
+    from foretell.model.graph import Graph
     from foretell.plan.setting import Setting
 
 
 class Lora(Policy, frozen=True, kw_only=True, tag="lora"):
-    """The rank of the trained matrices; 0 trains the weights themselves."""
+    """The rank of the trained matrices; 0 trains the weights themselves.
+
+    All dense layers of the layers that repeat have an adapter, all other weights are frozen: see
+    `model/adapters.py`.
+    """
 
     word: ClassVar[str] = "lora"
     bare: ClassVar[bool] = True
@@ -27,11 +33,21 @@ class Lora(Policy, frozen=True, kw_only=True, tag="lora"):
 
     rank: int = 0
 
+    def trained(self, graph: Graph) -> Graph:
+        """The model as it is trained: with its adapters, or as it is."""
+        return adapted(graph, self.rank) if self.rank else graph
+
     def parameters(self, rows: int, columns: int) -> int:
         """What is trained for a frozen weight of rows x columns (Hu et al. 2021, section 4.1)."""
         return self.rank * (rows + columns)
 
     def refusals(self, setting: Setting) -> Iterator[Refusal]:
-        if self.rank:
-            why = f"+lora{self.rank}: the grammar knows adapters, but no program is written for them yet"
+        said = f"+lora{self.rank}: "
+        weights = ((b.times, t.trainable) for b in setting.graph.blocks for t in b.tensors if t.role == "parameter")
+        frozen = sum(times for times, trained in weights if not trained)
+        if self.rank and not adaptable(setting.graph):
+            why = f"{said}no layer of {setting.graph.name} that repeats has a dense weight to adapt"
             yield Refusal("adapters", why, mends=changed(setting.plan, Lora()))
+        elif self.rank and frozen:  # which of its operators have a gradient at all was not seen
+            why = f"{said}{frozen} weights of {setting.graph.name} are frozen already"
+            yield Refusal("adapters", why, "a model with all its weights trained", changed(setting.plan, Lora()))

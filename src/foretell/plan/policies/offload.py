@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from foretell.plan.mending import changed
 from foretell.plan.policy import Policy
-from foretell.plan.refusal import Refusal
 from foretell.plan.syntax import Flags, Option
-
-if TYPE_CHECKING:
-    from foretell.plan.setting import Setting
 
 
 class Offload(Policy, frozen=True, kw_only=True, tag="offload"):
@@ -19,7 +13,7 @@ class Offload(Policy, frozen=True, kw_only=True, tag="offload"):
 
     optimizer    master weights and the optimizer's states; the host updates them
     activations  what the backward pass needs goes out after its forward and comes back before
-    weights      weights come for each use
+    weights      weights come for each use, and new ones go back; with `optimizer` they are updated where they lie
     """
 
     word: ClassVar[str] = "offload"
@@ -57,9 +51,3 @@ class Offload(Policy, frozen=True, kw_only=True, tag="offload"):
             return None
         order = ("optimizer", "activations", "weights")
         return Offload(moved=tuple(word for word in order if word in self.moved + other.moved))
-
-    def refusals(self, setting: Setting) -> Iterator[Refusal]:
-        if self.weights:
-            why = "+offload:weights: the grammar knows weights in host memory, but no program is written for it yet"
-            others = Offload(moved=tuple(word for word in self.moved if word != "weights"))
-            yield Refusal("weights on the host", why, mends=changed(setting.plan, others))

@@ -174,8 +174,16 @@ def _trainer(line: Line) -> str:
     found = next((name for pattern, name in FRAMEWORKS if re.search(pattern, framework)), "")
     if not found:
         raise Unmapped(f"no trainer describes {line['framework'] or 'a blank framework'}")
+    if found == "pytorch" and _channels_last(line):
+        return "pytorch-channels-last"
     beyond = found == "horovod" and line["strategy"] not in ("single", "data")
     return "pytorch" if beyond else found  # MLPerf's spatial split and TensorFlow's servers were written by hand
+
+
+def _channels_last(line: Line) -> bool:
+    """Whether the source says so, and does not say that it is only for 16 bits when the run is in 32."""
+    said = re.search(r"channels.last|NHWC(?P<amp> for AMP)?", f"{line['framework']} {line.get('comment', '')}")
+    return bool(said) and not (said["amp"] and line["precision"] in ("FP32", "TF32"))
 
 
 def _cluster(line: Line, ranks: int) -> Where:

@@ -60,7 +60,7 @@ def _row(name: str, line: Line) -> Row:
     recompute = RECOMPUTE.get(again, f"+recompute:{again}")
     compiled = line.get("compile", "").lower() in ("true", "1", "yes")
     layout = "channels last" if line.get("channels_last", "").lower() in ("true", "1", "yes") else ""
-    trainer = "pytorch-compiled" if compiled else "pytorch"
+    trainer = "pytorch-compiled" if compiled else "pytorch-channels-last" if layout else "pytorch"
     model, image, seq = stated(line, "model"), whole_or(line, "image", 0), whole_or(line, "seq", 0)
     return row(
         name,

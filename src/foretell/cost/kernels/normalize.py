@@ -1,0 +1,105 @@
+"""Normalisations, by what shares a mean: a channel of all samples, or the features of a token.
+
+Over channels (batch and instance norm) one block of threads goes through all that shares a mean, so that no more
+multiprocessors work than there are channels; with channels last, all work, and instructions are the bound. Over
+tokens (layer and RMS norm) each row costs a fixed time besides its bytes, and the gradient of the weight goes down the
+rows one after the other. Cycles are those of 696 calls on an H200 (PyTorch 2.11 and cuDNN, studies/h200_kernels).
+
+Trainers that fuse by hand, and compiled kernels, are priced by bytes: `traffic.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from foretell.cost.kernels._frame import activation_width, channels_last, launches_of, plain, where
+from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._reached import cycle_seconds, memory_rate
+from foretell.cost.kernels.traffic import price as by_bytes
+from foretell.hardware.cluster import Device
+from foretell.plan.policies.precision import Format
+from foretell.plan.trainer import Trainer
+from foretell.program.action import Compute
+from foretell.units import Quantity, at_least, ceil_div
+
+OPERATORS: Final = ("normalize",)
+
+# over channels, channels first: cycles of one multiprocessor
+MEMBER: Final = {"forward": 1.0, "input_gradient": 1.75}  # for an element, with as many channels as multiprocessors
+ALONE: Final = {"forward": 1.05, "input_gradient": 2.85}  # with fewer: a block has too few loads under way
+BLOCK: Final = 1950  # for a channel
+CUDNN_HALF: Final = {"forward": 0.7, "input_gradient": 0.72}  # of these in fp16, for which cuDNN has kernels
+TRANSFORM: Final = 0.5  # for an element of the second kernel that 16-bit images have, of all multiprocessors together
+LAST: Final = {"forward": 1.05, "input_gradient": 1.2}  # for an element, channels last, of all together
+LAST_HALF: Final = 0.55  # of these in fp16
+
+# over tokens
+ROW: Final = {"forward": 290, "input_gradient": 130, "weight_gradient": 0}  # cycles for a row
+ROW_RMS: Final = 150  # the same without a mean, forward
+MEANS: Final = 5  # flops an element from which on the forward pass takes a mean (model/operators/normalization.py)
+BANDWIDTH: Final = {4: 0.78, 2: 0.65}  # of the memory's, by bytes of an element
+DOWN: Final = 8.3  # cycles a row, one after the other, for the gradient of the weight
+MANY_ROWS: Final = 65536  # from here on they are shared out
+HALF: Final = 2
+
+READERS: Final = 2
+"""Casts of a norm's output under autocast, and of gradients on the way back: PyTorch takes norms of tokens in fp32, and
+every product that reads one casts it for itself (three projections of attention, one or two of feed-forward)."""
+CAST: Final = 3  # its bytes, over those of a 16-bit tensor: read in fp32, written in 16 bits
+
+
+def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+    """What one kernel for it costs."""
+    if trainer.execution != "eager":
+        return by_bytes(action, device, form, trainer)
+    cost = action.cost
+    over_channels = _passes(action, form) > 1
+    if not plain(trainer, device) and over_channels is False:
+        return by_bytes(action, device, form, trainer)
+    tokens = _tokens(action, device, form) if plain(trainer, device) else by_bytes(action, device, form, trainer).stream
+    stream = where(over_channels, _channels(action, device, form, trainer), tokens)
+    launches = launches_of(cost, trainer.execution) * (cost.launches > 0)
+    if form.autocast and plain(trainer, device):
+        casts = READERS * (action.part != "weight_gradient")
+        wide = cost.read + cost.written + casts * CAST * cost.written
+        stream = stream + where(over_channels, 0.0 * stream, wide / memory_rate(device))
+        launches = launches + where(over_channels, 0, casts)
+    return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")
+
+
+def _passes(action: Compute, form: Format) -> Any:
+    """How often the input is read in the forward pass, or both tensors in the backward one."""
+    n = action.loops
+    x = n["group"] * n["member"] * activation_width(form)
+    tensors = 1 if action.part == "forward" else 2
+    return (action.cost.read + x / 2) // (tensors * x)
+
+
+def _channels(action: Compute, device: Device, form: Format, trainer: Trainer) -> Quantity:
+    n, cost, part = action.loops, action.cost, action.part
+    moved = (cost.read + cost.written) / memory_rate(device)
+    if part == "weight_gradient":  # the kernel of the input's gradient makes it too
+        return moved
+    elements, cycle = n["group"] * n["member"], cycle_seconds(device)
+    library_half = form.activation == "fp16"
+    if channels_last(trainer):
+        return at_least(moved, elements * LAST[part] * cycle * (LAST_HALF if library_half else 1.0))
+    waves = ceil_div(n["group"], device.multiprocessors)
+    each = where(n["group"] > device.multiprocessors, MEMBER[part], ALONE[part])
+    each = each * (CUDNN_HALF[part] if library_half else 1.0)
+    seconds = waves * (n["member"] * each + BLOCK) / device.clock_hz
+    if part == "forward" and activation_width(form) <= HALF and not library_half:
+        seconds = seconds + elements * TRANSFORM * cycle
+    return at_least(moved, seconds)
+
+
+def _tokens(action: Compute, device: Device, form: Format) -> Quantity:
+    n, cost, part = action.loops, action.cost, action.part
+    rows, cycle = n["group"] * (cost.launches > 0), cycle_seconds(device)
+    moved = (cost.read + cost.written) / (device.memory_bandwidth * BANDWIDTH[max(2, activation_width(form))])
+    if part == "weight_gradient":
+        return at_least(moved, rows * (rows < MANY_ROWS) * DOWN / device.clock_hz)
+    fixed: Quantity = ROW[part]
+    if part == "forward":
+        fixed = where(cost.vector < MEANS * rows * n["member"], ROW_RMS, ROW[part])
+    return moved + rows * fixed * cycle

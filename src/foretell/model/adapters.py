@@ -1,0 +1,206 @@
+"""LoRA: the model with its weights frozen and a product of two thin matrices beside its dense layers.
+
+Hu et al. 2021 (arXiv 2106.09685), section 4.1: y = W x becomes y = W x + s B A x with W frozen, A of
+r x in, B of out x r, and a number s. Which layers: all dense ones of the layers that repeat, experts
+included; not embeddings, norms, the head, nor what chooses experts (`all-linear` of PEFT, which
+leaves the head out too). An adapter runs as PEFT and torchtune write it: two products, a scaling, a sum.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from foretell.model.dims import Dim, Dims, Loop
+from foretell.model.fold import Run, cut, unfold
+from foretell.model.gradients import as_trained
+from foretell.model.graph import Block, Flat, Graph, Node, Operand, Tensor
+from foretell.model.layers import pieces
+from foretell.model.operator import PARTS, Operator
+from foretell.model.operators.broadcast import Broadcast
+from foretell.model.operators.elementwise import Elementwise
+from foretell.model.operators.experts import GroupedMatmul, TopK
+from foretell.model.operators.layout import View
+from foretell.model.operators.matmul import Matmul
+from foretell.model.operators.reduction import Reduce
+from foretell.model.operators.softmax import Softmax
+from foretell.units import product
+
+THIN: Final = "adapter"
+"""The dim between the two matrices of an adapter; its size is their rank."""
+
+SCORES: Final = (Elementwise, Softmax, View, Broadcast, Reduce)
+"""What scores of experts go through before the best are chosen."""
+
+BACKWARD: Final = PARTS[1:]
+
+
+@functools.lru_cache(maxsize=32)
+def adapted(graph: Graph, rank: int, only: tuple[str, ...] = ()) -> Graph:
+    """The model with adapters of this rank; `only` beside layers with these last words of their paths."""
+    flat = unfold(graph.blocks)
+    chosen = adaptable(graph, only)
+    writer = _Writer(flat)
+    at = 0
+    repetitions: list[tuple[Block, int]] = []  # each repetition of each block, and where it ends
+    for place, block in enumerate(graph.blocks):
+        for _ in range(block.times if block.nodes else 0):
+            for index in range(len(block.nodes)):
+                writer.add(flat.nodes[at], rank if (place, index) in chosen else 0)
+                at += 1
+            repetitions.append((block, len(writer.nodes)))
+    found = as_trained(flat, Flat(tuple(writer.tensors), tuple(writer.nodes)))
+    return msgspec.structs.replace(graph, blocks=cut(found, list(_runs(found, repetitions))))
+
+
+@functools.lru_cache(maxsize=32)
+def adaptable(graph: Graph, only: tuple[str, ...] = ()) -> frozenset[tuple[int, int]]:
+    """The dense layers that adapters stand beside, as (block, node)."""
+    return frozenset(
+        (piece.block, index)
+        for piece in pieces(graph)
+        if piece.layer
+        for index in range(piece.start, piece.stop)
+        if _is_dense(graph, piece.block, graph.blocks[piece.block].nodes[index], only)
+    )
+
+
+def _is_dense(graph: Graph, at: int, node: Node, only: tuple[str, ...]) -> bool:
+    if not isinstance(node.operator, Matmul | GroupedMatmul) or _dims(node, "batch"):
+        return False
+    if only and node.path.rpartition(".")[2] not in only:
+        return False
+    home, number, _ = graph.home(at, _operand(node, "w"))
+    if graph.blocks[home].tensors[number].role != "parameter":
+        return False
+    single = product(dim.size for dim in _dims(node, "out")) == 1  # a gate of all of a feed-forward
+    return not single and not _chooses(graph.blocks[at], node)
+
+
+def _chooses(block: Block, node: Node) -> bool:
+    """Whether a dense layer scores experts: the best of what it makes are chosen."""
+    seen, left = set[int](), list(node.outputs)
+    while left:
+        number = left.pop()
+        seen.add(number)
+        for reader in block.nodes:
+            if any(operand.tensor == number for operand in reader.inputs):
+                if isinstance(reader.operator, TopK):
+                    return True
+                if isinstance(reader.operator, SCORES):
+                    left += [output for output in reader.outputs if output not in seen]
+    return False
+
+
+class _Writer:
+    """Writes the model down once more: its weights frozen, adapters after some of its operators."""
+
+    def __init__(self, flat: Flat) -> None:
+        self.tensors = [msgspec.structs.replace(tensor, trainable=False) for tensor in flat.tensors]
+        self.nodes: list[Node] = []
+        self._instead: dict[int, int] = {}  # outputs of frozen layers to the sums that are read instead
+        self._views: dict[int, list[int]] = {}
+        for at, tensor in enumerate(flat.tensors):
+            if tensor.storage != at:
+                self._views.setdefault(tensor.storage, []).append(at)
+
+    def add(self, node: Node, rank: int) -> None:
+        """One operator of the model, with an adapter of this rank beside it (0: none)."""
+        node = self._reading(node)
+        self.nodes.append(node)
+        if rank:
+            self._adapter(node, rank)
+
+    def _reading(self, node: Node) -> Node:
+        """The operator, reading sums where it read the outputs of layers that have adapters now."""
+        return msgspec.structs.replace(
+            node,
+            inputs=tuple(Operand(o.name, self._instead.get(o.tensor, o.tensor)) for o in node.inputs),
+            keeps=tuple(self._instead.get(number, number) for number in node.keeps),
+        )
+
+    def _adapter(self, node: Node, rank: int) -> None:
+        thin = (Dim(THIN, rank),)
+        rows, inner, out = (_dims(node, name) for name in ("row", "in", "out"))
+        y = node.outputs[0]
+        low = self._product(node, "lora_a", _operand(node, "x"), inner, thin, rows + thin)
+        high = self._product(node, "lora_b", low, thin, out, self.tensors[y].dims)
+        scaled = self._elementwise(node, "scale", {"x": high})
+        self._instead[y] = self._elementwise(node, "add", {"x": y, "z": scaled})
+        for view in self._views.get(y, ()):  # what looked at the output looks at the sum
+            self.tensors[view] = msgspec.structs.replace(self.tensors[view], storage=self._instead[y])
+
+    def _product(self, node: Node, name: str, x: int, inner: Dims, out: Dims, shape: Dims) -> int:
+        """One of the two matrices of an adapter, stored as that of the layer itself is."""
+        path, experts = f"{node.path}.{name}", _dims(node, "expert")
+        grouped = isinstance(node.operator, GroupedMatmul)
+        dims = (*experts, *inner, *out) if grouped else (*out, *inner)
+        frozen = self.tensors[_operand(node, "w")]
+        weight = self._tensor(dims, frozen.dtype, "parameter", f"{path}.weight", trainable=True)
+        loops = {loop.name: loop.dims for loop in node.loops} | {"in": inner, "out": out}
+        others = [operand for operand in node.inputs if operand.name == "offsets"]
+        inputs = (Operand("x", x), Operand("w", weight), *others)
+        return self._node(path, node.operator, loops, inputs, shape, (x, weight, *(o.tensor for o in others)))
+
+    def _elementwise(self, node: Node, function: str, operands: dict[str, int]) -> int:
+        shape = self.tensors[operands["x"]].dims
+        inputs = tuple(Operand(name, number) for name, number in operands.items())
+        return self._node(node.path, Elementwise(function), {"item": shape}, inputs, shape, ())
+
+    def _node(
+        self,
+        path: str,
+        operator: Operator,
+        loops: dict[str, Dims],
+        inputs: tuple[Operand, ...],
+        shape: Dims,
+        keeps: tuple[int, ...],
+    ) -> int:
+        """An operator with all the gradients it can have: `as_trained` takes away what nobody needs."""
+        output = self._tensor(shape, self.tensors[inputs[0].tensor].dtype)
+        gradients = BACKWARD[:1] if isinstance(operator, Elementwise) else BACKWARD
+        over = tuple(Loop(name, dims) for name, dims in loops.items())
+        self.nodes.append(Node(path, operator, over, inputs, (output,), keeps, gradients))
+        return output
+
+    def _tensor(self, dims: Dims, dtype: str, role: str = "activation", name: str = "", trainable: bool = False) -> int:
+        self.tensors.append(Tensor(dims, dtype, len(self.tensors), role, trainable, name))
+        return len(self.tensors) - 1
+
+
+def _runs(flat: Flat, repetitions: list[tuple[Block, int]]) -> Iterator[Run]:
+    """Repetitions that are still equal stay folded: the first ones may have fewer gradients than those after them."""
+    last: Run | None = None
+    block: Block | None = None
+    start = 0
+    for own, stop in repetitions:
+        length = stop - start
+        if last and own is block and _equal(flat, last.start, start, length):
+            last = last._replace(times=last.times + 1, place=own.place, stride=own.stride)
+        else:
+            if last:
+                yield last
+            last = Run(start, length, 1)
+        block, start = own, stop
+    if last:
+        yield last
+
+
+def _equal(flat: Flat, one: int, other: int, length: int) -> bool:
+    """Whether two repetitions have the same gradients."""
+
+    def parts(start: int) -> list[tuple[object, ...]]:
+        return [(n.gradients, n.gradient_sums, len(n.keeps)) for n in flat.nodes[start : start + length]]
+
+    return parts(one) == parts(other)
+
+
+def _dims(node: Node, name: str) -> Dims:
+    return next((loop.dims for loop in node.loops if loop.name == name), ())
+
+
+def _operand(node: Node, name: str) -> int:
+    return next(operand.tensor for operand in node.inputs if operand.name == name)

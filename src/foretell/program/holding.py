@@ -1,0 +1,193 @@
+"""What a micro-batch holds on a stage, for any sizes: the events of memory as a script of signed sizes.
+
+Which event begins and which ends what does not depend on sizes. So a stage is played through once (by names, as
+`replay` does), and written down as a row of sizes that come and go: sums of it give what is held when. The layers
+in the middle of a long run of equal ones add the same each, so only its ends are played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import NamedTuple, TypeAlias
+
+from foretell.model.graph import Graph
+from foretell.model.layers import Run
+from foretell.program.replay import Storage, happens, storage
+
+
+class Passes(NamedTuple):
+    """Bytes of one micro-batch on one stage: between its passes, and at most in each."""
+
+    kept: float
+    forward_peak: float
+    backward_peak: float
+
+
+class Event(NamedTuple):
+    """Memory that begins or ends, in one pass of a kind of layer."""
+
+    begins: bool
+    name: str
+    when: str  # in which repetitions it ends
+
+
+class Events(NamedTuple):
+    """The events of both passes of the layers of a run."""
+
+    run: Run
+    forward: tuple[Event, ...]
+    backward: tuple[Event, ...]
+
+
+PLAYED = 4
+"""Repetitions of a long run that are played: two at either end."""
+
+HALF = PLAYED // 2
+
+Size: TypeAlias = int
+"""The number of a size: those of all events of all runs in a row, forward and backward."""
+
+
+class Pass(NamedTuple):
+    """One pass: sizes that begin (plus one, the number of a size, above zero) or end (below it), in order.
+
+    Of a stage with a long run also where the two repetitions around its middle begin, and where the second ends.
+    """
+
+    changes: tuple[int, ...]
+    marks: tuple[int, int, int]
+
+
+class Script(NamedTuple):
+    """Both passes, and what leaves between them."""
+
+    forward: Pass
+    between: tuple[int, ...]
+    backward: Pass
+    long: bool
+
+    def profile(self, sizes: Sequence[float]) -> Profile | None:
+        """What is held, of these sizes; None where the layers of the long run do not all add the same."""
+        up, ahead = _heights(self.forward.changes, sizes, 0.0)
+        kept = _heights(self.between, sizes, ahead)[1]
+        down, _ = _heights(self.backward.changes, sizes, kept)
+        if not self.long:
+            return Profile(kept, 0.0, (max(up), 0.0), (max(down), 0.0))
+        (a, b, c), (d, e, f) = self.forward.marks, self.backward.marks
+        added = up[b] - up[a]
+        if not added == up[c] - up[b] == down[d] - down[e] == down[e] - down[f]:
+            return None
+        return Profile(kept, added, (max(up[: b + 1]), max(up[b:])), (max(down[: e + 1]), max(down[e:])))
+
+
+class Profile(NamedTuple):
+    """The passes of a stage whose longest run has `PLAYED` repetitions, and what each one more adds."""
+
+    kept: float
+    each: float
+    forward: tuple[float, float]  # the most before the middle of the run, and after it
+    backward: tuple[float, float]
+
+    def passes(self, times: int) -> Passes:
+        more = self.each * max(0, times - PLAYED)
+        before, after = self.backward
+        return Passes(self.kept + more, max(self.forward[0], self.forward[1] + more), max(before + more, after))
+
+
+def _heights(changes: Sequence[int], sizes: Sequence[float], start: float) -> tuple[list[float], float]:
+    """What is held before and after each change."""
+    found = list(accumulate((sizes[c - 1] if c > 0 else -sizes[-c - 1] for c in changes), initial=start))
+    return found, found[-1]
+
+
+def longest(runs: Iterable[Run]) -> int:
+    """The place of the longest run."""
+    return max(enumerate(runs), key=lambda found: found[1].times)[0]
+
+
+def script(graph: Graph, stage: Sequence[Events], long: bool, pipelined: bool) -> Script:
+    """Play a stage through by names. In a pipeline, what others begin is there from the start (it was received), and
+    what nobody ends leaves after the forward pass (it is sent); gradients the other way round."""
+    writer = _Writer(graph, stage, long)
+    found = writer.play({}, {})
+    if not pipelined or not (writer.missing or writer.alive or writer.twice):
+        return found
+    come, go = writer.missing, {**writer.alive, **writer.twice}
+    return _Writer(graph, stage, long).play(come, go)
+
+
+class _Writer:
+    """Plays events and writes down what begins and ends."""
+
+    def __init__(self, graph: Graph, stage: Sequence[Events], long: bool) -> None:
+        self.graph, self.stage = graph, stage
+        self.long = longest(events.run for events in stage) if long else -1
+        self.alive: dict[Storage, Size] = {}
+        self.missing: dict[Storage, Size] = {}  # ended, but never begun here
+        self.twice: dict[Storage, Size] = {}  # begun while alive
+        self.changes: list[int] = []
+        self.first = list(accumulate((len(e.forward) + len(e.backward) for e in stage), initial=0))
+        if long:
+            run = stage[self.long].run
+            self.middle, self.left_out = run.first + HALF, run.times - PLAYED
+
+    def play(self, come: dict[Storage, Size], go: dict[Storage, Size]) -> Script:
+        self._come(come, gradients=False)
+        forward = self._pass(range(len(self.stage)), 1)
+        for name in go:
+            if name[3] != "gradient" and name in self.alive:
+                self._end(name, 0)
+        between, self.changes = tuple(self.changes), []
+        self._come(come, gradients=True)
+        backward = self._pass(reversed(range(len(self.stage))), -1)
+        return Script(forward, between, backward, self.long >= 0)
+
+    def _come(self, come: dict[Storage, Size], gradients: bool) -> None:
+        for name, size in come.items():
+            if (name[3] == "gradient") == gradients:
+                self._begin(name, size)
+
+    def _pass(self, order: Iterable[int], way: int) -> Pass:
+        marks: list[int] = []
+        for at in order:
+            run = self.stage[at].run
+            repetitions: Sequence[int] = range(run.first, run.first + run.times)
+            if at == self.long:
+                repetitions = [*repetitions[:HALF], *repetitions[-HALF:]]
+            for place, repetition in enumerate(repetitions[::way]):
+                if at == self.long and place >= HALF - 1:
+                    marks.append(len(self.changes))
+                self._body(at, repetition, way)
+        found, self.changes = tuple(self.changes), []
+        return Pass(found, (marks[0], marks[1], marks[2]) if marks else (0, 0, 0))
+
+    def _body(self, at: int, repetition: int, way: int) -> None:
+        events = self.stage[at]
+        own, size = (events.forward, 0) if way > 0 else (events.backward, len(events.forward))
+        for number, event in enumerate(own, self.first[at] + size):
+            if event.begins:
+                self._begin(self._named(events.run.block, repetition, event.name), number)
+            elif happens(self.graph, events.run.block, repetition, event.when):
+                self._end(self._named(events.run.block, repetition, event.name), number)
+
+    def _begin(self, name: Storage, size: Size) -> None:
+        if name in self.alive:
+            self.twice[name] = size
+            return
+        self.alive[name] = size
+        self.changes.append(size + 1)
+
+    def _end(self, name: Storage, size: Size) -> None:
+        if name in self.alive:
+            self.changes.append(-self.alive.pop(name) - 1)
+        else:
+            self.missing[name] = size
+
+    def _named(self, at: int, repetition: int, name: str) -> Storage:
+        """Repetitions after the middle of the long run follow at once on those before it."""
+        found = storage(self.graph, at, repetition, name)
+        if self.long < 0 or found[0] != self.stage[self.long].run.block or found[2] < self.middle:
+            return found
+        block, number, repetition, what = found
+        return block, number, max(self.middle - 1, repetition - self.left_out), what

@@ -1,0 +1,147 @@
+"""LoRA: trained parameters as published and by hand, and work as PyTorch counts it on a real module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from agreement import Measured, measure_module
+from foretell import modules
+from foretell.model.adapters import adapted
+from foretell.model.fold import unfold
+from foretell.model.gradients import as_trained
+from foretell.model.graph import Graph, Tensor, check
+from foretell.model.importers.torch_trace import trace
+from foretell.model.totals import totals
+from foretell.plan.policies.lora import Lora
+from program_cases import load
+
+LLAMA = "llama:layers=3,hidden=64,heads=4,kv_heads=2,head_dim=16,ffn=96,vocab=128,seq=32"
+GPT = "gpt:layers=3,hidden=64,heads=4,vocab=128,seq=32"
+VIT = "vit:layers=3,hidden=64,heads=4,image=32,patch=8,classes=10"
+MIXTURE = "mixture:layers=2,hidden=64,heads=4,kv_heads=4,head_dim=16,ffn=48,vocab=128,seq=32,experts=4,top_k=2"
+
+
+def test_llama3_8b_by_hand() -> None:
+    """Rank 16: a weight of rows x columns has 16 (rows + columns); query and output, key and value, three of ffn."""
+    hidden, keys, ffn = 4096, 8 * 128, 14336
+    each = 2 * (hidden + hidden) + 2 * (hidden + keys) + 3 * (hidden + ffn)
+    found = totals(adapted(load("llama3-8b", 1), 16))
+    assert found.trainable == 32 * 16 * each == 41_943_040
+    assert found.parameters == 8_030_261_248 + 41_943_040 == 8_072_204_288  # as PEFT prints it
+
+
+@pytest.mark.parametrize(
+    ("model", "rank", "only", "trained"),
+    [
+        # PEFT's print_trainable_parameters for Llama-2-7B: its default layers at rank 8, all linear ones at 64
+        ("llama2-7b", 8, ("query", "value"), 4_194_304),
+        ("llama2-7b", 64, (), 159_907_840),
+        # meta-llama/llama-cookbook issue 814: k_proj and q_proj of Llama-3.2-3B; 3,215,043,584 in all
+        ("llama3.2-3b", 8, ("query", "key"), 2_293_760),
+        # by hand: query, key and value in one weight
+        ("gpt2", 4, ("qkv",), 12 * 4 * (768 + 3 * 768)),
+    ],
+)
+def test_published_counts(model: str, rank: int, only: tuple[str, ...], trained: int) -> None:
+    found = totals(adapted(load(model, 1), rank, only))
+    assert found.trainable == trained
+    if model == "llama3.2-3b":
+        assert found.parameters == 3_215_043_584
+
+
+class Adapted(nn.Module):
+    """y = W x + s B A x, as PEFT and torchtune write it."""
+
+    def __init__(self, base: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base = base
+        self.lora_a = nn.Linear(base.in_features, rank, bias=False)
+        self.lora_b = nn.Linear(rank, base.out_features, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base(x) + self.lora_b(self.lora_a(x)) * 2.0
+
+
+def with_adapters(module: nn.Module, rank: int, inside: bool = False) -> None:
+    """Every dense layer of a numbered item gets one."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.Linear) and inside and "router" not in name:
+            setattr(module, name, Adapted(child, rank))
+        else:
+            with_adapters(child, rank, inside or name.isdigit())
+
+
+def real(spec: str, rank: int, batch: int) -> tuple[nn.Module, tuple[torch.Tensor, ...], Callable[..., torch.Tensor]]:
+    module, sample = modules.build(spec), modules.example(spec, batch)
+    module.requires_grad_(False)
+    with_adapters(module, rank)
+    return module, sample.inputs, lambda y: sample.loss(y, sample.target)
+
+
+def measured(spec: str, rank: int, batch: int) -> Measured:
+    with FakeTensorMode():
+        return measure_module(*real(spec, rank, batch))
+
+
+@pytest.mark.parametrize("spec", [LLAMA, GPT, VIT])
+def test_work_is_what_pytorch_counts(spec: str) -> None:
+    """Frozen layers have the gradient of their input at most, and none before the first adapter."""
+    ours, theirs = totals(adapted(load(spec, 2), 4)), measured(spec, 4, 2)
+    assert ours.parameters == theirs.parameters
+    assert ours.forward.matrix == theirs.forward_flops
+    assert ours.backward.matrix == theirs.backward_flops
+    assert ours.saved_bytes == pytest.approx(theirs.saved_bytes, rel=0.02)
+
+
+def test_a_traced_module_with_its_own_adapters_is_the_same() -> None:
+    with FakeTensorMode():
+        traced = trace(*real(LLAMA, 4, 2))
+    ours = adapted(load(LLAMA, 2), 4)
+    assert totals(traced).trainable == totals(ours).trainable
+    for part in ("forward", "input_gradient", "weight_gradient"):
+        assert getattr(totals(traced), part).matrix == getattr(totals(ours), part).matrix
+
+
+@pytest.mark.parametrize("spec", [LLAMA, GPT, VIT, MIXTURE])
+def test_a_traced_module_gets_the_adapters_of_the_zoo(spec: str) -> None:
+    with FakeTensorMode():
+        module, sample = modules.build(spec), modules.example(spec, 2)
+        traced = trace(module, sample.inputs, lambda y: sample.loss(y, sample.target))
+    one, other = totals(adapted(traced, 4)), totals(adapted(load(spec, 2), 4))
+    assert one.trainable == other.trainable
+    for part in ("forward", "input_gradient", "weight_gradient"):
+        assert getattr(one, part).matrix == getattr(other, part).matrix
+    assert one.saved_bytes == pytest.approx(other.saved_bytes, rel=0.02)
+
+
+@pytest.mark.parametrize("spec", [LLAMA, GPT, VIT, MIXTURE, "bert:layers=2", "t5:layers=2", "resnet18", "lstm"])
+def test_what_is_trained_as_before_has_the_gradients_it_had(spec: str) -> None:
+    """The rule for gradients of frozen models finds those of a model that is trained whole."""
+    flat = unfold(load(spec, 2).blocks)
+    assert as_trained(flat, flat) == flat
+
+
+@pytest.mark.parametrize("spec", [LLAMA, GPT, VIT, MIXTURE])
+def test_adapters_are_all_that_is_trained(spec: str) -> None:
+    graph = adapted(load(spec, 2), 4)
+    check(graph)
+    names = {t.name.rpartition(".")[0].rpartition(".")[2] for t in tensors(graph) if t.trainable}
+    assert names == {"lora_a", "lora_b"}
+    assert not any("head" in t.name or "router" in t.name for t in tensors(graph) if t.trainable)
+    # all but the first layer are equal, and still one block
+    assert max(block.times for block in graph.blocks) == max(block.times for block in load(spec, 2).blocks) - 1
+
+
+def tensors(graph: Graph) -> list[Tensor]:
+    return [tensor for block in graph.blocks for tensor in block.tensors]
+
+
+def test_the_rank_is_the_policys() -> None:
+    graph = load(LLAMA, 2)
+    assert Lora().trained(graph) is graph
+    assert totals(Lora(rank=8).trained(graph)).trainable == 2 * totals(Lora(rank=4).trained(graph)).trainable
