@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
-from foretell.oracle import planning
+from foretell.oracle import planning, search
 from foretell.oracle.planning import Answer
 from foretell.oracle.space import Space, Wishes
 from foretell.plan import members
@@ -23,6 +23,7 @@ from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.strategies.data import Data
 from foretell.plan.text import parse
+from foretell.timeline.compiling import available
 
 TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
 MIXTURE = "mixture:layers=2,hidden=64,heads=4,kv_heads=4,head_dim=16,ffn=48,vocab=256,seq=32,experts=4,top_k=2"
@@ -57,6 +58,17 @@ def test_each_plan_is_what_predict_says_and_the_best_is_the_best_of_a_loop(model
     fastest = min(one.step_seconds for one in said.values() if one.fits)
     assert found.found.best is not None
     assert found.found.best.step_seconds == fastest == said[found.found.best.plan].step_seconds
+
+
+@pytest.mark.skipif(not available(), reason="no compiler")
+@pytest.mark.parametrize("model", SMALL)
+def test_compiled_or_not_every_digit_is_the_same(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (question,) = planning.asked(model, "4xh100", 4, wishes=Wishes(only=SMALL[model]))
+    monkeypatch.setattr(search, "available", lambda: False)
+    plain = list(planning.answered(question).found.plans.rows())
+    monkeypatch.setattr(search, "available", lambda: True)
+    monkeypatch.setattr(search, "FEW", 0)
+    assert list(planning.answered(question).found.plans.rows()) == plain
 
 
 @pytest.mark.parametrize("model", SMALL)

@@ -64,14 +64,16 @@ def _folded(text: str, indent: int) -> str:
 # lists of plans
 
 
-def _listed(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Figures to the right, and texts at the end of the line that go on below it where they are long."""
+def _listed(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> str:
+    """Figures to the right, after `left` names; texts at the end of the line go on below it where they are long."""
     figures = len(header) - 1
     widths = [max(len(line[at]) for line in (header, *rows)) for at in range(figures)]
     indent = sum(widths) + 2 * figures
     lines: list[str] = []
     for line in (header, *rows):
-        before = "".join(f"{cell:>{width}}  " for cell, width in zip(line[:figures], widths, strict=True))
+        sized = enumerate(zip(line[:figures], widths, strict=True))
+        cells = [cell.ljust(width) if at < left else cell.rjust(width) for at, (cell, width) in sized]
+        before = "".join(f"{cell}  " for cell in cells)
         for at, text in enumerate(line[figures].split("\n")):
             inside = indent + (2 if at else 0)
             lines.append(
@@ -124,7 +126,7 @@ def _front(found: Found) -> str:
     rows = [[seconds(one.step_seconds), show_bytes(one.memory_bytes), one.plan] for one in shown]
     title = "no plan is faster and smaller than one of these"
     if len(shown) < len(found.pareto):
-        title += f" (of {len(found.pareto)}: --json)"
+        title += f" ({len(found.pareto)} in all)"
     return _listed(["step", "memory", title], rows)
 
 
@@ -204,7 +206,7 @@ def nothing_page(answer: Answer, tried: Sequence[Tried]) -> str:
     rows = [[what, seconds(best.step_seconds), show_bytes(best.memory_bytes), best.plan] for what, _, best in fitting]
     parts = [head]
     if rows:
-        parts.append(_listed(["what would fit", "step", "memory", "the fastest plan then"], rows))
+        parts.append(_listed(["what would fit", "step", "memory", "the fastest plan then"], rows, left=1))
     others = [one.what for one in tried if one.best is None]
     if others:
         parts.append(_folded(f"also searched, and nothing fits: {', '.join(others)}", 2))

@@ -234,8 +234,13 @@ def would_fit(question: Question, watching: Watching | None = None) -> Iterator[
 
     Of smaller batches and of more ranks the first that fits is the last that is searched.
     """
+    free = False
     for what, other in _unconstrained(question):
-        yield from _tried(what, other, watching)
+        if free and "," in what:  # one of them alone is enough
+            continue
+        for one in _tried(what, other, watching):
+            free = free or one.best is not None
+            yield one
     for others in (_smaller(question), _larger(question)):
         for what, other in others:
             found = list(_tried(what, other, watching))

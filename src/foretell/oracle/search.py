@@ -45,7 +45,7 @@ from foretell.program.outline import as_lowered, local_of
 from foretell.program.program import Axis
 from foretell.program.upkeep import Upkeep, plain_axes
 from foretell.timeline import recurrence
-from foretell.timeline.compiling import available, compiled
+from foretell.timeline.compiling import available, compiled, loaded
 from foretell.timeline.order import played
 from foretell.timeline.sheet import layer_kinds, passing, share
 from foretell.timeline.tables import PLAN_COLUMNS, Builder, Plans, joined, real_array, whole_array
@@ -56,6 +56,9 @@ TOP = 10
 
 CHUNK = 200_000
 """Plans that are priced at a time: enough that the start does not count, few enough that they fit a cache."""
+
+FEW = 3_000
+"""Plans for which compiling, half a minute on a machine that never did it, does not pay."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -140,7 +143,7 @@ class _Search:
         columns = dict(zip(COLUMNS, zip(*self.rows, strict=True), strict=True))
         places, real, whole = joined({name: columns[name] for name in PLAN_COLUMNS})
         seconds, memory = numpy.zeros(count), numpy.zeros(count)
-        if available():
+        if available() and (count > FEW or loaded(recurrence.__name__)):
             plans = Plans(f=real_array(real), i=whole_array(whole), **places)
             kernels = compiled(recurrence.__name__)
             kernels.evaluate(self.builder.arrays(), plans, 0, count, seconds, memory)
