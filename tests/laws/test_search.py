@@ -83,6 +83,18 @@ def test_every_plan_is_legal_and_has_all_ranks_and_is_there_once(model: str) -> 
         assert str(plan) == text
 
 
+FIXED = ("+lora16", "+offload:weights", "+captured", "+compress:powersgd4", "+recompute:every2", "pp2:split=3/1 dp2")
+
+
+@pytest.mark.parametrize("said", FIXED)
+def test_what_is_only_fixed_is_priced_as_predict_does(said: str) -> None:
+    found = answer(TINY, batch=8, only=("dp", "pp"), fixed=said)
+    assert found.found.evaluated > 3
+    for plan, seconds, memory, _ in found.found.plans.rows():
+        told = found.predicted(plan)
+        assert (told.step_seconds, told.memory_bytes) == (seconds, memory), plan
+
+
 def test_the_front_is_what_no_plan_beats() -> None:
     found = answer(TINY, only=SMALL[TINY]).found
     rows = [(seconds, memory) for _, seconds, memory, _ in found.plans.rows()]
@@ -167,6 +179,12 @@ def test_a_new_strategy_is_searched_with_no_other_edit(monkeypatch: pytest.Monke
     assert before < after
     assert "rows4" in after
     assert "rows2 tp2" in after
+    (question,) = planning.asked(TINY, "4xh100", 4, wishes=Wishes(only=("rows", "tp")))
+    found = planning.answered(question)
+    assert any("rows2" in text for text in texts(found))
+    for plan, seconds, memory, _ in found.found.plans.rows():
+        told = found.predicted(plan)
+        assert (told.step_seconds, told.memory_bytes) == (seconds, memory), plan
 
 
 def _meshes() -> list[Any]:

@@ -22,7 +22,7 @@ from foretell.oracle import asker
 from foretell.oracle.asker import round_sizes
 from foretell.oracle.fit import Fit, fitted, wish
 from foretell.oracle.ladder import ladder, usual_precision
-from foretell.oracle.predict import USABLE, predict
+from foretell.oracle.predict import predict
 from foretell.oracle.training import (
     DAY,
     HOUR,
@@ -126,7 +126,7 @@ def test_the_largest_fits_and_the_next_does_not(model: str, place: str, plan: st
     assert _again(found, model, found.micro_batch) == found.prediction
     next_size = found.micro_batch + 1 if found.micro_batch < 64 else math.ceil(found.micro_batch * 1.04)
     assert not _again(found, model, next_size).fits
-    assert found.free_bytes == pytest.approx(USABLE * found.prediction.capacity - found.prediction.memory_bytes)
+    assert found.free_bytes == pytest.approx(found.prediction.usable - found.prediction.memory_bytes)
 
 
 @pytest.mark.parametrize("plan", ["dp2 +bf16", "dp2:zero3 +bf16", "tp2:sp +bf16", "pp2:1f1b +m4 +bf16"])

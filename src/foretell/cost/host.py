@@ -8,6 +8,7 @@ import msgspec
 
 from foretell.hardware.cluster import Cluster
 from foretell.plan.policies.execution import Execution
+from foretell.plan.policies.overlap import Overlap
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.trainer import Trainer
@@ -18,14 +19,19 @@ AGAIN = 4 / 3
 
 
 def as_executed(setting: Setting) -> Trainer:
-    """The trainer with the way of starting kernels that the plan says; a recorded step costs the host nothing."""
+    """The trainer as the plan has it run: how kernels are started (a recorded step costs the host nothing), and whether
+    anything travels beside them."""
+    found = setting.trainer
+    if setting.plan.policy(Overlap).when == "never":
+        tensor = msgspec.structs.replace(found.tensor, overlap=0.0, pieces=0.0)
+        found = msgspec.structs.replace(found, tensor=tensor)
     mode = setting.plan.policy(Execution).mode
     if mode == "trainer":
-        return setting.trainer
-    host = setting.trainer.host
+        return found
+    host = found.host
     if mode == "captured":
         host = msgspec.structs.replace(host, launch=0.0, layer=0.0)
-    return msgspec.structs.replace(setting.trainer, execution=mode, host=host)
+    return msgspec.structs.replace(found, execution=mode, host=host)
 
 
 def host_seconds(
@@ -39,5 +45,6 @@ def host_seconds(
     if again and not constants.layer_recomputes:
         by_layer *= AGAIN
     grown = (constants.launch * launches + by_layer) * (1 + constants.tensor_growth * math.log2(ranks))
-    floor = constants.floor + constants.floor_tensor * ranks if pipelined and cluster.nodes > 1 else 0.0
+    floor = constants.floor + constants.floor_tensor * ranks + constants.floor_pair * ranks**2
+    floor = floor if pipelined and cluster.nodes > 1 else 0.0
     return at_least(grown + constants.microbatch, layers * floor)

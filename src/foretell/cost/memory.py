@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from foretell.hardware.cluster import Cluster
 from foretell.plan.setting import Setting
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import MeshAxis
-from foretell.plan.trainer import look_up_depth
+from foretell.plan.trainer import Trainer, look_up_depth
 from foretell.units import product
 
 
@@ -41,23 +42,31 @@ class Constants(NamedTuple):
     gathered: float  # of weights, after their update in shares
     # other bytes
     streams: float  # buffers that communication streams have not given back
+    limit: float  # bytes in tensors that a device has room for: streams hold nothing back beyond it
     reserved: float  # over what is allocated: a factor
     context: float  # of the device and of communicators
 
 
-def memory_constants(setting: Setting, axes: tuple[MeshAxis, ...]) -> Constants:
-    """The constants of a trainer, as far as they are for this plan."""
+def usable_bytes(trainer: Trainer, cluster: Cluster) -> float:
+    """What a run can fill of a device."""
+    return trainer.memory.usable * cluster.device.memory_bytes
+
+
+def memory_constants(setting: Setting, axes: tuple[MeshAxis, ...], cluster: Cluster) -> Constants:
+    """The constants of a trainer, as far as they are for this plan on this cluster."""
     stored, alive = setting.trainer.storage, setting.trainer.memory
     shares = _stored_in_shares(setting)
     data = product(axis.ranks for axis in axes if axis.name in ("dp", "shard", "ep"))
+    context = alive.context + (alive.communicator if axes else 0.0)
     return Constants(
         copies=_buckets(setting, data) + stored.extra + stored.extra_shared / data,
         fresh=stored.transient_gradient,
         cached=alive.cached_gradients if shares else 0.0,
         gathered=alive.gather if shares else 0.0,
         streams=_held_back(setting),
+        limit=(usable_bytes(setting.trainer, cluster) - context) / alive.reserved,
         reserved=alive.reserved,
-        context=alive.context + (alive.communicator if axes else 0.0),
+        context=context,
     )
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+from foretell.cost.beside import hidden_seconds
 from foretell.cost.collectives import Price, collective_seconds
 from foretell.cost.fabric import Group, sharing
 from foretell.cost.kernels import chains, kernel_seconds
@@ -19,11 +20,7 @@ from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Actions, Communicate, Compute, Copy
 from foretell.program.program import Axis, Stage, belongs
-
-IN_A_STEP = 0.4
-"""Share of a benchmark's rate that sums of gradients reach between nodes inside a step: fits to 44 published A100
-runs of Megatron-DeepSpeed (37.6 of 100 GB/s a node) and 481 H100 runs of nanotron (122 of 400), over 0.86 and 0.92,
-which are 0.44 and 0.33. Those runs are among the studies that it is scored on."""
+from foretell.units import Quantity
 
 Parts: TypeAlias = dict[str, float]
 """Seconds by what they are spent on: the keys of a breakdown."""
@@ -154,11 +151,13 @@ class Prices:
 
     def _priced(self, actions: Iterable[object]) -> BodyCost:
         cost = BodyCost(Cost(), Cost())
-        for action in chains(actions, self.trainer.execution):
+        run = list(chains(actions, self.trainer.execution))
+        hidden = self.hidden(run)
+        for at, action in enumerate(run):
             if isinstance(action, Compute):
                 self._compute(action, cost.late if belongs(action, "W") else cost.now)
             elif isinstance(action, Communicate):
-                self._communicate(action, cost.late if belongs(action, "W") else cost.now)
+                self._communicate(action, cost.late if belongs(action, "W") else cost.now, hidden.get(at, 0.0))
             elif isinstance(action, Copy):
                 cost.now.copies += action.bytes / self.host_bandwidth
         return cost
@@ -177,15 +176,23 @@ class Prices:
         if action.part == "weight_gradient":
             cost.made += action.cost.written
 
-    def _communicate(self, message: Communicate, cost: Cost) -> None:
+    def hidden(self, actions: Sequence[object]) -> dict[int, Quantity]:
+        """Seconds of a body's messages that run beside its products, by their place in it."""
+        return hidden_seconds(actions, self.trainer.tensor, self._seconds, self.message)
+
+    def _seconds(self, action: Compute) -> Quantity:
+        return kernel_seconds(action, self.device, self.form, self.trainer).seconds
+
+    def _communicate(self, message: Communicate, cost: Cost, hidden: Quantity) -> None:
         axis = "+".join(message.axes)
         if message.kind == "receive":
             cost.receives = True
         elif message.kind == "send":
             cost.transfers[axis] += self.message(message)
         elif message.what not in HIDES:
-            cost.waits[axis] += self.message(message)
-            cost.levels[self.level(message)] += self.message(message)
+            seconds = self.message(message)
+            cost.waits[axis] += seconds - hidden
+            cost.levels[self.level(message)] += seconds
         elif message.path.startswith("bucket"):
             cost.buckets.append(message)
         else:
@@ -220,7 +227,12 @@ class Prices:
         if "tp" in message.axes:
             return price.seconds + max(0.0, self.trainer.tensor.hop * (group.ranks - 1) - price.latency)
         if message.what in HIDES:
-            return price.seconds + price.bandwidth * (1 / IN_A_STEP - 1)
+            waited = self.trainer.gradients.hop * (group.ranks - 1)
+            return (
+                price.seconds
+                + price.bandwidth * (1 / self.trainer.gradients.rate - 1)
+                + max(0.0, waited - price.latency)
+            )
         return price.seconds
 
     def group(self, message: Communicate) -> Group:

@@ -14,7 +14,7 @@ from foretell.errors import ForetellError
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.source import LARGEST_BATCH, load
-from foretell.oracle.predict import USABLE, Prediction, predict
+from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.training import STEP_ALONE, Run
 from foretell.plan.facts import facts
 from foretell.plan.fitness import refusals
@@ -224,7 +224,7 @@ def round_sizes(most: int) -> Sequence[int]:
 def _crossing(sizes: Sequence[int], best: Found, other: Found) -> int:
     """The largest size that fits if memory goes on from one prediction to another as it does between them."""
     slope = (other.prediction.memory_bytes - best.prediction.memory_bytes) / (other.micro - best.micro)
-    room = USABLE * best.prediction.capacity - best.prediction.memory_bytes
+    room = best.prediction.usable - best.prediction.memory_bytes
     largest = best.micro + room / slope if slope > 0 else math.inf
     at = bisect.bisect_right(sizes, largest) - 1
     return at + 1 if sizes[at] == best.micro else at  # that one fits: the next one is the question

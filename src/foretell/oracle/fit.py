@@ -19,7 +19,7 @@ from foretell.model.graph import Graph
 from foretell.oracle.asker import Asker, Climbed, Found, Rung, Wish, with_policy
 from foretell.oracle.changes import Change, changes, two_changes
 from foretell.oracle.ladder import ladder
-from foretell.oracle.predict import USABLE, Prediction, predict
+from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.training import STEP_ALONE, Run
 from foretell.plan.job import micro_batch
 from foretell.plan.plan import Plan
@@ -85,7 +85,7 @@ def fitted(wish: Wish) -> tuple[Fit, Setting]:
         micro_batch=best.micro,
         limit=asked.limit(best),
         sample_bytes=asked.sample_bytes(best),
-        free_bytes=USABLE * best.prediction.capacity - best.prediction.memory_bytes,
+        free_bytes=best.prediction.usable - best.prediction.memory_bytes,
         prediction=_under_way(best, wish),
         batch=wish.batch,
         seq=wish.seq,

@@ -6,6 +6,7 @@ import functools
 
 import msgspec
 
+from foretell.cost.memory import usable_bytes
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.totals import totals
@@ -21,9 +22,6 @@ from foretell.program.lower import notes
 from foretell.timeline.compose import composed
 from foretell.timeline.observation import Observation
 from foretell.timeline.sheet import Priced, priced
-
-USABLE = 0.97
-"""Share of a device's memory that a run can fill before the allocator fails."""
 
 
 class Prediction(Observation, frozen=True, kw_only=True):
@@ -43,6 +41,7 @@ class Prediction(Observation, frozen=True, kw_only=True):
     interval: tuple[float, float]  # seconds
     fits: bool
     capacity: float  # bytes of a device
+    usable: float  # that a run can fill of them
     bottlenecks: tuple[Bottleneck, ...]
     provenance: dict[str, str]
     notes: tuple[str, ...]
@@ -52,7 +51,7 @@ class Prediction(Observation, frozen=True, kw_only=True):
 def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Prediction:
     """Predict one step of a plan that fits, and a whole run of such steps where one is asked about."""
     plan = priced(setting, cluster)
-    outline, device = plan.outline, cluster.device
+    outline, device, usable = plan.outline, cluster.device, usable_bytes(setting.trainer, cluster)
     made = composed(plan, cluster)
     used, breakdown = made.memory, made.breakdown
     known = evidence(outline, cluster)
@@ -79,8 +78,9 @@ def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Predic
         model_flops=flops,
         utilisation=flops / (step * ranks * device.matrix_rate(plan.prices.form.kernels)),
         interval=(low, high),
-        fits=used.device <= USABLE * device.memory_bytes,
+        fits=used.device <= usable,
         capacity=device.memory_bytes,
+        usable=usable,
         bottlenecks=(),
         provenance=known.provenance(),
         notes=notes(outline),

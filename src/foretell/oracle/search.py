@@ -17,10 +17,9 @@ import numpy
 
 from foretell.cost.care import CareFigures, care_figures
 from foretell.cost.host import as_executed
-from foretell.cost.memory import memory_constants
+from foretell.cost.memory import memory_constants, usable_bytes
 from foretell.cost.stage import Prices
 from foretell.model.resize import skeleton, with_samples
-from foretell.oracle.predict import USABLE
 from foretell.oracle.priced_plans import Candidate, PricedPlans
 from foretell.oracle.space import Space, Way
 from foretell.plan.job import batch_ranks
@@ -29,6 +28,7 @@ from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.bucket import Bucket
 from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.imbalance import Imbalance
+from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
@@ -109,7 +109,7 @@ class _Search:
     def __init__(self, space: Space, most: float, watch: Watch, top: int) -> None:
         self.space, self.watch, self.top = space, watch, top
         self.graph, self.cluster, self.trainer = space.graph, space.cluster, space.trainer
-        self.capacity = min(most or float("inf"), USABLE * space.cluster.device.memory_bytes)
+        self.capacity = min(most or float("inf"), usable_bytes(space.trainer, space.cluster))
         self.builder = Builder([level.name for level in space.cluster.levels])
         self.meshes: list[tuple[Strategy, ...]] = []
         self.chosen = [Chosen.of(policies, space) for policies in space.policies]
@@ -219,7 +219,7 @@ class _Meshed:
         self.search, self.axes, self.space, self.cluster = search, axes, search.space, search.cluster
         self.plan = Plan(axes, search.chosen[0].policies)
         self.mesh = mesh(self.plan)
-        self.graph = as_lowered(search.graph, self.mesh)
+        self.graph = as_lowered(self.plan.policy(Lora).trained(search.graph), self.mesh)
         self.ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
         self.splits = batch_ranks(self.plan)
         setting = self._setting(self.plan)
@@ -227,12 +227,9 @@ class _Meshed:
         self.form = self.plan.policy(Precision).format
         named = [Axis(axis.name, axis.ranks, stride(self.mesh, (axis.name,))) for axis in self.mesh]
         self.prices = Prices(named, self.cluster, self.form, self.trainer, search.messages)
-        plain = plain_axes(self.mesh, self.plan, search.graph)  # two ranks of these do what any number does
-        self.local_axes = tuple(
-            replace(axis, storage=STORAGES["replicated"], ranks=2 if axis in plain else axis.ranks)
-            for axis in self.mesh
-            if axis.name != "pp"
-        )
+        plain = plain_axes(self.mesh, self.plan, search.graph)  # of these a rank does what it does alone
+        inside = [axis for axis in self.mesh if axis.name != "pp" and axis not in plain]
+        self.local_axes = tuple(replace(axis, storage=STORAGES["replicated"]) for axis in inside)
         self.ways = product(axis.ranks for axis in self.local_axes if axis.splitting.dim == "sample")
         tensor = self.plan.axis(Tensor)
         ranks, across = tensor.ranks if tensor else 1, self.ranks > 1 and self.cluster.nodes > 1
@@ -332,5 +329,5 @@ class _Meshed:
         if count not in self.constants:
             graph = with_samples(self.search.graph, self.space.job.batch // count)
             setting = Setting(graph, self.space.job, self.plan, self.space.trainer)
-            self.constants[count] = tuple(memory_constants(setting, self.mesh))
+            self.constants[count] = tuple(memory_constants(setting, self.mesh, self.cluster))
         return self.constants[count]

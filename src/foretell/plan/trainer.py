@@ -82,7 +82,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     microbatch: Seconds  # per micro-batch
     tensor_growth: Share  # more of it for each doubling of the tensor ranks: a group waits for its slowest host
     floor: Seconds  # least time per layer and pipeline slot, where pipeline stages lie on several nodes ...
-    floor_tensor: Seconds  # ... and what each tensor rank adds to that floor
+    floor_tensor: Seconds  # ... and what each tensor rank adds to that floor ...
+    floor_pair: Seconds  # ... and each ordered pair of them
     device_layer: Seconds  # device time per layer that does not shrink with the work: small kernels, gaps
     sharpness: Ratio  # q in (host^q + device^q)^(1/q); inf is the larger of the two
 
@@ -115,6 +116,8 @@ class Gradients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     first_bucket: Bytes
     bucket: Bytes  # the buckets after the first; 0: all gradients in one
     bucket_rank: Bytes  # a bucket is at least this times the data ranks
+    rate: Share  # of a benchmark's rate that messages for weights reach between nodes inside a step
+    hop: Seconds  # of such a message: time of each step of its ring, at least
     overlap: Shares  # how much of the exchange may run behind the backward pass, by storage
     overlap_pipeline: Shares  # the same with more than one stage
     each: tuple[StorageWord, ...]  # storages in which each micro-batch's gradients are summed; else once a step
@@ -140,6 +143,8 @@ class TensorAxis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     row_bias: Literal["whole", "shares"]
     # Sequence parallelism: the gradient of a bias after a sum, from all positions or from a rank's share of them.
     hop: Seconds  # of a collective between nodes that layers wait for: time of each step of the ring, at least
+    overlap: Share  # how well sums and gathered inputs of the backward pass run beside its products; 0: waited for
+    pieces: Share  # how well messages of both passes, cut up, run beside the product that makes or takes them
     sums: Literal["each", "together"]
     # Gradients of weights that all tensor ranks have whole (norms) are summed one by one, or in one message.
 
@@ -185,6 +190,7 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cached_gradients: PerParameter  # freed 16-bit gradients that stay in the pool while states lie in shares
     gather: PerParameter  # copies while weights are gathered after a step on shares of the states
     working_layers: Ratio  # layers' worth of working tensors
+    usable: Share  # of a device that a run can fill before its allocator fails
     held: Depths  # tensor axis: bytes per token and hidden unit that streams hold back, by pipeline ranks, middle
     held_most: Depths  # the same, most; the least is none
     reserved: Ratio  # what the allocator reserves over what tensors take

@@ -24,6 +24,16 @@ def kernel(function: Function) -> Function:
     return _compiler[-1](function) if _compiler else function
 
 
+def zeros(count: int) -> Any:
+    """So many real numbers. Compiled functions get an array instead."""
+    return [0.0] * count
+
+
+def whole_zeros(count: int) -> Any:
+    """So many whole numbers."""
+    return [0] * count
+
+
 @functools.cache
 def available() -> bool:
     """Whether there is a compiler."""
@@ -39,6 +49,7 @@ def loaded(name: str) -> bool:
 def compiled(name: str) -> ModuleType:
     """A module of kernels with its functions compiled; they are kept on disk from one process to the next."""
     import numba
+    import numpy
 
     found = importlib.util.find_spec(name)
     assert found is not None and found.origin is not None
@@ -48,7 +59,19 @@ def compiled(name: str) -> ModuleType:
     sys.modules[spec.name] = module
     with _compiling(numba.njit(cache=True)):
         spec.loader.exec_module(module)
+        _array_of(module, "zeros", numpy.float64)
+        _array_of(module, "whole_zeros", numpy.int64)
     return module
+
+
+def _array_of(module: ModuleType, name: str, kind: Any) -> None:
+    """Functions are compiled when they are first called, so they find this one."""
+    import numpy
+
+    def array(count: int) -> Any:
+        return numpy.zeros(count, kind)
+
+    setattr(module, name, kernel(array))
 
 
 @contextmanager

@@ -87,13 +87,13 @@ class _One:
             own["optimizer"] += care.slot_update
         turns, begin, end = self._turns
         place = shape * 8 + number
-        device = sum(turns[0][begin[place] : end[place]])
+        device = float(sum(turns[begin[place] : end[place] : recurrence.TURN]))
         more = device - sum(own.values())
         own["host"] += more if more > ROUNDING * device else 0.0
         return own
 
     @functools.cached_property
-    def _turns(self) -> tuple[list[list[float]], list[int], list[int]]:
+    def _turns(self) -> tuple[Any, Any, Any]:
         return self.kernels.all_turns(self.tables, self.plans, 0)
 
     # memory
@@ -139,9 +139,12 @@ class _One:
             peak = now.forward_peak if moment.forward else now.backward_peak
             kinds["activations"] = flying + (now.kept if moment.forward else 0.0)
             kinds["working"] = max(0.0, peak - now.kept)
-            kinds["new gradients"] = 0.0 if moment.forward else constants.fresh * parameters
-            kinds["held by streams"] = constants.streams
+            fresh = 0.0 if moment.forward else constants.fresh * parameters
+            if fresh - now.kept > kinds["working"]:  # they are all there when the slot's own activations are gone
+                kinds |= {"activations": flying - now.kept, "working": 0.0, "new gradients": fresh}
             kinds["cached gradients"] = constants.cached * parameters
+            room = max(0.0, constants.limit - sum(kinds.values()))
+            kinds["held by streams"] = min(constants.streams, room)
         always = ("weights", "gradients", "states", "activations", "working")
         return {name: size for name, size in kinds.items() if size or name in always}
 

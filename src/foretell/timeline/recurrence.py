@@ -12,10 +12,13 @@ docs/timeline.md; the simulation finds the same out by playing.
 # Tables are lists or arrays, and compilers infer types: annotations would have to lie.
 # pyright: basic
 
-from foretell.timeline.compiling import kernel
+from foretell.timeline.compiling import kernel, whole_zeros, zeros
 
 F, B, I, W = 0, 1, 2, 3  # noqa: E741
 """Kinds of slots, as numbers."""
+
+TURN = 6
+"""Figures of a turn: seconds of the device and the host, room for messages, and gathers, sums and sums once a step."""
 
 
 # Turns: what a slot does, one body after the other. --------------------------------------------------
@@ -32,17 +35,19 @@ def host_seconds(t, manner, launches, layers, again):
 
 
 @kernel
-def add_turn(turns, device, host, room, gather, sums, once):
-    turns[0].append(device)
-    turns[1].append(host)
-    turns[2].append(room)
-    turns[3].append(gather)
-    turns[4].append(sums)
-    turns[5].append(once)
+def add_turn(turns, n, device, host, room, gather, sums, once):
+    """Write down a turn; where the next one begins."""
+    turns[n] = device
+    turns[n + 1] = host
+    turns[n + 2] = room
+    turns[n + 3] = gather
+    turns[n + 4] = sums
+    turns[n + 5] = once
+    return n + TURN
 
 
 @kernel
-def slot_turns(t, plans, at, shape, kind, turns, last):
+def slot_turns(t, plans, at, shape, kind, turns, n, last):
     """The turns of a kind of slot of a shape, equal ones in a row as one where nothing travels for weights.
 
     `last`: the slot is the step's last of its stage, after whose turns sums that come once a step may leave.
@@ -67,7 +72,7 @@ def slot_turns(t, plans, at, shape, kind, turns, last):
     fixed = t.f[t.device_layer + manner] * layers
     forward, late = kind == F, kind in (B, W)
     one_by_one = last or t.i[t.cared + row]
-    begun = len(turns[0])
+    begun = n
     turn = t.i[t.care_turn_at + row]  # of the sums that leave after each turn
     # before the first layer: weights of no layer come
     gather = t.f[t.enter_forward + row] if forward else t.f[t.enter_back + row] if kind != W else 0.0
@@ -75,9 +80,9 @@ def slot_turns(t, plans, at, shape, kind, turns, last):
     if one_by_one:
         if share:
             once = t.f[t.once + turn] if last else 0.0
-            add_turn(turns, copied, 0.0, copied, gather, t.f[t.buckets + turn] if late else 0.0, once)
+            n = add_turn(turns, n, copied, 0.0, copied, gather, t.f[t.buckets + turn] if late else 0.0, once)
         else:
-            add_turn(turns, copied + gather, 0.0, copied + gather, 0.0, 0.0, 0.0)
+            n = add_turn(turns, n, copied + gather, 0.0, copied + gather, 0.0, 0.0, 0.0)
     turn += 1
     for number in range(end - first):
         span = first + number if forward else end - 1 - number
@@ -90,7 +95,7 @@ def slot_turns(t, plans, at, shape, kind, turns, last):
                 taken = max(taken, t.f[t.waits + cell * t.levels + level])
         times = t.i[t.span_times + span]
         if not one_by_one:
-            add_turn(turns, device * times, host * part * times, (device - taken) * times, 0.0, 0.0, 0.0)
+            n = add_turn(turns, n, device * times, host * part * times, (device - taken) * times, 0.0, 0.0, 0.0)
             turn += times
             continue
         own = t.i[t.care_span_at + row] + span - first
@@ -101,10 +106,10 @@ def slot_turns(t, plans, at, shape, kind, turns, last):
             if share:
                 once = t.f[t.once + turn] if last else 0.0
                 sent = sums + (t.f[t.buckets + turn] if late else 0.0)
-                add_turn(turns, device, host * part, device - taken, gather, sent, once)
+                n = add_turn(turns, n, device, host * part, device - taken, gather, sent, once)
             else:
                 busy = device + gather + sums
-                add_turn(turns, busy, host * part, busy - taken, 0.0, 0.0, 0.0)
+                n = add_turn(turns, n, busy, host * part, busy - taken, 0.0, 0.0, 0.0)
             turn += 1
     if one_by_one:
         sums = t.f[t.leave_back + row] if late else 0.0
@@ -113,27 +118,40 @@ def slot_turns(t, plans, at, shape, kind, turns, last):
             updated += t.f[t.leave_copy + row]
         if share:
             once = t.f[t.once + turn] if last else 0.0
-            add_turn(turns, updated, 0.0, updated, 0.0, sums + (t.f[t.buckets + turn] if late else 0.0), once)
+            n = add_turn(turns, n, updated, 0.0, updated, 0.0, sums + (t.f[t.buckets + turn] if late else 0.0), once)
         else:
             busy = updated + sums + (t.f[t.buckets_all + row] if late else 0.0)
-            add_turn(turns, busy, 0.0, busy, 0.0, 0.0, 0.0)
+            n = add_turn(turns, n, busy, 0.0, busy, 0.0, 0.0, 0.0)
     if t.f[t.sharpness + manner] > 0.0:
-        stretch(turns, begun, t.f[t.sharpness + manner])
+        stretch(turns, begun, n, t.f[t.sharpness + manner])
+    return n
 
 
 @kernel
-def stretch(turns, begun, q):
+def stretch(turns, begun, end, q):
     """Host and device meet over a slot in a soft maximum: the device takes longer, no launch is waited for."""
     device, host = 0.0, 0.0
-    for n in range(begun, len(turns[0])):
-        device += turns[0][n]
-        host += turns[1][n]
+    for n in range(begun, end, TURN):
+        device += turns[n]
+        host += turns[n + 1]
     more = (device**q + host**q) ** (1 / q) / device - 1 if device else 0.0
-    for n in range(begun, len(turns[0])):
-        longer = turns[0][n] * more
-        turns[0][n] += longer
-        turns[2][n] += longer
-        turns[1][n] = 0.0
+    for n in range(begun, end, TURN):
+        longer = turns[n] * more
+        turns[n] += longer
+        turns[n + 2] += longer
+        turns[n + 1] = 0.0
+
+
+@kernel
+def most_turns(t, cut, kinds):
+    """Room for all turns of a plan."""
+    found = 0
+    for shape in range(t.i[t.cut_at + cut], t.i[t.cut_at + cut + 1]):
+        layers = 2
+        for span in range(t.i[t.span_at + shape], t.i[t.span_at + shape + 1]):
+            layers += t.i[t.span_times + span]
+        found += layers * (kinds + kinds // 2)
+    return found
 
 
 @kernel
@@ -142,23 +160,25 @@ def all_turns(t, plans, at):
 
     Those of the last slots stand behind the usual ones.
     """
-    turns = [[0.0], [0.0], [0.0], [0.0], [0.0], [0.0]]
     cut = plans.i[plans.cut + at]
+    kinds = 4 if plans.i[plans.splits + at] else 2
+    turns = zeros(TURN * most_turns(t, cut, kinds))
     shapes = t.i[t.cut_at + cut + 1] - t.i[t.cut_at + cut]
-    begin, end = [0] * (shapes * 8), [0] * (shapes * 8)
+    begin, end = whole_zeros(shapes * 8), whole_zeros(shapes * 8)
     share = plans.f[plans.share + at]
+    n = 0
     for shape in range(shapes):
         row = t.i[t.care_at + plans.i[plans.care + at]] + shape
-        for kind in range(4 if plans.i[plans.splits + at] else 2):
+        for kind in range(kinds):
             place = shape * 8 + kind
-            begin[place] = len(turns[0])
-            slot_turns(t, plans, at, shape, kind, turns, False)
-            end[place] = len(turns[0])
+            begin[place] = n
+            n = slot_turns(t, plans, at, shape, kind, turns, n, False)
+            end[place] = n
             begin[place + 4], end[place + 4] = begin[place], end[place]
             if share and t.f[t.once_all + row] and kind in (B, W):
-                begin[place + 4] = len(turns[0])
-                slot_turns(t, plans, at, shape, kind, turns, True)
-                end[place + 4] = len(turns[0])
+                begin[place + 4] = n
+                n = slot_turns(t, plans, at, shape, kind, turns, n, True)
+                end[place + 4] = n
     return turns, begin, end
 
 
@@ -173,33 +193,30 @@ def play(t, plans, at, order, turns, begin, end, inline):
     them before the end, and `drained` finds what is left of those that leave once a step from how the last slots began.
     """
     ranks = t.i[t.order_ranks + order]
-    free, host, late, exposed = [0.0] * ranks, [0.0] * ranks, [0.0] * ranks, [0.0] * ranks
-    queue, issued, once = [0.0] * ranks, [0.0] * ranks, [0.0] * ranks
-    way = [0.0] * (2 * ranks)  # when each link is free: forward, back
+    free, host, late, exposed = zeros(ranks), zeros(ranks), zeros(ranks), zeros(ranks)
+    queue, issued, once = zeros(ranks), zeros(ranks), zeros(ranks)
+    way = zeros(2 * ranks)  # when each link is free: forward, back
     first, stop = t.i[t.order_at + order], t.i[t.order_at + order + 1]
-    arrived = [0.0] * (stop - first)
-    started = [0.0] * (3 * (t.i[t.tail_at + order + 1] - t.i[t.tail_at + order]))
+    arrived = zeros(stop - first)
+    started = zeros(3 * (t.i[t.tail_at + order + 1] - t.i[t.tail_at + order]))
     recorded = 0
     cut, passes, share = plans.i[plans.cut + at], plans.i[plans.passes + at], plans.f[plans.share + at]
     stage_at, prefetch = t.i[t.stage_at + cut], t.i[t.prefetch + plans.i[plans.manner + at]]
-    device_of, host_of, room_of, gather_of, sums_of, once_of = turns
-    marks = [0.0]
+    marks = zeros(len(turns) // TURN if inline else 0)  # all that was issued with each gather of a slot
     for n in range(first, stop):
         r, kind = t.i[t.slot_rank + n], t.i[t.slot_kind + n]
         shape = t.i[t.stage_shape + stage_at + t.i[t.slot_stage + n]]
         place = shape * 8 + kind + (4 if inline and t.i[t.slot_last + n] else 0)
         low, high = begin[place], end[place]
-        ahead, done_gathers = low, 0  # the next turn whose gather is not issued yet
+        ahead, marked, met = low, 0, 0  # the next turn whose gather is not issued, gathers that are, and those met
         if inline:
-            marks.clear()
-            count = 0
-            while ahead < high and count < prefetch:
-                if gather_of[ahead]:
-                    queue[r] += gather_of[ahead]
-                    issued[r] += gather_of[ahead]
-                    marks.append(issued[r])
-                    count += 1
-                ahead += 1
+            while ahead < high and marked < prefetch:
+                if turns[ahead + 3]:
+                    queue[r] += turns[ahead + 3]
+                    issued[r] += turns[ahead + 3]
+                    marks[marked] = issued[r]
+                    marked += 1
+                ahead += TURN
         idle = 0.0
         back = kind != F
         receives = t.i[t.gets_back + passes + shape] if back else t.i[t.gets_forward + passes + shape]
@@ -214,32 +231,33 @@ def play(t, plans, at, order, turns, begin, end, inline):
         if not inline and t.i[t.slot_tail + n]:
             started[recorded], started[recorded + 1], started[recorded + 2] = idle, free[r], host[r]
             recorded += 3
-        for turn in range(low, high):
-            if inline and gather_of[turn]:
-                while ahead < high and len(marks) < done_gathers + prefetch + 1:
-                    if gather_of[ahead]:
-                        queue[r] += gather_of[ahead]
-                        issued[r] += gather_of[ahead]
-                        marks.append(issued[r])
-                    ahead += 1
-                behind = issued[r] - marks[done_gathers]
+        for turn in range(low, high, TURN):
+            if inline and turns[turn + 3]:
+                while ahead < high and marked < met + prefetch + 1:
+                    if turns[ahead + 3]:
+                        queue[r] += turns[ahead + 3]
+                        issued[r] += turns[ahead + 3]
+                        marks[marked] = issued[r]
+                        marked += 1
+                    ahead += TURN
+                behind = issued[r] - marks[met]
                 wait = max(queue[r] - behind, 0.0)
                 queue[r] -= wait
                 free[r] += wait
                 exposed[r] += wait
-                done_gathers += 1
-            host[r] += host_of[turn]
-            done = free[r] + device_of[turn]
+                met += 1
+            host[r] += turns[turn + 1]
+            done = free[r] + turns[turn]
             gap = max(host[r] - done, 0.0)
             free[r] = done + gap
             late[r] += gap
             if inline:
-                left = queue[r] - share * (room_of[turn] + gap)
+                left = queue[r] - share * (turns[turn + 2] + gap)
                 queue[r] = max(left, 0.0)
                 once[r] = max(once[r] + (left - queue[r]), 0.0)
-                queue[r] += sums_of[turn]
-                issued[r] += sums_of[turn]
-                once[r] += once_of[turn]
+                queue[r] += turns[turn + 4]
+                issued[r] += turns[turn + 4]
+                once[r] += turns[turn + 5]
         if kind != W:
             send = t.f[t.sent_back + passes + shape] if back else t.f[t.sent_forward + passes + shape]
             if send:
@@ -267,12 +285,12 @@ def drained(t, plans, at, order, turns, begin, end, started, left):
             place += 4
         idle, free, host = started[3 * (n - first)], started[3 * (n - first) + 1], started[3 * (n - first) + 2]
         once = max(left[r] - idle, 0.0)
-        for turn in range(begin[place], end[place]):
-            host += turns[1][turn]
-            done = free + turns[0][turn]
+        for turn in range(begin[place], end[place], TURN):
+            host += turns[turn + 1]
+            done = free + turns[turn]
             gap = max(host - done, 0.0)
             free = done + gap
-            once = max(once - share * (turns[2][turn] + gap), 0.0) + turns[5][turn]
+            once = max(once - share * (turns[turn + 2] + gap), 0.0) + turns[turn + 5]
         left[r] = once
 
 
@@ -304,7 +322,7 @@ def ends(t, plans, at):
             late[r] += (late[r] - late0[r]) * rounds
             exposed[r] += (exposed[r] - exposed0[r]) * rounds
     if not inline:
-        left = [0.0] * ranks
+        left = zeros(ranks)
         if plans.f[plans.share + at]:
             drained(t, plans, at, order, turns, begin, end, started, left)
         else:
@@ -359,10 +377,12 @@ def rank_memory(t, plans, at, rank):
         if t.i[t.moment_forward + moment]:
             now = held + kept + max(0.0, t.f[t.forward_peak + shape] - kept)
         else:
-            now = held + max(0.0, t.f[t.backward_peak + shape] - kept) + plans.f[plans.fresh + at] * parameters
+            # new gradients are all there when the slot's own activations are gone
+            now = held + max(0.0, t.f[t.backward_peak + shape] - kept, plans.f[plans.fresh + at] * parameters - kept)
         if now > most or when < 0:
             most, when = now, moment
-    working = resting + (most + plans.f[plans.streams + at]) + plans.f[plans.cached + at] * parameters
+    working = resting + most + plans.f[plans.cached + at] * parameters
+    working += min(plans.f[plans.streams + at], max(0.0, plans.f[plans.limit + at] - working))
     after = resting + plans.f[plans.gathered + at] * parameters
     if after > working:
         return after, -1

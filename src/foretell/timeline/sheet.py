@@ -59,7 +59,7 @@ def priced(setting: Setting, cluster: Cluster) -> Priced:
         passing(cutting, local, plan, upkeep.reshards, prices, cares),
         played(outline.schedule.name, outline.ranks, plan.microbatches, outline.chunks),
         share(setting, trainer, outline.ranks > 1),
-        memory_constants(setting, outline.axes),
+        memory_constants(setting, outline.axes, cluster),
     )
 
 

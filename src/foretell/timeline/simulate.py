@@ -7,9 +7,10 @@ for what is found out here by playing the program's actions in order.
 - The host launches ahead of the device; the device starts nothing that was not launched. The host waits for the
   device where it receives from another stage (torch.cuda.synchronize in Megatron-LM's p2p_communication.py), and
   before the optimizer's step (training loops read the loss or the norm of the gradients).
-- Messages of activations are waited for. Messages for weights run behind the computation, one after the
-  other: at the trainer's share of their speed while the rank works or waits for its host, not at all while it waits
-  for a message on the same level of the cluster, at full speed between slots. Without overlap everything is waited for.
+- Messages of activations are waited for, but for what of them runs beside products (cost/beside.py). Messages for
+  weights run behind the computation, one after the other: at the trainer's share of their speed while the rank works or
+  waits for its host, not at all while it waits for a message on the same level of the cluster, at full speed between
+  slots. Without overlap everything is waited for.
 - Weights are gathered so many units ahead as the trainer does, inside one slot. Gradients leave when they
   are there: those of a layer after it, buckets when the backward pass has made as large a part of the gradients.
 - The optimizer waits for all of them.
@@ -27,6 +28,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from foretell.cost.host import as_executed
 from foretell.cost.kernels import chains, kernel_seconds, update_seconds
 from foretell.cost.stage import Prices
 from foretell.hardware.cluster import Cluster
@@ -143,9 +145,9 @@ class _Works:
 
     def __init__(self, program: Program, setting: Setting, cluster: Cluster) -> None:
         self.program, self.setting, self.cluster = program, setting, cluster
-        self.trainer = setting.trainer
+        self.trainer = as_executed(setting)
         self.form = setting.plan.policy(Precision).format
-        self.prices = Prices(program.axes, cluster, self.form, setting.trainer)
+        self.prices = Prices(program.axes, cluster, self.form, self.trainer)
         self.pipelined = len(program.kinds) > 1
         self.share = self._share()
         self._bodies: dict[tuple[int, str, bool], Work] = {}
@@ -215,13 +217,15 @@ class _Works:
 
     def _priced(self, body: Body, kind: str) -> Work:
         work = Work(body.name)
-        for action in chains(body.actions, self.trainer.execution):
+        run = list(chains(body.actions, self.trainer.execution))
+        hidden = self.prices.hidden(run)
+        for at, action in enumerate(run):
             if isinstance(action, Compute):
                 if belongs(action, kind):
                     self._compute(work, action)
             elif isinstance(action, Communicate):
                 if belongs(action, kind):
-                    self._communicate(work, action)
+                    self._communicate(work, action, hidden.get(at, 0.0))
             elif isinstance(action, Copy) and kind != "W":
                 work.add(self.copy(action))
         return work
@@ -239,7 +243,7 @@ class _Works:
         if action.again:
             work.again += price.seconds
 
-    def _communicate(self, work: Work, action: Communicate) -> None:
+    def _communicate(self, work: Work, action: Communicate, hidden: float) -> None:
         if action.kind == "receive":
             work.receives = True
         elif action.kind == "send":
@@ -248,7 +252,7 @@ class _Works:
             (work.gathers if action.what == "weights" else work.reduces).append(action)
         else:
             piece = self.message(action)
-            work.add(piece)
+            work.add(piece._replace(seconds=piece.seconds - hidden))
             work.waits[self.level(action)] += piece.seconds
 
     def message(self, action: Communicate) -> Piece:
@@ -327,7 +331,8 @@ class _Works:
             by_layer *= 4 / 3  # a second forward pass beside one forward and two backward
         grown = (constants.launch * self._launches(stage) + by_layer) * (1 + constants.tensor_growth * math.log2(ranks))
         across = self.pipelined and self.cluster.nodes > 1
-        floor = layers * (constants.floor + constants.floor_tensor * ranks) if across else 0.0
+        least = constants.floor + constants.floor_tensor * ranks + constants.floor_pair * ranks**2
+        floor = layers * least if across else 0.0
         return max(grown + constants.microbatch, floor)
 
 

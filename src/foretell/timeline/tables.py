@@ -130,6 +130,7 @@ class Plans(NamedTuple):
     gathered: int  # after the update
     # other bytes
     streams: int
+    limit: int  # in tensors
     reserved: int  # a factor
     context: int
 
@@ -178,6 +179,7 @@ REAL = frozenset(
         "cached",
         "gathered",
         "streams",
+        "limit",
         "reserved",
         "context",
     )
@@ -314,7 +316,8 @@ class Builder:
             to["host_again"].append(1.0 if host.layer_recomputes else AGAIN)
             to["host_growth"].append(1 + host.tensor_growth * math.log2(ranks))
             to["host_microbatch"].append(host.microbatch)
-            to["host_floor"].append(host.floor + host.floor_tensor * ranks if across else 0.0)
+            floor = host.floor + host.floor_tensor * ranks + host.floor_pair * ranks**2
+            to["host_floor"].append(floor if across else 0.0)
             to["device_layer"].append(host.device_layer)
             to["sharpness"].append(host.sharpness if math.isfinite(host.sharpness) else 0.0)
             to["prefetch"].append(prefetch)

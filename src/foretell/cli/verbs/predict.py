@@ -143,13 +143,11 @@ def _cost(found: Prediction, seconds: float, price: float) -> float:
 
 
 def _page(found: Prediction, run: Run, held: tuple[Alive, ...], changes: tuple[Change, ...]) -> str:
-    from foretell.oracle.predict import USABLE
-
     low, high = found.interval
     rate = f"{found.samples_per_second:,.4g} samples/s"
     if found.tokens_per_second:
         rate += f", {show_count(found.tokens_per_second)} tokens/s"
-    usable = USABLE * found.capacity
+    usable = found.usable
     verdict = "fits" if found.fits else f"{show_bytes(found.memory_bytes - usable)} TOO MUCH"
     room = show_bytes(found.capacity) if found.fits else f"{show_bytes(usable)} usable"
     lines = [

@@ -48,8 +48,16 @@ TABLE: Final[dict[tuple[str, str], Reached]] = {
         f"{STEPS}: bias 0.99 over 65 published H100 runs of NeMo; 481 of nanotron gave 0.68 with waves left out",
     ),
     ("blackwell", "matrix"): Reached(
-        0.72, 0.80, ("gb200", "b200"), "best product on GB200 0.729 (stas00/ml-engineering); published steps agree"
+        0.67, 0.80, ("gb200",), "0.92 of the best product on GB200, 0.729 (stas00/ml-engineering), as on H100"
     ),
+    ("b200", "matrix"): Reached(
+        0.48,
+        0.80,
+        ("b200",),
+        "products of 4,096 rows on B200 at 1,000 W: 0.50 forward, 0.50 and 0.45 backward "
+        "(MooreThreads/SimuMax, configs/system/b200_bf16_ceperm.json)",
+    ),
+    ("blackwell-ultra", "matrix"): Reached(0.70, 0.80, ("gb300",), f"{STEPS}: 19 on GB300 at 1,400 W"),
     ("cdna3", "matrix"): Reached(
         0.51, 0.80, ("mi300x",), "best product on MI300X 0.514 (stas00/ml-engineering, torch 2.5.1, rocm 6.3)"
     ),
@@ -64,7 +72,6 @@ LIKE: Final = {
     ("blackwell-ultra", "vector"): ("hopper", "vector"),
     ("turing", "matrix"): ("volta", "matrix"),
     ("ada", "matrix"): ("ampere", "matrix"),
-    ("blackwell-ultra", "matrix"): ("blackwell", "matrix"),
     ("cdna2", "matrix"): ("cdna3", "matrix"),
 }
 """Architectures without a figure, and whose they take: the next older or newer one that was measured."""

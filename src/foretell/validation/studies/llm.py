@@ -320,11 +320,11 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     (r"neox|megatron-deepspeed|megatron\+deepspeed", "megatron-deepspeed"),
     (r"deepspeed", "deepspeed"),
     (r"nemo megatron", "megatron-lm-2023"),
-    (r"nemo", "nemo"),
-    (r"bridge|megatron-core|\bte \d", "megatron-core"),
+    (r"nemo|bridge", "nemo"),
+    (r"megatron-core|\bte \d", "megatron-core"),
     (r"megatron", "megatron-lm"),
     (r"fsdp", "fsdp"),
-    (r"internevo", "pytorch"),
+    (r"internevo", "internevo"),
     (r"pytorch|ddp", "pytorch"),
 )
 """Pattern to trainer, the first that is found; empty for frameworks that no trainer describes."""
@@ -332,6 +332,10 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
 
 def _trainer_name(framework: str, year: int, line: Line, layout: Layout) -> str:
     found = next((name for pattern, name in FRAMEWORKS if re.search(pattern, framework)), "")
+    if found == "deepspeed" and year <= 2021:
+        return "deepspeed-2021"
+    if found == "megatron-deepspeed" and year <= 2022:
+        return "megatron-deepspeed-2022"
     if found != "megatron-lm":
         return found
     if year >= 2024:
