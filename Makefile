@@ -10,6 +10,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 demo: .venv/core
 	$(BIN)/foretell predict llama3-8b --on 64xh100 --plan "dp8:zero1 tp8:sp +m8 +bf16" --batch 64 --trainer megatron-core
+	$(BIN)/foretell plan llama3.2-1b --on 8xh100 --batch 32 --only dp,tp,recompute
 
 test: check
 	$(BIN)/pytest -n 2 -q

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,13 @@ if TYPE_CHECKING:
     from foretell.model.graph import Graph
     from foretell.oracle.fit import Fit
     from foretell.oracle.predict import Prediction
+    from foretell.oracle.search import Found
     from foretell.oracle.training import Conditions
     from foretell.plan.plan import Plan
     from foretell.plan.setting import Setting
     from foretell.program.program import Program
 
-__all__ = ["__version__", "analyze", "fit", "load", "lower", "predict", "trace"]
+__all__ = ["__version__", "analyze", "fit", "load", "lower", "predict", "search", "trace"]
 
 
 def load(model: str | PathLike[str], batch: int | None = None, seq: int | None = None) -> Graph:
@@ -78,6 +80,49 @@ def predict(
     found = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
     setting = _setting(model, cluster, plan, batch, trainer, optimizer, seq, batch_per_rank)
     return oracle.predict(setting, found, run)
+
+
+def search(
+    model: str | PathLike[str] | Graph,
+    cluster: str | Cluster,
+    batch: int | None = None,
+    *,
+    trainer: str = "pytorch",
+    optimizer: str = "",
+    seq: int | None = None,
+    precision: str = "",
+    batch_per_rank: int | None = None,
+    only: Sequence[str] = (),
+    without: Sequence[str] = (),
+    also: Sequence[str] = (),
+    fix: str = "",
+    max_memory: str | float = 0.0,
+    top: int = 10,
+) -> Found:
+    """The best plans of all that are legal, every one of them priced as `predict` does.
+
+    `best` is the fastest that fits, None if nothing does; `plans` are all, and can be written as a table. With
+    `batch_per_rank` the batch goes with the ranks that split it, and the answer is that with most samples a second.
+    Ctrl-C returns what was found until then, with `complete` False.
+    """
+    from foretell.oracle import planning
+    from foretell.oracle.space import Wishes
+
+    wishes = Wishes(only=tuple(only), without=tuple(without), also=tuple(also), fixed=fix.strip())
+    asked = planning.asked(
+        model,
+        cluster,
+        batch,
+        batch_per_rank,
+        trainer=trainer,
+        optimizer=optimizer,
+        seq=seq,
+        precision=precision,
+        wishes=wishes,
+        max_memory=max_memory,
+        top=top,
+    )
+    return planning.answered_best(asked).found
 
 
 def lower(

@@ -69,10 +69,10 @@ def _read(given: dict[str, Any], alone: tuple[str, ...]) -> Run:
         input_rate=_count(given["input_rate"], "--input-rate") or math.inf,
         dataset=_figure(given["dataset"], "memory", "--dataset"),
         storage=_figure(given["storage"], "bandwidth", "--storage"),
-        interval=_span(given["interval"], "--interval"),
-        device_mtbf=_span(given["device_mtbf"], "--device-mtbf") or math.inf,
-        node_mtbf=_span(given["node_mtbf"], "--node-mtbf") or math.inf,
-        restart=_span(given["restart"], "--restart"),
+        interval=span(given["interval"], "--interval"),
+        device_mtbf=span(given["device_mtbf"], "--device-mtbf") or math.inf,
+        node_mtbf=span(given["node_mtbf"], "--node-mtbf") or math.inf,
+        restart=span(given["restart"], "--restart"),
         price=_count(given["price"], "--price"),
     )
     return Run(**amount, epochs=epochs or 1.0, conditions=conditions)
@@ -94,7 +94,7 @@ def _figure(text: str | None, kind: str, where: str) -> float:
     return quantity.parse(text, kind, where) if text is not None else 0.0
 
 
-def _span(text: str | None, where: str) -> float:
+def span(text: str | None, where: str) -> float:
     if text is None:
         return 0.0
     form = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?(?:e[0-9]+)?) *([a-z]+)", text.strip())

@@ -196,7 +196,7 @@ def _more_ranks(asked: Asker, worst: Found) -> Iterator[Proposal]:
     if asked.fixed:
         return
     for factor in GROWTH:
-        cluster = _grown(asked.wish.cluster, worst.asked.ranks * factor)
+        cluster = grown(asked.wish.cluster, worst.asked.ranks * factor)
         if cluster is None:
             continue
         for plan in _spread(worst.asked, factor):
@@ -220,7 +220,7 @@ def _spread(plan: Plan, factor: int) -> Iterator[Plan]:
         yield _with_axis(plan, data, msgspec.structs.replace(more, storage="zero3"))
 
 
-def _grown(cluster: Cluster, ranks: int) -> Cluster | None:
+def grown(cluster: Cluster, ranks: int) -> Cluster | None:
     """A larger cluster of the same kind, as its text says how many there are."""
     count, times, rest = cluster.text.partition("x")
     name, colon, part = cluster.text.rpartition(":")

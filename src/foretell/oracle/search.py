@@ -8,9 +8,9 @@ So what is found for a plan is what `predict` says of it, to the last digit.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy
@@ -20,6 +20,7 @@ from foretell.cost.host import as_executed
 from foretell.cost.memory import memory_constants, usable_bytes
 from foretell.cost.stage import Prices
 from foretell.model.resize import skeleton, with_samples
+from foretell.oracle.priced_plans import Candidate, PricedPlans
 from foretell.oracle.space import Space, Way
 from foretell.plan.job import batch_ranks
 from foretell.plan.plan import Plan
@@ -27,6 +28,7 @@ from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.bucket import Bucket
 from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.imbalance import Imbalance
+from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
@@ -43,26 +45,24 @@ from foretell.program.outline import as_lowered, local_of
 from foretell.program.program import Axis
 from foretell.program.upkeep import Upkeep, plain_axes
 from foretell.timeline import recurrence
-from foretell.timeline.compiling import available, compiled
+from foretell.timeline.compiling import available, compiled, loaded
 from foretell.timeline.order import played
 from foretell.timeline.sheet import layer_kinds, passing, share
 from foretell.timeline.tables import PLAN_COLUMNS, Builder, Plans, joined, real_array, whole_array
 from foretell.units import product
 
+TOP = 10
+"""Plans that are told as the best ones, where nobody says how many."""
+
 CHUNK = 200_000
 """Plans that are priced at a time: enough that the start does not count, few enough that they fit a cache."""
 
-
-class Candidate(msgspec.Struct, frozen=True):
-    """One plan, priced."""
-
-    plan: str
-    step_seconds: float
-    memory_bytes: float
+FEW = 3_000
+"""Plans for which compiling, half a minute on a machine that never did it, does not pay."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search found."""
+class Found(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What a search found. All its plans, not kept in files, are its `plans`."""
 
     model: str
     cluster: str
@@ -79,13 +79,26 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     plans_per_second: float
     best: Candidate | None  # None: nothing fits
     top: tuple[Candidate, ...]
-    pareto: tuple[Candidate, ...]  # plans that no other is both faster and smaller than
-    nearest: Candidate  # the one that needs the least memory
+    pareto: tuple[Candidate, ...]  # plans that no other is both faster and smaller than; of those that fit, if some do
+    nearest: Candidate | None  # the one that needs the least memory; None: all are refused
+    complete: bool = True  # False: interrupted, and this is of the plans until then
+
+    @property
+    def plans(self) -> PricedPlans:
+        """Every plan that was priced."""
+        return vars(self)["_plans"]
 
 
-def search(space: Space, most: float = 0.0, watch: Callable[[int], None] | None = None) -> Found:
-    """Price every plan of a space. `most`: bytes that a device may use, if less than it has."""
-    return _Search(space, most, watch or (lambda count: None)).run()
+Watch: TypeAlias = Callable[[int], None]
+"""Told after each mesh how many plans there are so far; `Space.looked` says how far it is."""
+
+
+def search(space: Space, most: float = 0.0, watch: Watch | None = None, top: int = TOP) -> Found:
+    """Price every plan of a space. `most`: bytes that a device may use, if less than it has.
+
+    Ctrl-C ends it with what was found until then.
+    """
+    return _Search(space, most, watch or (lambda plans: None), top).run()
 
 
 COLUMNS = (*PLAN_COLUMNS, "mesh", "which", "place", "microbatches")
@@ -93,8 +106,8 @@ COLUMNS = (*PLAN_COLUMNS, "mesh", "which", "place", "microbatches")
 
 
 class _Search:
-    def __init__(self, space: Space, most: float, watch: Callable[[int], None]) -> None:
-        self.space, self.watch = space, watch
+    def __init__(self, space: Space, most: float, watch: Watch, top: int) -> None:
+        self.space, self.watch, self.top = space, watch, top
         self.graph, self.cluster, self.trainer = space.graph, space.cluster, space.trainer
         self.capacity = min(most or float("inf"), usable_bytes(space.trainer, space.cluster))
         self.builder = Builder([level.name for level in space.cluster.levels])
@@ -106,18 +119,22 @@ class _Search:
         self.orders: dict[Hashable, tuple[int, int, int]] = {}
         self.messages: dict[Any, float] = {}
         self.rows: list[tuple[Any, ...]] = []
-        self.seconds: list[Any] = []
-        self.memory: list[Any] = []
-        self.names: list[Any] = []
+        self.priced: list[tuple[Any, Any, Any]] = []  # names, seconds, bytes
+        self.done = 0
 
     def run(self) -> Found:
         start = time.perf_counter()
-        for axes in self.space.meshes():
-            _Meshed(self, axes).add_rows()
-            if len(self.rows) >= CHUNK:
-                self._evaluate()
+        complete = True
+        try:
+            for axes in self.space.meshes():
+                _Meshed(self, axes).add_rows()
+                self.watch(self.done + len(self.rows))
+                if len(self.rows) >= CHUNK:
+                    self._evaluate()
+        except KeyboardInterrupt:
+            complete = False
         self._evaluate()
-        return self._found(time.perf_counter() - start)
+        return self._found(time.perf_counter() - start, complete)
 
     # pricing
 
@@ -128,7 +145,7 @@ class _Search:
         columns = dict(zip(COLUMNS, zip(*self.rows, strict=True), strict=True))
         places, real, whole = joined({name: columns[name] for name in PLAN_COLUMNS})
         seconds, memory = numpy.zeros(count), numpy.zeros(count)
-        if available():
+        if available() and (count > FEW or loaded(recurrence.__name__)):
             plans = Plans(f=real_array(real), i=whole_array(whole), **places)
             kernels = compiled(recurrence.__name__)
             kernels.evaluate(self.builder.arrays(), plans, 0, count, seconds, memory)
@@ -136,64 +153,47 @@ class _Search:
             plans = Plans(f=real, i=whole, **places)
             as_it_is: Any = recurrence
             as_it_is.evaluate(self.builder.lists(), plans, 0, count, seconds, memory)
-        self.seconds.append(seconds)
-        self.memory.append(memory)
-        self.names.append(numpy.array([columns[name] for name in COLUMNS[-4:]]).T)
-        self.watch(count)
+        self.priced.append((numpy.array([columns[name] for name in COLUMNS[-4:]]).T, seconds, memory))
         self.rows = []
+        self.done += count
 
     # results
 
-    def _found(self, taken: float) -> Found:
+    def _found(self, taken: float, complete: bool) -> Found:
         space = self.space
-        if not self.seconds:
-            return self._nothing(taken)
-        seconds, memory = numpy.concatenate(self.seconds), numpy.concatenate(self.memory)
-        names = numpy.concatenate(self.names)
-        fits = memory <= self.capacity
-        order = numpy.lexsort((memory, seconds))
-        fitting = order[fits[order]]
-        self._all = names, seconds, memory
-        top = tuple(self._candidate(at) for at in fitting[:10])
-        return Found(
+        empty = (numpy.zeros((0, 4), int), numpy.zeros(0), numpy.zeros(0))
+        names, seconds, memory = (numpy.concatenate(parts) for parts in zip(*(self.priced or [empty]), strict=True))
+        plans = PricedPlans(seconds, memory, self.capacity, lambda at: self._named(names[at]))
+        top = plans.fastest(self.top)
+        found = Found(
             model=self.graph.name,
             cluster=self.cluster.text,
             trainer=self.trainer.name,
             batch=space.job.batch,
             ranks=self.cluster.ranks,
             capacity=self.capacity,
-            candidates=len(seconds) + sum(space.refused.values()),
-            evaluated=len(seconds),
-            refused=dict(space.refused.most_common()),
-            fitting=int(fits.sum()),
+            candidates=len(plans) + sum(space.refused.values()),
+            evaluated=len(plans),
+            refused=dict(sorted(space.refused.items(), key=lambda rule: (-rule[1], rule[0]))),
+            fitting=int(plans.fits.sum()),
             local_programs=len(self.locals),
             seconds=taken,
-            plans_per_second=len(seconds) / taken,
+            plans_per_second=len(plans) / taken,
             best=top[0] if top else None,
             top=top,
-            pareto=tuple(self._candidate(at) for at in _front(order, memory)),
-            nearest=self._candidate(int(numpy.lexsort((seconds, memory))[0])),
+            pareto=plans.front(),
+            nearest=next(iter(plans.smallest(1)), None),
+            complete=complete,
         )
+        vars(found)["_plans"] = plans
+        return found
 
-    def _nothing(self, taken: float) -> Found:
-        raise NotImplementedError
-
-    def _candidate(self, at: int) -> Candidate:
-        names, seconds, memory = self._all
-        number, which, place, count = (int(value) for value in names[at])
+    def _named(self, name: Any) -> Plan:
+        number, which, place, count = (int(value) for value in name)
         axes = self.meshes[number]
         ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
         way = Way(self.space.pipelines(ranks)[place], count, self.chosen[which].policies)
-        return Candidate(str(self.space.plan(axes, way)), float(seconds[at]), float(memory[at]))
-
-
-def _front(order: Any, memory: Any) -> Iterator[int]:
-    """From the fastest on, each plan that needs less memory than all before it."""
-    least = float("inf")
-    for at in order:
-        if memory[at] < least:
-            least = memory[at]
-            yield int(at)
+        return self.space.plan(axes, way)
 
 
 class Chosen(NamedTuple):
@@ -221,7 +221,7 @@ class _Meshed:
         self.search, self.axes, self.space, self.cluster = search, axes, search.space, search.cluster
         self.plan = Plan(axes, search.chosen[0].policies)
         self.mesh = mesh(self.plan)
-        self.graph = as_lowered(search.graph, self.mesh)
+        self.graph = as_lowered(self.plan.policy(Lora).trained(search.graph), self.mesh)
         self.skeleton = skeleton(self.graph)
         self.ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
         self.splits = batch_ranks(self.plan)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -38,6 +38,8 @@ from foretell.plan.trainer import Trainer
 
 ALONE = Pipeline(ranks=1)
 
+S = TypeVar("S", bound=Strategy)
+
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """What the plans have to be like."""
@@ -46,16 +48,25 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     without: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # those that are not searched unasked
     fixed: str = ""  # a part of a plan's text that each plan must have
+    splits: int = 0  # ranks that split the batch; 0: any number of them
 
     def __post_init__(self) -> None:
         known = (*strategies(), *policies())
-        for word in (*self.only, *self.without, *self.also):
-            if word not in known:
-                raise unknown("strategy or policy", word, known)
-        both = set(self.only) & set(self.without)
-        if both:
-            word = sorted(both)[0]
-            raise BadInput(f"{word} is wished for and ruled out", where="--only, --without", fix="one of the two")
+        for name in ("only", "without", "also"):
+            for word in getattr(self, name):
+                if word not in known:
+                    raise unknown("strategy or policy", word, known).within(f"--{name}")
+                if word == Precision.word:
+                    raise BadInput("precision is given, not searched", where=f"--{name}", fix="--precision bf16")
+        for name in ("only", "also"):
+            both = sorted(set(getattr(self, name)) & set(self.without))
+            if both:
+                what = f"{both[0]} is wished for and ruled out"
+                raise BadInput(what, where=f"--{name}, --without", fix="one of the two")
+        for word in self.also:
+            if word in policies() and len(policies()[word].choices()) == 1 and word != Microbatches.word:
+                fix = f"--fix '{policies()[word].example}'"
+                raise BadInput(f"the search has no choices of {word}", where="--also", fix=fix)
 
 
 class Way(NamedTuple):
@@ -77,6 +88,8 @@ class Space:
         self.fixed = parse(wishes.fixed) if wishes.fixed else Plan()
         self.words = _Words(wishes.fixed)
         self.refused: Counter[str] = Counter()
+        self.why: dict[str, str] = {}  # of each rule, the first time it was broken
+        self.looked = 0  # meshes so far
         self.around = surroundings(facts(graph), cluster)
         self._check()
 
@@ -85,8 +98,15 @@ class Space:
             why = f"{self.fixed} has {self.fixed.ranks} ranks, which do not divide {self.cluster.ranks}"
             raise BadInput(why, where="--fix", fix=f"axes whose ranks divide {self.cluster.text}")
         for word in self.words.axes:
-            if word in self.wishes.without or (self.wishes.only and word not in self.wishes.only):
-                raise BadInput(f"{word} is fixed and ruled out", where="--fix", fix="one of the two")
+            if self.wishes.only and word not in (*self.wishes.only, *self.wishes.also):
+                raise BadInput(f"{word} is fixed and not among --only", where="--fix, --only", fix="one of the two")
+        for word in (*self.words.axes, *(policy.word for policy in self.fixed.policies)):
+            if word in self.wishes.without:
+                raise BadInput(f"{word} is fixed and ruled out", where="--fix, --without", fix="one of the two")
+        named = self.words.microbatches
+        if named and self.job.batch % named:
+            fix = f"a number that divides {self.job.batch}"
+            raise BadInput(f"+m{named} does not divide a batch of {self.job.batch}", where="--fix", fix=fix)
 
     # meshes
 
@@ -108,11 +128,16 @@ class Space:
     def meshes(self) -> Iterator[tuple[Strategy, ...]]:
         """Every mesh of all ranks that no rule refuses; the pipeline stands in it with its ranks alone."""
         for axes in self._meshes(0, self.cluster.ranks):
-            broken = self._broken_mesh(axes)
-            if broken is None:
+            self.looked += 1
+            if self.wishes.splits and batch_ranks(Plan(axes)) != self.wishes.splits:
+                continue
+            if self._passes(self._broken_mesh(axes)):
                 yield axes
-            else:
-                self.refused[broken] += 1
+
+    @property
+    def mesh_count(self) -> int:
+        """Meshes before rules are asked about them as a whole."""
+        return sum(1 for _ in self._meshes(0, self.cluster.ranks))
 
     def _meshes(self, at: int, ranks: int) -> Iterator[tuple[Strategy, ...]]:
         if at == len(self.strategies):
@@ -138,36 +163,42 @@ class Space:
 
     def _choices(self, kind: type[Strategy], ranks: int) -> Iterator[tuple[Strategy, ...]]:
         if ranks == 1:
-            if kind.word not in self.words.axes:
+            fixed = self.words.axes.get(kind.word)
+            if fixed is None or fixed.world == 1:
                 yield ()
             return
         if kind is Pipeline:
             if self.pipelines(ranks):
                 yield (Pipeline(ranks=ranks),)
             return
-        for choice in kind.choices(ranks, self.graph, self.cluster.ranks_per_node):
-            if not self.words.agree(choice):
-                continue
-            broken = self._broken_axis(choice)
-            if broken is None:
+        found = kind.choices(ranks, self.graph, self.cluster.ranks_per_node)
+        for choice in self.words.agreeing(kind, ranks, found):
+            if self._passes(self._broken_axis(choice)):
                 yield (choice,)
-            else:
-                self.refused[broken] += 1
 
-    def _broken_axis(self, choice: Strategy) -> str | None:
-        """The rule that refuses an axis by itself, if one does; data ranks are asked with the others."""
-        if choice.word == "dp":
-            return None
-        return _first(choice.refusals(self._setting(Plan((choice,)))))
+    def _broken_axis(self, choice: Strategy) -> Iterator[Refusal]:
+        """The rules that refuse an axis by itself; data ranks are asked with the others."""
+        return iter(()) if choice.word == "dp" else choice.refusals(self._setting(Plan((choice,))))
 
-    def _broken_mesh(self, axes: tuple[Strategy, ...]) -> str | None:
+    def _broken_mesh(self, axes: tuple[Strategy, ...]) -> Iterator[Refusal]:
         plan = Plan(axes, (self.precision,))
         setting = self._setting(plan)
         own = (refusal for axis in plan.axes if axis.word != "pp" for refusal in axis.refusals(setting))
-        broken = _first(itertools.chain(broken_by_axes(self.trainer, plan, self.around), own))
-        if broken is None and self.job.batch % batch_ranks(plan):
-            return "batch divides"
-        return broken
+        return itertools.chain(broken_by_axes(self.trainer, plan, self.around), own, self._shares(plan))
+
+    def _shares(self, plan: Plan) -> Iterator[Refusal]:
+        ranks, batch = batch_ranks(plan), self.job.batch
+        if batch % ranks:
+            yield Refusal("batch divides", f"a batch of {batch} is not a multiple of {ranks} ranks that split it")
+
+    def _passes(self, broken: Iterator[Refusal]) -> bool:
+        """Whether no rule is broken; the first that is broken is counted."""
+        found = next(broken, None)
+        if found is None:
+            return True
+        self.refused[found.rule] += 1
+        self.why.setdefault(found.rule, found.why)
+        return False
 
     def _setting(self, plan: Plan) -> Setting:
         return Setting(self.graph, self.job, plan, self.trainer)
@@ -183,7 +214,7 @@ class Space:
     @functools.cache  # noqa: B019  (a space lives as long as its search)
     def _pipelines(self, ranks: int) -> tuple[Pipeline, ...]:
         found = Pipeline.choices(ranks, self.graph, self.cluster.ranks_per_node)
-        return tuple(choice for choice in found if self.words.agree(choice))
+        return tuple(self.words.agreeing(Pipeline, ranks, found))
 
     @functools.cache  # noqa: B019
     def schedulable(self, pipeline: Pipeline, microbatches: int) -> bool:
@@ -194,15 +225,12 @@ class Space:
         broken = itertools.chain(
             broken_by_pipeline(self.trainer, plan, self.around), pipeline.refusals(self._setting(plan))
         )
-        rule = _first(broken)
-        if rule is not None:
-            self.refused[rule] += 1
-        return rule is None
+        return self._passes(broken)
 
     def counts(self, axes: tuple[Strategy, ...]) -> tuple[int, ...]:
         """Micro-batches that the batch divides into, few and large ones first."""
         share = self.job.batch // batch_ranks(Plan(axes))
-        fixed = self.words.microbatches
+        fixed = self.words.microbatches or int(not self._varied(Microbatches))
         return tuple(count for count in divisors(share)[::-1] if not fixed or count == fixed)
 
     @functools.cached_property
@@ -219,8 +247,12 @@ class Space:
         fixed = next((policy for policy in self.fixed.policies if isinstance(policy, kind)), None)
         if fixed is not None:
             return (fixed,)
-        named = not self.wishes.only or kind.word in self.wishes.only
-        return kind.choices() if named and kind.word not in self.wishes.without else (kind(),)
+        return kind.choices() if self._varied(kind) else (kind(),)
+
+    def _varied(self, kind: type[Policy]) -> bool:
+        """Whether a policy is a choice. Micro-batches are, unless ruled out: the pipeline lives by them."""
+        named = not self.wishes.only or kind.word in (*self.wishes.only, *self.wishes.also) or kind is Microbatches
+        return named and kind.word not in self.wishes.without
 
     def allowed(self, axes: tuple[Strategy, ...], chosen: tuple[Policy, ...]) -> bool:
         """Whether the policies go with a mesh."""
@@ -228,10 +260,7 @@ class Space:
         if not asking:
             return True
         setting = self._setting(Plan(axes, chosen))
-        rule = _first(refusal for policy in asking for refusal in policy.refusals(setting))
-        if rule is not None:
-            self.refused[rule] += 1
-        return rule is None
+        return self._passes(refusal for policy in asking for refusal in policy.refusals(setting))
 
     def plan(self, axes: tuple[Strategy, ...], way: Way) -> Plan:
         """The plan of a mesh and a way to run it."""
@@ -244,32 +273,36 @@ class Space:
         return Setting(graph, self.job, plan, self.trainer)
 
 
-def _first(refusals: Iterator[Refusal]) -> str | None:
-    found = next(refusals, None)
-    return found.rule if found else None
-
-
 class _Words:
     """The words of a part of a plan's text: what is not said in it is free."""
 
     def __init__(self, text: str) -> None:
-        plan = parse(text) if text else Plan()
-        said = [part.split(":")[0].split("[")[0].rstrip("0123456789x") for part in text.split() if part[0] != "+"]
-        self.axes = {axis.word: axis for axis in plan.axes if axis.word in said}
-        self.options = {word: _said(text, word) & set(_options(axis_text(axis))) for word, axis in self.axes.items()}
-        self.policies = plan.policies
+        plan = parse(text, "--fix") if text.strip() else Plan()
+        parts = [part for part in text.split() if not part.startswith("+")]
+        said = list(zip(parts, plan.axes, strict=True)) if parts else []
+        self.axes = {axis.word: axis for _, axis in said}
+        if len(self.axes) < len(said):
+            raise BadInput("two axes of one kind cannot be fixed", where="--fix", fix="foretell predict, for one plan")
+        self.options = {axis.word: _said(part, axis) for part, axis in said}
         self.microbatches = plan.microbatches if plan.policy(Microbatches) in plan.policies else 0
 
-    def agree(self, choice: Strategy) -> bool:
-        """Whether an axis has the ranks and all options that are said."""
-        fixed = self.axes.get(choice.word)
+    def agreeing(self, kind: type[S], ranks: int, choices: Iterable[S]) -> list[S]:
+        """The choices with the ranks and all options that are said; what is said itself, if it is none of them."""
+        fixed = self.axes.get(kind.word)
         if fixed is None:
-            return True
-        return choice.world == fixed.world and self.options[choice.word] <= set(_options(axis_text(choice)))
+            return list(choices)
+        if fixed.world != ranks:
+            return []
+        said = self.options[kind.word]
+        found = [choice for choice in choices if said <= set(_options(axis_text(choice)))]
+        return found or ([fixed] if isinstance(fixed, kind) else [])
 
 
-def _said(text: str, word: str) -> set[str]:
-    return {option for part in text.split() if part.startswith(word) for option in _options(part)}
+def _said(part: str, axis: Strategy) -> set[str]:
+    """The options that a text gives an axis: those named in it, and all that are not as usual."""
+    printed = set(_options(axis_text(axis)))
+    usual = set(_options(axis_text(type(axis)(ranks=axis.ranks))))
+    return printed & set(_options(part.lower())) | printed - usual
 
 
 def _options(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
@@ -38,6 +38,9 @@ class Exchanges:
     compression: Compression
     layer_bytes: float  # of a gradient as it is summed along the axes of layers
     one_by_one: bool  # whether weights that a tensor axis has whole are summed along it each by itself
+    known: dict[Hashable, tuple[Communicate, ...]] = field(
+        init=False, repr=False, compare=False, default_factory=dict[Hashable, tuple[Communicate, ...]]
+    )
 
     def ranks(self, names: Iterable[str]) -> int:
         return product(self.axes[name].ranks for name in names)
@@ -81,7 +84,15 @@ class Exchanges:
         trained = [weight for weight in weights if weight.trainable]
         for group in _by(trained, lambda weight: weight.shared or self._sums(weight)[1]).values():
             for at, bucket in enumerate(self._buckets(list(reversed(group)))):
-                yield from self.reduce(bucket, f"bucket {at}")
+                for message in self._reduced(bucket):
+                    yield msgspec.structs.replace(message, path=f"bucket {at}")
+
+    def _reduced(self, bucket: list[Weight]) -> tuple[Communicate, ...]:
+        """The sums of a bucket; those of equal layers are found once."""
+        key = tuple((weight.rows, weight.columns, weight.summed, weight.shared) for weight in bucket)
+        if key not in self.known:
+            self.known[key] = tuple(self.reduce(bucket, "bucket"))
+        return self.known[key]
 
     def served(self, weights: Sequence[Weight]) -> tuple[list[Communicate], list[Communicate]]:
         """Gradients go to servers, the nearest first, and new weights come from them on the same way."""
@@ -106,6 +117,8 @@ class Exchanges:
 
     def _sums(self, weight: Weight) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Axes that sum its gradient for everybody: those of layers first, those of samples at last."""
+        if weight.summed == weight.shared:
+            return (), ()
         rest = [name for name in weight.summed if name not in weight.shared and not self._apart(self.axes[name])]
         layers = tuple(name for name in rest if self.axes[name].splitting.weighted)
         return layers, tuple(name for name in rest if name not in layers)

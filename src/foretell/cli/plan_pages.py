@@ -1,0 +1,221 @@
+"""What `foretell plan` prints: the winner, those behind it, and why others are out."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from foretell.cli.table import WIDTH, fit
+from foretell.cli.training_options import HOUR, run_lines
+from foretell.oracle.planning import Answer, Tried
+from foretell.oracle.predict import Prediction
+from foretell.oracle.priced_plans import Candidate
+from foretell.oracle.search import Found
+from foretell.plan.plan import Plan, axis_text, policy_text
+from foretell.plan.text import parse
+from foretell.units import show_bytes, show_count
+
+SHOWN = 10
+"""Plans of the front that are shown."""
+
+
+def answer_page(answer: Answer, step: Prediction, price: float, by: str) -> str:
+    """The page of one search that found something."""
+    found = answer.found
+    parts = [_winner(answer, step, price, by), _top(found), _front(found), *_refused(answer), amount(found)]
+    return "\n\n".join(parts)
+
+
+def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
+    found = answer.found
+    low, high = step.interval
+    rate = f"{step.samples_per_second:,.4g} samples/s"
+    if step.tokens_per_second:
+        rate += f", {show_count(step.tokens_per_second)} tokens/s"
+    first = {"memory": "that leaves most memory free"}.get(by, "that is fastest")
+    plans = f"of {found.fitting:,} plans that fit, the one {first}"
+    lines = [
+        ("plan", step.plan),
+        ("", plans if found.complete else f"{plans}; interrupted before all were seen"),
+        ("model", fit(found.model, WIDTH - 18)),
+        ("on", f"{_ranks(found)} of {found.cluster}, trainer {found.trainer}"),
+        ("step", f"{seconds(step.step_seconds)} ({seconds(low)} to {seconds(high)}), batch {found.batch:,}"),
+        ("rate", f"{rate}, {step.utilisation:.1%} of the peak"),
+        ("memory", f"{show_bytes(step.memory_bytes)} of {show_bytes(found.capacity)} that it may use"),
+        ("", f"at {step.memory.peak_moment}"),
+    ]
+    if step.training:
+        lines += run_lines(step.training, price)
+    elif price:
+        cost = found.ranks * 1000 * step.step_seconds / HOUR * price
+        lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
+    lines += [(one.kind, f"{one.name}: {one.why}") for one in step.bottlenecks[:2]]
+    return "\n".join(_folded(f"{name:<14}{text}", 14) for name, text in lines)
+
+
+def _ranks(found: Found) -> str:
+    return "1 rank" if found.ranks == 1 else f"{found.ranks:,} ranks"
+
+
+def _folded(text: str, indent: int) -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False)
+
+
+# lists of plans
+
+
+def _listed(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> str:
+    """Figures to the right, after `left` names; texts at the end of the line go on below it where they are long."""
+    figures = len(header) - 1
+    widths = [max(len(line[at]) for line in (header, *rows)) for at in range(figures)]
+    indent = sum(widths) + 2 * figures
+    lines: list[str] = []
+    for line in (header, *rows):
+        sized = enumerate(zip(line[:figures], widths, strict=True))
+        cells = [cell.ljust(width) if at < left else cell.rjust(width) for at, (cell, width) in sized]
+        before = "".join(f"{cell}  " for cell in cells)
+        for at, text in enumerate(line[figures].split("\n")):
+            inside = indent + (2 if at else 0)
+            lines.append(
+                textwrap.fill(
+                    text,
+                    WIDTH,
+                    initial_indent=before if at == 0 else " " * inside,
+                    subsequent_indent=" " * (indent + 2),
+                    break_on_hyphens=False,
+                    break_long_words=False,
+                )
+            )
+    rule = "-" * max(len(line) for text in lines for line in text.split("\n"))
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _top(found: Found) -> str:
+    assert found.best is not None
+    best = parse(found.best.plan)
+    rows: list[list[str]] = []
+    for one in found.top:
+        slower = one.step_seconds / found.best.step_seconds - 1
+        differs = differences(parse(one.plan), best)
+        text = f"{one.plan}\n{differs}" if differs else one.plan
+        rows.append(
+            [seconds(one.step_seconds), f"{slower:+.1%}" if differs else "", show_bytes(one.memory_bytes), text]
+        )
+    return _listed(["step", "", "memory", "the best plans, and where they differ from the first"], rows)
+
+
+def differences(plan: Plan, other: Plan) -> str:
+    """What one plan has and the other has not, in words."""
+    here, there = _parts(plan), _parts(other)
+    changed = [f"{here[word]} for {there[word]}" for word in here if word in there and here[word] != there[word]]
+    more = [text for word, text in here.items() if word not in there]
+    less = [text for word, text in there.items() if word not in here]
+    groups = [", ".join(changed)]
+    groups += [f"with {', '.join(more)}"] if more else []
+    groups += [f"without {', '.join(less)}"] if less else []
+    return "; ".join(group for group in groups if group)
+
+
+def _parts(plan: Plan) -> dict[str, str]:
+    axes = {axis.word: axis_text(axis) for axis in plan.axes}
+    return axes | {policy.word: policy_text(policy) for policy in plan.policies}
+
+
+def _front(found: Found) -> str:
+    shown = list(_some(found.pareto))
+    rows = [[seconds(one.step_seconds), show_bytes(one.memory_bytes), one.plan] for one in shown]
+    title = "no plan is faster and smaller than one of these"
+    if len(shown) < len(found.pareto):
+        title += f" ({len(found.pareto)} in all)"
+    return _listed(["step", "memory", title], rows)
+
+
+def _some(front: Sequence[Candidate]) -> Iterator[Candidate]:
+    """The first, the last and some evenly between them."""
+    last = len(front) - 1
+    count = min(SHOWN, len(front))
+    for at in range(count):
+        yield front[round(at * last / max(1, count - 1))]
+
+
+def _refused(answer: Answer) -> list[str]:
+    if not answer.found.refused:
+        return []
+    rows = [[f"{count:,}", f"{rule}: {answer.space.why[rule]}"] for rule, count in answer.found.refused.items()]
+    return [_listed(["refused", "by the rule, the first time"], rows)]
+
+
+def amount(found: Found) -> str:
+    """How much was looked at, and how fast."""
+    text = (
+        f"{found.evaluated:,} plans priced, {found.candidates - found.evaluated:,} refused, "
+        f"{found.local_programs:,} local programs, {found.seconds:.3g} s ({found.plans_per_second:,.0f} plans a second)"
+    )
+    return _folded(text, 2)
+
+
+# several searches
+
+
+def counts_table(answers: Sequence[Answer], price: float, by: str) -> str:
+    """The best plan of each search, with its efficiency against the smallest that fits."""
+    fitting = [one.found for one in answers if one.found.best is not None]
+    rows: list[list[str]] = []
+    for one in answers:
+        found, best = one.found, one.found.best
+        if best is None:
+            why = _too_large(found.nearest, found.capacity) if found.nearest else "every plan is refused"
+            rows.append([f"{found.ranks:,}", f"{found.batch:,}", "", "", "", why])
+            continue
+        rate = found.batch / best.step_seconds
+        first = fitting[0]
+        assert first.best is not None
+        share = rate / found.ranks / (first.batch / first.best.step_seconds / first.ranks)
+        money = found.ranks * 1e6 / rate / HOUR * (price or 1.0)
+        cells = [f"{found.ranks:,}", f"{found.batch:,}", f"{rate:,.4g}", f"{share:.0%}", f"{money:,.4g}"]
+        rows.append([*cells, best.plan])
+    unit = "cost/1M" if price else "hours/1M"
+    text = _listed(["ranks", "batch", "samples/s", "each", unit, f"best plan by {by}"], rows)
+    note = f"each: samples/s of a rank, against the first that fits; {unit}: "
+    note += f"a million samples, at {price:g} a device an hour" if price else "device-hours of a million samples"
+    return f"{text}\n{_folded(note, 2)}"
+
+
+# nothing fits
+
+
+def _too_large(nearest: Candidate, capacity: float) -> str:
+    return f"nothing fits: {show_bytes(nearest.memory_bytes - capacity)} too much with {nearest.plan}"
+
+
+def nothing_page(answer: Answer, tried: Sequence[Tried]) -> str:
+    """No plan fits: how far the nearest is from fitting, and what would fit of all that was searched besides."""
+    found = answer.found
+    nearest = found.nearest
+    assert nearest is not None
+    over = nearest.memory_bytes - found.capacity
+    lines = [
+        ("", f"No plan of {fit(found.model, 40)} fits {found.cluster}: {found.evaluated:,} were priced."),
+        ("nearest", nearest.plan),
+        ("memory", f"{show_bytes(nearest.memory_bytes)}, and it may use {show_bytes(found.capacity)}"),
+        ("too much", f"{show_bytes(over)}, {over / found.capacity:.1%} of what it may use"),
+        ("step", f"{seconds(nearest.step_seconds)}, if it did fit, batch {found.batch:,}"),
+    ]
+    head = "\n".join(_folded(f"{name:<14}{text}" if name else text, 14 if name else 2) for name, text in lines)
+    fitting = [(one.what, one.answer.found, one.best) for one in tried if one.best is not None]
+    rows = [[what, seconds(best.step_seconds), show_bytes(best.memory_bytes), best.plan] for what, _, best in fitting]
+    parts = [head]
+    if rows:
+        parts.append(_listed(["what would fit", "step", "memory", "the fastest plan then"], rows, left=1))
+    others = [one.what for one in tried if one.best is None]
+    if others:
+        parts.append(_folded(f"also searched, and nothing fits: {', '.join(others)}", 2))
+    return "\n\n".join([*parts, *_refused(answer), amount(found)])
+
+
+def seconds(value: float) -> str:
+    """A time to three digits with a unit that reads well."""
+    for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if value >= limit:
+            return f"{value / limit:.3g} {unit}" if value / limit < 1000 else f"{value / limit:,.0f} {unit}"
+    return f"{value / 1e-6:.3g} us"

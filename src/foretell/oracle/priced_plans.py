@@ -1,0 +1,144 @@
+"""All plans that a search priced, as columns: sorted, picked, and written as a table.
+
+A plan is kept as four numbers and becomes a text when somebody asks for it. Plans that take the same time and memory
+are told in one order, whatever the order they were found in: fewer words first, then by their text.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+from collections.abc import Callable, Iterator
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy
+
+from foretell.errors import BadInput, MissingExtra
+from foretell.plan.plan import Plan
+
+COLUMNS = ("plan", "step_seconds", "memory_bytes", "fits")
+ARROW = (".parquet", ".arrow")
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """One plan, priced."""
+
+    plan: str
+    step_seconds: float
+    memory_bytes: float
+
+
+class PricedPlans:
+    """Seconds and bytes of every plan, with a way to name each."""
+
+    def __init__(self, seconds: Any, memory: Any, capacity: float, named: Callable[[int], Plan]) -> None:
+        self.seconds, self.memory, self.capacity = seconds, memory, capacity
+        self.fits = memory <= capacity
+        self._named = named
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def __getitem__(self, at: int) -> Candidate:
+        return Candidate(str(self._named(at)), float(self.seconds[at]), float(self.memory[at]))
+
+    def fastest(self, count: int) -> tuple[Candidate, ...]:
+        """Of those that fit; of two that are as fast the one that takes less memory comes first."""
+        found = self._first(self._fitting(self._by_time()), count)
+        return tuple(sorted(found, key=lambda one: (one.step_seconds, one.memory_bytes, _plainness(one)))[:count])
+
+    def smallest(self, count: int) -> tuple[Candidate, ...]:
+        """Those that need the least memory, whether they fit or not; the faster of two first."""
+        found = self._first(numpy.lexsort((self.seconds, self.memory)), count)
+        return tuple(sorted(found, key=lambda one: (one.memory_bytes, one.step_seconds, _plainness(one)))[:count])
+
+    def front(self) -> tuple[Candidate, ...]:
+        """From the fastest on, each plan that needs less memory than all before; of those that fit, if some do."""
+        order = self._fitting(self._by_time()) if self.fits.any() else self._by_time()
+        if not len(order):
+            return ()
+        least = numpy.minimum.accumulate(self.memory[order])
+        better = [0, *(numpy.flatnonzero(least[1:] < least[:-1]) + 1)]
+        return tuple(self._plainest(order, int(at)) for at in better)
+
+    def rows(self) -> Iterator[tuple[str, float, float, bool]]:
+        """Every plan in the order of the space, column by column as in `COLUMNS`."""
+        for at in range(len(self)):
+            one = self[at]
+            yield one.plan, one.step_seconds, one.memory_bytes, bool(self.fits[at])
+
+    def write(self, file: str | PathLike[str]) -> None:
+        """Write all plans to a .csv, or to a .parquet or .arrow file, which needs the extra `table`."""
+        name = writable(file)
+        kind = Path(name).suffix
+        if kind == ".csv":
+            self._write_csv(name)
+        elif kind == ".parquet":
+            _arrow("pyarrow.parquet").write_table(self.arrow(), name)
+        else:
+            _arrow("pyarrow.feather").write_feather(self.arrow(), name)
+
+    def _write_csv(self, name: str) -> None:
+        with Path(name).open("w", newline="") as file:
+            out = csv.writer(file, lineterminator="\n")
+            out.writerow(COLUMNS)
+            out.writerows(self.rows())
+
+    def arrow(self) -> Any:
+        """All plans as a pyarrow.Table."""
+        texts = [str(self._named(at)) for at in range(len(self))]
+        return _arrow("pyarrow").table(dict(zip(COLUMNS, (texts, self.seconds, self.memory, self.fits), strict=True)))
+
+    # order
+
+    def _by_time(self) -> Any:
+        return numpy.lexsort((self.memory, self.seconds))
+
+    def _fitting(self, order: Any) -> Any:
+        return order[self.fits[order]]
+
+    def _first(self, order: Any, count: int) -> list[Candidate]:
+        """The first ones, and all that equal the last of them."""
+        end = min(count, len(order))
+        while 0 < end < len(order) and self._equal(order[end - 1], order[end]):
+            end += 1
+        return [self[int(at)] for at in order[:end]]
+
+    def _plainest(self, order: Any, at: int) -> Candidate:
+        """Of the plans that equal the one at this place and come after it."""
+        end = at + 1
+        while end < len(order) and self._equal(order[at], order[end]):
+            end += 1
+        return min((self[int(one)] for one in order[at:end]), key=_plainness)
+
+    def _equal(self, one: Any, other: Any) -> bool:
+        return bool(self.seconds[one] == self.seconds[other] and self.memory[one] == self.memory[other])
+
+
+def writable(file: str | PathLike[str]) -> str:
+    """The name of a file that a table can be written to, made sure of before a long search."""
+    name = fspath(file)
+    if Path(name).suffix not in (".csv", *ARROW):
+        raise BadInput(f"{name}: no table is written like this", where="--table", fix="plans.csv, plans.parquet")
+    if Path(name).suffix in ARROW:
+        _arrow("pyarrow")
+    try:
+        Path(name).touch()
+    except OSError as problem:
+        what = f"{name} cannot be written: {problem.strerror}"
+        raise BadInput(what, where="--table", fix="another file") from None
+    return name
+
+
+def _plainness(one: Candidate) -> tuple[int, str]:
+    return len(one.plan.split()), one.plan
+
+
+def _arrow(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise MissingExtra("this table needs pyarrow", fix="pip install 'foretell[table]', or a .csv") from None

@@ -1,0 +1,380 @@
+"""Laws of the search: it finds what a loop over `predict` finds, in a space that is what the registry has."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from foretell.errors import BadInput
+from foretell.hardware.catalog import cluster
+from foretell.oracle import planning, search
+from foretell.oracle.planning import Answer
+from foretell.oracle.space import Space, Wishes
+from foretell.plan import members
+from foretell.plan.fitness import fits
+from foretell.plan.job import batch_ranks
+from foretell.plan.plan import Plan, axis_text
+from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.recompute import Recompute
+from foretell.plan.strategies.data import Data
+from foretell.plan.text import parse
+from foretell.timeline.compiling import available
+
+TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
+MIXTURE = "mixture:layers=2,hidden=64,heads=4,kv_heads=4,head_dim=16,ffn=48,vocab=256,seq=32,experts=4,top_k=2"
+SMALL = {"lenet": ("dp", "filter", "spatial", "channel"), TINY: ("dp", "tp", "pp", "recompute"), MIXTURE: ("dp", "tp")}
+"""Models with the words that are searched, so that every plan can be predicted too."""
+
+
+@functools.cache
+def answer(
+    model: str, ranks: int = 4, batch: int = 4, most: float = 0.0, trainer: str = "pytorch", **said: Any
+) -> Answer:
+    (question,) = planning.asked(model, f"{ranks}xh100", batch, trainer=trainer, max_memory=most, wishes=Wishes(**said))
+    return planning.answered(question)
+
+
+def texts(found: Answer) -> list[str]:
+    return [plan for plan, *_ in found.found.plans.rows()]
+
+
+# The same as predict. --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", SMALL)
+@pytest.mark.parametrize("trainer", ["pytorch", "megatron-core"])
+def test_each_plan_is_what_predict_says_and_the_best_is_the_best_of_a_loop(model: str, trainer: str) -> None:
+    found = answer(model, only=SMALL[model], trainer=trainer)
+    said = {plan: found.predicted(plan) for plan in texts(found)}
+    assert len(said) == found.found.evaluated > 3
+    for plan, seconds, memory, fitting in found.found.plans.rows():
+        assert (said[plan].step_seconds, said[plan].memory_bytes) == (seconds, memory), plan
+        assert said[plan].fits == fitting
+    fastest = min(one.step_seconds for one in said.values() if one.fits)
+    assert found.found.best is not None
+    assert found.found.best.step_seconds == fastest == said[found.found.best.plan].step_seconds
+
+
+@pytest.mark.skipif(not available(), reason="no compiler")
+@pytest.mark.parametrize("model", SMALL)
+def test_compiled_or_not_every_digit_is_the_same(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (question,) = planning.asked(model, "4xh100", 4, wishes=Wishes(only=SMALL[model]))
+    monkeypatch.setattr(search, "available", lambda: False)
+    plain = list(planning.answered(question).found.plans.rows())
+    monkeypatch.setattr(search, "available", lambda: True)
+    monkeypatch.setattr(search, "FEW", 0)
+    assert list(planning.answered(question).found.plans.rows()) == plain
+
+
+@pytest.mark.parametrize("model", SMALL)
+def test_every_plan_is_legal_and_has_all_ranks_and_is_there_once(model: str) -> None:
+    found = answer(model, only=SMALL[model])
+    plans = texts(found)
+    assert len(set(plans)) == len(plans)
+    for text in plans:
+        plan = parse(text)
+        assert fits(found.space.setting(plan), cluster("4xh100")), text
+        assert plan.ranks == 4
+        assert str(plan) == text
+
+
+FIXED = ("+lora16", "+offload:weights", "+captured", "+compress:powersgd4", "+recompute:every2", "pp2:split=3/1 dp2")
+
+
+@pytest.mark.parametrize("said", FIXED)
+def test_what_is_only_fixed_is_priced_as_predict_does(said: str) -> None:
+    found = answer(TINY, batch=8, only=("dp", "pp"), fixed=said)
+    assert found.found.evaluated > 3
+    for plan, seconds, memory, _ in found.found.plans.rows():
+        told = found.predicted(plan)
+        assert (told.step_seconds, told.memory_bytes) == (seconds, memory), plan
+
+
+def test_the_front_is_what_no_plan_beats() -> None:
+    found = answer(TINY, only=SMALL[TINY]).found
+    rows = [(seconds, memory) for _, seconds, memory, _ in found.plans.rows()]
+    unbeaten = {(s, m) for s, m in rows if not any((a <= s and b < m) or (a < s and b <= m) for a, b in rows)}
+    assert {(one.step_seconds, one.memory_bytes) for one in found.pareto} == unbeaten
+    assert len(found.pareto) == len(unbeaten)
+
+
+def test_top_is_in_order_and_as_long_as_asked() -> None:
+    (question,) = planning.asked(TINY, "4xh100", 4, wishes=Wishes(only=("dp", "tp")), top=3)
+    top = planning.answered(question).found.top
+    assert len(top) == 3
+    assert [one.step_seconds for one in top] == sorted(one.step_seconds for one in top)
+
+
+def test_equal_plans_are_told_plainest_first_whatever_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cp2:alltoall with two data ranks takes the time and memory of four data ranks."""
+    told = answer(TINY, only=("dp", "cp", "tp")).found
+    meshes = Space.meshes
+
+    def backwards(space: Space) -> Any:
+        return iter(list(meshes(space))[::-1])
+
+    monkeypatch.setattr(Space, "meshes", backwards)
+    (question,) = planning.asked(TINY, "4xh100", 4, wishes=Wishes(only=("dp", "cp", "tp")))
+    again = planning.answered(question).found
+    assert (again.best, again.top, again.pareto, again.nearest) == (told.best, told.top, told.pareto, told.nearest)
+    assert [row[0] for row in again.plans.rows()] != [row[0] for row in told.plans.rows()]
+
+
+# The space. ------------------------------------------------------------------------------------------
+
+
+def of(*words: str) -> st.SearchStrategy[str]:
+    return st.sampled_from(words)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> str:
+    """Plans of four ranks, outer axes first, of what is searched."""
+    shares = draw(
+        st.sampled_from([c for c in itertools.product((1, 2, 4), repeat=4) if c[0] * c[1] * c[2] * c[3] == 4])
+    )
+    pp, dp, cp, tp = shares
+    schedule = draw(of("1f1b", "gpipe", "interleaved,v2", "zb-h1", "zb-v", "dualpipe"))
+    axes = [
+        f"pp{pp}:{schedule}" if pp > 1 else "",
+        f"dp{dp}{draw(of('', ':zero1', ':zero2', ':zero3'))}" if dp > 1 else "",
+        f"cp{cp}:{draw(of('ring', 'alltoall'))}" if cp > 1 else "",
+        f"tp{tp}{draw(of('', ':sp'))}" if tp > 1 else "",
+    ]
+    policies = [f"+m{draw(of('1', '2', '4'))}", draw(of("", "+recompute:attention", "+recompute:block")), "+bf16"]
+    return str(parse(" ".join(part for part in (*axes, *policies) if part)))
+
+
+@settings(max_examples=150)
+@given(plans())
+def test_every_legal_plan_is_in_the_space(text: str) -> None:
+    found = answer(TINY, without=("offload",))
+    assume(fits(found.space.setting(parse(text)), cluster("4xh100")))
+    assert text in _all()
+
+
+@functools.cache
+def _all() -> frozenset[str]:
+    return frozenset(texts(answer(TINY, without=("offload",))))
+
+
+class Rows(Data, frozen=True, kw_only=True, tag="rows"):
+    """Samples among ranks, under another name."""
+
+    word: ClassVar[str] = "rows"
+    summary: ClassVar[str] = "every rank takes some of the samples"
+    example: ClassVar[str] = "rows2"
+
+
+def test_a_new_strategy_is_searched_with_no_other_edit(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = members.strategies()
+    before = {_named(axes) for axes in _meshes()}
+    monkeypatch.setitem(known, "rows", Rows)
+    after = {_named(axes) for axes in _meshes()}
+    assert before < after
+    assert "rows4" in after
+    assert "rows2 tp2" in after
+    (question,) = planning.asked(TINY, "4xh100", 4, wishes=Wishes(only=("rows", "tp")))
+    found = planning.answered(question)
+    assert any("rows2" in text for text in texts(found))
+    for plan, seconds, memory, _ in found.found.plans.rows():
+        told = found.predicted(plan)
+        assert (told.step_seconds, told.memory_bytes) == (seconds, memory), plan
+
+
+def _meshes() -> list[Any]:
+    (question,) = planning.asked(TINY, "4xh100", 4, wishes=Wishes(without=("pp", "cp")))
+    return list(question.space().meshes())
+
+
+def _named(axes: Any) -> str:
+    return " ".join(axis_text(axis) for axis in axes)
+
+
+ONE_TRAINER = pytest.mark.xfail(reason="a mesh is priced with the trainer of its first policies", strict=True)
+
+
+@pytest.mark.parametrize(
+    "said", ["+no-overlap", "+compress:fp16", "+bucket:1MB", pytest.param("+compiled", marks=ONE_TRAINER)]
+)
+def test_a_policy_with_choices_is_searched_with_no_other_edit(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (policy,) = parse(said).policies
+    before = answer(TINY, only=("dp", policy.word))
+    monkeypatch.setattr(type(policy), "choices", lambda: (type(policy)(), policy))
+    (question,) = planning.asked(TINY, "4xh100", 4, wishes=Wishes(only=("dp", policy.word)))
+    after = planning.answered(question)
+    assert set(texts(before)) < set(texts(after))
+    assert after.found.evaluated == 2 * before.found.evaluated
+    for plan, seconds, memory, _ in after.found.plans.rows():
+        told = after.predicted(plan)
+        assert (told.step_seconds, told.memory_bytes) == (seconds, memory)
+
+
+# Constraints. ----------------------------------------------------------------------------------------
+
+
+def test_only_and_without_hold_for_all() -> None:
+    for text in texts(answer(TINY, only=("dp", "tp"))):
+        assert {axis.word for axis in parse(text).axes} <= {"dp", "tp"}
+        assert parse(text).policy(Recompute) == Recompute()
+    for text in texts(answer(TINY, without=("pp", "offload", "recompute", "cp"))):
+        assert not {axis.word for axis in parse(text).axes} & {"pp", "cp"}
+        assert parse(text).policy(Offload) == Offload() and parse(text).policy(Recompute) == Recompute()
+
+
+def test_without_microbatches_there_is_one() -> None:
+    assert {parse(text).microbatches for text in texts(answer(TINY, only=("dp",), without=("microbatches",)))} == {1}
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("tp2", ("dp", "tp")),
+        ("TP2:sp", ("dp", "tp")),
+        ("+recompute:block +m2", ("dp", "tp")),
+        ("pp2", ("dp", "pp")),
+        ("pp2:zb-h1 dp2:zero3", ("dp", "pp")),
+        ("dp2:zero3,shard2", ("dp",)),
+        ("dp4 tp1", ("dp", "tp")),
+    ],
+)
+def test_what_is_fixed_is_in_every_plan(said: str, words: tuple[str, ...]) -> None:
+    found = answer(TINY, only=words, fixed=said)
+    wished = parse(said)
+    assert found.found.evaluated
+    for text in texts(found):
+        plan = parse(text)
+        for axis in wished.axes if not said.startswith("+") else ():
+            same = plan.axis(axis.word)
+            assert (same.world if same else 1) == axis.world
+        assert set(wished.policies) <= set(plan.policies)
+        if ":" in said and said[0] != "+":
+            assert all(part.lower() in text.split() for part in said.split() if ":" in part)
+
+
+def test_options_that_are_not_said_are_free() -> None:
+    storages = {plan.axis(Data).storage for plan in map(parse, texts(answer(TINY, only=("dp",), fixed="dp4")))}
+    assert storages == {"replicated", "zero1", "zero2", "zero3"}
+
+
+def test_what_is_too_large_is_not_told() -> None:
+    free = answer(TINY, only=SMALL[TINY]).found
+    between = sorted(memory for _, _, memory, _ in free.plans.rows())[free.evaluated // 3]
+    found = answer(TINY, only=SMALL[TINY], most=between).found
+    assert found.capacity == between
+    assert 0 < found.fitting < free.fitting
+    assert all(one.memory_bytes <= between for one in (*found.top, *found.pareto))
+    assert found.evaluated == free.evaluated
+
+
+CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"only": ("dp",), "without": ("dp",)}, "ruled out"),
+    ({"also": ("local",), "without": ("local",)}, "ruled out"),
+    ({"fixed": "tp2", "only": ("dp",)}, "not among --only"),
+    ({"fixed": "tp2", "without": ("tp",)}, "ruled out"),
+    ({"fixed": "+recompute:block", "without": ("recompute",)}, "ruled out"),
+    ({"fixed": "tp8"}, "do not divide 4"),
+    ({"fixed": "+m3"}, "does not divide a batch of 4"),
+    ({"only": ("dpp",)}, "no strategy or policy"),
+    ({"only": ("precision",)}, "not searched"),
+    ({"also": ("compress",)}, "no choices"),
+]
+
+
+@pytest.mark.parametrize(("said", "why"), CONTRADICTIONS)
+def test_contradictions_are_named(said: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        answer(TINY, **said)
+
+
+def test_strategies_that_are_not_searched_unasked() -> None:
+    assert not any("local" in text for text in texts(answer(TINY, only=("dp",))))
+    assert any("local4" in text for text in texts(answer(TINY, only=("dp",), also=("local",))))
+
+
+# The batch for each rank. ----------------------------------------------------------------------------
+
+
+def test_a_batch_for_each_rank_goes_with_the_ranks_that_split_it() -> None:
+    questions = planning.asked(TINY, "4xh100", None, 2, wishes=Wishes(only=("dp", "tp")))
+    assert [one.batch for one in questions] == [2, 4, 8]
+    every: list[str] = []
+    for one in map(planning.answered, questions):
+        for text in texts(one):
+            assert one.found.batch == 2 * batch_ranks(parse(text))
+            every.append(text)
+    assert {axis_text(axis) for text in every for axis in parse(text).axes} >= {"dp4", "dp2", "tp2", "tp4"}
+
+
+def test_the_best_of_them_trains_most_samples_a_second() -> None:
+    questions = planning.asked(TINY, "4xh100", None, 2, wishes=Wishes(only=("dp", "tp")))
+    every = [planning.answered(one).found for one in questions]
+    best = planning.answered_best(questions).found
+    assert best.best is not None
+    rates = [one.batch / one.best.step_seconds for one in every if one.best]
+    assert best.batch / best.best.step_seconds == max(rates)
+
+
+# Nothing fits; interruptions. ------------------------------------------------------------------------
+
+
+def test_nothing_fits_and_what_would() -> None:
+    (question,) = planning.asked(TINY, "2xh100", 4, max_memory=1e9, wishes=Wishes(only=("dp",)))
+    found = planning.answered(question).found
+    assert (found.best, found.top, found.fitting) == (None, (), 0)
+    assert found.nearest is not None
+    assert found.nearest.memory_bytes == min(memory for _, _, memory, _ in found.plans.rows())
+    tried = {one.what: one for one in planning.would_fit(question)}
+    assert tried["without --max-memory"].best is not None
+    assert tried["without --only"].best is None
+    assert {"a batch of 2", "a batch of 1", "on 4xh100", "on 128xh100"} <= set(tried)
+
+
+def test_more_ranks_stop_at_the_first_that_fits() -> None:
+    (question,) = planning.asked(
+        "gpt2", "1xh100", 64, max_memory="4.6 GB", wishes=Wishes(only=("dp",), without=("microbatches",))
+    )
+    tried = [one for one in planning.would_fit(question) if one.what.startswith("on ")]
+    assert [one.best is not None for one in tried] == [False] * (len(tried) - 1) + [True]
+
+
+def test_every_plan_refused_is_no_plan() -> None:
+    found = answer("gpt:layers=4,hidden=60,heads=3,vocab=256,seq=32", only=("tp",)).found
+    assert (found.evaluated, found.best, found.nearest, found.pareto) == (0, None, None, ())
+    assert found.refused
+
+
+def test_ctrl_c_ends_with_the_best_so_far() -> None:
+    (question,) = planning.asked(TINY, "4xh100", 4, wishes=Wishes(only=("dp", "tp")))
+    whole = planning.answered(question).found
+
+    def watching(space: Space) -> Any:
+        def watch(plans: int) -> None:
+            if space.looked == 3:
+                raise KeyboardInterrupt
+
+        return watch
+
+    found = planning.answered(question, watching).found
+    assert whole.complete and not found.complete
+    assert 0 < found.evaluated < whole.evaluated
+    assert found.best is not None
+    rows = {row[0]: row for row in whole.plans.rows()}
+    assert all(rows[row[0]] == row for row in found.plans.rows())
+
+
+def test_progress_reaches_the_end() -> None:
+    (question,) = planning.asked(TINY, "4xh100", 4, wishes=Wishes(only=("dp", "tp")))
+    seen: list[int] = []
+    found = planning.answered(question, lambda space: seen.append)
+    assert seen == sorted(seen) and seen[-1] == found.found.evaluated
+    assert found.space.looked == found.space.mesh_count
+
+
+def test_a_plan_is_a_mesh_and_a_way() -> None:
+    assert all(isinstance(parse(text), Plan) for text in texts(answer("lenet", only=SMALL["lenet"])))

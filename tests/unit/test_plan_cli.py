@@ -1,0 +1,218 @@
+"""foretell plan: its page, its keys, its table, and what it says when nothing is left."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import foretell as package
+from foretell.cli.plan_pages import differences
+from foretell.cli.verbs.plan import counts
+from foretell.errors import BadInput, MissingExtra
+from foretell.plan.text import parse
+
+ALWAYS = ("plan",)
+
+TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
+ON = (TINY, "--on", "4xh100", "--batch", "8", "--only", "dp,tp")
+
+KEYS = {
+    *("candidates", "evaluated", "refused", "local_programs", "seconds", "plans_per_second"),
+    *("best", "top", "pareto", "fitting", "nearest", "capacity", "complete"),
+}
+
+
+def test_json_has_the_promised_keys(foretell: Any) -> None:
+    answer = json.loads(foretell(*ON, "--json").out)
+    assert set(answer) >= KEYS
+    assert set(answer["best"]) == {"plan", "step_seconds", "memory_bytes"} == set(answer["top"][3])
+    assert answer["candidates"] == answer["evaluated"] + sum(answer["refused"].values())
+    assert answer["plans_per_second"] == pytest.approx(answer["evaluated"] / answer["seconds"])
+    assert answer["top"][0] == answer["best"] == answer["pareto"][0]
+    assert len(answer["top"]) == 10
+
+
+def test_the_winner_is_what_predict_says(foretell: Any) -> None:
+    best = json.loads(foretell(*ON, "--json").out)["best"]
+    step = package.predict(TINY, "4xh100", best["plan"], batch=8)
+    assert (step.step_seconds, step.memory_bytes) == (best["step_seconds"], best["memory_bytes"])
+
+
+def test_the_page_says_the_winner_first_and_fits_eighty_columns(foretell: Any) -> None:
+    ran = foretell(*ON, "--without", "microbatches", "--tokens", "1e9", "--price", "2")
+    assert ran.code == 0 and not ran.err
+    lines = ran.out.splitlines()
+    best = json.loads(foretell(*ON, "--without", "microbatches", "--json").out)["best"]
+    assert lines[0].split(maxsplit=1) == ["plan", best["plan"]]
+    assert max(map(len, lines)) <= 80
+    for word in ("step", "rate", "memory", "training", "cost", "no plan is faster and smaller", "plans a second"):
+        assert word in ran.out
+
+
+def test_refusals_are_counted_by_rule_with_their_numbers(foretell: Any) -> None:
+    out = foretell(TINY, "--on", "8xh100", "--batch", "8", "--only", "dp,tp").out
+    assert "heads divide: pytorch: 4 heads are not a multiple of tp8" in out
+
+
+def test_what_distinguishes_two_plans() -> None:
+    best = parse("pp2:1f1b dp2:zero3 +m4 +bf16")
+    assert differences(best, best) == ""
+    assert differences(parse("pp2:zb-h1 dp2:zero3 +m4 +bf16"), best) == "pp2:zb-h1 for pp2:1f1b"
+    assert differences(parse("dp2 tp2 +bf16"), best) == "dp2 for dp2:zero3; with tp2; without pp2:1f1b, +m4"
+
+
+# Numbers of GPUs, money, deadlines. ------------------------------------------------------------------
+
+
+def test_numbers_of_gpus() -> None:
+    assert counts("8..64") == [8, 16, 32, 64]
+    assert counts("3..20") == [3, 6, 12]
+    assert counts("8,2, 24") == [2, 8, 24]
+    for text in ("", "8..", "8..4", "0..4", "a", "8,,16", "0"):
+        with pytest.raises(BadInput):
+            counts(text)
+
+
+RANGE = (TINY, "--on", "h100", "--batch", "8", "--only", "dp", "--gpus", "1..4")
+
+
+def test_a_search_for_each_number_of_gpus(foretell: Any) -> None:
+    answer = json.loads(foretell(*RANGE, "--json").out)
+    assert [one["ranks"] for one in answer["searches"]] == [1, 2, 4]
+    assert answer["best"]["step_seconds"] == min(one["best"]["step_seconds"] for one in answer["searches"])
+    assert "best plan by time" in foretell(*RANGE).out
+
+
+def test_by_money_and_by_gpus(foretell: Any) -> None:
+    money = json.loads(foretell(*RANGE, "--by", "money", "--json").out)
+    costs = {one["ranks"]: one["ranks"] * one["best"]["step_seconds"] for one in money["searches"]}
+    assert costs[money["ranks"]] == min(costs.values())
+    assert json.loads(foretell(*RANGE, "--by", "gpus", "--json").out)["ranks"] == 1
+
+
+def test_the_fewest_gpus_that_meet_a_deadline(foretell: Any) -> None:
+    model = ("gpt2", *RANGE[1:], "--by", "gpus", "--tokens", "1e10")
+    days = {
+        ranks: package.predict("gpt2", f"{ranks}xh100", one["best"]["plan"], 8, tokens=1e10).training
+        for one in json.loads(foretell(*model, "--json").out)["searches"]
+        for ranks in [one["ranks"]]
+    }
+    hours = {ranks: training.seconds / 3600 for ranks, training in days.items() if training}
+    assert hours[4] < hours[2] < hours[1]
+    between = (hours[1] + hours[2]) / 2
+    assert json.loads(foretell(*model, "--deadline", f"{between:.3f}h", "--json").out)["ranks"] == 2
+    late = foretell(*model, "--deadline", "1min")
+    assert late.code == 0 and "No plan trains within" in late.out
+    assert json.loads(foretell(*model, "--deadline", "1min", "--json").out)["best"] is None
+
+
+def test_by_memory_the_smallest_comes_first(foretell: Any) -> None:
+    answer = json.loads(foretell(*ON, "--by", "memory", "--json").out)
+    assert answer["best"] == answer["nearest"] == answer["top"][0]
+
+
+def test_a_batch_for_each_rank(foretell: Any) -> None:
+    answer = json.loads(foretell(TINY, "--on", "4xh100", "--batch-per-rank", "2", "--only", "dp,tp", "--json").out)
+    assert [one["batch"] for one in answer["searches"]] == [2, 4, 8]
+    rates = [one["batch"] / one["best"]["step_seconds"] for one in answer["searches"]]
+    assert answer["batch"] / answer["best"]["step_seconds"] == max(rates)
+
+
+# Nothing is left. ------------------------------------------------------------------------------------
+
+
+def test_nothing_fits(foretell: Any) -> None:
+    asked = (TINY, "--on", "2xh100", "--batch", "4", "--only", "dp", "--max-memory", "1 GB")
+    ran = foretell(*asked)
+    assert ran.code == 0
+    assert ran.out.startswith("No plan of ")
+    assert "too much" in ran.out and "without --max-memory" in ran.out
+    assert "also searched, and nothing fits: without --only" in ran.out
+    answer = json.loads(foretell(*asked, "--json").out)
+    assert answer["best"] is None and answer["top"] == [] and answer["fitting"] == 0
+    assert answer["nearest"]["memory_bytes"] > answer["capacity"] == 1e9
+    assert {one["what"]: bool(one["best"]) for one in answer["tried"]}["without --max-memory"]
+
+
+REFUSED = [
+    (("--only", "dp", "--without", "dp"), "ruled out"),
+    (("--fix", "tp8"), "do not divide 4"),
+    (("--fix", "tp2", "--only", "dp"), "not among --only"),
+    (("--fix", "tp"), "--fix"),
+    (("--precision", "fp99"), "no precision"),
+    (("--precision", "bf16", "--fix", "+fp16"), "fp16 is fixed"),
+    (("--max-memory", "60"), "unit"),
+    (("--gpus", "8..4"), "--gpus"),
+    (("--by", "gpus"), "--gpus"),
+    (("--deadline", "3d"), "--tokens"),
+    (("--batch-per-rank", "2"), "per rank"),
+    (("--top", "0"), "--top"),
+    (("--seq", "0"), "--seq"),
+    (("--price", "-1"), "--price"),
+    (("--trainer", "nobody"), "no trainer"),
+    (("--table", "plans.xls", "--only", "dp"), "plans.csv"),
+]
+
+
+@pytest.mark.parametrize(("more", "said"), REFUSED, ids=[" ".join(more) for more, _ in REFUSED])
+def test_what_cannot_be_is_named(foretell: Any, more: tuple[str, ...], said: str) -> None:
+    ran = foretell(TINY, "--on", "4xh100", "--batch", "8", *more)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_every_plan_refused_says_by_which_rules(foretell: Any) -> None:
+    ran = foretell("gpt:layers=4,hidden=60,heads=3,vocab=256,seq=32", "--on", "4xh100", "--batch", "8", "--fix", "tp4")
+    assert ran.code == 2
+    assert "no plan is left" in ran.err and "--fix 'tp4'" in ran.err
+    assert "3 heads are not a multiple of tp4" in ran.err
+
+
+# Python, and tables. ---------------------------------------------------------------------------------
+
+
+def test_search_is_the_commands(foretell: Any) -> None:
+    said = json.loads(foretell(*ON, "--json").out)
+    found = package.search(TINY, "4xh100", 8, only=("dp", "tp"))
+    assert found.best is not None
+    assert said["best"]["plan"] == found.best.plan
+    assert (said["evaluated"], said["refused"]) == (found.evaluated, found.refused)
+
+
+def test_search_of_a_graph() -> None:
+    graph = package.load("lenet", batch=8)
+    found = package.search(graph, "2xh100", only=("dp",), precision="fp32", max_memory="60 GB")
+    assert found.batch == 8 and found.capacity == 60e9
+    assert found.best == package.search("lenet", "2xh100", 8, only=("dp",), precision="fp32").best
+
+
+def test_the_table_has_every_plan(foretell: Any, tmp_path: Path) -> None:
+    file = tmp_path / "plans.csv"
+    answer = json.loads(foretell(*ON, "--table", str(file), "--json").out)
+    rows = list(csv.DictReader(file.read_text().splitlines()))
+    assert len(rows) == answer["evaluated"]
+    (best,) = [row for row in rows if row["plan"] == answer["best"]["plan"]]
+    assert float(best["step_seconds"]) == answer["best"]["step_seconds"]
+    assert float(best["memory_bytes"]) == answer["best"]["memory_bytes"]
+
+
+def test_tables_of_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = package.search(TINY, "2xh100", 4, only=("dp",))
+    if importlib.util.find_spec("pyarrow") is None:
+        with pytest.raises(MissingExtra, match="pyarrow"):
+            found.plans.write(tmp_path / "plans.parquet")
+        return
+    parquet = importlib.import_module("pyarrow.parquet")
+    found.plans.write(tmp_path / "plans.parquet")
+    table = parquet.read_table(tmp_path / "plans.parquet").to_pydict()
+    assert list(zip(*table.values(), strict=True)) == list(found.plans.rows())
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtra, match="pyarrow"):
+        found.plans.arrow()
