@@ -86,7 +86,8 @@ def frozen(graph: Graph, *trained: str) -> Graph:
 
 @pytest.mark.parametrize("plan", ["dp1 +bf16", "dp2 +bf16", "dp4:zero3 +bf16", "tp2 +bf16", "pp2 +m4 +bf16"])
 def test_adapters_need_less_memory_and_time_than_all_weights(plan: str) -> None:
-    full, thin, thick = (predicted(WIDE, f"{plan}{more}") for more in ("", " +lora8", " +lora64"))
+    """Of the device: adapters are more kernels to launch, and a late host can make them slower."""
+    full, thin, thick = (predicted(WIDE, f"{plan} +captured{more}") for more in ("", " +lora8", " +lora64"))
     assert thin.memory_bytes < thick.memory_bytes < full.memory_bytes
     assert thin.step_seconds < thick.step_seconds
     assert thin.step_seconds < full.step_seconds
