@@ -301,7 +301,7 @@ class _Meshed:
             return self.search.orders[how]
         done = played(*how)
         row = builder.order(how, done.order, done.moments)
-        before = builder.order((*how, "before"), done.before, done.before.moments) if done.before else -1
+        before = builder.order((*how, "before"), done.before, ()) if done.before else -1
         self.search.orders[how] = row, before, done.rounds
         return self.search.orders[how]
 
