@@ -332,9 +332,11 @@ class _Meshed:
     ) -> int:
         key = (local_row, cut_row, chosen.held, gathered, self.prices.axes.get("pp"))
         if key not in self.search.known:
-            reshards = self.upkeeps[chosen.care].reshards
-            found = passing(cut, local, plan, reshards, self.prices, cares)
-            self.search.known[key] = self.search.builder.passes(key, found)
+            whole = (cut, *key[2:], self.prices.key)  # another search may have asked
+            if whole not in local.priced:
+                reshards = self.upkeeps[chosen.care].reshards
+                local.priced[whole] = passing(cut, local, plan, reshards, self.prices, cares)
+            self.search.known[key] = self.search.builder.passes(key, local.priced[whole])
         return self.search.known[key]
 
     def _constants(self, count: int) -> tuple[float, ...]:
