@@ -347,7 +347,7 @@ class Upkeep:
         cost = rule.forward({"parameter": held}, widths)
         if size.master:
             cost = cost + Part(written=held * size.weight)  # the copy that layers read
-        yield Update(self.setting.job.optimizer, held, cost)
+        yield Update(self.setting.job.optimizer, held, cost, self.offload.optimizer)
         if self.offload.optimizer:
             here = (w for w in trained if not (self.offload.weights and self._updated_at_rest(w)))
             yield from self._copied(False, sum(map(self.held, here)) * size.weight)
