@@ -177,6 +177,24 @@ def fit(
     return oracle.fit(asked)
 
 
+def _check(model: Any, cluster: Any, batch: Any, seq: Any, batch_per_rank: Any, trainer: Any) -> None:
+    """Refuse what no command line could say."""
+    from foretell.errors import BadInput
+    from foretell.hardware.cluster import Cluster
+    from foretell.model.graph import Graph
+
+    if not isinstance(model, str | PathLike | Graph):
+        kind = type(model).__name__
+        raise BadInput(f"a model cannot be a {kind}", where="model", fix="foretell.trace(module, inputs), or a name")
+    if not isinstance(cluster, str | Cluster | None):
+        raise BadInput(f"a cluster cannot be {cluster!r}", where="cluster", fix='"8xh100"')
+    for name, value in (("batch", batch), ("seq", seq), ("batch_per_rank", batch_per_rank)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise BadInput(f"{name} is {value!r}", where=name, fix=f"a whole number, {name}=64")
+    if not isinstance(trainer, str):
+        raise BadInput(f"a trainer cannot be {trainer!r}", where="trainer", fix='"pytorch"')
+
+
 def _setting(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster | None,
@@ -194,6 +212,7 @@ def _setting(
     from foretell.model.graph import Graph
     from foretell.plan.fitness import refusals
 
+    _check(model, cluster, batch, seq, batch_per_rank, trainer)
     if not isinstance(model, Graph):
         place = cluster if isinstance(cluster, str) else None
         given = inputs.Given(fspath(model), str(plan), place, batch, batch_per_rank, seq, trainer, optimizer)

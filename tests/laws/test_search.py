@@ -18,7 +18,7 @@ from foretell.oracle.space import Space, Wishes
 from foretell.plan import members
 from foretell.plan.fitness import fits
 from foretell.plan.job import batch_ranks
-from foretell.plan.plan import Plan, axis_text
+from foretell.plan.plan import axis_text
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.strategies.data import Data
@@ -196,17 +196,16 @@ def _named(axes: Any) -> str:
     return " ".join(axis_text(axis) for axis in axes)
 
 
-ONE_TRAINER = pytest.mark.xfail(reason="a mesh is priced with the trainer of its first policies", strict=True)
-
-
-@pytest.mark.parametrize(
-    "said", ["+no-overlap", "+compress:fp16", "+bucket:1MB", pytest.param("+compiled", marks=ONE_TRAINER)]
-)
-def test_a_policy_with_choices_is_searched_with_no_other_edit(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("trained_by", ["pytorch", "megatron-core"])
+@pytest.mark.parametrize("said", ["+no-overlap", "+compress:fp16", "+bucket:1MB", "+compiled", "+captured"])
+def test_a_policy_with_choices_is_searched_with_no_other_edit(
+    said: str, trained_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (policy,) = parse(said).policies
-    before = answer(TINY, only=("dp", policy.word))
+    before = answer(TINY, only=("dp", "tp", policy.word), trainer=trained_by)
     monkeypatch.setattr(type(policy), "choices", lambda: (type(policy)(), policy))
-    (question,) = planning.asked(TINY, "4xh100", 4, wishes=Wishes(only=("dp", policy.word)))
+    wishes = Wishes(only=("dp", "tp", policy.word))
+    (question,) = planning.asked(TINY, "4xh100", 4, wishes=wishes, trainer=trained_by)
     after = planning.answered(question)
     assert set(texts(before)) < set(texts(after))
     assert after.found.evaluated == 2 * before.found.evaluated
@@ -374,7 +373,3 @@ def test_progress_reaches_the_end() -> None:
     found = planning.answered(question, lambda space: seen.append)
     assert seen == sorted(seen) and seen[-1] == found.found.evaluated
     assert found.space.looked == found.space.mesh_count
-
-
-def test_a_plan_is_a_mesh_and_a_way() -> None:
-    assert all(isinstance(parse(text), Plan) for text in texts(answer("lenet", only=SMALL["lenet"])))

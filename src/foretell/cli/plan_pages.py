@@ -32,7 +32,8 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
     rate = f"{step.samples_per_second:,.4g} samples/s"
     if step.tokens_per_second:
         rate += f", {show_count(step.tokens_per_second)} tokens/s"
-    first = {"memory": "that leaves most memory free"}.get(by, "that is fastest")
+    told = {"memory": "that leaves most memory free", "money": "that costs least", "gpus": "on fewest devices"}
+    first = told.get(by, "that is fastest")
     plans = f"of {found.fitting:,} plans that fit, the one {first}"
     lines = [
         ("plan", step.plan),

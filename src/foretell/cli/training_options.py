@@ -60,6 +60,8 @@ def trained(*alone: str) -> Callable[[Callable[..., None]], Callable[..., None]]
 
 def _read(given: dict[str, Any], alone: tuple[str, ...]) -> Run:
     amount = {name: _count(given[name], f"--{name}") for name in ("tokens", "samples")}
+    if all(amount.values()):
+        raise BadInput("a run of tokens and of samples", where="--tokens, --samples", fix="one of the two")
     epochs = _count(given["epochs"], "--epochs")
     about = [name for name, value in given.items() if value is not None and name not in (*amount, *alone)]
     if about and not any(amount.values()):

@@ -75,6 +75,7 @@ def care_figures(cutting: Cutting, shape: Shape, local: Local, upkeep: Upkeep, p
     They depend on its weights and on who shares them, neither on the micro-batch nor on what runs again.
     """
     key = (
+        cutting.graph,
         shape._replace(received=(), sent=()),
         tuple(local.weights(kind) for kind, *_ in shape.layers),
         tuple(local.runs_back(kind) for kind, *_ in shape.layers),

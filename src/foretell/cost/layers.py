@@ -11,6 +11,9 @@ from foretell.program.local import Kind, Local
 KINDS = ("F", "B", "I", "W")
 """The kinds of slots in the order of their numbers."""
 
+MOST_KNOWN = 1024
+"""Figures that a local program remembers."""
+
 
 @dataclass(frozen=True)
 class LayerFigures:
@@ -28,6 +31,8 @@ def layer_figures(local: Local, kind: Kind, prices: Prices) -> LayerFigures:
     known: dict[Any, LayerFigures] = local.priced
     key = (kind, prices.key, tuple(prices.axes[name] for name in local.talks))
     if key not in known:
+        if len(known) >= MOST_KNOWN:
+            known.clear()
         known[key] = _figures(local, kind, prices)
     return known[key]
 

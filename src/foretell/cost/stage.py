@@ -21,7 +21,7 @@ from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Actions, Communicate, Compute, Copy, Update
 from foretell.program.program import Axis, Stage, belongs
-from foretell.units import Quantity
+from foretell.units import Quantity, product
 
 Parts: TypeAlias = dict[str, float]
 """Seconds by what they are spent on: the keys of a breakdown."""
@@ -239,7 +239,8 @@ class Prices:
     def update(self, action: Update) -> tuple[float, float]:
         """The optimizer's step: seconds of the device (or the host, which it waits for), and of launching it."""
         if action.on_host:
-            return host_update_seconds(action.parameters, self.cluster), 0.0
+            ranks = min(self.cluster.ranks_per_node, product(axis.ranks for axis in self.axes.values()))
+            return host_update_seconds(action.cost.read + action.cost.written, ranks), 0.0
         price = update_seconds(action, self.device, self.form)
         return price.seconds, 0.0 if self.soft else self.trainer.host.launch * price.launches
 

@@ -259,6 +259,8 @@ def _tried(what: str, question: Question, watching: Watching | None) -> Iterator
 def _unconstrained(question: Question) -> Iterator[tuple[str, Question]]:
     replace, wishes = msgspec.structs.replace, question.wishes
     said: dict[str, Question] = {}
+    if "offload" not in (*wishes.also, *wishes.only, *wishes.without):
+        yield "with +offload", replace(question, wishes=replace(wishes, also=(*wishes.also, "offload")))
     if question.most:
         said["--max-memory"] = replace(question, most=0.0)
     for name, option, nothing in (("only", "--only", ()), ("without", "--without", ()), ("fixed", "--fix", "")):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,9 +28,11 @@ from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.bucket import Bucket
 from foretell.plan.policies.compression import Compression
+from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.imbalance import Imbalance
 from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policy import Policy
@@ -38,6 +41,7 @@ from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import Strategy
+from foretell.plan.trainer import Trainer
 from foretell.program.cutting import Cutting, cutting
 from foretell.program.local import Local
 from foretell.program.mesh import mesh, stride
@@ -101,6 +105,9 @@ def search(space: Space, most: float = 0.0, watch: Watch | None = None, top: int
     return _Search(space, most, watch or (lambda plans: None), top).run()
 
 
+SLICE = 4096
+"""Plans that are priced between two looks at whether somebody has interrupted."""
+
 COLUMNS = (*PLAN_COLUMNS, "mesh", "which", "place", "microbatches")
 """What is known of a plan: its row in the tables, and where in the space it is."""
 
@@ -117,7 +124,7 @@ class _Search:
         self.known: dict[Hashable, int] = {}  # rows of what crosses and is held, and of orders
         self.cuts: dict[Cutting, int] = {}
         self.orders: dict[Hashable, tuple[int, int, int]] = {}
-        self.messages: dict[Any, float] = {}
+        self._messages: dict[Trainer, dict[Any, float]] = {}
         self.rows: list[tuple[Any, ...]] = []
         self.priced: list[tuple[Any, Any, Any]] = []  # names, seconds, bytes
         self.done = 0
@@ -131,31 +138,36 @@ class _Search:
                 self.watch(self.done + len(self.rows))
                 if len(self.rows) >= CHUNK:
                     self._evaluate()
+            self._evaluate()
         except KeyboardInterrupt:
             complete = False
-        self._evaluate()
+            with suppress(KeyboardInterrupt):  # who asks again does not even want these
+                self._evaluate()
         return self._found(time.perf_counter() - start, complete)
+
+    def messages(self, trainer: Trainer) -> dict[Any, float]:
+        """Seconds of messages that were priced, with this trainer."""
+        return self._messages.setdefault(trainer, {})
 
     # pricing
 
     def _evaluate(self) -> None:
+        """Price what was added, slice by slice: what is priced stays, whenever somebody interrupts."""
         if not self.rows:
             return
-        count = len(self.rows)
-        columns = dict(zip(COLUMNS, zip(*self.rows, strict=True), strict=True))
-        places, real, whole = joined({name: columns[name] for name in PLAN_COLUMNS})
-        seconds, memory = numpy.zeros(count), numpy.zeros(count)
-        if available() and (count > FEW or loaded(recurrence.__name__)):
-            plans = Plans(f=real_array(real), i=whole_array(whole), **places)
-            kernels = compiled(recurrence.__name__)
-            kernels.evaluate(self.builder.arrays(), plans, 0, count, seconds, memory)
-        else:
-            plans = Plans(f=real, i=whole, **places)
-            as_it_is: Any = recurrence
-            as_it_is.evaluate(self.builder.lists(), plans, 0, count, seconds, memory)
-        self.priced.append((numpy.array([columns[name] for name in COLUMNS[-4:]]).T, seconds, memory))
-        self.rows = []
-        self.done += count
+        fast = available() and (len(self.rows) > FEW or loaded(recurrence.__name__))
+        kernels: Any = compiled(recurrence.__name__) if fast else recurrence
+        tables = self.builder.arrays() if fast else self.builder.lists()
+        while self.rows:
+            own = self.rows[:SLICE]
+            columns = dict(zip(COLUMNS, zip(*own, strict=True), strict=True))
+            places, real, whole = joined({name: columns[name] for name in PLAN_COLUMNS})
+            plans = Plans(f=real_array(real) if fast else real, i=whole_array(whole) if fast else whole, **places)
+            seconds, memory = numpy.zeros(len(own)), numpy.zeros(len(own))
+            kernels.evaluate(tables, plans, 0, len(own), seconds, memory)
+            self.priced.append((numpy.array([columns[name] for name in COLUMNS[-4:]]).T, seconds, memory))
+            self.done += len(own)
+            self.rows = self.rows[SLICE:]
 
     # results
 
@@ -204,6 +216,7 @@ class Chosen(NamedTuple):
     local: Hashable  # what local programs depend on
     held: Hashable  # and what is held of a micro-batch
     care: Hashable  # and the care of weights
+    execution: Hashable  # and the way of launching
 
     @classmethod
     def of(cls, policies: tuple[Policy, ...], space: Space) -> Chosen:
@@ -211,7 +224,16 @@ class Chosen(NamedTuple):
         offload, precision = plan.policy(Offload), plan.policy(Precision)
         local = (plan.policy(Recompute).again, offload.activations, plan.policy(Imbalance), plan.policy(BatchNorm))
         care = (offload, precision, plan.policy(Bucket), plan.policy(Compression))
-        return cls(policies, plan, local, (plan.policy(Recompute), offload.activations), care)
+        execution = (plan.policy(Execution), plan.policy(Overlap))
+        return cls(policies, plan, local, (plan.policy(Recompute), offload.activations), care, execution)
+
+
+class Executed(NamedTuple):
+    """A trainer as policies have it: its prices, and the row of its way of launching."""
+
+    trainer: Trainer
+    prices: Prices
+    manner: int
 
 
 class _Meshed:
@@ -225,25 +247,31 @@ class _Meshed:
         self.skeleton = skeleton(self.graph)
         self.ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
         self.splits = batch_ranks(self.plan)
-        setting = self._setting(self.plan)
-        self.trainer = as_executed(setting)
         self.form = self.plan.policy(Precision).format
-        named = [Axis(axis.name, axis.ranks, stride(self.mesh, (axis.name,))) for axis in self.mesh]
-        self.prices = Prices(named, self.cluster, self.form, self.trainer, search.messages)
+        self.named = [Axis(axis.name, axis.ranks, stride(self.mesh, (axis.name,))) for axis in self.mesh]
+        self.executions: dict[Hashable, Executed] = {}
         plain = plain_axes(self.mesh, self.plan, search.graph)  # of these a rank does what it does alone
         inside = [axis for axis in self.mesh if axis.name != "pp" and axis not in plain]
         self.local_axes = tuple(replace(axis, storage=STORAGES["replicated"]) for axis in inside)
         self.ways = product(axis.ranks for axis in self.local_axes if axis.splitting.dim == "sample")
-        tensor = self.plan.axis(Tensor)
-        ranks, across = tensor.ranks if tensor else 1, self.ranks > 1 and self.cluster.nodes > 1
-        prefetch = self.trainer.storage.prefetch
-        self.manner = search.builder.manner((ranks, across), self.trainer.host, ranks, across, prefetch)
         self.upkeeps: dict[Hashable, Upkeep] = {}
         self.cares: dict[Hashable, tuple[int, tuple[CareFigures, ...], Hashable]] = {}
         self.constants: dict[int, tuple[float, ...]] = {}
 
     def _setting(self, plan: Plan) -> Setting:
         return Setting(self.search.graph, self.space.job, plan, self.space.trainer)
+
+    def _executed(self, plan: Plan, chosen: Chosen) -> Executed:
+        """The trainer as a set of policies has it, and its prices."""
+        if chosen.execution not in self.executions:
+            trainer = as_executed(self._setting(plan))
+            prices = Prices(self.named, self.cluster, self.form, trainer, self.search.messages(trainer))
+            tensor = plan.axis(Tensor)
+            ranks, across = tensor.ranks if tensor else 1, self.ranks > 1 and self.cluster.nodes > 1
+            prefetch = trainer.storage.prefetch
+            manner = self.search.builder.manner((trainer, ranks, across), trainer.host, ranks, across, prefetch)
+            self.executions[chosen.execution] = Executed(trainer, prices, manner)
+        return self.executions[chosen.execution]
 
     def add_rows(self) -> None:
         """All plans of the mesh."""
@@ -258,32 +286,33 @@ class _Meshed:
             if not self.space.allowed(self.axes, chosen.policies):
                 continue
             plan = Plan(self.axes, chosen.policies)
-            fast = share(self._setting(plan), self.trainer, self.ranks > 1)
-            locals_ = {count: self._local(plan, chosen, count) for count in counts}
+            executed = self._executed(plan, chosen)
+            fast = share(self._setting(plan), executed.trainer, self.ranks > 1)
+            locals_ = {count: self._local(plan, chosen, executed, count) for count in counts}
             for place, pipeline in enumerate(pipelines):
                 able = able_at[place]
                 if not able:
                     continue
-                cut = cutting(self.skeleton, pipeline, self.trainer.pipeline.split)
+                cut = cutting(self.skeleton, pipeline, executed.trainer.pipeline.split)
                 cut_row = self._cut(cut)
-                care_row, cares, gathered = self._care(plan, chosen, cut, locals_[able[0]][1])
+                care_row, cares, gathered = self._care(plan, chosen, executed, cut, locals_[able[0]][1])
                 splits = cut.schedule.splits_backward
                 for count in able:
                     local_row, local = locals_[count]
                     order, before, rounds = self._order(cut, count)
-                    passes = self._passes(local_row, local, cut_row, cut, plan, chosen, cares, gathered)
-                    parts = (local_row, cut_row, passes, care_row, self.manner, order, before, rounds)
+                    passes = self._passes(local_row, local, cut_row, cut, plan, chosen, executed, cares, gathered)
+                    parts = (local_row, cut_row, passes, care_row, executed.manner, order, before, rounds)
                     search.rows.append((*parts, splits, fast, *self._constants(count), number, which, place, count))
 
-    def _local(self, plan: Plan, chosen: Chosen, count: int) -> tuple[int, Local]:
+    def _local(self, plan: Plan, chosen: Chosen, executed: Executed, count: int) -> tuple[int, Local]:
         """The local program of a micro-batch, and its row."""
         samples = self.space.job.batch // (self.splits * count)
-        key = (self.local_axes, self.prices.strides_inside, samples, chosen.local)
+        key = (self.local_axes, executed.prices.strides_inside, samples, chosen.local, executed.trainer)
         if key not in self.search.locals:
             graph = with_samples(self.graph, samples * self.ways)
-            local = local_of(graph, self.local_axes, plan, self.trainer)
-            whole = cutting(self.skeleton, Pipeline(ranks=1), self.trainer.pipeline.split)
-            kinds = layer_kinds(whole, local, self.prices)
+            local = local_of(graph, self.local_axes, plan, executed.trainer)
+            whole = cutting(self.skeleton, Pipeline(ranks=1), executed.trainer.pipeline.split)
+            kinds = layer_kinds(whole, local, executed.prices)
             self.search.locals[key] = self.search.builder.local(key, list(kinds.values())), local
         return self.search.locals[key]
 
@@ -306,15 +335,17 @@ class _Meshed:
         return self.search.orders[how]
 
     def _care(
-        self, plan: Plan, chosen: Chosen, cut: Cutting, local: Local
+        self, plan: Plan, chosen: Chosen, executed: Executed, cut: Cutting, local: Local
     ) -> tuple[int, tuple[CareFigures, ...], Hashable]:
-        key = (cut, chosen.care)
+        key = (cut, chosen.care, chosen.execution)
         if key not in self.cares:
             if chosen.care not in self.upkeeps:
                 self.upkeeps[chosen.care] = Upkeep(self._setting(plan), self.mesh)
             upkeep = self.upkeeps[chosen.care]
-            cares = tuple(care_figures(cut, shape, local, upkeep, self.prices) for shape in cut.shapes)
-            row = self.search.builder.care((cut, upkeep.key, self.prices.strides, local.weights_key), cares)
+            cares = tuple(care_figures(cut, shape, local, upkeep, executed.prices) for shape in cut.shapes)
+            row = self.search.builder.care(
+                (cut, upkeep.key, executed.trainer, executed.prices.strides, local.weights_key), cares
+            )
             gathered = (upkeep.reshards, tuple((one.gathered, one.root_bytes) for one in cares))
             self.cares[key] = row, cares, gathered
         return self.cares[key]
@@ -327,15 +358,16 @@ class _Meshed:
         cut: Cutting,
         plan: Plan,
         chosen: Chosen,
+        executed: Executed,
         cares: tuple[CareFigures, ...],
         gathered: Hashable,
     ) -> int:
-        key = (local_row, cut_row, chosen.held, gathered, self.prices.axes.get("pp"))
+        key = (local_row, cut_row, chosen.held, gathered, executed.prices.axes.get("pp"))
         if key not in self.search.known:
-            whole = (cut, *key[2:], self.prices.key)  # another search may have asked
+            whole = (cut, *key[2:], executed.prices.key)  # another search may have asked
             if whole not in local.priced:
                 reshards = self.upkeeps[chosen.care].reshards
-                local.priced[whole] = passing(cut, local, plan, reshards, self.prices, cares)
+                local.priced[whole] = passing(cut, local, plan, reshards, executed.prices, cares)
             self.search.known[key] = self.search.builder.passes(key, local.priced[whole])
         return self.search.known[key]
 

@@ -90,6 +90,8 @@ class Space:
         self.refused: Counter[str] = Counter()
         self.why: dict[str, str] = {}  # of each rule, the first time it was broken
         self.looked = 0  # meshes so far
+        self._pipelined: dict[int, tuple[Pipeline, ...]] = {}
+        self._schedulable: dict[tuple[Pipeline, int], bool] = {}
         self.around = surroundings(facts(graph), cluster)
         self._check()
 
@@ -211,16 +213,22 @@ class Space:
             return (ALONE,)
         return self._pipelines(ranks)
 
-    @functools.cache  # noqa: B019  (a space lives as long as its search)
     def _pipelines(self, ranks: int) -> tuple[Pipeline, ...]:
-        found = Pipeline.choices(ranks, self.graph, self.cluster.ranks_per_node)
-        return tuple(self.words.agreeing(Pipeline, ranks, found))
+        if ranks not in self._pipelined:
+            found = Pipeline.choices(ranks, self.graph, self.cluster.ranks_per_node)
+            self._pipelined[ranks] = tuple(self.words.agreeing(Pipeline, ranks, found))
+        return self._pipelined[ranks]
 
-    @functools.cache  # noqa: B019
     def schedulable(self, pipeline: Pipeline, microbatches: int) -> bool:
         """Whether a pipeline can take so many micro-batches."""
         if pipeline.ranks == 1:
             return True
+        key = (pipeline, microbatches)
+        if key not in self._schedulable:
+            self._schedulable[key] = self._takes(pipeline, microbatches)
+        return self._schedulable[key]
+
+    def _takes(self, pipeline: Pipeline, microbatches: int) -> bool:
         plan = Plan((pipeline,), (Microbatches(count=microbatches),))
         broken = itertools.chain(
             broken_by_pipeline(self.trainer, plan, self.around), pipeline.refusals(self._setting(plan))
@@ -251,7 +259,9 @@ class Space:
 
     def _varied(self, kind: type[Policy]) -> bool:
         """Whether a policy is a choice. Micro-batches are, unless ruled out: the pipeline lives by them."""
-        named = not self.wishes.only or kind.word in (*self.wishes.only, *self.wishes.also) or kind is Microbatches
+        wishes = self.wishes
+        named = kind.word in (*wishes.only, *wishes.also) or kind is Microbatches
+        named = named or (not wishes.only and kind.searched)
         return named and kind.word not in self.wishes.without
 
     def allowed(self, axes: tuple[Strategy, ...], chosen: tuple[Policy, ...]) -> bool:

@@ -33,6 +33,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, tag_field="policy", forb
     inside: ClassVar[tuple[str, ...]] = ()
     """Axes after whose colon it may also be written: `pp4:1f1b,m16`."""
 
+    searched: ClassVar[bool] = True
+    """Whether the search tries its choices unasked."""
+
     summary: ClassVar[str]
     references: ClassVar[tuple[str, ...]]
     syntax: ClassVar[tuple[Option, ...]]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from foretell.model.graph import Graph, Node
+from foretell.model.operators.experts import GroupedMatmul
 from foretell.model.operators.matmul import Matmul
 from foretell.model.resize import with_samples
 from foretell.plan.placement import Partial, Placement, Sharded
@@ -95,7 +96,12 @@ def _by_samples(graph: Graph) -> Spread:
 
 
 def _leading(node: Node) -> int:
-    """Dims of a weight that a module stores as rows: all outputs of a dense layer, the first dim of others."""
+    """Dims of a weight that a module stores as rows: all outputs of a dense layer, the first dim of others.
+
+    Of experts also the second: trainers that have more ranks than experts share out what is inside them.
+    """
+    if isinstance(node.operator, GroupedMatmul):
+        return 2
     if not isinstance(node.operator, Matmul):
         return 1
     return next(len(loop.dims) for loop in node.loops if loop.name == "out")

@@ -1,7 +1,8 @@
 """Orders of slots as numbers: who does what, which slot waits for which, and what is in flight when.
 
 An order depends on the schedule, the ranks, the micro-batches and the stages of a rank, on nothing else. Once a
-pipeline is full, each round of as many micro-batches as ranks adds the same: long steps are played up to there.
+pipeline is full, each round of as many micro-batches as ranks adds the same, or nearly so where a host gets ahead
+of its device very slowly (docs/timeline.md): long steps are played up to there.
 """
 
 from __future__ import annotations
@@ -11,10 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from foretell.cost.layers import KINDS
 from foretell.plan.schedule import Slot, find, waits_for
-
-KINDS = ("F", "B", "I", "W")
-"""The kinds of slots in the order of their numbers."""
 
 FULL = 4
 """Rounds of micro-batches, as many as ranks each, after which a pipeline is taken to be full."""
@@ -68,7 +67,7 @@ def played(schedule: str, ranks: int, microbatches: int, chunks: int) -> Played:
     if not rounds:
         return Played(found, None, 0, found.moments)
     before = order(schedule, ranks, count - ranks, chunks)
-    moments = _longer(before.moments, found.moments, rounds, microbatches - count)
+    moments = _longer(before.moments, found.moments, rounds)
     return Played(found, before, rounds, moments or order(schedule, ranks, microbatches, chunks).moments)
 
 
@@ -168,7 +167,7 @@ def _covers(one: Moment, other: Moment) -> bool:
 
 
 def _longer(
-    before: tuple[tuple[Moment, ...], ...], after: tuple[tuple[Moment, ...], ...], rounds: int, more: int
+    before: tuple[tuple[Moment, ...], ...], after: tuple[tuple[Moment, ...], ...], rounds: int
 ) -> tuple[tuple[Moment, ...], ...] | None:
     """Moments of a step that is so many rounds longer; None where they cannot be told from those of shorter ones."""
     found: list[tuple[Moment, ...]] = []
@@ -178,7 +177,7 @@ def _longer(
         row: list[Moment] = []
         for one, other in zip(shorter, longer, strict=True):
             grown = tuple(b + (b - a) * rounds for a, b in zip(one.flying, other.flying, strict=True))
-            late = one.microbatch != other.microbatch
-            row.append(other._replace(flying=grown, microbatch=other.microbatch + more * late))
+            microbatch = other.microbatch + (other.microbatch - one.microbatch) * rounds
+            row.append(other._replace(flying=grown, microbatch=microbatch))
         found.append(tuple(row))
     return tuple(found)

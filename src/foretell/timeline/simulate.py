@@ -228,6 +228,8 @@ class _Works:
                     self._communicate(work, action, hidden.get(at, 0.0))
             elif isinstance(action, Copy) and kind != "W":
                 work.add(self.copy(action))
+            elif isinstance(action, Update) and kind in ("B", "W"):  # weights change with each micro-batch
+                work.add(self.update(action)[0])
         return work
 
     def _compute(self, work: Work, action: Compute) -> None:

@@ -11,13 +11,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from foretell.cost.care import CareFigures
+from foretell.cost.host import AGAIN
 from foretell.cost.layers import LayerFigures
 from foretell.plan.trainer import Host
 from foretell.program.holding import Passes
 from foretell.timeline.order import Moment, Order
-
-AGAIN = 4 / 3
-"""Passes with recomputation over passes without: a second forward pass beside one forward and two backward."""
 
 
 class Tables(NamedTuple):

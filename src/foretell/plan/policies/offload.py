@@ -18,6 +18,7 @@ class Offload(Policy, frozen=True, kw_only=True, tag="offload"):
 
     word: ClassVar[str] = "offload"
     place: ClassVar[int] = 40
+    searched: ClassVar[bool] = False  # a last resort: where something fits without, it is slower
     summary: ClassVar[str] = "keep some of the state in host memory"
     references: ClassVar[tuple[str, ...]] = (
         "Ren et al. 2021 (ZeRO-Offload), arXiv 2101.06840",
