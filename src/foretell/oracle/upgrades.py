@@ -11,7 +11,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device, Group, Level, Link
+from foretell.model.source import load
 from foretell.oracle.planning import Question
 from foretell.plan.facts import facts
 
@@ -38,7 +40,18 @@ def jobs(question: Question) -> tuple[Knob, ...]:
     """The batch, and the sequence if there is one."""
     length = question.seq or facts(question.space().graph).sequence
     found = (Knob("batch", "job", _batch),)
-    return found if not length or question.graph is not None else (*found, Knob("sequence", "job", _sequence(length)))
+    return (*found, Knob("sequence", "job", _sequence(length))) if length and _free(question, length) else found
+
+
+def _free(question: Question, length: int) -> bool:
+    """Whether the model takes sequences of other lengths: not if it is a graph, or its name says how long they are."""
+    if question.graph is not None:
+        return False
+    try:
+        load(question.model, 1, length)
+    except BadInput:
+        return False
+    return True
 
 
 def _batch(question: Question, times: float) -> Question | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -17,6 +18,9 @@ from foretell.oracle.upgrades import TIMES, Knob, hardware
 from foretell.plan.plan import Plan
 from foretell.plan.refusal import Refusal
 from foretell.plan.text import parse
+
+ALIKE: Final = 1e-9
+"""Share of a step below which two times are one: they were added up in another order."""
 
 
 class Win(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +68,7 @@ def why(question: Question, plan: Plan, watching: Watching | None = None) -> Why
     found = best.found
     step = trial.predicted(own) if own is not None else None
     over = max(0.0, step.memory_bytes - trial.usable(step)) if step else 0.0
-    gap = step.step_seconds - found.best.step_seconds if step and found.best else 0.0
+    gap = _gap(step, found.best) if step and found.best else 0.0
     verdict = "refused" if broken else "too large" if over else "loses" if gap > 0 else "best"
     winning, losing = _hardware(trial, own, best, verdict, watching) if own is not None else ((), ())
     return Why(
@@ -89,6 +93,11 @@ def why(question: Question, plan: Plan, watching: Watching | None = None) -> Why
         evaluated=found.evaluated,
         complete=found.complete,
     )
+
+
+def _gap(step: Prediction, best: Candidate) -> float:
+    gap = step.step_seconds - best.step_seconds
+    return gap if abs(gap) > ALIKE * step.step_seconds else 0.0
 
 
 def _fixes(trial: Trial, step: Prediction, plan: Plan) -> tuple[Change, ...]:
@@ -142,12 +151,12 @@ def _wins(trial: Trial, plan: Plan, best: Answer, knob: Knob, verdict: str, watc
             yield Win(what=knob.name, times=times, step_seconds=step.step_seconds, rival="", rival_seconds=0.0)
             continue
         others = [there.predicted(rival) for rival in rivals]
-        if any(there.fits(other) and other.step_seconds < step.step_seconds for other in others):
+        if any(there.fits(other) and other.step_seconds < (1 - ALIKE) * step.step_seconds for other in others):
             continue
         found = answered(question, watching).found  # the whole space, on that hardware
         if not found.complete:
             return
-        if found.best is None or found.best.step_seconds >= step.step_seconds:
+        if found.best is None or found.best.step_seconds >= (1 - ALIKE) * step.step_seconds:
             rival = next((one for one in found.top if one.plan != str(plan)), None)
             yield Win(
                 what=knob.name,
