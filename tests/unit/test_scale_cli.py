@@ -33,6 +33,7 @@ def test_the_papers_strategies_come_out(model: str, batch: int) -> None:
 def test_limits_are_those_of_the_model() -> None:
     found = package.scale("cosmoflow128", "abci", [4, 8, 16], 8, only=["filter", "pp"])
     assert found.ends["filter"].ranks == 8 and found.ends["filter"].limit == "filter limit"
+    assert found.ends["filter"].why == "filter8, but head has 4 filters only"
     assert found.ends["pp"].limit == "no empty stage" and "layers" in found.ends["pp"].why
 
 
@@ -94,6 +95,7 @@ def test_the_page(foretell: Any) -> None:
         ("--gpus", "4..1", "--batch", "8"),
         ("--gpus", "1..4", "--batch-per-rank", "0"),
         ("--gpus", "1..4", "--batch", "8", "--only", "nothing"),
+        ("--gpus", "1..4", "--batch", "8", "--fix", "tp2"),
     ],
 )
 def test_what_is_missing_is_named(foretell: Any, options: tuple[str, ...]) -> None:

@@ -16,6 +16,12 @@ from foretell.units import show_bytes
 SMALLEST = 1e-3
 """Share of a step or of memory below which a difference is not shown on the page."""
 
+ALIKE = 1e-9
+"""Share below which two figures are one."""
+
+NOTED = 1.1
+"""From here on a difference is told as a factor, below in per cent."""
+
 
 def lines(pairs: Sequence[tuple[str, str]], indent: int = 14) -> str:
     """Names with what is said of them."""
@@ -61,12 +67,15 @@ def _told(step: Prediction) -> str:
 def _compared(first: float, second: float) -> str:
     if first == second:
         return "as fast"
-    return f"{first / second:.3g} times as fast" if second < first else f"{second / first:.3g} times as slow"
+    times, word = (first / second, "fast") if second < first else (second / first, "slow")
+    return f"{times:.3g} times as {word}" if times >= NOTED else f"{times - 1:.2%} {word}er"
 
 
 def _side_by_side(title: str, rows: Sequence[Row], first: float, second: float, shown: Callable[[float], str]) -> str:
     def difference(value: float) -> str:
-        return f"{'+' if value > 0 else '-' if value < 0 else ''}{shown(abs(value))}"
+        if abs(value) < ALIKE * max(first, second):
+            return ""
+        return f"{'+' if value > 0 else '-'}{shown(abs(value))}"
 
     told = [row for row in rows if max(row.first / first, row.second / second) >= SMALLEST]
     cells = [[row.name, shown(row.first), shown(row.second), difference(row.second - row.first)] for row in told]
@@ -141,8 +150,8 @@ def _rival(found: Why) -> list[tuple[str, str]]:
     if found.prediction is None:
         return [("best", best)]
     if found.gap_seconds > 0:
-        times = found.prediction.step_seconds / found.best.step_seconds
-        return [("best", best), ("gap", f"{seconds(found.gap_seconds)}: the best is {times:.3g} times as fast")]
+        compared = _compared(found.prediction.step_seconds, found.best.step_seconds)
+        return [("best", best), ("gap", f"{seconds(found.gap_seconds)}: the best is {compared}")]
     if found.verdict == "best":
         told = (
             "this plan is the best there is"
@@ -150,7 +159,9 @@ def _rival(found: Why) -> list[tuple[str, str]]:
             else "this plan, which is not searched, is faster"
         )
         return [("best", told)]
-    return [("best", best), ("gap", f"none: it would be {seconds(-found.gap_seconds)} faster, and does not fit")]
+    less = seconds(-found.gap_seconds) if found.gap_seconds else "nothing"
+    end = "and does not fit" if found.too_much else "and is none of those that are searched"
+    return [("best", best), ("gap", f"none: it is {less} faster, {end}")]
 
 
 def _fixes(found: Why) -> list[str]:
@@ -237,8 +248,7 @@ def _upgrades(found: WhatIf) -> str:
 
 
 def _faster(effect: Effect, fitted: bool) -> str:
-    text = f"{effect.faster - 1:+.1%}"
-    return f"fits, {text}" if effect.fits and not fitted else text
+    return "fits" if effect.fits and not fitted else f"{effect.faster - 1:+.1%}"
 
 
 def _jobs(found: WhatIf) -> str:

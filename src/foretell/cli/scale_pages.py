@@ -47,9 +47,13 @@ def _table(found: Scaling) -> str:
             if point is None:
                 rows.append([name, f"{ranks:,}", "", "", "", "", _memory(line, ranks)])
                 continue
-            figures = [seconds(point.step_seconds), f"{point.samples_per_second:,.4g}", f"{point.efficiency:.0%}"]
+            figures = [seconds(point.step_seconds), _rate(point.samples_per_second), f"{point.efficiency:.0%}"]
             rows.append([name, f"{ranks:,}", *figures, show_bytes(point.memory_bytes), point.plan])
     return listed(["strategy", "ranks", "step", "samples/s", "each", "memory", "its fastest plan"], rows, left=1)
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
 
 
 def _memory(line: Line, ranks: int) -> str:

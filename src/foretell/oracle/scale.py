@@ -91,6 +91,9 @@ def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching
     if not counts or per_rank < 0:
         what = f"a batch of {per_rank} per rank" if counts else "no numbers of GPUs are given"
         raise BadInput(what, where="--gpus, --batch-per-rank", fix="--gpus 1..64, --batch-per-rank 2")
+    if any(not part.startswith("+") for part in question.wishes.fixed.split()):
+        what = f"{question.wishes.fixed!r} fixes an axis, and axes are what the lines are of"
+        raise BadInput(what, where="--fix", fix="policies only: --fix '+recompute:block'")
     sizes = on_counts(question, sorted(counts))
     names = list(_names(question))
     cells = [_Cell(one, per_rank, watching) for one in sizes]
@@ -106,7 +109,7 @@ def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching
     shown = tuple(line for line in lines if line.points or any(gap.limit == MEMORY for gap in line.gaps))
     return Scaling(
         model=question.model,
-        cluster=question.cluster.device.name,
+        cluster=question.cluster.text,
         trainer=question.trainer,
         weak=per_rank > 0,
         batch=per_rank or question.batch,
@@ -223,7 +226,7 @@ class _Cell:
         kept = tuple(word for word in wishes.only if word in policies())
         for ranks in self._inner(words[-1]) if len(words) > 1 else [self.ranks]:
             axis = strategies()[words[-1]](ranks=ranks)
-            fixed = f"{words[-1]}{ranks}" if len(words) > 1 else ""
+            fixed = f"{words[-1]}{ranks}" if ranks > 1 else ""
             wished = replace(
                 wishes,
                 only=(*words, *kept),

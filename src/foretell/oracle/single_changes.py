@@ -61,8 +61,8 @@ class Differences:
             return f"axes in the order {' '.join(key[0] for key in self.there)}"
         old, new = self.first.policy(change), self.second.policy(change)
         if new == type(new)():
-            return f"without {policy_text(old)}"
-        return f"{policy_text(new)} for {policy_text(old)}" if old != type(old)() else f"with {policy_text(new)}"
+            return f"no {policy_text(old)}"
+        return f"{policy_text(new)} for {policy_text(old)}" if old != type(old)() else policy_text(new)
 
     # what changes
 

@@ -92,8 +92,8 @@ def _changes(cluster: Cluster) -> dict[str, ClusterChange]:
         ),
     }
     for link, where in _links(cluster).items():
-        found[f"{where} bandwidth ({link})"] = _linked(link, _wider)
-        found[f"{where} latency ({link})"] = _linked(link, _prompter)
+        found[f"{where} bandwidth"] = _linked(link, _wider)
+        found[f"{where} latency"] = _linked(link, _prompter)
     return found
 
 
