@@ -13,6 +13,8 @@ SLOW = (
     "tests/docs/",
     "tests/judge/",
     "tests/laws/test_schedules_torch",
+    "tests/laws/test_search",
+    "tests/laws/test_recurrence",
     "tests/unit/test_torch_",
     "tests/unit/test_module_parts",
     "tests/unit/test_hf_config",

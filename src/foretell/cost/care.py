@@ -10,7 +10,6 @@ from itertools import accumulate
 from operator import mul
 from typing import Any
 
-from foretell.cost.kernels import update_seconds
 from foretell.cost.stage import HIDES, Parts, Prices
 from foretell.model.layers import Run
 from foretell.program.action import Action, Communicate, Copy, Update
@@ -240,9 +239,8 @@ class _Carer:
         if isinstance(action, Communicate):
             return f"exposed.{'+'.join(action.axes)}", prices.message(action), 0.0
         if isinstance(action, Update):  # the host has waited for gradients, so it is not ahead
-            price = update_seconds(action, prices.device, prices.form)
-            launched = 0.0 if prices.soft else prices.trainer.host.launch * price.launches
-            return "optimizer", price.seconds, max(0.0, launched - price.seconds)
+            seconds, launched = prices.update(action)
+            return "optimizer", seconds, max(0.0, launched - seconds)
         if isinstance(action, Copy):
             return "other", action.bytes / prices.host_bandwidth, 0.0
         return "other", 0.0, 0.0

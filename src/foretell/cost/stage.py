@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, TypeAlias
 from foretell.cost.beside import hidden_seconds
 from foretell.cost.collectives import Price, collective_seconds
 from foretell.cost.fabric import Group, sharing
-from foretell.cost.kernels import chains, kernel_seconds
+from foretell.cost.host import host_update_seconds
+from foretell.cost.kernels import chains, kernel_seconds, update_seconds
 from foretell.hardware.cluster import Cluster, Level
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
-from foretell.program.action import Actions, Communicate, Compute, Copy
+from foretell.program.action import Actions, Communicate, Compute, Copy, Update
 from foretell.program.program import Axis, Stage, belongs
 from foretell.units import Quantity
 
@@ -234,6 +235,13 @@ class Prices:
                 + max(0.0, waited - price.latency)
             )
         return price.seconds
+
+    def update(self, action: Update) -> tuple[float, float]:
+        """The optimizer's step: seconds of the device (or the host, which it waits for), and of launching it."""
+        if action.on_host:
+            return host_update_seconds(action.parameters, self.cluster), 0.0
+        price = update_seconds(action, self.device, self.form)
+        return price.seconds, 0.0 if self.soft else self.trainer.host.launch * price.launches
 
     def group(self, message: Communicate) -> Group:
         """The ranks that a message is among; of neighbours the whole axis, since the slowest pair counts."""

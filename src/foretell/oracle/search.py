@@ -301,7 +301,7 @@ class _Meshed:
             return self.search.orders[how]
         done = played(*how)
         row = builder.order(how, done.order, done.moments)
-        before = builder.order((*how, "before"), done.before, done.before.moments) if done.before else -1
+        before = builder.order((*how, "before"), done.before, ()) if done.before else -1
         self.search.orders[how] = row, before, done.rounds
         return self.search.orders[how]
 
@@ -332,9 +332,11 @@ class _Meshed:
     ) -> int:
         key = (local_row, cut_row, chosen.held, gathered, self.prices.axes.get("pp"))
         if key not in self.search.known:
-            reshards = self.upkeeps[chosen.care].reshards
-            found = passing(cut, local, plan, reshards, self.prices, cares)
-            self.search.known[key] = self.search.builder.passes(key, found)
+            whole = (cut, *key[2:], self.prices.key)  # another search may have asked
+            if whole not in local.priced:
+                reshards = self.upkeeps[chosen.care].reshards
+                local.priced[whole] = passing(cut, local, plan, reshards, self.prices, cares)
+            self.search.known[key] = self.search.builder.passes(key, local.priced[whole])
         return self.search.known[key]
 
     def _constants(self, count: int) -> tuple[float, ...]:

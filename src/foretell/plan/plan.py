@@ -109,10 +109,11 @@ def part_of(axis: Strategy) -> str:
     return getattr(axis, "only", "")
 
 
-def _options(member: Strategy | Policy) -> list[str]:
+@functools.lru_cache(maxsize=4096)
+def _options(member: Strategy | Policy) -> tuple[str, ...]:
     defaults = _defaults(type(member))
     texts = (spelled(option, getattr(member, option.field), defaults[option.field]) for option in member.syntax)
-    return [text for text in texts if text]
+    return tuple(text for text in texts if text)
 
 
 @functools.cache
@@ -157,6 +158,7 @@ def _check(axes: tuple[Strategy, ...], said: list[Policy]) -> None:
             raise BadInput(f"{policy.word} says two things: {policy_text(policy)}", where="plan", fix=policy.example)
 
 
+@functools.lru_cache(maxsize=4096)
 def _check_options(member: Strategy | Policy) -> None:
     defaults = _defaults(type(member))
     for option in member.syntax:

@@ -77,6 +77,7 @@ class Update(msgspec.Struct, frozen=True, tag="update", tag_field="action"):
     rule: str
     parameters: Quantity
     cost: Part
+    on_host: bool = False  # where the states wait in the host's memory
 
 
 class Copy(msgspec.Struct, frozen=True, tag="copy", tag_field="action"):

@@ -149,11 +149,15 @@ class Cutting:
             return []
         had = {key for other in earlier for key in self._common[other]}
         found: dict[Key, Weight] = {}
+        kinds: dict[Kind, list[Weight]] = {}
         for piece in self.row.parts[part]:
-            for weight in local.weights(Kind(piece.block, piece.start, piece.stop)):
+            kind = Kind(piece.block, piece.start, piece.stop)
+            if kind not in kinds:
+                kinds[kind] = [upkeep.on_axes(weight, local.sampled) for weight in local.weights(kind)]
+            for weight in kinds[kind]:
                 key = key_of(weight, piece.block, piece.repetition)
                 if key not in found and key not in had:
-                    found[key] = upkeep.on_axes(weight, local.sampled)._replace(key=key, layer=piece.layer)
+                    found[key] = weight._replace(key=key, layer=piece.layer)
         return list(found.values())
 
     # shapes

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -38,8 +38,8 @@ class Exchanges:
     compression: Compression
     layer_bytes: float  # of a gradient as it is summed along the axes of layers
     one_by_one: bool  # whether weights that a tensor axis has whole are summed along it each by itself
-    known: dict[Hashable, tuple[Communicate, ...]] = field(
-        init=False, repr=False, compare=False, default_factory=dict[Hashable, tuple[Communicate, ...]]
+    known: dict[Hashable, tuple[Any, ...]] = field(
+        init=False, repr=False, compare=False, default_factory=dict[Hashable, tuple[Any, ...]]
     )
 
     def ranks(self, names: Iterable[str]) -> int:
@@ -82,10 +82,17 @@ class Exchanges:
     def in_buckets(self, weights: Sequence[Weight]) -> Iterator[Communicate]:
         """The same for all weights of a stage, in the order their gradients are made, bucket by bucket."""
         trained = [weight for weight in weights if weight.trainable]
-        for group in _by(trained, lambda weight: weight.shared or self._sums(weight)[1]).values():
+        for group in _by(trained, self._together).values():
             for at, bucket in enumerate(self._buckets(list(reversed(group)))):
                 for message in self._reduced(bucket):
                     yield msgspec.structs.replace(message, path=f"bucket {at}")
+
+    def _together(self, weight: Weight) -> tuple[str, ...]:
+        """Axes whose sums share buckets."""
+        key = ("together", weight.summed, weight.shared)
+        if key not in self.known:
+            self.known[key] = weight.shared or self._sums(weight)[1]
+        return self.known[key]
 
     def _reduced(self, bucket: list[Weight]) -> tuple[Communicate, ...]:
         """The sums of a bucket; those of equal layers are found once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -347,7 +347,7 @@ class Upkeep:
         cost = rule.forward({"parameter": held}, widths)
         if size.master:
             cost = cost + Part(written=held * size.weight)  # the copy that layers read
-        yield Update(self.setting.job.optimizer, held, cost)
+        yield Update(self.setting.job.optimizer, held, cost, self.offload.optimizer)
         if self.offload.optimizer:
             here = (w for w in trained if not (self.offload.weights and self._updated_at_rest(w)))
             yield from self._copied(False, sum(map(self.held, here)) * size.weight)
@@ -357,20 +357,30 @@ class Upkeep:
     def resting(self, own: Sequence[Weight], versions: int) -> Resting:
         """What lies there all the time: shares where the plan says so, and older versions where some are kept."""
         weights = gradients = 0.0
-        for weight in own:
+        parameters = trained = updated = 0
+        for weight, count in _counted(own):
             part, storage = self.exchanges.held(weight), self.exchanges.storage(weight)
             share = storage.weights and self.gathers_each
-            weights += (part if share else weight.elements) * self.bytes.weight
+            weights += (part if share else weight.elements) * count * self.bytes.weight
             if storage.weights and not self.gathers_each:
-                weights += part * self.bytes.weight  # the share, beside what was gathered from it
-            if weight.trainable and not self._leaves(weight):
+                weights += part * count * self.bytes.weight  # the share, beside what was gathered from it
+            parameters += weight.elements * count
+            if not weight.trainable:
+                continue
+            trained += weight.elements * count
+            updated += self.held(weight) * count
+            if not self._leaves(weight):
                 shares = (storage.gradients and storage.name in self.each) or (
                     storage.states and self.trainer.storage.zero1_gradients
                 )
-                gradients += (part if shares else weight.elements) * self.bytes.gradient
-        updated = sum(self.held(weight) for weight in own if weight.trainable)
+                gradients += (part if shares else weight.elements) * count * self.bytes.gradient
         states = 0.0 if self.offload.optimizer else updated * self.bytes.states
         weights = 0.0 if self.offload.weights else weights
-        parameters = sum(weight.elements for weight in own)
-        trained = sum(weight.elements for weight in own if weight.trainable)
         return Resting(weights * versions, gradients, states, parameters, trained, updated)
+
+
+def _counted(own: Sequence[Weight]) -> Iterator[tuple[Weight, int]]:
+    """Weights that repetitions of a layer have alike, once, with how many there are."""
+    count = Counter(weight.key[:2] for weight in own)
+    alike = {weight.key[:2]: weight for weight in own}
+    return ((alike[home], times) for home, times in count.items())

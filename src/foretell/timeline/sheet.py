@@ -142,7 +142,7 @@ class Sheet:
             "care": builder.care(object(), plan.cares),
             "manner": builder.manner((trainer, ranks, across), trainer.host, ranks, across, trainer.storage.prefetch),
             "order": builder.order(how, order, plan.played.moments),
-            "before": builder.order((*how, "before"), before, before.moments) if before else -1,
+            "before": builder.order((*how, "before"), before, ()) if before else -1,
             "rounds": plan.played.rounds,
             "splits": outline.schedule.splits_backward,
             "share": plan.share,

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import msgspec
 
 from foretell.cost.host import as_executed
-from foretell.cost.kernels import chains, kernel_seconds, update_seconds
+from foretell.cost.kernels import chains, kernel_seconds
 from foretell.cost.stage import Prices
 from foretell.hardware.cluster import Cluster
 from foretell.plan.policies.overlap import Overlap
@@ -271,11 +271,10 @@ class _Works:
 
     def update(self, action: Update) -> tuple[Piece, float]:
         """The optimizer's step, and the host's time to launch it."""
-        price = update_seconds(action, self.cluster.device, self.form)
+        seconds, launched = self.prices.update(action)
         cost = action.cost
         moved, work = cost.read + cost.written, cost.matrix + cost.vector
-        piece = Piece("compute", action.rule, price.seconds, "optimizer", moved, work)
-        return piece, 0.0 if self.soft else self.trainer.host.launch * price.launches
+        return Piece("compute", action.rule, seconds, "optimizer", moved, work), launched
 
     # weights that several stages hold
 

@@ -281,7 +281,7 @@ class Builder:
         to["once"] += one.once
 
     def order(self, key: Hashable, found: Order, moments: Sequence[Sequence[Moment]]) -> int:
-        """An order of slots, with the moments in which ranks may hold most."""
+        """An order of slots, with the moments of each rank in which it may hold most (none: it is not asked)."""
         to = self.columns
         if self._new(("order", key), len(to["order_ranks"])):
             first = len(to["slot_rank"])
@@ -296,14 +296,14 @@ class Builder:
             to["order_at"].append(len(to["slot_rank"]))
             to["tail_at"].append(len(to["tail_slot"]))
             to["rank_at"].append(len(to["held_at"]) - 1)
-            for held, own in zip(found.held, moments, strict=True):
+            for held, own in zip(found.held, moments or ((),) * found.ranks, strict=True):
                 to["held"] += held
                 to["held_at"].append(len(to["held"]))
-                for one in own:
-                    to["moment_stage"].append(one.stage)
-                    to["moment_forward"].append(one.forward)
-                    to["flying_at"].append(len(to["flying"]))
-                    to["flying"] += map(float, one.flying)
+                begun = len(to["flying"])
+                to["moment_stage"] += [one.stage for one in own]
+                to["moment_forward"] += [one.forward for one in own]
+                to["flying_at"] += range(begun, begun + len(own) * len(held), len(held))
+                to["flying"] += [count for one in own for count in one.flying]
                 to["moment_at"].append(len(to["moment_stage"]))
         return self.known["order", key]
 

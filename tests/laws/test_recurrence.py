@@ -1,0 +1,168 @@
+"""Laws of the recurrence: one text for one plan and for thousands, compiled or not, cut short or played to the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretell.hardware.catalog import cluster
+from foretell.model.source import load
+from foretell.plan.fitness import fits
+from foretell.plan.job import Job
+from foretell.plan.setting import Setting
+from foretell.plan.text import parse
+from foretell.plan.trainer import trainer
+from foretell.program.lower import lower
+from foretell.program.program import Program, RankKind
+from foretell.program.replay import Turn, replay
+from foretell.timeline import order as orders
+from foretell.timeline import recurrence
+from foretell.timeline.compiling import available, compiled
+from foretell.timeline.compose import composed
+from foretell.timeline.sheet import Priced, Sheet, priced
+
+ON = cluster("16xh100")
+MODEL = "gpt:layers=12,hidden=256,heads=8,vocab=1000,seq=128"
+TRAINERS = ("pytorch", "pytorch-compiled", "nanotron", "megatron-core", "megatron-deepspeed", "deepspeed")
+
+
+def of(*words: str) -> st.SearchStrategy[str]:
+    return st.sampled_from(words)
+
+
+PIPELINE = of(
+    "", "pp2:1f1b", "pp4:gpipe", "pp2:interleaved,v2", "pp4:zb-h1", "pp2:zb-v", "pp2:dualpipe", "pp2:dualpipe-v"
+)
+DATA = of("", "dp2", "dp4:zero1", "dp2:zero2", "dp4:zero3", "dp2:zero3,shard2")
+POLICY = of("", "+recompute:block", "+recompute:full", "+no-overlap", "+offload:activations", "+offload:optimizer")
+
+
+@st.composite
+def settings(draw: st.DrawFn) -> Setting:
+    """Any plan of up to sixteen ranks that fits."""
+    count = draw(st.sampled_from((4, 8, 16)))
+    words = (draw(PIPELINE), draw(DATA), draw(of("", "tp2:sp")), f"+m{count}", draw(POLICY))
+    plan = parse(" ".join(word for word in words if word))
+    setting = Setting(load(MODEL, 8), Job(batch=8 * count), plan, trainer(draw(of(*TRAINERS))))
+    if not fits(setting, ON):
+        return Setting(load(MODEL, 8), Job(batch=8 * count), parse(f"dp2 +m{count}"), trainer("pytorch"))
+    return setting
+
+
+def together(plans: list[Priced], kernels: Any, arrays: bool) -> tuple[list[float], list[float]]:
+    """Step times and memory of plans, as one batch."""
+    sheet = Sheet(ON)
+    for plan in plans:
+        sheet.add(plan)
+    tables = sheet.builder.arrays() if arrays else sheet.builder.lists()
+    rows = sheet.plan_arrays() if arrays else sheet.plans()
+    seconds, memory = [0.0] * len(plans), [0.0] * len(plans)
+    if arrays:
+        import numpy
+
+        seconds, memory = numpy.zeros(len(plans)), numpy.zeros(len(plans))
+    kernels.evaluate(tables, rows, 0, len(plans), seconds, memory)
+    return [float(one) for one in seconds], [float(one) for one in memory]
+
+
+@given(st.lists(settings(), min_size=1, max_size=6), st.integers(1, 5))
+def test_a_plan_alone_and_among_others_has_the_same_digits(chosen: list[Setting], times: int) -> None:
+    plans = [priced(setting, ON) for setting in chosen]
+    seconds, memory = together(plans * times, recurrence, arrays=False)
+    for at, plan in enumerate(plans * times):
+        alone = composed(plan, ON)
+        assert (seconds[at], memory[at]) == (alone.step_seconds, alone.memory_bytes)
+
+
+@pytest.mark.skipif(not available(), reason="no compiler")
+def test_thousands_of_plans_compiled_have_the_digits_of_each_alone() -> None:
+    texts = [
+        f"{pipe} {data} +m{count}"
+        for pipe in ("", "pp2:1f1b", "pp4:zb-h1", "pp2:interleaved,v2")
+        for data in ("", "dp2:zero1", "dp2:zero3", "dp4")
+        for count in (4, 8, 32)
+    ]
+    found = [
+        Setting(load(MODEL, 8), Job(batch=8 * parse(text).microbatches), parse(text), trainer(name))
+        for text in texts
+        for name in TRAINERS
+    ]
+    plans = [priced(setting, ON) for setting in found if fits(setting, ON)]
+    alone = together(plans, recurrence, arrays=False)
+    many = together(plans * 20, compiled(recurrence.__name__), arrays=True)
+    assert len(plans) * 20 > 2000
+    assert many == (alone[0] * 20, alone[1] * 20)
+
+
+# Steps that are cut short. ---------------------------------------------------------------------------
+
+
+@given(settings(), st.integers(2, 6))
+def test_a_long_step_is_as_long_as_if_it_were_played_to_the_end(setting: Setting, times: int) -> None:
+    count = 16 * times
+    text = " ".join(word for word in str(setting.plan).split() if not word.startswith("+m"))
+    longer = Setting(setting.graph, Job(batch=8 * count), parse(f"{text} +m{count}"), setting.trainer)
+    if not fits(longer, ON):
+        return
+    plan = priced(longer, ON)
+    done = plan.played
+    whole = orders.order(plan.outline.schedule.name, plan.outline.ranks, count, plan.outline.chunks)
+    played = plan._replace(played=done._replace(order=whole, before=None, rounds=0, moments=whole.moments))
+    short, full = composed(plan, ON), composed(played, ON)
+    assert short.step_seconds == pytest.approx(full.step_seconds, rel=0.01)
+    assert short.memory_bytes == pytest.approx(full.memory_bytes, rel=1e-12)
+
+
+# Memory, slot by slot. -------------------------------------------------------------------------------
+
+
+def activations(program: Program, kind: RankKind) -> float:
+    """The most that a rank holds for micro-batches in flight, from its slots one after the other."""
+    held, most = 0.0, 0.0
+    for slot in kind.slots:
+        stage = program.stages[slot.stage].memory
+        forward = slot.kind == "F"
+        peak = stage.forward_peak if forward else stage.backward_peak
+        most = max(most, held + (stage.kept if forward else 0.0) + max(0.0, peak - stage.kept))
+        held += stage.kept if forward else -stage.kept if slot.kind in ("B", "W") else 0.0
+    assert held == pytest.approx(0.0, abs=1.0)
+    return most
+
+
+@given(settings())
+def test_the_fullest_moment_is_that_of_the_slots_played_through(setting: Setting) -> None:
+    quiet = Setting(setting.graph, setting.job, setting.plan, trainer("pytorch-compiled"))
+    if not fits(quiet, ON):
+        return
+    program = lower(quiet)
+    used = composed(priced(quiet, ON), ON).memory
+    worst = max(range(len(used.by_stage)), key=lambda at: used.by_stage[at])
+    if "gathering" not in used.peak_moment:
+        found = used.by_kind["activations"] + used.by_kind["working"]
+        assert found == pytest.approx(activations(program, program.kinds[worst]), rel=1e-12)
+
+
+@given(settings())
+def test_a_script_of_sizes_holds_what_a_replay_by_names_holds(setting: Setting) -> None:
+    words = [word for word in str(setting.plan).split() if not word.startswith(("+offload", "+recompute:full"))]
+    plain = Setting(setting.graph, setting.job, parse(" ".join(words)), setting.trainer)
+    if not fits(plain, ON):
+        return
+    program = lower(plain)
+    for stage in program.stages:
+        turns = [Turn(layer.run, layer.forward, layer.backward) for layer in stage.layers]
+        found = replay(_graph(plain), turns, pipelined=len(program.kinds) > 1)
+        root = sum(a.bytes for a in stage.enter.actions if getattr(a, "name", "") == "root weights")
+        memory = stage.memory
+        assert memory.kept == found.kept
+        assert memory.forward_peak == found.forward_peak + root
+        assert memory.backward_peak == found.backward_peak + root
+
+
+def _graph(setting: Setting) -> Any:
+    from foretell.program.outline import Outline
+
+    return Outline(setting).graph
