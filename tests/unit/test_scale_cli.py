@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import foretell as package
 from foretell.errors import BadInput
 from foretell.oracle.scale import line_of
+from foretell.plan import members
+from foretell.plan.strategies.data import Data
 from foretell.plan.text import parse
 
 ALWAYS = ("scale",)
@@ -44,6 +46,21 @@ def test_weak_scaling_grows_the_batch_with_the_ranks_that_split_it() -> None:
     assert batches["tp"] == [2, 2]
     assert batches["dp+tp"] == [4]
     assert found.weak and found.base_ranks == 1
+
+
+class Rows(Data, frozen=True, kw_only=True, tag="rows"):
+    """Samples among ranks, under another name."""
+
+    word: ClassVar[str] = "rows"
+    summary: ClassVar[str] = "every rank takes some of the samples"
+    example: ClassVar[str] = "rows2"
+
+
+def test_a_new_strategy_has_lines_with_no_other_edit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(members.strategies(), "rows", Rows)
+    found = package.scale(TINY, "h100", [2, 4], 8, only=["dp", "rows"])
+    points = {line.name: [point.ranks for point in line.points] for line in found.lines}
+    assert points["rows"] == [2, 4] and points["dp+rows"] == [4]
 
 
 def test_efficiency_is_against_the_fewest_ranks() -> None:
