@@ -12,15 +12,33 @@ if TYPE_CHECKING:
     from foretell.hardware.cluster import Cluster
     from foretell.model.analysis import Analysis
     from foretell.model.graph import Graph
+    from foretell.oracle.diff import Diff
     from foretell.oracle.fit import Fit
+    from foretell.oracle.planning import Question
     from foretell.oracle.predict import Prediction
+    from foretell.oracle.scale import Scaling
     from foretell.oracle.search import Found
     from foretell.oracle.training import Conditions
+    from foretell.oracle.whatif import WhatIf
+    from foretell.oracle.why import Why
     from foretell.plan.plan import Plan
     from foretell.plan.setting import Setting
     from foretell.program.program import Program
 
-__all__ = ["__version__", "analyze", "fit", "load", "lower", "predict", "search", "trace"]
+__all__ = [
+    "__version__",
+    "analyze",
+    "diff",
+    "fit",
+    "load",
+    "lower",
+    "predict",
+    "scale",
+    "search",
+    "trace",
+    "whatif",
+    "why",
+]
 
 
 def load(model: str | PathLike[str], batch: int | None = None, seq: int | None = None) -> Graph:
@@ -125,6 +143,106 @@ def search(
     return planning.answered_best(asked).found
 
 
+def why(
+    model: str | PathLike[str] | Graph,
+    cluster: str | Cluster,
+    plan: str | Plan,
+    batch: int | None = None,
+    *,
+    trainer: str = "pytorch",
+    optimizer: str = "",
+    seq: int | None = None,
+    only: Sequence[str] = (),
+    without: Sequence[str] = (),
+    also: Sequence[str] = (),
+    fix: str = "",
+    max_memory: str | float = 0.0,
+) -> Why:
+    """Why a plan is refused, does not fit, or loses to the best, and what would make it win: `foretell why`."""
+    from foretell.oracle import why as oracle
+    from foretell.plan.text import parse
+
+    asked = _question(model, cluster, batch, trainer, optimizer, seq, "", (only, without, also), fix, max_memory)
+    return oracle.why(asked, parse(plan) if isinstance(plan, str) else plan)
+
+
+def diff(
+    model: str | PathLike[str] | Graph,
+    cluster: str | Cluster,
+    plan1: str | Plan,
+    plan2: str | Plan,
+    batch: int | None = None,
+    *,
+    trainer: str = "pytorch",
+    optimizer: str = "",
+    seq: int | None = None,
+) -> Diff:
+    """Where two plans differ, what each difference costs, and a way from the first to the second: `foretell diff`."""
+    from foretell.oracle import diff as oracle
+    from foretell.oracle.trial import Trial
+
+    trial = Trial(_question(model, cluster, batch, trainer, optimizer, seq))
+    return oracle.diff(trial, trial.readable(plan1, "plan1"), trial.readable(plan2, "plan2"))
+
+
+def scale(
+    model: str | PathLike[str] | Graph,
+    cluster: str | Cluster,
+    gpus: Sequence[int],
+    batch: int | None = None,
+    *,
+    batch_per_rank: int | None = None,
+    trainer: str = "pytorch",
+    optimizer: str = "",
+    seq: int | None = None,
+    precision: str = "",
+    only: Sequence[str] = (),
+    without: Sequence[str] = (),
+    also: Sequence[str] = (),
+    fix: str = "",
+    max_memory: str | float = 0.0,
+) -> Scaling:
+    """Time, efficiency and memory of each strategy over numbers of ranks: `foretell scale`.
+
+    With `batch` the batch stays the same (strong scaling), with `batch_per_rank` it grows with the ranks that split it.
+    """
+    from foretell.errors import BadInput
+    from foretell.oracle import scale as oracle
+
+    if batch is not None and batch_per_rank is not None:
+        raise BadInput("a batch of all ranks, and one per rank", fix="one of the two")
+    words = (only, without, also)
+    total = batch if batch_per_rank is None else max(1, batch_per_rank)
+    asked = _question(model, cluster, total, trainer, optimizer, seq, precision, words, fix, max_memory)
+    return oracle.scale(asked, gpus, batch_per_rank or 0)
+
+
+def whatif(
+    model: str | PathLike[str] | Graph,
+    cluster: str | Cluster,
+    plan: str | Plan = "best",
+    batch: int | None = None,
+    *,
+    again: bool = False,
+    trainer: str = "pytorch",
+    optimizer: str = "",
+    seq: int | None = None,
+    precision: str = "",
+    only: Sequence[str] = (),
+    without: Sequence[str] = (),
+    also: Sequence[str] = (),
+    fix: str = "",
+    max_memory: str | float = 0.0,
+) -> WhatIf:
+    """What other hardware, batches and sequences would do to a step, and which upgrade pays: `foretell whatif`."""
+    from foretell.oracle import whatif as oracle
+    from foretell.oracle.trial import Trial
+
+    words = (only, without, also)
+    asked = _question(model, cluster, batch, trainer, optimizer, seq, precision, words, fix, max_memory)
+    return oracle.whatif(asked, None if plan == "best" else Trial(asked).readable(plan, "plan"), again)
+
+
 def lower(
     model: str | PathLike[str] | Graph,
     plan: str | Plan,
@@ -211,6 +329,7 @@ def _setting(
     from foretell.hardware import catalog
     from foretell.model.graph import Graph
     from foretell.plan.fitness import refusals
+    from foretell.plan.refusal import refused
 
     _check(model, cluster, batch, seq, batch_per_rank, trainer)
     if not isinstance(model, Graph):
@@ -224,7 +343,7 @@ def _setting(
     where = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
     found = tuple(refusals(setting, where))
     if found:
-        raise inputs.refused(setting.plan, found)
+        raise refused(setting.plan, found)
     return setting
 
 
@@ -243,3 +362,34 @@ def _of_graph(graph: Graph, plan: str | Plan, batch: int | None, trainer: str, o
         raise BadInput(what, fix=f"batch={own}, or a graph for another batch")
     job = make_job(own, trainer=trainer, optimizer=optimizer)
     return Setting(graph, job, read, trainers.trainer(trainer))
+
+
+def _question(
+    model: str | PathLike[str] | Graph,
+    cluster: str | Cluster,
+    batch: int | None,
+    trainer: str,
+    optimizer: str,
+    seq: int | None,
+    precision: str = "",
+    words: tuple[Sequence[str], Sequence[str], Sequence[str]] = ((), (), ()),
+    fix: str = "",
+    max_memory: str | float = 0.0,
+) -> Question:
+    """What is asked about plans of one batch; `words` are those of only, without and also."""
+    from foretell.oracle import planning
+    from foretell.oracle.space import Wishes
+
+    only, without, also = map(tuple, words)
+    found = planning.asked(
+        model,
+        cluster,
+        batch,
+        trainer=trainer,
+        optimizer=optimizer,
+        seq=seq,
+        precision=precision,
+        wishes=Wishes(only=only, without=without, also=also, fixed=fix.strip()),
+        max_memory=max_memory,
+    )
+    return found[0]

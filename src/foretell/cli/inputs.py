@@ -21,7 +21,7 @@ from foretell.plan.fitness import refusals
 from foretell.plan.job import Job, batch_ranks, make_job, micro_batch, per_rank
 from foretell.plan.plan import Plan, grid_of
 from foretell.plan.policies.precision import Precision
-from foretell.plan.refusal import Refusal
+from foretell.plan.refusal import Refusal, refused
 from foretell.plan.setting import Setting, with_precision
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategy import Strategy
@@ -171,16 +171,6 @@ def _check(setting: Setting, cluster: Cluster | None) -> None:
         found = tuple(_with_neighbour(refusal, setting, cluster) for refusal in found)
     if found:
         raise refused(setting.plan, found)
-
-
-def refused(plan: Plan, found: tuple[Refusal, ...]) -> BadInput:
-    """The refusals of a plan as one message."""
-    rules = "a rule is broken" if len(found) == 1 else f"{len(found)} rules are broken"
-    lines = [f"{plan} does not fit: {rules}"]
-    for refusal in found:
-        lines += [f"  rule   {refusal.rule}", f"  why    {refusal.why}"]
-        lines += [f"  try    {refusal.way_out}"] if refusal.way_out else []
-    return BadInput("\n".join(lines))
 
 
 def _units(plan: Plan, cluster: Cluster) -> Iterator[str]:

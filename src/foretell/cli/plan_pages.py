@@ -51,21 +51,21 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
         cost = found.ranks * 1000 * step.step_seconds / HOUR * price
         lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
     lines += [(one.kind, f"{one.name}: {one.why}") for one in step.bottlenecks[:2]]
-    return "\n".join(_folded(f"{name:<14}{text}", 14) for name, text in lines)
+    return "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
 
 
 def _ranks(found: Found) -> str:
     return "1 rank" if found.ranks == 1 else f"{found.ranks:,} ranks"
 
 
-def _folded(text: str, indent: int) -> str:
+def folded(text: str, indent: int) -> str:
     return textwrap.fill(text, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False)
 
 
 # lists of plans
 
 
-def _listed(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> str:
+def listed(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> str:
     """Figures to the right, after `left` names; texts at the end of the line go on below it where they are long."""
     figures = len(header) - 1
     widths = [max(len(line[at]) for line in (header, *rows)) for at in range(figures)]
@@ -102,7 +102,7 @@ def _top(found: Found) -> str:
         rows.append(
             [seconds(one.step_seconds), f"{slower:+.1%}" if differs else "", show_bytes(one.memory_bytes), text]
         )
-    return _listed(["step", "", "memory", "the best plans, and where they differ from the first"], rows)
+    return listed(["step", "", "memory", "the best plans, and where they differ from the first"], rows)
 
 
 def differences(plan: Plan, other: Plan) -> str:
@@ -128,7 +128,7 @@ def _front(found: Found) -> str:
     title = "no plan is faster and smaller than one of these"
     if len(shown) < len(found.pareto):
         title += f" ({len(found.pareto)} in all)"
-    return _listed(["step", "memory", title], rows)
+    return listed(["step", "memory", title], rows)
 
 
 def _some(front: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -143,7 +143,7 @@ def _refused(answer: Answer) -> list[str]:
     if not answer.found.refused:
         return []
     rows = [[f"{count:,}", f"{rule}: {answer.space.why[rule]}"] for rule, count in answer.found.refused.items()]
-    return [_listed(["refused", "by the rule, the first time"], rows)]
+    return [listed(["refused", "by the rule, the first time"], rows)]
 
 
 def amount(found: Found) -> str:
@@ -152,7 +152,7 @@ def amount(found: Found) -> str:
         f"{found.evaluated:,} plans priced, {found.candidates - found.evaluated:,} refused, "
         f"{found.local_programs:,} local programs, {found.seconds:.3g} s ({found.plans_per_second:,.0f} plans a second)"
     )
-    return _folded(text, 2)
+    return folded(text, 2)
 
 
 # several searches
@@ -176,10 +176,10 @@ def counts_table(answers: Sequence[Answer], price: float, by: str) -> str:
         cells = [f"{found.ranks:,}", f"{found.batch:,}", f"{rate:,.4g}", f"{share:.0%}", f"{money:,.4g}"]
         rows.append([*cells, best.plan])
     unit = "cost/1M" if price else "hours/1M"
-    text = _listed(["ranks", "batch", "samples/s", "each", unit, f"best plan by {by}"], rows)
+    text = listed(["ranks", "batch", "samples/s", "each", unit, f"best plan by {by}"], rows)
     note = f"each: samples/s of a rank, against the first that fits; {unit}: "
     note += f"a million samples, at {price:g} a device an hour" if price else "device-hours of a million samples"
-    return f"{text}\n{_folded(note, 2)}"
+    return f"{text}\n{folded(note, 2)}"
 
 
 # nothing fits
@@ -202,15 +202,15 @@ def nothing_page(answer: Answer, tried: Sequence[Tried]) -> str:
         ("too much", f"{show_bytes(over)}, {over / found.capacity:.1%} of what it may use"),
         ("step", f"{seconds(nearest.step_seconds)}, if it did fit, batch {found.batch:,}"),
     ]
-    head = "\n".join(_folded(f"{name:<14}{text}" if name else text, 14 if name else 2) for name, text in lines)
+    head = "\n".join(folded(f"{name:<14}{text}" if name else text, 14 if name else 2) for name, text in lines)
     fitting = [(one.what, one.answer.found, one.best) for one in tried if one.best is not None]
     rows = [[what, seconds(best.step_seconds), show_bytes(best.memory_bytes), best.plan] for what, _, best in fitting]
     parts = [head]
     if rows:
-        parts.append(_listed(["what would fit", "step", "memory", "the fastest plan then"], rows, left=1))
+        parts.append(listed(["what would fit", "step", "memory", "the fastest plan then"], rows, left=1))
     others = [one.what for one in tried if one.best is None]
     if others:
-        parts.append(_folded(f"also searched, and nothing fits: {', '.join(others)}", 2))
+        parts.append(folded(f"also searched, and nothing fits: {', '.join(others)}", 2))
     return "\n\n".join([*parts, *_refused(answer), amount(found)])
 
 

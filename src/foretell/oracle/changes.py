@@ -221,7 +221,7 @@ def _spread(plan: Plan, factor: int) -> Iterator[Plan]:
 
 
 def grown(cluster: Cluster, ranks: int) -> Cluster | None:
-    """A larger cluster of the same kind, as its text says how many there are."""
+    """A cluster of the same kind with so many ranks or more, as its text says how many there are."""
     count, times, rest = cluster.text.partition("x")
     name, colon, part = cluster.text.rpartition(":")
     if colon and part.isdecimal():
@@ -230,6 +230,8 @@ def grown(cluster: Cluster, ranks: int) -> Cluster | None:
         return _cluster(f"{ranks}x{rest}")
     if times and count.isdecimal():
         return _cluster(f"{ceil_div(int(count) * ranks, cluster.ranks)}x{rest}")
+    if ranks < cluster.ranks:
+        return _cluster(f"{cluster.text}:{ranks}")
     return _cluster(f"{ceil_div(ranks, cluster.ranks)}x{cluster.text}")
 
 

@@ -27,7 +27,7 @@ def refusals(setting: Setting, cluster: Cluster | None = None) -> Iterator[Refus
     """
     found = tuple(_broken(setting, cluster))
     if found:
-        yield from told(found, _passing(setting, cluster))
+        yield from told(found, passing(setting, cluster))
 
 
 def fits(setting: Setting, cluster: Cluster | None = None) -> bool:
@@ -59,7 +59,7 @@ def surroundings(found: Facts, cluster: Cluster | None) -> Surroundings:
     )
 
 
-def _passing(setting: Setting, cluster: Cluster | None) -> Plan | None:
+def passing(setting: Setting, cluster: Cluster | None) -> Plan | None:
     """The nearest plan that breaks no rule; where mends lead to none, or to one rank, one with data ranks alone."""
 
     def broken(plan: Plan) -> Iterator[Refusal]:
@@ -70,10 +70,10 @@ def _passing(setting: Setting, cluster: Cluster | None) -> Plan | None:
     starts = (plan, Plan(plainer, plan.policies), Plan(policies=(plan.policy(Precision),)))
     alone: Plan | None = None
     for start in starts:
-        passing = nearest(start, broken)
-        if passing is not None and (passing.ranks > 1 or plan.ranks == 1):
-            return passing
-        alone = alone or passing
+        found = nearest(start, broken)
+        if found is not None and (found.ranks > 1 or plan.ranks == 1):
+            return found
+        alone = alone or found
     return alone
 
 

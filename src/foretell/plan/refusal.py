@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foretell.errors import BadInput
+
 if TYPE_CHECKING:
     from foretell.plan.plan import Plan
 
@@ -25,3 +27,13 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __str__(self) -> str:
         return f"{self.why} (rule: {self.rule})"
+
+
+def refused(plan: Plan, found: tuple[Refusal, ...]) -> BadInput:
+    """The refusals of a plan as one message."""
+    rules = "a rule is broken" if len(found) == 1 else f"{len(found)} rules are broken"
+    lines = [f"{plan} does not fit: {rules}"]
+    for refusal in found:
+        lines += [f"  rule   {refusal.rule}", f"  why    {refusal.why}"]
+        lines += [f"  try    {refusal.way_out}"] if refusal.way_out else []
+    return BadInput("\n".join(lines))

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import re
-import sys
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from foretell.cli.progress import Progress
 from foretell.cli.training_options import show_span, span
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
     from foretell.oracle.planning import Answer, Question, Tried
     from foretell.oracle.search import Found
-    from foretell.oracle.space import Space
     from foretell.oracle.training import Run
 
 EXAMPLE = "foretell plan llama3-8b --on 8xh100 --batch 64"
 
 MOST_COUNTS = 24
 """Numbers of GPUs that one command searches."""
-
-PATIENCE = 0.2
-"""Seconds between two lines of progress."""
 
 
 def _words(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -73,7 +68,7 @@ def command(as_json: bool, **options: Any) -> None:
         writable(options["table"])
     run, limit = _run(options), _limit(options)
     by: str = options["by"]
-    progress = _Progress()
+    progress = Progress()
     answers = _answers(_questions(options), progress)
     answers = [one for one in answers if one.found.evaluated] or _refuse(answers)
     if by == "memory":
@@ -153,7 +148,7 @@ def _limit(options: dict[str, Any]) -> float:
 # what is answered
 
 
-def _answers(questions: Sequence[Question], progress: _Progress) -> list[Answer]:
+def _answers(questions: Sequence[Question], progress: Progress) -> list[Answer]:
     """One after the other, until one is interrupted."""
     from foretell.oracle.planning import answered
 
@@ -196,7 +191,7 @@ def _in_time(answer: Answer, run: Run, limit: float) -> bool:
     return training is not None and training.seconds <= limit
 
 
-def _would_fit(answers: Sequence[Answer], progress: _Progress) -> list[Tried]:
+def _would_fit(answers: Sequence[Answer], progress: Progress) -> list[Tried]:
     """What else was searched, where nothing fits: for the largest cluster of those asked about."""
     from foretell.oracle.planning import nearest, would_fit
 
@@ -264,35 +259,3 @@ def _late(answers: Sequence[Answer], run: Run, limit: float) -> str:
             f"  {plan}",
         ]
     )
-
-
-class _Progress:
-    """A line on the terminal while a search goes on; nothing where nobody looks."""
-
-    def __init__(self) -> None:
-        self.shown = sys.stderr.isatty()
-        self.last = time.monotonic()
-        self.width = 0
-
-    def of(self, space: Space) -> Any:
-        meshes = space.mesh_count if self.shown else 1
-
-        def watch(plans: int) -> None:
-            now = time.monotonic()
-            if self.shown and now - self.last >= PATIENCE:
-                self.last = now
-                share = min(1.0, space.looked / max(1, meshes))
-                bar = "#" * round(20 * share)
-                self._write(f"{space.cluster.text} [{bar:<20}] {share:4.0%}, {plans:,} plans, Ctrl-C: best so far")
-
-        return watch
-
-    def end(self) -> None:
-        """Leave no trace of it."""
-        if self.width:
-            self._write("")
-            print("", end="\r", file=sys.stderr, flush=True)
-
-    def _write(self, text: str) -> None:
-        print(f"\r{text:<{self.width}}", end="", file=sys.stderr, flush=True)
-        self.width = len(text)

@@ -1,0 +1,99 @@
+"""Options of the verbs that compare plans with the search: what is asked about, and what plans may be like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from foretell.errors import BadInput
+
+if TYPE_CHECKING:
+    from foretell.oracle.planning import Question
+
+
+class Wanted(NamedTuple):
+    """The options as they were typed; None where they were not."""
+
+    model: str
+    cluster: str | None
+    batch: int | None
+    seq: int | None
+    trainer: str
+    optimizer: str
+    precision: str = ""
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    fixed: str = ""
+    max_memory: str | None = None
+
+    def question(self, example: str) -> Question:
+        """The one question that these stand for."""
+        return self.questions(example)[0]
+
+    def questions(self, example: str, batch_per_rank: int | None = None, counts: Sequence[int] = ()) -> list[Question]:
+        """One, or one for each number of ranks and of ranks that split the batch."""
+        from foretell.oracle.planning import asked
+        from foretell.oracle.space import Wishes
+
+        if self.cluster is None:
+            raise BadInput("no cluster is given", where="--on", fix=example)
+        return asked(
+            self.model,
+            self.cluster,
+            self.batch,
+            batch_per_rank,
+            trainer=self.trainer,
+            optimizer=self.optimizer,
+            seq=self.seq,
+            precision=self.precision,
+            wishes=Wishes(only=self.only, without=self.without, also=self.also, fixed=self.fixed.strip()),
+            max_memory=self.max_memory or 0.0,
+            counts=counts,
+        )
+
+
+def _words(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word for text in texts for word in text.replace(",", " ").split())
+
+
+_JOB = (
+    click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 64xh100, dgx-a100, my.toml."),
+    click.option("--batch", type=int, metavar="N", help="Samples of a step, of all ranks together."),
+    click.option("--seq", type=int, metavar="N", help="Tokens in a sequence."),
+    click.option("--trainer", metavar="NAME", default="pytorch", help="The software that runs it (pytorch)."),
+    click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's)."),
+)
+
+PRECISION = click.option(
+    "--precision", metavar="NAME", default="", help="bf16, fp8, ... (bf16 where the device has it)."
+)
+
+_WISHES = (
+    click.option("--only", multiple=True, callback=_words, metavar="WORDS", help="Search these: dp,tp."),
+    click.option("--without", multiple=True, callback=_words, metavar="WORDS", help="Not these: pp,offload."),
+    click.option("--also", multiple=True, callback=_words, metavar="WORDS", help="Those not searched unasked."),
+    click.option("--fix", "fixed", metavar="TEXT", default="", help="Each plan has this: 'tp8 +recompute:block'."),
+    click.option("--max-memory", metavar="SIZE", help="A rank may use this much: '60 GB'."),
+)
+
+
+def about(verb: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb the options of a model, a cluster and a job."""
+    for option in reversed(_JOB):
+        verb = option(verb)
+    return click.argument("model")(verb)
+
+
+def searched(verb: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb the options that say which plans are searched."""
+    for option in reversed(_WISHES):
+        verb = option(verb)
+    return verb
+
+
+def wanted(options: dict[str, Any]) -> Wanted:
+    """Those of a verb's options that ask, taken out of them."""
+    return Wanted(**{name: options.pop(name) for name in Wanted._fields if name in options})

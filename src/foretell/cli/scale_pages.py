@@ -1,0 +1,86 @@
+"""What `foretell scale` prints: a table of lines over numbers of ranks, where they cross and where they end."""
+
+from __future__ import annotations
+
+from foretell.cli.compare_pages import lines
+from foretell.cli.plan_pages import folded, listed, seconds
+from foretell.cli.table import WIDTH, fit
+from foretell.oracle.scale import MEMORY, Gap, Line, Scaling
+from foretell.units import show_bytes
+
+SHOWN = 12
+"""Crossings that are shown on the page."""
+
+
+def scale_page(found: Scaling) -> str:
+    """Every line with its points; then crossings and ends."""
+    parts = [_head(found), _table(found), *_crossings(found), *_ends(found)]
+    return "\n\n".join(parts if found.complete else [*parts, "Interrupted before all were seen."])
+
+
+def _head(found: Scaling) -> str:
+    strong = f"{found.batch:,}, the same for all (strong scaling)"
+    form = f"{found.batch:,} for each rank that splits it (weak scaling)" if found.weak else strong
+    counts = ", ".join(f"{name} on {ranks:,}" for ranks, name in found.fastest.items())
+    return lines(
+        [
+            ("model", fit(found.model, WIDTH - 18)),
+            ("on", f"{found.cluster}, trainer {found.trainer}"),
+            ("batch", form),
+            ("fastest", counts),
+            ("each", f"samples/s of a rank, against {found.base_plan} on {_ranks(found.base_ranks)}"),
+        ]
+    )
+
+
+def _ranks(count: int) -> str:
+    return "1 rank" if count == 1 else f"{count:,} ranks"
+
+
+def _table(found: Scaling) -> str:
+    rows: list[list[str]] = []
+    for line in found.lines:
+        told = {point.ranks: point for point in line.points}
+        for at, ranks in enumerate(sorted({*told, *(gap.ranks for gap in line.gaps if gap.limit == MEMORY)})):
+            name = line.name if at == 0 else ""
+            point = told.get(ranks)
+            if point is None:
+                rows.append([name, f"{ranks:,}", "", "", "", "", _memory(line, ranks)])
+                continue
+            figures = [seconds(point.step_seconds), _rate(point.samples_per_second), f"{point.efficiency:.0%}"]
+            rows.append([name, f"{ranks:,}", *figures, show_bytes(point.memory_bytes), point.plan])
+    return listed(["strategy", "ranks", "step", "samples/s", "each", "memory", "its fastest plan"], rows, left=1)
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
+
+
+def _memory(line: Line, ranks: int) -> str:
+    return next(f"does not fit: {gap.why}" for gap in line.gaps if gap.ranks == ranks)
+
+
+def _crossings(found: Scaling) -> list[str]:
+    if not found.crossings:
+        return []
+    rows = [
+        [f"{one.low:,} to {one.high:,}", f"{one.second} overtakes {one.first}"]
+        for one in sorted(found.crossings, key=lambda one: (one.low, one.high))[:SHOWN]
+    ]
+    more = len(found.crossings) - len(rows)
+    text = listed(["ranks", "where lines cross"], rows)
+    return [text + (f"\nand {more} more: --json" if more else "")]
+
+
+def _ends(found: Scaling) -> list[str]:
+    shown = {line.name for line in found.lines}
+    rows = [[name, f"{gap.ranks:,}", _limit(gap)] for name, gap in found.ends.items() if name in shown]
+    others = [name for name in found.ends if name not in shown]
+    parts = [listed(["ends", "at", "by the limit"], rows, left=1)] if rows else []
+    if others:
+        parts.append(folded(f"not for this model or batch: {', '.join(others)}", 2))
+    return ["\n".join(parts)] if parts else []
+
+
+def _limit(gap: Gap) -> str:
+    return f"{gap.limit}: {gap.why}"

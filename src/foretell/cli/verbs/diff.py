@@ -1,0 +1,33 @@
+"""foretell diff: where two plans differ, and what each difference costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from foretell.cli.question_options import about, wanted
+
+EXAMPLE = "foretell diff llama3-8b --on 8xh100 --batch 64 'dp8:zero3 +bf16' 'dp2:zero3 tp4:sp +bf16'"
+
+
+@click.command("diff", short_help="Where two plans differ, and what each difference costs.")
+@about
+@click.argument("plan1")
+@click.argument("plan2")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(plan1: str, plan2: str, as_json: bool, **options: Any) -> None:
+    """Where PLAN1 and PLAN2 differ for MODEL, and what each difference costs.
+
+    Time and memory side by side, and a way from the first to the second by single
+    changes, each plan of it predicted.
+    """
+    import msgspec
+
+    from foretell.cli.compare_pages import diff_page
+    from foretell.oracle.diff import diff
+    from foretell.oracle.trial import Trial
+
+    trial = Trial(wanted(options).question(EXAMPLE))
+    found = diff(trial, trial.readable(plan1, "PLAN1"), trial.readable(plan2, "PLAN2"))
+    click.echo(msgspec.json.encode(found) if as_json else diff_page(found))

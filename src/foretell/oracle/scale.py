@@ -1,0 +1,304 @@
+"""Every strategy over numbers of ranks: time, efficiency and memory, where lines cross, and where each ends.
+
+A line is one strategy on all ranks (data ranks: one for each way to store), or data ranks with one other strategy
+inside a node (pipelines: over any ranks). Each point is the fastest plan of its line that fits, of all options,
+schedules and micro-batches: the figures of Kahira et al. 2021 (arXiv 2104.09075, figures 3 to 5) for any model,
+cluster and trainer.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from foretell.errors import BadInput
+from foretell.oracle.planning import Answer, Question, Watching, answered, on_counts
+from foretell.oracle.priced_plans import Candidate
+from foretell.plan.job import batch_ranks
+from foretell.plan.members import policies, strategies
+from foretell.plan.mending import DATA, divisors
+from foretell.plan.plan import Plan
+from foretell.plan.storage import STORAGES
+from foretell.plan.text import parse
+from foretell.units import show_bytes
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """One strategy on so many ranks."""
+
+    ranks: int
+    batch: int
+    plan: str
+    step_seconds: float
+    samples_per_second: float
+    efficiency: float  # samples a second of a rank, against the best of the fewest ranks that hold the model
+    memory_bytes: float
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """A number of ranks where a line has no plan."""
+
+    ranks: int
+    limit: str  # memory, or the rule
+    why: str  # with its numbers
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One strategy over numbers of ranks."""
+
+    name: str
+    points: tuple[Point, ...]
+    gaps: tuple[Gap, ...]
+
+    @property
+    def end(self) -> Gap | None:
+        """Where it ends: the first number of ranks after its last point; None where it goes on."""
+        last = max((point.ranks for point in self.points), default=0)
+        return next((gap for gap in self.gaps if gap.ranks > last), None)
+
+
+class Crossing(msgspec.Struct, frozen=True):
+    """Two lines, the first of which is faster up to `low` ranks and the second from `high` on."""
+
+    first: str
+    second: str
+    low: int
+    high: int
+
+
+class Scaling(msgspec.Struct, frozen=True, kw_only=True):
+    """All lines of a model on a kind of cluster."""
+
+    model: str
+    cluster: str
+    trainer: str
+    weak: bool
+    batch: int  # of all ranks; in the weak form for each rank that splits it
+    counts: tuple[int, ...]
+    base_ranks: int  # the fewest ranks that hold the model
+    base_plan: str
+    lines: tuple[Line, ...]
+    crossings: tuple[Crossing, ...]
+    ends: dict[str, Gap]  # of each line that ends
+    fastest: dict[int, str]  # by number of ranks, the line
+    complete: bool  # False: interrupted, and this is what was found until then
+
+
+def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching: Watching | None = None) -> Scaling:
+    """Every line for each number of ranks; `per_rank` samples for each rank that splits the batch are the weak form."""
+    if not counts or per_rank < 0:
+        what = f"a batch of {per_rank} per rank" if counts else "no numbers of GPUs are given"
+        raise BadInput(what, where="--gpus, --batch-per-rank", fix="--gpus 1..64, --batch-per-rank 2")
+    if any(not part.startswith("+") for part in question.wishes.fixed.split()):
+        what = f"{question.wishes.fixed!r} fixes an axis, and axes are what the lines are of"
+        raise BadInput(what, where="--fix", fix="policies only: --fix '+recompute:block'")
+    sizes = on_counts(question, sorted(counts))
+    names = list(_names(question))
+    cells = [_Cell(one, per_rank, watching) for one in sizes]
+    found = dict(_until_interrupted(cells, names))
+    priced = [one for one in found.values() if isinstance(one, Point)]
+    if not priced:
+        limits = [f"  {name}: {one.why}" for (name, _), one in found.items() if isinstance(one, Gap)]
+        what = "\n".join([f"no strategy holds {question.model} on so many ranks", *limits[: len(names)]])
+        raise BadInput(what, where="--gpus", fix="more ranks, or foretell plan: several strategies together")
+    base = min(priced, key=lambda one: (one.ranks, -one.samples_per_second))
+    told = {key: _with_efficiency(one, base) for key, one in found.items()}
+    lines = tuple(_line(name, [one for (own, _), one in told.items() if own == name and one]) for name in names)
+    shown = tuple(line for line in lines if line.points or any(gap.limit == MEMORY for gap in line.gaps))
+    return Scaling(
+        model=question.model,
+        cluster=question.cluster.text,
+        trainer=question.trainer,
+        weak=per_rank > 0,
+        batch=per_rank or question.batch,
+        counts=tuple(sorted(counts)),
+        base_ranks=base.ranks,
+        base_plan=base.plan,
+        lines=shown,
+        crossings=tuple(_crossings(shown)),
+        ends={line.name: line.end for line in lines if line.end is not None},
+        fastest=_fastest(shown),
+        complete=len(found) == len(cells) * len(names) and all(cell.complete for cell in cells),
+    )
+
+
+def _until_interrupted(
+    cells: Sequence[_Cell], names: Sequence[str]
+) -> Iterator[tuple[tuple[str, int], Point | Gap | None]]:
+    for cell in cells:
+        for name in names:
+            yield (name, cell.ranks), cell.found(name)
+            if not cell.complete:
+                return
+
+
+MEMORY = "memory"
+
+
+def _names(question: Question) -> Iterator[str]:
+    """A line for each way to store along data ranks, for each other strategy, and for data ranks with each of them."""
+    wishes = question.wishes
+    words = [
+        one.word
+        for one in sorted(strategies().values(), key=lambda one: (one.place, one.word))
+        if (one.searched or one.word in wishes.also)
+        and one.word not in wishes.without
+        and (not wishes.only or one.word in (*wishes.only, *wishes.also))
+    ]
+    graph, node = question.space().graph, question.cluster.ranks_per_node
+    others = [word for word in words if word != DATA and any(strategies()[word].choices(2, graph, node))]
+    if DATA in words:
+        yield from (stored(storage) for storage in STORAGES)
+    yield from others
+    if DATA in words:
+        yield from (f"{DATA}+{word}" for word in others)
+
+
+def stored(storage: str) -> str:
+    """The name of the line of data ranks that store so."""
+    return DATA if storage == "replicated" else f"{DATA}:{storage}"
+
+
+# one line at one number of ranks
+
+
+class _Cell:
+    """Plans of one number of ranks."""
+
+    def __init__(self, question: Question, per_rank: int, watching: Watching | None) -> None:
+        self.question, self.per_rank, self.watching = question, per_rank, watching
+        self.ranks = question.cluster.ranks
+        self.known: dict[tuple[str, ...], list[Answer]] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Whether no search was interrupted."""
+        return all(one.found.complete for answers in self.known.values() for one in answers)
+
+    def found(self, name: str) -> Point | Gap | None:
+        """The fastest plan of a line that fits, or why there is none; nothing where the line needs more ranks."""
+        words = tuple(name.partition(":")[0].split("+"))
+        if self.ranks < 2 ** len(words) and (name != DATA or self.ranks > 1):
+            return None
+        if words not in self.known:  # all ways to store are of one search
+            self.known[words] = [answered(one, self.watching) for one in self._questions(words)]
+        answers = self.known[words]
+        best: list[tuple[float, Candidate, int]] = []
+        nearest: list[Candidate] = []
+        for answer in answers:
+            for one in self._of_line(answer, name):
+                nearest.append(one)
+                if one.memory_bytes <= answer.found.capacity:
+                    best.append((one.step_seconds / answer.found.batch, one, answer.found.batch))
+        if best:
+            _, one, batch = min(best, key=lambda cell: (cell[0], cell[1].memory_bytes, cell[1].plan))
+            return self._point(one, batch)
+        if nearest:
+            least = min(nearest, key=lambda one: (one.memory_bytes, one.plan))
+            over = least.memory_bytes - answers[0].found.capacity
+            return Gap(self.ranks, MEMORY, f"{least.plan} needs {show_bytes(over)} more than a rank may use")
+        return self._refused(answers, name)
+
+    def _point(self, one: Candidate, batch: int) -> Point:
+        return Point(
+            ranks=self.ranks,
+            batch=batch,
+            plan=one.plan,
+            step_seconds=one.step_seconds,
+            samples_per_second=batch / one.step_seconds,
+            efficiency=0.0,
+            memory_bytes=one.memory_bytes,
+        )
+
+    def _refused(self, answers: Sequence[Answer], name: str) -> Gap:
+        """The rule that refused most."""
+        counted = [(count, rule, one) for one in answers for rule, count in one.found.refused.items()]
+        if not counted:
+            return Gap(self.ranks, "choices", f"the search knows no {name} for this model")
+        _, rule, answer = max(counted, key=lambda one: one[0])
+        return Gap(self.ranks, rule, answer.space.why[rule])
+
+    def _questions(self, words: Sequence[str]) -> Iterator[Question]:
+        """The searches of a line: one for each number of ranks of its inner strategy."""
+        replace, wishes = msgspec.structs.replace, self.question.wishes
+        kept = tuple(word for word in wishes.only if word in policies())
+        for ranks in self._inner(words[-1]) if len(words) > 1 else [self.ranks]:
+            axis = strategies()[words[-1]](ranks=ranks)
+            fixed = f"{words[-1]}{ranks}" if ranks > 1 else ""
+            wished = replace(
+                wishes,
+                only=(*words, *kept),
+                without=tuple(word for word in wishes.without if word in policies()),
+                also=(),
+                splits=0,
+                fixed=" ".join(part for part in (fixed, wishes.fixed) if part),
+            )
+            splits = batch_ranks(Plan((axis,))) * (self.ranks // ranks)
+            batch = self.per_rank * splits if self.per_rank else self.question.batch
+            yield replace(self.question, wishes=wished, batch=batch)
+
+    def _inner(self, word: str) -> list[int]:
+        """Ranks of the strategy beside the data ranks: inside a node if its axis is, or any number of stages."""
+        node = self.question.cluster.ranks_per_node
+        outside = strategies()[word].place < strategies()[DATA].place or node == 1
+        return [ranks for ranks in divisors(self.ranks)[1:-1] if outside or node % ranks == 0]
+
+    def _of_line(self, answer: Answer, name: str) -> Iterator[Candidate]:
+        """The priced plans that belong to a line."""
+        plans = answer.found.plans
+        for at in range(len(plans)):
+            one = plans[at]
+            if line_of(parse(one.plan)) == name:
+                yield one
+
+
+def line_of(plan: Plan) -> str:
+    """The line that a plan is on."""
+    axes = [axis for axis in plan.axes if axis.world > 1]
+    if not axes:
+        return DATA
+    words = sorted((axis.word for axis in axes), key=lambda word: word != DATA)
+    if len(axes) == 1 and words[0] == DATA:
+        return stored(getattr(axes[0], "storage", "replicated"))
+    return "+".join(words)
+
+
+# all lines
+
+
+def _with_efficiency(one: Point | Gap | None, base: Point) -> Point | Gap | None:
+    if not isinstance(one, Point):
+        return one
+    share = one.samples_per_second / one.ranks / (base.samples_per_second / base.ranks)
+    return msgspec.structs.replace(one, efficiency=share)
+
+
+def _line(name: str, found: Sequence[Point | Gap]) -> Line:
+    return Line(
+        name=name,
+        points=tuple(one for one in found if isinstance(one, Point)),
+        gaps=tuple(one for one in found if isinstance(one, Gap)),
+    )
+
+
+def _crossings(lines: Sequence[Line]) -> Iterator[Crossing]:
+    for one, other in itertools.combinations(lines, 2):
+        here = {point.ranks: point.samples_per_second for point in one.points}
+        there = {point.ranks: point.samples_per_second for point in other.points}
+        both = sorted(set(here) & set(there))
+        ahead = [(ranks, here[ranks] > there[ranks]) for ranks in both if here[ranks] != there[ranks]]
+        for (low, before), (high, after) in itertools.pairwise(ahead):
+            if before != after:
+                first, second = (one, other) if before else (other, one)
+                yield Crossing(first.name, second.name, low, high)
+
+
+def _fastest(lines: Sequence[Line]) -> dict[int, str]:
+    best: dict[int, tuple[float, str]] = {}
+    for line in lines:
+        for point in line.points:
+            if point.ranks not in best or point.samples_per_second > best[point.ranks][0]:
+                best[point.ranks] = (point.samples_per_second, line.name)
+    return {ranks: name for ranks, (_, name) in sorted(best.items())}

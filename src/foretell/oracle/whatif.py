@@ -1,0 +1,151 @@
+"""What a step would be with other hardware, another batch, another sequence: which of them pays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from foretell.errors import BadInput
+from foretell.oracle.planning import Question, Watching, answered
+from foretell.oracle.predict import Prediction
+from foretell.oracle.priced_plans import Candidate
+from foretell.oracle.trial import Trial, like
+from foretell.oracle.upgrades import TIMES, Knob, hardware, jobs
+from foretell.plan.plan import Plan
+from foretell.plan.text import parse
+
+JOB_TIMES: Final = (0.5, 2.0, 4.0)
+
+TWICE: Final = 2.0
+"""Upgrades are put in order by what twice as good hardware gives."""
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing changed by one factor."""
+
+    what: str
+    kind: str  # hardware, or job
+    times: float
+    step_seconds: float  # 0 where the plan is refused
+    samples_per_second: float
+    tokens_per_second: float
+    faster: float  # samples a second (of other sequences: tokens) against those of before; 1: as fast
+    memory_bytes: float
+    fits: bool
+    refused: str  # the rule with its numbers; empty where there is none
+    best: Candidate | None = None  # the best plan then, where it was searched for
+    best_faster: float = 0.0  # its rate against that of before
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan on hardware and for jobs that differ in one thing."""
+
+    model: str
+    cluster: str
+    trainer: str
+    batch: int
+    seq: int  # 0: samples are no sequences
+    plan: str
+    searched: bool  # the plan is the best of a search
+    prediction: Prediction
+    hardware: tuple[Effect, ...]  # what pays most when it is twice as good comes first
+    jobs: tuple[Effect, ...]
+
+
+def whatif(question: Question, plan: Plan | None, again: bool = False, watching: Watching | None = None) -> WhatIf:
+    """Predict a plan (None: the best there is) with each thing changed; `again`: also search for the best then."""
+    trial = Trial(question)
+    if plan is None:
+        found = answered(question, watching).found
+        if found.best is None:
+            what = f"no plan of {question.model} fits {question.cluster.text}"
+            raise BadInput(what, where="--plan best", fix="foretell plan, which says what would fit")
+        chosen, alike = parse(found.best.plan), question
+    else:
+        chosen, alike = trial.complete(plan), like(question, plan)
+    step = trial.predicted(chosen)
+    effects = _Effects(trial, alike, chosen, step, again, watching)
+    return WhatIf(
+        model=question.model,
+        cluster=question.cluster.text,
+        trainer=step.trainer,
+        batch=question.batch,
+        seq=round(step.tokens_per_second / step.samples_per_second),
+        plan=str(chosen),
+        searched=plan is None,
+        prediction=step,
+        hardware=_by_worth([one for knob in hardware(question.cluster) for one in effects.of(knob, TIMES)]),
+        jobs=tuple(one for knob in jobs(alike) for one in effects.of(knob, JOB_TIMES)),
+    )
+
+
+def _by_worth(found: list[Effect]) -> tuple[Effect, ...]:
+    worth = {one.what: max(one.faster, one.best_faster) for one in found if one.times == TWICE}
+    return tuple(sorted(found, key=lambda one: (-worth[one.what], one.what, one.times)))
+
+
+class _Effects:
+    def __init__(
+        self,
+        trial: Trial,
+        alike: Question,
+        plan: Plan,
+        step: Prediction,
+        again: bool,
+        watching: Watching | None,
+    ) -> None:
+        self.trial, self.alike, self.plan, self.step = trial, alike, plan, step
+        self.again, self.watching = again, watching
+
+    def of(self, knob: Knob, all_times: tuple[float, ...]) -> Iterator[Effect]:
+        """A thing changed by each factor that it can be changed by."""
+        for times in all_times:
+            question = knob.changed(self.alike, times)
+            if question is not None:
+                yield self._searched(self._effect(knob, times, question), question, times)
+
+    def _effect(self, knob: Knob, times: float, question: Question) -> Effect:
+        there = self.trial.elsewhere(question)
+        broken = there.refusals(self.plan)
+        if broken:
+            return Effect(
+                what=knob.name,
+                kind=knob.kind,
+                times=times,
+                step_seconds=0.0,
+                samples_per_second=0.0,
+                tokens_per_second=0.0,
+                faster=0.0,
+                memory_bytes=0.0,
+                fits=False,
+                refused=str(broken[0]),
+            )
+        step = there.predicted(self.plan)
+        return Effect(
+            what=knob.name,
+            kind=knob.kind,
+            times=times,
+            step_seconds=step.step_seconds,
+            samples_per_second=step.samples_per_second,
+            tokens_per_second=step.tokens_per_second,
+            faster=_rate(step) / _rate(self.step),
+            memory_bytes=step.memory_bytes,
+            fits=there.fits(step),
+            refused="",
+        )
+
+    def _searched(self, effect: Effect, question: Question, times: float) -> Effect:
+        if not self.again or times != TWICE:
+            return effect
+        best = answered(question, self.watching).found.best
+        if best is None:
+            return effect
+        step = self.trial.elsewhere(question).predicted(parse(best.plan))
+        return msgspec.structs.replace(effect, best=best, best_faster=_rate(step) / _rate(self.step))
+
+
+def _rate(step: Prediction) -> float:
+    """Tokens a second where there are some, so that sequences of other lengths compare."""
+    return step.tokens_per_second or step.samples_per_second

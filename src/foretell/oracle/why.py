@@ -1,0 +1,167 @@
+"""Why not this plan: the rule, the bytes or the cost by which it loses to the best, and what would make it win."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from foretell.oracle.changes import Change
+from foretell.oracle.diff import Step, Walk
+from foretell.oracle.fit import wish, would_fit
+from foretell.oracle.planning import Answer, Question, Watching, answered
+from foretell.oracle.predict import Prediction
+from foretell.oracle.priced_plans import Candidate
+from foretell.oracle.trial import Trial, like
+from foretell.oracle.upgrades import TIMES, Knob, hardware
+from foretell.plan.plan import Plan
+from foretell.plan.refusal import Refusal
+from foretell.plan.text import parse
+
+ALIKE: Final = 1e-9
+"""Share of a step below which two times are one: they were added up in another order."""
+
+
+class Win(msgspec.Struct, frozen=True, kw_only=True):
+    """Better hardware on which the plan fits, or on which no plan is faster."""
+
+    what: str
+    times: float
+    step_seconds: float  # of the plan, on it
+    rival: str  # the fastest other plan there that was priced; empty where the plan only had to fit
+    rival_seconds: float
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer for one plan."""
+
+    model: str
+    cluster: str
+    trainer: str
+    batch: int
+    asked: str  # the plan that was asked about
+    verdict: str  # refused, too large, loses, or best
+    refusals: tuple[Refusal, ...]  # with their numbers
+    plan: str  # that is compared with the best: the one asked about, or the nearest that is legal; empty: none is
+    prediction: Prediction | None  # of that plan
+    too_much: float  # bytes by which it does not fit; 0: it fits
+    fixes: tuple[Change, ...]  # where it does not fit: what would, the smallest change first
+    best: Candidate | None  # None: nothing fits
+    nearest: Candidate | None  # the plan of all that needs the least memory
+    capacity: float
+    gap_seconds: float  # that the best is faster; below 0: the plan is outside what is searched, and faster
+    path: tuple[Step, ...]  # from the plan to the best, what gains most first
+    hardware: tuple[Win, ...]  # the least better hardware of each kind with which it wins, or fits
+    tried: tuple[str, ...]  # kinds of hardware with which it does neither
+    evaluated: int  # plans that were priced
+    complete: bool
+
+
+def why(question: Question, plan: Plan, watching: Watching | None = None) -> Why:
+    """Compare a plan with the best of all that are like it."""
+    trial = Trial(question)
+    asked = trial.complete(plan)
+    broken = trial.refusals(asked)
+    own = trial.nearest(asked) if broken else asked
+    best = answered(like(question, asked), watching)
+    found = best.found
+    step = trial.predicted(own) if own is not None else None
+    over = max(0.0, step.memory_bytes - trial.usable(step)) if step else 0.0
+    gap = _gap(step, found.best) if step and found.best else 0.0
+    verdict = "refused" if broken else "too large" if over else "loses" if gap > 0 else "best"
+    winning, losing = _hardware(trial, own, best, verdict, watching) if own is not None else ((), ())
+    return Why(
+        model=question.model,
+        cluster=question.cluster.text,
+        trainer=trial.trainer.name,
+        batch=question.batch,
+        asked=str(asked),
+        verdict=verdict,
+        refusals=broken,
+        plan=str(own) if own is not None else "",
+        prediction=step,
+        too_much=over,
+        fixes=_fixes(trial, step, own) if step is not None and own is not None and over else (),
+        best=found.best,
+        nearest=found.nearest,
+        capacity=found.capacity,
+        gap_seconds=gap,
+        path=Walk(trial, own, parse(found.best.plan)).path() if own is not None and found.best else (),
+        hardware=winning,
+        tried=losing,
+        evaluated=found.evaluated,
+        complete=found.complete,
+    )
+
+
+def _gap(step: Prediction, best: Candidate) -> float:
+    gap = step.step_seconds - best.step_seconds
+    return gap if abs(gap) > ALIKE * step.step_seconds else 0.0
+
+
+def _fixes(trial: Trial, step: Prediction, plan: Plan) -> tuple[Change, ...]:
+    """What would fit, each proved by predicting it."""
+    question, setting = trial.question, trial.setting(plan)
+    hope = wish(
+        question.model,
+        question.cluster,
+        trainer_name=question.trainer,
+        seq=question.seq or None,
+        optimizer=setting.job.optimizer,
+        graph=question.graph,
+    )
+    most = question.most or float("inf")
+    return tuple(one for one in would_fit(hope, step, setting) if one.memory_bytes <= most)
+
+
+# hardware
+
+
+def _hardware(
+    trial: Trial, plan: Plan, best: Answer, verdict: str, watching: Watching | None
+) -> tuple[tuple[Win, ...], tuple[str, ...]]:
+    """For each kind of better hardware the least with which the plan fits, or wins; and the kinds that do not help."""
+    if verdict not in ("too large", "loses") or not best.found.complete:
+        return (), ()
+    wins: list[Win] = []
+    losing: list[str] = []
+    for knob in hardware(trial.cluster):
+        if (knob.name == "memory") != (verdict == "too large"):  # a step is no faster for memory that it does not need
+            continue
+        found = next(_wins(trial, plan, best, knob, verdict, watching), None)
+        if found is None:
+            losing.append(knob.name)
+        else:
+            wins.append(found)
+    return tuple(sorted(wins, key=lambda win: win.times)), tuple(losing)
+
+
+def _wins(trial: Trial, plan: Plan, best: Answer, knob: Knob, verdict: str, watching: Watching | None) -> Iterator[Win]:
+    rivals = [parse(one.plan) for one in dict.fromkeys((*best.found.top, *best.found.pareto)) if one.plan != str(plan)]
+    for times in TIMES:
+        question = knob.changed(best.question, times)
+        if question is None:
+            continue
+        there = trial.elsewhere(question)
+        step = there.predicted(plan)
+        if not there.fits(step):
+            continue
+        if verdict == "too large":
+            yield Win(what=knob.name, times=times, step_seconds=step.step_seconds, rival="", rival_seconds=0.0)
+            continue
+        others = [there.predicted(rival) for rival in rivals]
+        if any(there.fits(other) and other.step_seconds < (1 - ALIKE) * step.step_seconds for other in others):
+            continue
+        found = answered(question, watching).found  # the whole space, on that hardware
+        if not found.complete:
+            return
+        if found.best is None or found.best.step_seconds >= (1 - ALIKE) * step.step_seconds:
+            rival = next((one for one in found.top if one.plan != str(plan)), None)
+            yield Win(
+                what=knob.name,
+                times=times,
+                step_seconds=step.step_seconds,
+                rival=rival.plan if rival else "",
+                rival_seconds=rival.step_seconds if rival else 0.0,
+            )
