@@ -134,7 +134,7 @@ def test_nothing_fits(foretell: Any) -> None:
     assert ran.code == 0
     assert ran.out.startswith("No plan of ")
     assert "too much" in ran.out and "without --max-memory" in ran.out
-    assert "also searched, and nothing fits: without --only" in ran.out
+    assert "also searched, and nothing fits: with +offload, without --only" in ran.out
     answer = json.loads(foretell(*asked, "--json").out)
     assert answer["best"] is None and answer["top"] == [] and answer["fitting"] == 0
     assert answer["nearest"]["memory_bytes"] > answer["capacity"] == 1e9
