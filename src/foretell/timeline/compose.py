@@ -49,7 +49,8 @@ class _One:
         plan = self.plan
         found: Parts = defaultdict(float)
         beside: Parts = defaultdict(float)  # what travels for weights behind the computation
-        for (stage, kind), times in self._slots(rank).items():
+        for (stage, number), times in self._slots(rank).items():
+            kind = KINDS[number]
             _add(found, self._slot(plan.stages[stage], kind), times)
             if plan.share:
                 _add(beside, plan.cares[plan.stages[stage]].beside(kind), times)
@@ -63,15 +64,14 @@ class _One:
         found["bubble"] = bubble if bubble > ROUNDING * total else 0.0
         return {name: seconds for name, seconds in found.items() if seconds}
 
-    def _slots(self, rank: int) -> Counter[tuple[int, str]]:
+    def _slots(self, rank: int) -> Counter[tuple[int, int]]:
         """How often a rank has each kind of slot of its stages, in the whole step."""
         played = self.plan.played
-        found = _counted(played.order.rank, played.order.stage, played.order.kind, rank)
-        if played.before is not None:
-            before = _counted(played.before.rank, played.before.stage, played.before.kind, rank)
-            for slot in list(found):
-                found[slot] += (found[slot] - before[slot]) * played.rounds
-        return found
+        found = played.order.counted(rank)
+        if played.before is None:
+            return found
+        before = played.before.counted(rank)
+        return Counter({slot: count + (count - before[slot]) * played.rounds for slot, count in found.items()})
 
     def _slot(self, shape: int, kind: str) -> Parts:
         """The device's seconds of a slot; what the trainer's constants add to them is the host's."""
@@ -147,11 +147,6 @@ class _One:
             kinds["held by streams"] = min(constants.streams, room)
         always = ("weights", "gradients", "states", "activations", "working")
         return {name: size for name, size in kinds.items() if size or name in always}
-
-
-def _counted(ranks: list[int], stages: list[int], kinds: list[int], rank: int) -> Counter[tuple[int, str]]:
-    slots = zip(ranks, stages, kinds, strict=True)
-    return Counter((stage, KINDS[kind]) for own, stage, kind in slots if own == rank)
 
 
 def _add(to: Parts, parts: Parts, times: float = 1.0) -> None:

@@ -8,8 +8,9 @@ of its device very slowly (docs/timeline.md): long steps are played up to there.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from foretell.cost.layers import KINDS
@@ -46,6 +47,16 @@ class Order:
     tails: list[int]  # the places of these
     held: tuple[tuple[int, ...], ...]  # the stages of each rank
     moments: tuple[tuple[Moment, ...], ...]  # of each rank
+    counts: dict[int, Counter[tuple[int, int]]] = field(
+        init=False, repr=False, compare=False, default_factory=dict[int, Counter[tuple[int, int]]]
+    )
+
+    def counted(self, rank: int) -> Counter[tuple[int, int]]:
+        """How often a rank has each kind of slot of each of its stages: (stage, kind)."""
+        if rank not in self.counts:
+            slots = zip(self.rank, self.stage, self.kind, strict=True)
+            self.counts[rank] = Counter((stage, kind) for own, stage, kind in slots if own == rank)
+        return self.counts[rank]
 
 
 class Played(NamedTuple):

@@ -7,6 +7,7 @@ row: a search adds each row once, and a plan is a row of places.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -287,7 +288,7 @@ class Builder:
             to["slot_rank"] += found.rank
             to["slot_kind"] += found.kind
             to["slot_stage"] += found.stage
-            to["slot_source"] += [at + first if at >= 0 else at for at in found.source]
+            to["slot_source"] += [at + first if at >= 0 else at for at in found.source] if first else found.source
             to["slot_last"] += found.last
             to["slot_tail"] += found.tail
             to["tail_slot"] += [at + first for at in found.tails]
@@ -346,10 +347,10 @@ def joined(columns: Mapping[str, Sequence[Any]]) -> tuple[dict[str, int], list[f
 def real_array(values: Sequence[float]) -> Any:
     import numpy
 
-    return numpy.array(values, dtype=numpy.float64)
+    return numpy.frombuffer(array("d", values), dtype=numpy.float64)
 
 
 def whole_array(values: Sequence[int]) -> Any:
     import numpy
 
-    return numpy.array(values, dtype=numpy.int64)
+    return numpy.frombuffer(array("q", values), dtype=numpy.int64)
