@@ -138,10 +138,10 @@ def _one_microbatch(case: Case) -> float:
     total, at = 0.0, first
     while at >= 0:
         stage = case.program.stages[at]
-        cost = prices.stage(stage)
-        late = 0.0 if len(case.program.kinds) == 1 else cost.backward.weight_gradient
-        total += cost.forward.device + cost.backward.device - late
-        total += sum(cost.forward.transfers.values()) + sum(cost.backward.transfers.values())
+        for kind in ("F", "B" if len(case.program.kinds) == 1 else "I"):  # nobody waits for gradients of weights
+            for body, times in stage.passes(kind):
+                cost = prices.body(body.actions).of(kind)
+                total += (cost.device + sum(cost.transfers.values())) * times
         at = stage.after
     return total
 

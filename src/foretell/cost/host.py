@@ -7,7 +7,7 @@ import msgspec
 from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.overlap import Overlap
 from foretell.plan.setting import Setting
-from foretell.plan.trainer import Trainer
+from foretell.plan.trainer import Trainer, look_up
 from foretell.units import Quantity
 
 UPDATES = 1.09e11
@@ -38,3 +38,13 @@ def as_executed(setting: Setting) -> Trainer:
 def host_update_seconds(moved: Quantity, ranks: int) -> Quantity:
     """Seconds of an optimizer's step that moves so many bytes in the host's memory, as so many ranks of a node do."""
     return moved * ranks / UPDATES
+
+
+def overlap_share(setting: Setting, trainer: Trainer, pipelined: bool) -> float:
+    """How fast messages for weights go while the rank computes; 0: they are waited for."""
+    said = setting.plan.policy(Overlap).when
+    if said != "trainer":
+        return 1.0 if said == "always" else 0.0
+    gradients = trainer.gradients
+    table = gradients.overlap_pipeline if pipelined else gradients.overlap
+    return look_up(table, getattr(setting.plan.axis("dp"), "storage", "replicated"))

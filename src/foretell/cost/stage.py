@@ -20,7 +20,7 @@ from foretell.hardware.cluster import Cluster, Level
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Actions, Communicate, Compute, Copy, Update
-from foretell.program.program import Axis, Stage, belongs
+from foretell.program.program import Axis, belongs
 from foretell.units import Quantity, product
 
 Parts: TypeAlias = dict[str, float]
@@ -40,15 +40,10 @@ class Cost:
     recompute: float = 0.0
     launches: float = 0.0
     copies: float = 0.0
-    made: float = 0.0  # bytes of gradients of weights
     # messages: seconds by axis, or by level of the cluster
     waits: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of activations
     levels: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # the same, by level
-    gathers: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of weights
-    sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of a layer's gradients
     transfers: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # sends to and from other stages
-    buckets: list[Communicate] = field(default_factory=list[Communicate])  # sums of gradients of many layers
-    receives: bool = False
 
     def add(self, other: Cost, times: float = 1.0) -> None:
         self.forward += other.forward * times
@@ -57,10 +52,7 @@ class Cost:
         self.recompute += other.recompute * times
         self.launches += other.launches * times
         self.copies += other.copies * times
-        self.made += other.made * times
-        self.buckets += other.buckets
-        self.receives |= other.receives
-        for name in ("waits", "levels", "gathers", "sums", "transfers"):
+        for name in ("waits", "levels", "transfers"):
             mine: dict[str, float] = getattr(self, name)
             for axis, seconds in getattr(other, name).items():
                 mine[axis] += seconds * times
@@ -103,15 +95,6 @@ class BodyCost(NamedTuple):
         return both
 
 
-class StageCost(NamedTuple):
-    """One stage: both passes of one micro-batch, and what comes once a step."""
-
-    forward: Cost
-    backward: Cost
-    finish: Cost
-    layers: int  # how many it has
-
-
 class Prices:
     """Prices of one program on one cluster."""
 
@@ -132,23 +115,16 @@ class Prices:
             (axis.name, axis.stride) for axis in self.axes.values() if axis.name not in ("pp", "dp", "shard")
         )
         self.strides = tuple((axis.name, axis.ranks, axis.stride) for axis in self.axes.values())
-        self._bodies: dict[int, BodyCost] = {}
+        self._bodies: dict[int, tuple[Actions, BodyCost]] = {}
         self._groups: dict[tuple[tuple[str, ...], int], tuple[Group, Level]] = {}
         self._messages: dict[Any, float] = {} if messages is None else messages  # others' on this cluster too
 
-    def stage(self, stage: Stage) -> StageCost:
-        forward, backward = Cost(), Cost()
-        for cost, kind in ((forward, "F"), (backward, "B")):
-            for body, times in stage.passes(kind):
-                cost.add(self.body(body.actions).of(kind), times)
-        layers = sum(layer.times for layer in stage.layers if layer.run.layer)
-        return StageCost(forward, backward, self.body(stage.finish.actions).of("finish"), layers)
-
     def body(self, actions: Actions) -> BodyCost:
+        """What actions cost; the same ones, by their identity, are priced once."""
         key = id(actions)
         if key not in self._bodies:
-            self._bodies[key] = self._priced(actions)
-        return self._bodies[key]
+            self._bodies[key] = actions, self._priced(actions)  # kept, so that no others get its identity
+        return self._bodies[key][1]
 
     def _priced(self, actions: Iterable[object]) -> BodyCost:
         cost = BodyCost(Cost(), Cost())
@@ -174,8 +150,6 @@ class Prices:
         cost.launches += price.launches
         phase = "recompute" if action.again else action.part
         setattr(cost, phase, getattr(cost, phase) + price.seconds)
-        if action.part == "weight_gradient":
-            cost.made += action.cost.written
 
     def hidden(self, actions: Sequence[object]) -> dict[int, Quantity]:
         """Seconds of a body's messages that run beside its products, by their place in it."""
@@ -185,19 +159,14 @@ class Prices:
         return kernel_seconds(action, self.device, self.form, self.trainer).seconds
 
     def _communicate(self, message: Communicate, cost: Cost, hidden: Quantity) -> None:
+        """Messages for weights are no part of a body's price: see `care`."""
         axis = "+".join(message.axes)
-        if message.kind == "receive":
-            cost.receives = True
-        elif message.kind == "send":
+        if message.kind == "send":
             cost.transfers[axis] += self.message(message)
-        elif message.what not in HIDES:
+        elif message.kind != "receive" and message.what not in HIDES:
             seconds = self.message(message)
             cost.waits[axis] += seconds - hidden
             cost.levels[self.level(message)] += seconds
-        elif message.path.startswith("bucket"):
-            cost.buckets.append(message)
-        else:
-            (cost.gathers if message.what == "weights" else cost.sums)[axis] += self.message(message)
 
     def message(self, message: Communicate) -> float:
         """Seconds of one message or collective, averaged over the steps between two of them."""

@@ -17,7 +17,7 @@ import msgspec
 import numpy
 
 from foretell.cost.care import CareFigures, care_figures
-from foretell.cost.host import as_executed
+from foretell.cost.host import as_executed, overlap_share
 from foretell.cost.memory import memory_constants, usable_bytes
 from foretell.cost.stage import Prices
 from foretell.model.resize import skeleton, with_samples
@@ -51,7 +51,7 @@ from foretell.program.upkeep import Upkeep, plain_axes
 from foretell.timeline import recurrence
 from foretell.timeline.compiling import available, compiled, loaded
 from foretell.timeline.order import played
-from foretell.timeline.sheet import layer_kinds, passing, share
+from foretell.timeline.sheet import layer_kinds, passing
 from foretell.timeline.tables import PLAN_COLUMNS, Builder, Plans, joined, real_array, whole_array
 from foretell.units import product
 
@@ -287,7 +287,7 @@ class _Meshed:
                 continue
             plan = Plan(self.axes, chosen.policies)
             executed = self._executed(plan, chosen)
-            fast = share(self._setting(plan), executed.trainer, self.ranks > 1)
+            fast = overlap_share(self._setting(plan), executed.trainer, self.ranks > 1)
             locals_ = {count: self._local(plan, chosen, executed, count) for count in counts}
             for place, pipeline in enumerate(pipelines):
                 able = able_at[place]

@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from foretell.cost.care import CareFigures, care_figures
-from foretell.cost.host import as_executed
+from foretell.cost.host import as_executed, overlap_share
 from foretell.cost.layers import LayerFigures, layer_figures
 from foretell.cost.memory import Constants, memory_constants
 from foretell.cost.stage import Prices
 from foretell.hardware.cluster import Cluster
 from foretell.plan.plan import Plan
-from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.tensor import Tensor
-from foretell.plan.trainer import Trainer, look_up
 from foretell.program.action import Communicate
 from foretell.program.cutting import Cutting, Shape
 from foretell.program.holding import Passes
@@ -58,7 +56,7 @@ def priced(setting: Setting, cluster: Cluster) -> Priced:
         cares,
         passing(cutting, local, plan, upkeep.reshards, prices, cares),
         played(outline.schedule.name, outline.ranks, plan.microbatches, outline.chunks),
-        share(setting, trainer, outline.ranks > 1),
+        overlap_share(setting, trainer, outline.ranks > 1),
         memory_constants(setting, outline.axes, cluster),
     )
 
@@ -101,16 +99,6 @@ def passing(
 def _sends(local: Local, tensors: Sequence[tuple[int, int, bool]], prices: Prices) -> float:
     sizes = (local.bytes((block, tensor)) for block, tensor, _ in tensors)
     return sum(prices.message(Communicate("send", ("pp",), 2, size, "activations", "")) for size in sizes)
-
-
-def share(setting: Setting, trainer: Trainer, pipelined: bool) -> float:
-    """How fast messages for weights go while the rank computes; 0: they are waited for."""
-    said = setting.plan.policy(Overlap).when
-    if said != "trainer":
-        return 1.0 if said == "always" else 0.0
-    gradients = trainer.gradients
-    table = gradients.overlap_pipeline if pipelined else gradients.overlap
-    return look_up(table, getattr(setting.plan.axis("dp"), "storage", "replicated"))
 
 
 class Sheet:

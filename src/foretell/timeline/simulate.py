@@ -28,16 +28,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from foretell.cost.host import as_executed
+from foretell.cost.host import as_executed, overlap_share
 from foretell.cost.kernels import chains, kernel_seconds
 from foretell.cost.stage import Prices
 from foretell.hardware.cluster import Cluster
-from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Precision
 from foretell.plan.schedule import Slot
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.tensor import Tensor
-from foretell.plan.trainer import look_up
 from foretell.program.action import Action, Communicate, Compute, Copy, Update
 from foretell.program.body import Body
 from foretell.program.program import Program, RankKind, Stage, belongs
@@ -149,19 +147,9 @@ class _Works:
         self.form = setting.plan.policy(Precision).format
         self.prices = Prices(program.axes, cluster, self.form, self.trainer)
         self.pipelined = len(program.kinds) > 1
-        self.share = self._share()
+        self.share = overlap_share(setting, self.trainer, self.pipelined)
         self._bodies: dict[tuple[int, str, bool], Work] = {}
         self._slots: dict[tuple[int, str], list[Work]] = {}
-
-    def _share(self) -> float:
-        """How fast messages for weights go while the rank computes; 0: they are waited for."""
-        said = self.setting.plan.policy(Overlap).when
-        if said != "trainer":
-            return 1.0 if said == "always" else 0.0
-        gradients = self.trainer.gradients
-        data = self.setting.plan.axis("dp")
-        table = gradients.overlap_pipeline if self.pipelined else gradients.overlap
-        return look_up(table, getattr(data, "storage", "replicated"))
 
     @property
     def soft(self) -> bool:
