@@ -31,8 +31,12 @@ def waited(runs: Trainer, cluster: str = "8xh100", plan: str = "tp8:sp +bf16") -
     setting = Setting(foretell.load(MODEL, batch=1), Job(batch=1), parse(plan), runs)
     program = lower(setting)
     prices = Prices(program.axes, catalog.cluster(cluster), setting.plan.policy(Precision).format, runs)
-    stage = prices.stage(program.stages[0])
-    return {"F": sum(stage.forward.waits.values()), "B": sum(stage.backward.waits.values())}
+
+    def waited(kind: str) -> float:
+        passes = program.stages[0].passes(kind)
+        return sum(sum(prices.body(body.actions).of(kind).waits.values()) * times for body, times in passes)
+
+    return {kind: waited(kind) for kind in ("F", "B")}
 
 
 def test_without_shares_everything_is_waited_for() -> None:
