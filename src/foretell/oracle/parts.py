@@ -101,7 +101,7 @@ class Programs(NamedTuple):
 
 
 class Keeping(NamedTuple):
-    """How a mesh keeps weights. Where groups of ranks lie alike the care is the same, whatever their axes are called."""
+    """How a mesh keeps weights: where groups of ranks lie alike in the same way, whatever their axes are called."""
 
     upkeep: Upkeep
     alike: dict[Kind, int]  # the same for kinds of layers whose weights are cared for in the same way
@@ -169,8 +169,8 @@ class Parts:
         how = (cut.schedule.name, cut.ranks, count, cut.chunks)
         if how not in self._orders:
             done = played(*how)
-            row = self.builder.order(how, done.order, done.moments)
-            before = self.builder.order((*how, "before"), done.before, ()) if done.before else -1
+            row = self.builder.order(done.key, done.order, done.moments)
+            before = self.builder.order((done.key, "before"), done.before, ()) if done.before else -1
             self._orders[how] = row, before, done.rounds
         return self._orders[how]
 
