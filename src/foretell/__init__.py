@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from foretell.plan.plan import Plan
     from foretell.plan.setting import Setting
     from foretell.program.program import Program
+    from foretell.sweeping.sweep import Sweep
 
 __all__ = [
     "__version__",
@@ -35,6 +36,7 @@ __all__ = [
     "predict",
     "scale",
     "search",
+    "sweep",
     "trace",
     "whatif",
     "why",
@@ -110,9 +112,9 @@ def search(
     seq: int | None = None,
     precision: str = "",
     batch_per_rank: int | None = None,
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
-    also: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
     top: int = 10,
@@ -124,9 +126,7 @@ def search(
     Ctrl-C returns what was found until then, with `complete` False.
     """
     from foretell.oracle import planning
-    from foretell.oracle.space import Wishes
 
-    wishes = Wishes(only=tuple(only), without=tuple(without), also=tuple(also), fixed=fix.strip())
     asked = planning.asked(
         model,
         cluster,
@@ -136,7 +136,7 @@ def search(
         optimizer=optimizer,
         seq=seq,
         precision=precision,
-        wishes=wishes,
+        wishes=planning.wished(only, without, also, fix),
         max_memory=max_memory,
         top=top,
     )
@@ -152,9 +152,9 @@ def why(
     trainer: str = "pytorch",
     optimizer: str = "",
     seq: int | None = None,
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
-    also: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
 ) -> Why:
@@ -196,9 +196,9 @@ def scale(
     optimizer: str = "",
     seq: int | None = None,
     precision: str = "",
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
-    also: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
 ) -> Scaling:
@@ -228,9 +228,9 @@ def whatif(
     optimizer: str = "",
     seq: int | None = None,
     precision: str = "",
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
-    also: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
 ) -> WhatIf:
@@ -241,6 +241,48 @@ def whatif(
     words = (only, without, also)
     asked = _question(model, cluster, batch, trainer, optimizer, seq, precision, words, fix, max_memory)
     return oracle.whatif(asked, None if plan == "best" else Trial(asked).readable(plan, "plan"), again)
+
+
+def sweep(
+    models: str | PathLike[str] | Sequence[str | PathLike[str]],
+    clusters: str | Sequence[str],
+    batches: int | Sequence[int],
+    *,
+    trainers: str | Sequence[str] = "pytorch",
+    seqs: int | Sequence[int] = 0,
+    precisions: str | Sequence[str] = "",
+    plans: str | Sequence[str] = (),
+    ask: str = "",
+    optimizer: str = "",
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
+    fix: str = "",
+    max_memory: str = "",
+    out: str | PathLike[str] | None = None,
+    engine: str = "processes",
+    jobs: int = 0,
+) -> Sweep:
+    """Many questions at once, each model on each cluster with each batch and trainer: `foretell sweep`.
+
+    Without plans each cell is a search, with them each plan is predicted. Lines are in the order of the cells, the same
+    for any engine and number of jobs. With a folder as `out` each answer is kept; asked again, it goes on from there.
+    """
+    from pathlib import Path
+
+    from foretell.oracle.planning import wished
+    from foretell.sweeping.sweep import Grid
+    from foretell.sweeping.sweep import sweep as swept
+
+    def several(given: Any) -> tuple[Any, ...]:
+        found = (given,) if isinstance(given, str | int | PathLike) else tuple(given)
+        return tuple(fspath(one) if isinstance(one, PathLike) else one for one in found)
+
+    lists = (several(one) for one in (models, clusters, batches, trainers, seqs, precisions, plans))
+    wishes = wished(only, without, also, fix)
+    words = {name: getattr(wishes, name) for name in ("only", "without", "also", "fixed")}
+    cells = Grid(*lists, ask).cells(optimizer=optimizer, max_memory=max_memory, **words)
+    return swept(cells, None if out is None else Path(out), engine, jobs)
 
 
 def lower(
@@ -372,15 +414,13 @@ def _question(
     optimizer: str,
     seq: int | None,
     precision: str = "",
-    words: tuple[Sequence[str], Sequence[str], Sequence[str]] = ((), (), ()),
+    words: tuple[str | Sequence[str], str | Sequence[str], str | Sequence[str]] = ((), (), ()),
     fix: str = "",
     max_memory: str | float = 0.0,
 ) -> Question:
     """What is asked about plans of one batch; `words` are those of only, without and also."""
     from foretell.oracle import planning
-    from foretell.oracle.space import Wishes
 
-    only, without, also = map(tuple, words)
     found = planning.asked(
         model,
         cluster,
@@ -389,7 +429,7 @@ def _question(
         optimizer=optimizer,
         seq=seq,
         precision=precision,
-        wishes=Wishes(only=only, without=without, also=also, fixed=fix.strip()),
+        wishes=planning.wished(*words, fix),
         max_memory=max_memory,
     )
     return found[0]

@@ -121,6 +121,23 @@ def asked(
     return found if batch_per_rank is None else [weak for one in found for weak in for_each_rank(one, batch_per_rank)]
 
 
+def wished(
+    only: str | Sequence[str] = (), without: str | Sequence[str] = (), also: str | Sequence[str] = (), fix: str = ""
+) -> Wishes:
+    """What plans have to be like, from what a person writes: `["dp", "tp"]`, or `"dp,tp"`."""
+    given = {"only": only, "without": without, "also": also}
+    return Wishes(**{name: _words(words, name) for name, words in given.items()}, fixed=fix.strip())
+
+
+def _words(words: str | Sequence[str], name: str) -> tuple[str, ...]:
+    if not isinstance(words, str):
+        return tuple(words)
+    found = tuple(words.replace(",", " ").split())
+    if not found:
+        raise BadInput(f"{name} names nothing", where=name, fix=f'{name}=["dp", "tp"]')
+    return found
+
+
 class Answer(NamedTuple):
     """A question with what was found."""
 

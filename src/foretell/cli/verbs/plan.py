@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,8 @@ import click
 import msgspec
 
 from foretell.cli.progress import Progress
+from foretell.cli.question_options import words_of
+from foretell.cli.several import numbers
 from foretell.cli.training_options import show_span, span
 from foretell.errors import BadInput
 
@@ -19,13 +20,6 @@ if TYPE_CHECKING:
     from foretell.oracle.training import Run
 
 EXAMPLE = "foretell plan llama3-8b --on 8xh100 --batch 64"
-
-MOST_COUNTS = 24
-"""Numbers of GPUs that one command searches."""
-
-
-def _words(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(word for text in texts for word in text.replace(",", " ").split())
 
 
 @click.command("plan", short_help="The best plan there is, and what comes close.")
@@ -37,9 +31,9 @@ def _words(context: click.Context, option: click.Parameter, texts: tuple[str, ..
 @click.option("--trainer", metavar="NAME", default="pytorch", help="The software that runs it (pytorch).")
 @click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's).")
 @click.option("--precision", metavar="NAME", default="", help="bf16, fp8, ... (bf16 where the device has it).")
-@click.option("--only", multiple=True, callback=_words, metavar="WORDS", help="These strategies and policies: dp,tp.")
-@click.option("--without", multiple=True, callback=_words, metavar="WORDS", help="Not these: pp,offload.")
-@click.option("--also", multiple=True, callback=_words, metavar="WORDS", help="Those not searched unasked: local.")
+@click.option("--only", multiple=True, callback=words_of, metavar="WORDS", help="These strategies and policies: dp,tp.")
+@click.option("--without", multiple=True, callback=words_of, metavar="WORDS", help="Not these: pp,offload.")
+@click.option("--also", multiple=True, callback=words_of, metavar="WORDS", help="Those not searched unasked: local.")
 @click.option("--fix", "fixed", metavar="TEXT", default="", help="Each plan has this: 'tp8 +recompute:block'.")
 @click.option("--max-memory", metavar="SIZE", help="A rank may use this much: '60 GB'.")
 @click.option("--gpus", metavar="LOW..HIGH", help="A search for each number, doubling: 8..1024.")
@@ -112,19 +106,8 @@ def _questions(options: dict[str, Any]) -> list[Question]:
 
 
 def counts(text: str) -> list[int]:
-    """The numbers that a text says: 8..64 are 8, 16, 32, 64; 8,24 are these two."""
-    form = re.fullmatch(r"\s*([0-9]+)\s*\.\.\s*([0-9]+)\s*", text)
-    if form is None:
-        parts = [part.strip() for part in text.split(",")]
-        found = [int(part) for part in parts if part.isdecimal() and len(part) < 9]
-        if len(found) < len(parts) or 0 in found:
-            raise BadInput(f"{text!r} are no numbers of GPUs", where="--gpus", fix="8..1024, or 8,24,64")
-        return sorted(set(found))
-    low, high = int(form[1]), int(form[2])
-    if not 1 <= low <= high:
-        raise BadInput(f"{low} to {high} GPUs", where="--gpus", fix="from the lower number to the higher: 8..1024")
-    doubled = [low * 2**times for times in range(MOST_COUNTS)]
-    return [count for count in doubled if count <= high]
+    """The numbers of GPUs that a text says."""
+    return numbers(text, "--gpus", "numbers of GPUs", "8..1024, or 8,24,64")
 
 
 def _run(options: dict[str, Any]) -> Run:
