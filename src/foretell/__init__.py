@@ -270,18 +270,35 @@ def sweep(
     """
     from pathlib import Path
 
+    from foretell.errors import BadInput
     from foretell.oracle.planning import wished
     from foretell.sweeping.sweep import Grid
     from foretell.sweeping.sweep import sweep as swept
 
     def several(given: Any) -> tuple[Any, ...]:
-        found = (given,) if isinstance(given, str | int | PathLike) else tuple(given)
-        return tuple(fspath(one) if isinstance(one, PathLike) else one for one in found)
+        if isinstance(given, str | int) or hasattr(given, "__fspath__"):
+            return (named(given),)
+        return tuple(map(named, given))
 
-    lists = (several(one) for one in (models, clusters, batches, trainers, seqs, precisions, plans))
+    def named(one: Any) -> str | int:
+        if isinstance(one, str | int) or hasattr(one, "__fspath__"):
+            return one if isinstance(one, int) else fspath(one)
+        kind = type(one).__name__
+        raise BadInput(f"a sweep over a {kind}", fix="names and numbers; a graph: as a file, graph.json")
+
+    grid = Grid(
+        several(models),
+        several(clusters),
+        several(batches),
+        several(trainers),
+        several(seqs),
+        several(precisions),
+        several(plans),
+        ask,
+    )
     wishes = wished(only, without, also, fix)
     words = {name: getattr(wishes, name) for name in ("only", "without", "also", "fixed")}
-    cells = Grid(*lists, ask).cells(optimizer=optimizer, max_memory=max_memory, **words)
+    cells = grid.cells(optimizer=optimizer, max_memory=max_memory, **words)
     return swept(cells, None if out is None else Path(out), engine, jobs)
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -187,8 +187,9 @@ def test_what_broke_is_tried_again_and_what_failed_is_not(
 def test_a_killed_sweep_keeps_what_was_answered(tmp_path: Path) -> None:
     """Killed, not asked to end: nothing can be tidied up."""
     answers = tmp_path / "answers"
-    batches = ",".join(str(4 * number) for number in range(1, 200))
-    asked = ["--model", TINY, "--on", "4xh100", "--batch", batches, "--only", "dp,tp", "--jobs", "2"]
+    batches = [4 * number for number in range(1, 200)]
+    listed = ",".join(map(str, batches))
+    asked = ["--model", TINY, "--on", "4xh100", "--batch", listed, "--only", "dp,tp", "--jobs", "2"]
     process = subprocess.Popen(
         [sys.executable, "-m", "foretell", "sweep", *asked, "--out", str(answers)], stdout=subprocess.DEVNULL
     )
@@ -198,8 +199,11 @@ def test_a_killed_sweep_keeps_what_was_answered(tmp_path: Path) -> None:
     process.wait()
     kept = sweep.kept(answers)
     assert 3 <= len(kept) < 199
-    cells = sweep.Grid((TINY,), ("4xh100",), (4,)).cells(only=("dp", "tp"))
-    assert sweep.sweep(cells, answers).kept == 1
+    cells = sweep.Grid((TINY,), ("4xh100",), batches).cells(only=("dp", "tp"))
+    done = [cell for cell in cells if cell.fingerprint in kept]
+    assert len(done) == len(kept)
+    again = sweep.sweep(done, answers)
+    assert (again.kept, again.answered) == (len(kept), 0)
 
 
 def test_another_question_has_another_fingerprint(tmp_path: Path) -> None:
@@ -255,6 +259,13 @@ def test_what_is_not_given(foretell: Any, left_out: str) -> None:
     at = ASKED.index(left_out)
     ran = foretell(*ASKED[:at], *ASKED[at + 2 :])
     assert ran.code == 2 and left_out in ran.err
+
+
+def test_a_batch_is_a_number() -> None:
+    with pytest.raises(BadInput, match="'8'"):
+        package.sweep(TINY, "2xh100", cast("Any", ["8"]))
+    with pytest.raises(BadInput, match="a Graph"):
+        package.sweep(cast("Any", [package.load(TINY)]), "2xh100", 8)
 
 
 def test_nobody_waits_for_millions() -> None:

@@ -125,8 +125,9 @@ def wished(
     only: str | Sequence[str] = (), without: str | Sequence[str] = (), also: str | Sequence[str] = (), fix: str = ""
 ) -> Wishes:
     """What plans have to be like, from what a person writes: `["dp", "tp"]`, or `"dp,tp"`."""
-    given = {"only": only, "without": without, "also": also}
-    return Wishes(**{name: _words(words, name) for name, words in given.items()}, fixed=fix.strip())
+    return Wishes(
+        only=_words(only, "only"), without=_words(without, "without"), also=_words(also, "also"), fixed=fix.strip()
+    )
 
 
 def _words(words: str | Sequence[str], name: str) -> tuple[str, ...]:

@@ -58,6 +58,10 @@ class Grid(NamedTuple):
         for name in ("models", "clusters", "batches", "trainers"):
             if not getattr(self, name):
                 raise BadInput(f"a sweep over no {name}", where=name, fix="one or more")
+        numbers: tuple[Any, ...] = (*self.batches, *self.seqs)
+        for value in numbers:
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise BadInput(f"a batch or sequence of {value!r}", where="batches, seqs", fix="whole numbers")
         count = 1
         for several in self[:7]:
             count *= max(1, len(several))
