@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from foretell.hardware.cluster import Cluster
     from foretell.model.analysis import Analysis
     from foretell.model.graph import Graph
+    from foretell.oracle.batches import BatchChoice
     from foretell.oracle.diff import Diff
     from foretell.oracle.fit import Fit
     from foretell.oracle.planning import Question
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "__version__",
     "analyze",
+    "choose_batch",
     "diff",
     "fit",
     "load",
@@ -141,6 +143,50 @@ def search(
         top=top,
     )
     return planning.answered_best(asked).found
+
+
+def choose_batch(
+    model: str | PathLike[str],
+    cluster: str | Cluster,
+    noise_scale: str | float,
+    batches: str | Sequence[int] = "auto",
+    *,
+    tokens: float = 0.0,
+    samples: float = 0.0,
+    price: float = 0.0,
+    by: str = "time",
+    trainer: str = "pytorch",
+    optimizer: str = "",
+    seq: int | None = None,
+    precision: str = "",
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
+    fix: str = "",
+    max_memory: str | float = 0.0,
+) -> BatchChoice:
+    """The batch with the least time to quality, by the gradient noise scale: `foretell plan --batch auto`.
+
+    `noise_scale` is in samples, or a text with its unit: "2e6 tokens". `batches` are "auto", a range "32..4096" or
+    numbers. `tokens` or `samples` are what training takes with small batches; without them times are in units of the
+    least number of steps. `by` is "time" or "money".
+    """
+    from foretell.errors import BadInput
+    from foretell.hardware import catalog
+    from foretell.oracle import batches as oracle
+    from foretell.oracle import planning
+
+    if by not in ("time", "money"):
+        raise BadInput(f"the best batch by {by!r}", where="by", fix='"time" or "money"')
+    place = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+    name = fspath(model)
+    trade = oracle.tradeoff(noise_scale, tokens, samples, oracle.sequence_of(name, seq or 0))
+    chosen = oracle.wanted(batches, trade.noise, [place.ranks]) if isinstance(batches, str) else sorted(set(batches))
+    words = (only, without, also)
+    asked = [
+        _question(name, place, batch, trainer, optimizer, seq, precision, words, fix, max_memory) for batch in chosen
+    ]
+    return oracle.weighed([planning.answered(one) for one in asked], trade, price, by)
 
 
 def why(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from foretell.cli.main import NOTHING_FITS
 from foretell.cli.progress import Progress
 from foretell.cli.question_options import words_of
 from foretell.cli.several import numbers
@@ -15,6 +17,7 @@ from foretell.cli.training_options import show_span, span
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
+    from foretell.oracle.batches import BatchChoice
     from foretell.oracle.planning import Answer, Question, Tried
     from foretell.oracle.search import Found
     from foretell.oracle.training import Run
@@ -25,7 +28,8 @@ EXAMPLE = "foretell plan llama3-8b --on 8xh100 --batch 64"
 @click.command("plan", short_help="The best plan there is, and what comes close.")
 @click.argument("model")
 @click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 64xh100, dgx-a100, my.toml.")
-@click.option("--batch", type=int, metavar="N", help="Samples of a step, of all ranks together.")
+@click.option("--batch", metavar="N", help="Samples of a step, of all ranks together; auto, or LOW..HIGH: the best.")
+@click.option("--noise-scale", metavar="N", help="For --batch auto: of gradients, '2e6 tokens' or '500 samples'.")
 @click.option("--batch-per-rank", type=int, metavar="N", help="Samples of a step for each rank that splits them.")
 @click.option("--seq", type=int, metavar="N", help="Tokens in a sequence.")
 @click.option("--trainer", metavar="NAME", default="pytorch", help="The software that runs it (pytorch).")
@@ -63,7 +67,10 @@ def command(as_json: bool, **options: Any) -> None:
     run, limit = _run(options), _limit(options)
     by: str = options["by"]
     progress = Progress()
-    answers = _answers(_questions(options), progress)
+    if _is_choice(options):
+        _choose_batch(options, run, by, progress, as_json)
+        return
+    answers = _answers(_questions(options, _batch(options["batch"])), progress)
     answers = [one for one in answers if one.found.evaluated] or _refuse(answers)
     if by == "memory":
         answers = [one._replace(found=by_memory(one.found)) for one in answers]
@@ -81,7 +88,17 @@ def command(as_json: bool, **options: Any) -> None:
 # what is asked
 
 
-def _questions(options: dict[str, Any]) -> list[Question]:
+def _batch(text: str | None) -> int | None:
+    """The number of samples that a text says."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"\s*-?[0-9]{1,18}\s*", text):
+        fix = "--batch 64, or --batch auto --noise-scale '2e6 tokens'"
+        raise BadInput(f"{text!r} is no number of samples", where="--batch", fix=fix)
+    return int(text)
+
+
+def _questions(options: dict[str, Any], batch: int | None) -> list[Question]:
     from foretell.oracle.planning import asked
     from foretell.oracle.space import Wishes
 
@@ -90,7 +107,7 @@ def _questions(options: dict[str, Any]) -> list[Question]:
     return asked(
         options["model"],
         options["cluster"],
-        options["batch"],
+        batch,
         options["batch_per_rank"],
         trainer=options["trainer"],
         optimizer=options["optimizer"],
@@ -188,6 +205,80 @@ def _would_fit(answers: Sequence[Answer], progress: Progress) -> list[Tried]:
         pass
     progress.end()
     return tried
+
+
+# the batch as a choice
+
+
+def _is_choice(options: dict[str, Any]) -> bool:
+    """Whether the batch is to be chosen; what does not go with that is refused."""
+    text = (options["batch"] or "").strip().lower()
+    chosen = text == "auto" or ".." in text or "," in text
+    if chosen and options["noise_scale"] is None:
+        from foretell.oracle.batches import missing
+
+        raise missing()
+    if options["noise_scale"] is None:
+        return False
+    for name, wrong in (
+        ("--batch-per-rank", options["batch_per_rank"] is not None),
+        ("--deadline", options["deadline"] is not None),
+        (f"--by {options['by']}", options["by"] not in ("time", "money")),
+    ):
+        if wrong:
+            fix = "--batch auto, with --by time or --by money"
+            raise BadInput(f"{name} does not go with a noise scale", where="--noise-scale", fix=fix)
+    return True
+
+
+def _choose_batch(options: dict[str, Any], run: Run, by: str, progress: Progress, as_json: bool) -> None:
+    """Search for each batch, and tell the one with the least time to quality."""
+    from foretell.cli import batch_pages
+    from foretell.cli import plan_pages as pages
+    from foretell.oracle.batches import sequence_of, tradeoff, weighed
+    from foretell.oracle.planning import nearest
+    from foretell.oracle.training import run as run_of
+
+    price, epochs = run.conditions.price, run.epochs
+    length = sequence_of(options["model"], options["seq"] or 0)
+    by_noise = tradeoff(options["noise_scale"], epochs * run.tokens, epochs * run.samples, length)
+    questions = [one for batch in _batches(options, by_noise.noise) for one in _questions(options, batch)]
+    answers = _answers(questions, progress)
+    choice = weighed(answers, by_noise, price, by)
+    table = batch_pages.tradeoff_table(choice, price)
+    if choice.best is None:
+        priced = [one for one in answers if one.found.evaluated] or _refuse(answers)
+        _tell(as_json, nearest(priced), choice, f"{pages.nothing_page(nearest(priced), ())}\n\n{table}")
+        raise click.exceptions.Exit(NOTHING_FITS)
+    batch, ranks, plan = choice.best.batch, choice.best.ranks, choice.best.plan
+    best = next(one for one in answers if (one.found.batch, one.found.ranks) == (batch, ranks))
+    if options["table"] is not None:
+        best.found.plans.write(options["table"])
+    step = best.predicted(plan, run_of(samples=by_noise.samples(batch), price=price) if by_noise.least else run)
+    _tell(as_json, best, choice, f"{pages.answer_page(best, step, price, by)}\n\n{table}")
+
+
+def _batches(options: dict[str, Any], noise: float) -> list[int]:
+    """Those that are tried: all that may gain, a range, or a list."""
+    from foretell.oracle.batches import wanted
+
+    text = options["batch"] or "auto"
+    if re.fullmatch(r"[\s0-9,]+", text):
+        return numbers(text, "--batch", "batches", "auto, 32..4096 or 64,96,128")
+    return wanted(text, noise, [one.cluster.ranks for one in _questions(options, 1)])
+
+
+def _tell(as_json: bool, answer: Answer, choice: BatchChoice, page: str) -> None:
+    if as_json:
+        found: dict[str, Any] = msgspec.to_builtins(answer.found)
+        weighed: dict[str, Any] = msgspec.to_builtins(choice)
+        names = ("noise_scale", "least_samples", "batches")
+        click.echo(msgspec.json.encode({**found, **{name: weighed[name] for name in names}, "choice": weighed["best"]}))
+        return
+    click.echo(page)
+
+
+# for programs and people
 
 
 def _json(answers: Sequence[Answer], best: Answer | None, tried: Sequence[Tried]) -> bytes:
