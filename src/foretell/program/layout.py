@@ -212,7 +212,9 @@ def _message(
     if kind[0] == "exchange" and isinstance(change.target, Sharded):
         shape = bare.shape(at, number, instead)
         halo = change.target.halo
-        payload = payload // at_least(shape[change.target.dim], 1) * (max(halo) if messages == 1 else sum(halo)) // messages
+        payload = (
+            payload // at_least(shape[change.target.dim], 1) * (max(halo) if messages == 1 else sum(halo)) // messages
+        )
     return Communicate(
         kind=kind[0],
         axes=tuple(axis.name for axis, _, _ in members),
