@@ -32,8 +32,8 @@ class Progress:
     def say(self, what: str, share: float, more: str) -> None:
         """A line about a share that is done. What is left is told from how long that took."""
         self.last = time.monotonic()
-        bar = f"[{'#' * round(20 * share):<20}] " if self.screen else ""
-        self._write(f"{what} {bar}{share:4.0%}, {more}{_left(self.last - self.start, share)}")
+        bar = f"[{'#' * round(20 * share):<20}] {share:4.0%}" if self.screen else f"{share:.0%}"
+        self._write(f"{what} {bar}, {more}{_left(self.last - self.start, share)}")
 
     def of(self, space: Space) -> Any:
         """Watches the search of a space."""
@@ -66,7 +66,7 @@ class Progress:
 
     def _write(self, text: str) -> None:
         if not self.screen:
-            print(text.strip(), file=sys.stderr, flush=True)
+            print(text, file=sys.stderr, flush=True)
             return
         print(f"\r{text:<{self.width}}", end="", file=sys.stderr, flush=True)
         self.width = len(text)

@@ -57,7 +57,7 @@ def command(as_json: bool, **options: Any) -> None:
 
     Every combination of axes, strategies, schedules, micro-batches and policies is
     priced, time and memory; what rules refuse is counted by rule. Ctrl-C ends with
-    the best so far.
+    the best so far. The exit code is 1 if no plan fits, or none is done in time.
     """
     from foretell.oracle.planning import best_of, by_memory
     from foretell.oracle.priced_plans import writable
@@ -83,6 +83,8 @@ def command(as_json: bool, **options: Any) -> None:
         click.echo(_json(answers, best, tried))
     else:
         click.echo(_page(answers, best, tried, run, limit, by))
+    if best is None:
+        raise click.exceptions.Exit(NOTHING_FITS)
 
 
 # what is asked
@@ -288,11 +290,23 @@ def _json(answers: Sequence[Answer], best: Answer | None, tried: Sequence[Tried]
     answer: dict[str, Any] = msgspec.to_builtins(chosen)
     if best is None:
         answer |= {"best": None}
+    else:
+        answer |= _headroom(best)
     if len(answers) > 1:
         answer["searches"] = [_short(one.found) for one in answers]
     if tried:
         answer["tried"] = [{"what": one.what, **_short(one.answer.found)} for one in tried]
     return msgspec.json.encode(answer)
+
+
+def _headroom(answer: Answer) -> dict[str, Any]:
+    """The share of usable memory that the best leaves free, and the fastest plan that leaves a tenth."""
+    from foretell.cost.memory import usable_bytes
+    from foretell.oracle.headroom import roomy
+
+    assert answer.found.best is not None
+    usable = usable_bytes(answer.space.trainer, answer.space.cluster)
+    return {"headroom": 1 - answer.found.best.memory_bytes / usable, "roomy": roomy(answer.found, usable)}
 
 
 def _short(found: Found) -> dict[str, Any]:
