@@ -63,7 +63,7 @@ def _closeness(found: Found, step: Prediction) -> Iterator[tuple[str, str]]:
         return
     share, (failed, known) = step.memory_bytes / step.usable, FAILED
     text = f"{share:.1%} of what it may use. Of published runs foretold to fill over {CLOSE:.0%}, {failed} of {known} "
-    text += f"failed; one peak in ten is {ABOVE:.0%} above what is foretold. --max-memory leaves room"
+    text += f"failed; one peak in ten is {ABOVE:.0%} or more above what is foretold. --max-memory leaves room"
     yield "close", text
     other = roomy(found, step.usable)
     if other is None:

@@ -11,20 +11,25 @@ from foretell.cli.plan_pages import folded, listed, seconds
 from foretell.cli.table import table
 from foretell.validation.evaluate import Compared
 from foretell.validation.regret import HEALTHY, Measured, Pick, Regrets, healthy, regrets
+from foretell.validation.score import Regret
 
 Studies: TypeAlias = Sequence[tuple[str, list[Compared]]]
 
 SMALLEST = 0.0005
 """Losses below are told as none."""
 
-NOTE = "loss: measured time of the plan that was predicted fastest, over the fastest measured, less one"
+NOTE = (
+    "loss: measured time of our pick over the fastest measured, less one. We pick what is predicted fastest of the "
+    "plans foretold to fit; by time: of all that ran (the regret of the scoreboard); none: nothing that ran was "
+    "foretold to fit"
+)
 
 
 def page(studies: Studies) -> str:
     """All studies in a few lines, then each choice that loses something."""
     found = list(_parts(studies))
     rows = [_line(name, part) for name, part in found]
-    header = ["loss of our pick, %", "choices", "none", "mean", "worst"]
+    header = ["loss of our pick, %", "choices", "none", "mean", "worst", "by time", "worst"]
     return "\n\n".join(
         [table(header, rows), *(text for name, part in found for text in _choices(name, part)), folded(NOTE, 2)]
     )
@@ -41,28 +46,33 @@ def _parts(studies: Studies) -> list[tuple[str, Regrets]]:
 
 
 def _line(name: str, part: Regrets) -> list[str]:
-    if part.regret is None:
-        return [name, "0", "", "", ""]
-    right = sum(one.loss < SMALLEST for one in part.picks)
-    figures = [f"{100 * value:.1f}" for value in (part.regret.mean, part.regret.max)]
-    return [name, f"{len(part.picks)}", f"{right}", *figures]
+    none = sum(one.loss is None for one in part.picks)
+    means = [value for regret in (part.regret, part.by_time) for value in _two(regret)]
+    return [name, f"{len(part.picks)}", f"{none}", *means]
+
+
+def _two(regret: Regret | None) -> list[str]:
+    return ["", ""] if regret is None else [f"{100 * value:.1f}" for value in (regret.mean, regret.max)]
 
 
 def _choices(name: str, part: Regrets) -> list[str]:
-    """The choices with a loss worth a digit; the others are counted above."""
-    rows = [line for one in part.picks if one.loss >= SMALLEST for line in _choice(one)]
-    header = ["loss", "ranks", "batch", "plans", "measured", "predicted", name]
+    """The choices with a loss worth a digit."""
+    losing = [one for one in part.picks if one.loss is None or max(one.loss, one.loss_by_time) >= SMALLEST]
+    rows = [line for one in losing for line in _choice(one)]
+    header = ["loss", "measured", "predicted", name]
     return [listed(header, rows)] if rows else []
 
 
 def _choice(one: Pick) -> list[list[str]]:
-    """Three lines: what was to be done, our pick, and the best."""
-    notes = [tag for tag in one.pick.subsets if "fault" in tag]
-    notes += ["foretold not to fit"] if one.too_large else []
-    notes += [f"{one.failed} that failed were foretold to be faster"] if one.failed else []
-    about = [f"{one.loss:.1%}", f"{one.ranks:,}", f"{one.batch:,}", f"{one.plans:,}", "", "", _named(one.model)]
-    picked = f"pick {one.pick.plan}" + (f" ({'; '.join(notes)})" if notes else "")
-    return [about, _line_of(one.pick, picked), _line_of(one.best, f"best {one.best.plan}")]
+    """What was to be done, our pick, the pick by time where it is another, and the best."""
+    about = f"{_named(one.model)} on {one.ranks:,}, batch {one.batch:,}, {one.plans:,} plans"
+    lines = [["none" if one.loss is None else f"{one.loss:.1%}", "", "", about]]
+    if one.pick is not None:
+        more = [f"{one.failed} that failed foretold to be faster"] if one.failed else []
+        lines.append(_line_of(one.pick, "pick", more))
+    if one.by_time != one.pick:
+        lines.append(_line_of(one.by_time, f"by time ({one.loss_by_time:.1%})", ["foretold not to fit"]))
+    return lines if one.best in (one.pick, one.by_time) else [*lines, _line_of(one.best, "best", [])]
 
 
 def _named(model: str) -> str:
@@ -71,8 +81,10 @@ def _named(model: str) -> str:
     return ",".join(fields[:2]) + (",.." if len(fields) > 2 else "")
 
 
-def _line_of(one: Measured, text: str) -> list[str]:
-    return [*[""] * 4, seconds(one.measured_seconds), seconds(one.predicted_seconds), text]
+def _line_of(one: Measured, what: str, more: list[str]) -> list[str]:
+    notes = [tag for tag in one.subsets if "fault" in tag] + more
+    text = f"{what} {one.plan}" + (f" ({'; '.join(notes)})" if notes else "")
+    return ["", seconds(one.measured_seconds), seconds(one.predicted_seconds), text]
 
 
 def as_json(studies: Studies) -> bytes:

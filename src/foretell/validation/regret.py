@@ -1,20 +1,23 @@
 """What choosing by prediction costs: for each sweep of plans, the plan that we would have picked and the best measured.
 
 A choice is a model on a cluster with a batch, of which several plans were measured. The loss is the measured time of
-the plan that was predicted fastest over that of the fastest plan, less one. A plan that failed has no time and cannot
-be picked here; those that were foretold to fit and to be faster than the pick are counted.
+the picked plan over that of the fastest plan, less one. There are two picks. Ours, as `foretell plan` makes it, is the
+plan that is predicted fastest of those foretold to fit: one that really ran and was foretold not to fit cannot be
+picked, and that costs too. The pick by time alone leaves memory out, and its mean is the scoreboard's `regret`.
+
+A plan that failed has no time; those that were foretold to fit and to be faster than our pick are counted.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from foretell.hardware import catalog
-from foretell.validation import score
 from foretell.validation.evaluate import Compared
 from foretell.validation.score import Pair, Regret
 
@@ -39,17 +42,19 @@ class Pick(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int
     batch: int
     plans: int  # that were measured
-    pick: Measured
     best: Measured
-    loss: float
-    too_large: bool  # whether the pick, which ran, was foretold not to fit
+    pick: Measured | None  # None: all plans, which ran, were foretold not to fit
+    loss: float | None
+    by_time: Measured  # picked by time alone
+    loss_by_time: float
     failed: int  # plans that were foretold to fit and to be faster than the pick, and failed
 
 
 class Regrets(msgspec.Struct, frozen=True):
     """All choices of a part of a study."""
 
-    regret: Regret | None
+    regret: Regret | None  # of our picks
+    by_time: Regret | None  # of picks by time alone
     picks: tuple[Pick, ...]  # the largest loss first
 
 
@@ -58,10 +63,18 @@ def regrets(compared: Iterable[Compared]) -> Regrets:
     choices: dict[tuple[str, ...], list[Compared]] = {}
     for one in compared:
         choices.setdefault(one.row.choice, []).append(one)
-    timed = [[one.time for one in group if one.time is not None] for group in choices.values()]
-    picks = [_pick(group) for group, pairs in zip(choices.values(), timed, strict=True) if len(pairs) > 1]
-    picks.sort(key=lambda one: (-one.loss, one.model, one.ranks, one.batch))
-    return Regrets(score.regret(timed), tuple(picks))
+    picks = [_pick(group) for group in choices.values() if sum(one.time is not None for one in group) > 1]
+    picks.sort(key=lambda one: (-_worst(one), one.model, one.ranks, one.batch))
+    losses = [one.loss for one in picks if one.loss is not None]
+    return Regrets(_summary(losses), _summary([one.loss_by_time for one in picks]), tuple(picks))
+
+
+def _worst(one: Pick) -> float:
+    return one.loss_by_time if one.loss is None else one.loss
+
+
+def _summary(losses: list[float]) -> Regret | None:
+    return Regret(statistics.fmean(losses), max(losses)) if losses else None
 
 
 def healthy(compared: Iterable[Compared]) -> list[Compared]:
@@ -70,28 +83,46 @@ def healthy(compared: Iterable[Compared]) -> list[Compared]:
 
 
 def _pick(group: list[Compared]) -> Pick:
-    timed = [(one, one.time) for one in group if one.time is not None]
-    least = min(time.predicted for _, time in timed)
-    # of equal predictions the worst counts
-    chosen, time = max((one for one in timed if one[1].predicted == least), key=lambda one: one[1].measured)
-    best, fastest = min(timed, key=lambda one: one[1].measured)
-    row = chosen.row
+    timed = [Timed(one, one.time) for one in group if one.time is not None]
+    best = min(timed, key=lambda one: one.time.measured)
+    fitting = [one for one in timed if one.run.prediction is not None and one.run.prediction.fits]
+    ours, by_time = _fastest(fitting) if fitting else None, _fastest(timed)
+    row = best.run.row
     return Pick(
         model=row.model,
         cluster=row.cluster,
         ranks=catalog.cluster(row.cluster).ranks,
         batch=row.job.batch,
         plans=len(timed),
-        pick=_measured(chosen, time),
-        best=_measured(best, fastest),
-        loss=time.measured / fastest.measured - 1,
-        too_large=chosen.prediction is not None and not chosen.prediction.fits,
-        failed=sum(one.row.outcome != "ok" and _promised(one) < least for one in group),
+        best=best.told,
+        pick=ours.told if ours else None,
+        loss=ours.over(best) if ours else None,
+        by_time=by_time.told,
+        loss_by_time=by_time.over(best),
+        failed=sum(one.row.outcome != "ok" and _promised(one) < ours.time.predicted for one in group) if ours else 0,
     )
 
 
-def _measured(one: Compared, time: Pair) -> Measured:
-    return Measured(str(one.row.plan), time.predicted, time.measured, one.row.subsets)
+class Timed(NamedTuple):
+    """A run that has both times."""
+
+    run: Compared
+    time: Pair
+
+    @property
+    def told(self) -> Measured:
+        row = self.run.row
+        return Measured(str(row.plan), self.time.predicted, self.time.measured, row.subsets)
+
+    def over(self, best: Timed) -> float:
+        """The loss against the best."""
+        return self.time.measured / best.time.measured - 1
+
+
+def _fastest(timed: list[Timed]) -> Timed:
+    """By prediction; of equal predictions the worst counts."""
+    least = min(one.time.predicted for one in timed)
+    return max((one for one in timed if one.time.predicted == least), key=lambda one: one.time.measured)
 
 
 def _promised(one: Compared) -> float:
