@@ -88,6 +88,7 @@ class Piped(NamedTuple):
 
     cut: Cutting
     row: int
+    shapes: tuple[int, ...]  # a number for each, the same where weights are
 
 
 class Programs(NamedTuple):
@@ -97,6 +98,14 @@ class Programs(NamedTuple):
     place: dict[int, int]  # of each number of samples: how many rows after the first
     parts: tuple[tuple[Local, int], ...]  # of how many numbers at once; 0: of one alone
     layouts: Hashable  # the same for programs that differ in what runs again
+
+
+class Keeping(NamedTuple):
+    """How a mesh keeps weights. Where groups of ranks lie alike the care is the same, whatever their axes are called."""
+
+    upkeep: Upkeep
+    alike: dict[Kind, int]  # the same for kinds of layers whose weights are cared for in the same way
+    manner: int
 
 
 class Cared(NamedTuple):
@@ -120,6 +129,8 @@ class Parts:
         self._piped: dict[tuple[int, Pipeline], Piped] = {}
         self._programs: dict[Hashable, Programs] = {}
         self._rows: dict[Hashable, int] = {}
+        self._cares: dict[Hashable, CareFigures] = {}
+        self._numbers: dict[Hashable, int] = {}
         self._orders: dict[Hashable, tuple[int, int, int]] = {}
 
     def setting(self, plan: Plan) -> Setting:
@@ -148,7 +159,9 @@ class Parts:
         key = (model.number, pipeline)
         if key not in self._piped:
             cut = cutting(model.graph, pipeline, self.trainer.pipeline.split)
-            self._piped[key] = Piped(cut, add_cut(self.builder, cut, model.kinds))
+            weights = ((shape._replace(received=(), sent=()), cut.schedule.flushes) for shape in cut.shapes)
+            row = add_cut(self.builder, cut, model.kinds)
+            self._piped[key] = Piped(cut, row, tuple(self._number((model.number, *one)) for one in weights))
         return self._piped[key]
 
     def order(self, cut: Cutting, count: int) -> tuple[int, int, int]:
@@ -226,13 +239,36 @@ class Parts:
 
     # weights
 
-    def cared(self, piped: Piped, programs: Programs, upkeep: Upkeep, prices: Prices) -> Cared:
+    def keeping(
+        self, model: Lowered, axes: tuple[MeshAxis, ...], chosen: Chosen, local: Local, prices: Prices
+    ) -> Keeping:
+        """How the weights of a mesh are kept."""
+        upkeep = Upkeep(self.setting(chosen.plan), axes)
+        stride = {axis.name: axis.stride for axis in prices.axes.values()}
+        like = {
+            kind: tuple(upkeep.like(upkeep.on_axes(weight, local.sampled), stride) for weight in local.weights(kind))
+            for kind in model.kinds
+        }
+        alike = {kind: self._number(found) for kind, found in like.items()}
+        return Keeping(upkeep, alike, self._number((upkeep.manner, chosen.care)))
+
+    def cared(self, piped: Piped, local: Local, executed: Executed, keeping: Keeping, prices: Prices) -> Cared:
         """The care of a cut's weights."""
-        local, _ = programs.parts[0]
-        cut = piped.cut
-        figures = tuple(care_figures(cut, shape, local, upkeep, prices) for shape in cut.shapes)
+        cut, upkeep = piped.cut, keeping.upkeep
+        figures: list[CareFigures] = []
+        for shape, number in zip(cut.shapes, piped.shapes, strict=True):
+            kinds = tuple(keeping.alike[kind] for kind, *_ in shape.layers)
+            tied = prices.axes.get("pp") if shape.tied else None
+            key = (number, kinds, tied, keeping.manner, executed.number)
+            if key not in self._cares:
+                self._cares[key] = care_figures(cut, shape, local, upkeep, prices)
+            figures.append(self._cares[key])
         gathered = (upkeep.reshards, tuple((one.gathered, one.root_bytes) for one in figures))
-        return Cared(self.builder.care(figures), figures, upkeep.reshards, gathered)
+        return Cared(self.builder.care(figures), tuple(figures), upkeep.reshards, gathered)
+
+    def _number(self, value: Hashable) -> int:
+        """A number for a value: equal ones have the same."""
+        return self._numbers.setdefault(value, len(self._numbers))
 
 
 def _largest(graph: Graph) -> int:

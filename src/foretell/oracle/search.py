@@ -18,7 +18,7 @@ import numpy
 from foretell.cost.host import overlap_share
 from foretell.cost.memory import memory_constants, usable_bytes
 from foretell.cost.stage import Prices
-from foretell.oracle.parts import Cared, Chosen, Executed, Parts, Piped, Programs
+from foretell.oracle.parts import Cared, Chosen, Executed, Keeping, Parts, Piped, Programs
 from foretell.oracle.priced_plans import Candidate, PricedPlans
 from foretell.oracle.space import Space, Way
 from foretell.plan.job import batch_ranks
@@ -30,7 +30,6 @@ from foretell.plan.strategy import Strategy
 from foretell.program.mesh import mesh, stride
 from foretell.program.outline import space_axes
 from foretell.program.program import Axis
-from foretell.program.upkeep import Upkeep
 from foretell.timeline import recurrence
 from foretell.timeline.compiling import available, compiled, loaded
 from foretell.timeline.tables import PLAN_COLUMNS, plan_rows
@@ -221,7 +220,7 @@ class _Meshed:
         self.named = [Axis(axis.name, axis.ranks, stride(self.mesh, (axis.name,))) for axis in self.mesh]
         self.local_axes = space_axes(self.mesh, self.plan, search.graph)
         self.executions: dict[int, Launched] = {}
-        self.upkeeps: dict[Hashable, Upkeep] = {}
+        self.keepings: dict[Hashable, Keeping] = {}
         self.cares: dict[Hashable, Cared] = {}
 
     def rows(self) -> Iterator[Columns]:
@@ -305,9 +304,10 @@ class _Meshed:
     def _cared(self, chosen: Chosen, executed: Executed, launched: Launched, piped: Piped, programs: Programs) -> Cared:
         key = (piped.row, chosen.care, executed.number)
         if key not in self.cares:
-            if chosen.care not in self.upkeeps:
-                self.upkeeps[chosen.care] = Upkeep(self.parts.setting(chosen.plan), self.mesh)
-            self.cares[key] = self.parts.cared(piped, programs, self.upkeeps[chosen.care], launched.prices)
+            local, prices = programs.parts[0][0], launched.prices
+            if chosen.care not in self.keepings:
+                self.keepings[chosen.care] = self.parts.keeping(self.model, self.mesh, chosen, local, prices)
+            self.cares[key] = self.parts.cared(piped, local, executed, self.keepings[chosen.care], prices)
         return self.cares[key]
 
     def _constants(self, ways: Ways) -> Columns:
