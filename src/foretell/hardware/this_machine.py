@@ -22,7 +22,7 @@ _PATIENCE = 5.0
 @functools.cache
 def machine() -> Machine:
     """This machine: its GPUs when they are known devices, otherwise its processor, a rank a core."""
-    found = _from_gpus(_gpu_names()) or _from_processor()
+    found = _from_gpus(_gpu_names()) or processor()
     return Machine(found, None, 1)
 
 
@@ -35,7 +35,8 @@ def _from_gpus(names: list[str]) -> Cluster | None:
     return _named(f"{len(names)} x {device.title}", device, level, "counted by nvidia-smi")
 
 
-def _from_processor() -> Cluster:
+def processor() -> Cluster:
+    """The cores of this machine, a rank each."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     device = _one_core(cores)
     title = f"{cores} x {device.title}"

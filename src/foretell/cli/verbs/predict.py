@@ -33,6 +33,7 @@ SMALLEST = 1e-6
 @click.command("predict", short_help="How long a step takes under a plan, and what a rank needs.")
 @planned
 @trained("price", "input_rate")
+@click.option("--calibration", metavar="FILE", default="", help="What `foretell calibrate` wrote; or none.")
 @click.option("--memory", is_flag=True, help="The largest tensors that are alive at the fullest moment.")
 @click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Write a timeline for Perfetto.")
 @click.option("--oracle", type=click.Choice(["foretell", "paper"]), default="foretell", help="Who is asked.")
@@ -42,6 +43,7 @@ SMALLEST = 1e-6
 def command(
     given: Given,
     run: Run,
+    calibration: str,
     memory: bool,
     trace: str | None,
     oracle: str,
@@ -68,7 +70,16 @@ def command(
         paper = given.model.endswith("-paradl") or given.model.endswith(".net")
         hint = "--on 16xv100-16, or the paper's own: --oracle paper" if paper else EXAMPLE
         raise BadInput("no cluster is given", where="--on", fix=hint)
-    _predict(given, read(given), run, memory, trace, as_json)
+    _predict(given, _measured(read(given), calibration), run, memory, trace, as_json)
+
+
+def _measured(asked: Asked, calibration: str) -> Asked:
+    """The question with what was measured of the machine, where something was."""
+    from foretell.oracle.calibrations import with_calibration
+
+    assert asked.cluster is not None
+    found = with_calibration(asked.setting, asked.cluster, calibration)
+    return asked._replace(setting=found.setting, cluster=found.cluster, notes=(*asked.notes, *found.notes))
 
 
 def _only_steps(run: Run, memory: bool, trace: str | None) -> None:

@@ -1,0 +1,108 @@
+# pyright: basic
+"""How long a call takes on this device, several times over."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+
+SHORTEST: Final = 50e-6
+"""Seconds below which a clock's own time counts: such calls are timed several at once."""
+
+FEWEST, MOST = 3, 25
+"""Times that a call is timed."""
+
+TOGETHER: Final = 10
+"""Calls between two events of a device: its events have a resolution of half a microsecond."""
+
+
+class Clock:
+    """Times calls on one device, each for about as long as it is given."""
+
+    def __init__(self, device: str, seconds: float) -> None:
+        self.device, self.seconds = device, seconds
+
+    def times(self, call: Callable[[], Any]) -> Sequence[float]:
+        """Seconds of single calls, warm."""
+        with _undisturbed():
+            return self._cuda(call) if self.device == "cuda" else self._cpu(call)
+
+    def _cpu(self, call: Callable[[], Any]) -> Sequence[float]:
+        call()
+        together = max(1, round(SHORTEST / max(_once(call, 1), 1e-9)))
+        once = _once(call, together)
+        count = min(MOST, max(FEWEST, int(self.seconds / max(once * together, 1e-9))))
+        return [_once(call, together) for _ in range(count)]
+
+    def _cuda(self, call: Callable[[], Any]) -> Sequence[float]:
+        """The device's own time: a sleep ahead of the calls lets the host queue them all before the first one runs."""
+        call()
+        call()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        host = time.perf_counter() - start
+        torch.cuda.synchronize()
+        count = min(MOST, max(FEWEST, int(self.seconds / max(host * TOGETHER, 1e-9))))
+        return [self._queued(call, host) for _ in range(count)]
+
+    def _queued(self, call: Callable[[], Any], host: float) -> float:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(int(CYCLES * (2 * TOGETHER * host + SETTLE)))
+        start.record()
+        for _ in range(TOGETHER):
+            call()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) / 1e3 / TOGETHER
+
+    def wall(self, call: Callable[[], Any], count: int) -> Sequence[float]:
+        """Seconds as the host sees them, the device's work included."""
+        with _undisturbed():
+            call()
+            self.settle()
+            found: list[float] = []
+            now = time.perf_counter if self.device == "cuda" else time.thread_time
+            for _ in range(count):
+                start = now()
+                call()
+                self.settle()
+                found.append(now() - start)
+            return found
+
+    def settle(self) -> None:
+        """Wait until the device has nothing left to do."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+
+CYCLES: Final = 2e9
+"""Cycles of a device in a second, about: how long the sleep ahead of queued calls is."""
+
+SETTLE: Final = 50e-6
+"""Seconds of that sleep besides."""
+
+
+def _once(call: Callable[[], Any], times: int) -> float:
+    """Seconds of this thread: what other programs take of a shared processor is no part of them."""
+    start = time.thread_time()
+    for _ in range(times):
+        call()
+    return (time.thread_time() - start) / times
+
+
+@contextmanager
+def _undisturbed() -> Generator[None]:
+    """No garbage is collected while a clock runs."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -1,0 +1,133 @@
+"""foretell calibrate: what this machine really does, as a record that predictions use."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from foretell.cli.table import WIDTH, fit, table
+from foretell.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from foretell.cost.samples import Calibration, Fit
+
+PATIENCE = 0.2
+"""Seconds between two lines of progress."""
+
+WORDS = 3
+"""Kinds with more words are variants of these, which the page leaves out."""
+
+
+@click.command("calibrate", short_help="Measure this machine, so that predictions rest on it.")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="What to measure (a GPU where there is one).")
+@click.option("--quick", is_flag=True, help="A few cases of each kind: seconds instead of minutes.")
+@click.option("--only", multiple=True, metavar="PROBE", help="Only these: matmul, launch, collectives ...")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="The record's file (kept with the others)."
+)
+@click.option("--resume", is_flag=True, help="Go on where a calibration of this file stopped.")
+@click.option("--minutes", type=float, default=0.0, metavar="N", help="Stop after this long; --resume goes on.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(
+    device: str | None,
+    quick: bool,
+    only: tuple[str, ...],
+    out: Path | None,
+    resume: bool,
+    minutes: float,
+    as_json: bool,
+) -> None:
+    """Measure this machine, so that predictions rest on it.
+
+    Times products, convolutions, attention, what is bound by memory,
+    normalisations, the loss, optimizers, launches, copies, the allocator and,
+    with several ranks, collectives. `foretell predict --calibration FILE` uses
+    the record; one that is written without --out is found by itself.
+    """
+    _needs_torch()
+    from foretell.calibration.measure import Wanted, chosen, measure
+    from foretell.records.home import home
+
+    kind = device or chosen()
+    words = tuple(word for text in only for word in text.replace(",", " ").split())
+    wanted = Wanted(kind, quick, words, minutes, resume)
+    target = out or home() / f"calibration-{kind}.json"
+    line = Line()
+    try:
+        done = measure(wanted, target, line.watch)
+    finally:
+        line.end()
+    if as_json:
+        click.echo(_json(done.found, target, done.failed))
+        return
+    click.echo(_page(done.found, target))
+    for case, problem in done.failed.items():
+        print(f"note: not measured: {fit(f'{case}: {problem}', 200)}", file=sys.stderr)
+
+
+def _needs_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtra("measuring this machine needs torch", fix="pip install 'foretell[torch]'")
+
+
+class Line:
+    """A line on the terminal that says how far it is; nothing where nobody looks."""
+
+    def __init__(self) -> None:
+        self.shown, self.began, self.last = sys.stderr.isatty(), time.monotonic(), 0.0
+
+    def watch(self, probe: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if not self.shown or now - self.last < PATIENCE or not total:
+            return
+        self.last = now
+        left = (now - self.began) / done * (total - done) if done else 0.0
+        bar = "#" * round(20 * done / total)
+        text = f"{probe:<14} [{bar:<20}] {done / total:4.0%}, about {left:.0f} s left"
+        print(f"\r{text:<{WIDTH - 1}}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Leave no trace of it."""
+        if self.last:
+            print(f"\r{'':<{WIDTH - 1}}\r", end="", file=sys.stderr, flush=True)
+
+
+def _page(found: Calibration, out: Path) -> str:
+    machine = found.machine
+    unit = "core" if machine.kind == "cpu" else "device"
+    lines = [
+        f"{machine.title}: {len(found.samples):,} samples, {machine.count} {unit}{'s' if machine.count > 1 else ''}",
+        *([] if found.complete else ["not complete: --resume goes on"]),
+        "",
+    ]
+    header = ["kind", "samples", "measured / formula", "left out: median", "p90"]
+    rows = [
+        [kind, str(one.samples), f"{one.factor:.2f}", *_errors(one)]
+        for kind, one in found.fits.items()
+        if len(kind.split()) <= WORDS
+    ]
+    lines += [table(header, rows), "", f"written to {out}", f"use it: foretell predict ... --calibration {out}"]
+    return "\n".join(lines)
+
+
+def _errors(one: Fit) -> list[str]:
+    return [f"{one.median:.0%}", f"{one.p90:.0%}"] if one.samples > 1 else ["-", "-"]
+
+
+def _json(found: Calibration, out: Path, failed: dict[str, str]) -> str:
+    import msgspec
+
+    told: dict[str, Any] = {
+        "record": str(out),
+        "machine": found.machine,
+        "samples": len(found.samples),
+        "complete": found.complete,
+        "fits": found.fits,
+        "failed": failed,
+    }
+    return msgspec.json.encode(told).decode()
