@@ -58,8 +58,8 @@ def chosen() -> str:
 
 def measure(wanted: Wanted, out: Path, watch: Watch = lambda probe, done, total: None) -> Measured:
     """Time all that was not timed yet and write the record to `out`; samples are kept beside it while it goes on."""
-    scope = _scope(wanted)
-    machine = _machine(scope)
+    scope = scope_of(wanted.device, wanted.quick)
+    machine = machine_of(scope)
     cases = list(_cases(scope, wanted.only))
     journal = Journal(out, machine, wanted.resume)
     clock = Clock(scope.device, QUICK if wanted.quick else THOROUGH)
@@ -110,20 +110,22 @@ def _content(machine: Machine, samples: list[Sample], complete: bool, quick: boo
 # where it runs
 
 
-def _scope(wanted: Wanted) -> Scope:
-    if wanted.device == "cuda":
+def scope_of(device: str, quick: bool) -> Scope:
+    """What there is to measure."""
+    if device == "cuda":
         if not torch.cuda.is_available():
             raise BadInput("PyTorch sees no CUDA device here", where="--device", fix="--device cpu")
-        return Scope("cuda", wanted.quick, torch.cuda.device_count())
+        return Scope("cuda", quick, torch.cuda.device_count())
     torch.set_num_threads(1)  # a rank is one core
-    return Scope("cpu", wanted.quick, _cluster("cpu").ranks)
+    return Scope("cpu", quick, _cluster("cpu").ranks)
 
 
 def _cluster(kind: str) -> Cluster:
     return this_machine.processor() if kind == "cpu" else this_machine.machine().cluster
 
 
-def _machine(scope: Scope) -> Machine:
+def machine_of(scope: Scope) -> Machine:
+    """This machine as far as it can be told."""
     place = _cluster(scope.device)
     versions = {"torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform()}
     if scope.device == "cuda":

@@ -21,7 +21,7 @@ from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group
 from foretell.cost.kernels import kernel_seconds, update_seconds
 from foretell.cost.kernels._measured import PRODUCTS, kinds, sizes, update_kind
-from foretell.cost.samples import Calibration, Exchange, Figure, Fit, Kernel, Rule, Sample, Step, form_of
+from foretell.cost.samples import Calibration, Exchange, Figure, Fit, Kernel, Machine, Rule, Sample, Step, form_of
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device, Level
 from foretell.hardware.measured import Point, Surface
@@ -61,8 +61,13 @@ def calibrated(cluster: Cluster, runs: Trainer, found: Calibration, ranks: int =
 
 def told(found: Calibration) -> str:
     """Where a measured figure comes from."""
-    torch = found.machine.versions.get("torch", "")
-    return f"measured here on {found.date[:10]}" + (f" with PyTorch {torch}" if torch else "")
+    return told_by(found.date, found.machine)
+
+
+def told_by(date: str, machine: Machine) -> str:
+    """When a machine was measured, and with what."""
+    torch = machine.versions.get("torch", "")
+    return f"measured here on {date[:10]}" + (f" with PyTorch {torch}" if torch else "")
 
 
 # the device

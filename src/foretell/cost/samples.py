@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -18,6 +18,8 @@ from foretell.model.operators import any_operator
 from foretell.plan.policies.precision import FORMATS, Format
 from foretell.program.action import Compute
 from foretell.records.record import Record
+
+T = TypeVar("T")
 
 TYPES: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 """Precisions that kernels are timed in, with the bytes of an element."""
@@ -88,6 +90,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
     launches: float  # that the program counts
 
 
+class Layer(msgspec.Struct, frozen=True, kw_only=True, tag="layer"):
+    """One pass through one layer of a model."""
+
+    path: str  # as modules name it; empty for the update of all weights
+    part: str  # forward, backward, update
+    parameters: int = 0
+
+
 class Figure(msgspec.Struct, frozen=True, kw_only=True, tag="figure"):
     """A number that is no time: a factor, a share, bytes."""
 
@@ -95,7 +105,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, tag="figure"):
     unit: str = ""
 
 
-About: TypeAlias = Kernel | Rule | Exchange | Transfer | Step | Figure
+About: TypeAlias = Kernel | Rule | Exchange | Transfer | Step | Layer | Figure
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,15 +177,38 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     fits: dict[str, Fit] = {}
 
 
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a profile's record: one model on one device."""
+
+    machine: Machine
+    model: str
+    batch: int
+    precision: str
+    samples: tuple[Sample, ...]
+    peak_bytes: float  # tensors at the fullest moment of a step
+    gamma: float  # that over the sum of all layers: what reuse of memory leaves (Kahira et al. 2021, section 4.5)
+    date: str = ""
+
+
+def profile(record: Record, where: str = "") -> Profile:
+    """What a record holds, when it is one of a profile."""
+    return _content(record, "profile", Profile, where)
+
+
 def calibration(record: Record, where: str = "") -> Calibration:
     """What a record holds, when it is one of a calibration."""
-    if record.kind != "calibration":
-        fix = "a file that `foretell calibrate --out FILE` wrote"
+    return _content(record, "calibration", Calibration, where)
+
+
+def _content(record: Record, kind: str, form: type[T], where: str) -> T:
+    if record.kind != kind:
+        verb = {"calibration": "calibrate", "profile": "profile"}[kind]
+        fix = f"a file that `foretell {verb} --out FILE` wrote"
         raise BadInput(f"this is the record of a {record.kind}", where=where, fix=fix)
     try:
-        return msgspec.convert(record.content, Calibration)
+        return msgspec.convert(record.content, form)
     except msgspec.ValidationError as problem:
-        raise BadInput(f"not a calibration: {problem}", where=where) from None
+        raise BadInput(f"not the record of a {kind}: {problem}", where=where) from None
 
 
 @functools.lru_cache(maxsize=4096)

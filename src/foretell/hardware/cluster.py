@@ -71,6 +71,7 @@ class Device(msgspec.Struct, frozen=True):
     node: NodeShape
     sources: dict[str, str]  # figure to where it comes from
     measured: dict[str, Surface] = {}  # corrections of kernel prices, by kind of kernel: a calibration's
+    profiled: dict[str, float] = {}  # factors on kernel prices, by layer and pass of one model: a profile's
 
     def __hash__(self) -> int:
         return hash((self.name, self.memory_bytes, self.memory_bandwidth))

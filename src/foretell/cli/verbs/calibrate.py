@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from foretell.cli.table import WIDTH, fit, table
-from foretell.errors import MissingExtra
+from foretell.cli.measuring import Line, needs_torch
+from foretell.cli.table import fit, table
 
 if TYPE_CHECKING:
     from foretell.cost.samples import Calibration, Fit
-
-PATIENCE = 0.2
-"""Seconds between two lines of progress."""
 
 WORDS = 3
 """Kinds with more words are variants of these, which the page leaves out."""
@@ -49,7 +44,7 @@ def command(
     with several ranks, collectives. `foretell predict --calibration FILE` uses
     the record; one that is written without --out is found by itself.
     """
-    _needs_torch()
+    needs_torch("measuring this machine")
     from foretell.calibration.measure import Wanted, chosen, measure
     from foretell.records.home import home
 
@@ -68,33 +63,6 @@ def command(
     click.echo(_page(done.found, target))
     for case, problem in done.failed.items():
         print(f"note: not measured: {fit(f'{case}: {problem}', 200)}", file=sys.stderr)
-
-
-def _needs_torch() -> None:
-    if importlib.util.find_spec("torch") is None:
-        raise MissingExtra("measuring this machine needs torch", fix="pip install 'foretell[torch]'")
-
-
-class Line:
-    """A line on the terminal that says how far it is; nothing where nobody looks."""
-
-    def __init__(self) -> None:
-        self.shown, self.began, self.last = sys.stderr.isatty(), time.monotonic(), 0.0
-
-    def watch(self, probe: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if not self.shown or now - self.last < PATIENCE or not total:
-            return
-        self.last = now
-        left = (now - self.began) / done * (total - done) if done else 0.0
-        bar = "#" * round(20 * done / total)
-        text = f"{probe:<14} [{bar:<20}] {done / total:4.0%}, about {left:.0f} s left"
-        print(f"\r{text:<{WIDTH - 1}}", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        """Leave no trace of it."""
-        if self.last:
-            print(f"\r{'':<{WIDTH - 1}}\r", end="", file=sys.stderr, flush=True)
 
 
 def _page(found: Calibration, out: Path) -> str:

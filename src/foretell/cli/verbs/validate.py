@@ -26,8 +26,19 @@ REASONS_SHOWN = 8
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N runs of each study, evenly chosen.")
 @click.option("--subsets", is_flag=True, help="The parts of each study too.")
 @click.option("--rows", "each", is_flag=True, help="Every run as CSV: measured and predicted.")
+@click.option("--coverage", is_flag=True, help="Whether nine in ten lie inside, each source left out in turn.")
+@click.option("--learn", type=click.Path(dir_okay=False, path_type=Path), hidden=True, help="Write learnt bands here.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(files: tuple[Path, ...], name: str, limit: int | None, subsets: bool, each: bool, as_json: bool) -> None:
+def command(
+    files: tuple[Path, ...],
+    name: str,
+    limit: int | None,
+    subsets: bool,
+    each: bool,
+    coverage: bool,
+    learn: Path | None,
+    as_json: bool,
+) -> None:
     """How far predictions are from measured runs.
 
     FILE is a CSV with the columns of one of the studies that ship, or JSON lines
@@ -42,12 +53,18 @@ def command(files: tuple[Path, ...], name: str, limit: int | None, subsets: bool
 
     if files and name:
         raise BadInput("--study names one that ships, and files are given", fix="one of them")
-    studies = [read(path) for path in (files or published.files(name))]
+    more = published.own_files() if coverage and not files and not name else []
+    studies = [read(path) for path in (files or [*published.files(name), *more])]
     done: list[tuple[Study, list[Compared]]] = []
     for study in studies:
         chosen = evenly(study.rows, limit)
         with_progress = progress(study.name, len(chosen))
         done.append((study, compare(chosen, predict, with_progress)))
+    if coverage:
+        from foretell.cli.coverage_pages import answer_coverage
+
+        answer_coverage(done, learn, as_json)
+        return
     if each:
         click.echo(_rows(done))
         return

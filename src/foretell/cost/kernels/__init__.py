@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from foretell.cost.kernels._chains import chains
-from foretell.cost.kernels._measured import corrected, corrected_update
+from foretell.cost.kernels._measured import corrected, corrected_update, profiled, profiled_update
 from foretell.cost.kernels._price import ORIGINS, Price
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
@@ -44,10 +44,12 @@ def kernel_seconds(action: Compute, device: Device, form: Format, trainer: Train
     Sizes and costs may be arrays: then so are the figures of the price, each digit the same as of one size alone.
     """
     price = _family(action.operator)(action, device, form, trainer)
-    return corrected(price, action, device, form, trainer) if device.measured else price
+    price = corrected(price, action, device, form, trainer) if device.measured else price
+    return profiled(price, action, device) if device.profiled else price
 
 
 def update_seconds(action: Update, device: Device, form: Format) -> Price:
     """The same for the optimizer's step."""
     price = FAMILIES["optimizer"].update(action, device, form)
-    return corrected_update(price, action, device, form) if device.measured else price
+    price = corrected_update(price, action, device, form) if device.measured else price
+    return profiled_update(price, device) if device.profiled else price

@@ -93,8 +93,30 @@ def corrected_update(price: Price, action: Update, device: Device, form: Format)
     return price
 
 
+def profiled(price: Price, action: Compute, device: Device) -> Price:
+    """The price with what the layer was measured to take that the kernel belongs to."""
+    way = "forward" if action.part == "forward" else "backward"
+    path = action.path
+    while path:
+        factor = device.profiled.get(f"{path} {way}")
+        if factor is not None:
+            return _times(price, factor)
+        path = path.rpartition(".")[0]
+    return price
+
+
+def profiled_update(price: Price, device: Device) -> Price:
+    """The same for the optimizer's step."""
+    factor = device.profiled.get("update")
+    return price if factor is None else _times(price, factor)
+
+
 def _scaled(price: Price, measured: Surface, cost: Part) -> Price:
-    factor = measured.factor(*sizes(cost))
+    return _times(price, measured.factor(*sizes(cost)))
+
+
+def _times(price: Price, factor: Quantity) -> Price:
+    """What the kernel does, so many times as long; starting it stays as it is."""
     return Price(
         price.matrix * factor,
         price.stream * factor,
