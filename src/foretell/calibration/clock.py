@@ -18,7 +18,8 @@ FEWEST, MOST = 3, 25
 """Times that a call is timed."""
 
 TOGETHER: Final = 10
-"""Calls between two events of a device: its events have a resolution of half a microsecond."""
+LONG: Final = 500e-6
+"""Calls between two events of a device, so many or as many as take this long: events are good to half a microsecond."""
 
 
 class Clock:
@@ -48,18 +49,20 @@ class Clock:
         call()
         host = time.perf_counter() - start
         torch.cuda.synchronize()
-        count = min(MOST, max(FEWEST, int(self.seconds / max(host * TOGETHER, 1e-9))))
-        return [self._queued(call, host) for _ in range(count)]
+        once = self._queued(call, 1, host)
+        together = min(TOGETHER, max(1, round(LONG / max(once, 1e-9))))
+        count = min(MOST, max(FEWEST, int(self.seconds / max(once * together, host * together))))
+        return [self._queued(call, together, host) for _ in range(count)]
 
-    def _queued(self, call: Callable[[], Any], host: float) -> float:
+    def _queued(self, call: Callable[[], Any], times: int, host: float) -> float:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(int(CYCLES * (2 * TOGETHER * host + SETTLE)))
+        torch.cuda._sleep(int(CYCLES * (2 * times * host + SETTLE)))
         start.record()
-        for _ in range(TOGETHER):
+        for _ in range(times):
             call()
         end.record()
         torch.cuda.synchronize()
-        return start.elapsed_time(end) / 1e3 / TOGETHER
+        return start.elapsed_time(end) / 1e3 / times
 
     def wall(self, call: Callable[[], Any], count: int) -> Sequence[float]:
         """Seconds as the host sees them, the device's work included."""

@@ -19,7 +19,7 @@ from foretell.calibration.probes import probes
 from foretell.cost.calibrated import fits
 from foretell.cost.samples import Calibration, Machine, Sample, calibration, sample
 from foretell.errors import BadInput, ForetellError
-from foretell.hardware import this_machine
+from foretell.hardware import catalog, this_machine
 from foretell.hardware.cluster import Cluster
 from foretell.records import store
 from foretell.records.record import Record, record
@@ -103,7 +103,7 @@ def _words(case: Case) -> str:
 def _content(machine: Machine, samples: list[Sample], complete: bool, quick: bool) -> Calibration:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     plain = Calibration(machine=machine, samples=tuple(samples), complete=complete, quick=quick, date=now)
-    place = _cluster(machine.kind)
+    place = _cluster(machine)
     return msgspec.structs.replace(plain, fits=fits(place.device, place, plain))
 
 
@@ -117,16 +117,16 @@ def scope_of(device: str, quick: bool) -> Scope:
             raise BadInput("PyTorch sees no CUDA device here", where="--device", fix="--device cpu")
         return Scope("cuda", quick, torch.cuda.device_count())
     torch.set_num_threads(1)  # a rank is one core
-    return Scope("cpu", quick, _cluster("cpu").ranks)
+    return Scope("cpu", quick, this_machine.processor().ranks)
 
 
-def _cluster(kind: str) -> Cluster:
-    return this_machine.processor() if kind == "cpu" else this_machine.machine().cluster
+def _cluster(machine: Machine) -> Cluster:
+    """This machine as a cluster."""
+    return this_machine.processor() if machine.kind == "cpu" else catalog.cluster(f"{machine.count}x{machine.device}")
 
 
 def machine_of(scope: Scope) -> Machine:
     """This machine as far as it can be told."""
-    place = _cluster(scope.device)
     versions = {"torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform()}
     if scope.device == "cuda":
         properties = torch.cuda.get_device_properties(0)
@@ -146,7 +146,7 @@ def machine_of(scope: Scope) -> Machine:
             clocks=_clocks(),
             versions=versions,
         )
-    device = place.device
+    device = this_machine.processor().device
     return Machine(
         device=device.name,
         title=device.title,

@@ -27,6 +27,7 @@ REASONS_SHOWN = 8
 @click.option("--subsets", is_flag=True, help="The parts of each study too.")
 @click.option("--rows", "each", is_flag=True, help="Every run as CSV: measured and predicted.")
 @click.option("--coverage", is_flag=True, help="Whether nine in ten lie inside, each source left out in turn.")
+@click.option("--constants", is_flag=True, help="Every constant chosen with measured runs in view, and its source.")
 @click.option("--learn", type=click.Path(dir_okay=False, path_type=Path), hidden=True, help="Write learnt bands here.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
@@ -36,6 +37,7 @@ def command(
     subsets: bool,
     each: bool,
     coverage: bool,
+    constants: bool,
     learn: Path | None,
     as_json: bool,
 ) -> None:
@@ -51,6 +53,9 @@ def command(
     from foretell.validation.evaluate import compare, scores
     from foretell.validation.study import read
 
+    if constants:
+        click.echo(_constants(as_json))
+        return
     if files and name:
         raise BadInput("--study names one that ships, and files are given", fix="one of them")
     more = published.own_files() if coverage and not files and not name else []
@@ -150,6 +155,18 @@ def _counted(title: str, counts: dict[str, int]) -> list[str]:
     rest = list(counts.values())[REASONS_SHOWN:]
     lines = ["", title, *(fit(f"{count:6,}  {reason}", WIDTH) for reason, count in most)]
     return [*lines, f"{sum(rest):6,}  for {len(rest)} other reasons (--json)"] if rest else lines
+
+
+def _constants(as_json: bool) -> str:
+    import msgspec
+
+    from foretell.validation.constants import fitted
+
+    found = list(fitted())
+    if as_json:
+        return msgspec.json.encode({"constants": found}).decode()
+    rows = [[one.owner.removeprefix("trainer "), one.name, fit(one.value, 12), fit(one.source, 30)] for one in found]
+    return table(["owner", "constant", "value", "source"], rows)
 
 
 # for programs
