@@ -78,7 +78,8 @@ def measure(wanted: Wanted, out: Path, watch: Watch = lambda probe, done, total:
             if scope.device == "cuda":
                 torch.cuda.empty_cache()
     watch("", len(cases), len(cases))
-    found = _content(machine, journal.samples, complete, wanted.quick)
+    after = msgspec.structs.replace(machine, clocks={**machine.clocks, **_clocks(machine.kind, "after")})
+    found = _content(after, journal.samples, complete, wanted.quick)
     made = record("calibration", msgspec.to_builtins(found), cluster="this-machine", versions=machine.versions)
     store.save(out, made)
     journal.close()
@@ -143,7 +144,7 @@ def machine_of(scope: Scope) -> Machine:
             kind="cuda",
             count=scope.count,
             memory_bytes=properties.total_memory,
-            clocks=_clocks(),
+            clocks=_clocks("cuda", "before"),
             versions=versions,
         )
     device = this_machine.processor().device
@@ -153,16 +154,27 @@ def machine_of(scope: Scope) -> Machine:
         kind="cpu",
         count=scope.count,
         memory_bytes=device.memory_bytes,
+        clocks=_clocks("cpu", "before"),
         versions=versions,
     )
 
 
-def _clocks() -> dict[str, float]:
-    """What the driver reports, where PyTorch can ask it."""
+def _clocks(kind: str, when: str) -> dict[str, float]:
+    """Hz of the multiprocessors and the memory, or of the first core, as they are reported; empty where nobody does."""
+    if kind == "cuda":
+        found = this_machine.clocks()
+    else:
+        lines = _cpu_lines()
+        found = {"core": 1e6 * float(lines[0].partition(":")[2])} if lines else {}
+    return {f"{name} {when}": hertz for name, hertz in found.items()}
+
+
+def _cpu_lines() -> list[str]:
     try:
-        return {"multiprocessors": torch.cuda.clock_rate() * 1e6}
-    except (RuntimeError, ModuleNotFoundError, AttributeError):
-        return {}
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line for line in text.splitlines() if line.startswith("cpu MHz")]
 
 
 # saved as it goes

@@ -36,9 +36,6 @@ LEAST: Final = 0.25
 STREAMED: Final = 2**22
 """Bytes from which on a copy tells of the memory rather than of a cache."""
 
-MACHINE: Final = ("host.launch", "memory.context", "memory.communicator", "memory.reserved", "gradients.overlap")
-"""The constants of a trainer that a calibration may replace."""
-
 
 class Calibrated(NamedTuple):
     """What predictions use."""
@@ -203,8 +200,12 @@ def exchange_points(cluster: Cluster, found: Calibration) -> dict[str, list[Poin
 
 
 def _trainer(runs: Trainer, found: Calibration) -> Trainer:
-    """The trainer with the constants that belong to a machine; how its kernels are started stays its own."""
-    given = dict(_constants(found)) if runs.execution == "eager" and runs.host.launch else dict(_memory(found))
+    """The trainer with the constants that belong to a machine.
+
+    What was timed is PyTorch, operator by operator: trainers that start kernels in another way keep their own time.
+    """
+    alike = runs.execution == "eager" and runs.host.launch == _runs("first").host.launch
+    given = dict(_constants(found)) if alike else dict(_memory(found))
     made = runs
     for key, value in given.items():
         table, name = key.split(".")

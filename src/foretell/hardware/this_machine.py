@@ -93,11 +93,26 @@ def _processor() -> str:
     return names[0] if names else "an unknown processor"
 
 
+def clocks() -> dict[str, float]:
+    """Hz that the driver reports of the first GPU: now, of multiprocessors and memory."""
+    lines = _asked("clocks.sm,clocks.mem")
+    values = lines[0].replace("MHz", "").split(",") if lines else []
+    try:
+        return {name: 1e6 * float(value) for name, value in zip(("sm", "memory"), values, strict=False)}
+    except ValueError:  # [N/A]
+        return {}
+
+
 def _gpu_names() -> list[str]:
+    return _asked("name")
+
+
+def _asked(what: str) -> list[str]:
+    """What nvidia-smi says, a line a GPU; nothing where it is not there."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
-    command = [program, "--query-gpu=name", "--format=csv,noheader"]
+    command = [program, f"--query-gpu={what}", "--format=csv,noheader"]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
     except (OSError, subprocess.TimeoutExpired):

@@ -109,7 +109,8 @@ class Evidence(NamedTuple):
     def narrower(self) -> tuple[str, ...]:
         """What would narrow the band, the most helpful first."""
         factors, band = self.factors(), self.band()
-        same = math.prod(bands().anchored.factors([ALWAYS]).values())
+        anchored = bands().anchored
+        same = math.prod(anchored.factors(reason for reason in factors if reason in anchored.widths).values())
         ways = [(same, "a measured step of this model on as many ranks (--anchor)")]
         for reasons, what in NARROWER:
             left = band / math.prod(factors.get(reason, 1.0) for reason in reasons)

@@ -165,7 +165,7 @@ def _constants(as_json: bool) -> str:
     found = list(fitted())
     if as_json:
         return msgspec.json.encode({"constants": found}).decode()
-    rows = [[one.owner.removeprefix("trainer "), one.name, fit(one.value, 12), fit(one.source, 30)] for one in found]
+    rows = [[one.owner.removeprefix("trainer "), one.name, fit(one.value, 10), fit(one.source, 24)] for one in found]
     return table(["owner", "constant", "value", "source"], rows)
 
 
