@@ -36,7 +36,7 @@ from foretell.model.operators.matmul import Matmul
 from foretell.model.operators.normalization import Normalize
 from foretell.model.operators.optimizer import update
 from foretell.plan.trainer import trainer
-from foretell.program.action import Update
+from foretell.program.action import Compute, Update
 
 PYTORCH = trainer("pytorch")
 H200 = cluster("8xh200")
@@ -124,6 +124,20 @@ def test_a_kernel_costs_what_was_measured(at: int, times: float) -> None:
     prices = [kernel_seconds(one, device, form_of("fp32"), PYTORCH) for one in about.actions()]
     assert sum(float(price.seconds) for price in prices) == pytest.approx(times * (seconds - launch) + launch)
     assert {price.provenance for price in prices} == {"measured"}
+
+
+@given(st.lists(st.integers(1, 2**14), min_size=1, max_size=4), st.floats(0.5, 20))
+def test_many_sizes_at_once_cost_what_each_costs(rows: list[int], times: float) -> None:
+    samples = [sample("any", _kernel(0), [times * _said(_kernel(0))[0]]), sample("any", _kernel(1), [1.0])]
+    device = calibrated(H200, PYTORCH, _calibration(*samples)).cluster.device
+
+    def price(count: object) -> object:
+        loops = {"batch": 1, "row": count, "in": 512, "out": 512}
+        cost = Matmul().forward(loops, {"x": 4, "w": 4, "y": 4})
+        action = Compute("layers.0", "matmul", "forward", loops, cost)  # type: ignore[arg-type]
+        return kernel_seconds(action, device, form_of("fp32"), PYTORCH).seconds
+
+    assert list(price(numpy.array(rows, dtype=float))) == [price(float(one)) for one in rows]  # type: ignore[call-overload]
 
 
 def test_what_was_not_timed_keeps_its_price() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
-from foretell.cost.calibrated import calibrated
+from foretell.cost.calibrated import Calibrated, calibrated
 from foretell.cost.samples import Calibration, calibration
 from foretell.hardware.cluster import Cluster
 from foretell.plan.setting import Setting
+from foretell.plan.trainer import Trainer
 from foretell.records import store
 from foretell.records.home import home
 
@@ -30,10 +32,11 @@ def with_calibration(setting: Setting, cluster: Cluster, named: str = "") -> Que
     """The setting and the cluster as they were measured, where they were."""
     if named == NONE:
         return Question(setting, cluster, ())
-    found = calibration(store.read(Path(named)), named) if named else kept(cluster)
-    if found is None:
+    path = Path(named) if named else kept(cluster)
+    if path is None:
         return Question(setting, cluster, ())
-    measured = calibrated(cluster, setting.trainer, found, setting.plan.ranks)
+    found = _read(path, _changed(path))
+    measured = _calibrated(path, _changed(path), cluster, setting.trainer, setting.plan.ranks)
     notes = () if found.complete else ("the calibration is not complete: `foretell calibrate --resume` goes on",)
     if not named:
         notes = (
@@ -43,11 +46,27 @@ def with_calibration(setting: Setting, cluster: Cluster, named: str = "") -> Que
     return Question(msgspec.structs.replace(setting, trainer=measured.trainer), measured.cluster, notes)
 
 
-def kept(cluster: Cluster) -> Calibration | None:
+def kept(cluster: Cluster) -> Path | None:
     """The newest calibration of this cluster's device in the folder of records."""
     folder = home()
     if cluster.mixed or not folder.is_dir():
         return None
-    found = (calibration(store.read(path), str(path)) for path in folder.glob("calibration-*.json"))
-    own = [one for one in found if one.machine.device == cluster.device.name]
-    return max(own, key=lambda one: one.date, default=None)
+    found = [(path, _read(path, _changed(path))) for path in folder.glob("calibration-*.json")]
+    own = [(one.date, path) for path, one in found if one.machine.device == cluster.device.name]
+    return max(own)[1] if own else None
+
+
+def _changed(path: Path) -> int:
+    """When a file was written; one that is not there is found out when it is read."""
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+@functools.lru_cache(maxsize=16)
+def _read(path: Path, changed: int) -> Calibration:
+    return calibration(store.read(path), str(path))
+
+
+@functools.lru_cache(maxsize=16)
+def _calibrated(path: Path, changed: int, cluster: Cluster, trainer: Trainer, ranks: int) -> Calibrated:
+    """Fitted once for many predictions."""
+    return calibrated(cluster, trainer, _read(path, changed), ranks)
