@@ -93,8 +93,8 @@ NAMES = ("mesh", "which", "place", "microbatches")
 Columns: TypeAlias = dict[str, Any]
 """Rows of plans in the tables, and where in the space they are: an array for each column."""
 
-SAME = ("local", "cut", "sends", "manner", "order")
-"""Plans that have these in common lie next to each other: most of their step is played once."""
+SAME = ("local", "sends", "manner", "before", "cut", "order")
+"""Plans that have these in common, the last ones first, lie next to each other: they are played together."""
 
 
 class _Search:

@@ -119,7 +119,6 @@ class Sheet:
         tensor = outline.plan.axis(Tensor)
         ranks = tensor.ranks if tensor else 1
         trainer, across = plan.prices.trainer, outline.ranks > 1 and self.cluster.nodes > 1
-        how = (outline.schedule.name, outline.ranks, outline.plan.microbatches, outline.chunks)
         order, before = plan.played.order, plan.played.before
         row = {
             "local": builder.local(list(plan.kinds.values())),
