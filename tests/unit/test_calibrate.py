@@ -11,6 +11,7 @@ import pytest
 
 from foretell.calibration.measure import Journal, Wanted, measure
 from foretell.calibration.probes import probes
+from foretell.cost.collectives import GLOO, library_of
 from foretell.cost.samples import Exchange, calibration
 from foretell.errors import BadInput
 from foretell.hardware.this_machine import processor
@@ -84,6 +85,10 @@ def test_collectives_were_timed_among_the_cores(file: Path) -> None:
     found = [one.about for one in calibration(store.read(file)).samples if isinstance(one.about, Exchange)]
     assert {about.kind for about in found} >= {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send"}
     assert max(about.ranks for about in found) == processor().ranks
+
+
+def test_cores_talk_by_gloo() -> None:
+    assert library_of(processor()) == GLOO
 
 
 def _predicted(foretell: Callable[..., Any], *more: str) -> dict[str, Any]:
