@@ -105,6 +105,7 @@ def test_predictions_rest_on_it(
     measured = _predicted(foretell, "--calibration", str(file))
     assert plain["provenance"]["compute"].startswith("data sheet")
     assert measured["provenance"]["compute"].startswith("measured")
+    assert "measured here on" in measured["provenance"]["host"]
     assert measured["step_seconds"] != plain["step_seconds"]
     low, high = measured["interval"]
     assert high / low < plain["interval"][1] / plain["interval"][0]

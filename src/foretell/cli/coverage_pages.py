@@ -50,14 +50,14 @@ def _page(found: Coverage) -> str:
         f"        {found.healthy:.1%} without those that met a fault of their cluster",
         f"        {found.by_source:.1%} in the mean over {len(found.sources)} sources",
         "",
-        *_widths("a prediction", found.bands.predicted),
+        *_widths("a prediction", "runs", found.bands.predicted),
         "",
-        *_widths("a prediction that a measured run corrects", found.bands.anchored),
+        *_widths("a prediction that a measured run corrects", "pairs of runs", found.bands.anchored),
     ]
     return "\n".join(lines)
 
 
-def _widths(title: str, found: Widths) -> list[str]:
+def _widths(title: str, examples: str, found: Widths) -> list[str]:
     factors = found.factors(found.widths)
     rows = [[reason, f"{factors.get(reason, 1.0):.2f}"] for reason in found.widths]
-    return [table([title, "factor"], rows), f"from {found.runs:,} runs of {found.sources} sources"]
+    return [table([title, "factor"], rows), f"from {found.runs:,} {examples} of {found.sources} sources"]

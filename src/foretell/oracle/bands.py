@@ -49,7 +49,7 @@ class Widths(msgspec.Struct, frozen=True):
 
     widths: dict[str, float]
     stretch: float
-    runs: int  # that they were learnt from
+    runs: int  # (or pairs of runs) that they were learnt from
     sources: int
     inside: float  # share of runs inside when their source is left out
 

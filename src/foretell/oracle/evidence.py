@@ -34,6 +34,9 @@ RANKED: Final = (MEASURED, CARRIED, SHEET)
 HERE: Final = "measured here"
 """How the source of a constant begins that a calibration replaced."""
 
+PUBLISHED: Final = "fitted to published runs of it"
+"""How a trainer's own constants were found, unless they were measured here."""
+
 VARIANTS: Final = 3
 """Of a kind of kernels in all its variants: operator, part, precision."""
 
@@ -71,6 +74,7 @@ class Evidence(NamedTuple):
     nodes: int  # that the plan takes
     spread: float = 0.0  # of a calibration: how far its samples are from what the others say of them
     measured: str = ""  # when and with what it was made
+    constants: str = PUBLISHED  # how the trainer's were found, where they are its own
 
     @property
     def network(self) -> str:
@@ -130,7 +134,7 @@ class Evidence(NamedTuple):
             SHEET: "nominal figures of the links",
         }
         fitted = {
-            MEASURED: f"constants of {self.trainer}, " + (self.measured or "fitted to published runs of it"),
+            MEASURED: f"constants of {self.trainer}, {self.constants}",
             CARRIED: f"constants of {self.trainer}, read off its code or taken from other trainers",
         }
         found = {"compute": f"{self.compute}: {kernels[self.compute]}"}
@@ -162,6 +166,7 @@ def evidence(outline: Outline, cluster: Cluster) -> Evidence:
         nodes=-(-setting.plan.ranks // cluster.ranks_per_node),
         spread=spread(device, main.operator) if main and device.measured else 0.0,
         measured=device.sources.get("measured", ""),
+        constants=_host_source(setting.trainer) if _is_measured_here(setting.trainer) else PUBLISHED,
     )
 
 
@@ -213,5 +218,14 @@ def _fabric(axis: Axis, cluster: Cluster) -> str:
 def software(found: Trainer) -> str:
     """Measured where constants of the trainer were fitted to published runs of it, or here; else they are another's."""
     own = found.based_on and any(source.startswith(FITTED) for _, source in found.sources)
-    own = own or dict(found.sources)["host.launch"].startswith(HERE)
+    own = own or _is_measured_here(found)
     return MEASURED if own else CARRIED
+
+
+def _host_source(found: Trainer) -> str:
+    return dict(found.sources).get("host.launch", "")
+
+
+def _is_measured_here(found: Trainer) -> bool:
+    """Whether a calibration replaced the host's time."""
+    return _host_source(found).startswith(HERE)
