@@ -135,3 +135,21 @@ def test_the_page_and_mistakes(foretell: Callable[..., Any], file: Path, tmp_pat
     assert "h100" in wrong.err
     missing = foretell("predict", MODEL, "--on", "h100", "--plan", "dp1", "--batch", "8", "--calibration", "no.json")
     assert missing.code == 2
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_case_has_a_price_that_it_corrects(device: str) -> None:
+    """Also those of an accelerator, which cannot be timed here: each sample becomes a point of its kind."""
+    from foretell.calibration.case import Scope
+    from foretell.cost.calibrated import kernel_points
+    from foretell.cost.samples import Calibration, Kernel, Machine, Rule, sample
+    from foretell.hardware.members import device as member
+
+    cases = [case for name in probes() for case in probes()[name].cases(Scope(device, False, 1))]
+    keys = {sample("any", case.about, [1.0]).key for case in cases}
+    assert len(keys) == len(cases)
+    kernels = [case.about for case in cases if isinstance(case.about, Kernel | Rule)]
+    machine = Machine(device="h200", title="", kind="cuda", count=1, memory_bytes=1)
+    found = Calibration(machine=machine, samples=tuple(sample("any", one, [1.0]) for one in kernels), complete=True)
+    points = kernel_points(member("h200"), found)
+    assert sum(len(own) for kind, own in points.items() if len(kind.split()) <= 3) >= len(kernels)
