@@ -103,8 +103,8 @@ class _Search:
         self.graph, self.cluster, self.trainer = space.graph, space.cluster, space.trainer
         self.capacity = min(most or float("inf"), usable_bytes(space.trainer, space.cluster))
         self.meshes: list[tuple[Strategy, ...]] = []
-        self.chosen = [Chosen.of(policies) for policies in space.policies]
         self.parts = Parts(space)
+        self.chosen = [self.parts.chosen(policies) for policies in space.policies]
         self.ways: dict[Hashable, Ways] = {}
         self.rows: list[Columns] = []
         self.waiting = 0  # plans in these
@@ -219,6 +219,8 @@ class _Meshed:
         self.samples = [self.space.job.batch // (batch_ranks(self.plan) * count) for count in self.counts]
         self.named = [Axis(axis.name, axis.ranks, stride(self.mesh, (axis.name,))) for axis in self.mesh]
         self.local_axes = space_axes(self.mesh, self.plan, search.graph)
+        where = tuple((axis.name, axis.stride) for axis in self.named if axis.name not in ("pp", "dp", "shard"))
+        self.where = self.parts.number((self.model.number, self.local_axes, where))
         self.executions: dict[int, Launched] = {}
         self.keepings: dict[Hashable, Keeping] = {}
         self.cares: dict[Hashable, Cared] = {}
@@ -231,11 +233,8 @@ class _Meshed:
         number, fixed = len(self.search.meshes), {**ways.columns, **self._constants(ways)}
         for which, chosen in enumerate(self.search.chosen):
             if self.space.allowed(self.axes, chosen.policies):
-                found = {**fixed, **self._chosen(chosen, ways)}
-                yield {name: numpy.broadcast_to(values, ways.place.shape) for name, values in found.items()} | {
-                    "mesh": numpy.full_like(ways.place, number),
-                    "which": numpy.full_like(ways.place, which),
-                }
+                own = {"mesh": number, "which": which, **self._chosen(chosen, ways)}
+                yield fixed | {name: _column(value, ways) for name, value in own.items()}
 
     def _ways(self) -> Ways:
         key = (self.model.number, self.ranks, self.counts)
@@ -270,7 +269,9 @@ class _Meshed:
         """What is known of all ways with a set of policies."""
         executed = self.parts.executed(chosen)
         launched = self._launched(chosen, executed)
-        programs = self.parts.programs(self.model, self.local_axes, chosen, executed, launched.prices, self.samples)
+        programs = self.parts.programs(
+            self.model, self.local_axes, chosen, executed, launched.prices, self.samples, self.where
+        )
         offset = numpy.array([programs.place[count] for count in self.samples])[ways.count]
         sends, holds, care, shapes = (numpy.zeros(max(ways.pipelines) + 1, dtype=numpy.int64) for _ in range(4))
         for place, piped in ways.pipelines.items():
@@ -315,7 +316,13 @@ class _Meshed:
         samples = numpy.array([self.space.job.batch // count for count in self.counts])
         setting = self.parts.setting(self.plan)
         found = memory_constants(setting, self.mesh, self.search.cluster, samples)._asdict()
-        return {name: numpy.broadcast_to(value, samples.shape)[ways.count] for name, value in found.items()}
+        each = {name: value if isinstance(value, float) else value[ways.count] for name, value in found.items()}
+        return {name: _column(value, ways) for name, value in each.items()}
+
+
+def _column(value: Any, ways: Ways) -> Any:
+    """A value for each of some ways, if it is not one already."""
+    return value if isinstance(value, numpy.ndarray) else numpy.full(len(ways.place), value)
 
 
 class Launched(NamedTuple):

@@ -117,46 +117,57 @@ def fullest(first, stop, kind, stage, held, kept, flying):
 
     `kept` is for their numbers, `flying` for the micro-batches in flight before each, by chunk. Returns how many.
     """
-    chunks = len(held)
+    chunks, room = len(held), stop - first
     now = whole_zeros(chunks)
-    found = 0
+    own = whole_zeros(2 * chunks)  # how many of each chunk and way
+    numbers, before = whole_zeros(2 * chunks * room), whole_zeros(2 * chunks * room * chunks)
     for n in range(first, stop):
-        covered = False
-        for other in range(found):
-            m = kept[other]
-            if m >= 0 and stage[m] == stage[n] and (kind[m] == F) == (kind[n] == F):
-                more, less = True, True
+        chunk = 0
+        while held[chunk] != stage[n]:
+            chunk += 1
+        one = 2 * chunk + (1 if kind[n] == F else 0)
+        left, covered = 0, False
+        for other in range(own[one]):
+            at = (one * room + other) * chunks
+            more, less = True, True
+            for c in range(chunks):
+                more = more and before[at + c] >= now[c]
+                less = less and before[at + c] <= now[c]
+            if more:
+                covered = True
+                break
+            if not less:  # it stays; those that hold less than this one make room
+                to = (one * room + left) * chunks
+                numbers[one * room + left] = numbers[one * room + other]
                 for c in range(chunks):
-                    more = more and flying[other * chunks + c] >= now[c]
-                    less = less and flying[other * chunks + c] <= now[c]
-                if more:
-                    covered = True
-                    break
-                if less:
-                    kept[other] = -1
+                    before[to + c] = before[at + c]
+                left += 1
         if not covered:
-            if found and kept[found - 1] < 0:  # those that end nowhere make room
-                free = 0
-                for other in range(found):
-                    if kept[other] >= 0:
-                        kept[free] = kept[other]
-                        for c in range(chunks):
-                            flying[free * chunks + c] = flying[other * chunks + c]
-                        free += 1
-                found = free
-            kept[found] = n
+            numbers[one * room + left] = n
             for c in range(chunks):
-                flying[found * chunks + c] = now[c]
-            found += 1
+                before[(one * room + left) * chunks + c] = now[c]
+            own[one] = left + 1
         if kind[n] != I:
-            for c in range(chunks):
-                if held[c] == stage[n]:
-                    now[c] += 1 if kind[n] == F else -1
-    free = 0
-    for other in range(found):
-        if kept[other] >= 0:
-            kept[free] = kept[other]
-            for c in range(chunks):
-                flying[free * chunks + c] = flying[other * chunks + c]
-            free += 1
-    return free
+            now[chunk] += 1 if kind[n] == F else -1
+    return merged(own, numbers, before, chunks, room, kept, flying)
+
+
+@kernel
+def merged(own, numbers, before, chunks, room, kept, flying):
+    """The slots of all chunks and ways in one row, by their numbers; how many there are."""
+    at = whole_zeros(2 * chunks)
+    found = 0
+    while True:
+        least = -1
+        for one in range(2 * chunks):
+            if at[one] < own[one]:
+                number = numbers[one * room + at[one]]
+                if least < 0 or number < numbers[least * room + at[least]]:
+                    least = one
+        if least < 0:
+            return found
+        kept[found] = numbers[least * room + at[least]]
+        for c in range(chunks):
+            flying[found * chunks + c] = before[(least * room + at[least]) * chunks + c]
+        at[least] += 1
+        found += 1
