@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import foretell
 from foretell.cost.calibrated import calibrated, fits, kernel_points
 from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group
@@ -219,3 +220,14 @@ def test_fits_say_how_well_samples_tell_each_other() -> None:
     found = fits(H200.device, H200, _calibration(*samples))
     assert found["matmul forward fp32"].samples == found["matmul forward bf16"].samples == 1
     assert set(kernel_points(H200.device, _calibration(*samples))) >= set(found)
+
+
+def test_the_search_prices_a_calibrated_cluster_as_predictions_do() -> None:
+    samples = [sample("any", _kernel(at), [(at + 2) * _said(_kernel(at))[0]]) for at in range(len(KERNELS))]
+    samples.append(sample("any", Exchange(kind="all-reduce", ranks=8, payload=2**24), [0.01]))
+    place = calibrated(H200, PYTORCH, _calibration(*samples)).cluster
+    model = "llama:layers=4,hidden=1024,heads=8,kv_heads=8,ffn=2816,vocab=32000,seq=512"
+    best = foretell.search(model, place, 64, precision="fp32", only=("dp", "tp")).best
+    assert best is not None
+    assert foretell.predict(model, place, best.plan, 64, calibration="none").step_seconds == best.step_seconds
+    assert foretell.predict(model, H200, best.plan, 64, calibration="none").step_seconds < best.step_seconds
