@@ -26,6 +26,7 @@ REASONS_SHOWN = 8
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N runs of each study, evenly chosen.")
 @click.option("--subsets", is_flag=True, help="The parts of each study too.")
 @click.option("--rows", "each", is_flag=True, help="Every run as CSV: measured and predicted.")
+@click.option("--regret", "picked", is_flag=True, help="What our pick among the measured plans would have cost.")
 @click.option("--coverage", is_flag=True, help="Whether nine in ten lie inside, each source left out in turn.")
 @click.option("--constants", is_flag=True, help="Every constant chosen with measured runs in view, and its source.")
 @click.option("--learn", type=click.Path(dir_okay=False, path_type=Path), hidden=True, help="Write learnt bands here.")
@@ -36,6 +37,7 @@ def command(
     limit: int | None,
     subsets: bool,
     each: bool,
+    picked: bool,
     coverage: bool,
     constants: bool,
     learn: Path | None,
@@ -72,6 +74,12 @@ def command(
         return
     if each:
         click.echo(_rows(done))
+        return
+    if picked:
+        from foretell.cli import regret_pages
+
+        found = [(study.name, compared) for study, compared in done]
+        click.echo(regret_pages.as_json(found) if as_json else regret_pages.page(found))
         return
     found = [scores(study, compared) for study, compared in done]
     click.echo(_json(found) if as_json else "\n".join(_page(found, subsets)))
