@@ -91,6 +91,7 @@ def _only_steps(run: Run, memory: bool, trace: str | None, known: Known) -> None
 
 def _predict(given: Given, known: Known, run: Run, memory: bool, trace: str | None, as_json: bool) -> None:
     asked, found = answered(given, known, run)
+    assert asked.cluster is not None
     if trace is not None:
         _trace(asked, trace)
     held = _alive(asked, found) if memory or as_json or not found.fits else ()
