@@ -73,7 +73,7 @@ def measure(wanted: Wanted, out: Path, watch: Watch = lambda probe, done, total:
             continue
         try:
             journal.add(sample(name, case.about, case.measure(clock)))
-        except (RuntimeError, ForetellError) as problem:  # no memory for it, or no kernel: the others go on
+        except (RuntimeError, ValueError, ForetellError) as problem:  # no memory for it, or no kernel: the others go on
             failed[f"{name} {_words(case)}"] = str(problem).splitlines()[0] if str(problem) else repr(problem)
             if scope.device == "cuda":
                 torch.cuda.empty_cache()

@@ -20,7 +20,7 @@ TINY = (
     ("gpt2:layers=4,hidden=32,heads=2,vocab=64,seq=8", 1),
     ("mlp:layers=8,hidden=16", 2),
     ("llama:layers=4,hidden=32,heads=2,kv_heads=2,ffn=64,vocab=64,seq=8", 1),
-    ("resnet18:image=32,classes=10", 1),
+    ("resnet18:image=32,classes=10", 2),
 )
 STEPS = 12
 
