@@ -37,6 +37,9 @@ FEW = 256
 LOOKED = 2_000
 """Beginnings of ways to cut that are looked at, at most."""
 
+GLANCED = 200
+"""The same where ranks have several stages: bounds are too far apart then to prove much."""
+
 CLIMBS = 6
 """How often the neighbours of a better split are asked for theirs."""
 
@@ -97,16 +100,14 @@ class _Search:
         self.setting, self.cluster, self.capacity = setting, cluster, capacity
         self.stages = Stages(setting, cluster)
         self.cuts: dict[Split, Cut] = {}
-        self.usual = self._cut(self.stages.split)
         self.best: Cut | None = None
-        self.limit = min(below, self.usual.step_seconds * SLOWEST)
-        for split in (self.stages.split, self.stages.balanced()):
-            self._take(split)
-        self.limit = self.reached  # nobody has to look at what is slower
+        self.limit = below
+        self.usual = self._take(self.stages.split)
+        self.limit = min(self.reached, SLOWEST * self.usual.step_seconds)  # nobody has to look at what is slower
         self.bounds = bounds(self.stages, capacity, self.limit)
         self.least = self.limit  # of what was not predicted
-        ways = math.comb(self.stages.layers - 1, self.stages.parts - 1)
-        self.most = ways if ways <= FEW else PRICED
+        count = ways(self.stages)
+        self.most = count if count <= FEW else PRICED
 
     @property
     def reached(self) -> float:
@@ -114,9 +115,12 @@ class _Search:
         return min(self.limit, self.best.step_seconds) if self.best else self.limit
 
     def run(self) -> BestSplit | None:
-        self._make_room()
-        self._climb()
-        self._in_order()
+        if self.bounds.least() < self.limit:
+            self._take(self.stages.balanced())
+            self.bounds = bounds(self.stages, self.capacity, self.reached)
+            self._make_room()
+            self._climb()
+            self._in_order()
         if self.least < self.reached:
             self._climb()
         if self.best is None:
@@ -188,6 +192,11 @@ class _Search:
         return self.cuts[split]
 
 
+def ways(stages: Stages) -> int:
+    """How many splits there are."""
+    return math.comb(stages.layers - 1, stages.parts - 1)
+
+
 def _moved(split: Split) -> Iterator[Split]:
     """One layer from a stage to another."""
     for giver, taker in itertools.permutations(range(len(split)), 2):
@@ -204,6 +213,10 @@ class Bounds(Protocol):
 
     def in_order(self) -> Iterator[tuple[float, Split | None]]:
         """Splits below the limit, the least bound first; None: too many begin so, and none has a lesser bound."""
+        ...
+
+    def least(self) -> float:
+        """A bound of all splits; infinite where none can be below the limit."""
         ...
 
     def of(self, split: Split) -> float:
@@ -359,6 +372,9 @@ class _OneStage:
         self.parts, self.layers = stages.parts, stages.layers
         self._rest: dict[tuple[int, int], float] = {}
 
+    def least(self) -> float:
+        return self.rest(0, 0)
+
     def of(self, split: Split) -> float:
         reached = way = 0.0
         for part, own in enumerate(ranges(split)):
@@ -419,7 +435,10 @@ class _SeveralStages:
             {rank for rank, own in zip(cutting.rank, cutting.part, strict=True) if own == part}
             for part in range(self.parts)
         ]
-        self._rest: dict[tuple[int, int], float] = {}
+        self.copies = cutting.schedule.copies
+
+    def least(self) -> float:
+        return self._shared(self.nothing, 0.0, 0, 0)
 
     def of(self, split: Split) -> float:
         loads, way = self.nothing, 0.0
@@ -435,21 +454,10 @@ class _SeveralStages:
             added[rank] = own + work.own + (0.0 if own else way), launched + work.launched
         return tuple(added), way + work.through
 
-    def rest(self, part: int, first: int) -> float:
-        """The least work of the stages from one on, added up."""
-        if part == self.parts:
-            return 0.0 if first == self.layers else float("inf")
-        key = (part, first)
-        if key not in self._rest:
-            holders = len(self.holders[part])
-            found = (holders * work.own + self.rest(part + 1, stop) for stop, work in self.figures.choices(part, first))
-            self._rest[key] = min(found, default=float("inf"))
-        return self._rest[key]
-
     def in_order(self) -> Iterator[tuple[float, Split | None]]:
-        start = _Begun(self.rest(0, 0) / self.ranks, 0, 0.0, (), 0, 0.0, 0.0)
+        start = _Begun(self.least(), 0, 0.0, (), 0, 0.0, 0.0)
         waiting = [(start, self.nothing)]
-        for _ in range(LOOKED):
+        for _ in range(LOOKED if ways(self.figures.stages) <= FEW else GLANCED):
             if not waiting:
                 return
             one, loads = heapq.heappop(waiting)
@@ -459,10 +467,15 @@ class _SeveralStages:
                 continue
             for stop, work in self.figures.choices(part, one.layers):
                 added, way = self._loaded(loads, one.way, part, work)
-                shared = sum(own for own, _ in added) + self.rest(part + 1, stop)
-                bound = max(shared / self.ranks, *map(max, added))
+                bound = max(self._shared(added, way, part, stop), *map(max, added))
                 if bound < self.figures.limit:
                     uneven = one.uneven + (work.own - self.figures.mean) ** 2
                     split = (*one.split, stop - one.layers)
                     heapq.heappush(waiting, (_Begun(bound, -part - 1, uneven, split, stop, way, 0.0), added))
         yield waiting[0][0].bound if waiting else float("inf"), None
+
+    def _shared(self, loads: Loads, way: float, part: int, stop: int) -> float:
+        """What ranks take on average, with the rest of the layers and the way to those that have none yet."""
+        rest = self.figures.times[0] * self.copies * self.figures.stages.at_least(Range(stop, self.layers))
+        still = max(0, self.ranks - 1 - part)
+        return (sum(own for own, _ in loads) + still * way + rest) / self.ranks
