@@ -56,6 +56,16 @@ class Shape(NamedTuple):
     had: frozenset[int]  # parts of earlier stages of its rank that have some of its weights
     versions: int  # of its weights
 
+    @property
+    def back(self) -> tuple[tuple[int, int, bool], ...]:
+        """What of it a gradient goes back for."""
+        return tuple(crossing for crossing in self.received if crossing[2])
+
+    @property
+    def gets_back(self) -> bool:
+        """Whether gradients come back from the rank after."""
+        return any(trained for *_, trained in self.sent)
+
 
 class Cutting:
     """One model on one pipeline."""

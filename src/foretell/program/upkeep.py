@@ -115,7 +115,8 @@ class Upkeep:
     def __init__(self, setting: Setting, axes: tuple[MeshAxis, ...]) -> None:
         self.setting, self.trainer = setting, setting.trainer
         plan, job = setting.plan, setting.job
-        policies = (plan.policy(Offload), plan.policy(Precision), plan.policy(Bucket), plan.policy(Compression))
+        moved = (plan.policy(Offload).optimizer, plan.policy(Offload).weights)
+        policies = (moved, plan.policy(Precision), plan.policy(Bucket), plan.policy(Compression))
         self.key = (axes, self.trainer, job.optimizer, policies)  # all that the care of given weights depends on
         self.plain = tuple(axis.name for axis in plain_axes(axes, plan, setting.graph))
         self._in_shares = {axis.name: axis.storage.states for axis in axes}
