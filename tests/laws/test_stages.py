@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.hardware.catalog import cluster
-from foretell.oracle.planning import asked
+from foretell.oracle.finer import finer
+from foretell.oracle.planning import Answer, answered, asked
 from foretell.oracle.predict import predict
+from foretell.oracle.space import Wishes
 from foretell.oracle.stage_figures import Range, Split, Stages, ranges, with_split
 from foretell.oracle.stages import SLOWEST, BestSplit, best_split, bounds, may_choose
 from foretell.plan.facts import facts
@@ -26,6 +28,7 @@ from foretell.plan.text import parse
 ON = "8xh100"
 HOST_BOUND = "gpt:layers=6,hidden=64,heads=4,vocab=256,seq=32"
 LARGE_HEAD = "llama:layers=7,hidden=2048,heads=16,kv_heads=8,ffn=5632,vocab=128256,seq=1024"
+ACTIVE = "llama:layers=9,hidden=512,heads=8,kv_heads=8,ffn=1408,vocab=256,seq=4096"
 MODELS = (HOST_BOUND, LARGE_HEAD, "resnet18")
 SEVERAL = tuple(name for name, one in schedules().items() if one.flushes)
 
@@ -149,6 +152,63 @@ def test_only_where_the_trainer_leaves_the_choice() -> None:
     assert may_choose(setting(LARGE_HEAD, "pp2:1f1b +m4", 16, "megatron-core"))
     assert not may_choose(setting(LARGE_HEAD, "pp2:1f1b +m4", 16, "nanotron"))
     assert not may_choose(setting(LARGE_HEAD, "dp2 +m4", 16))
+
+
+# In a search. ----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def answer(model: str, most: float = 0.0, trainer: str = "pytorch", fixed: str = "") -> Answer:
+    wishes = Wishes(only=("dp", "pp"), fixed=fixed)
+    return answered(asked(model, ON, 16, trainer=trainer, max_memory=most, wishes=wishes)[0])
+
+
+@pytest.mark.parametrize("model", [HOST_BOUND, LARGE_HEAD])
+@pytest.mark.parametrize("trainer", ["pytorch", "megatron-core"])
+def test_a_search_with_finer_stages_is_never_worse_and_says_what_predict_says(model: str, trainer: str) -> None:
+    before = answer(model, trainer=trainer, fixed="pp4")
+    after = finer(before).found
+    assert before.found.best is not None and after.best is not None and after.finer is not None
+    assert after.best.step_seconds <= before.found.best.step_seconds
+    assert after.finer.tried > 0
+    assert after.finer.before == before.found.best
+    assert after.top[0] == after.best == after.pareto[0]
+    assert all(one.memory_bytes < after.best.memory_bytes for one in after.pareto[1:])
+    said = before.predicted(after.best.plan)
+    assert (said.step_seconds, said.memory_bytes) == (after.best.step_seconds, after.best.memory_bytes)
+    assert len(after.plans) == len(before.found.plans)
+
+
+def test_a_large_head_makes_uneven_stages_win() -> None:
+    found = finer(answer(LARGE_HEAD, fixed="pp4:1f1b")).found
+    assert found.finer is not None and found.best is not None
+    assert "split=" in found.best.plan
+    assert found.finer.plan == found.best.plan
+    assert found.finer.gain > 0.005
+    assert 0 <= found.finer.gap < 0.05
+
+
+def test_stages_make_a_plan_fit_that_did_not() -> None:
+    """The first stage of 1F1B holds most micro-batches, so with fewer layers on it everything fits."""
+    smallest = min(answer(ACTIVE, fixed="pp4:1f1b dp2 +m8").found.plans.memory)
+    found = finer(answer(ACTIVE, most=0.95 * smallest, fixed="pp4:1f1b dp2 +m8")).found
+    assert found.fitting == 0
+    assert found.best is not None and found.best.memory_bytes <= 0.95 * smallest
+    assert found.finer is not None and found.finer.before is None and found.finer.gain == 1
+
+
+def test_layers_that_do_not_divide_are_cut_where_the_trainer_lets_them_be() -> None:
+    """Megatron-Core refuses 7 layers on 4 stages, but not if the plan says which stage has how many."""
+    found = answer(LARGE_HEAD, trainer="megatron-core", fixed="pp4")
+    plans = [parse(plan) for plan, *_ in found.found.plans.rows()]
+    assert plans and all(fits(found.space.setting(plan), cluster(ON)) for plan in plans)
+    assert not fits(found.space.setting(with_split(plans[0], ())), cluster(ON))
+
+
+def test_what_the_trainer_or_the_user_cuts_is_left_alone() -> None:
+    assert finer(answer(LARGE_HEAD, trainer="nanotron", fixed="pp4:1f1b")).found.finer is None
+    assert finer(answer(LARGE_HEAD, fixed="pp4:1f1b,split=2/2/2/1")).found.finer is None
+    assert finer(answer(LARGE_HEAD, fixed="dp8")).found.finer is None
 
 
 def test_a_split_that_is_found_is_a_legal_plan() -> None:

@@ -38,6 +38,7 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
     lines = [
         ("plan", step.plan),
         ("", plans if found.complete else f"{plans}; interrupted before all were seen"),
+        *_finer(found),
         ("model", fit(found.model, WIDTH - 18)),
         ("on", f"{_ranks(found)} of {found.cluster}, trainer {found.trainer}"),
         ("step", f"{seconds(step.step_seconds)} ({seconds(low)} to {seconds(high)}), batch {found.batch:,}"),
@@ -52,6 +53,24 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
         lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
     lines += [(one.kind, f"{one.name}: {one.why}") for one in step.bottlenecks[:2]]
     return "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
+
+
+def _finer(found: Found) -> Iterator[tuple[str, str]]:
+    """What was chosen for the leading plans beside what the search varies."""
+    finer = found.finer
+    if finer is None:
+        return
+    tried = f"{finer.tried} leading plans were cut anew" if finer.tried > 1 else "one plan was cut anew"
+    if not finer.plan:
+        yield "stages", f"as the trainer cuts them: {tried}, and none is faster"
+        return
+    faster = (
+        f"{finer.gain:.1%} faster than the best plan with usual ones"
+        if finer.before
+        else "no plan with usual ones fits"
+    )
+    more = f"at most {finer.gap:.1%} more to gain" if finer.gap >= 0.0005 else "no other split of this plan is faster"
+    yield "stages", f"uneven, {faster}; {more} ({tried})"
 
 
 def _ranks(found: Found) -> str:

@@ -13,9 +13,8 @@ import msgspec
 import numpy
 
 from foretell.oracle.planning import Answer
-from foretell.oracle.priced_plans import Candidate
+from foretell.oracle.priced_plans import Candidate, PricedPlans
 from foretell.oracle.search import Finer, Found
-from foretell.oracle.stage_figures import with_split
 from foretell.oracle.stages import BestSplit, best_split, may_choose
 from foretell.plan.plan import Plan
 from foretell.plan.policies.recompute import Recompute
@@ -24,7 +23,10 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.text import parse
 
 LEADING = 12
-"""Plans whose stages are chosen."""
+"""Plans that fit whose stages are chosen."""
+
+TIGHT = 6
+"""Plans that need more memory than there is whose stages are chosen."""
 
 FARTHEST = 1.3
 """How much slower than the best a plan may be: a vocabulary as large as some layers makes a stage so much longer."""
@@ -49,7 +51,6 @@ def finer(answer: Answer) -> Answer:
         what="stages",
         plan=chosen.plan,
         before=found.best,
-        usual=Candidate(_usual(chosen), chosen.usual.step_seconds, chosen.usual.memory_bytes),
         step_seconds=chosen.step_seconds,
         memory_bytes=chosen.memory_bytes,
         least_seconds=chosen.least_seconds,
@@ -58,10 +59,6 @@ def finer(answer: Answer) -> Answer:
     smaller = tuple(one for one in found.pareto if one.memory_bytes < best.memory_bytes)
     top = (best, *found.top)[: max(1, answer.question.top)]
     return answer._replace(found=_with(found, best=best, top=top, pareto=(best, *smaller), finer=told))
-
-
-def _usual(chosen: BestSplit) -> str:
-    return str(with_split(parse(chosen.plan), ()))
 
 
 def _uneven(answer: Answer) -> tuple[BestSplit | None, int]:
@@ -81,22 +78,28 @@ def _uneven(answer: Answer) -> tuple[BestSplit | None, int]:
 
 def _leading(answer: Answer, reached: float) -> Iterator[Setting]:
     """Plans in front whose stages may be chosen."""
-    plans, count, seen = answer.found.plans, 0, set[Hashable]()
-    near = numpy.flatnonzero((plans.memory <= ROOM * plans.capacity) & (plans.seconds <= FARTHEST * reached))
-    for at in near[numpy.argsort(plans.seconds[near], kind="stable")][:PASSED]:
-        plan = parse(plans[int(at)].plan)
-        pipeline = plan.axis(Pipeline)
-        if pipeline is None or pipeline.split:
+    plans, seen = answer.found.plans, set[Hashable]()
+    left = {True: LEADING, False: TIGHT}
+    fixed = answer.space.fixed.axis(Pipeline)
+    if fixed is not None and fixed.split:  # the user cuts it
+        return
+    for at in _in_front(plans, reached):
+        plan, fits = parse(plans[at].plan), bool(plans.fits[at])
+        if plan.axis(Pipeline) is None or _shape(plan) in seen or not left[fits]:
             continue
-        setting, shape = answer.space.setting(plan), _shape(plan)
-        if shape in seen or not may_choose(setting):
-            continue
-        if plans.fits[at]:
-            seen.add(shape)
-        yield setting
-        count += 1
-        if count == LEADING:
+        setting = answer.space.setting(plan)
+        if not may_choose(setting):
             return
+        if fits:
+            seen.add(_shape(plan))
+        left[fits] -= 1
+        yield setting
+
+
+def _in_front(plans: PricedPlans, reached: float) -> list[int]:
+    """The plans that may win with other stages, the fastest first."""
+    near = numpy.flatnonzero((plans.memory <= ROOM * plans.capacity) & (plans.seconds <= FARTHEST * reached))
+    return near[numpy.argsort(plans.seconds[near], kind="stable")][:PASSED].tolist()
 
 
 def _shape(plan: Plan) -> Hashable:

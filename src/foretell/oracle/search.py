@@ -52,7 +52,6 @@ class Finer(msgspec.Struct, frozen=True, kw_only=True):
     tried: int  # plans for which it was
     before: Candidate | None  # the best plan of the search itself; None: nothing fits
     plan: str = ""  # the best with what is chosen; empty: that is no better
-    usual: Candidate | None = None  # the same plan without it
     step_seconds: float = 0.0
     memory_bytes: float = 0.0
     least_seconds: float = 0.0  # no other choice for this plan takes less

@@ -30,7 +30,9 @@ from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
+from foretell.plan.schedule import find
 from foretell.plan.setting import Setting
+from foretell.plan.stages import layers_per_stage
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
 from foretell.plan.text import parse
@@ -215,9 +217,18 @@ class Space:
 
     def _pipelines(self, ranks: int) -> tuple[Pipeline, ...]:
         if ranks not in self._pipelined:
-            found = Pipeline.choices(ranks, self.graph, self.cluster.ranks_per_node)
+            found = map(self._cut, Pipeline.choices(ranks, self.graph, self.cluster.ranks_per_node))
             self._pipelined[ranks] = tuple(self.words.agreeing(Pipeline, ranks, found))
         return self._pipelined[ranks]
+
+    def _cut(self, pipeline: Pipeline) -> Pipeline:
+        """With the layers of each stage where the trainer wants them equal or said, and they cannot be equal."""
+        legal, schedule = self.trainer.legal, find(pipeline.schedule)
+        layers = facts(self.graph).layers
+        parts = schedule.parts(pipeline.ranks, pipeline.chunks or schedule.least_chunks)
+        if not (legal.layers_divide and legal.uneven_stages and layers % parts and parts <= layers):
+            return pipeline
+        return msgspec.structs.replace(pipeline, split=layers_per_stage("even", layers, parts))
 
     def schedulable(self, pipeline: Pipeline, microbatches: int) -> bool:
         """Whether a pipeline can take so many micro-batches."""

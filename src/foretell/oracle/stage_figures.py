@@ -187,7 +187,7 @@ class Stages:
             if own.first < own.stop and key not in self._known:
                 found[key] = plan.stages[self.cutting.part.index(part)]
         rows = [sheet.add(plan._replace(stages=(shape,) * len(plan.stages))) for shape in found.values()]
-        tables, plans = sheet.builder.lists(), sheet.plans()
+        tables, plans = sheet.builder.lists(), sheet.plans(compiled=False)
         kernels: Any = recurrence
         turns, begin, end = kernels.all_turns(tables, plans, 0)
         constants = plan.constants
@@ -200,9 +200,9 @@ class Stages:
 
 
 def _figures(plan: Priced, shape: int, slots: dict[str, _Slot], memory: tuple[float, ...]) -> StageFigures:
-    passing, care = plan.passes[shape], plan.cares[shape]
+    crossed, (sent_forward, sent_back) = plan.shapes[shape], plan.sends[shape]
     # who receives has waited for it, so that host and device begin together
-    met = {"F": passing.gets_forward, "B": passing.gets_back, "I": passing.gets_back, "W": False}
+    met = {"F": bool(crossed.received), "B": crossed.gets_back, "I": crossed.gets_back, "W": False}
     least = {kind: slot.met if met[kind] else slot.device for kind, slot in slots.items()}
     forward, back, launched = least["F"], least["B"], slots["F"].host + slots["B"].host
     if plan.outline.schedule.splits_backward:  # a rank may have both
@@ -214,9 +214,9 @@ def _figures(plan: Priced, shape: int, slots: dict[str, _Slot], memory: tuple[fl
         launched,
         slots["F"].met,
         least["I" if plan.outline.schedule.splits_backward else "B"],
-        passing.sent_forward,
-        passing.sent_back,
-        sum(care.finish.values()),
+        float(sent_forward),
+        float(sent_back),
+        sum(plan.cares[shape].finish.values()),
         memory,
     )
 
