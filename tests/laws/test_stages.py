@@ -168,10 +168,11 @@ def answer(model: str, most: float = 0.0, trainer: str = "pytorch", fixed: str =
 def test_a_search_with_finer_stages_is_never_worse_and_says_what_predict_says(model: str, trainer: str) -> None:
     before = answer(model, trainer=trainer, fixed="pp4")
     after = finer(before).found
-    assert before.found.best is not None and after.best is not None and after.finer is not None
+    (told,) = after.finer
+    assert before.found.best is not None and after.best is not None
     assert after.best.step_seconds <= before.found.best.step_seconds
-    assert after.finer.tried > 0
-    assert after.finer.before == before.found.best
+    assert told.what == "stages" and told.tried > 0
+    assert told.before == before.found.best
     assert after.top[0] == after.best == after.pareto[0]
     assert all(one.memory_bytes < after.best.memory_bytes for one in after.pareto[1:])
     said = before.predicted(after.best.plan)
@@ -181,11 +182,11 @@ def test_a_search_with_finer_stages_is_never_worse_and_says_what_predict_says(mo
 
 def test_a_large_head_makes_uneven_stages_win() -> None:
     found = finer(answer(LARGE_HEAD, fixed="pp4:1f1b")).found
-    assert found.finer is not None and found.best is not None
-    assert "split=" in found.best.plan
-    assert found.finer.plan == found.best.plan
-    assert found.finer.gain > 0.005
-    assert 0 <= found.finer.gap < 0.05
+    (told,) = found.finer
+    assert found.best is not None and "split=" in found.best.plan
+    assert told.plan == found.best.plan
+    assert told.gain > 0.005
+    assert 0 <= told.gap < 0.05
 
 
 def test_stages_make_a_plan_fit_that_did_not() -> None:
@@ -194,7 +195,8 @@ def test_stages_make_a_plan_fit_that_did_not() -> None:
     found = finer(answer(ACTIVE, most=0.95 * smallest, fixed="pp4:1f1b dp2 +m8")).found
     assert found.fitting == 0
     assert found.best is not None and found.best.memory_bytes <= 0.95 * smallest
-    assert found.finer is not None and found.finer.before is None and found.finer.gain == 1
+    (told,) = found.finer
+    assert told.before is None and told.gain == 1
 
 
 def test_layers_that_do_not_divide_are_cut_where_the_trainer_lets_them_be() -> None:
@@ -206,9 +208,8 @@ def test_layers_that_do_not_divide_are_cut_where_the_trainer_lets_them_be() -> N
 
 
 def test_what_the_trainer_or_the_user_cuts_is_left_alone() -> None:
-    assert finer(answer(LARGE_HEAD, trainer="nanotron", fixed="pp4:1f1b")).found.finer is None
-    assert finer(answer(LARGE_HEAD, fixed="pp4:1f1b,split=2/2/2/1")).found.finer is None
-    assert finer(answer(LARGE_HEAD, fixed="dp8")).found.finer is None
+    for trainer, fixed in (("nanotron", "pp4:1f1b"), ("pytorch", "pp4:1f1b,split=2/2/2/1"), ("pytorch", "dp8")):
+        assert finer(answer(LARGE_HEAD, trainer=trainer, fixed=fixed)).found.finer == ()
 
 
 def test_a_split_that_is_found_is_a_legal_plan() -> None:

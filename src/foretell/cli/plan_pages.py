@@ -57,20 +57,25 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
 
 def _finer(found: Found) -> Iterator[tuple[str, str]]:
     """What was chosen for the leading plans beside what the search varies."""
-    finer = found.finer
-    if finer is None:
-        return
-    tried = f"{finer.tried} leading plans were cut anew" if finer.tried > 1 else "one plan was cut anew"
-    if not finer.plan:
-        yield "stages", f"as the trainer cuts them: {tried}, and none is faster"
-        return
-    faster = (
-        f"{finer.gain:.1%} faster than the best plan with usual ones"
-        if finer.before
-        else "no plan with usual ones fits"
-    )
-    more = f"at most {finer.gap:.1%} more to gain" if finer.gap >= 0.0005 else "no other split of this plan is faster"
-    yield "stages", f"uneven, {faster}; {more} ({tried})"
+    for one in found.finer:
+        usual, own, other = FINER[one.what]
+        tried = f"{one.tried} leading plans were tried so" if one.tried > 1 else "one plan was tried so"
+        if not one.plan:
+            yield one.what, f"{usual}: {tried}, and none gains 0.1% otherwise"
+            continue
+        faster = f"{one.gain:.1%} faster than the best plan without" if one.before else "no plan without fits"
+        more = f"at most {one.gap:.1%} more to gain" if one.gap >= SMALL else f"no other {other} is faster"
+        yield one.what, f"{own}: {faster}; {more} ({tried})"
+
+
+FINER = {
+    "stages": ("as the trainer cuts them", "of their own lengths", "split of this plan"),
+    "parts": ("every axis is for the whole model", "an axis is for a part of the model", "border in this plan"),
+}
+"""How a choice is called where it is not made, where it is, and any other."""
+
+SMALL = 0.0005
+"""A part of a step that is printed as nothing."""
 
 
 def _ranks(found: Found) -> str:

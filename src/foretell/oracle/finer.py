@@ -1,32 +1,30 @@
-"""What the search does not vary, chosen for the plans that lead it: the layers of each stage of a pipeline.
+"""What the search does not vary, chosen for the plans that lead it.
 
-The search prices all plans with stages as the trainer cuts them. Other stages are too many to be looked at for each of
-them, and they seldom help a plan that is far behind. So they are chosen for the plans in front: those that are fast
-enough to win, and those that were faster but need a little more memory than there is.
+The search prices all plans with stages as the trainer cuts them, and with every axis for the whole model. Other stages
+and parts are too many to be looked at for each of them, and they seldom help a plan that is far behind. So they are
+chosen for the plans in front: those that are fast enough to win, and those that were faster but need a little more
+memory than there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 import numpy
 
+from foretell.oracle.part_choice import best_part, open_axes
 from foretell.oracle.planning import Answer
 from foretell.oracle.priced_plans import Candidate, PricedPlans
 from foretell.oracle.search import Finer, Found
-from foretell.oracle.stages import BestSplit, best_split, may_choose
+from foretell.oracle.stages import best_split, may_choose
 from foretell.plan.plan import Plan
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.text import parse
-
-LEADING = 12
-"""Plans that fit whose stages are chosen."""
-
-TIGHT = 6
-"""Plans that need more memory than there is whose stages are chosen."""
 
 FARTHEST = 1.3
 """How much slower than the best a plan may be: a vocabulary as large as some layers makes a stage so much longer."""
@@ -34,78 +32,139 @@ FARTHEST = 1.3
 ROOM = 1.25
 """How much more memory than there is it may need: layers go from the fullest rank to others."""
 
+WORTH = 1e-3
+"""The part of a step that has to be saved: a plan should not have more words for nothing."""
+
 PASSED = 2_000
 """Plans in the order of their steps that are looked at for such ones."""
 
 
+class Chosen(NamedTuple):
+    """A plan with something chosen for it."""
+
+    best: Candidate
+    least: float  # seconds; no other choice takes less
+
+
+class Choice(NamedTuple):
+    """Something to choose."""
+
+    what: str
+    asks: Callable[[Answer, Setting], bool]  # whether there is a choice
+    choose: Callable[[Answer, Setting, float], Chosen | None]  # one that takes less than so many seconds
+    leading: int  # plans that fit for which it is chosen
+    tight: int  # and that need more memory than there is
+
+
 def finer(answer: Answer) -> Answer:
-    """The answer with the best stages for the plans that lead it; Ctrl-C ends the choice with the best so far."""
-    found = answer.found
-    chosen, tried = _uneven(answer)
-    if not tried:
-        return answer
-    if chosen is None:
-        return answer._replace(found=_with(found, finer=Finer(what="stages", before=found.best, tried=tried)))
-    best = Candidate(chosen.plan, chosen.step_seconds, chosen.memory_bytes)
-    told = Finer(
-        what="stages",
-        plan=chosen.plan,
-        before=found.best,
-        step_seconds=chosen.step_seconds,
-        memory_bytes=chosen.memory_bytes,
-        least_seconds=chosen.least_seconds,
-        tried=tried,
-    )
-    smaller = tuple(one for one in found.pareto if one.memory_bytes < best.memory_bytes)
-    top = (best, *found.top)[: max(1, answer.question.top)]
-    return answer._replace(found=_with(found, best=best, top=top, pareto=(best, *smaller), finer=told))
+    """The answer with stages and parts chosen for the plans that lead it; Ctrl-C ends this with the best so far."""
+    told: list[Finer] = []
+    with suppress(KeyboardInterrupt):
+        for choice in CHOICES:
+            answer, found = _chosen(answer, choice)
+            told += [found] if found.tried else []
+    return answer._replace(found=_with(answer.found, finer=tuple(told))) if told else answer
 
 
-def _uneven(answer: Answer) -> tuple[BestSplit | None, int]:
-    """The fastest plan with stages of its own, if it is faster than all others; and how many were tried."""
-    found, best, tried = answer.found, None, 0
-    reached = found.best.step_seconds if found.best else float("inf")
+def _chosen(answer: Answer, choice: Choice) -> tuple[Answer, Finer]:
+    """The answer with the fastest of the plans for which something is chosen, if it is faster than all others."""
+    before, best, tried = answer.found.best, None, 0
+    reached = before.step_seconds if before else float("inf")
     try:
-        for setting in _leading(answer, reached):
+        for setting in _leading(answer, choice, reached):
             tried += 1
-            chosen = best_split(setting, answer.question.cluster, found.capacity, reached)
-            if chosen is not None and chosen.step_seconds < reached:
-                best, reached = chosen, chosen.step_seconds
+            found = choice.choose(answer, setting, reached * (1 - WORTH))
+            if found is not None:
+                best, reached = found, found.best.step_seconds
     except KeyboardInterrupt:
-        pass
-    return best, tried
+        if best is None:
+            raise
+    if best is None:
+        return answer, Finer(what=choice.what, tried=tried, before=before)
+    one = best.best
+    told = Finer(
+        what=choice.what,
+        tried=tried,
+        before=before,
+        plan=one.plan,
+        step_seconds=one.step_seconds,
+        memory_bytes=one.memory_bytes,
+        least_seconds=best.least,
+    )
+    return answer._replace(found=_led(answer, one)), told
 
 
-def _leading(answer: Answer, reached: float) -> Iterator[Setting]:
-    """Plans in front whose stages may be chosen."""
+def _led(answer: Answer, best: Candidate) -> Found:
+    """What was found, with another plan in front."""
+    found = answer.found
+    smaller = (one for one in found.pareto if one.memory_bytes < best.memory_bytes)
+    return _with(found, best=best, top=(best, *found.top)[: answer.question.top], pareto=(best, *smaller))
+
+
+# plans in front
+
+
+def _leading(answer: Answer, choice: Choice, reached: float) -> Iterator[Setting]:
+    """Plans in front for which there is a choice. Of those that differ only in how weights are stored the fastest."""
     plans, seen = answer.found.plans, set[Hashable]()
-    left = {True: LEADING, False: TIGHT}
-    fixed = answer.space.fixed.axis(Pipeline)
-    if fixed is not None and fixed.split:  # the user cuts it
-        return
+    left = {True: choice.leading, False: choice.tight}
     for at in _in_front(plans, reached):
         plan, fits = parse(plans[at].plan), bool(plans.fits[at])
-        if plan.axis(Pipeline) is None or _shape(plan) in seen or not left[fits]:
+        setting, shape = answer.space.setting(plan), _shape(plan)
+        if shape in seen or not left[fits] or not choice.asks(answer, setting):
             continue
-        setting = answer.space.setting(plan)
-        if not may_choose(setting):
-            return
         if fits:
-            seen.add(_shape(plan))
+            seen.add(shape)
         left[fits] -= 1
         yield setting
 
 
 def _in_front(plans: PricedPlans, reached: float) -> list[int]:
-    """The plans that may win with other stages, the fastest first."""
+    """The plans that may win with other choices, the fastest first."""
     near = numpy.flatnonzero((plans.memory <= ROOM * plans.capacity) & (plans.seconds <= FARTHEST * reached))
     return near[numpy.argsort(plans.seconds[near], kind="stable")][:PASSED].tolist()
 
 
 def _shape(plan: Plan) -> Hashable:
-    """What decides how long stages are: plans that differ only in how they store weights are cut alike."""
+    """What decides how long layers take: not how weights are stored."""
     axes = tuple(axis if axis.word != "dp" else axis.world for axis in plan.axes)
     return axes, plan.microbatches, plan.policy(Recompute)
+
+
+# choices
+
+
+def _stages(answer: Answer, setting: Setting, reached: float) -> Chosen | None:
+    found = best_split(setting, answer.question.cluster, answer.found.capacity, reached)
+    if found is None:
+        return None
+    return Chosen(Candidate(found.plan, found.step_seconds, found.memory_bytes), found.least_seconds)
+
+
+def _parts(answer: Answer, setting: Setting, reached: float) -> Chosen | None:
+    """For one axis after the other."""
+    best, least = None, float("inf")
+    for word in [axis.word for axis in open_axes(setting.plan)]:
+        axis = next(axis for axis in setting.plan.axes if axis.word == word)
+        found = best_part(setting, axis, answer.question.cluster, answer.found.capacity, reached)
+        least = min(least, found.least_seconds)
+        if found.best is not None:
+            best, reached = found.best, found.best.step_seconds * (1 - WORTH)
+            setting = msgspec.structs.replace(setting, plan=parse(best.plan))
+    return Chosen(best, min(least, best.step_seconds)) if best else None
+
+
+def _cuts(answer: Answer, setting: Setting) -> bool:
+    """Whether stages may be chosen, and the user did not."""
+    fixed = answer.space.fixed.axis(Pipeline)
+    return may_choose(setting) and (fixed is None or not fixed.split)
+
+
+def _divides(answer: Answer, setting: Setting) -> bool:
+    return bool(open_axes(setting.plan))
+
+
+CHOICES = (Choice("stages", _cuts, _stages, 12, 6), Choice("parts", _divides, _parts, 3, 1))
 
 
 def _with(found: Found, **changes: object) -> Found:

@@ -173,7 +173,7 @@ class Parts:
         wanted: Sequence[int],
     ) -> Programs:
         """A local program on the axes that divide layers, for these numbers of samples at least."""
-        divided = any(axis.splitting.dim == SAMPLE for axis in axes)
+        divided = any(axis.splitting.shares_samples for axis in axes)
         samples = tuple(wanted) if divided else self.samples
         key = (model.number, axes, prices.strides_inside, chosen.local, executed.number, samples)
         if key not in self._programs:

@@ -48,7 +48,7 @@ FEW = 3_000
 class Finer(msgspec.Struct, frozen=True, kw_only=True):
     """What was chosen for the leading plans beside what the search varies; see `oracle.finer`."""
 
-    what: str  # is chosen: stages
+    what: str  # is chosen: stages, parts
     tried: int  # plans for which it was
     before: Candidate | None  # the best plan of the search itself; None: nothing fits
     plan: str = ""  # the best with what is chosen; empty: that is no better
@@ -88,7 +88,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     pareto: tuple[Candidate, ...]  # plans that no other is both faster and smaller than; of those that fit, if some do
     nearest: Candidate | None  # the one that needs the least memory; None: all are refused
     complete: bool = True  # False: interrupted, and this is of the plans until then
-    finer: Finer | None = None  # None: nothing was chosen beside what the search varies
+    finer: tuple[Finer, ...] = ()  # what was chosen beside what the search varies
 
     @property
     def plans(self) -> PricedPlans:
