@@ -19,7 +19,7 @@ from foretell.oracle.part_choice import best_part, open_axes
 from foretell.oracle.planning import Answer
 from foretell.oracle.priced_plans import Candidate, PricedPlans
 from foretell.oracle.search import Finer, Found
-from foretell.oracle.stages import best_split, may_choose
+from foretell.oracle.stages import Effort, best_split, may_choose
 from foretell.plan.plan import Plan
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
@@ -51,9 +51,10 @@ class Choice(NamedTuple):
 
     what: str
     asks: Callable[[Answer, Setting], bool]  # whether there is a choice
-    choose: Callable[[Answer, Setting, float], Chosen | None]  # one that takes less than so many seconds
+    choose: Callable[[Answer, Setting, float, Effort], Chosen | None]  # one that takes less than so many seconds
     leading: int  # plans that fit for which it is chosen
     tight: int  # and that need more memory than there is
+    effort: int  # plans that are priced for it; the last one is finished
 
 
 def finer(answer: Answer) -> Answer:
@@ -68,14 +69,16 @@ def finer(answer: Answer) -> Answer:
 
 def _chosen(answer: Answer, choice: Choice) -> tuple[Answer, Finer]:
     """The answer with the fastest of the plans for which something is chosen, if it is faster than all others."""
-    before, best, tried = answer.found.best, None, 0
+    before, best, tried, effort = answer.found.best, None, 0, Effort()
     reached = before.step_seconds if before else float("inf")
     try:
         for setting in _leading(answer, choice, reached):
             tried += 1
-            found = choice.choose(answer, setting, reached * (1 - WORTH))
+            found = choice.choose(answer, setting, reached * (1 - WORTH), effort)
             if found is not None:
                 best, reached = found, found.best.step_seconds
+            if effort.spent > choice.effort:
+                break
     except KeyboardInterrupt:
         if best is None:
             raise
@@ -134,20 +137,20 @@ def _shape(plan: Plan) -> Hashable:
 # choices
 
 
-def _stages(answer: Answer, setting: Setting, reached: float) -> Chosen | None:
-    found = best_split(setting, answer.question.cluster, answer.found.capacity, reached)
+def _stages(answer: Answer, setting: Setting, reached: float, effort: Effort) -> Chosen | None:
+    found = best_split(setting, answer.question.cluster, answer.found.capacity, reached, effort)
     if found is None:
         return None
     return Chosen(Candidate(found.plan, found.step_seconds, found.memory_bytes), found.least_seconds)
 
 
-def _parts(answer: Answer, setting: Setting, reached: float) -> Chosen | None:
+def _parts(answer: Answer, setting: Setting, reached: float, effort: Effort) -> Chosen | None:
     """For one axis after the other."""
     best, least = None, float("inf")
     for word in [axis.word for axis in open_axes(setting.plan)]:
         axis = next(axis for axis in setting.plan.axes if axis.word == word)
         found = best_part(setting, axis, answer.question.cluster, answer.found.capacity, reached)
-        least = min(least, found.least_seconds)
+        least, effort.spent = min(least, found.least_seconds), effort.spent + found.priced
         if found.best is not None:
             best, reached = found.best, found.best.step_seconds * (1 - WORTH)
             setting = msgspec.structs.replace(setting, plan=parse(best.plan))
@@ -164,7 +167,7 @@ def _divides(answer: Answer, setting: Setting) -> bool:
     return bool(open_axes(setting.plan))
 
 
-CHOICES = (Choice("stages", _cuts, _stages, 12, 6), Choice("parts", _divides, _parts, 3, 1))
+CHOICES = (Choice("stages", _cuts, _stages, 12, 6, 600), Choice("parts", _divides, _parts, 4, 1, 100))
 
 
 def _with(found: Found, **changes: object) -> Found:

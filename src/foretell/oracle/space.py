@@ -222,11 +222,14 @@ class Space:
         return self._pipelined[ranks]
 
     def _cut(self, pipeline: Pipeline) -> Pipeline:
-        """With the layers of each stage where the trainer wants them equal or said, and they cannot be equal."""
-        legal, schedule = self.trainer.legal, find(pipeline.schedule)
-        layers = facts(self.graph).layers
-        parts = schedule.parts(pipeline.ranks, pipeline.chunks or schedule.least_chunks)
-        if not (legal.layers_divide and legal.uneven_stages and layers % parts and parts <= layers):
+        """With the layers of each stage where the trainer wants them equal or said, and they cannot be equal.
+
+        Not where the number of stages is a choice: others divide the layers.
+        """
+        legal, schedule, layers = self.trainer.legal, find(pipeline.schedule), facts(self.graph).layers
+        parts = schedule.parts(pipeline.ranks, schedule.least_chunks)
+        chosen = schedule.most_chunks != schedule.least_chunks
+        if chosen or not (legal.layers_divide and legal.uneven_stages and layers % parts and parts <= layers):
             return pipeline
         return msgspec.structs.replace(pipeline, split=layers_per_stage("even", layers, parts))
 

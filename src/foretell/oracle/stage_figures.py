@@ -76,6 +76,7 @@ class Stages:
 
     def __init__(self, setting: Setting, cluster: Cluster) -> None:
         self.setting, self.cluster = setting, cluster
+        self.priced = 0  # plans so far, to get to know their stages
         self.usual = self._priced(())
         self.cutting = self.usual.outline.cutting
         self.parts = len(self.cutting.row.parts)
@@ -91,6 +92,7 @@ class Stages:
 
     def _priced(self, split: Split) -> Priced:
         plan = with_split(self.setting.plan, split)
+        self.priced += 1
         return priced(msgspec.structs.replace(self.setting, plan=plan), self.cluster)
 
     def of(self, part: int, own: Range) -> StageFigures:
@@ -108,13 +110,26 @@ class Stages:
         """Seconds that a micro-batch computes in these layers, before they are priced as a stage."""
         return self._computed[own.stop] - self._computed[own.first]
 
+    def alone_at_least(self, own: Range) -> float:
+        """Seconds of a rank that has nothing else to do: its device's, or its host's for the launches."""
+        return max(self.at_least(own), self._launched[own.stop] - self._launched[own.first])
+
     @functools.cached_property
     def _computed(self) -> list[float]:
         """Seconds of all layers before each; what lies at the ends goes with the first and the last one."""
-        return [0.0, *accumulate(sum(map(self._device, part)) for part in self._singles.runs)]
+        return [0.0, *accumulate(sum(self._pass(run, "device") for run in part) for part in self._singles.runs)]
 
-    def _device(self, run: Run) -> float:
-        forward, both, inputs, weights = self.usual.kinds[kind_of(run)].device
+    @functools.cached_property
+    def _launched(self) -> list[float]:
+        host = self.usual.prices.trainer.host.launch
+        return [
+            0.0,
+            *accumulate(sum(host * self._pass(run, "launches") for run in part) for part in self._singles.runs),
+        ]
+
+    def _pass(self, run: Run, figure: str) -> float:
+        """A figure of both passes."""
+        forward, both, inputs, weights = getattr(self.usual.kinds[kind_of(run)], figure)
         splits = self.cutting.schedule.splits_backward
         return run.times * (forward + (min(both, inputs + weights) if splits else both))
 

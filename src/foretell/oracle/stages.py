@@ -16,6 +16,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -90,9 +91,26 @@ def may_choose(setting: Setting) -> bool:
     return pipeline is not None and pipeline.ranks > 1 and setting.trainer.legal.uneven_stages
 
 
-def best_split(setting: Setting, cluster: Cluster, capacity: float, below: float = float("inf")) -> BestSplit | None:
+@dataclass
+class Effort:
+    """How many plans were priced to choose something."""
+
+    spent: int = 0
+
+
+def best_split(
+    setting: Setting,
+    cluster: Cluster,
+    capacity: float,
+    below: float = float("inf"),
+    effort: Effort | None = None,
+) -> BestSplit | None:
     """The best stages for a plan whose own split is left aside; None: none fits, or takes less than `below`."""
-    return _Search(setting, cluster, capacity, below).run()
+    search = _Search(setting, cluster, capacity, below)
+    found = search.run()
+    if effort is not None:
+        effort.spent += search.stages.priced + len(search.cuts)
+    return found
 
 
 class _Search:
@@ -101,21 +119,24 @@ class _Search:
         self.stages = Stages(setting, cluster)
         self.cuts: dict[Split, Cut] = {}
         self.best: Cut | None = None
-        self.limit = below
         self.usual = self._take(self.stages.split)
-        self.limit = min(self.reached, SLOWEST * self.usual.step_seconds)  # nobody has to look at what is slower
-        self.bounds = bounds(self.stages, capacity, self.limit)
-        self.least = self.limit  # of what was not predicted
+        self.limit = min(below, SLOWEST * self.usual.step_seconds)
+        self.bounds = bounds(self.stages, capacity, self.reached)  # nobody has to look at what is slower
+        self.least = self.reached  # of what was not predicted
         count = ways(self.stages)
         self.most = count if count <= FEW else PRICED
 
     @property
     def reached(self) -> float:
         """Seconds that a split has to be below."""
-        return min(self.limit, self.best.step_seconds) if self.best else self.limit
+        return min(self.limit, self._seconds)
+
+    @property
+    def _seconds(self) -> float:
+        return self.best.step_seconds if self.best else float("inf")
 
     def run(self) -> BestSplit | None:
-        if self.bounds.least() < self.limit:
+        if self.bounds.least() < self.reached:
             self._take(self.stages.balanced())
             self.bounds = bounds(self.stages, self.capacity, self.reached)
             self._make_room()
@@ -123,16 +144,15 @@ class _Search:
             self._in_order()
         if self.least < self.reached:
             self._climb()
-        if self.best is None:
+        if self.best is None or self.best.step_seconds >= self.limit:
             return None
-        predicted = min(cut.step_seconds for cut in self.cuts.values() if cut.memory_bytes <= self.capacity)
         return BestSplit(
             plan=str(with_split(self.setting.plan, self.best.split)),
             split=self.best.split,
             step_seconds=self.best.step_seconds,
             memory_bytes=self.best.memory_bytes,
             usual=self.usual,
-            least_seconds=min(self.least, predicted),
+            least_seconds=min(self.least, self.best.step_seconds),
             priced=len(self.cuts),
         )
 
@@ -171,16 +191,17 @@ class _Search:
 
     def _neighbours(self, split: Split) -> bool:
         """Whether one of the splits that differ by one layer is better."""
-        before = self.reached
+        before = self._seconds
         bounded = sorted((self.bounds.of(other), other) for other in _moved(split) if other not in self.cuts)
         for bound, other in bounded[:NEIGHBOURS]:
-            if bound < self.reached:
+            if bound < self._seconds:
                 self._take(other)
-        return self.reached < before * (1 - WORTH)
+        return self._seconds < before * (1 - WORTH)
 
     def _take(self, split: Split) -> Cut:
         found = self._cut(split)
-        if found.memory_bytes <= self.capacity and found.step_seconds < self.reached:
+        better = self.best is None or found.step_seconds < self.best.step_seconds
+        if better and found.memory_bytes <= self.capacity:
             self.best = found
         return found
 
@@ -333,11 +354,12 @@ class _Figures:
     def _stops(self, part: int, first: int) -> Iterator[int]:
         """Where the stage that begins with a layer may stop, so that it and those behind it are below the limit."""
         stages, times, left = self.stages, self.times[part], self.parts - part - 1
+        at_least = stages.alone_at_least if self.alone else stages.at_least
         for stop in range(first + 1, self.layers - left + 1) if left else (self.layers,):
             own = Range(first, stop)
-            if times * stages.at_least(own) >= self.limit:  # longer ones are slower
+            if times * at_least(own) >= self.limit:  # longer ones are slower
                 return
-            if left and times * stages.at_least(Range(stop, self.layers)) >= self.limit * left:
+            if left and times * at_least(Range(stop, self.layers)) >= self.limit * left:
                 continue
             figures = stages.of(part, own)
             if self._busy(part, figures) >= self.limit or (self.alone and figures.memory[part] > self.capacity):
