@@ -108,34 +108,50 @@ class _Search:
 
     def _take(self, part: Part, bound: float) -> None:
         plan = self._with(part)
-        setting = msgspec.structs.replace(self.setting, plan=plan)
-        if not fits(setting, self.cluster):
+        if not self._legal(plan):
             return
-        made = composed(priced(setting, self.cluster), self.cluster)
+        made = composed(priced(msgspec.structs.replace(self.setting, plan=plan), self.cluster), self.cluster)
         self.over[part] = made.step_seconds - bound
         if made.memory_bytes <= self.capacity and made.step_seconds < self.reached:
             self.reached = made.step_seconds
             self.best = Candidate(str(plan), made.step_seconds, made.memory_bytes)
 
     def _parts(self) -> Iterator[Part]:
-        inner = range(len(self.names) - 1) if self.begins else range(1, len(self.names))
+        inner = range(len(self.names) - 1) if self.begins else range(1, self._last + 1)
         return (Part(at, rest) for rest in self.rests for at in inner)
 
     def _with(self, part: Part) -> Plan:
         """The plan with an axis for a part."""
-        names = self.names
-        only = f"{names[0]}..{names[part.at]}" if self.begins else f"{names[part.at]}..{names[-1]}"
-        rest = {"rest": part.rest} if part.rest else {}
-        other = msgspec.structs.replace(self.axis, only=only, **rest)
+        return self._named(*self._ends(part), part.rest)
+
+    def _named(self, first: int, last: int, rest: str = "") -> Plan:
+        fields = {"only": f"{self.names[first]}..{self.names[last]}"} | ({"rest": rest} if rest else {})
+        other = msgspec.structs.replace(self.axis, **fields)
         axes = tuple(other if axis is self.axis else axis for axis in self.setting.plan.axes)
         return msgspec.structs.replace(self.setting.plan, axes=axes)
+
+    def _ends(self, part: Part) -> tuple[int, int]:
+        """The first and the last module of a part."""
+        return (0, part.at) if self.begins else (part.at, max(part.at, self._last))
+
+    @functools.cached_property
+    def _last(self) -> int:
+        """The last module that a part may have: the outputs of a head may be fewer than the ranks."""
+        last = len(self.names) - 1
+        if self.begins:
+            return last
+        ends = (end for end in range(last, 0, -1) if self._legal(self._named(1, end)))
+        return next(ends, last)
+
+    def _legal(self, plan: Plan) -> bool:
+        return fits(msgspec.structs.replace(self.setting, plan=plan), self.cluster)
 
     # bounds
 
     def _bound(self, part: Part) -> float:
         """Seconds of both sides' layers, of the sums that these do not hide, and of the end of the step, at least."""
         inside, outside = self._every, self._least[part.rest]
-        first, last = (0, part.at) if self.begins else (part.at, len(self.names) - 1)
+        first, last = self._ends(part)
         forward = backward = 0.0
         for (begin, end), own, other in zip(self._spans, inside.layers, outside.layers, strict=True):
             if first <= begin and end <= last:

@@ -25,7 +25,7 @@ from foretell.plan.job import Job, batch_ranks
 from foretell.plan.legality import broken_by_axes, broken_by_pipeline
 from foretell.plan.members import policies, strategies
 from foretell.plan.mending import divisors
-from foretell.plan.plan import Plan, axis_text
+from foretell.plan.plan import Plan, axis_text, grid_of, part_of
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policy import Policy
@@ -317,6 +317,8 @@ class _Words:
             return list(choices)
         if fixed.world != ranks:
             return []
+        if isinstance(fixed, kind) and (part_of(fixed) or grid_of(fixed)):  # no choice has them by chance
+            return [fixed]
         said = self.options[kind.word]
         found = [choice for choice in choices if said <= set(_options(axis_text(choice)))]
         return found or ([fixed] if isinstance(fixed, kind) else [])
