@@ -133,6 +133,15 @@ class Stages:
         splits = self.cutting.schedule.splits_backward
         return run.times * (forward + (min(both, inputs + weights) if splits else both))
 
+    def shared(self) -> Split:
+        """Parts that end where equal shares of the seconds do, or as near to it as a layer ends."""
+        whole, stops = self._computed[-1], [0]
+        for part in range(1, self.parts):
+            first, last = stops[-1] + 1, self.layers - (self.parts - part)
+            share = whole * part / self.parts
+            stops.append(min(range(first, last + 1), key=lambda stop: abs(self._computed[stop] - share)))
+        return tuple(stop - first for first, stop in pairwise((*stops, self.layers)))
+
     def balanced(self) -> Split:
         """The split whose largest part computes least, as far as halving finds it."""
         low, high = 0.0, self._computed[-1]

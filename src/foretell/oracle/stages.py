@@ -121,7 +121,6 @@ class _Search:
         self.best: Cut | None = None
         self.usual = self._take(self.stages.split)
         self.limit = min(below, SLOWEST * self.usual.step_seconds)
-        self.bounds = bounds(self.stages, capacity, self.reached)  # nobody has to look at what is slower
         self.least = self.reached  # of what was not predicted
         count = ways(self.stages)
         self.most = count if count <= FEW else PRICED
@@ -136,9 +135,7 @@ class _Search:
         return self.best.step_seconds if self.best else float("inf")
 
     def run(self) -> BestSplit | None:
-        if self.bounds.least() < self.reached:
-            self._take(self.stages.balanced())
-            self.bounds = bounds(self.stages, self.capacity, self.reached)
+        if self._possible():
             self._make_room()
             self._climb()
             self._in_order()
@@ -155,6 +152,17 @@ class _Search:
             least_seconds=min(self.least, self.best.step_seconds),
             priced=len(self.cuts),
         )
+
+    def _possible(self) -> bool:
+        """Whether any split can be below the limit; what is slower than the best so far need not be looked at."""
+        if self.limit >= self.usual.step_seconds:
+            for split in (self.stages.balanced(), self.stages.shared()):
+                self._take(split)
+        return self.bounds.least() < self.reached
+
+    @functools.cached_property
+    def bounds(self) -> Bounds:
+        return bounds(self.stages, self.capacity, self.reached)
 
     def _in_order(self) -> None:
         """Predict splits from the least bound on, until the next bound is no better than the best or too many were."""
@@ -312,8 +320,15 @@ class _Figures:
         self.mean = sum(self.times) / self.parts * stages.at_least(Range(0, self.layers)) / self.parts
         self._behind: dict[tuple[int, int], float] = {}
         self._choices: dict[tuple[int, int], list[tuple[int, _Work]]] = {}
+        self._works: dict[tuple[int, Range], _Work] = {}
 
     def work(self, part: int, own: Range) -> _Work:
+        """The seconds of a stage with these layers."""
+        if (part, own) not in self._works:
+            self._works[part, own] = self._work(part, own)
+        return self._works[part, own]
+
+    def _work(self, part: int, own: Range) -> _Work:
         figures = self.stages.of(part, own)
         seconds = self._busy(part, figures)
         if self.turns:
