@@ -63,7 +63,7 @@ def _finer(found: Found) -> Iterator[tuple[str, str]]:
         if not one.plan:
             yield one.what, f"{usual}: {tried}, and none gains 0.1% otherwise"
             continue
-        faster = f"{one.gain:.1%} faster than the best plan without" if one.before else "no plan without fits"
+        faster = f"{one.gain:.1%} less time than the best plan without" if one.before else "no plan without fits"
         more = f"at most {one.gap:.1%} more to gain" if one.gap >= SMALL else f"no other {other} is faster"
         yield one.what, f"{own}: {faster}; {more} ({tried})"
 
