@@ -165,6 +165,19 @@ def test_a_search_tells_of_a_part_that_wins() -> None:
     assert before.predicted(told.plan).step_seconds == told.step_seconds
 
 
+@pytest.mark.parametrize("fixed", ["spatial4[features.0..features.9]:data", "spatial2x2[features*]", "spatial2x2"])
+def test_a_search_with_a_part_has_legal_plans_and_says_what_predict_says(fixed: str) -> None:
+    wishes = Wishes(only=("dp", "spatial"), fixed=fixed)
+    found = answered(asked(VGG, ON, 16, precision="fp32", wishes=wishes)[0])
+    rows = list(found.found.plans.rows())
+    assert len(rows) > 2
+    for plan, seconds, memory, _ in rows:
+        assert f"{fixed} " in plan
+        assert fits(found.space.setting(parse(plan)), cluster(ON))
+        said = found.predicted(plan)
+        assert (said.step_seconds, said.memory_bytes) == (seconds, memory)
+
+
 def test_a_part_of_the_user_is_left_alone() -> None:
     wishes = Wishes(only=("dp", "spatial"), fixed="spatial4[features*]")
     found = finer(answered(asked(VGG, ON, 16, precision="fp32", wishes=wishes)[0])).found

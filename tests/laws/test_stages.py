@@ -69,7 +69,7 @@ def check(asked_about: Setting, capacity: float, inexact: float = 1e-9) -> BestS
         assert not fitting
         return None
     least = min(seconds for seconds, _ in fitting)
-    assert found.step_seconds == least
+    assert found.step_seconds == pytest.approx(least, rel=1e-9)
     assert (found.step_seconds, found.memory_bytes) == every[found.split]
     assert found.memory_bytes <= capacity
     assert found.least_seconds <= least * (1 + inexact)
@@ -148,6 +148,15 @@ def test_longer_ranges_are_slower_and_larger() -> None:
             for shorter, longer in itertools.pairwise(found):
                 assert shorter.busy <= longer.busy
                 assert all(one <= other for one, other in zip(shorter.memory, longer.memory, strict=True))
+
+
+def test_stages_that_the_trainer_leaves_without_layers_are_no_choice_and_no_harm() -> None:
+    """DeepSpeed puts a large head on a stage of its own; a plan cannot say so."""
+    one = setting(LARGE_HEAD, "pp4:1f1b +m8", 16, "deepspeed")
+    found = best_split(one, cluster(ON), float("inf"))
+    assert found is not None and 0 in found.usual.split
+    assert found.step_seconds <= found.usual.step_seconds
+    assert fits(msgspec.structs.replace(one, plan=parse(found.plan)), cluster(ON))
 
 
 def test_only_where_the_trainer_leaves_the_choice() -> None:

@@ -167,7 +167,7 @@ def _divides(answer: Answer, setting: Setting) -> bool:
     return bool(open_axes(setting.plan))
 
 
-CHOICES = (Choice("stages", _cuts, _stages, 12, 6, 600), Choice("parts", _divides, _parts, 4, 1, 100))
+CHOICES = (Choice("stages", _cuts, _stages, 12, 6, 300), Choice("parts", _divides, _parts, 4, 1, 100))
 
 
 def _with(found: Found, **changes: object) -> Found:

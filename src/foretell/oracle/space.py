@@ -253,7 +253,9 @@ class Space:
         """Micro-batches that the batch divides into, few and large ones first."""
         share = self.job.batch // batch_ranks(Plan(axes))
         fixed = self.words.microbatches or int(not self._varied(Microbatches))
-        return tuple(count for count in divisors(share)[::-1] if not fixed or count == fixed)
+        shared = [axis.ranks for axis in axes if any(own.splitting.rest for own in axis.axes())]
+        able = (count for count in divisors(share)[::-1] if not any(share // count % ranks for ranks in shared))
+        return tuple(count for count in able if not fixed or count == fixed)
 
     @functools.cached_property
     def policies(self) -> tuple[tuple[Policy, ...], ...]:

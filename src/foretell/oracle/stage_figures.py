@@ -61,8 +61,12 @@ class StageFigures(NamedTuple):
 
 
 def with_split(plan: Plan, split: Split) -> Plan:
-    """The plan with so many layers on each stage; none: by the trainer's rule."""
-    axes = (msgspec.structs.replace(axis, split=split) if isinstance(axis, Pipeline) else axis for axis in plan.axes)
+    """The plan with so many layers on each stage.
+
+    None: by the trainer's rule. Only that leaves stages without layers; a plan cannot say it.
+    """
+    said = () if 0 in split else split
+    axes = (msgspec.structs.replace(axis, split=said) if isinstance(axis, Pipeline) else axis for axis in plan.axes)
     return msgspec.structs.replace(plan, axes=tuple(axes))
 
 
@@ -206,9 +210,10 @@ class Stages:
         sheet = Sheet(self.cluster)
         sheet.add(plan)
         found: dict[Hashable, int] = {}
-        for part, own in enumerate(ranges(split)):
+        filled = ((part, own) for part, own in enumerate(ranges(split)) if own.first < own.stop)
+        for part, own in filled:
             key = self._key(part, own)
-            if own.first < own.stop and key not in self._known:
+            if key not in self._known:
                 found[key] = plan.stages[self.cutting.part.index(part)]
         rows = [sheet.add(plan._replace(stages=(shape,) * len(plan.stages))) for shape in found.values()]
         tables, plans = sheet.builder.lists(), sheet.plans(compiled=False)

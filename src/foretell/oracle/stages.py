@@ -47,6 +47,9 @@ CLIMBS = 6
 WORTH = 1e-4
 """The least part of a step for whose sake they are."""
 
+ROUNDING = 1e-9
+"""The part of a step by which equal ones differ."""
+
 NEIGHBOURS = 8
 """Of the ways to cut that differ by one layer, those with the least bounds are predicted."""
 
@@ -208,8 +211,7 @@ class _Search:
 
     def _take(self, split: Split) -> Cut:
         found = self._cut(split)
-        better = self.best is None or found.step_seconds < self.best.step_seconds
-        if better and found.memory_bytes <= self.capacity:
+        if found.memory_bytes <= self.capacity and (self.best is None or _better(found, self.best)):
             self.best = found
         return found
 
@@ -221,17 +223,25 @@ class _Search:
         return self.cuts[split]
 
 
+def _better(one: Cut, other: Cut) -> bool:
+    """Whether a split is faster; of two that are as fast, whether it is smaller, or its longest stage is shorter."""
+    if abs(one.step_seconds - other.step_seconds) > ROUNDING * other.step_seconds:
+        return one.step_seconds < other.step_seconds
+    return (one.memory_bytes, max(one.split)) < (other.memory_bytes, max(other.split))
+
+
 def ways(stages: Stages) -> int:
     """How many splits there are."""
     return math.comb(stages.layers - 1, stages.parts - 1)
 
 
 def _moved(split: Split) -> Iterator[Split]:
-    """One layer from a stage to another."""
+    """One layer from a stage to another, none left without."""
     for giver, taker in itertools.permutations(range(len(split)), 2):
-        if split[giver] > 1:
-            changes = {giver: -1, taker: 1}
-            yield tuple(count + changes.get(at, 0) for at, count in enumerate(split))
+        changes = {giver: -1, taker: 1}
+        moved = tuple(count + changes.get(at, 0) for at, count in enumerate(split))
+        if 0 not in moved:
+            yield moved
 
 
 # Bounds. ---------------------------------------------------------------------------------------------
