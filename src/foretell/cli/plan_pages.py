@@ -35,6 +35,8 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
     told = {"memory": "that leaves most memory free", "money": "that costs least", "gpus": "on fewest devices"}
     first = told.get(by, "that is fastest")
     plans = f"of {found.fitting:,} plans that fit, the one {first}"
+    if not found.fitting:
+        plans = f"none of the {found.evaluated:,} plans of the search fits, and this one does"
     lines = [
         ("plan", step.plan),
         ("", plans if found.complete else f"{plans}; interrupted before all were seen"),
