@@ -35,6 +35,7 @@ from foretell.plan.setting import Setting
 from foretell.plan.stages import layers_per_stage
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
+from foretell.plan.syntax import MOST
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer
 
@@ -255,7 +256,7 @@ class Space:
         fixed = self.words.microbatches or int(not self._varied(Microbatches))
         shared = [axis.ranks for axis in axes if any(own.splitting.rest for own in axis.axes())]
         able = (count for count in divisors(share)[::-1] if not any(share // count % ranks for ranks in shared))
-        return tuple(count for count in able if not fixed or count == fixed)
+        return tuple(count for count in able if (not fixed or count == fixed) and count <= MOST)
 
     @functools.cached_property
     def policies(self) -> tuple[tuple[Policy, ...], ...]:
