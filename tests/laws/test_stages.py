@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -209,6 +210,21 @@ def test_stages_make_a_plan_fit_that_did_not() -> None:
     assert found.best is not None and found.best.memory_bytes <= 0.95 * smallest
     (told,) = found.finer
     assert told.before is None and told.gain == 1
+
+
+def test_whoever_interrupts_gets_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, calls = answer(LARGE_HEAD, fixed="pp4:1f1b"), list[int]()
+
+    def once(*given: Any) -> BestSplit | None:
+        calls.append(1)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return best_split(*given)
+
+    monkeypatch.setattr("foretell.oracle.finer.best_split", once)
+    found = finer(before).found
+    assert not found.complete and len(calls) == 2
+    assert found.best is not None and "split=" in found.best.plan
 
 
 def test_layers_that_do_not_divide_are_cut_where_the_trainer_lets_them_be() -> None:

@@ -9,7 +9,6 @@ memory than there is.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -60,16 +59,23 @@ class Choice(NamedTuple):
 def finer(answer: Answer) -> Answer:
     """The answer with stages and parts chosen for the plans that lead it; Ctrl-C ends this with the best so far."""
     told: list[Finer] = []
-    with suppress(KeyboardInterrupt):
-        for choice in CHOICES:
-            answer, found = _chosen(answer, choice)
-            told += [found] if found.tried else []
-    return answer._replace(found=_with(answer.found, finer=tuple(told))) if told else answer
+    complete = answer.found.complete
+    for choice in CHOICES if complete else ():
+        answer, found, complete = _chosen(answer, choice)
+        told += [found] if found.tried else []
+        if not complete:
+            break
+    if not told and complete == answer.found.complete:
+        return answer
+    return answer._replace(found=_with(answer.found, finer=tuple(told), complete=complete))
 
 
-def _chosen(answer: Answer, choice: Choice) -> tuple[Answer, Finer]:
-    """The answer with the fastest of the plans for which something is chosen, if it is faster than all others."""
-    before, best, tried, effort = answer.found.best, None, 0, Effort()
+def _chosen(answer: Answer, choice: Choice) -> tuple[Answer, Finer, bool]:
+    """The answer with the fastest of the plans for which something is chosen, if it is faster than all others.
+
+    And whether all were tried: nobody interrupted.
+    """
+    before, best, tried, effort, complete = answer.found.best, None, 0, Effort(), True
     reached = before.step_seconds if before else float("inf")
     try:
         for setting in _leading(answer, choice, reached):
@@ -80,10 +86,9 @@ def _chosen(answer: Answer, choice: Choice) -> tuple[Answer, Finer]:
             if effort.spent > choice.effort:
                 break
     except KeyboardInterrupt:
-        if best is None:
-            raise
+        complete = False
     if best is None:
-        return answer, Finer(what=choice.what, tried=tried, before=before)
+        return answer, Finer(what=choice.what, tried=tried, before=before), complete
     one = best.best
     told = Finer(
         what=choice.what,
@@ -94,7 +99,7 @@ def _chosen(answer: Answer, choice: Choice) -> tuple[Answer, Finer]:
         memory_bytes=one.memory_bytes,
         least_seconds=best.least,
     )
-    return answer._replace(found=_led(answer, one)), told
+    return answer._replace(found=_led(answer, one)), told, complete
 
 
 def _led(answer: Answer, best: Candidate) -> Found:
