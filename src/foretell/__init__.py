@@ -139,11 +139,13 @@ def search(
 ) -> Found:
     """The best plans of all that are legal, every one of them priced as `predict` does.
 
-    `best` is the fastest that fits, None if nothing does; `plans` are all, and can be written as a table. With
+    `best` is the fastest that fits, None if nothing does; `plans` are all, and can be written as a table. `finer` says
+    what was chosen for the leading plans besides: the layers of each stage of a pipeline. With
     `batch_per_rank` the batch goes with the ranks that split it, and the answer is that with most samples a second.
     Ctrl-C returns what was found until then, with `complete` False.
     """
     from foretell.oracle import planning
+    from foretell.oracle.finer import finer
 
     asked = planning.asked(
         model,
@@ -158,7 +160,7 @@ def search(
         max_memory=max_memory,
         top=top,
     )
-    return planning.answered_best(asked).found
+    return finer(planning.answered_best(asked)).found
 
 
 def choose_batch(

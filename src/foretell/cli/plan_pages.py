@@ -37,9 +37,12 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
     told = {"memory": "that leaves most memory free", "money": "that costs least", "gpus": "on fewest devices"}
     first = told.get(by, "that is fastest")
     plans = f"of {found.fitting:,} plans that fit, the one {first}"
+    if not found.fitting:
+        plans = f"none of the {found.evaluated:,} plans of the search fits, and this one does"
     lines = [
         ("plan", step.plan),
         ("", plans if found.complete else f"{plans}; interrupted before all were seen"),
+        *_finer(found),
         ("model", fit(found.model, WIDTH - 18)),
         ("on", f"{_ranks(found)} of {found.cluster}, trainer {found.trainer}"),
         ("step", f"{seconds(step.step_seconds)} ({seconds(low)} to {seconds(high)}), batch {found.batch:,}"),
@@ -55,6 +58,29 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
         lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
     lines += [(one.kind, f"{one.name}: {one.why}") for one in step.bottlenecks[:2]]
     return "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
+
+
+def _finer(found: Found) -> Iterator[tuple[str, str]]:
+    """What was chosen for the leading plans beside what the search varies."""
+    for one in found.finer:
+        usual, own, other = FINER[one.what]
+        tried = f"{one.tried} leading plans were tried so" if one.tried > 1 else "one plan was tried so"
+        if not one.plan:
+            yield one.what, f"{usual}: {tried}, and none gains 0.1% otherwise"
+            continue
+        faster = f"{one.gain:.1%} less time than the best plan without" if one.before else "no plan without fits"
+        more = f"at most {one.gap:.1%} more to gain" if one.gap >= SMALL else f"no other {other} is faster"
+        yield one.what, f"{own}: {faster}; {more} ({tried})"
+
+
+FINER = {
+    "stages": ("as the trainer cuts them", "of their own lengths", "split of this plan"),
+    "parts": ("every axis is for the whole model", "an axis is for a part of the model", "border in this plan"),
+}
+"""How a choice is called where it is not made, where it is, and any other."""
+
+SMALL = 0.0005
+"""A part of a step that is printed as nothing."""
 
 
 def _closeness(found: Found, step: Prediction) -> Iterator[tuple[str, str]]:

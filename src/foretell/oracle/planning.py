@@ -237,7 +237,8 @@ class Told(NamedTuple):
 def varied(found: Found, by: str = "time") -> list[Told]:
     """As many plans as `top` has, best first; what differs in options or policies that have no effect is folded."""
     count = AHEAD * len(found.top)
-    ordered = found.plans.smallest(count) if by == "memory" else found.plans.fastest(count)
+    chosen = (Candidate(one.plan, one.step_seconds, one.memory_bytes) for one in reversed(found.finer) if one.plan)
+    ordered = found.plans.smallest(count) if by == "memory" else (*chosen, *found.plans.fastest(count))
     folded: list[tuple[Hashable, Candidate, list[Candidate]]] = []
     for one in ordered:
         if one.memory_bytes > found.capacity:

@@ -159,7 +159,7 @@ def layout(
     samples: Quantity = 0,
 ) -> Layout:
     """Spread a model over all axes. Where none of them shares samples out, there may be an array of them."""
-    like = graph if any(axis.splitting.dim == SAMPLE for axis in axes) else skeleton(graph)
+    like = graph if any(axis.splitting.shares_samples for axis in axes) else skeleton(graph)
     spreads = tuple(spread(like, axis, conventions) for axis in axes)
     count = graph.batch if isinstance(samples, int) and samples == 0 else samples
     bare = Layout(like, count, axes, spreads, {}, padding or {}, imbalance)

@@ -59,6 +59,7 @@ def command(as_json: bool, **options: Any) -> None:
     priced, time and memory; what rules refuse is counted by rule. Ctrl-C ends with
     the best so far. The exit code is 1 if no plan fits, or none is done in time.
     """
+    from foretell.oracle.finer import finer
     from foretell.oracle.planning import best_of, by_memory
     from foretell.oracle.priced_plans import writable
 
@@ -74,6 +75,8 @@ def command(as_json: bool, **options: Any) -> None:
     answers = [one for one in answers if one.found.evaluated] or _refuse(answers)
     if by == "memory":
         answers = [one._replace(found=by_memory(one.found)) for one in answers]
+    else:
+        answers = [finer(one) for one in answers]
     met = [one for one in answers if _in_time(one, run, limit)]
     best = best_of(met, by)
     tried = [] if best or best_of(answers, by) else _would_fit(answers, progress)
