@@ -20,6 +20,7 @@ class Compute(msgspec.Struct, frozen=True, tag="compute", tag_field="action"):
     cost: Part
     again: bool = False  # a forward part that runs a second time
     density: float = 1.0  # share of an attention's scores that a kernel which skips masked ones computes
+    last: bool = False  # a convolution of images that the model itself laid with channels innermost
 
 
 class Communicate(msgspec.Struct, frozen=True, tag="communicate", tag_field="action"):

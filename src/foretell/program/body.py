@@ -14,6 +14,7 @@ import msgspec
 
 from foretell.model.graph import Node
 from foretell.model.layers import pieces
+from foretell.model.memory_order import turned_convolutions
 from foretell.model.operator import NOTHING
 from foretell.model.operators.attention import Attention
 from foretell.model.operators.elementwise import Elementwise
@@ -50,6 +51,7 @@ class Bodies:
     plain: Lifetimes = field(init=False)
     kept: Lifetimes = field(init=False)
     index: _Index = field(init=False)
+    turned: frozenset[tuple[int, int]] = field(init=False)
     written: dict[tuple[str, int, int, int], Actions] = field(
         init=False, default_factory=dict[tuple[str, int, int, int], Actions]
     )
@@ -57,6 +59,7 @@ class Bodies:
     def __post_init__(self) -> None:
         graph = self.layout.graph
         like = skeleton(graph)
+        object.__setattr__(self, "turned", turned_convolutions(like))
         object.__setattr__(self, "plain", lifetimes(like))
         object.__setattr__(self, "index", _Index(self.layout, self.plain))
         blocks = range(len(graph.blocks))
@@ -137,7 +140,8 @@ class Bodies:
         if part == "weight_gradient" and not has_weight_gradient(graph, at, node):
             role = "input_gradient"  # of a product of two activations: somebody waits for it
         density = node.operator.density(sizes) if isinstance(node.operator, Attention) else 1.0
-        yield Compute(node.path, node.kind, role, sizes, cost, again, density)
+        last = (at, index) in self.turned
+        yield Compute(node.path, node.kind, role, sizes, cost, again, density, last)
 
     def _inside_again(self, at: int, index: int, node: Node) -> Iterator[Action]:
         """An operator runs again for what it keeps besides its operands and its output."""

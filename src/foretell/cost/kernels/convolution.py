@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from foretell.cost.kernels._frame import activation_width, channels_last, launches_of, smaller, where
 from foretell.cost.kernels._price import Price
-from foretell.cost.kernels._reached import ROW_LAST, VECTOR_BYTES, by_rows, memory_rate, rates
+from foretell.cost.kernels._reached import ROW_LAST, VECTOR_BYTES, by_rows, cycle_seconds, memory_rate, rates
 from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
 from foretell.model.operator import Sizes
@@ -41,7 +41,9 @@ UNTUNED: Final = {"forward": 0.72, "input_gradient": 0.52, "weight_gradient": 0.
 UNTUNED_ON: Final = ("hopper", "blackwell", "blackwell-ultra")
 
 MATRIX_SHARE: Final = {"forward": 0.9, "input_gradient": 0.85, "weight_gradient": 0.8}
-"""The same in matrix units, without the turning of images: an H200, channels last."""
+MEASURED_RATE: Final = 2950.0  # flops a cycle and multiprocessor of plain products where that was measured
+"""The same in matrix units, without the turning of images: an H200, channels last. What is lost is the finding of
+addresses, so many cycles a tile whatever the matrix units do: slower ones lose a smaller share."""
 
 WINOGRAD_TAPS: Final = 9
 WINOGRAD_PRODUCTS: Final = 4  # of 9 for each output and pair of channels: 16 for 2 x 2 outputs
@@ -61,8 +63,10 @@ FEW: Final = 32  # channels a group under which tiles stay too empty for those k
 PADDED_SHARE: Final = 0.5
 """Of what older kernels do, for images of few channels, padded to a whole vector: three channels on an H200."""
 
-TURN: Final = {4: 0.73, 2: 0.45}
-"""Of the memory's bandwidth, for turning images from one layout to the other, by bytes of an element (H200, cuDNN)."""
+TURN_CYCLES: Final = {4: 0.55, 2: 0.45}
+"""Cycles of a multiprocessor for an element that is turned from one layout to the other, by its bytes: cuDNN on an H200
+reaches 0.73 and 0.45 of the bandwidth, about as many elements a second either way. Slower memory is the bound instead."""
+TURN_STREAM: Final = 0.8  # of the memory's bandwidth
 TURNS: Final = 3
 """Kernels that turn: both images and the weight."""
 
@@ -98,6 +102,12 @@ DEPTHWISE: Final = {
 The gradient of the input visits every tap of every input, also those that a stride steps over."""
 
 
+LARGE_TAPS: Final = 25
+LARGE_FP32: Final = Direct(0.0045, 0)
+"""Gradient of the weight in fp32 and TF32 with channels last and windows above 5 x 5: cuDNN has no kernel of its own and
+falls back to a grouped one (two layers of ConvNeXt on an H200, 0.0033 to 0.0061)."""
+
+
 class Images(NamedTuple):
     """Sizes of one convolution."""
 
@@ -116,7 +126,7 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     n, cost, part = action.loops, action.cost, action.part
     width = activation_width(form)
     images = _images(action, form)
-    last = channels_last(trainer)
+    last = channels_last(trainer) or action.last
     depthwise = (n["in"] == 1) & (n["out"] <= 2) & (n["group"] > 1)
     matrix_units = form.kernels in device.peak
     pointwise: Any = False
@@ -134,13 +144,18 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     casts = form.autocast and part != "input_gradient"  # of the weight on its way in, of its gradient back
     copied = images.weights * (form.weight + form.operand) if casts else 0
     turns = 0 if last or not matrix_units else 1 - ((pointwise | depthwise) * 1)
-    turned = 2 * (images.inputs + images.outputs) * width * turns / (device.memory_bandwidth * TURN[max(2, width)])
+    turned = (images.inputs + images.outputs) * turns * _turn_seconds(device, width)
     launches = launches_of(cost, trainer.execution) + int(casts)  # the library starts the turns by itself, in no time
     seconds = device.launch_seconds * (launches + TURNS * turns)
     rate = memory_rate(device)
     after = (images.added + copied) / rate + turned
     provenance = rates(device, form.kernels).provenance
     return Price(matrix, images.own / rate, after, seconds, launches, provenance)
+
+
+def _turn_seconds(device: Device, width: int) -> float:
+    """Seconds for an element that is read in one layout and written in the other."""
+    return max(TURN_CYCLES[max(2, width)] * cycle_seconds(device), 2 * width / (device.memory_bandwidth * TURN_STREAM))
 
 
 def _images(action: Compute, form: Format) -> Images:
@@ -178,9 +193,17 @@ def _unfolded(part: str, n: Sizes, images: Images, device: Device, form: Format)
     padded = {**n, "in": where(n["group"] == 1, ceil_div(n["in"], vector) * vector, n["in"])}
     whole = n["group"] * n["in"] * width % VECTOR_BYTES == 0
     share = where(
-        whole, MATRIX_SHARE[part] * _row_last(part, device, form), PADDED_SHARE * by_rows(device, form.kernels, 4)
+        whole,
+        _unfolded_share(part, device, form) * _row_last(part, device, form),
+        PADDED_SHARE * by_rows(device, form.kernels, 4),
     )
     return product_seconds(*_shape(part, padded, images.positions, images.taps), by) / share
+
+
+def _unfolded_share(part: str, device: Device, form: Format) -> float:
+    """Rate of the product of an unfolded image over that of a plain one."""
+    rate = rates(device, form.kernels).flops / (device.multiprocessors * device.clock_hz)
+    return 1 / (1 + (1 / MATRIX_SHARE[part] - 1) * min(1.0, rate / MEASURED_RATE))
 
 
 def _plain(part: str, n: Sizes, images: Images, last: bool, device: Device, form: Format) -> Quantity:
@@ -225,7 +248,15 @@ def _depthwise(part: str, images: Images, last: bool, device: Device, form: Form
     layout = "first" if not last else "last" if activation_width(form) < FULL else "last fp32"
     kernel = DEPTHWISE[layout][part]
     visited = images.inputs if part == "input_gradient" else images.outputs
-    return 2 * (images.taps + kernel.besides) * visited / (kernel.share * _vector_rate(device, form))
+    seconds = _direct_seconds(kernel, images.taps, visited, device, form)
+    if layout == "last fp32" and part == "weight_gradient":
+        large = _direct_seconds(LARGE_FP32, images.taps, visited, device, form)
+        return where(images.taps > LARGE_TAPS, large, seconds)
+    return seconds
+
+
+def _direct_seconds(kernel: Direct, taps: Quantity, visited: Quantity, device: Device, form: Format) -> Quantity:
+    return 2 * (taps + kernel.besides) * visited / (kernel.share * _vector_rate(device, form))
 
 
 def _vector_rate(device: Device, form: Format) -> float:

@@ -251,7 +251,9 @@ def _precision(line: Line) -> str:
             raise Unmapped("precision is FP32 or TF32")
         return "fp32"
     if word == "amp":
-        return "amp_bf16" if "bf16" in chip.peak else "fp16"  # 16 bits over fp32 weights: the same bytes and rates
+        # PyTorch's and TensorFlow's automatic mixed precision is in fp16 unless told otherwise, over fp32 weights;
+        # MXNet's scripts train in fp16 with fp32 copies in the optimizer
+        return "fp16" if "mxnet" in line["framework"].lower() else "amp_fp16"
     if word not in PRECISIONS:
         raise Unmapped(f"precision {line['precision']} has no word in the plan grammar")
     return PRECISIONS[word]
