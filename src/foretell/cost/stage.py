@@ -128,7 +128,7 @@ class Prices:
 
     def _priced(self, actions: Iterable[object]) -> BodyCost:
         cost = BodyCost(Cost(), Cost())
-        run = list(chains(actions, self.trainer.execution))
+        run = list(chains(actions, self.trainer.execution, self.trainer.fusion.norms_take_in))
         hidden = self.hidden(run)
         for at, action in enumerate(run):
             if isinstance(action, Compute):

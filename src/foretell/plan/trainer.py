@@ -107,6 +107,8 @@ class Fusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     logit_bytes: PerLogit  # traffic of the loss, forward
     logit_passes: Ratio  # forward and backward over forward
     channels_last: bool  # whether images have their channels innermost, as matrix units want them
+    pointwise_turned: bool  # whether images with channels first are turned for 1 x 1 windows in matrix units too
+    norms_take_in: bool  # whether batch norms do the sum and the activation after them in their own kernels
 
 
 class Gradients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -68,11 +68,12 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     (r"deepspeed transformer kernel", ""),
     (r"deepspeed", "deepspeed"),
     (r"torch7|cudnn r\d torch|neon|paddle|oneflow|libai|caffe", ""),
-    (r"tensorflow|mxnet|horovod", "horovod"),
+    (r"mxnet", "mxnet"),
+    (r"tensorflow|horovod", "horovod"),
     (r"pytorch", "pytorch"),
 )
-"""Pattern to trainer, the first that is found; empty for frameworks that no trainer describes. TensorFlow and
-MXNet stand with Horovod: gradients in large fused buffers, summed while the backward pass runs."""
+"""Pattern to trainer, the first that is found; empty for frameworks that no trainer describes. TensorFlow stands with
+Horovod: gradients in large fused buffers, summed while the backward pass runs."""
 
 
 def rows(lines: list[Line]) -> Iterator[Row | NotScored]:
@@ -174,10 +175,24 @@ def _trainer(line: Line) -> str:
     found = next((name for pattern, name in FRAMEWORKS if re.search(pattern, framework)), "")
     if not found:
         raise Unmapped(f"no trainer describes {line['framework'] or 'a blank framework'}")
-    if found == "pytorch" and _channels_last(line):
-        return "pytorch-channels-last"
-    beyond = found == "horovod" and line["strategy"] not in ("single", "data")
+    if found == "pytorch":
+        return "pytorch-channels-last" if _channels_last(line) else "pytorch-1" if _before_2023(line) else "pytorch"
+    if found == "mxnet" and _fused_norms(line):
+        return "mxnet-nhwc"
+    beyond = found in ("horovod", "mxnet") and line["strategy"] not in ("single", "data")
     return "pytorch" if beyond else found  # MLPerf's spatial split and TensorFlow's servers were written by hand
+
+
+def _before_2023(line: Line) -> bool:
+    """Whether it ran with the libraries of PyTorch 1. Containers have their year in their name."""
+    container = re.search(r"NGC (\d\d)\.\d\d|PyTorch 1\.", line["framework"])
+    year = line.get("year", "")
+    return bool(container) and (container[1] or "00") < "23" or bool(year) and year < "2023"
+
+
+def _fused_norms(line: Line) -> bool:
+    """NVIDIA's MXNet in 16 bits: its scripts and MLPerf's train with channels last and norms that take in what follows."""
+    return bool(re.search(r"NGC|NVIDIA", line["framework"])) and line["precision"].startswith(("AMP", "FP16"))
 
 
 def _channels_last(line: Line) -> bool:
@@ -246,6 +261,9 @@ PRECISIONS: Final = {"fp32": "fp32", "tf32": "tf32", "fp16": "fp16", "fp16 mixed
 def _precision(line: Line) -> str:
     word = stated(line, "precision").lower()
     chip = members.device(device(stated(line, "gpu")))
+    if word == "tf32" and "rocm" in line["framework"].lower():
+        # PyTorch of 2025 had TF32 on AMD devices only with HIPBLASLT_ALLOW_TF32 (mila-iqia/milabench, issue 339)
+        return "fp32"
     if word == "fp32/tf32":
         if "tf32" in chip.peak:
             raise Unmapped("precision is FP32 or TF32")
