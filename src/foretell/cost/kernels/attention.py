@@ -119,7 +119,7 @@ def _unfused(action: Compute, device: Device, form: Format, trainer: Trainer) ->
     seconds = passes / memory_rate(device)
     if plain(trainer, device):
         cycles = heads * query * key * WRITTEN_CYCLES[action.part]
-        seconds = at_least(seconds, cycles * cycle_seconds(device))
+        seconds = at_least(seconds, cycles * cycle_seconds(device, activation_width(form)))
     launches = launches_of(cost, trainer.execution)
     return Price(matrix, 0.0 * matrix, seconds, device.launch_seconds * launches, launches, by.provenance)
 

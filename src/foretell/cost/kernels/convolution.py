@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from foretell.cost.kernels._frame import activation_width, channels_last, launches_of, smaller, where
 from foretell.cost.kernels._price import Price
-from foretell.cost.kernels._reached import ROW_LAST, VECTOR_BYTES, by_rows, cycle_seconds, memory_rate, rates
+from foretell.cost.kernels._reached import ROW_LAST, VECTOR_BYTES, by_rows, cycle_seconds, instructions, memory_rate, rates
 from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
 from foretell.model.operator import Sizes
@@ -155,7 +155,7 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
 
 def _turn_seconds(device: Device, width: int) -> float:
     """Seconds for an element that is read in one layout and written in the other."""
-    return max(TURN_CYCLES[max(2, width)] * cycle_seconds(device), 2 * width / (device.memory_bandwidth * TURN_STREAM))
+    return max(TURN_CYCLES[max(2, width)] * cycle_seconds(device, width), 2 * width / (device.memory_bandwidth * TURN_STREAM))
 
 
 def _images(action: Compute, form: Format) -> Images:
@@ -249,14 +249,15 @@ def _depthwise(part: str, images: Images, last: bool, device: Device, form: Form
     kernel = DEPTHWISE[layout][part]
     visited = images.inputs if part == "input_gradient" else images.outputs
     seconds = _direct_seconds(kernel, images.taps, visited, device, form)
-    if layout == "last fp32" and part == "weight_gradient":
+    if layout == "last fp32" and part == "weight_gradient" and instructions(device, activation_width(form)) == 1:
         large = _direct_seconds(LARGE_FP32, images.taps, visited, device, form)
         return where(images.taps > LARGE_TAPS, large, seconds)
     return seconds
 
 
 def _direct_seconds(kernel: Direct, taps: Quantity, visited: Quantity, device: Device, form: Format) -> Quantity:
-    return 2 * (taps + kernel.besides) * visited / (kernel.share * _vector_rate(device, form))
+    work = 2 * (taps + kernel.besides) * visited
+    return work / (kernel.share * _vector_rate(device, form)) * instructions(device, activation_width(form))
 
 
 def _vector_rate(device: Device, form: Format) -> float:
