@@ -101,6 +101,13 @@ DEPTHWISE: Final = {
 """Seven depthwise layers on an H200. Channels first, PyTorch's own kernels run; with channels last cuDNN's.
 The gradient of the input visits every tap of every input, also those that a stride steps over."""
 
+FIRST_HALF: Final = {
+    "forward": Direct(0.09, 0),
+    "input_gradient": Direct(0.088, 0),
+    "weight_gradient": Direct(0.045, 0),
+}
+"""fp16, channels first, stride 1 and windows up to 5 x 5: PyTorch takes cuDNN's kernels (three layers on an H200)."""
+
 
 LARGE_TAPS: Final = 25
 LARGE_FP32: Final = Direct(0.0045, 0)
@@ -249,6 +256,10 @@ def _depthwise(part: str, images: Images, last: bool, device: Device, form: Form
     kernel = DEPTHWISE[layout][part]
     visited = images.inputs if part == "input_gradient" else images.outputs
     seconds = _direct_seconds(kernel, images.taps, visited, device, form)
+    if layout == "first" and form.activation == "fp16":
+        library = _direct_seconds(FIRST_HALF[part], images.taps, visited, device, form)
+        taken = (images.taps <= LARGE_TAPS) & (images.inputs < 2 * images.outputs)  # stride 1
+        return where(taken, library, seconds)
     if layout == "last fp32" and part == "weight_gradient" and instructions(device, activation_width(form)) == 1:
         large = _direct_seconds(LARGE_FP32, images.taps, visited, device, form)
         return where(images.taps > LARGE_TAPS, large, seconds)
