@@ -69,11 +69,12 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     (r"deepspeed", "deepspeed"),
     (r"torch7|cudnn r\d torch|neon|paddle|oneflow|libai|caffe", ""),
     (r"mxnet", "mxnet"),
-    (r"tensorflow|horovod", "horovod"),
+    (r"tensorflow.*xla", "tensorflow-xla"),
+    (r"tensorflow", "tensorflow"),
+    (r"horovod", "horovod"),
     (r"pytorch", "pytorch"),
 )
-"""Pattern to trainer, the first that is found; empty for frameworks that no trainer describes. TensorFlow stands with
-Horovod: gradients in large fused buffers, summed while the backward pass runs."""
+"""Pattern to trainer, the first that is found; empty for frameworks that no trainer describes."""
 
 
 def rows(lines: list[Line]) -> Iterator[Row | NotScored]:
@@ -94,7 +95,7 @@ def _row(name: str, line: Line) -> Row:
     memory = _memory(line)
     if not seconds and not memory and not out_of_memory:
         raise Unmapped("neither time nor memory was measured")
-    policies = (f"+m{batch.m}" if batch.m > 1 else "", _recompute(line), f"+{_precision(line)}", _compiled(line))
+    policies = (f"+m{batch.m}" if batch.m > 1 else "", _recompute(line), f"+{_precision(line)}")
     return row(
         name,
         model.text,
@@ -179,7 +180,7 @@ def _trainer(line: Line) -> str:
         return "pytorch-channels-last" if _channels_last(line) else "pytorch-1" if _before_2023(line) else "pytorch"
     if found == "mxnet" and _fused_norms(line):
         return "mxnet-nhwc"
-    beyond = found in ("horovod", "mxnet") and line["strategy"] not in ("single", "data")
+    beyond = found in ("horovod", "mxnet", "tensorflow") and line["strategy"] not in ("single", "data")
     return "pytorch" if beyond else found  # MLPerf's spatial split and TensorFlow's servers were written by hand
 
 
@@ -275,10 +276,6 @@ def _precision(line: Line) -> str:
     if word not in PRECISIONS:
         raise Unmapped(f"precision {line['precision']} has no word in the plan grammar")
     return PRECISIONS[word]
-
-
-def _compiled(line: Line) -> str:
-    return "+compiled" if "XLA" in line["framework"] else ""
 
 
 OPTIMIZERS: Final = {
