@@ -16,6 +16,7 @@ from foretell.cost.collectives import Price, collective_seconds
 from foretell.cost.fabric import Group, sharing
 from foretell.cost.host import host_update_seconds
 from foretell.cost.kernels import chains, kernel_seconds, update_seconds
+from foretell.cost.splits import IMAGES, split_seconds, splits_layers
 from foretell.hardware.cluster import Cluster, Level
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
@@ -171,7 +172,7 @@ class Prices:
     def message(self, message: Communicate) -> float:
         """Seconds of one message or collective, averaged over the steps between two of them."""
         group = self.group(message)
-        key = (message.kind, message.payload, group, message.messages, message.what, "tp" in message.axes)
+        key = (message.kind, message.payload, group, message.messages, message.what, message.axes)
         if key not in self._messages:
             servers = message.messages if message.kind in ("push", "pull") else 1
             price = collective_seconds(
@@ -180,11 +181,15 @@ class Prices:
                 group,
                 self.cluster,
                 messages=1 if servers > 1 else message.messages,
-                sharing=sharing(group, self.cluster),
+                sharing=1 if self._by_leaders(message) else sharing(group, self.cluster),
                 servers=servers,
             )
             self._messages[key] = self._in_a_step(message, group, price)
         return self._messages[key] / message.every
+
+    def _by_leaders(self, message: Communicate) -> bool:
+        """Whether one rank of those that split an image speaks for all of them."""
+        return self.trainer.splits.leaders and message.axes == ("dp",) and IMAGES in self.axes
 
     def _in_a_step(self, message: Communicate, group: Group, price: Price) -> float:
         """What a benchmark's collective costs inside a step, where it leaves the node.
@@ -192,6 +197,8 @@ class Prices:
         Layers wait for each hop of a tensor axis with their host (a trainer's constant); gradients reach a
         smaller share of the network than a benchmark does.
         """
+        if splits_layers(message):
+            return split_seconds(message, price.seconds, self.trainer.splits)
         if self.cluster.level_of(group.ranks, group.stride) == self.cluster.node:
             return price.seconds
         if "tp" in message.axes:

@@ -152,6 +152,14 @@ class TensorAxis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     # Gradients of weights that all tensor ranks have whole (norms) are summed one by one, or in one message.
 
 
+class Splits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Messages of axes that split images, filters or channels, beside what links and network allow."""
+
+    wait: Seconds  # of each message: what the host does before and after it while the device stands
+    images: Bytes  # of split images that a rank sends in a second, at most; 0: as fast as links and network are
+    leaders: bool  # whether one rank for all that split an image sums their gradients with the other groups
+
+
 class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bytes of each local parameter in 16-bit training, and how shares are gathered.
 
@@ -236,6 +244,7 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     fusion: Fusion
     gradients: Gradients
     tensor: TensorAxis
+    splits: Splits
     storage: Stored
     pipeline: Stages
     memory: Alive

@@ -378,8 +378,9 @@ VISION: Final = {
 STRIDED_1X1: Final = ("tfb", *ORACLE_PAPER)
 """Sources whose ResNets stride in the first 1x1 convolution of a block (TensorFlow's benchmarks, Chainer)."""
 
-ORACLE_FILES: Final = {("VGG16", 226): "vgg16-paradl", ("ResNet-50", 226): "resnet50-paradl"}
-"""The oracle paper's own layer files: VGG16 there has 169 million parameters."""
+ORACLE_FILES: Final = {("VGG16", 226): "vgg16-paradl"}
+"""The oracle paper's own layer file where the network that ran is like it: VGG16 there has 169 million parameters. Its
+file of ResNet-50 lacks the projections of the shortcuts, which the network that ran has (ankahira/paraDL)."""
 
 
 def _model(line: Line) -> Model:
