@@ -160,10 +160,11 @@ def test_layers_of_a_split_with_embeddings(studies: dict[str, Study]) -> None:
 def test_cnn_lines(studies: dict[str, Study]) -> None:
     study = studies["cnn_measured"]
     one = one_row(study, "dle-002")
-    assert (one.model, str(one.plan), one.cluster) == ("resnet50:image=224,dtype=bf16", "dp1 +amp_bf16", "a100-80")
+    assert (one.model, str(one.plan), one.cluster) == ("resnet50:image=224,dtype=fp16", "dp1 +amp_fp16", "a100-80")
     assert one.step_seconds == pytest.approx(256 / 2470)
     paper = one_row(study, "pdlt-006")
-    assert (paper.model, str(paper.plan), paper.trainer) == ("resnet50-paradl", "dp16 filter4 +fp32", "chainer")
+    assert (paper.model, str(paper.plan)) == ("resnet50:image=226,strided_1x1=true", "dp16 filter4 +fp32")
+    assert paper.trainer == "chainer"
     assert paper.cluster == "abci:64"
     pipeline = one_row(study, "tgp-003")
     assert str(pipeline.plan) == "pp2:gpipe +m1667 +recompute:full +fp32"

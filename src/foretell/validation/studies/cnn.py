@@ -405,6 +405,11 @@ def _vision(line: Line) -> Model:
     return Model(f"{base}{',' if ':' in base else ':'}{fields}", image=image)
 
 
+SHORT: Final = 128
+"""Tokens above which NVIDIA's PyTorch scripts sort sequences by length (DeepLearningExamples, PyTorch BERT,
+scripts/run_pretraining.sh: phase2_bin_size is 64), so that most are shorter than the length that is stated."""
+
+
 def _bert(line: Line) -> Model:
     """Pretraining has 20 masked places of 128 tokens, 80 of 512; fine-tuning hardly has a head."""
     size = line["model"].lower()
@@ -412,6 +417,8 @@ def _bert(line: Line) -> Model:
     if not length:
         raise Unmapped("the length of the sequence is not stated")
     seq, task = int(length[1]), line["task_dataset"].lower()
+    if _source(line) == "dle" and "PyTorch" in line["framework"] and "pre-training" in task and seq > SHORT:
+        raise Unmapped("sequences are in bins of 64 tokens, their lengths not stated")
     kernel = None if _source(line) == "mil" else "math"  # before PyTorch 2 scores were written out
     if "pre-training" in task:
         masked = {128: 20, 512: 80}.get(seq)
