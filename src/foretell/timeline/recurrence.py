@@ -200,7 +200,8 @@ def play(t, plans, at, order, turns, begin, end, inline):
     arrived = zeros(stop - first)
     started = zeros(3 * (t.i[t.tail_at + order + 1] - t.i[t.tail_at + order]))
     recorded = 0
-    cut, passes, share = plans.i[plans.cut + at], plans.i[plans.passes + at], plans.f[plans.share + at]
+    cut, sends, share = plans.i[plans.cut + at], plans.i[plans.sends + at], plans.f[plans.share + at]
+    whole = t.i[t.cut_at + cut]
     stage_at, prefetch = t.i[t.stage_at + cut], t.i[t.prefetch + plans.i[plans.manner + at]]
     marks = zeros(len(turns) // TURN if inline else 0)  # all that was issued with each gather of a slot
     for n in range(first, stop):
@@ -219,7 +220,7 @@ def play(t, plans, at, order, turns, begin, end, inline):
                 ahead += TURN
         idle = 0.0
         back = kind != F
-        receives = t.i[t.gets_back + passes + shape] if back else t.i[t.gets_forward + passes + shape]
+        receives = t.i[t.gets_back + whole + shape] if back else t.i[t.gets_forward + whole + shape]
         if receives and kind != W:
             idle = max(arrived[t.i[t.slot_source + n] - first] - free[r], 0.0)
             if inline:
@@ -259,7 +260,7 @@ def play(t, plans, at, order, turns, begin, end, inline):
                 issued[r] += turns[turn + 4]
                 once[r] += turns[turn + 5]
         if kind != W:
-            send = t.f[t.sent_back + passes + shape] if back else t.f[t.sent_forward + passes + shape]
+            send = t.f[t.sent_back + sends + shape] if back else t.f[t.sent_forward + sends + shape]
             if send:
                 link = 2 * r + (1 if back else 0)
                 way[link] = max(way[link], free[r]) + send
@@ -307,49 +308,82 @@ def rank_sum(t, plans, at, rank, values, base):
 
 
 @kernel
-def ends(t, plans, at):
-    """For each rank: when its slots and sums are over, how long its device waited for the host, and for sums."""
+def inline(t, plans, at):
+    """Whether messages for weights travel beside the computation in every micro-batch."""
+    return t.i[t.care_inline + plans.i[plans.care + at]] and plans.f[plans.share + at] > 0.0
+
+
+@kernel
+def all_slots(t, plans, at, turns, begin, end):
+    """For each rank when its slots are over, how long its device waited for the host, and for sums; how its last began.
+
+    A step may be longer than what is played: then each round of micro-batches adds the same.
+    """
     order, before = plans.i[plans.order + at], plans.i[plans.before + at]
-    turns, begin, end = all_turns(t, plans, at)
-    inline = t.i[t.care_inline + plans.i[plans.care + at]] and plans.f[plans.share + at] > 0.0
-    free, late, exposed, started = play(t, plans, at, order, turns, begin, end, inline)
-    ranks = len(free)
-    if before >= 0:  # the step is longer than what was played: each round of micro-batches adds the same
-        free0, late0, exposed0, _ = play(t, plans, at, before, turns, begin, end, inline)
+    along = inline(t, plans, at)
+    free, late, exposed, started = play(t, plans, at, order, turns, begin, end, along)
+    if before >= 0:
+        free0, late0, exposed0, _ = play(t, plans, at, before, turns, begin, end, along)
         rounds = plans.i[plans.rounds + at]
-        for r in range(ranks):
+        for r in range(len(free)):
             free[r] += (free[r] - free0[r]) * rounds
             late[r] += (late[r] - late0[r]) * rounds
             exposed[r] += (exposed[r] - exposed0[r]) * rounds
-    if not inline:
-        left = zeros(ranks)
-        if plans.f[plans.share + at]:
-            drained(t, plans, at, order, turns, begin, end, started, left)
-        else:
-            for r in range(ranks):
-                left[r] = rank_sum(t, plans, at, r, t.once_all, t.i[t.care_at + plans.i[plans.care + at]])
-        for r in range(ranks):
-            free[r] += left[r]
-            exposed[r] += left[r]
-    return free, late, exposed
+    return free, late, exposed, started
+
+
+@kernel
+def sums_left(t, plans, at, turns, begin, end, started):
+    """For each rank seconds of sums once a step that are left after its slots, if none travel in every micro-batch."""
+    order = plans.i[plans.order + at]
+    left = zeros(t.i[t.order_ranks + order])
+    if inline(t, plans, at):
+        return left
+    if plans.f[plans.share + at]:
+        drained(t, plans, at, order, turns, begin, end, started, left)
+    else:
+        for r in range(len(left)):
+            left[r] = rank_sum(t, plans, at, r, t.once_all, t.i[t.care_at + plans.i[plans.care + at]])
+    return left
 
 
 @kernel
 def step_seconds(t, plans, at):
-    """Seconds of a step, the rank that ends last, and how long it was free, late and exposed."""
-    free, late, exposed = ends(t, plans, at)
+    """Seconds of a step, the rank that ends last, and how long its device waited for the host, and for sums."""
+    turns, begin, end = all_turns(t, plans, at)
+    free, late, exposed, started = all_slots(t, plans, at, turns, begin, end)
+    left = sums_left(t, plans, at, turns, begin, end, started)
+    found, worst = finished(t, plans, at, free, left)
+    return found, worst, late[worst], exposed[worst] + left[worst]
+
+
+@kernel
+def finished(t, plans, at, free, left):
+    """When the last rank is done with its sums, tied ones included, and with the end of its step; which one it is."""
     base = t.i[t.care_at + plans.i[plans.care + at]]
     meet = 0.0
     for r in range(len(free)):
         if rank_sum(t, plans, at, r, t.tied, base):
-            meet = max(meet, free[r])
+            meet = max(meet, free[r] + left[r])
     found, worst = -1.0, 0
     for r in range(len(free)):
-        start = meet if rank_sum(t, plans, at, r, t.tied, base) else free[r]
+        start = meet if rank_sum(t, plans, at, r, t.tied, base) else free[r] + left[r]
         over = start + rank_sum(t, plans, at, r, t.finish, base)
         if over > found:
             found, worst = over, r
-    return found, worst, free[worst], late[worst], exposed[worst]
+    return found, worst
+
+
+@kernel
+def alike(t, plans, at, other):
+    """Whether the slots of two plans take the same time: they differ in what weights need once a step at most."""
+    for one in (at, other):
+        if t.i[t.care_inline + plans.i[plans.care + one]]:
+            return False
+    for column in (plans.local, plans.cut, plans.sends, plans.manner, plans.order, plans.before, plans.rounds):
+        if plans.i[column + at] != plans.i[column + other]:
+            return False
+    return True
 
 
 # Memory. ---------------------------------------------------------------------------------------------
@@ -358,7 +392,7 @@ def step_seconds(t, plans, at):
 @kernel
 def rank_memory(t, plans, at, rank):
     """The most bytes in tensors that a rank has at once, and in which moment of its order; -1: after the update."""
-    order, passes = plans.i[plans.order + at], plans.i[plans.passes + at]
+    order, holds = plans.i[plans.order + at], plans.i[plans.holds + at]
     stage_at = t.i[t.stage_at + plans.i[plans.cut + at]]
     base = t.i[t.care_at + plans.i[plans.care + at]]
     place = t.i[t.rank_at + order] + rank
@@ -370,9 +404,9 @@ def rank_memory(t, plans, at, rank):
     for moment in range(t.i[t.moment_at + place], t.i[t.moment_at + place + 1]):
         held = 0.0
         for chunk in range(chunks):
-            kept = t.f[t.kept + passes + t.i[t.stage_shape + stage_at + t.i[t.held + first + chunk]]]
+            kept = t.f[t.kept + holds + t.i[t.stage_shape + stage_at + t.i[t.held + first + chunk]]]
             held += t.f[t.flying + t.i[t.flying_at + moment] + chunk] * kept
-        shape = passes + t.i[t.stage_shape + stage_at + t.i[t.moment_stage + moment]]
+        shape = holds + t.i[t.stage_shape + stage_at + t.i[t.moment_stage + moment]]
         kept = t.f[t.kept + shape]
         if t.i[t.moment_forward + moment]:
             now = held + kept + max(0.0, t.f[t.forward_peak + shape] - kept)
@@ -402,7 +436,11 @@ def memory_bytes(t, plans, at):
 
 @kernel
 def evaluate(t, plans, first, stop, seconds, memory):
-    """Step time and memory of some plans."""
+    """Step time and memory of some plans; what a plan has in common with the one before is played once."""
     for at in range(first, stop):
-        seconds[at] = step_seconds(t, plans, at)[0]
+        turns, begin, end = all_turns(t, plans, at)
+        if at == first or not alike(t, plans, at, at - 1):
+            free, _, _, started = all_slots(t, plans, at, turns, begin, end)
+        left = sums_left(t, plans, at, turns, begin, end, started)
+        seconds[at] = finished(t, plans, at, free, left)[0]
         memory[at] = memory_bytes(t, plans, at)[0]
