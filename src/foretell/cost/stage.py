@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from foretell.cost.beside import hidden_seconds
 from foretell.cost.collectives import Price, collective_seconds
 from foretell.cost.fabric import Group, sharing
-from foretell.cost.host import host_update_seconds
+from foretell.cost.host import host_of_update, host_update_seconds
 from foretell.cost.kernels import Price as KernelPrice
 from foretell.cost.kernels import chains, kernel_seconds, update_seconds
 from foretell.cost.splits import IMAGES, split_seconds, splits_layers
@@ -234,7 +234,7 @@ class Prices:
             ranks = min(self.cluster.ranks_per_node, product(axis.ranks for axis in self.axes.values()))
             return host_update_seconds(action.cost.read + action.cost.written, ranks), 0.0
         price = update_seconds(action, self.device, self.form)
-        return price.seconds, 0.0 if self.soft else self.trainer.host.launch * price.launches
+        return price.seconds, 0.0 if self.soft else host_of_update(action, price.launches, self.form, self.trainer)
 
     def group(self, message: Communicate) -> Group:
         """The ranks that a message is among; of neighbours the whole axis, since the slowest pair counts."""

@@ -77,6 +77,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     launch: Seconds  # per operator launched one by one
+    tensor: Seconds  # per weight tensor, and per state of it, in an optimizer's step on plain weights
     layer: Seconds  # per layer and micro-batch, forward and backward
     layer_recomputes: bool  # whether `layer` has the second forward pass of full recomputation in it
     microbatch: Seconds  # per micro-batch

@@ -79,6 +79,7 @@ class Update(msgspec.Struct, frozen=True, tag="update", tag_field="action"):
     parameters: Quantity
     cost: Part
     on_host: bool = False  # where the states wait in the host's memory
+    tensors: int = 0  # weights that it goes through, each a tensor of its own
 
 
 class Copy(msgspec.Struct, frozen=True, tag="copy", tag_field="action"):

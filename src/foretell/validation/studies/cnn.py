@@ -77,6 +77,10 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
 """Pattern to trainer, the first that is found; empty for frameworks that no trainer describes."""
 
 
+THIS_YEAR: Final = 2026
+"""Of runs that do not say when they were: as the software is now."""
+
+
 def rows(lines: list[Line]) -> Iterator[Row | NotScored]:
     """Every run of every source."""
     return mapped(((line["id"], line) for line in lines), _row)
@@ -177,18 +181,26 @@ def _trainer(line: Line) -> str:
     if not found:
         raise Unmapped(f"no trainer describes {line['framework'] or 'a blank framework'}")
     if found == "pytorch":
-        return "pytorch-channels-last" if _channels_last(line) else "pytorch-1" if _before_2023(line) else "pytorch"
+        return _pytorch(line)
     if found == "mxnet" and _fused_norms(line):
         return "mxnet-nhwc"
     beyond = found in ("horovod", "mxnet", "tensorflow") and line["strategy"] not in ("single", "data")
     return "pytorch" if beyond else found  # MLPerf's spatial split and TensorFlow's servers were written by hand
 
 
-def _before_2023(line: Line) -> bool:
-    """Whether it ran with the libraries of PyTorch 1. Containers have their year in their name."""
-    container = re.search(r"NGC (\d\d)\.\d\d|PyTorch 1\.", line["framework"])
-    year = line.get("year", "")
-    return bool(container) and (container[1] or "00") < "23" or bool(year) and year < "2023"
+def _pytorch(line: Line) -> str:
+    """PyTorch as it was in a year; NVIDIA's scripts of BERT are a trainer of their own."""
+    if _year(line) >= 2023:
+        return "pytorch-channels-last" if _channels_last(line) else "pytorch"
+    if line["model"].startswith("BERT"):
+        return "nvidia-bert-2020" if _year(line) <= 2020 else "nvidia-bert"
+    return "pytorch-channels-last" if _channels_last(line) else "pytorch-1"
+
+
+def _year(line: Line) -> int:
+    """The year of the software: a container has it in its name."""
+    container = re.search(r"NGC (\d\d)\.\d\d", line["framework"])
+    return 2000 + int(container[1]) if container else int(line.get("year") or THIS_YEAR)
 
 
 def _fused_norms(line: Line) -> bool:
@@ -270,9 +282,7 @@ def _precision(line: Line) -> str:
             raise Unmapped("precision is FP32 or TF32")
         return "fp32"
     if word == "amp":
-        # PyTorch's and TensorFlow's automatic mixed precision is in fp16 unless told otherwise, over fp32 weights;
-        # MXNet's scripts train in fp16 with fp32 copies in the optimizer
-        return "fp16" if "mxnet" in line["framework"].lower() else "amp_fp16"
+        return "fp16" if _keeps_copies(line) else "amp_fp16"
     if word not in PRECISIONS:
         raise Unmapped(f"precision {line['precision']} has no word in the plan grammar")
     return PRECISIONS[word]
@@ -290,6 +300,13 @@ OPTIMIZERS: Final = {
     "jitlamb": "lamb",
     "lars": "lars",
 }
+
+
+def _keeps_copies(line: Line) -> bool:
+    """Whether 16-bit weights have fp32 copies in the optimizer: MXNet's scripts, and NVIDIA's of BERT in PyTorch 1 (apex,
+    level O2). PyTorch's and TensorFlow's own mixed precision casts fp32 weights, to fp16 unless told otherwise."""
+    apex = "PyTorch" in line["framework"] and line["model"].startswith("BERT") and _year(line) < 2023
+    return apex or "mxnet" in line["framework"].lower()
 
 
 def _optimizer(line: Line) -> str:
