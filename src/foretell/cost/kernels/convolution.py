@@ -63,6 +63,10 @@ FEW: Final = 32  # channels a group under which tiles stay too empty for those k
 PADDED_SHARE: Final = 0.5
 """Of what older kernels do, for images of few channels, padded to a whole vector: three channels on an H200."""
 
+UNSHARED_TILE: Final = 64
+"""Weights a side of the tiles of fp32 weight gradients in three dims. Their sums over positions are not shared out, so that
+few channels leave multiprocessors idle (six layers on an H200: 70 and 113 ms where a product would take 4 and 17)."""
+
 TURN_CYCLES: Final = {4: 0.55, 2: 0.45}
 """Cycles of a multiprocessor for an element that is turned from one layout to the other, by its bytes: cuDNN on an H200
 reaches 0.73 and 0.45 of the bandwidth, about as many elements a second either way. Slower memory is the bound instead."""
@@ -144,7 +148,7 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
         matrix = _unfolded(part, n, images, device, form)
         matrix = where(pointwise, _plain(part, n, images, last, device, form), matrix)
     else:
-        matrix = _ordinary(action, images, device, form)
+        matrix = _in_three_dims(action, images, device, form, _ordinary(action, images, device, form))
     direct = _depthwise(part, images, last, device, form)
     matrix = where(depthwise, direct, matrix)
 
@@ -249,6 +253,20 @@ def _ordinary(action: Compute, images: Images, device: Device, form: Format) -> 
         return where(few, action.cost.matrix / (_vector_rate(device, form) * GROUPED[part]), direct)
     reached = rates(device, "fp32" if "fp32" in device.vector else form.kernels).flops
     return smaller(direct, action.cost.matrix / (reached * PLAIN_SHARE))
+
+
+def _in_three_dims(action: Compute, images: Images, device: Device, form: Format, matrix: Quantity) -> Quantity:
+    """A weight gradient in three dims takes at least what tiles take whose sums are not shared out."""
+    if action.part != "weight_gradient" or SPACE[0] not in action.loops:
+        return matrix
+    return at_least(matrix, _unshared(action.loops, images, device, form))
+
+
+def _unshared(n: Sizes, images: Images, device: Device, form: Format) -> Quantity:
+    """The product of a weight gradient whose long sum over positions one block makes alone, for each tile of weights."""
+    tiles = n["group"] * ceil_div(n["out"], UNSHARED_TILE) * ceil_div(n["in"] * images.taps, UNSHARED_TILE)
+    work = 2 * images.positions * n["group"] * n["out"] * n["in"] * images.taps
+    return work / (rates(device, form.kernels).flops * smaller(tiles / device.multiprocessors, 1.0))
 
 
 def _depthwise(part: str, images: Images, last: bool, device: Device, form: Format) -> Quantity:
