@@ -45,8 +45,11 @@ def host_update_seconds(moved: Quantity, ranks: int) -> Quantity:
 
 
 def host_of_update(action: Update, launches: Quantity, form: Format, trainer: Trainer) -> Quantity:
-    """Seconds that the host needs to start an optimizer's step. One on plain weights goes through lists of tensors: of the
-    weights, and of each state. A trainer's own fused kernel over a master copy has them flat."""
+    """Seconds that the host needs to start an optimizer's step.
+
+    One on plain weights goes through lists of tensors: of the weights, and of each state. A trainer's own fused kernel
+    over a master copy has them flat.
+    """
     lists = 0 if form.master else 1 + RULES[action.rule].states
     return trainer.host.launch * launches + trainer.host.tensor * lists * action.tensors
 

@@ -26,8 +26,8 @@ LIBRARY: Final = frozenset(
 def chains(actions: Iterable[object], execution: str, norms_take_in: bool = False) -> Iterator[object]:
     """The actions of a body with each chain as one computation, where kernels are compiled; else as they are.
 
-    Memory events inside a chain come before it. Of kernels that are started one by one, a trainer's batch norms may take
-    in the sum and the activation after them.
+    Memory events inside a chain come before it. Where kernels start one by one, a trainer's batch norms may take in the
+    sum and the activation after them.
     """
     if execution == "eager":
         yield from _beside_norms(actions) if norms_take_in else actions
@@ -55,7 +55,7 @@ def _beside_norms(actions: Iterable[object]) -> Iterator[object]:
     for action in actions:
         if isinstance(action, Allocate | Free):
             yield action
-        elif norm is not None and _taken_in(norm, action):
+        elif norm is not None and _taken_in(action, norm):
             norm = _with_other_input(norm, action)
         else:
             if norm is not None:
@@ -75,9 +75,10 @@ def _beside_norms(actions: Iterable[object]) -> Iterator[object]:
         yield norm
 
 
-def _taken_in(norm: Compute, action: object) -> TypeGuard[Compute]:
-    follows = isinstance(action, Compute) and action.operator == "elementwise" and action.again == norm.again
-    return follows and action.part == norm.part == "forward"
+def _taken_in(action: object, norm: Compute) -> TypeGuard[Compute]:
+    if not isinstance(action, Compute) or action.operator != "elementwise":
+        return False
+    return action.part == norm.part == "forward" and action.again == norm.again
 
 
 def _with_other_input(norm: Compute, action: Compute) -> Compute:

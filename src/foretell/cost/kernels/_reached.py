@@ -45,7 +45,7 @@ TABLE: Final[dict[tuple[str, str], Reached]] = {
         1.0,
         0.80,
         ("rtx3090",),
-        f"{STEPS}: 18 of timm with channels last. Its matrix units accumulate in fp32 at half their rate, so that they are "
+        f"{STEPS}: 18 of timm with channels last. Its matrix units accumulate in fp32 at half their rate, which is "
         "easily fed, and it runs above its rated clock",
     ),
     ("rtx4090", "matrix"): Reached(1.0, 0.80, ("rtx3090",), "as the RTX 3090, for the same reasons"),
@@ -106,7 +106,7 @@ products on an H200). 16-bit operands may lie either way."""
 
 SHARES: Final = {("mi325x", "fp16"): 0.12, ("mi325x", "bf16"): 0.12, ("mi325x", "fp32"): 0.28}
 """What layers' products reach in a framework, by device and precision, where that is far below the best product of a
-search: 74 steps of milabench (BERT, ConvNeXt, ResNet-152) on MI325X in PyTorch of 2025, libraries not tuned by shape."""
+search: 74 steps of milabench (BERT, ConvNeXt, ResNet-152) on MI325X in PyTorch of 2025, no library tuned by shape."""
 
 INSTRUCTIONS: Final = {"cdna2": (2.5, 8.5), "cdna3": (2.5, 8.5)}
 """Cycles of a compute unit for what takes an NVIDIA multiprocessor one, for kernels bound by their instructions, by

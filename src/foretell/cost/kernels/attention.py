@@ -64,7 +64,7 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
 
 
 def _layer_seconds(action: Compute, device: Device, trainer: Trainer) -> Quantity:
-    """Of what a trainer's layer does in many kernels, once beside each attention: passes over the hidden tensor in fp32."""
+    """Of what a trainer's layer does in many kernels, once beside each attention: passes over its hidden tensor."""
     hidden = _heads(action.loops) * action.loops["query"] * action.loops["qk"] * FULL
     passes = trainer.attention.layer_passes * (1 if action.part == "forward" else trainer.fusion.backward)
     return hidden * passes / memory_rate(device)

@@ -21,7 +21,15 @@ from typing import Any, Final, NamedTuple
 
 from foretell.cost.kernels._frame import activation_width, channels_last, launches_of, smaller, where
 from foretell.cost.kernels._price import Price
-from foretell.cost.kernels._reached import ROW_LAST, VECTOR_BYTES, by_rows, cycle_seconds, instructions, memory_rate, rates
+from foretell.cost.kernels._reached import (
+    ROW_LAST,
+    VECTOR_BYTES,
+    by_rows,
+    cycle_seconds,
+    instructions,
+    memory_rate,
+    rates,
+)
 from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
 from foretell.model.operator import Sizes
@@ -64,12 +72,12 @@ PADDED_SHARE: Final = 0.5
 """Of what older kernels do, for images of few channels, padded to a whole vector: three channels on an H200."""
 
 UNSHARED_TILE: Final = 64
-"""Weights a side of the tiles of fp32 weight gradients in three dims. Their sums over positions are not shared out, so that
-few channels leave multiprocessors idle (six layers on an H200: 70 and 113 ms where a product would take 4 and 17)."""
+"""Weights a side of the tiles of fp32 weight gradients in three dims. Their sums over positions are not shared out: few
+channels leave multiprocessors idle (six layers on an H200: 70 and 113 ms where a product would take 4 and 17)."""
 
 TURN_CYCLES: Final = {4: 0.55, 2: 0.45}
 """Cycles of a multiprocessor for an element that is turned from one layout to the other, by its bytes: cuDNN on an H200
-reaches 0.73 and 0.45 of the bandwidth, about as many elements a second either way. Slower memory is the bound instead."""
+reaches 0.73 and 0.45 of the bandwidth, about as many elements a second either way. Slower memory is the bound."""
 TURN_STREAM: Final = 0.8  # of the memory's bandwidth
 TURNS: Final = 3
 """Kernels that turn: both images and the weight."""
@@ -115,7 +123,7 @@ FIRST_HALF: Final = {
 
 LARGE_TAPS: Final = 25
 LARGE_FP32: Final = Direct(0.0045, 0)
-"""Gradient of the weight in fp32 and TF32 with channels last and windows above 5 x 5: cuDNN has no kernel of its own and
+"""Gradient of the weight in fp32 and TF32 with channels last and windows above 5 x 5: cuDNN has no kernel for it and
 falls back to a grouped one (two layers of ConvNeXt on an H200, 0.0033 to 0.0061)."""
 
 
@@ -166,7 +174,9 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
 
 def _turn_seconds(device: Device, width: int) -> float:
     """Seconds for an element that is read in one layout and written in the other."""
-    return max(TURN_CYCLES[max(2, width)] * cycle_seconds(device, width), 2 * width / (device.memory_bandwidth * TURN_STREAM))
+    return max(
+        TURN_CYCLES[max(2, width)] * cycle_seconds(device, width), 2 * width / (device.memory_bandwidth * TURN_STREAM)
+    )
 
 
 def _images(action: Compute, form: Format) -> Images:
@@ -263,7 +273,7 @@ def _in_three_dims(action: Compute, images: Images, device: Device, form: Format
 
 
 def _unshared(n: Sizes, images: Images, device: Device, form: Format) -> Quantity:
-    """The product of a weight gradient whose long sum over positions one block makes alone, for each tile of weights."""
+    """A weight gradient whose long sum over positions one block makes alone, for each tile of weights."""
     tiles = n["group"] * ceil_div(n["out"], UNSHARED_TILE) * ceil_div(n["in"] * images.taps, UNSHARED_TILE)
     work = 2 * images.positions * n["group"] * n["out"] * n["in"] * images.taps
     return work / (rates(device, form.kernels).flops * smaller(tiles / device.multiprocessors, 1.0))

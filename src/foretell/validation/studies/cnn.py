@@ -204,7 +204,7 @@ def _year(line: Line) -> int:
 
 
 def _fused_norms(line: Line) -> bool:
-    """NVIDIA's MXNet in 16 bits: its scripts and MLPerf's train with channels last and norms that take in what follows."""
+    """NVIDIA's MXNet in 16 bits: scripts and MLPerf's train with channels last and norms that take in what follows."""
     return bool(re.search(r"NGC|NVIDIA", line["framework"])) and line["precision"].startswith(("AMP", "FP16"))
 
 
@@ -303,8 +303,8 @@ OPTIMIZERS: Final = {
 
 
 def _keeps_copies(line: Line) -> bool:
-    """Whether 16-bit weights have fp32 copies in the optimizer: MXNet's scripts, and NVIDIA's of BERT in PyTorch 1 (apex,
-    level O2). PyTorch's and TensorFlow's own mixed precision casts fp32 weights, to fp16 unless told otherwise."""
+    """Whether 16-bit weights have fp32 copies in the optimizer: MXNet's scripts, and NVIDIA's of BERT in PyTorch 1
+    (apex O2). PyTorch's and TensorFlow's own mixed precision casts fp32 weights, to fp16 unless told otherwise."""
     apex = "PyTorch" in line["framework"] and line["model"].startswith("BERT") and _year(line) < 2023
     return apex or "mxnet" in line["framework"].lower()
 

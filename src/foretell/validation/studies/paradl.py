@@ -41,6 +41,7 @@ def _row(name: str, line: Line) -> Row:
         trainer="chainer",
         optimizer="adam",
         step_seconds=real(line, "measured_seconds"),
+        claimed_seconds=real(line, "projected_seconds"),
         subsets=(strategy, model),
     )
 
