@@ -198,6 +198,7 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What is alive beside weights, states and saved activations, and what the device reports on top."""
 
     logit: PerLogit  # logits, their copies and softmax at the loss
+    scatters_loss: bool  # whether the gradient of the losses is laid into zeros, as large as the logits, on its way
     head_gradient: PerParameter  # the vocabulary weight's own gradient at the loss, beside the accumulated one
     cached_gradients: PerParameter  # freed 16-bit gradients that stay in the pool while states lie in shares
     gather: PerParameter  # copies while weights are gathered after a step on shares of the states

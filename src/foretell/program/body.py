@@ -16,6 +16,7 @@ from foretell.model.graph import Node
 from foretell.model.layers import pieces
 from foretell.model.memory_order import turned_convolutions
 from foretell.model.operators.attention import Attention
+from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.layout import View
 from foretell.model.resize import skeleton
@@ -171,7 +172,9 @@ class Bodies:
             yield from self.layout.moving(at, Moment(index, "backward", after=True, gradient=True))
             yield from self.layout.moving(at, Moment(index, "backward", after=False, gradient=False))
             yield from self._gradients_begin(at, index, node)
+            yield from self._scattered(at, node, Allocate)
             yield from self._compute(at, index, node, "input_gradient")
+            yield from self._scattered(at, node, Free)
             yield from self.layout.moving(at, Moment(index, "backward", after=False, gradient=True))
             yield from self._compute(at, index, node, "weight_gradient")
             yield from self._gradients_end(at, index, node)
@@ -182,6 +185,13 @@ class Bodies:
         if lives is not self.kept:
             for end in self.kept.backward.get((at, index), ()):
                 yield self._free(end)
+
+    def _scattered(self, at: int, node: Node, event: type[Allocate] | type[Free]) -> Iterator[Action]:
+        """PyTorch's loss lays the gradient of each row's loss into zeros, as large as the logits, and goes on from there."""
+        if self.layout.scatters_loss and isinstance(node.operator, CrossEntropy):
+            logits = node.inputs[0].tensor
+            name, size = f"{self._name(at, logits)} scattered", self.layout.bytes(at, logits)
+            yield Allocate(name, size, "gradient") if event is Allocate else Free(name, size)
 
     def _passes(self, node: Node) -> bool:
         """Whether the gradient of its output is that of its inputs, unchanged in memory."""
