@@ -169,7 +169,8 @@ def _seconds(line: Line, batch: Batch) -> float:
 
 def _memory(line: Line) -> list[Memory]:
     size = real(line, "mem_gib_per_gpu")
-    return [Memory(size * GIB, "device", "worst")] if size and _source(line) in DEVICE_MEMORY else []
+    filled = "upper bound" in line.get("comment", "")  # batches chosen to fill the device: its size, not the run's need
+    return [Memory(size * GIB, "device", "worst")] if size and _source(line) in DEVICE_MEMORY and not filled else []
 
 
 # how it ran
