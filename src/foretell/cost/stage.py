@@ -117,6 +117,8 @@ class Prices:
         self.strides_inside = tuple(
             (axis.name, axis.stride) for axis in self.axes.values() if axis.name not in ("pp", "dp", "shard")
         )
+        along = self.axes.get("pp")
+        self.strides_along = (along.ranks, along.stride) if along else ()
         self.strides = tuple((axis.name, axis.ranks, axis.stride) for axis in self.axes.values())
         self._groups: dict[tuple[tuple[str, ...], int], tuple[Group, Level]] = {}
         self._messages: dict[Any, Quantity] = {} if messages is None else messages  # others' on this cluster too

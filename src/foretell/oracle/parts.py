@@ -47,23 +47,14 @@ EXACT = 2**51
 
 
 class Chosen(NamedTuple):
-    """A set of policies, and what of it each part of a plan asks for."""
+    """A set of policies, and a number for what of it each part of a plan asks for."""
 
     policies: tuple[Policy, ...]
     plan: Plan  # of these policies alone
-    local: Hashable  # what local programs depend on
-    held: Hashable  # and what is held of a micro-batch
-    care: Hashable  # and the care of weights
-    execution: Hashable  # and the way of launching
-
-    @classmethod
-    def of(cls, policies: tuple[Policy, ...]) -> Chosen:
-        plan = Plan(policies=policies)
-        offload, precision = plan.policy(Offload), plan.policy(Precision)
-        local = (plan.policy(Recompute).again, offload.activations, plan.policy(Imbalance), plan.policy(BatchNorm))
-        care = (offload.optimizer, offload.weights, precision, plan.policy(Bucket), plan.policy(Compression))
-        execution = (plan.policy(Execution), plan.policy(Overlap))
-        return cls(policies, plan, local, (plan.policy(Recompute), offload.activations), care, execution)
+    local: int  # what local programs depend on
+    held: int  # and what is held of a micro-batch
+    care: int  # and the care of weights
+    execution: int  # and the way of launching
 
 
 class Executed(NamedTuple):
@@ -88,6 +79,7 @@ class Piped(NamedTuple):
 
     cut: Cutting
     row: int
+    shapes: tuple[int, ...]  # a number for each, the same where weights are
 
 
 class Programs(NamedTuple):
@@ -96,7 +88,15 @@ class Programs(NamedTuple):
     row: int
     place: dict[int, int]  # of each number of samples: how many rows after the first
     parts: tuple[tuple[Local, int], ...]  # of how many numbers at once; 0: of one alone
-    layouts: Hashable  # the same for programs that differ in what runs again
+    layouts: int  # a number, the same for programs that differ in what runs again
+
+
+class Keeping(NamedTuple):
+    """How a mesh keeps weights: where groups of ranks lie alike in the same way, whatever their axes are called."""
+
+    upkeep: Upkeep
+    alike: dict[Kind, int]  # the same for kinds of layers whose weights are cared for in the same way
+    manner: int
 
 
 class Cared(NamedTuple):
@@ -105,7 +105,7 @@ class Cared(NamedTuple):
     row: int
     figures: tuple[CareFigures, ...]
     reshards: bool
-    gathered: Hashable
+    gathered: int  # a number for the bytes of that
 
 
 class Parts:
@@ -119,8 +119,24 @@ class Parts:
         self._lowered: dict[bool, Lowered] = {}
         self._piped: dict[tuple[int, Pipeline], Piped] = {}
         self._programs: dict[Hashable, Programs] = {}
-        self._rows: dict[Hashable, int] = {}
+        self._sends: dict[Hashable, int] = {}
+        self._holds: dict[tuple[int, ...], int] = {}
+        self._cares: dict[Hashable, CareFigures] = {}
+        self._numbers: dict[Hashable, int] = {}
         self._orders: dict[Hashable, tuple[int, int, int]] = {}
+
+    def chosen(self, policies: tuple[Policy, ...]) -> Chosen:
+        plan = Plan(policies=policies)
+        offload, precision, recompute = plan.policy(Offload), plan.policy(Precision), plan.policy(Recompute)
+        local = (recompute.again, offload.activations, plan.policy(Imbalance), plan.policy(BatchNorm))
+        care = (offload.optimizer, offload.weights, precision, plan.policy(Bucket), plan.policy(Compression))
+        execution = (plan.policy(Execution), plan.policy(Overlap))
+        numbers = map(self.number, (local, (recompute, offload.activations), care, execution))
+        return Chosen(policies, plan, *numbers)
+
+    def number(self, value: Hashable) -> int:
+        """A number for a value: equal ones have the same."""
+        return self._numbers.setdefault(value, len(self._numbers))
 
     def setting(self, plan: Plan) -> Setting:
         return Setting(self.space.graph, self.space.job, plan, self.trainer)
@@ -148,7 +164,9 @@ class Parts:
         key = (model.number, pipeline)
         if key not in self._piped:
             cut = cutting(model.graph, pipeline, self.trainer.pipeline.split)
-            self._piped[key] = Piped(cut, add_cut(self.builder, cut, model.kinds))
+            weights = ((shape._replace(received=(), sent=()), cut.schedule.flushes) for shape in cut.shapes)
+            row = add_cut(self.builder, cut, model.kinds)
+            self._piped[key] = Piped(cut, row, tuple(self.number((model.number, *one)) for one in weights))
         return self._piped[key]
 
     def order(self, cut: Cutting, count: int) -> tuple[int, int, int]:
@@ -156,8 +174,8 @@ class Parts:
         how = (cut.schedule.name, cut.ranks, count, cut.chunks)
         if how not in self._orders:
             done = played(*how)
-            row = self.builder.order(how, done.order, done.moments)
-            before = self.builder.order((*how, "before"), done.before, ()) if done.before else -1
+            row = self.builder.order(done.key, done.order, done.moments)
+            before = self.builder.order((done.key, "before"), done.before, ()) if done.before else -1
             self._orders[how] = row, before, done.rounds
         return self._orders[how]
 
@@ -171,11 +189,15 @@ class Parts:
         executed: Executed,
         prices: Prices,
         wanted: Sequence[int],
+        where: int,
     ) -> Programs:
-        """A local program on the axes that divide layers, for these numbers of samples at least."""
+        """A local program on the axes that divide layers, for these numbers of samples at least.
+
+        `where` is a number for the model, the axes and where they lie.
+        """
         divided = any(axis.splitting.dim == SAMPLE for axis in axes)
         samples = tuple(wanted) if divided else self.samples
-        key = (model.number, axes, prices.strides_inside, chosen.local, executed.number, samples)
+        key = (where, chosen.local, executed.number, samples if divided else ())
         if key not in self._programs:
             many = tuple(count for count in samples if count <= model.exact and not divided)
             self._programs[key] = self._priced(model, axes, chosen, executed, prices, samples, many)
@@ -203,36 +225,55 @@ class Parts:
             self.builder.local([layer_figures(local, kind, prices) for kind in model.kinds], size)
             parts.append((local, size))
         place = {count: at for at, count in enumerate((*many, *alone))}
-        return Programs(row, place, tuple(parts), tuple(id(local.layout) for local, _ in parts))
+        return Programs(row, place, tuple(parts), self.number(tuple(id(local.layout) for local, _ in parts)))
 
     def sends(self, programs: Programs, piped: Piped, executed: Executed, prices: Prices) -> int:
         """The row of what crosses between stages, of the first number of samples; the others' follow."""
-        key = ("sends", programs.layouts, piped.row, prices.axes.get("pp"), executed.number)
-        if key not in self._rows:
-            self._rows[key] = len(self.builder.columns["sent_forward"])
+        key = (programs.layouts, piped.row, prices.strides_along, executed.number)
+        if key not in self._sends:
+            self._sends[key] = len(self.builder.columns["sent_forward"])
             for local, size in programs.parts:
                 self.builder.sends(stage_sends(piped.cut, local, prices), size)
-        return self._rows[key]
+        return self._sends[key]
 
     def holds(self, programs: Programs, piped: Piped, chosen: Chosen, cared: Cared) -> int:
         """The row of what is held, of the first number of samples; the others' follow."""
-        key = ("holds", programs.row, piped.row, chosen.held, cared.gathered)
-        if key not in self._rows:
-            self._rows[key] = len(self.builder.columns["kept"])
+        key = (programs.row, piped.row, chosen.held, cared.gathered)
+        if key not in self._holds:
+            self._holds[key] = len(self.builder.columns["kept"])
             for local, size in programs.parts:
                 held = stage_holds(piped.cut, local, chosen.plan, cared.reshards, cared.figures)
                 self.builder.holds(held, size)
-        return self._rows[key]
+        return self._holds[key]
 
     # weights
 
-    def cared(self, piped: Piped, programs: Programs, upkeep: Upkeep, prices: Prices) -> Cared:
+    def keeping(
+        self, model: Lowered, axes: tuple[MeshAxis, ...], chosen: Chosen, local: Local, prices: Prices
+    ) -> Keeping:
+        """How the weights of a mesh are kept."""
+        upkeep = Upkeep(self.setting(chosen.plan), axes)
+        stride = {axis.name: axis.stride for axis in prices.axes.values()}
+        like = {
+            kind: tuple(upkeep.like(upkeep.on_axes(weight, local.sampled), stride) for weight in local.weights(kind))
+            for kind in model.kinds
+        }
+        alike = {kind: self.number(found) for kind, found in like.items()}
+        return Keeping(upkeep, alike, self.number((upkeep.manner, chosen.care)))
+
+    def cared(self, piped: Piped, local: Local, executed: Executed, keeping: Keeping, prices: Prices) -> Cared:
         """The care of a cut's weights."""
-        local, _ = programs.parts[0]
-        cut = piped.cut
-        figures = tuple(care_figures(cut, shape, local, upkeep, prices) for shape in cut.shapes)
+        cut, upkeep = piped.cut, keeping.upkeep
+        figures: list[CareFigures] = []
+        for shape, number in zip(cut.shapes, piped.shapes, strict=True):
+            kinds = tuple(keeping.alike[kind] for kind, *_ in shape.layers)
+            tied = prices.axes.get("pp") if shape.tied else None
+            key = (number, kinds, tied, keeping.manner, executed.number)
+            if key not in self._cares:
+                self._cares[key] = care_figures(cut, shape, local, upkeep, prices)
+            figures.append(self._cares[key])
         gathered = (upkeep.reshards, tuple((one.gathered, one.root_bytes) for one in figures))
-        return Cared(self.builder.care(figures), figures, upkeep.reshards, gathered)
+        return Cared(self.builder.care(figures), tuple(figures), upkeep.reshards, self.number(gathered))
 
 
 def _largest(graph: Graph) -> int:

@@ -18,7 +18,7 @@ import numpy
 from foretell.cost.host import overlap_share
 from foretell.cost.memory import memory_constants, usable_bytes
 from foretell.cost.stage import Prices
-from foretell.oracle.parts import Cared, Chosen, Executed, Parts, Piped, Programs
+from foretell.oracle.parts import Cared, Chosen, Executed, Keeping, Parts, Piped, Programs
 from foretell.oracle.priced_plans import Candidate, PricedPlans
 from foretell.oracle.space import Space, Way
 from foretell.plan.job import batch_ranks
@@ -30,7 +30,6 @@ from foretell.plan.strategy import Strategy
 from foretell.program.mesh import mesh, stride
 from foretell.program.outline import space_axes
 from foretell.program.program import Axis
-from foretell.program.upkeep import Upkeep
 from foretell.timeline import recurrence
 from foretell.timeline.compiling import available, compiled, loaded
 from foretell.timeline.tables import PLAN_COLUMNS, plan_rows
@@ -94,8 +93,8 @@ NAMES = ("mesh", "which", "place", "microbatches")
 Columns: TypeAlias = dict[str, Any]
 """Rows of plans in the tables, and where in the space they are: an array for each column."""
 
-SAME = ("local", "cut", "sends", "manner", "order")
-"""Plans that have these in common lie next to each other: most of their step is played once."""
+SAME = ("local", "sends", "manner", "before", "cut", "order")
+"""Plans that have these in common, the last ones first, lie next to each other: they are played together."""
 
 
 class _Search:
@@ -104,8 +103,8 @@ class _Search:
         self.graph, self.cluster, self.trainer = space.graph, space.cluster, space.trainer
         self.capacity = min(most or float("inf"), usable_bytes(space.trainer, space.cluster))
         self.meshes: list[tuple[Strategy, ...]] = []
-        self.chosen = [Chosen.of(policies) for policies in space.policies]
         self.parts = Parts(space)
+        self.chosen = [self.parts.chosen(policies) for policies in space.policies]
         self.ways: dict[Hashable, Ways] = {}
         self.rows: list[Columns] = []
         self.waiting = 0  # plans in these
@@ -220,8 +219,10 @@ class _Meshed:
         self.samples = [self.space.job.batch // (batch_ranks(self.plan) * count) for count in self.counts]
         self.named = [Axis(axis.name, axis.ranks, stride(self.mesh, (axis.name,))) for axis in self.mesh]
         self.local_axes = space_axes(self.mesh, self.plan, search.graph)
+        where = tuple((axis.name, axis.stride) for axis in self.named if axis.name not in ("pp", "dp", "shard"))
+        self.where = self.parts.number((self.model.number, self.local_axes, where))
         self.executions: dict[int, Launched] = {}
-        self.upkeeps: dict[Hashable, Upkeep] = {}
+        self.keepings: dict[Hashable, Keeping] = {}
         self.cares: dict[Hashable, Cared] = {}
 
     def rows(self) -> Iterator[Columns]:
@@ -232,11 +233,8 @@ class _Meshed:
         number, fixed = len(self.search.meshes), {**ways.columns, **self._constants(ways)}
         for which, chosen in enumerate(self.search.chosen):
             if self.space.allowed(self.axes, chosen.policies):
-                found = {**fixed, **self._chosen(chosen, ways)}
-                yield {name: numpy.broadcast_to(values, ways.place.shape) for name, values in found.items()} | {
-                    "mesh": numpy.full_like(ways.place, number),
-                    "which": numpy.full_like(ways.place, which),
-                }
+                own = {"mesh": number, "which": which, **self._chosen(chosen, ways)}
+                yield fixed | {name: _column(value, ways) for name, value in own.items()}
 
     def _ways(self) -> Ways:
         key = (self.model.number, self.ranks, self.counts)
@@ -271,7 +269,9 @@ class _Meshed:
         """What is known of all ways with a set of policies."""
         executed = self.parts.executed(chosen)
         launched = self._launched(chosen, executed)
-        programs = self.parts.programs(self.model, self.local_axes, chosen, executed, launched.prices, self.samples)
+        programs = self.parts.programs(
+            self.model, self.local_axes, chosen, executed, launched.prices, self.samples, self.where
+        )
         offset = numpy.array([programs.place[count] for count in self.samples])[ways.count]
         sends, holds, care, shapes = (numpy.zeros(max(ways.pipelines) + 1, dtype=numpy.int64) for _ in range(4))
         for place, piped in ways.pipelines.items():
@@ -305,9 +305,10 @@ class _Meshed:
     def _cared(self, chosen: Chosen, executed: Executed, launched: Launched, piped: Piped, programs: Programs) -> Cared:
         key = (piped.row, chosen.care, executed.number)
         if key not in self.cares:
-            if chosen.care not in self.upkeeps:
-                self.upkeeps[chosen.care] = Upkeep(self.parts.setting(chosen.plan), self.mesh)
-            self.cares[key] = self.parts.cared(piped, programs, self.upkeeps[chosen.care], launched.prices)
+            local, prices = programs.parts[0][0], launched.prices
+            if chosen.care not in self.keepings:
+                self.keepings[chosen.care] = self.parts.keeping(self.model, self.mesh, chosen, local, prices)
+            self.cares[key] = self.parts.cared(piped, local, executed, self.keepings[chosen.care], prices)
         return self.cares[key]
 
     def _constants(self, ways: Ways) -> Columns:
@@ -315,7 +316,13 @@ class _Meshed:
         samples = numpy.array([self.space.job.batch // count for count in self.counts])
         setting = self.parts.setting(self.plan)
         found = memory_constants(setting, self.mesh, self.search.cluster, samples)._asdict()
-        return {name: numpy.broadcast_to(value, samples.shape)[ways.count] for name, value in found.items()}
+        each = {name: value if isinstance(value, float) else value[ways.count] for name, value in found.items()}
+        return {name: _column(value, ways) for name, value in each.items()}
+
+
+def _column(value: Any, ways: Ways) -> Any:
+    """A value for each of some ways, if it is not one already."""
+    return value if isinstance(value, numpy.ndarray) else numpy.full(len(ways.place), value)
 
 
 class Launched(NamedTuple):

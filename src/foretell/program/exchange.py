@@ -69,7 +69,7 @@ class Exchanges:
     def reduce(self, weights: Sequence[Weight], path: str) -> Iterator[Communicate]:
         """Sum the gradients of some weights: into shares where states lie so, else for everybody."""
         trained = [weight for weight in weights if weight.trainable]
-        for rest, group in _by(trained, lambda weight: self._sums(weight)[0]).items():
+        for rest, group in _by(trained, lambda weight: self.sums(weight)[0]).items():
             for together in _each(group) if self.one_by_one else [group]:
                 payload = sum(weight.elements * weight.times for weight in together) * self.layer_bytes
                 yield from self._moved(PARTIAL, REPLICATED, rest, payload, "weight gradients", path)
@@ -77,7 +77,7 @@ class Exchanges:
             ranks = self.ranks(shared)
             payload = sum(self._compressed(weight, weight.part(ranks) * ranks) * weight.times for weight in group)
             yield from self._moved(PARTIAL, SHARE, shared, payload, "weight gradients", path)
-        for (shared, rest), group in _by(trained, lambda weight: (weight.shared, self._sums(weight)[1])).items():
+        for (shared, rest), group in _by(trained, lambda weight: (weight.shared, self.sums(weight)[1])).items():
             ranks = self.ranks(shared)
             payload = sum(self._compressed(weight, weight.part(ranks)) * weight.times for weight in group)
             source = PARTIAL if self.compression.adds else SHARE  # of a list of everybody's summands
@@ -97,7 +97,7 @@ class Exchanges:
         """Axes whose sums share buckets."""
         key = ("together", weight.summed, weight.shared)
         if key not in self.known:
-            self.known[key] = weight.shared or self._sums(weight)[1]
+            self.known[key] = weight.shared or self.sums(weight)[1]
         return self.known[key]
 
     def _reduced(self, bucket: list[Weight]) -> tuple[Communicate, ...]:
@@ -129,7 +129,7 @@ class Exchanges:
                 found = self._moved(DRIFTED, axis.exchange.weights, (axis.name,), payload, "weights", "averaging")
                 yield from (msgspec.structs.replace(message, every=axis.exchange.period) for message in found)
 
-    def _sums(self, weight: Weight) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def sums(self, weight: Weight) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Axes that sum its gradient for everybody: those of layers first, those of samples at last."""
         if weight.summed == weight.shared:
             return (), ()

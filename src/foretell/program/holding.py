@@ -110,8 +110,11 @@ class _Heights:
     def __init__(self, sizes: Sequence[Quantity]) -> None:
         import numpy
 
-        rows = numpy.stack(numpy.broadcast_arrays(*sizes)).astype(float)
-        self.rows = numpy.concatenate([numpy.zeros_like(rows[:1]), rows, -rows[::-1]])  # -1 is the first one's end
+        count = next(len(size) for size in sizes if not isinstance(size, int | float))
+        self.rows = numpy.zeros((2 * len(sizes) + 1, count))
+        for at, size in enumerate(sizes, 1):
+            self.rows[at] = size
+        self.rows[len(sizes) + 1 :] = -self.rows[len(sizes) : 0 : -1]  # -1 is where the first one ends
 
     def of(self, changes: Sequence[int], sizes: Sequence[Quantity], start: Quantity) -> Any:
         import numpy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,7 +20,7 @@ from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Format, Precision
 from foretell.plan.setting import Setting
-from foretell.plan.strategy import MeshAxis, Splitting
+from foretell.plan.strategy import EACH_STEP, MeshAxis, Splitting
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Action, Allocate, Communicate, Copy, Free, Update
 from foretell.program.body import Body
@@ -155,6 +155,19 @@ class Upkeep:
         home = weight.key[:2]
         names = [name for name in self._in_shares if name in weight.summed or (name in self.plain and home in sampled)]
         return weight._replace(summed=tuple(names), shared=tuple(name for name in names if self._in_shares[name]))
+
+    def like(self, weight: Weight, stride: Mapping[str, int]) -> Hashable:
+        """All that the care of a weight depends on besides the trainer: groups of ranks go by their places."""
+        groups = (*self.exchanges.sums(weight), weight.shared, weight.summed)
+        placed = ((self.exchanges.ranks(own), min(stride[name] for name in own)) if own else () for own in groups)
+        return weight.rows, weight.columns, weight.trainable, self._stored(weight), tuple(placed)
+
+    @property
+    def manner(self) -> Hashable:
+        """And how this plan has them cared for, all together."""
+        unusual = tuple(axis for axis in self.exchanges.axes.values() if axis.exchange != EACH_STEP)
+        buckets = (self.exchanges.first_bucket, self.exchanges.bucket)
+        return buckets, self.pipelined, self.gathers_each, self.reshards, self.each, unusual
 
     def held(self, weight: Weight) -> int:
         """Elements whose states this rank holds; of servers, the one that has most."""

@@ -374,18 +374,6 @@ def finished(t, plans, at, free, left):
     return found, worst
 
 
-@kernel
-def alike(t, plans, at, other):
-    """Whether the slots of two plans take the same time: they differ in what weights need once a step at most."""
-    for one in (at, other):
-        if t.i[t.care_inline + plans.i[plans.care + one]]:
-            return False
-    for column in (plans.local, plans.cut, plans.sends, plans.manner, plans.order, plans.before, plans.rounds):
-        if plans.i[column + at] != plans.i[column + other]:
-            return False
-    return True
-
-
 # Memory. ---------------------------------------------------------------------------------------------
 
 
@@ -434,13 +422,153 @@ def memory_bytes(t, plans, at):
     return found * plans.f[plans.reserved + at] + plans.f[plans.context + at], worst
 
 
+# Many plans. -----------------------------------------------------------------------------------------
+
+LANES = 8
+"""Plans that are played side by side: what they have in common is looked up once, and a processor adds several
+numbers at a time."""
+
+
+@kernel
+def plain(t, plans, at):
+    """Whether nothing is done for weights before the end of a step: then slots take as long whatever is done there."""
+    return not t.i[t.care_inline + plans.i[plans.care + at]]
+
+
+@kernel
+def together(t, plans, at, other):
+    """Whether two plans can be played side by side: their slots are the same ones in the same order."""
+    same = plans.i[plans.cut + at] == plans.i[plans.cut + other]
+    same = same and plans.i[plans.order + at] == plans.i[plans.order + other]
+    same = same and plans.i[plans.before + at] == plans.i[plans.before + other]
+    return same and plain(t, plans, at) and plain(t, plans, other)
+
+
+@kernel
+def as_long(plans, at, other):
+    """Whether the slots of two plans that can be played together take equally long."""
+    same = plans.i[plans.local + at] == plans.i[plans.local + other]
+    same = same and plans.i[plans.sends + at] == plans.i[plans.sends + other]
+    return same and plans.i[plans.manner + at] == plans.i[plans.manner + other]
+
+
+@kernel
+def play_lanes(t, plans, rows, lanes, order):
+    """The same as `play` for some plans side by side, of which nothing travels for weights before the end.
+
+    `rows` are the plans. Rank r of lane p is at r * lanes + p, and so on.
+    """
+    ranks = t.i[t.order_ranks + order]
+    first, stop = t.i[t.order_at + order], t.i[t.order_at + order + 1]
+    free, host = zeros(ranks * lanes), zeros(ranks * lanes)
+    way, idle = zeros(2 * ranks * lanes), zeros(lanes)
+    arrived = zeros((stop - first) * lanes)
+    started = zeros(3 * (t.i[t.tail_at + order + 1] - t.i[t.tail_at + order]) * lanes)
+    cut = plans.i[plans.cut + rows[0]]
+    whole, stage_at = t.i[t.cut_at + cut], t.i[t.stage_at + cut]
+    shapes = t.i[t.cut_at + cut + 1] - whole
+    sent = zeros(2 * shapes * lanes)
+    most = most_turns(t, cut, 4)
+    device, launched = zeros(most * lanes), zeros(most * lanes)
+    low, high = whole_zeros(shapes * 8), whole_zeros(shapes * 8)  # where the turns of a kind of slot begin and end
+    for p in range(lanes):
+        turns, begin, end = all_turns(t, plans, rows[p])
+        n = 0
+        for place in range(shapes * 8):
+            low[place] = n
+            if place % 8 < 4:
+                for turn in range(begin[place], end[place], TURN):
+                    device[n * lanes + p] = turns[turn]
+                    launched[n * lanes + p] = turns[turn + 1]
+                    n += 1
+            high[place] = n
+        for shape in range(shapes):
+            sent[2 * shape * lanes + p] = t.f[t.sent_forward + plans.i[plans.sends + rows[p]] + shape]
+            sent[(2 * shape + 1) * lanes + p] = t.f[t.sent_back + plans.i[plans.sends + rows[p]] + shape]
+    recorded = 0
+    for n in range(first, stop):
+        r, kind = t.i[t.slot_rank + n], t.i[t.slot_kind + n]
+        shape = t.i[t.stage_shape + stage_at + t.i[t.slot_stage + n]]
+        place, base = shape * 8 + kind, r * lanes
+        back = 0 if kind == F else 1
+        receives = t.i[t.gets_back + whole + shape] if back else t.i[t.gets_forward + whole + shape]
+        if receives and kind != W:
+            source = (t.i[t.slot_source + n] - first) * lanes
+            for p in range(lanes):
+                wait = arrived[source + p] - free[base + p]
+                wait = wait if wait > 0.0 else 0.0
+                idle[p] = wait
+                now = free[base + p] + wait
+                free[base + p] = now
+                host[base + p] = host[base + p] if host[base + p] > now else now
+        else:
+            for p in range(lanes):
+                idle[p] = 0.0
+        if t.i[t.slot_tail + n]:
+            for p in range(lanes):
+                started[recorded + p] = idle[p]
+                started[recorded + lanes + p] = free[base + p]
+                started[recorded + 2 * lanes + p] = host[base + p]
+            recorded += 3 * lanes
+        for turn in range(low[place], high[place]):
+            work = turn * lanes
+            for p in range(lanes):
+                ready = host[base + p] + launched[work + p]
+                done = free[base + p] + device[work + p]
+                gap = ready - done
+                host[base + p] = ready
+                free[base + p] = done + (gap if gap > 0.0 else 0.0)
+        if kind != W and sent[(2 * shape + back) * lanes]:
+            link, send = (2 * r + back) * lanes, (2 * shape + back) * lanes
+            for p in range(lanes):
+                begun = way[link + p] if way[link + p] > free[base + p] else free[base + p]
+                way[link + p] = begun + sent[send + p]
+                arrived[(n - first) * lanes + p] = way[link + p]
+    return free, started
+
+
+@kernel
+def lane(values, lanes, p):
+    """What a lane has."""
+    found = zeros(len(values) // lanes)
+    for n in range(len(found)):
+        found[n] = values[n * lanes + p]
+    return found
+
+
 @kernel
 def evaluate(t, plans, first, stop, seconds, memory):
-    """Step time and memory of some plans; what a plan has in common with the one before is played once."""
-    for at in range(first, stop):
-        turns, begin, end = all_turns(t, plans, at)
-        if at == first or not alike(t, plans, at, at - 1):
-            free, _, _, started = all_slots(t, plans, at, turns, begin, end)
-        left = sums_left(t, plans, at, turns, begin, end, started)
-        seconds[at] = finished(t, plans, at, free, left)[0]
-        memory[at] = memory_bytes(t, plans, at)[0]
+    """Step time and memory of some plans; those that can be played together should lie next to each other."""
+    rows, of = whole_zeros(LANES), whole_zeros(stop - first)
+    at = first
+    while at < stop:
+        after, lanes = at + 1, 1
+        rows[0], of[0] = at, 0
+        if plain(t, plans, at):
+            while after < stop and together(t, plans, after, at):
+                if not as_long(plans, after, after - 1):
+                    if lanes == LANES:
+                        break
+                    rows[lanes] = after
+                    lanes += 1
+                of[after - at] = lanes - 1
+                after += 1
+            order, before = plans.i[plans.order + at], plans.i[plans.before + at]
+            free, started = play_lanes(t, plans, rows, lanes, order)
+            earlier = free
+            if before >= 0:
+                earlier, _ = play_lanes(t, plans, rows, lanes, before)
+            for row in range(at, after):
+                p, rounds = of[row - at], plans.i[plans.rounds + row]
+                over = lane(free, lanes, p)
+                if before >= 0:
+                    for r in range(len(over)):
+                        over[r] += (over[r] - earlier[r * lanes + p]) * rounds
+                turns, begin, end = all_turns(t, plans, row)
+                left = sums_left(t, plans, row, turns, begin, end, lane(started, lanes, p))
+                seconds[row] = finished(t, plans, row, over, left)[0]
+        else:
+            seconds[at] = step_seconds(t, plans, at)[0]
+        for row in range(at, after):
+            memory[row] = memory_bytes(t, plans, row)[0]
+        at = after

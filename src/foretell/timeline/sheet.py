@@ -119,7 +119,6 @@ class Sheet:
         tensor = outline.plan.axis(Tensor)
         ranks = tensor.ranks if tensor else 1
         trainer, across = plan.prices.trainer, outline.ranks > 1 and self.cluster.nodes > 1
-        how = (outline.schedule.name, outline.ranks, outline.plan.microbatches, outline.chunks)
         order, before = plan.played.order, plan.played.before
         row = {
             "local": builder.local(list(plan.kinds.values())),
@@ -128,8 +127,8 @@ class Sheet:
             "holds": builder.holds(plan.holds),
             "care": builder.care(plan.cares),
             "manner": builder.manner((trainer, ranks, across), trainer.host, ranks, across, trainer.storage.prefetch),
-            "order": builder.order(how, order, plan.played.moments),
-            "before": builder.order((*how, "before"), before, ()) if before else -1,
+            "order": builder.order(plan.played.key, order, plan.played.moments),
+            "before": builder.order((plan.played.key, "before"), before, ()) if before else -1,
             "rounds": plan.played.rounds,
             "splits": outline.schedule.splits_backward,
             "share": plan.share,
