@@ -48,3 +48,14 @@ def test_leaders_sum_for_their_groups() -> None:
     alone = msgspec.structs.replace(CHAINER, splits=msgspec.structs.replace(CHAINER.splits, leaders=False))
     assert step("dp2 spatial4 +fp32", CHAINER) < 0.8 * step("dp2 spatial4 +fp32", alone)
     assert step("dp2 filter4 +fp32", CHAINER) == step("dp2 filter4 +fp32", alone)
+
+
+def test_one_rank_speaks_for_those_under_its_server() -> None:
+    """With a server on each node only it goes to the others: the network sees a node's weights once, not four times."""
+    network = cluster("2x4xv100-16,eth-10")
+
+    def exchanged(plan: str) -> float:
+        setting = Setting(load("vgg16", 64), make_job(64, optimizer="sgd"), parse(plan), trainer("pytorch"))
+        return sum(size for name, size in predict(setting, network).breakdown.items() if name.startswith("exposed"))
+
+    assert exchanged("ps8:sync,k2,group4 +fp32") < 0.5 * exchanged("ps8:sync,k2 +fp32")

@@ -206,8 +206,9 @@ class Prices:
         return self._messages[key] / message.every
 
     def _by_leaders(self, message: Communicate) -> bool:
-        """Whether one rank of those that split an image speaks for all of them."""
-        return self.trainer.splits.leaders and message.axes == ("dp",) and IMAGES in self.axes
+        """Whether one rank speaks for others of its node: for all that split an image, or under one server."""
+        under_a_server = message.axes == ("ps",) and "ps.group" in self.axes
+        return under_a_server or (self.trainer.splits.leaders and message.axes == ("dp",) and IMAGES in self.axes)
 
     def _in_a_step(self, message: Communicate, group: Group, price: Price) -> Quantity:
         """What a benchmark's collective costs inside a step, where it leaves the node.

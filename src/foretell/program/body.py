@@ -187,7 +187,7 @@ class Bodies:
                 yield self._free(end)
 
     def _scattered(self, at: int, node: Node, event: type[Allocate] | type[Free]) -> Iterator[Action]:
-        """PyTorch's loss lays the gradient of each row's loss into zeros, as large as the logits, and goes on from there."""
+        """PyTorch's loss lays the gradient of each row's loss into zeros, as large as the logits, on its way."""
         if self.layout.scatters_loss and isinstance(node.operator, CrossEntropy):
             logits = node.inputs[0].tensor
             name, size = f"{self._name(at, logits)} scattered", self.layout.bytes(at, logits)
