@@ -109,7 +109,7 @@ class Fusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     logit_bytes: PerLogit  # traffic of the loss, forward
     logit_passes: Ratio  # forward and backward over forward
     channels_last: bool  # whether images have their channels innermost, as matrix units want them
-    pointwise_turned: bool  # whether images with channels first are turned for 1 x 1 windows in matrix units too
+    pointwise_turned: bool  # whether 16-bit images with channels first are turned for windows of 1 x 1 too
     norms_take_in: bool  # whether batch norms do the sum and the activation after them in their own kernels
 
 

@@ -152,7 +152,8 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     if matrix_units:
         pointwise = (images.taps == 1) & (n["group"] == 1) & (images.inputs <= images.positions * n["in"])
         if not last:
-            pointwise = pointwise & (images.area * width % 8 == 0) & (not trainer.fusion.pointwise_turned)
+            turned = trainer.fusion.pointwise_turned and width < FULL
+            pointwise = pointwise & (images.area * width % 8 == 0) & (not turned)
         matrix = _unfolded(part, n, images, device, form)
         matrix = where(pointwise, _plain(part, n, images, last, device, form), matrix)
     else:

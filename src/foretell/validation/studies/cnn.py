@@ -279,9 +279,11 @@ def _precision(line: Line) -> str:
         # PyTorch of 2025 had TF32 on AMD devices only with HIPBLASLT_ALLOW_TF32 (mila-iqia/milabench, issue 339)
         return "fp32"
     if word == "fp32/tf32":
-        if "tf32" in chip.peak:
+        if "tf32" not in chip.peak:
+            return "fp32"
+        if "NGC" not in line["framework"]:
             raise Unmapped("precision is FP32 or TF32")
-        return "fp32"
+        return "tf32"  # NVIDIA's containers set TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1; convolutions have it by default
     if word == "amp":
         return "fp16" if _keeps_copies(line) else "amp_fp16"
     if word not in PRECISIONS:
