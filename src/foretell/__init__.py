@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from foretell.hardware.cluster import Cluster
     from foretell.model.analysis import Analysis
     from foretell.model.graph import Graph
+    from foretell.oracle.batches import BatchChoice
     from foretell.oracle.diff import Diff
     from foretell.oracle.fit import Fit
     from foretell.oracle.planning import Question
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from foretell.plan.plan import Plan
     from foretell.plan.setting import Setting
     from foretell.program.program import Program
+    from foretell.sweeping.sweep import Sweep
 
 __all__ = [
     "__version__",
     "analyze",
+    "choose_batch",
     "diff",
     "fit",
     "load",
@@ -35,6 +38,7 @@ __all__ = [
     "predict",
     "scale",
     "search",
+    "sweep",
     "trace",
     "whatif",
     "why",
@@ -110,9 +114,9 @@ def search(
     seq: int | None = None,
     precision: str = "",
     batch_per_rank: int | None = None,
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
-    also: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
     top: int = 10,
@@ -124,9 +128,7 @@ def search(
     Ctrl-C returns what was found until then, with `complete` False.
     """
     from foretell.oracle import planning
-    from foretell.oracle.space import Wishes
 
-    wishes = Wishes(only=tuple(only), without=tuple(without), also=tuple(also), fixed=fix.strip())
     asked = planning.asked(
         model,
         cluster,
@@ -136,11 +138,55 @@ def search(
         optimizer=optimizer,
         seq=seq,
         precision=precision,
-        wishes=wishes,
+        wishes=planning.wished(only, without, also, fix),
         max_memory=max_memory,
         top=top,
     )
     return planning.answered_best(asked).found
+
+
+def choose_batch(
+    model: str | PathLike[str],
+    cluster: str | Cluster,
+    noise_scale: str | float,
+    batches: str | Sequence[int] = "auto",
+    *,
+    tokens: float = 0.0,
+    samples: float = 0.0,
+    price: float = 0.0,
+    by: str = "time",
+    trainer: str = "pytorch",
+    optimizer: str = "",
+    seq: int | None = None,
+    precision: str = "",
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
+    fix: str = "",
+    max_memory: str | float = 0.0,
+) -> BatchChoice:
+    """The batch with the least time to quality, by the gradient noise scale: `foretell plan --batch auto`.
+
+    `noise_scale` is in samples, or a text with its unit: "2e6 tokens". `batches` are "auto", a range "32..4096" or
+    numbers. `tokens` or `samples` are what training takes with small batches; without them times are in units of the
+    least number of steps. `by` is "time" or "money".
+    """
+    from foretell.errors import BadInput
+    from foretell.hardware import catalog
+    from foretell.oracle import batches as oracle
+    from foretell.oracle import planning
+
+    if by not in ("time", "money"):
+        raise BadInput(f"the best batch by {by!r}", where="by", fix='"time" or "money"')
+    place = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+    name = fspath(model)
+    trade = oracle.tradeoff(noise_scale, tokens, samples, oracle.sequence_of(name, seq or 0))
+    chosen = oracle.wanted(batches, trade.noise, [place.ranks]) if isinstance(batches, str) else sorted(set(batches))
+    words = (only, without, also)
+    asked = [
+        _question(name, place, batch, trainer, optimizer, seq, precision, words, fix, max_memory) for batch in chosen
+    ]
+    return oracle.weighed([planning.answered(one) for one in asked], trade, price, by)
 
 
 def why(
@@ -152,9 +198,9 @@ def why(
     trainer: str = "pytorch",
     optimizer: str = "",
     seq: int | None = None,
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
-    also: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
 ) -> Why:
@@ -196,9 +242,9 @@ def scale(
     optimizer: str = "",
     seq: int | None = None,
     precision: str = "",
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
-    also: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
 ) -> Scaling:
@@ -228,9 +274,9 @@ def whatif(
     optimizer: str = "",
     seq: int | None = None,
     precision: str = "",
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
-    also: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
 ) -> WhatIf:
@@ -241,6 +287,65 @@ def whatif(
     words = (only, without, also)
     asked = _question(model, cluster, batch, trainer, optimizer, seq, precision, words, fix, max_memory)
     return oracle.whatif(asked, None if plan == "best" else Trial(asked).readable(plan, "plan"), again)
+
+
+def sweep(
+    models: str | PathLike[str] | Sequence[str | PathLike[str]],
+    clusters: str | Sequence[str],
+    batches: int | Sequence[int],
+    *,
+    trainers: str | Sequence[str] = "pytorch",
+    seqs: int | Sequence[int] = 0,
+    precisions: str | Sequence[str] = "",
+    plans: str | Sequence[str] = (),
+    ask: str = "",
+    optimizer: str = "",
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
+    fix: str = "",
+    max_memory: str = "",
+    out: str | PathLike[str] | None = None,
+    engine: str = "processes",
+    jobs: int = 0,
+) -> Sweep:
+    """Many questions at once, each model on each cluster with each batch and trainer: `foretell sweep`.
+
+    Without plans each cell is a search, with them each plan is predicted. Lines are in the order of the cells, the same
+    for any engine and number of jobs. With a folder as `out` each answer is kept; asked again, it goes on from there.
+    """
+    from pathlib import Path
+
+    from foretell.errors import BadInput
+    from foretell.oracle.planning import wished
+    from foretell.sweeping.sweep import Grid
+    from foretell.sweeping.sweep import sweep as swept
+
+    def several(given: Any) -> tuple[Any, ...]:
+        if isinstance(given, str | int) or hasattr(given, "__fspath__"):
+            return (named(given),)
+        return tuple(map(named, given))
+
+    def named(one: Any) -> str | int:
+        if isinstance(one, str | int) or hasattr(one, "__fspath__"):
+            return one if isinstance(one, int) else fspath(one)
+        kind = type(one).__name__
+        raise BadInput(f"a sweep over a {kind}", fix="names and numbers; a graph: as a file, graph.json")
+
+    grid = Grid(
+        several(models),
+        several(clusters),
+        several(batches),
+        several(trainers),
+        several(seqs),
+        several(precisions),
+        several(plans),
+        ask,
+    )
+    wishes = wished(only, without, also, fix)
+    words = {name: getattr(wishes, name) for name in ("only", "without", "also", "fixed")}
+    cells = grid.cells(optimizer=optimizer, max_memory=max_memory, **words)
+    return swept(cells, None if out is None else Path(out), engine, jobs)
 
 
 def lower(
@@ -372,15 +477,13 @@ def _question(
     optimizer: str,
     seq: int | None,
     precision: str = "",
-    words: tuple[Sequence[str], Sequence[str], Sequence[str]] = ((), (), ()),
+    words: tuple[str | Sequence[str], str | Sequence[str], str | Sequence[str]] = ((), (), ()),
     fix: str = "",
     max_memory: str | float = 0.0,
 ) -> Question:
     """What is asked about plans of one batch; `words` are those of only, without and also."""
     from foretell.oracle import planning
-    from foretell.oracle.space import Wishes
 
-    only, without, also = map(tuple, words)
     found = planning.asked(
         model,
         cluster,
@@ -389,7 +492,7 @@ def _question(
         optimizer=optimizer,
         seq=seq,
         precision=precision,
-        wishes=Wishes(only=only, without=without, also=also, fixed=fix.strip()),
+        wishes=planning.wished(*words, fix),
         max_memory=max_memory,
     )
     return found[0]

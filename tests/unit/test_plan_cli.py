@@ -109,7 +109,7 @@ def test_the_fewest_gpus_that_meet_a_deadline(foretell: Any) -> None:
     between = (hours[1] + hours[2]) / 2
     assert json.loads(foretell(*model, "--deadline", f"{between:.3f}h", "--json").out)["ranks"] == 2
     late = foretell(*model, "--deadline", "1min")
-    assert late.code == 0 and "No plan trains within" in late.out
+    assert late.code == 1 and "No plan trains within" in late.out
     assert json.loads(foretell(*model, "--deadline", "1min", "--json").out)["best"] is None
 
 
@@ -131,7 +131,7 @@ def test_a_batch_for_each_rank(foretell: Any) -> None:
 def test_nothing_fits(foretell: Any) -> None:
     asked = (TINY, "--on", "2xh100", "--batch", "4", "--only", "dp", "--max-memory", "1 GB")
     ran = foretell(*asked)
-    assert ran.code == 0
+    assert ran.code == 1
     assert ran.out.startswith("No plan of ")
     assert "too much" in ran.out and "without --max-memory" in ran.out
     assert "also searched, and nothing fits: with +offload, without --only" in ran.out

@@ -322,7 +322,7 @@ class _Meshed:
 
 def _column(value: Any, ways: Ways) -> Any:
     """A value for each of some ways, if it is not one already."""
-    return value if isinstance(value, numpy.ndarray) else numpy.full(len(ways.place), value)
+    return numpy.full(len(ways.place), value) if isinstance(value, int | float) else value
 
 
 class Launched(NamedTuple):

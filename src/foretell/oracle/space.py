@@ -33,6 +33,7 @@ from foretell.plan.refusal import Refusal
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
+from foretell.plan.syntax import MOST
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer
 
@@ -239,7 +240,7 @@ class Space:
         """Micro-batches that the batch divides into, few and large ones first."""
         share = self.job.batch // batch_ranks(Plan(axes))
         fixed = self.words.microbatches or int(not self._varied(Microbatches))
-        return tuple(count for count in divisors(share)[::-1] if not fixed or count == fixed)
+        return tuple(count for count in divisors(share)[::-1] if (not fixed or count == fixed) and count <= MOST)
 
     @functools.cached_property
     def policies(self) -> tuple[tuple[Policy, ...], ...]:

@@ -10,6 +10,7 @@ VERBS = {
     "diff": "Where two plans differ, and what each difference costs.",
     "scale": "Time, efficiency and memory of each strategy over numbers of GPUs.",
     "whatif": "What other hardware, batches and sequences would do to a step.",
+    "sweep": "Many questions at once: models x clusters x batches x trainers.",
     "validate": "How far predictions are from measured runs.",
     "list": "The names foretell knows.",
     "describe": "One page about anything that has a name.",

@@ -13,7 +13,7 @@ from foretell.cli.inputs import Asked, Given, planned, read
 from foretell.cli.table import WIDTH, fit, table
 from foretell.cli.training_options import HOUR, run_lines, trained
 from foretell.errors import BadInput
-from foretell.units import show_bytes, show_count, show_flops
+from foretell.units import show_bytes, show_count, show_flops, show_seconds
 
 if TYPE_CHECKING:
     from foretell.cost.alive import Alive
@@ -93,7 +93,7 @@ def _predict(given: Given, asked: Asked, run: Run, memory: bool, trace: str | No
     if as_json:
         click.echo(_json(found, asked, run, held, changes))
         return
-    click.echo(_page(found, run, held, changes))
+    click.echo(_page(found, asked.cluster.ranks, run, held, changes))
     for note in (*asked.notes, *found.notes):
         print(f"note: {note}", file=sys.stderr)
 
@@ -142,22 +142,24 @@ def _cost(found: Prediction, seconds: float, price: float) -> float:
     return found.ranks * seconds / HOUR * price
 
 
-def _page(found: Prediction, run: Run, held: tuple[Alive, ...], changes: tuple[Change, ...]) -> str:
-    low, high = found.interval
+def _page(found: Prediction, ranks: int, run: Run, held: tuple[Alive, ...], changes: tuple[Change, ...]) -> str:
+    step, low, high = map(show_seconds, (found.step_seconds, *found.interval))
     rate = f"{found.samples_per_second:,.4g} samples/s"
     if found.tokens_per_second:
         rate += f", {show_count(found.tokens_per_second)} tokens/s"
-    usable = found.usable
-    verdict = "fits" if found.fits else f"{show_bytes(found.memory_bytes - usable)} TOO MUCH"
-    room = show_bytes(found.capacity) if found.fits else f"{show_bytes(usable)} usable"
+    verdict = "fits" if found.fits else f"{show_bytes(found.memory_bytes - found.usable)} TOO MUCH"
+    room = f"{show_bytes(found.memory_bytes)} of {show_bytes(found.usable)} that it may use"
     lines = [
         ("model", fit(found.model, WIDTH - 18)),
         ("plan", found.plan),
-        ("on", f"{found.ranks:,} ranks of {found.cluster}, trainer {found.trainer}"),
-        ("step", f"{_seconds(found.step_seconds)} ({_seconds(low)} to {_seconds(high)}), batch {found.batch:,}"),
+        ("on", f"{_place(found, ranks)}, trainer {found.trainer}"),
+        (
+            "step",
+            f"{step} ({low} to {high}), batch {found.batch:,}",
+        ),
         ("rate", rate),
         ("utilisation", f"{found.utilisation:.1%} of the peak, {show_flops(found.model_flops)} a step"),
-        ("memory", f"{show_bytes(found.memory_bytes)} of {room} on the fullest rank: {verdict}"),
+        ("memory", f"{room}: {verdict}"),
         ("", f"at {found.memory.peak_moment}"),
     ]
     price = run.conditions.price
@@ -171,6 +173,13 @@ def _page(found: Prediction, run: Run, held: tuple[Alive, ...], changes: tuple[C
     parts += [_tensors(held)] if held else []
     parts += _what_fits(found, changes)
     return "\n\n".join([*parts, *_why(found), _known(found)])
+
+
+def _place(found: Prediction, ranks: int) -> str:
+    """Where it runs; ranks of the cluster that the plan leaves idle are told."""
+    if found.ranks == ranks:
+        return f"{found.ranks:,} {'rank' if ranks == 1 else 'ranks'} of {found.cluster}"
+    return f"{found.ranks:,} of the {ranks:,} ranks of {found.cluster}, {ranks - found.ranks:,} idle"
 
 
 def _folded(text: str, indent: int) -> str:
@@ -194,7 +203,7 @@ def _what_fits(found: Prediction, changes: tuple[Change, ...]) -> list[str]:
     if not changes:
         return ["Nothing that was tried would fit: no policy, axis, device or number of ranks."]
     rows = [
-        [one.what, f"{show_bytes(one.memory_bytes)} of {show_bytes(one.capacity)}", f"{one.samples_per_second:,.4g}"]
+        [one.what, f"{show_bytes(one.memory_bytes)} of {show_bytes(one.usable)}", f"{one.samples_per_second:,.4g}"]
         for one in changes[:SHOWN]
     ]
     first = changes[0]
@@ -213,7 +222,7 @@ def _what_fits(found: Prediction, changes: tuple[Change, ...]) -> list[str]:
 def _time(found: Prediction) -> str:
     rows = sorted(found.breakdown.items(), key=lambda part: -part[1])
     told = [(name, part) for name, part in rows if part >= SMALLEST * found.step_seconds]
-    shown = [[name, _seconds(part), f"{part / found.step_seconds:.1%}"] for name, part in told]
+    shown = [[name, show_seconds(part), f"{part / found.step_seconds:.1%}"] for name, part in told]
     return table(["a step is spent on", "", "share"], shown)
 
 
@@ -240,11 +249,3 @@ def _known(found: Prediction) -> str:
     width = 2 + max(map(len, found.provenance))
     lines = [_folded(f"{part:<{width}}{text}", width) for part, text in found.provenance.items()]
     return "\n".join(["how it is known", *lines])
-
-
-def _seconds(value: float) -> str:
-    """A time to three digits with a unit that reads well."""
-    for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if value >= limit:
-            return f"{value / limit:.3g} {unit}" if value / limit < 1000 else f"{value / limit:,.0f} {unit}"
-    return f"{value / 1e-6:.3g} us"

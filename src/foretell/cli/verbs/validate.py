@@ -26,8 +26,11 @@ REASONS_SHOWN = 8
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N runs of each study, evenly chosen.")
 @click.option("--subsets", is_flag=True, help="The parts of each study too.")
 @click.option("--rows", "each", is_flag=True, help="Every run as CSV: measured and predicted.")
+@click.option("--regret", "picked", is_flag=True, help="What our pick among the measured plans would have cost.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(files: tuple[Path, ...], name: str, limit: int | None, subsets: bool, each: bool, as_json: bool) -> None:
+def command(
+    files: tuple[Path, ...], name: str, limit: int | None, subsets: bool, each: bool, picked: bool, as_json: bool
+) -> None:
     """How far predictions are from measured runs.
 
     FILE is a CSV with the columns of one of the studies that ship, or JSON lines
@@ -50,6 +53,12 @@ def command(files: tuple[Path, ...], name: str, limit: int | None, subsets: bool
         done.append((study, compare(chosen, predict, with_progress)))
     if each:
         click.echo(_rows(done))
+        return
+    if picked:
+        from foretell.cli import regret_pages
+
+        found = [(study.name, compared) for study, compared in done]
+        click.echo(regret_pages.as_json(found) if as_json else regret_pages.page(found))
         return
     found = [scores(study, compared) for study, compared in done]
     if as_json:
