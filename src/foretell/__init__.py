@@ -87,21 +87,37 @@ def predict(
     epochs: float = 1.0,
     price: float = 0.0,
     conditions: Conditions | None = None,
+    calibration: str | PathLike[str] = "",
+    profile: str | PathLike[str] = "",
+    anchors: Sequence[str | PathLike[str]] = (),
 ) -> Prediction:
     """How long a step takes under a plan, what memory a rank needs, and what limits it.
 
     The same answer as `foretell predict`, from texts or from values; a plan that is refused is a BadInput. With tokens
     or samples to train on, its `training` is the whole run: days, goodput, and money at a price of a device an hour.
     What a run meets beside its steps (input, checkpoints, failures) is a `foretell.oracle.training.Conditions`.
+    Files of `foretell calibrate`, of `foretell profile` and of measurements put what was measured in place of formulas.
     """
     from foretell.hardware import catalog
+    from foretell.model.graph import Graph
     from foretell.oracle import predict as oracle
     from foretell.oracle import training
+    from foretell.oracle.calibrations import with_calibration
 
     run = training.run(tokens, samples, epochs, price, conditions)
-    found = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
     setting = _setting(model, cluster, plan, batch, trainer, optimizer, seq, batch_per_rank)
-    return oracle.predict(setting, found, run)
+    if not profile and not anchors:
+        place = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+        question = with_calibration(setting, place, fspath(calibration))
+        return oracle.predict(question.setting, question.cluster, run)
+    from foretell.cli.evidence_options import Known, answered
+    from foretell.cli.inputs import Given
+    from foretell.errors import BadInput
+
+    if isinstance(model, Graph) or not isinstance(cluster, str):
+        raise BadInput("profiles and anchors are about a model and a cluster by name", fix="both as texts")
+    given = Given(fspath(model), str(plan), cluster, batch, batch_per_rank, seq, trainer, optimizer)
+    return answered(given, Known(fspath(calibration), fspath(profile), tuple(fspath(one) for one in anchors)), run)[1]
 
 
 def search(

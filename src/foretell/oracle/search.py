@@ -93,7 +93,7 @@ NAMES = ("mesh", "which", "place", "microbatches")
 Columns: TypeAlias = dict[str, Any]
 """Rows of plans in the tables, and where in the space they are: an array for each column."""
 
-SAME = ("local", "sends", "manner", "before", "cut", "order")
+SAME = ("care", "local", "sends", "manner", "before", "cut", "order")
 """Plans that have these in common, the last ones first, lie next to each other: they are played together."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
@@ -295,7 +296,8 @@ class _Words:
         if len(self.axes) < len(said):
             raise BadInput("two axes of one kind cannot be fixed", where="--fix", fix="foretell predict, for one plan")
         self.options = {axis.word: _said(part, axis) for part, axis in said}
-        self.microbatches = plan.microbatches if plan.policy(Microbatches) in plan.policies else 0
+        said = plan.policy(Microbatches) in plan.policies or re.search(r"[+,]m1\b", text)  # one is as good as unsaid
+        self.microbatches = plan.microbatches if said else 0
 
     def agreeing(self, kind: type[S], ranks: int, choices: Iterable[S]) -> list[S]:
         """The choices with the ranks and all options that are said; what is said itself, if it is none of them."""

@@ -17,6 +17,14 @@ FILES: Final = (
     "paradl.csv",
 )
 
+OWN: Final = Path(__file__).parents[3] / "studies" / "h200_steps"
+OWN_FILES: Final = ("measured.jsonl", "second.jsonl", "unseen.jsonl", "compiled.jsonl")
+
+
+def own_files() -> list[Path]:
+    """Our own training steps, where the source tree is."""
+    return [OWN / file for file in OWN_FILES if (OWN / file).is_file()]
+
 
 def files(name: str = "") -> list[Path]:
     """The files that ship, or the one of this name."""

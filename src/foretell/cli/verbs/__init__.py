@@ -11,6 +11,8 @@ VERBS = {
     "scale": "Time, efficiency and memory of each strategy over numbers of GPUs.",
     "whatif": "What other hardware, batches and sequences would do to a step.",
     "sweep": "Many questions at once: models x clusters x batches x trainers.",
+    "calibrate": "Measure this machine, so that predictions rest on it.",
+    "profile": "Time the layers of a model on this device.",
     "validate": "How far predictions are from measured runs.",
     "list": "The names foretell knows.",
     "describe": "One page about anything that has a name.",

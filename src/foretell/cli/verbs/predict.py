@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from foretell.cli.inputs import Asked, Given, planned, read
+from foretell.cli.evidence_options import Known, answered, findings_table, measured
+from foretell.cli.inputs import Asked, Given, planned
 from foretell.cli.table import WIDTH, fit, table
 from foretell.cli.training_options import HOUR, run_lines, trained
 from foretell.errors import BadInput
@@ -33,6 +34,7 @@ SMALLEST = 1e-6
 @click.command("predict", short_help="How long a step takes under a plan, and what a rank needs.")
 @planned
 @trained("price", "input_rate")
+@measured
 @click.option("--memory", is_flag=True, help="The largest tensors that are alive at the fullest moment.")
 @click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Write a timeline for Perfetto.")
 @click.option("--oracle", type=click.Choice(["foretell", "paper"]), default="foretell", help="Who is asked.")
@@ -42,6 +44,7 @@ SMALLEST = 1e-6
 def command(
     given: Given,
     run: Run,
+    known: Known,
     memory: bool,
     trace: str | None,
     oracle: str,
@@ -59,7 +62,7 @@ def command(
     if oracle == "paper":
         from foretell.cli.paper_pages import answer_paper
 
-        _only_steps(run, memory, trace)
+        _only_steps(run, memory, trace, known)
         answer_paper(given.model, given.plan, given.batch, given.cluster, release, ranks, as_json)
         return
     if release is not None or ranks is not None:
@@ -68,24 +71,27 @@ def command(
         paper = given.model.endswith("-paradl") or given.model.endswith(".net")
         hint = "--on 16xv100-16, or the paper's own: --oracle paper" if paper else EXAMPLE
         raise BadInput("no cluster is given", where="--on", fix=hint)
-    _predict(given, read(given), run, memory, trace, as_json)
+    _predict(given, known, run, memory, trace, as_json)
 
 
-def _only_steps(run: Run, memory: bool, trace: str | None) -> None:
+def _only_steps(run: Run, memory: bool, trace: str | None, known: Known) -> None:
     """The paper's oracle knows no whole runs, tensors or timelines."""
     from foretell.oracle.training import STEP_ALONE
 
-    asked = [("--trace", trace), ("--memory", memory), ("an option about a whole run", run != STEP_ALONE)]
+    asked = [
+        ("--trace", trace),
+        ("--memory", memory),
+        ("an option about a whole run", run != STEP_ALONE),
+        ("a measurement", known != Known()),
+    ]
     for name, given in asked:
         if given:
             raise BadInput(f"{name} is not for --oracle paper", where="--oracle", fix="--oracle foretell")
 
 
-def _predict(given: Given, asked: Asked, run: Run, memory: bool, trace: str | None, as_json: bool) -> None:
-    from foretell.oracle.predict import predict
-
+def _predict(given: Given, known: Known, run: Run, memory: bool, trace: str | None, as_json: bool) -> None:
+    asked, found = answered(given, known, run)
     assert asked.cluster is not None
-    found = msgspec.structs.replace(predict(asked.setting, asked.cluster, run), model=asked.model)
     if trace is not None:
         _trace(asked, trace)
     held = _alive(asked, found) if memory or as_json or not found.fits else ()
@@ -169,7 +175,8 @@ def _page(found: Prediction, ranks: int, run: Run, held: tuple[Alive, ...], chan
         cost = _cost(found, 1000 * found.step_seconds, price)
         lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
     head = "\n".join(_folded(f"{name:<14}{text}", 14) for name, text in lines)
-    parts = [head, _time(found), _memory(found)]
+    findings = getattr(found, "findings", ())
+    parts = [head, *([findings_table(findings)] if findings else []), _time(found), _memory(found)]
     parts += [_tensors(held)] if held else []
     parts += _what_fits(found, changes)
     return "\n\n".join([*parts, *_why(found), _known(found)])
@@ -248,4 +255,5 @@ def _known(found: Prediction) -> str:
     """How each part was obtained."""
     width = 2 + max(map(len, found.provenance))
     lines = [_folded(f"{part:<{width}}{text}", width) for part, text in found.provenance.items()]
+    lines += [_folded(f"{'narrower':<{width}}{way}", width) for way in found.narrower[:1]]
     return "\n".join(["how it is known", *lines])

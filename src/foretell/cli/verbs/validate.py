@@ -27,9 +27,21 @@ REASONS_SHOWN = 8
 @click.option("--subsets", is_flag=True, help="The parts of each study too.")
 @click.option("--rows", "each", is_flag=True, help="Every run as CSV: measured and predicted.")
 @click.option("--regret", "picked", is_flag=True, help="What our pick among the measured plans would have cost.")
+@click.option("--coverage", is_flag=True, help="Whether nine in ten lie inside, each source left out in turn.")
+@click.option("--constants", is_flag=True, help="Every constant chosen with measured runs in view, and its source.")
+@click.option("--learn", type=click.Path(dir_okay=False, path_type=Path), hidden=True, help="Write learnt bands here.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
-    files: tuple[Path, ...], name: str, limit: int | None, subsets: bool, each: bool, picked: bool, as_json: bool
+    files: tuple[Path, ...],
+    name: str,
+    limit: int | None,
+    subsets: bool,
+    each: bool,
+    picked: bool,
+    coverage: bool,
+    constants: bool,
+    learn: Path | None,
+    as_json: bool,
 ) -> None:
     """How far predictions are from measured runs.
 
@@ -43,14 +55,23 @@ def command(
     from foretell.validation.evaluate import compare, scores
     from foretell.validation.study import read
 
+    if constants:
+        click.echo(_constants(as_json))
+        return
     if files and name:
         raise BadInput("--study names one that ships, and files are given", fix="one of them")
-    studies = [read(path) for path in (files or published.files(name))]
+    more = published.own_files() if coverage and not files and not name else []
+    studies = [read(path) for path in (files or [*published.files(name), *more])]
     done: list[tuple[Study, list[Compared]]] = []
     for study in studies:
         chosen = evenly(study.rows, limit)
         with_progress = progress(study.name, len(chosen))
         done.append((study, compare(chosen, predict, with_progress)))
+    if coverage:
+        from foretell.cli.coverage_pages import answer_coverage
+
+        answer_coverage(done, learn, as_json)
+        return
     if each:
         click.echo(_rows(done))
         return
@@ -154,6 +175,18 @@ def _counted(title: str, counts: dict[str, int]) -> list[str]:
     rest = list(counts.values())[REASONS_SHOWN:]
     lines = ["", title, *(fit(f"{count:6,}  {reason}", WIDTH) for reason, count in most)]
     return [*lines, f"{sum(rest):6,}  for {len(rest)} other reasons (--json)"] if rest else lines
+
+
+def _constants(as_json: bool) -> str:
+    import msgspec
+
+    from foretell.validation.constants import fitted
+
+    found = list(fitted())
+    if as_json:
+        return msgspec.json.encode({"constants": found}).decode()
+    rows = [[one.owner.removeprefix("trainer "), one.name, fit(one.value, 10), fit(one.source, 24)] for one in found]
+    return table(["owner", "constant", "value", "source"], rows)
 
 
 # for programs

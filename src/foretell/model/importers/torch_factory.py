@@ -98,6 +98,12 @@ def build(
     raise failure(shown or last, spec) from None
 
 
+def real(spec: str, batch: int | None, seq: int | None) -> Built:
+    """What a text names, built with real weights: to be run, not traced."""
+    factory, home = find(spec)
+    return _called(factory, home, batch, seq, spec)
+
+
 def _called(factory: Any, home: ModuleType, batch: int | None, seq: int | None, spec: str) -> Built:
     if isinstance(factory, torch.nn.Module):
         made: Any = factory
