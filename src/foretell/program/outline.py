@@ -191,6 +191,7 @@ def _conventions(plan: Plan, trainer: Trainer) -> Conventions:
         gather_again=trainer.tensor.regather,
         synchronised=plan.policy(BatchNorm).synchronised,
         gathers_logits=trainer.tensor.loss == "gathered",
+        scatters_loss=trainer.tensor.loss == "gathered" and trainer.memory.scatters_loss,
         whole_bias=trainer.tensor.row_bias == "whole",
     )
 

@@ -82,7 +82,10 @@ def command(
         click.echo(regret_pages.as_json(found) if as_json else regret_pages.page(found))
         return
     found = [scores(study, compared) for study, compared in done]
-    click.echo(_json(found) if as_json else "\n".join(_page(found, subsets)))
+    if as_json:
+        click.echo(_json(found))
+        return
+    click.echo("\n".join([*_page(found, subsets), *(line for _, compared in done for line in _accuracy(compared))]))
 
 
 def evenly(rows: tuple[Row, ...], limit: int | None) -> tuple[Row, ...]:
@@ -150,6 +153,15 @@ def _errors(parts: list[tuple[str, Scores | Subset]]) -> list[str]:
 
 def _three(found: Errors | None) -> list[str]:
     return [f"{100 * value:.1f}" for value in (found.mape, found.median, found.p90)] if found else ["-"] * 3
+
+
+def _accuracy(compared: list[Compared]) -> list[str]:
+    """How accurate we and a source's own predictions are, strategy by strategy, where it has any."""
+    from foretell.validation.accuracy import accuracies
+
+    found = accuracies(compared)
+    rows = [[one.name, str(one.runs), f"{100 * one.ours:.1f}", f"{100 * one.theirs:.1f}"] for one in found]
+    return ["", table(["accuracy, %", "runs", "ours", "the source's own"], rows)] if rows else []
 
 
 def _signed(fraction: float) -> str:
