@@ -41,7 +41,7 @@ def commands(block: str) -> list[tuple[str, str]]:
 def run(command: str) -> tuple[int, str]:
     """Type a command in at the root of the project; its exit code and all it prints."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path}
+    environment = {**os.environ, "PATH": path, "FORETELL_PROGRESS": "none"}  # a slow machine prints no more
     ran = subprocess.run(
         command,
         shell=True,

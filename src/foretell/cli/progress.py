@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -21,13 +22,14 @@ class Progress:
 
     def __init__(self) -> None:
         self.screen = sys.stderr.isatty()
+        self.silent = os.environ.get("FORETELL_PROGRESS") == "none"
         self.start = self.last = time.monotonic()
         self.width = 0
 
     @property
     def due(self) -> bool:
         """Whether it is time for another line."""
-        return time.monotonic() - self.last >= (PATIENCE if self.screen else PATIENCE_OF_LOGS)
+        return not self.silent and time.monotonic() - self.last >= (PATIENCE if self.screen else PATIENCE_OF_LOGS)
 
     def say(self, what: str, share: float, more: str) -> None:
         """A line about a share that is done. What is left is told from how long that took."""
