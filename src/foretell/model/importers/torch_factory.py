@@ -84,9 +84,9 @@ def build(
         try:
             with building():
                 if way is None:
-                    return _called(factory, home, batch, seq, spec), mode
+                    return called(factory, home, batch, seq, spec), mode
                 with way:
-                    return _called(factory, home, batch, seq, spec), mode
+                    return called(factory, home, batch, seq, spec), mode
         except BadInput:
             raise
         except (Exception, SystemExit) as problem:
@@ -98,7 +98,8 @@ def build(
     raise failure(shown or last, spec) from None
 
 
-def _called(factory: Any, home: ModuleType, batch: int | None, seq: int | None, spec: str) -> Built:
+def called(factory: Any, home: ModuleType, batch: int | None, seq: int | None, spec: str) -> Built:
+    """What a factory makes, in the mode and on the device that hold here."""
     if isinstance(factory, torch.nn.Module):
         made: Any = factory
     elif callable(factory):

@@ -1,0 +1,100 @@
+# pyright: basic
+"""Pipeline parallelism: torch.distributed.pipelining over stages that are cut as the program cuts them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.nn.parallel import DistributedDataParallel
+
+from foretell.plan.setting import Setting
+from foretell.plan.strategies.pipeline import Pipeline
+from foretell.program.cutting import Cutting, cutting
+from foretell.program.weights import shared_between_blocks
+from foretell.runtime import stages
+from foretell.runtime.clock import Clock
+from foretell.runtime.subject import Subject
+from foretell.runtime.tasks import Batch
+
+ORDER = 10
+
+SCHEDULES: dict[str, Any] = {
+    "gpipe": ScheduleGPipe,
+    "1f1b": Schedule1F1B,
+    "interleaved": ScheduleInterleaved1F1B,
+}
+
+
+def refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:
+    if part.schedule not in SCHEDULES:
+        yield (
+            f"pp{part.ranks}:{part.schedule} does not run yet",
+            " or ".join(f"pp{part.ranks}:{name}" for name in SCHEDULES),
+        )
+    if shared_between_blocks(setting.graph):
+        yield f"pp{part.ranks}: a weight that two stages would have is not summed yet", "tied=false"
+
+
+def apply(part: Pipeline, subject: Subject) -> None:
+    """Keep this rank's stages of the model."""
+    found = cutting(subject.setting.graph, part, subject.setting.trainer.pipeline.split)
+    (module,) = subject.parts
+    names = [frozenset(piece.layer for piece in own if piece.layer) for own in found.row.parts]
+    cut = stages.cut(module, subject.setting.graph, names, subject.sample)
+    own = [at for at in range(found.count) if found.rank[at] == subject.mesh.place("pp")]
+    subject.parts = [cut[found.part[at]] for at in own]
+    subject.driver = functools.partial(Scheduled, part=part, own=own, cutting=found)
+
+
+class Scheduled:
+    """Micro-batches through this rank's stages in the order of a schedule."""
+
+    def __init__(self, subject: Subject, part: Pipeline, own: list[int], cutting: Cutting) -> None:
+        group, count = subject.mesh.group("pp"), cutting.count
+        self.first, self.last = 0 in own, count - 1 in own
+        self.stages = [
+            _Stage(module, at, count, subject.device, group) for at, module in zip(own, subject.parts, strict=True)
+        ]
+        several = len(own) > 1
+        self.schedule = SCHEDULES[part.schedule](
+            self.stages if several else self.stages[0], subject.setting.plan.microbatches, loss_fn=subject.loss
+        )
+
+    def run(self, batch: Batch, clock: Clock) -> list[torch.Tensor]:
+        for stage in self.stages:
+            stage.clock = clock
+        before = clock.spent
+        start = clock.read()
+        losses: list[torch.Tensor] = []
+        inputs = batch.inputs if self.first else ()
+        more = {"target": batch.target, "losses": losses} if self.last else {}
+        self.schedule.step(*inputs, **more)
+        waited = clock.read() - start - (clock.spent - before)
+        clock.add("bubble", waited)
+        return [loss.detach() for loss in losses]
+
+
+class _Stage(PipelineStage):
+    """A stage whose passes are told to the clock; what is left of a step is waiting: for others, and for messages."""
+
+    clock: Clock
+
+    def __init__(self, module: nn.Module, at: int, count: int, device: torch.device, group: Any) -> None:
+        super().__init__(module, at, count, device, group=group)
+        if isinstance(module, DistributedDataParallel):
+            # The pipeline wakes it up for the last backward pass, but not before it has tried a forward pass to learn
+            # shapes: the gradients of the first micro-batches would then be taken for those of a step.
+            module.require_backward_grad_sync = False
+
+    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self.clock.phase("forward"):
+            return super().forward_one_chunk(*args, **kwargs)
+
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self.clock.phase("backward"):
+            return super().backward_one_chunk(*args, **kwargs)

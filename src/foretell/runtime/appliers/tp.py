@@ -1,0 +1,183 @@
+# pyright: basic
+"""Tensor parallelism with DTensor: columns first, rows second, and with `sp` shares of the sequence between them.
+
+Which layers are cut which way follows from the types of modules. A weight stays a plain tensor, this rank's
+share; it is a DTensor where a layer reads it (a parametrization), so that whatever replicates or shards weights
+meets nothing it does not know.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+from torch.distributed.tensor.parallel.style import ParallelStyle
+from torch.nn.utils import parametrize
+
+from foretell.model import zoo
+from foretell.model.zoo.llama import Llama
+from foretell.modules._decoder import DecoderModule, GatedFeedForward
+from foretell.modules._normalization import RMSNorm
+from foretell.modules.llama import GroupedQueryAttention
+from foretell.plan.setting import Setting
+from foretell.plan.strategies.data import Data
+from foretell.plan.strategies.tensor import Tensor
+from foretell.runtime.subject import Subject
+
+ORDER = 20
+
+Styles = dict[str, ParallelStyle]
+SEQUENCE = 1
+"""The dim of activations [sample, sequence, hidden] that is shared out with `sp`."""
+
+
+def refusals(part: Tensor, setting: Setting) -> Iterator[tuple[str, str]]:
+    """Read from the name of the model: its module is not there yet."""
+    name = setting.graph.name
+    fields = zoo.parse(name)[1] if name.partition(":")[0] in zoo.names() else None
+    if not isinstance(fields, Llama):
+        yield f"tp{part.ranks}: of all modules, those of the llama family run in shares today", "dp, pp, or a llama"
+    elif fields.tied:
+        yield f"tp{part.ranks}: a token table that is the head too is not split yet", f"{name} with tied=false"
+
+
+def apply(part: Tensor, subject: Subject) -> None:
+    mesh = subject.mesh.along("tp")
+    data = subject.setting.plan.axis(Data)
+    at_once = data is not None and data.storage in ("zero2", "zero3")  # FSDP2 takes gradients as soon as they are made
+    for own in subject.parts:
+        parallelize_module(own, mesh, dict(_styles(own, part.sequence)))
+        for module in list(own.modules()):
+            _plain_weights(module, at_once)
+    if not at_once:
+        summed = [share for own in subject.parts for share in _summands(own)]
+        subject.settles.append(functools.partial(_sum, summed, subject.mesh.group("tp")))
+    subject.wholes.append(_Wholes(subject.parts))
+
+
+# which layers are cut which way
+
+
+def _styles(own: nn.Module, sequence: bool) -> Iterator[tuple[str, ParallelStyle]]:
+    between = Shard(SEQUENCE) if sequence else Replicate()
+    for name, module in own.named_modules():
+        if isinstance(module, GroupedQueryAttention):
+            inner = {part: ColwiseParallel() for part in ("query", "key", "value")}
+            inner |= {"output": RowwiseParallel(output_layouts=between), **_head_norms(module)}
+            yield from _placed(name, inner, between if sequence else None, arguments=3)
+        elif isinstance(module, GatedFeedForward):
+            inner = {part: ColwiseParallel() for part in ("gate", "up")}
+            inner |= {"down": RowwiseParallel(output_layouts=between)}
+            yield from _placed(name, inner, between if sequence else None, arguments=1)
+        elif isinstance(module, RMSNorm) and sequence and not name.endswith(("query_norm", "key_norm")):
+            yield name, SequenceParallel(sequence_dim=SEQUENCE)
+        elif name == "embedding":
+            yield name, RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
+        elif name == "head":
+            yield name, ColwiseParallel(input_layouts=between, output_layouts=Replicate())
+
+
+def _head_norms(attention: GroupedQueryAttention) -> Styles:
+    """Norms of [sample, sequence, head, head_dim]: every rank norms its own heads."""
+    names = ("query_norm", "key_norm")
+    found = [name for name in names if isinstance(attention.get_submodule(name), RMSNorm)]
+    return {name: SequenceParallel(sequence_dim=2, use_local_output=True) for name in found}
+
+
+def _placed(name: str, inner: Styles, shares: Placement | None, arguments: int) -> Iterator[tuple[str, ParallelStyle]]:
+    """The styles inside a module; where its input comes in shares, that it is gathered once for all of them."""
+    yield from ((f"{name}.{part}", style) for part, style in inner.items())
+    if shares is not None:
+        rest = [None] * (arguments - 1)
+        yield name, PrepareModuleInput(input_layouts=(shares, *rest), desired_input_layouts=(Replicate(), *rest))
+
+
+# weights
+
+
+class _AsShare(nn.Module):
+    """This rank's share of a weight, seen as the whole one.
+
+    Where ranks saw different tokens their gradients of a weight that all of them have are summands. They are
+    summed on the way back, `at_once`, or left for the end of the step.
+    """
+
+    def __init__(self, weight: DTensor, at_once: bool) -> None:
+        super().__init__()
+        self.mesh: DeviceMesh = weight.device_mesh
+        self.placements = weight.placements
+        self.shape, self.stride = weight.shape, weight.stride()
+        self.later = not at_once and weight.placements == (Replicate(),)
+
+    def forward(self, share: torch.Tensor) -> torch.Tensor:
+        return _Unsummed.apply(share, self) if self.later else self.whole(share)
+
+    def whole(self, share: torch.Tensor) -> DTensor:
+        return DTensor.from_local(
+            share, self.mesh, self.placements, run_check=False, shape=self.shape, stride=self.stride
+        )
+
+
+class _Unsummed(torch.autograd.Function):
+    """A weight whose gradient stays this rank's summand."""
+
+    @staticmethod
+    def forward(ctx: Any, share: torch.Tensor, seen: _AsShare) -> DTensor:
+        ctx.ranks = seen.mesh.size()
+        return seen.whole(share.detach())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: DTensor) -> tuple[torch.Tensor, None]:
+        local = gradient.to_local()
+        return (local if gradient.placements[0].is_partial() else local / ctx.ranks), None
+
+
+def _plain_weights(module: nn.Module, at_once: bool) -> None:
+    for name, weight in list(module.named_parameters(recurse=False)):
+        if isinstance(weight, DTensor):
+            seen = _AsShare(weight, at_once)
+            setattr(module, name, nn.Parameter(weight.to_local().detach().clone()))
+            parametrize.register_parametrization(module, name, seen, unsafe=True)
+
+
+def _summands(own: nn.Module) -> Iterator[nn.Parameter]:
+    """The weights whose gradients are summed at the end of a step."""
+    for seen in own.modules():
+        if isinstance(seen, parametrize.ParametrizationList) and seen[0].later:
+            yield seen.original
+
+
+def _sum(weights: list[nn.Parameter], group: dist.ProcessGroup) -> None:
+    for weight in weights:
+        dist.all_reduce(weight.grad, group=group)
+
+
+class _Wholes:
+    """Gathers what was cut."""
+
+    def __init__(self, parts: list[nn.Module]) -> None:
+        self.shares = {
+            f"{path}.original": seen[0]
+            for part in parts
+            for path, seen in part.named_modules()
+            if isinstance(seen, parametrize.ParametrizationList)
+        }
+
+    def __call__(self, name: str, share: torch.Tensor) -> tuple[str, torch.Tensor]:
+        if name not in self.shares:
+            return name, share
+        whole = self.shares[name].whole(share).full_tensor()
+        return name.replace(".parametrizations.", ".").removesuffix(".original"), whole
