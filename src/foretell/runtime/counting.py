@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import _resolve_process_group
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -90,7 +91,7 @@ def _group(args: Any) -> dist.ProcessGroup:
         if isinstance(arg, torch.ScriptObject):
             return dist.ProcessGroup.unbox(arg)
     name = next(arg for arg in reversed(args) if isinstance(arg, str))
-    return dist.distributed_c10d._resolve_process_group(name)
+    return _resolve_process_group(name)  # pyright: ignore[reportArgumentType]
 
 
 def _bytes(tensors: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import selectors
 import signal
@@ -10,13 +11,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
+from typing import NoReturn
 
 import msgspec
 
 from foretell import errors
 from foretell.errors import BadInput
 from foretell.runtime.assignment import Assignment, Outcome, Report
+from foretell.runtime.place import Place, meeting_point
 
 LONGEST_SECONDS = 900.0
 
@@ -107,3 +110,39 @@ class Ranks:
             os.killpg(self._child.pid, signal.SIGKILL)
         except ProcessLookupError:
             return
+
+
+# where somebody else starts the ranks
+
+
+def join(assignment: Assignment, place: Place) -> tuple[Report, ...]:
+    """Be one of the ranks that torchrun or Slurm started. Rank 0 gets all reports, the others none."""
+    ranks = assignment.setting().plan.ranks
+    if ranks != place.world:
+        what = f"{assignment.plan} has {ranks} ranks, and {place.world} were started"
+        raise BadInput(what, where="--plan", fix=f"{ranks} processes in all")
+    os.environ.update(meeting_point())
+    return _worker().take_part(assignment, place)
+
+
+def leave() -> NoReturn:
+    """End a rank that joined."""
+    _worker().leave()
+    raise AssertionError("a rank that has left goes on")
+
+
+def _worker() -> ModuleType:
+    """Found by its name: nothing on the way to here needs torch."""
+    return importlib.import_module("foretell.runtime.worker")
+
+
+def torchrun(ranks: int, nnodes: str, rendezvous: str | None, arguments: list[str]) -> NoReturn:
+    """Become torchrun, which starts this node's ranks with the same command and waits for the other nodes."""
+    if not nnodes.isdigit() or int(nnodes) < 1 or ranks % int(nnodes):
+        raise BadInput(f"{ranks} ranks on {nnodes} nodes", where="--nnodes", fix="a number that divides the ranks")
+    if int(nnodes) > 1 and rendezvous is None:
+        raise BadInput(f"{nnodes} nodes, but nobody says where they meet", where="--rendezvous", fix="HOST:29500")
+    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", rendezvous] if rendezvous else ["--standalone"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", nnodes]
+    command += ["--nproc-per-node", str(ranks // int(nnodes)), *meeting, "-m", "foretell", *arguments]
+    os.execv(sys.executable, command)

@@ -1,9 +1,10 @@
 # pyright: basic
-"""Bytes that tensors take, as the allocator counts them: PyTorch's own on a GPU, the profiler's notes of it on a CPU."""
+"""Bytes that tensors take by the allocator's own count: PyTorch's on a GPU, what the profiler notes of it on a CPU."""
 
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -43,9 +44,10 @@ class Watched:
             return
         notes, self._notes = self._notes, None
         notes.__exit__(None, None, None)
-        results = notes.profiler.kineto_results
-        begin, end = next((one.start_ns(), one.end_ns()) for one in results.events() if one.name() == BEGIN)
-        changes = sorted((one.start_ns(), one.nbytes()) for one in results.events() if one.name() == "[memory]")
+        assert notes.profiler is not None and notes.profiler.kineto_results is not None
+        events: list[Any] = notes.profiler.kineto_results.events()
+        begin, end = next((one.start_ns(), one.end_ns()) for one in events if one.name() == BEGIN)
+        changes = sorted((one.start_ns(), one.nbytes()) for one in events if one.name() == "[memory]")
         held = 0
         for moment, size in changes:
             held += size

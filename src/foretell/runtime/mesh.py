@@ -34,8 +34,8 @@ class Mesh(NamedTuple):
 
     def along(self, *names: str) -> DeviceMesh:
         """Torch's mesh of some axes."""
-        found = tuple(name for name in names if name in self.sizes)
-        return self._devices[found if len(found) > 1 else found[0]]
+        found = [name for name in names if name in self.sizes]
+        return self._devices[tuple(found) if len(found) > 1 else found[0]]
 
     @property
     def _devices(self) -> DeviceMesh:

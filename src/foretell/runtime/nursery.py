@@ -17,24 +17,21 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import torch
 import torch._dynamo  # what torch would import at the first step of every fork
-import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
 
 from foretell.errors import ForetellError
-from foretell.plan.refusal import refused
-from foretell.runtime import appliers
-from foretell.runtime.assignment import Assignment, Failure, Outcome, Report
 from foretell.plan.setting import Setting
+from foretell.runtime.assignment import Assignment, Failure, Outcome, Report
 from foretell.runtime.training import trained
+from foretell.runtime.worker import begun, checked, leave
 
 PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
-
-LONGEST_START = 120.0
-"""Seconds that ranks wait for each other before they give up."""
 
 
 def end_with_parent() -> None:
@@ -46,10 +43,7 @@ def end_with_parent() -> None:
 def outcome(assignment: Assignment, folder: Path) -> Outcome:
     """Fork the ranks of an assignment and wait for them."""
     try:
-        setting = assignment.setting()
-        missing = tuple(appliers.refusals(setting))
-        if missing:
-            raise refused(setting.plan, missing)
+        setting = checked(assignment)
     except ForetellError as problem:
         return Outcome(failure=_said(problem))
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
@@ -62,29 +56,28 @@ def outcome(assignment: Assignment, folder: Path) -> Outcome:
 
 
 def _forked(assignment: Assignment, setting: Setting, rank: int, meeting: Path, folder: Path) -> int:
+    """The process of a new rank."""
     child = os.fork()
-    if child:
-        return child
-    code = 1
+    if not child:
+        _rank(assignment, setting, rank, meeting, folder)
+    return child
+
+
+def _rank(assignment: Assignment, setting: Setting, rank: int, meeting: Path, folder: Path) -> NoReturn:
     try:
         end_with_parent()
-        store = dist.FileStore(str(meeting / "store"), setting.plan.ranks)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=setting.plan.ranks)
+        world = setting.plan.ranks
+        begun(assignment.device, rank, world, FileStore(str(meeting / "store"), world))
         report, weights = trained(assignment, setting, rank)
         if weights:
             torch.save(weights, folder / f"weights-{rank}.pt")
         (meeting / f"report-{rank}.json").write_bytes(msgspec.json.encode(report))
-        dist.barrier()
-        code = 0
+        leave()
     except ForetellError as problem:
         (meeting / f"failure-{rank}.json").write_bytes(msgspec.json.encode(_said(problem)))
     except BaseException:
         (meeting / f"failure-{rank}.json").write_bytes(msgspec.json.encode(_broken(rank)))
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)  # gloo's threads abort one exit in twelve that goes the long way
-    return 0
+    leave(1)
 
 
 def _waited(ranks: dict[int, int]) -> tuple[int, int] | None:

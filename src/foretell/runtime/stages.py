@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.fx.node import map_arg
+from torch.fx.proxy import TraceError
 
 from foretell.errors import BadInput
 from foretell.model.graph import Graph
@@ -43,7 +45,7 @@ class _Tracer(fx.Tracer):
 def _traced(module: nn.Module, names: frozenset[str]) -> fx.Graph:
     try:
         return _Tracer(names).trace(module)
-    except (fx.proxy.TraceError, TypeError) as problem:
+    except (TraceError, TypeError) as problem:
         what = f"{type(module).__name__} cannot be cut into stages: {problem}"
         raise BadInput(what, where="pp", fix="a model whose forward runs its layers in a row, or no pp") from None
 
@@ -69,8 +71,8 @@ def _fold_sizes(module: nn.Module, graph: fx.Graph, sample: Batch) -> None:
         sizes.run(*sample.inputs)
     for node, value in sizes.found.items():
         for user in list(node.users):
-            user.args = fx.node.map_arg(user.args, lambda n, node=node, value=value: value if n is node else n)
-            user.kwargs = fx.node.map_arg(user.kwargs, lambda n, node=node, value=value: value if n is node else n)
+            user.args = map_arg(user.args, lambda n, node=node, value=value: value if n is node else n)
+            user.kwargs = map_arg(user.kwargs, lambda n, node=node, value=value: value if n is node else n)
     for node in reversed(list(graph.nodes)):
         if not node.users and node.op not in ("placeholder", "output"):
             graph.erase_node(node)

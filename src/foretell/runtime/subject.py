@@ -51,6 +51,7 @@ class Subject:
     shares     what takes this rank's share out of a batch, one function an axis
     quiet      the context in which a part's gradients are not exchanged: not the last micro-batch yet
     driver     made when all parts are ready
+    summed     told when a part's last backward pass is over, in which its gradients were exchanged
     settles    what is done with gradients when all passes are through
     optimizer  from the rule and this rank's weights
     wholes     the last one first: how splits are undone
@@ -66,6 +67,7 @@ class Subject:
     shares: list[Callable[[Batch], Batch]] = field(default_factory=list)
     quiet: Callable[[nn.Module], AbstractContextManager[Any]] = field(default=lambda part: nullcontext())
     driver: Callable[[Subject], Driver] = field(default=lambda subject: Straight(subject))
+    summed: list[Callable[[Clock], None]] = field(default_factory=list)
     settles: list[Callable[[], None]] = field(default_factory=list)
     optimizer: Callable[[Rule, list[nn.Parameter]], torch.optim.Optimizer] = field(
         default=lambda rule, own: rule.over(own)
@@ -82,7 +84,7 @@ class Subject:
         return list(dict.fromkeys(weight for part in self.parts for weight in part.parameters()))
 
     def whole_weights(self) -> dict[str, torch.Tensor]:
-        """The weights that this rank has some of, whole and by the names of the model as it was. All ranks take part."""
+        """The weights that this rank has some of, whole and under the model's own names. All ranks take part."""
         found: dict[str, torch.Tensor] = {}
         for part in self.parts:
             for name, share in part.named_parameters():
@@ -107,7 +109,7 @@ class Straight:
 
     def __init__(self, subject: Subject) -> None:
         (self.part,) = subject.parts
-        self.loss, self.quiet = subject.loss, subject.quiet
+        self.loss, self.quiet, self.summed = subject.loss, subject.quiet, subject.summed
         self.count = subject.setting.plan.microbatches
 
     def run(self, batch: Batch, clock: Clock) -> list[torch.Tensor]:
@@ -119,5 +121,8 @@ class Straight:
                     loss = self.loss(self.part(*mine.inputs), mine.target)
                 with clock.phase("backward"):
                     (loss / self.count).backward()
+                    if at + 1 == self.count:
+                        for told in self.summed:
+                            told(clock)
             losses.append(loss.detach())
         return losses

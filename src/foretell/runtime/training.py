@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import platform
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from foretell.runtime.memory import Watched
 from foretell.runtime.models import Model, model
 from foretell.runtime.subject import Driver, Rule, Subject
 from foretell.runtime.tasks import TASKS, Batch
+from foretell.runtime.waiting import told
 
 RULES: dict[str, Rule] = {
     "sgd": Rule(torch.optim.SGD, {"lr": 0.05}),
@@ -46,6 +48,7 @@ class Training:
         self.device = torch.device(assignment.device)
         self.mesh = mesh.made(setting.plan, self.device.type)
         self.memory = Watched(self.device)
+        torch.manual_seed(assignment.seed)  # whoever makes numbers makes the same ones on every rank
         found = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
         self.subject = self._subject(found)
         appliers.apply(self.subject)
@@ -98,7 +101,8 @@ def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report
             losses.append(training.step())
     training.memory.close()
     training.clock = Clock(training.device)
-    losses += [training.step() for _ in range(assignment.steps)]
+    with _waits(training):
+        losses += [training.step() for _ in range(assignment.steps)]
     weights = training.subject.whole_weights() if assignment.weights else {}
     report = Report(
         rank=rank,
@@ -112,6 +116,12 @@ def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report
         versions={"torch": str(torch.__version__), "python": platform.python_version()},
     )
     return report, weights
+
+
+def _waits(training: Training) -> AbstractContextManager[None]:
+    """What tells the clock of waiting, where a rank's thread waits itself."""
+    works = next((name for name in ("shard", "dp") if name in training.mesh), "pp")
+    return told(training.clock, works) if training.device.type == "cpu" else nullcontext()
 
 
 def _data(assignment: Assignment, found: Model) -> Any:

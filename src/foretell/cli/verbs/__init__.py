@@ -10,6 +10,8 @@ VERBS = {
     "diff": "Where two plans differ, and what each difference costs.",
     "scale": "Time, efficiency and memory of each strategy over numbers of GPUs.",
     "whatif": "What other hardware, batches and sequences would do to a step.",
+    "run": "Train under a plan for real, on ranks of this machine or of many, and measure.",
+    "compare": "What was predicted for a run, and what was measured.",
     "validate": "How far predictions are from measured runs.",
     "list": "The names foretell knows.",
     "describe": "One page about anything that has a name.",

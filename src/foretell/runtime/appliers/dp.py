@@ -25,6 +25,7 @@ from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.runtime.subject import Rule, Subject, cut
 from foretell.runtime.tasks import Batch
+from foretell.runtime.waiting import LastGradient
 
 ORDER = 40
 MIB = 1 << 20
@@ -59,6 +60,8 @@ def _replicate(subject: Subject, names: list[str]) -> None:
     size = subject.setting.plan.policy(Bucket).size
     trainer = subject.setting.trainer.gradients
     cap = (size or trainer.bucket) / MIB
+    if subject.device.type == "cpu":
+        subject.summed += [LastGradient(part, names[-1]).passed for part in subject.parts]
     subject.parts = [_replica(part, group, cap) for part in subject.parts]
     subject.quiet = _unsynchronised
     subject.wholes.append(lambda name, share: (name.removeprefix("module."), share))

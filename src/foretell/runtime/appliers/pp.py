@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -60,6 +60,8 @@ class Scheduled:
         self.stages = [
             _Stage(module, at, count, subject.device, group) for at, module in zip(own, subject.parts, strict=True)
         ]
+        for stage, told in zip(self.stages, subject.summed, strict=False):
+            stage.summed = told
         several = len(own) > 1
         self.schedule = SCHEDULES[part.schedule](
             self.stages if several else self.stages[0], subject.setting.plan.microbatches, loss_fn=subject.loss
@@ -83,6 +85,7 @@ class _Stage(PipelineStage):
     """A stage whose passes are told to the clock; what is left of a step is waiting: for others, and for messages."""
 
     clock: Clock
+    summed: Callable[[Clock], None] = staticmethod(lambda clock: None)
 
     def __init__(self, module: nn.Module, at: int, count: int, device: torch.device, group: Any) -> None:
         super().__init__(module, at, count, device, group=group)
@@ -97,4 +100,7 @@ class _Stage(PipelineStage):
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         with self.clock.phase("backward"):
-            return super().backward_one_chunk(*args, **kwargs)
+            result = super().backward_one_chunk(*args, **kwargs)
+            if kwargs.get("last_backward"):
+                self.summed(self.clock)
+            return result

@@ -9,7 +9,7 @@ meets nothing it does not know.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from torch.nn.utils import parametrize
 
 from foretell.model import zoo
 from foretell.model.zoo.llama import Llama
-from foretell.modules._decoder import DecoderModule, GatedFeedForward
+from foretell.modules._decoder import GatedFeedForward
 from foretell.modules._normalization import RMSNorm
 from foretell.modules.llama import GroupedQueryAttention
 from foretell.plan.setting import Setting
@@ -39,7 +39,7 @@ from foretell.runtime.subject import Subject
 
 ORDER = 20
 
-Styles = dict[str, ParallelStyle]
+Styles = Mapping[str, ParallelStyle]
 SEQUENCE = 1
 """The dim of activations [sample, sequence, hidden] that is shared out with `sp`."""
 
@@ -157,6 +157,7 @@ def _summands(own: nn.Module) -> Iterator[nn.Parameter]:
     """The weights whose gradients are summed at the end of a step."""
     for seen in own.modules():
         if isinstance(seen, parametrize.ParametrizationList) and seen[0].later:
+            assert isinstance(seen.original, nn.Parameter)
             yield seen.original
 
 
@@ -169,11 +170,11 @@ class _Wholes:
     """Gathers what was cut."""
 
     def __init__(self, parts: list[nn.Module]) -> None:
-        self.shares = {
+        self.shares: dict[str, Any] = {
             f"{path}.original": seen[0]
             for part in parts
             for path, seen in part.named_modules()
-            if isinstance(seen, parametrize.ParametrizationList)
+            if isinstance(seen, parametrize.ParametrizationList) and isinstance(seen[0], _AsShare)
         }
 
     def __call__(self, name: str, share: torch.Tensor) -> tuple[str, torch.Tensor]:

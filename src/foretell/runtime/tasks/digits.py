@@ -38,7 +38,7 @@ def batches(like: Batch, seed: int) -> Iterator[Batch]:
 
 def _digits(like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     try:
-        from sklearn.datasets import load_digits
+        from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports]
     except ModuleNotFoundError:
         raise MissingExtra("the digits are inside scikit-learn", fix="pip install 'foretell[run]'") from None
     found = load_digits()
