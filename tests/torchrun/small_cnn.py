@@ -30,7 +30,15 @@ class SmallCnn(nn.Module):
         return self.fc(self.pool(self.blocks(image)).mean((2, 3)))
 
 
-def build(batch: int = 8) -> tuple[nn.Module, torch.Tensor, object]:
-    """In double precision, as the laws compare values; images of 21 x 21."""
-    module = SmallCnn().double()
-    return module, torch.randn(batch, 3, 21, 21, dtype=torch.float64), lambda y: F.log_softmax(y, 1)[:, 0].neg().mean()
+def _first_class(outputs: torch.Tensor) -> torch.Tensor:
+    return F.log_softmax(outputs, 1)[:, 0].neg().mean()
+
+
+def single(batch: int = 8) -> tuple[nn.Module, torch.Tensor, object]:
+    """Images of 21 x 21, and the loss of always telling the first class."""
+    return SmallCnn(), torch.randn(batch, 3, 21, 21), _first_class
+
+
+def double(batch: int = 8) -> tuple[nn.Module, torch.Tensor, object]:
+    """The same in double precision, for laws that compare values."""
+    return SmallCnn().double(), torch.randn(batch, 3, 21, 21, dtype=torch.float64), _first_class

@@ -11,6 +11,10 @@ from contextlib import contextmanager
 import torch
 
 
+BETWEEN = "step"
+"""What a watcher is told when no phase runs: a pipeline's messages go there."""
+
+
 class Clock:
     """Seconds of each phase, an entry for each step. Phases do not lie in each other; a watcher is told of them."""
 
@@ -38,6 +42,7 @@ class Clock:
         finally:
             self._now[name] += self.read() - start
             self._in = ""
+            self.watcher(BETWEEN)
 
     def waited(self, axis: str, seconds: float) -> None:
         """Of the phase that runs, so much was waiting for ranks along an axis. Between phases nothing is said."""

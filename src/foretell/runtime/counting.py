@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretell.runtime.assignment import Collective
+from foretell.runtime.clock import BETWEEN
 from foretell.runtime.mesh import Mesh
 
 KINDS = {
@@ -57,7 +58,7 @@ class Counting(TorchDispatchMode):
 
     def __init__(self, mesh: Mesh) -> None:
         super().__init__()
-        self.phase = ""
+        self.phase = BETWEEN
         self._axes = mesh.groups()
         self._seen: Counter[tuple[str, tuple[str, ...], int, int, str]] = Counter()
 

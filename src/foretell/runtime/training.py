@@ -47,14 +47,14 @@ class Training:
         self.assignment, self.setting = assignment, setting
         self.device = torch.device(assignment.device)
         self.mesh = mesh.made(setting.plan, self.device.type)
-        self.memory = Watched(self.device)
         torch.manual_seed(assignment.seed)  # whoever makes numbers makes the same ones on every rank
-        found = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
-        self.subject = self._subject(found)
+        self.model = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
+        self.batches = _data(assignment, self.model)
+        self.memory = Watched(self.device)  # data is not what is asked about
+        self.subject = self._subject(self.model)
         appliers.apply(self.subject)
         self.driver: Driver = self.subject.driver(self.subject)
         self.optimizer = self.subject.optimizer(self.subject.rule, self.subject.weights())
-        self.batches = _data(assignment, found)
         self.clock = Clock(self.device)
 
     def _subject(self, found: Model) -> Subject:

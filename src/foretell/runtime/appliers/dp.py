@@ -8,6 +8,7 @@ the gradient of the mean.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -29,6 +30,13 @@ from foretell.runtime.waiting import LastGradient
 
 ORDER = 40
 MIB = 1 << 20
+
+OWN_BUFFERS = next(
+    name
+    for name in ("forward_sync_buffers", "broadcast_buffers")
+    if name in inspect.signature(DistributedDataParallel).parameters
+)
+"""What torch calls it, by its version, that a forward pass begins with the buffers of rank 0."""
 
 
 def refusals(part: Data, setting: Setting) -> Iterator[tuple[str, str]]:
@@ -70,7 +78,7 @@ def _replicate(subject: Subject, names: list[str]) -> None:
 def _replica(part: nn.Module, group: dist.ProcessGroup, cap: float) -> nn.Module:
     if not any(weight.requires_grad for weight in part.parameters()):
         return part  # DistributedDataParallel refuses it, and there is nothing to sum
-    return DistributedDataParallel(part, process_group=group, bucket_cap_mb=cap, broadcast_buffers=False)
+    return DistributedDataParallel(part, process_group=group, bucket_cap_mb=cap, **{OWN_BUFFERS: False})
 
 
 def _unsynchronised(part: nn.Module) -> AbstractContextManager[Any]:
