@@ -25,9 +25,11 @@ LLAMA = "llama:layers=2,hidden=32,heads=4,kv_heads=2,ffn=48,vocab=40,seq=8"
 DEEP = "llama:layers=4,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=40,seq=8"
 CNN = f"{Path(__file__).parent / 'small_cnn.py'}:single"
 
-QUICK = ((LLAMA, "dp2"), (LLAMA, "dp2:zero3 +m2"), (LLAMA, "tp2:sp"), (LLAMA, "pp2:1f1b +m2"))
-
-THOROUGH = (
+CASES = (
+    (LLAMA, "dp2"),
+    (LLAMA, "dp2:zero3 +m2"),
+    (LLAMA, "tp2:sp"),
+    (LLAMA, "pp2:1f1b +m2"),
     (LLAMA, "dp4 +m2"),
     (LLAMA, "dp2 +recompute:full"),
     (LLAMA, "dp4:zero3 +recompute:block"),
@@ -47,9 +49,8 @@ THOROUGH = (
     (CNN, "pp2:1f1b +m2"),
     (CNN, "pp2:gpipe dp2 +m2"),
     (CNN, "dp2 +recompute:block"),
+    (LLAMA, "pp2:gpipe dp2 tp2 +m2"),
 )
-
-EIGHT = ((LLAMA, "pp2:gpipe dp2 tp2 +m2"),)
 
 
 def _assignment(model: str, plan: str) -> Assignment:
@@ -101,21 +102,17 @@ def _assert_same_collectives(model: str, plan: str, reports: tuple[Report, ...])
         assert _half(report.collectives) == expected(program, report.place.get("pp", 0)), f"rank {report.rank}"
 
 
-def _check(ranks: Ranks, model: str, plan: str) -> None:
+def _name(case: tuple[str, str]) -> str:
+    model, plan = case
+    return f"{'cnn' if model == CNN else model.partition(',')[0]} {plan}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=_name)
+def test_it_trains_and_talks_as_it_should(ranks: Ranks, case: tuple[str, str]) -> None:
+    model, plan = case
     found = _trained(ranks, model, plan)
     _assert_same_values(found, _alone(ranks, model))
     _assert_same_collectives(model, plan, found.reports)
-
-
-@pytest.mark.parametrize(("model", "plan"), QUICK)
-def test_it_trains_and_talks_as_it_should(ranks: Ranks, model: str, plan: str) -> None:
-    _check(ranks, model, plan)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("model", "plan"), [*THOROUGH, *EIGHT])
-def test_hybrids_too(ranks: Ranks, model: str, plan: str) -> None:
-    _check(ranks, model, plan)
 
 
 # Where torch does something else than the program says: both sides are pinned, with the reason. -----------------
@@ -132,7 +129,6 @@ def _counts(found: Sequence[Collective]) -> Counter[tuple[str, tuple[str, ...], 
     return Counter({(one.kind, one.axes, one.payload): one.count for one in found})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["dp2:zero1", "pp2:1f1b dp2:zero1 +m2"])
 def test_torch_sums_for_everybody_under_zero1(ranks: Ranks, plan: str) -> None:
     """DistributedDataParallel all-reduces; ZeroRedundancyOptimizer then sends each weight from the rank that has it.
@@ -151,7 +147,6 @@ def test_torch_sums_for_everybody_under_zero1(ranks: Ranks, plan: str) -> None:
     assert ran == said
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["dp2:zero2", "dp2:zero2 +m2"])
 def test_torch_gathers_and_sums_layer_by_layer_under_zero2(ranks: Ranks, plan: str) -> None:
     """FSDP2 gathers each layer in the forward pass; the program gathers all weights at once after the update."""
@@ -162,7 +157,6 @@ def test_torch_gathers_and_sums_layer_by_layer_under_zero2(ranks: Ranks, plan: s
     assert sum(one.count for one in ran) == 3 * sum(one.count for one in said)  # two layers, and what is in none
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["tp2 +recompute:block", "dp2 tp2:sp +recompute:block"])
 def test_torch_does_not_finish_what_it_recomputes(ranks: Ranks, plan: str) -> None:
     """`torch.utils.checkpoint` stops when it has the last tensor that was saved: before a layer's last product.
@@ -179,7 +173,6 @@ def test_torch_does_not_finish_what_it_recomputes(ranks: Ranks, plan: str) -> No
     assert (kind, axes, count) == ("reduce-scatter" if ":sp" in plan else "all-reduce", ("tp",), 2)  # one a layer
 
 
-@pytest.mark.slow
 def test_torch_keeps_weights_from_the_first_backward_pass_of_a_pipeline(ranks: Ranks) -> None:
     """The pipeline tells FSDP2 not to let go of weights after a backward pass; the program gathers them for each."""
     plan = "pp2:1f1b dp2:zero3 +m2"

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 import torch
 
-
 BETWEEN = "step"
 """What a watcher is told when no phase runs: a pipeline's messages go there."""
 

@@ -22,6 +22,7 @@ from typing import NoReturn
 import msgspec
 import torch
 import torch._dynamo  # what torch would import at the first step of every fork
+import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from foretell.errors import ForetellError
@@ -32,6 +33,12 @@ from foretell.runtime.worker import begun, checked, leave
 
 PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
+
+
+CONSEQUENCE = "Consequence"
+
+GRACE = 1.0
+"""Seconds after the first failure in which others may tell what they know of it."""
 
 
 def end_with_parent() -> None:
@@ -49,8 +56,8 @@ def outcome(assignment: Assignment, folder: Path) -> Outcome:
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
         ranks = {_forked(assignment, setting, rank, Path(meeting), folder): rank for rank in range(setting.plan.ranks)}
         failed = _waited(ranks)
-        if failed is not None:
-            return Outcome(failure=_why(failed[0], failed[1], Path(meeting)))
+        if failed:
+            return Outcome(failure=_why(failed, Path(meeting)))
         files = (Path(meeting) / f"report-{rank}.json" for rank in range(setting.plan.ranks))
         return Outcome(tuple(msgspec.json.decode(file.read_bytes(), type=Report) for file in files))
 
@@ -75,24 +82,29 @@ def _rank(assignment: Assignment, setting: Setting, rank: int, meeting: Path, fo
         leave()
     except ForetellError as problem:
         (meeting / f"failure-{rank}.json").write_bytes(msgspec.json.encode(_said(problem)))
-    except BaseException:
-        (meeting / f"failure-{rank}.json").write_bytes(msgspec.json.encode(_broken(rank)))
+    except BaseException as problem:
+        (meeting / f"failure-{rank}.json").write_bytes(msgspec.json.encode(_broken(rank, problem)))
     leave(1)
 
 
-def _waited(ranks: dict[int, int]) -> tuple[int, int] | None:
-    """Wait for all; when one fails, end the others: they would wait for it for ever. The first that failed, and how."""
-    left = dict(ranks)
-    failed: tuple[int, int] | None = None
+def _waited(ranks: dict[int, int]) -> dict[int, int]:
+    """Wait for all; how those ended that failed. When one fails the others would wait for it for ever: end them."""
+    left, failed = dict(ranks), dict[int, int]()
+    until = None
     while left:
-        child, status = os.wait()
-        rank = left.pop(child, None)
+        child, status = os.waitpid(-1, os.WNOHANG if until else 0)
         code = os.waitstatus_to_exitcode(status)
-        if rank is not None and code and failed is None:
-            failed = rank, code
-            time.sleep(0.2)  # a rank that found out itself has written why
+        if child in left and code:
+            failed[left[child]] = code
+            until = until or time.monotonic() + GRACE
+        left.pop(child, None)
+        if until and time.monotonic() > until:
             for other in left:
                 os.kill(other, signal.SIGKILL)
+                os.waitpid(other, 0)
+            return failed
+        if not child:
+            time.sleep(0.05)
     return failed
 
 
@@ -100,20 +112,23 @@ def _said(problem: ForetellError) -> Failure:
     return Failure(type(problem).__name__, problem.what, problem.where, problem.fix)
 
 
-def _broken(rank: int) -> Failure:
+def _broken(rank: int, problem: BaseException) -> Failure:
+    """An error of a rank. One that misses another rank is the consequence of an error, not the error."""
     lines = traceback.format_exc(limit=-4)
-    return Failure("BadInput", f"rank {rank} ended with an error:\n{lines}")
+    kind = CONSEQUENCE if "gloo" in str(problem) or isinstance(problem, dist.DistError) else "BadInput"
+    return Failure(kind, f"rank {rank} ended with an error:\n{lines}")
 
 
-def _why(rank: int, code: int, meeting: Path) -> Failure:
-    """What the first rank that failed wrote, or how it ended. (Others fail because it is gone.)"""
-    written = [meeting / f"failure-{rank}.json", *sorted(meeting.glob("failure-*.json"))]
-    for file in written:
-        if file.is_file():
-            return msgspec.json.decode(file.read_bytes(), type=Failure)
-    return Failure(
-        "BadInput", f"rank {rank} was ended by signal {-code}" if code < 0 else f"rank {rank} ended with {code}"
-    )
+def _why(failed: dict[int, int], meeting: Path) -> Failure:
+    """The first cause that is known: an error of a rank's own, a signal, or what the others noticed of it."""
+    written = (meeting / f"failure-{rank}.json" for rank in failed)
+    said = [msgspec.json.decode(file.read_bytes(), type=Failure) for file in written if file.is_file()]
+    causes = [one for one in said if one.kind != CONSEQUENCE]
+    causes += [
+        Failure("BadInput", f"rank {rank} was ended by signal {-code}") for rank, code in failed.items() if code < 0
+    ]
+    rank, code = next(iter(failed.items()))
+    return next(iter([*causes, *said]), Failure("BadInput", f"rank {rank} ended with {code}"))
 
 
 def main() -> None:

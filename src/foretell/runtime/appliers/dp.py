@@ -78,7 +78,8 @@ def _replicate(subject: Subject, names: list[str]) -> None:
 def _replica(part: nn.Module, group: dist.ProcessGroup, cap: float) -> nn.Module:
     if not any(weight.requires_grad for weight in part.parameters()):
         return part  # DistributedDataParallel refuses it, and there is nothing to sum
-    return DistributedDataParallel(part, process_group=group, bucket_cap_mb=cap, **{OWN_BUFFERS: False})
+    more: dict[str, Any] = {OWN_BUFFERS: False}
+    return DistributedDataParallel(part, process_group=group, bucket_cap_mb=cap, **more)
 
 
 def _unsynchronised(part: nn.Module) -> AbstractContextManager[Any]:

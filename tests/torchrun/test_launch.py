@@ -1,0 +1,96 @@
+"""Ranks come up, end, and never outlive the command, whatever happens to one of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foretell.errors import BadInput
+from foretell.runtime.assignment import Assignment
+from foretell.runtime.launch import Ranks
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parents[1] / "src"
+LENET = ("run", "lenet", "--batch", "8", "--steps", "3", "--json")
+
+
+def _sessions() -> set[int]:
+    """The sessions of all processes that run foretell's ranks."""
+    found: set[int] = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes()
+            if b"foretell.runtime.nursery" in command:
+                found.add(os.getsid(int(folder.name)))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def test_a_rank_that_fails_is_named_with_its_error(ranks: Ranks) -> None:
+    with pytest.raises(BadInput, match=r"(?s)rank 1 ended with an error.*no bread in the house"):
+        ranks.run(Assignment(model=f"{HERE}/endings.py:failing", plan="dp2", batch=4), seconds=200)
+
+
+def test_a_rank_that_is_killed_ends_the_others(ranks: Ranks) -> None:
+    with pytest.raises(BadInput, match="rank 1 was ended by signal 9"):
+        ranks.run(Assignment(model=f"{HERE}/endings.py:killed", plan="dp2", batch=4), seconds=200)
+    found = ranks.run(Assignment(model="lenet", plan="dp2", batch=8, steps=1))  # and others can come up after it
+    assert [report.rank for report in found] == [0, 1]
+
+
+def test_what_takes_too_long_is_ended() -> None:
+    before = _sessions()
+    with pytest.raises(BadInput, match="did not end within 10 seconds"), Ranks() as own:
+        own.run(Assignment(model="lenet", plan="dp2", batch=8, steps=10**7), seconds=10)
+    assert _sessions() <= before
+
+
+def test_a_plan_without_an_applier_is_refused_by_name(ranks: Ranks) -> None:
+    for plan, word in (
+        ("cp2:ring", "cp2"),
+        ("tp2 +fp8", r"\+fp8"),
+        ("pp2:zb-h1 +m4", "zb-h1"),
+        ("dp2 +lora4", "lora4"),
+    ):
+        with pytest.raises(BadInput, match=rf"(?s){word}.*does not run|{word}.*no applier yet"):
+            ranks.run(Assignment(model="llama:layers=4,hidden=32,heads=4,ffn=48,vocab=40,seq=8", plan=plan, batch=8))
+
+
+def _ran(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    others = os.environ.get("PYTHONPATH")
+    path = f"{SOURCE}{os.pathsep}{others}" if others else str(SOURCE)
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=200
+    )
+
+
+def test_the_command_measures_records_and_compares(tmp_path: Path) -> None:
+    ran = _ran("foretell", *LENET, "--plan", "dp2 +m2", folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    answer = json.loads(ran.stdout)
+    assert set(answer) >= {"step_seconds", "memory_bytes", "memory", "breakdown", "samples"}
+    assert set(answer) >= {"plan", "ranks", "losses", "collectives", "record"}
+    assert sum(answer["breakdown"].values()) == pytest.approx(answer["step_seconds"])
+    assert answer["samples"]["p10"] <= answer["step_seconds"] <= answer["samples"]["p90"]
+    compared = _ran("foretell", "compare", answer["record"], "--on", "8xcpu", "--json", folder=tmp_path)
+    assert compared.returncode == 0, compared.stderr
+    found = json.loads(compared.stdout)
+    error = found["predicted"]["step_seconds"] - found["measured"]["step_seconds"]
+    assert found["error"]["step_seconds"] == pytest.approx(error)
+    assert found["collectives"] == {"unexpected": [], "missing": []}
+
+
+def test_the_command_joins_ranks_that_torchrun_started(tmp_path: Path) -> None:
+    start = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "foretell")
+    ran = _ran(*start, *LENET, "--plan", "dp2", folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("{")]  # rank 0 alone answers
+    assert json.loads(line)["ranks"] == 2
+    assert len(list((tmp_path / "runs").glob("*.json"))) == 1
