@@ -23,6 +23,7 @@ from foretell.runtime.launch import Ranks
 TOLERANCE = 1e-10
 LLAMA = "llama:layers=2,hidden=32,heads=4,kv_heads=2,ffn=48,vocab=40,seq=8"
 DEEP = "llama:layers=4,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=40,seq=8"
+LENET = "lenet:image=29"
 CNN = f"{Path(__file__).parent / 'small_cnn.py'}:single"
 
 CASES = (
@@ -49,6 +50,12 @@ CASES = (
     (CNN, "pp2:1f1b +m2"),
     (CNN, "pp2:gpipe dp2 +m2"),
     (CNN, "dp2 +recompute:block"),
+    (CNN, "filter2"),
+    (CNN, "dp2 filter2 +m2"),
+    (CNN, "pp2:1f1b filter2 +m2"),
+    (CNN, "channel2"),
+    (LENET, "dp2 channel2"),
+    (LENET, "dp2:zero3 filter2"),
     (LLAMA, "pp2:gpipe dp2 tp2 +m2"),
 )
 

@@ -53,6 +53,8 @@ def outcome(assignment: Assignment, folder: Path) -> Outcome:
         setting = checked(assignment)
     except ForetellError as problem:
         return Outcome(failure=_said(problem))
+    except Exception:
+        return Outcome(failure=Failure("BadInput", f"the run could not begin:\n{traceback.format_exc(limit=-4)}"))
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
         ranks = {_forked(assignment, setting, rank, Path(meeting), folder): rank for rank in range(setting.plan.ranks)}
         failed = _waited(ranks)
