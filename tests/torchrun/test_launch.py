@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import BadInput
+from foretell.program.lower import lower
 from foretell.runtime.assignment import Assignment
+from foretell.runtime.comparison import Traffic, traffic
 from foretell.runtime.launch import Ranks
 
 HERE = Path(__file__).parent
@@ -94,3 +96,25 @@ def test_the_command_joins_ranks_that_torchrun_started(tmp_path: Path) -> None:
     (line,) = [line for line in ran.stdout.splitlines() if line.startswith("{")]  # rank 0 alone answers
     assert json.loads(line)["ranks"] == 2
     assert len(list((tmp_path / "runs").glob("*.json"))) == 1
+
+
+DRY = (
+    ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp128:zero3 tp8:sp"),
+    ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3,shard16 +m2"),
+    ("lenet", "dp1024"),
+    ("lenet", "dp64:zero3 filter2"),
+)
+
+
+@pytest.mark.parametrize(("model", "plan"), DRY)
+def test_a_dry_run_of_many_ranks_says_what_the_program_says(ranks: Ranks, model: str, plan: str) -> None:
+    assignment = Assignment(model=model, plan=plan, batch=2048, dry=True)
+    (report,) = ranks.run(assignment)
+    found = traffic(lower(assignment.setting()), 0, report.collectives)
+    assert report.collectives
+    assert found == Traffic((), ())
+
+
+def test_a_dry_run_refuses_what_reads_answers(ranks: Ranks) -> None:
+    with pytest.raises(BadInput, match="pp2 reads what other ranks send"):
+        ranks.run(Assignment(model="lenet", plan="pp2:1f1b +m2", batch=4, dry=True))

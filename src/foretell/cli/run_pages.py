@@ -8,8 +8,10 @@ from foretell.cli.table import WIDTH, fit, table
 from foretell.units import show_bytes
 
 if TYPE_CHECKING:
-    from foretell.runtime.assignment import Collective
-    from foretell.runtime.comparison import Comparison
+    from collections.abc import Sequence
+
+    from foretell.runtime.assignment import Assignment, Collective
+    from foretell.runtime.comparison import Comparison, Traffic
     from foretell.runtime.measure import Measurement
 
 
@@ -67,14 +69,25 @@ def comparison_page(found: Comparison) -> str:
         before, after = predicted.breakdown.get(name, 0.0), measured.breakdown.get(name, 0.0)
         share = f"{found.error.breakdown[name] / measured.step_seconds:+.1%}"
         rows.append([f"  {name}", show_seconds(before), show_seconds(after), share])
-    parts = [table(["", "predicted", "measured", "error"], rows), _traffic(found)]
+    parts = [table(["", "predicted", "measured", "error"], rows), _traffic(found.collectives)]
     return "\n\n".join(parts)
 
 
-def _traffic(found: Comparison) -> str:
-    if not found.collectives.unexpected and not found.collectives.missing:
-        return "collectives   those that ran are those that were predicted, to the byte"
-    sides = (("ran, not predicted", found.collectives.unexpected), ("predicted, not run", found.collectives.missing))
+def dry_page(assignment: Assignment, ranks: int, collectives: Sequence[Collective], found: Traffic) -> str:
+    """A step of one rank beside others that were not there."""
+    facts = [
+        ("model", fit(assignment.model, WIDTH - 14)),
+        ("plan", assignment.plan),
+        ("ranks", f"rank 0 of {ranks:,}, batch {assignment.batch:,}: it builds, and it steps"),
+    ]
+    head = "\n".join(f"{name:<14}{text}" for name, text in facts)
+    return "\n\n".join([head, _collectives(tuple(collectives)), _traffic(found)])
+
+
+def _traffic(found: Traffic) -> str:
+    if not found.unexpected and not found.missing:
+        return "Those that ran are those that were predicted, to the byte."
+    sides = (("ran, not predicted", found.unexpected), ("predicted, not run", found.missing))
     shown = [
         [side, one.kind, _along(one), f"{one.count}", show_bytes(one.payload)] for side, rows in sides for one in rows
     ]

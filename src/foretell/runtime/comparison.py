@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from foretell.errors import BadInput
 from foretell.hardware import catalog
 from foretell.oracle.predict import Prediction, predict
 from foretell.program.lower import lower
+from foretell.program.program import Program
 from foretell.records.record import Record
 from foretell.runtime.assignment import Assignment, Collective
 from foretell.runtime.expected import expected, whenever
@@ -47,14 +49,14 @@ def compared(assignment: Assignment, measured: Measurement, place: int, cluster:
         what = f"{setting.plan} ran {setting.plan.ranks} ranks, and {where.text} has {where.ranks}: they share cores"
         raise BadInput(what, where="--on", fix="fewer ranks, or --on the cluster it ran on")
     predicted = predict(setting, where)
-    said = expected(lower(setting), place)
-    ran = whenever(measured.collectives)
-    return Comparison(
-        predicted,
-        measured,
-        _difference(predicted, measured),
-        Traffic(tuple(one for one in ran if one not in said), tuple(one for one in said if one not in ran)),
-    )
+    found = traffic(lower(setting), place, measured.collectives)
+    return Comparison(predicted, measured, _difference(predicted, measured), found)
+
+
+def traffic(program: Program, place: int, counted: Iterable[Collective]) -> Traffic:
+    """Where what a rank at a place of the pipeline did differs from what the program says."""
+    said, ran = expected(program, place), whenever(counted)
+    return Traffic(tuple(one for one in ran if one not in said), tuple(one for one in said if one not in ran))
 
 
 def _difference(predicted: Prediction, measured: Measurement) -> Difference:

@@ -27,6 +27,7 @@ from torch._C._distributed_c10d import FileStore
 
 from foretell.errors import ForetellError
 from foretell.plan.setting import Setting
+from foretell.runtime import dry
 from foretell.runtime.assignment import Assignment, Failure, Outcome, Report
 from foretell.runtime.training import trained
 from foretell.runtime.worker import begun, checked, leave
@@ -56,11 +57,12 @@ def outcome(assignment: Assignment, folder: Path) -> Outcome:
     except Exception:
         return Outcome(failure=Failure("BadInput", f"the run could not begin:\n{traceback.format_exc(limit=-4)}"))
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
-        ranks = {_forked(assignment, setting, rank, Path(meeting), folder): rank for rank in range(setting.plan.ranks)}
+        count = 1 if assignment.dry else setting.plan.ranks
+        ranks = {_forked(assignment, setting, rank, Path(meeting), folder): rank for rank in range(count)}
         failed = _waited(ranks)
         if failed:
             return Outcome(failure=_why(failed, Path(meeting)))
-        files = (Path(meeting) / f"report-{rank}.json" for rank in range(setting.plan.ranks))
+        files = (Path(meeting) / f"report-{rank}.json" for rank in range(count))
         return Outcome(tuple(msgspec.json.decode(file.read_bytes(), type=Report) for file in files))
 
 
@@ -75,9 +77,12 @@ def _forked(assignment: Assignment, setting: Setting, rank: int, meeting: Path, 
 def _rank(assignment: Assignment, setting: Setting, rank: int, meeting: Path, folder: Path) -> NoReturn:
     try:
         end_with_parent()
-        world = setting.plan.ranks
-        begun(assignment.device, rank, world, FileStore(str(meeting / "store"), world))
-        report, weights = trained(assignment, setting, rank)
+        if assignment.dry:
+            report, weights = dry.reported(assignment, setting), {}
+        else:
+            world = setting.plan.ranks
+            begun(assignment.device, rank, world, FileStore(str(meeting / "store"), world))
+            report, weights = trained(assignment, setting, rank)
         if weights:
             torch.save(weights, folder / f"weights-{rank}.pt")
         (meeting / f"report-{rank}.json").write_bytes(msgspec.json.encode(report))

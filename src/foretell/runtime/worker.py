@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from foretell.plan.refusal import refused
+from foretell.plan.refusal import Refusal, refused
 from foretell.plan.setting import Setting
-from foretell.runtime import appliers
+from foretell.runtime import appliers, dry
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.place import Place
 from foretell.runtime.training import trained
@@ -26,6 +26,8 @@ def checked(assignment: Assignment) -> Setting:
     """The setting of an assignment that can run: one that is legal, and whose every part has an applier."""
     setting = assignment.setting()
     missing = tuple(appliers.refusals(setting))
+    if assignment.dry:
+        missing += tuple(Refusal("dry run", why, fix) for why, fix in dry.refusals(setting))
     if missing:
         raise refused(setting.plan, missing)
     return setting

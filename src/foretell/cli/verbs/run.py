@@ -35,6 +35,7 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--nnodes", metavar="N", help="Nodes, each of which runs this command; passed to torchrun.")
 @click.option("--rendezvous", metavar="HOST:PORT", help="Where the nodes meet; passed to torchrun.")
 @click.option("--records", default="runs", metavar="FOLDER", help="Where the record is written (runs).")
+@click.option("--dry-run", is_flag=True, help="One rank, beside others that are not there: no measurement.")
 @click.option("--compare", "with_comparison", is_flag=True, help="Predict the same, and subtract.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
@@ -50,6 +51,7 @@ def command(
     nnodes: str | None,
     rendezvous: str | None,
     records: str,
+    dry_run: bool,
     with_comparison: bool,
     as_json: bool,
 ) -> None:
@@ -79,7 +81,11 @@ def command(
         seed=seed,
         device=device,
         threads=threads,
+        dry=dry_run,
     )
+    if dry_run:
+        click.echo(_dry(assignment, timeout, as_json))
+        return
     here = place()
     if nnodes is not None and here is None:
         launch.torchrun(asked.setting.plan.ranks, nnodes, rendezvous, sys.argv[1:])
@@ -106,6 +112,24 @@ def _with_plan(given: Given, ranks: int | None) -> Given:
     if ranks not in (None, own):
         raise BadInput(f"--plan '{given.plan}' has {own} ranks, not {ranks}", where="--ranks", fix=f"--ranks {own}")
     return given
+
+
+def _dry(assignment: Assignment, seconds: float, as_json: bool) -> str:
+    """What rank 0 would say to the others, beside what the program says."""
+    from foretell.cli.run_pages import dry_page
+    from foretell.program.lower import lower
+    from foretell.runtime import launch
+    from foretell.runtime.comparison import traffic
+
+    with launch.Ranks() as ranks:
+        (report,) = ranks.run(assignment, seconds)
+    setting = assignment.setting()
+    found = traffic(lower(setting), 0, report.collectives)
+    if not as_json:
+        return dry_page(assignment, setting.plan.ranks, report.collectives, found)
+    answer = {"plan": assignment.plan, "ranks": setting.plan.ranks, "batch": assignment.batch, "dry_run": True}
+    answer |= {"collectives": report.collectives, "unexpected": found.unexpected, "missing": found.missing}
+    return msgspec.json.encode(answer).decode()
 
 
 def _at_least_one(option: str, number: int) -> None:

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from foretell.plan.strategies.channel import Channel
 from foretell.runtime.appliers import _weighted
@@ -21,7 +22,7 @@ def apply(part: Channel, subject: Subject) -> None:
     _weighted.apply(part, subject, _cut)
 
 
-def _cut(module: nn.Module, group: dist.ProcessGroup) -> dict[str, int]:
+def _cut(module: Any, group: dist.ProcessGroup) -> dict[str, int]:
     """The bias is added once, to the sum: every rank has it whole."""
     keep(module, "weight", 1, group)
     inner, dim = module.forward, features(module)
@@ -39,7 +40,7 @@ def _cut(module: nn.Module, group: dist.ProcessGroup) -> dict[str, int]:
     return {"weight": 1}
 
 
-def _share(x: torch.Tensor, dim: int, group: dist.ProcessGroup) -> torch.Tensor:
+def _share(x: Any, dim: int, group: dist.ProcessGroup) -> torch.Tensor:
     """This rank's channels; layers that read the same tensor share them, so that its gradient is gathered once."""
     known = getattr(x, "_foretell_share", None)
     if known is None:

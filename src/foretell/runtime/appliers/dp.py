@@ -8,10 +8,8 @@ the gradient of the mean.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -19,24 +17,14 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
 
-from foretell.plan.policies.bucket import Bucket
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
+from foretell.runtime.appliers._replicas import replicate
 from foretell.runtime.subject import Rule, Subject, cut
 from foretell.runtime.tasks import Batch
-from foretell.runtime.waiting import LastGradient
 
 ORDER = 40
-MIB = 1 << 20
-
-OWN_BUFFERS = next(
-    name
-    for name in ("forward_sync_buffers", "broadcast_buffers")
-    if name in inspect.signature(DistributedDataParallel).parameters
-)
-"""What torch calls it, by its version, that a forward pass begins with the buffers of rank 0."""
 
 
 def refusals(part: Data, setting: Setting) -> Iterator[tuple[str, str]]:
@@ -49,7 +37,7 @@ def apply(part: Data, subject: Subject) -> None:
     for name in names:
         subject.shares.append(functools.partial(_share, subject, name))
     if part.storage in ("replicated", "zero1"):
-        _replicate(subject, names)
+        replicate(subject, names)
         if part.storage == "zero1":
             subject.optimizer = functools.partial(_in_shares, subject.mesh.group(names[-1]))
     else:
@@ -58,39 +46,6 @@ def apply(part: Data, subject: Subject) -> None:
 
 def _share(subject: Subject, name: str, batch: Batch) -> Batch:
     return cut(batch, subject.mesh.place(name), subject.mesh.ranks(name))
-
-
-# weights on every rank
-
-
-def _replicate(subject: Subject, names: list[str]) -> None:
-    group = _joined(subject, names)
-    size = subject.setting.plan.policy(Bucket).size
-    trainer = subject.setting.trainer.gradients
-    cap = (size or trainer.bucket) / MIB
-    if subject.device.type == "cpu":
-        subject.summed += [LastGradient(part, names[-1]).passed for part in subject.parts]
-    subject.parts = [_replica(part, group, cap) for part in subject.parts]
-    subject.quiet = _unsynchronised
-    subject.wholes.append(lambda name, share: (name.removeprefix("module."), share))
-
-
-def _replica(part: nn.Module, group: dist.ProcessGroup, cap: float) -> nn.Module:
-    if not any(weight.requires_grad for weight in part.parameters()):
-        return part  # DistributedDataParallel refuses it, and there is nothing to sum
-    more: dict[str, Any] = {OWN_BUFFERS: False}
-    return DistributedDataParallel(part, process_group=group, bucket_cap_mb=cap, **more)
-
-
-def _unsynchronised(part: nn.Module) -> AbstractContextManager[Any]:
-    assert isinstance(part, DistributedDataParallel)
-    return part.no_sync()
-
-
-def _joined(subject: Subject, names: list[str]) -> dist.ProcessGroup:
-    """One group over all axes that share the batch."""
-    along = subject.mesh.along(*names)
-    return (along._flatten() if len(names) > 1 else along).get_group()
 
 
 def _in_shares(group: dist.ProcessGroup, rule: Rule, own: list[nn.Parameter]) -> torch.optim.Optimizer:
