@@ -119,7 +119,8 @@ def test_a_process_alone_has_no_place() -> None:
 
 
 def test_torchrun_and_slurm_give_places() -> None:
-    assert place({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}) == Place(5, 8, 1)
+    torchrun = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+    assert place(torchrun) == Place(5, 8, 1, 4)
     assert place({"SLURM_STEP_ID": "0", "SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}) == Place(
         3, 4, 1
     )

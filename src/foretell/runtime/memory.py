@@ -46,7 +46,7 @@ class Watched:
         notes.__exit__(None, None, None)
         assert notes.profiler is not None and notes.profiler.kineto_results is not None
         events: list[Any] = notes.profiler.kineto_results.events()
-        begin, end = next((one.start_ns(), one.end_ns()) for one in events if one.name() == BEGIN)
+        begin, end = next((one.start_ns(), one.start_ns() + one.duration_ns()) for one in events if one.name() == BEGIN)
         changes = sorted((one.start_ns(), one.nbytes()) for one in events if one.name() == "[memory]")
         held = 0
         for moment, size in changes:

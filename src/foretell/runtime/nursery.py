@@ -29,6 +29,7 @@ from foretell.errors import ForetellError
 from foretell.plan.setting import Setting
 from foretell.runtime import dry
 from foretell.runtime.assignment import Assignment, Failure, Outcome, Report
+from foretell.runtime.place import Place
 from foretell.runtime.training import trained
 from foretell.runtime.worker import begun, checked, leave
 
@@ -81,7 +82,7 @@ def _rank(assignment: Assignment, setting: Setting, rank: int, meeting: Path, fo
             report, weights = dry.reported(assignment, setting), {}
         else:
             world = setting.plan.ranks
-            begun(assignment.device, rank, world, FileStore(str(meeting / "store"), world))
+            begun(assignment.device, Place(rank, world, rank), FileStore(str(meeting / "store"), world))
             report, weights = trained(assignment, setting, rank)
         if weights:
             torch.save(weights, folder / f"weights-{rank}.pt")

@@ -15,25 +15,27 @@ PORT = "29517"
 
 
 class Place(NamedTuple):
-    """One rank of a world; `local` is its number on its node."""
+    """One rank of a world; `local` is its number on its node, which runs `here` of them."""
 
     rank: int
     world: int
     local: int
+    here: int = 1
 
 
 def place(environment: Mapping[str, str] = os.environ) -> Place | None:
     """The place that the environment gives this process; none where it is alone."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
-        return _read(environment, "RANK", "WORLD_SIZE", "LOCAL_RANK")
+        return _read(environment, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     if "SLURM_STEP_ID" in environment and environment.get("SLURM_NTASKS", "1") != "1":
-        return _read(environment, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
+        return _read(environment, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
     return None
 
 
 def _read(environment: Mapping[str, str], *names: str) -> Place:
     try:
-        return Place(*(int(environment.get(name, "0")) for name in names))
+        *found, here = (int(environment.get(name) or 0) for name in names)
+        return Place(*found, here or 1)
     except ValueError:
         said = ", ".join(f"{name}={environment.get(name)}" for name in names)
         raise BadInput(f"the environment names no rank: {said}", fix="torchrun, or srun") from None

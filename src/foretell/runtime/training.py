@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -53,6 +54,7 @@ class Training:
         self.memory = Watched(self.device)  # data is not what is asked about
         self.subject = self._subject(self.model)
         appliers.apply(self.subject)
+        gc.collect()  # stages of other ranks, and weights that were cut, hold each other
         self.driver: Driver = self.subject.driver(self.subject)
         self.optimizer = self.subject.optimizer(self.subject.rule, self.subject.weights())
         self.clock = Clock(self.device)
@@ -120,7 +122,7 @@ def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report
 
 def _waits(training: Training) -> AbstractContextManager[None]:
     """What tells the clock of waiting, where a rank's thread waits itself."""
-    works = next((name for name in ("shard", "dp") if name in training.mesh), "pp")
+    works = next((name for name in ("shard", "dp", *training.mesh.sizes) if name in training.mesh), "")
     return told(training.clock, works) if training.device.type == "cpu" else nullcontext()
 
 

@@ -33,18 +33,18 @@ def checked(assignment: Assignment) -> Setting:
     return setting
 
 
-def begun(device: str, rank: int, world: int, store: Any = None) -> None:
-    """Join the group: by a store, or by the addresses in the environment."""
-    backend = "nccl" if device.startswith("cuda") else "gloo"
+def begun(device: str, place: Place, store: Any = None) -> None:
+    """Join the group: by a store, or by the addresses in the environment. A rank has the GPU of its number here."""
+    backend, rank, world = "nccl" if device == "cuda" else "gloo", place.rank, place.world
+    if device == "cuda":
+        torch.cuda.set_device(place.local)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PATIENCE)
 
 
 def take_part(assignment: Assignment, place: Place) -> tuple[Report, ...]:
     """Be one of the ranks that somebody else started. Rank 0 gets all reports, the others none."""
     setting = checked(assignment)
-    if assignment.device.startswith("cuda"):
-        torch.cuda.set_device(place.local)
-    begun(assignment.device, place.rank, place.world)
+    begun(assignment.device, place)
     report, _ = trained(assignment, setting, place.rank)
     gathered: list[Any] = [None] * place.world
     dist.gather_object(report, gathered if place.rank == 0 else None)

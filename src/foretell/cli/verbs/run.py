@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from foretell.cli.inputs import Given, planned, read
+from foretell.cli.inputs import Asked, Given, planned, read
 from foretell.cli.run_pages import comparison_page, page
 from foretell.errors import BadInput
 
@@ -29,7 +29,7 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--task", default="synthetic", metavar="NAME", help="Data: synthetic, digits, text (synthetic).")
 @click.option("--rate", type=float, default=0.0, metavar="X", help="Learning rate (the optimizer's usual one).")
 @click.option("--seed", type=int, default=0, metavar="N", help="Of weights and data (0).")
-@click.option("--device", default="cpu", metavar="NAME", help="cpu or cuda (cpu).")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Where ranks compute (GPUs, if there are enough).")
 @click.option("--threads", type=int, default=1, metavar="N", help="Of each rank on a CPU (1).")
 @click.option("--timeout", type=float, default=900.0, metavar="SECONDS", help="Until the ranks are ended (900).")
 @click.option("--nnodes", metavar="N", help="Nodes, each of which runs this command; passed to torchrun.")
@@ -38,62 +38,64 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--dry-run", is_flag=True, help="One rank, beside others that are not there: no measurement.")
 @click.option("--compare", "with_comparison", is_flag=True, help="Predict the same, and subtract.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(
-    given: Given,
-    ranks: int | None,
-    steps: int,
-    task: str,
-    rate: float,
-    seed: int,
-    device: str,
-    threads: int,
-    timeout: float,
-    nnodes: str | None,
-    rendezvous: str | None,
-    records: str,
-    dry_run: bool,
-    with_comparison: bool,
-    as_json: bool,
-) -> None:
+def command(given: Given, **options: Any) -> None:
     """Train MODEL under a plan, on ranks of this machine, and measure.
 
     Under torchrun or srun this process is one of the ranks. With --nnodes it
     starts torchrun on this node, which waits for the others at --rendezvous.
     """
-    from foretell.runtime import launch
-    from foretell.runtime.assignment import Assignment
-    from foretell.runtime.place import place
-
-    given = _with_plan(given, ranks)
+    given = _with_plan(given, options["ranks"])
     asked = read(given._replace(cluster=None))
-    _at_least_one("--steps", steps)
-    _at_least_one("--threads", threads)
-    assignment = Assignment(
+    assignment = _assignment(given, asked, options)
+    if options["dry_run"]:
+        click.echo(_dry(assignment, options["timeout"], options["as_json"]))
+    else:
+        _run(given, asked, assignment, options)
+
+
+def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignment:
+    from foretell.runtime.assignment import Assignment
+
+    for name in ("steps", "threads"):
+        _at_least_one(f"--{name}", options[name])
+    names = ("rate", "task", "steps", "seed", "threads")
+    return Assignment(
         model=given.model,
         plan=str(asked.setting.plan),
         batch=asked.setting.job.batch,
         seq=given.seq or 0,
         trainer=given.trainer,
         optimizer=asked.setting.job.optimizer,
-        rate=rate,
-        task=task,
-        steps=steps,
-        seed=seed,
-        device=device,
-        threads=threads,
-        dry=dry_run,
+        device=options["device"] or _device(asked.setting.plan.ranks),
+        dry=options["dry_run"],
+        **{name: options[name] for name in names},
     )
-    if dry_run:
-        click.echo(_dry(assignment, timeout, as_json))
-        return
+
+
+def _device(ranks: int) -> str:
+    """GPUs, where this machine has one for each rank that it will run."""
+    from foretell.hardware import this_machine
+    from foretell.runtime.place import place
+
     here = place()
-    if nnodes is not None and here is None:
-        launch.torchrun(asked.setting.plan.ranks, nnodes, rendezvous, sys.argv[1:])
-    reports = _reports(assignment, here, timeout)
+    return "cuda" if this_machine.gpus() >= (here.here if here else ranks) else "cpu"
+
+
+def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, Any]) -> None:
+    """Train on ranks that are started here, or as one of those that somebody else started."""
+    from foretell.runtime import launch
+    from foretell.runtime.place import place
+
+    here = place()
+    if options["nnodes"] is not None and here is None:
+        launch.torchrun(asked.setting.plan.ranks, options["nnodes"], options["rendezvous"], sys.argv[1:])
+    reports = _reports(assignment, here, options["timeout"])
     if reports:
-        found = _recorded(assignment, asked.setting.graph.fingerprint, reports, records, given.cluster)
-        _tell(assignment, found, reports, given.cluster if with_comparison else None, with_comparison, as_json)
-        for note in asked.notes if not as_json else ():
+        cluster = given.cluster or "this-machine"
+        found = _recorded(assignment, asked.setting.graph.fingerprint, reports, options["records"], cluster)
+        compared = _compared(assignment, found, reports, cluster) if options["with_comparison"] else None
+        _tell(found, compared, options["as_json"])
+        for note in asked.notes if not options["as_json"] else ():
             print(f"note: {note}", file=sys.stderr)
     if here is not None:
         launch.leave()
@@ -147,7 +149,7 @@ def _reports(assignment: Assignment, here: Place | None, seconds: float) -> tupl
 
 
 def _recorded(
-    assignment: Assignment, fingerprint: str, reports: tuple[Report, ...], folder: str, cluster: str | None
+    assignment: Assignment, fingerprint: str, reports: tuple[Report, ...], folder: str, cluster: str
 ) -> Measurement:
     """The measurement, written down with all that every rank has seen."""
     from foretell.records.record import record
@@ -162,30 +164,23 @@ def _recorded(
         "reports": msgspec.to_builtins(reports),
     }
     about = {"model": assignment.model, "plan": assignment.plan, "fingerprint": fingerprint}
-    made = record("run", content, versions=reports[0].versions, cluster=cluster or "this-machine", **about)
+    made = record("run", content, versions=reports[0].versions, cluster=cluster, **about)
     return msgspec.structs.replace(found, record=str(write(Path(folder), made)))
 
 
-def _tell(
-    assignment: Assignment,
-    found: Measurement,
-    reports: tuple[Report, ...],
-    cluster: str | None,
-    with_comparison: bool,
-    as_json: bool,
-) -> None:
-    compared: Comparison | None = None
-    if with_comparison:
-        from foretell.runtime.comparison import compared as compare
-        from foretell.runtime.measure import critical_rank
+def _compared(assignment: Assignment, found: Measurement, reports: tuple[Report, ...], cluster: str) -> Comparison:
+    from foretell.runtime.comparison import compared
+    from foretell.runtime.measure import critical_rank
 
-        place = critical_rank(reports).place.get("pp", 0)
-        compared = compare(assignment, found, place, cluster or "this-machine")
+    return compared(assignment, found, critical_rank(reports).place.get("pp", 0), cluster)
+
+
+def _tell(found: Measurement, compared: Comparison | None, as_json: bool) -> None:
     if as_json:
         answer = msgspec.to_builtins(found)
         answer |= {"comparison": msgspec.to_builtins(compared)} if compared else {}
         click.echo(msgspec.json.encode(answer))
-    else:
-        click.echo(page(found))
-        if compared:
-            click.echo(f"\n{comparison_page(compared)}")
+        return
+    click.echo(page(found))
+    if compared:
+        click.echo(f"\n{comparison_page(compared)}")

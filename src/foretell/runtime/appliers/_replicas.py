@@ -34,13 +34,14 @@ OWN_BUFFERS = next(
 
 def replicate(subject: Subject, names: list[str]) -> None:
     """Average gradients along these axes, and of some weights along more."""
-    size = subject.setting.plan.policy(Bucket).size or subject.setting.trainer.gradients.bucket
+    size = subject.setting.plan.policy(Bucket).size
+    cap = size / MIB if size else None  # torch's own: a small first bucket, then 25 MiB
     over = sorted({(*names, *subject.summands.get(weight, ())) for weight in subject.weights()} - {()})
     if subject.device.type == "cpu":
         subject.summed += [LastGradient(part, over[-1][-1]).passed for part in subject.parts]
     subject.wholes.append(functools.partial(_unwrapped, {name for part in subject.parts for name in _names(part)}))
     for axes in over:
-        subject.parts = [_replica(subject, part, names, axes, size / MIB) for part in subject.parts]
+        subject.parts = [_replica(subject, part, names, axes, cap) for part in subject.parts]
     subject.quiet = _quiet
 
 
@@ -55,7 +56,9 @@ def _unwrapped(names: set[str], name: str, share: torch.Tensor) -> tuple[str, to
     return name, share
 
 
-def _replica(subject: Subject, part: nn.Module, names: list[str], axes: tuple[str, ...], cap: float) -> nn.Module:
+def _replica(
+    subject: Subject, part: nn.Module, names: list[str], axes: tuple[str, ...], cap: float | None
+) -> nn.Module:
     """The part with the gradients of those weights averaged that belong to these axes."""
     weights = dict(part.named_parameters())
     others = [name for name, one in weights.items() if (*names, *subject.summands.get(one, ())) != axes]

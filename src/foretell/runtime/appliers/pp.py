@@ -75,7 +75,9 @@ class Scheduled:
         losses: list[torch.Tensor] = []
         inputs = batch.inputs if self.first else ()
         more = {"target": batch.target, "losses": losses} if self.last else {}
-        self.schedule.step(*inputs, **more)
+        self.schedule.step(
+            *inputs, return_outputs=False, **more
+        )  # else the last stage keeps those of every micro-batch
         waited = clock.read() - start - (clock.spent - before)
         clock.add("bubble", waited)
         return [loss.detach() for loss in losses]
