@@ -26,6 +26,7 @@ LLAMA = "llama:layers=2,hidden=32,heads=4,kv_heads=2,ffn=48,vocab=40,seq=8"
 DEEP = "llama:layers=4,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=40,seq=8"
 LENET = "lenet:image=29"
 CNN = f"{Path(__file__).parent / 'small_cnn.py'}:single"
+NORMED = CNN.replace("single", "normed_single")
 
 CASES = (
     (LLAMA, "dp2"),
@@ -57,6 +58,7 @@ CASES = (
     (CNN, "channel2"),
     (LENET, "dp2 channel2"),
     (LENET, "dp2:zero3 filter2"),
+    (NORMED, "dp2 +syncbn"),
     (LLAMA, "pp2:gpipe dp2 tp2 +m2"),
 )
 
@@ -66,7 +68,7 @@ def _assignment(model: str, plan: str) -> Assignment:
 
 
 def _double(model: str) -> str:
-    return model.replace(":single", ":double") if model == CNN else f"{model},dtype=fp64"
+    return model.replace("single", "double") if model in (CNN, NORMED) else f"{model},dtype=fp64"
 
 
 class Trained(msgspec.Struct, frozen=True):
@@ -87,8 +89,9 @@ def _trained(ranks: Ranks, model: str, plan: str) -> Trained:
 
 
 @functools.cache
-def _alone(ranks: Ranks, model: str) -> Trained:
-    return _trained(ranks, model, "dp1")
+def _alone(ranks: Ranks, model: str, plan: str = "dp1") -> Trained:
+    """One process; with as many micro-batches as others have, batch norm sees what it sees there."""
+    return _trained(ranks, model, plan)
 
 
 def _assert_same_values(one: Trained, other: Trained) -> None:
@@ -112,7 +115,7 @@ def _assert_same_collectives(model: str, plan: str, reports: tuple[Report, ...])
 
 def _name(case: tuple[str, str]) -> str:
     model, plan = case
-    return f"{'cnn' if model == CNN else model.partition(',')[0]} {plan}"
+    return f"{Path(model).name.partition(',')[0]} {plan}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=_name)
@@ -123,7 +126,25 @@ def test_it_trains_and_talks_as_it_should(ranks: Ranks, case: tuple[str, str]) -
     _assert_same_collectives(model, plan, found.reports)
 
 
-IN_SHARES = ((CNN, "spatial2"), (CNN, "dp2 spatial2 +m2"), (CNN, "spatial3"), (LENET, "spatial2"))
+LOCAL_NORMS = ((NORMED, "dp2"), (NORMED, "pp2:1f1b +m2"))
+
+
+@pytest.mark.parametrize("case", LOCAL_NORMS, ids=_name)
+def test_batch_norm_sees_the_samples_of_its_rank_and_pass(ranks: Ranks, case: tuple[str, str]) -> None:
+    model, plan = case
+    found = _trained(ranks, model, plan)
+    _assert_same_values(found, _alone(ranks, model, "dp1 +m2"))
+    with pytest.raises(AssertionError):
+        _assert_same_values(found, _alone(ranks, model))
+
+
+IN_SHARES = (
+    (CNN, "spatial2"),
+    (CNN, "dp2 spatial2 +m2"),
+    (CNN, "spatial3"),
+    (LENET, "spatial2"),
+    (NORMED, "dp2 spatial2 +syncbn"),
+)
 
 
 @pytest.mark.parametrize("case", IN_SHARES, ids=_name)

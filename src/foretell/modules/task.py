@@ -18,17 +18,13 @@ class Example(NamedTuple):
 
 
 def class_loss(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of outputs[sample, class, ...] in fp32, as mixed-precision training has it, or in what is wider."""
-    return F.cross_entropy(_wide(outputs), target)
+    """Cross-entropy of outputs[sample, class, ...] in fp32, as mixed-precision training has it."""
+    return F.cross_entropy(outputs.float(), target)
 
 
 def token_loss(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of outputs[..., class] over every token, in fp32 at least."""
-    return F.cross_entropy(_wide(outputs).flatten(0, -2), target.flatten())
-
-
-def _wide(outputs: torch.Tensor) -> torch.Tensor:
-    return outputs if outputs.dtype == torch.float64 else outputs.float()
+    """Cross-entropy of outputs[..., class] over every token, in fp32."""
+    return F.cross_entropy(outputs.float().flatten(0, -2), target.flatten())
 
 
 def images(batch: int, size: int, classes: int, channels: int = 3) -> Example:

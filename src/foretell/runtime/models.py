@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from foretell import modules
 from foretell.errors import BadInput
 from foretell.model import zoo
+from foretell.modules.task import class_loss, token_loss
 from foretell.plan.policies.precision import FORMATS
 from foretell.plan.setting import Setting
 from foretell.runtime.tasks import Batch, Loss
@@ -53,7 +55,16 @@ def _of_zoo(spec: str, batch: int) -> Model:
     _, fields = zoo.parse(spec)
     example = modules.example(spec, batch)
     classes = getattr(fields, "vocab", getattr(fields, "classes", 0))
-    return Model(lambda: modules.build(spec), Batch(example.inputs, example.target), example.loss, classes)
+    loss = IN_DOUBLE.get(example.loss, example.loss) if fields.dtype == "fp64" else example.loss
+    return Model(lambda: modules.build(spec), Batch(example.inputs, example.target), loss, classes)
+
+
+def _tokens_in_double(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(outputs.flatten(0, -2), target.flatten())
+
+
+IN_DOUBLE: dict[Loss, Loss] = {class_loss: F.cross_entropy, token_loss: _tokens_in_double}
+"""The zoo's losses compute in fp32. Where values are compared in double precision, these stand in for them."""
 
 
 def _of_factory(spec: str, setting: Setting) -> Model:

@@ -34,8 +34,8 @@ def place(environment: Mapping[str, str] = os.environ) -> Place | None:
 
 def _read(environment: Mapping[str, str], *names: str) -> Place:
     try:
-        *found, here = (int(environment.get(name) or 0) for name in names)
-        return Place(*found, here or 1)
+        rank, world, local, here = (int(environment.get(name) or 0) for name in names)
+        return Place(rank, world, local, here or 1)
     except ValueError:
         said = ", ".join(f"{name}={environment.get(name)}" for name in names)
         raise BadInput(f"the environment names no rank: {said}", fix="torchrun, or srun") from None

@@ -67,8 +67,7 @@ class _Sizes(fx.Interpreter):
 def _fold_sizes(module: nn.Module, graph: fx.Graph, sample: Batch) -> None:
     """Put sizes in as numbers: a later stage does not see the tensor that they were read off."""
     sizes = _Sizes(module, graph)
-    with torch.no_grad():
-        sizes.run(*sample.inputs)
+    tried(module, sizes, sample)
     for node, value in sizes.found.items():
         for user in list(node.users):
             user.args = map_arg(user.args, lambda n, node=node, value=value: value if n is node else n)
@@ -76,6 +75,15 @@ def _fold_sizes(module: nn.Module, graph: fx.Graph, sample: Batch) -> None:
     for node in reversed(list(graph.nodes)):
         if not node.users and node.op not in ("placeholder", "output"):
             graph.erase_node(node)
+
+
+def tried(module: nn.Module, walk: fx.Interpreter, sample: Batch) -> None:
+    """Walk through a module once for the shapes; it keeps nothing of it, no running mean of a batch norm either."""
+    training = module.training
+    module.eval()
+    with torch.no_grad():
+        walk.run(*sample.inputs)
+    module.train(training)
 
 
 def _places(graph: fx.Graph, parts: Sequence[frozenset[str]]) -> dict[fx.Node, int]:

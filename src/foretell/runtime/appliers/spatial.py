@@ -29,6 +29,7 @@ from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.spatial import Spatial
 from foretell.runtime.appliers._halo import DIM, Rows, Window, exchanged, share
 from foretell.runtime.appliers._replicas import replicate
+from foretell.runtime.stages import tried
 from foretell.runtime.subject import Subject
 from foretell.runtime.tasks import Batch
 
@@ -42,7 +43,8 @@ MAX_POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
 AVERAGE_POOLS = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
 ADAPTIVE = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
 ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.GELU, nn.Hardswish, nn.Hardsigmoid)
-ELEMENTWISE_MODULES = (*ACTIVATIONS, nn.Identity, nn.Dropout, nn.LocalResponseNorm)
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)  # of a rank's own rows, or of all: +syncbn
+ELEMENTWISE_MODULES = (*ACTIVATIONS, *NORMS, nn.Identity, nn.Dropout, nn.LocalResponseNorm)
 ELEMENTWISE = (torch.relu, F.relu, F.gelu, F.silu, torch.tanh, torch.sigmoid)
 ELEMENTWISE += (operator.add, operator.iadd, operator.mul, operator.imul, torch.add, torch.mul)
 ELEMENTWISE_METHODS = ("relu", "relu_", "tanh", "sigmoid", "add", "add_", "mul", "mul_", "contiguous", "clone")
@@ -104,8 +106,7 @@ class _Rewriting:
             what = f"{type(module).__name__} cannot be followed: {problem}"
             raise BadInput(what, where="spatial", fix="a model whose forward does not branch on values") from None
         shapes = _Shapes(module, self.graph)
-        with torch.no_grad():
-            shapes.run(*sample.inputs)
+        tried(module, shapes, sample)
         self.shapes = shapes.found
         self.shared: set[fx.Node] = set()
         self.size = sample.inputs[0].shape[DIM]

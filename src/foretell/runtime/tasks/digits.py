@@ -7,6 +7,7 @@ Alpaydin, Kaynak 1998 (Optical Recognition of Handwritten Digits), UCI Machine L
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -41,7 +42,7 @@ def _digits(like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports]
     except ModuleNotFoundError:
         raise MissingExtra("the digits are inside scikit-learn", fix="pip install 'foretell[run]'") from None
-    found = load_digits()
+    found: Any = load_digits()
     images = torch.tensor(found.images, dtype=like.dtype).unsqueeze(1) / BRIGHTEST
     images = F.interpolate(images, size=like.shape[2:], mode="bilinear").expand(-1, like.shape[1], -1, -1)
     return images.contiguous(), torch.tensor(found.target, dtype=torch.int64)
