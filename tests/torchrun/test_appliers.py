@@ -44,6 +44,8 @@ CASES = (
     (DEEP, "pp2:gpipe +m4"),
     (DEEP, "pp2:interleaved +m4"),
     (DEEP, "pp4:1f1b +m4"),
+    (DEEP, "pp2:zb-v +m4"),
+    (DEEP, "pp2:dualpipe-v +m4"),
     (DEEP, "pp2:1f1b dp2 +m2"),
     (DEEP, "pp2:interleaved dp2 +m2"),
     (DEEP, "pp2:1f1b tp2:sp +m2"),

@@ -59,6 +59,8 @@ def test_a_plan_without_an_applier_is_refused_by_name(ranks: Ranks) -> None:
         ("tp2 +fp8", r"\+fp8"),
         ("pp2:zb-h1 +m4", "zb-h1"),
         ("dp2 +lora4", "lora4"),
+        ("pp2:zb-v dp2 +m4", "zb-v beside dp2"),
+        ("pp2:zb-v dp2:zero3 +m4", "zb-v beside dp2"),
     ):
         with pytest.raises(BadInput, match=rf"(?s){word}.*does not run|{word}.*no applier yet"):
             ranks.run(Assignment(model="llama:layers=4,hidden=32,heads=4,ffn=48,vocab=40,seq=8", plan=plan, batch=8))
