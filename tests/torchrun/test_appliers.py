@@ -24,6 +24,7 @@ from foretell.runtime.launch import Ranks
 TOLERANCE = 1e-10
 LLAMA = "llama:layers=2,hidden=32,heads=4,kv_heads=2,ffn=48,vocab=40,seq=8"
 DEEP = "llama:layers=4,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=40,seq=8"
+TIED = "gpt:layers=4,hidden=16,heads=4,ffn=24,vocab=40,seq=8,tied=true,dropout=0"
 LENET = "lenet:image=29"
 CNN = f"{Path(__file__).parent / 'small_cnn.py'}:single"
 NORMED = CNN.replace("single", "normed_single")
@@ -44,6 +45,8 @@ CASES = (
     (DEEP, "pp2:gpipe +m4"),
     (DEEP, "pp2:interleaved +m4"),
     (DEEP, "pp4:1f1b +m4"),
+    (TIED, "pp2:1f1b dp2 +m2"),
+    (TIED, "pp4:gpipe +m4"),
     (DEEP, "pp2:zb-v +m4"),
     (DEEP, "pp2:dualpipe-v +m4"),
     (DEEP, "pp2:1f1b dp2 +m2"),

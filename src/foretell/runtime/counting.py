@@ -73,9 +73,15 @@ class Counting(TorchDispatchMode):
     def _count(self, name: str, args: Any) -> None:
         given = args[1] if name in (*OUTPUT_FIRST, *GIVEN_SECOND) else args[0]
         ranks = frozenset(dist.get_process_group_ranks(_group(args)))
-        axes = self._axes.get(ranks, ("?",))  # e.g. some of the ranks of an axis
+        axes = self._along(ranks)
         among = 2 if KINDS[name] in MESSAGES else len(ranks)
         self._seen[KINDS[name], axes, among, _bytes(given), self.phase] += 1
+
+    def _along(self, ranks: frozenset[int]) -> tuple[str, ...]:
+        """The axes of a group; of one that has some ranks of an axis only, that axis."""
+        if ranks in self._axes:
+            return self._axes[ranks]
+        return self._axes[min((known for known in self._axes if ranks <= known), key=len)]
 
     def found(self) -> list[Collective]:
         """What was counted, alike ones together."""

@@ -25,6 +25,7 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.cutting import cutting
 from foretell.program.weights import shared_between_blocks
 from foretell.runtime import stages
+from foretell.runtime.appliers._tied import Tied, tied
 from foretell.runtime.clock import Clock
 from foretell.runtime.subject import Subject
 from foretell.runtime.tasks import Batch
@@ -54,8 +55,8 @@ def refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:
     if part.schedule in SPLIT and data is not None and data.world > 1:
         beside = f"pp{part.ranks}:{part.schedule} beside {data.word}{data.ranks}"
         yield f"{beside} does not run: torch leaves gradients of the split pass unsummed", f"pp{part.ranks}:1f1b"
-    if shared_between_blocks(setting.graph):
-        yield f"pp{part.ranks}: a weight that two stages would have is not summed yet", "tied=false"
+    if part.schedule in SPLIT and shared_between_blocks(setting.graph):
+        yield f"pp{part.ranks}:{part.schedule} with a weight that two of its stages have does not run", "tied=false"
 
 
 def apply(part: Pipeline, subject: Subject) -> None:
@@ -63,10 +64,26 @@ def apply(part: Pipeline, subject: Subject) -> None:
     found = cutting(subject.setting.graph, part, subject.setting.trainer.pipeline.split)
     (module,) = subject.parts
     names = [frozenset(piece.layer for piece in own if piece.layer) for own in found.row.parts]
+    shared = tied(module)
     cut = stages.cut(module, subject.setting.graph, names, subject.sample)
     own = sorted(found.part[at] for at in range(found.count) if found.rank[at] == subject.mesh.place("pp"))
     subject.parts = [cut[at] for at in own]
+    rank = dict(zip(found.part, found.rank, strict=True))
+    for copies in shared:
+        _tie(subject, copies, sorted({rank[at] for at, stage in enumerate(cut) if _has(stage, copies)}))
     subject.driver = functools.partial(Scheduled, part=part, own=own, count=found.count)
+
+
+def _has(stage: nn.Module, names: list[str]) -> bool:
+    return any(name in names for name, _ in stage.named_parameters(remove_duplicate=False))
+
+
+def _tie(subject: Subject, names: list[str], places: list[int]) -> None:
+    """Keep the copies of a weight alike that several places of the pipeline have."""
+    if len(places) > 1:
+        copies = Tied(subject, names, places)
+        subject.settles.append(copies.settle)
+        subject.wholes.append(copies.whole)
 
 
 class Scheduled:
