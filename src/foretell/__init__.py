@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from foretell.plan.plan import Plan
     from foretell.plan.setting import Setting
     from foretell.program.program import Program
+    from foretell.runtime.measure import Measurement
 
 __all__ = [
     "__version__",
@@ -33,6 +34,7 @@ __all__ = [
     "load",
     "lower",
     "predict",
+    "run",
     "scale",
     "search",
     "trace",
@@ -98,6 +100,50 @@ def predict(
     found = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
     setting = _setting(model, cluster, plan, batch, trainer, optimizer, seq, batch_per_rank)
     return oracle.predict(setting, found, run)
+
+
+def run(
+    model: str | PathLike[str],
+    plan: str | Plan,
+    batch: int = 0,
+    *,
+    steps: int = 20,
+    task: str = "synthetic",
+    trainer: str = "pytorch",
+    optimizer: str = "",
+    seq: int | None = None,
+    rate: float = 0.0,
+    seed: int = 0,
+    device: str = "cpu",
+    threads: int = 1,
+    seconds: float = 900.0,
+) -> Measurement:
+    """Train under a plan on ranks of this machine, and measure: `foretell run`, without a record.
+
+    The ranks are processes of their own; they end with the run, when one of them fails, and after `seconds`.
+    """
+    from foretell.runtime import measure
+    from foretell.runtime.assignment import Assignment
+    from foretell.runtime.launch import Ranks
+
+    assignment = Assignment(
+        model=fspath(model),
+        plan=str(plan),
+        batch=batch,
+        seq=seq or 0,
+        trainer=trainer,
+        optimizer=optimizer,
+        rate=rate,
+        task=task,
+        steps=steps,
+        seed=seed,
+        device=device,
+        threads=threads,
+    )
+    setting = assignment.setting()
+    with Ranks() as ranks:
+        reports = ranks.run(assignment, seconds)
+    return measure.measurement(assignment, str(setting.plan), setting.job.batch, reports)
 
 
 def search(

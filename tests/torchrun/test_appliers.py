@@ -45,6 +45,8 @@ CASES = (
     (DEEP, "pp2:gpipe +m4"),
     (DEEP, "pp2:interleaved +m4"),
     (DEEP, "pp4:1f1b +m4"),
+    (TIED, "tp2:sp +m2"),
+    (TIED, "dp2:zero3 tp2"),
     (TIED, "pp2:1f1b dp2 +m2"),
     (TIED, "pp4:gpipe +m4"),
     (DEEP, "pp2:zb-v +m4"),

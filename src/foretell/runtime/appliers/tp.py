@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
+    PrepareModuleOutput,
     RowwiseParallel,
     SequenceParallel,
     parallelize_module,
@@ -28,13 +29,16 @@ from torch.distributed.tensor.parallel.style import ParallelStyle
 from torch.nn.utils import parametrize
 
 from foretell.model import zoo
+from foretell.model.zoo.gpt import Gpt
 from foretell.model.zoo.llama import Llama
 from foretell.modules._decoder import GatedFeedForward
 from foretell.modules._normalization import RMSNorm
+from foretell.modules.gpt import FeedForward, FusedAttention
 from foretell.modules.llama import GroupedQueryAttention
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.tensor import Tensor
+from foretell.runtime.appliers._tied import tied
 from foretell.runtime.subject import Subject
 
 ORDER = 20
@@ -48,24 +52,29 @@ def refusals(part: Tensor, setting: Setting) -> Iterator[tuple[str, str]]:
     """Read from the name of the model: its module is not there yet."""
     name = setting.graph.name
     fields = zoo.parse(name)[1] if name.partition(":")[0] in zoo.names() else None
-    if not isinstance(fields, Llama):
-        yield f"tp{part.ranks}: of all modules, those of the llama family run in shares today", "dp, pp, or a llama"
-    elif fields.tied:
-        yield f"tp{part.ranks}: a token table that is the head too is not split yet", f"{name} with tied=false"
+    if not isinstance(fields, Llama | Gpt):
+        yield f"tp{part.ranks}: of all modules, llama and gpt ones run in shares today", "dp, pp, or one of these"
+    elif isinstance(fields, Gpt) and fields.positions == "alibi":
+        yield f"tp{part.ranks}: a bias on the scores does not run in shares yet", f"{name} with other positions"
+    if fields is not None and getattr(fields, "tied", False) and setting.plan.axis("pp") is not None:
+        yield f"tp{part.ranks} beside pp: a token table that is the head too is not split yet", "tied=false"
 
 
 def apply(part: Tensor, subject: Subject) -> None:
     mesh = subject.mesh.along("tp")
     data = subject.setting.plan.axis(Data)
     at_once = data is not None and data.storage in ("zero2", "zero3")  # FSDP2 takes gradients as soon as they are made
+    orders: dict[str, torch.Tensor] = {}
     for own in subject.parts:
+        shared = tied(own)
+        orders |= _reordered(own, part.ranks)
         parallelize_module(own, mesh, dict(_styles(own, part.sequence)))
         for module in list(own.modules()):
             _plain_weights(module, at_once)
+        _tie(own, shared)
     if not at_once:
-        summed = [share for own in subject.parts for share in _summands(own)]
-        subject.settles.append(functools.partial(_sum, summed, subject.mesh.group("tp")))
-    subject.wholes.append(_Wholes(subject.parts))
+        subject.settles.append(functools.partial(_sum, list(subject.parts), subject.mesh.group("tp")))
+    subject.wholes.append(_Wholes(subject.parts, orders))
 
 
 # which layers are cut which way
@@ -78,12 +87,20 @@ def _styles(own: nn.Module, sequence: bool) -> Iterator[tuple[str, ParallelStyle
             inner = {part: ColwiseParallel() for part in ("query", "key", "value")}
             inner |= {"output": RowwiseParallel(output_layouts=between), **_head_norms(module)}
             yield from _placed(name, inner, between if sequence else None, arguments=3)
+        elif isinstance(module, FusedAttention):
+            inner = {"qkv": ColwiseParallel(), "output": RowwiseParallel(output_layouts=between)}
+            yield from _placed(name, inner, between if sequence else None, arguments=3)
+        elif isinstance(module, FeedForward):
+            inner = {"up": ColwiseParallel(), "down": RowwiseParallel(output_layouts=between)}
+            yield from _placed(name, inner, between if sequence else None, arguments=1)
         elif isinstance(module, GatedFeedForward):
             inner = {part: ColwiseParallel() for part in ("gate", "up")}
             inner |= {"down": RowwiseParallel(output_layouts=between)}
             yield from _placed(name, inner, between if sequence else None, arguments=1)
-        elif isinstance(module, RMSNorm) and sequence and not name.endswith(("query_norm", "key_norm")):
+        elif isinstance(module, RMSNorm | nn.LayerNorm) and sequence and not name.endswith(("query_norm", "key_norm")):
             yield name, SequenceParallel(sequence_dim=SEQUENCE)
+        elif name == "position" and sequence:  # every rank looks all places up and goes on with its share of them
+            yield name, PrepareModuleOutput(output_layouts=Replicate(), desired_output_layouts=Shard(0))
         elif name == "embedding":
             yield name, RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
         elif name == "head":
@@ -105,7 +122,40 @@ def _placed(name: str, inner: Styles, shares: Placement | None, arguments: int) 
         yield name, PrepareModuleInput(input_layouts=(shares, *rest), desired_input_layouts=(Replicate(), *rest))
 
 
+# heads
+
+
+def _reordered(own: nn.Module, ranks: int) -> dict[str, torch.Tensor]:
+    """Put the rows of products that make queries, keys and values at once in such an order that a share is some heads.
+
+    The order of each such weight is returned, for those who put the shares together again.
+    """
+    found: dict[str, torch.Tensor] = {}
+    for path, module in own.named_modules():
+        if isinstance(module, FusedAttention):
+            starts = [0, module.heads[0], module.heads[0] + module.heads[1]]
+            rows = torch.arange(sum(module.heads) * module.head_dim).view(-1, module.head_dim)
+            parts = [rows[start : start + count] for start, count in zip(starts, module.heads, strict=True)]
+            shares = (part.chunk(ranks)[rank] for rank in range(ranks) for part in parts)
+            order = torch.cat(list(shares)).flatten()
+            query, key, value = (count // ranks for count in module.heads)
+            module.heads = (query, key, value)
+            for name, weight in module.qkv.named_parameters():
+                weight.data = weight.data[order.to(weight.device)]
+                found[f"{path}.qkv.{name}"] = order
+    return found
+
+
 # weights
+
+
+def _tie(own: nn.Module, shared: list[list[str]]) -> None:
+    """One weight again where there was one: torch splits each use of it, a table and a head alike by rows."""
+    for first, *others in shared:
+        owner: Any = own.get_submodule(first.rpartition(".")[0])
+        for other in others:
+            user: Any = own.get_submodule(other.rpartition(".")[0])
+            user.parametrizations.weight.original = owner.parametrizations.weight.original
 
 
 class _AsShare(nn.Module):
@@ -121,6 +171,7 @@ class _AsShare(nn.Module):
         self.placements = weight.placements
         self.shape, self.stride = weight.shape, weight.stride()
         self.later = not at_once and weight.placements == (Replicate(),)
+        self.summand = False  # whether its gradient was one
 
     def forward(self, share: torch.Tensor) -> torch.Tensor:
         return _Unsummed.apply(share, self) if self.later else self.whole(share)
@@ -136,13 +187,13 @@ class _Unsummed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, share: torch.Tensor, seen: _AsShare) -> DTensor:
-        ctx.ranks = seen.mesh.size()
+        ctx.seen = seen
         return seen.whole(share.detach())
 
     @staticmethod
     def backward(ctx: Any, gradient: DTensor) -> tuple[torch.Tensor, None]:
-        local = gradient.to_local()
-        return (local if gradient.placements[0].is_partial() else local / ctx.ranks), None
+        ctx.seen.summand = gradient.placements[0].is_partial()
+        return gradient.to_local(), None
 
 
 def _plain_weights(module: nn.Module, at_once: bool) -> None:
@@ -153,23 +204,19 @@ def _plain_weights(module: nn.Module, at_once: bool) -> None:
             parametrize.register_parametrization(module, name, seen, unsafe=True)
 
 
-def _summands(own: nn.Module) -> Iterator[nn.Parameter]:
-    """The weights whose gradients are summed at the end of a step."""
-    for seen in own.modules():
-        if isinstance(seen, parametrize.ParametrizationList) and seen[0].later:
-            assert isinstance(seen.original, nn.Parameter)
-            yield seen.original
-
-
-def _sum(weights: list[nn.Parameter], group: dist.ProcessGroup) -> None:
-    for weight in weights:
-        dist.all_reduce(weight.grad, group=group)
+def _sum(parts: list[nn.Module], group: dist.ProcessGroup) -> None:
+    """Sum the gradients at the end of a step that are summands."""
+    for own in parts:
+        for seen in own.modules():
+            if isinstance(seen, parametrize.ParametrizationList) and seen[0].summand:
+                dist.all_reduce(seen.original.grad, group=group)
 
 
 class _Wholes:
     """Gathers what was cut."""
 
-    def __init__(self, parts: list[nn.Module]) -> None:
+    def __init__(self, parts: list[nn.Module], orders: dict[str, torch.Tensor]) -> None:
+        self.orders = orders
         self.shares: dict[str, Any] = {
             f"{path}.original": seen[0]
             for part in parts
@@ -181,4 +228,7 @@ class _Wholes:
         if name not in self.shares:
             return name, share
         whole = self.shares[name].whole(share).full_tensor()
-        return name.replace(".parametrizations.", ".").removesuffix(".original"), whole
+        name = name.replace(".parametrizations.", ".").removesuffix(".original")
+        if name in self.orders:
+            whole = torch.empty_like(whole).index_copy_(0, self.orders[name].to(whole.device), whole)
+        return name, whole
