@@ -5,6 +5,8 @@ Inside foretell everything is in SI base units: seconds, bytes, flops (a multipl
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 Quantity: TypeAlias = Any
@@ -44,6 +46,27 @@ def share(size: Quantity, ranks: Quantity) -> Quantity:
     For arrays it is a float: the flops of a large model do not fit 64-bit integers.
     """
     return ceil_div(size, ranks) if isinstance(ranks, int) else ceil_div(size, ranks) * 1.0
+
+
+def rounded_up(value: Quantity) -> Quantity:
+    """The smallest whole number not below a value, or those of an array."""
+    if isinstance(value, int | float):
+        return math.ceil(value)
+    import numpy
+
+    return numpy.ceil(value).astype(numpy.int64)
+
+
+def whole_numbers(values: Sequence[int]) -> Quantity:
+    """An array of whole numbers."""
+    import numpy
+
+    return numpy.array(values, dtype=numpy.int64)
+
+
+def somewhere(value: Quantity) -> bool:
+    """Whether a number, or any of an array, is not zero."""
+    return bool(value) if isinstance(value, int | float) else bool(value.any())
 
 
 def at_least(value: Quantity, least: Quantity) -> Quantity:

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
-from typing import Any
+from typing import Any, TypeAlias
 
 from foretell.cost.stage import HIDES, Parts, Prices
 from foretell.model.layers import Run
 from foretell.program.action import Action, Communicate, Copy, Update
 from foretell.program.cutting import Cutting, Shape
+from foretell.program.exchange import BUCKET
 from foretell.program.local import Local, kind_of
 from foretell.program.upkeep import Care, Resting, Upkeep
 
@@ -96,7 +97,7 @@ _KNOWN: dict[Any, CareFigures] = {}
 
 
 def _care_figures(cutting: Cutting, at: int, local: Local, upkeep: Upkeep, prices: Prices) -> CareFigures:
-    own = cutting.own(local, at, upkeep)
+    own = cutting.stacked(local, at, upkeep)
     care = upkeep.care(own, cutting.holders(at, own))
     versions = cutting.schedule.weight_versions(cutting.rank[at], cutting.ranks)
     carer = _Carer(local, upkeep, prices, cutting.runs(at), care, cutting.schedule.flushes)
@@ -119,13 +120,14 @@ class _Carer:
         care, upkeep = self.care, self.upkeep
         again = care.finish if not self.flushes else ()
         each = [one for one in (*care.reduces, *again) if isinstance(one, Communicate)]
-        finish = () if not self.flushes else care.finish
+        leaving, ending = (care.sums, care.ending) if self.flushes else ((), ())
         gather_forward, gather_back, sums = self._by_run()
         copy_forward, copy_back = self._copies_by_run()
         times = [run.times for run in self.runs]
-        buckets = [one for one in each if one.path.startswith("bucket")]
-        late = [one for one in each if not one.path.startswith("bucket") and one.what != "weights"]
-        leaves = [one for one in finish if isinstance(one, Communicate) and _summed(one) and not _tied(one)]
+        buckets = [one for one in each if one.path == BUCKET]
+        late = [one for one in each if one.path != BUCKET and one.what != "weights"]
+        leaves = [one for one in leaving if one.what == "weight gradients"]
+        gathers = [one for one in leaving if one.what != "weight gradients"] if len(leaves) < len(leaving) else []
         return CareFigures(
             self._seconds(upkeep.gathers(care.root), self.forward),
             self._seconds(upkeep.gathers(care.twice), self.back),
@@ -141,8 +143,8 @@ class _Carer:
             self._after(buckets, self.summed),
             self._after(leaves, self.step),
             sum(self._finish(one)[1] for one in again if not _summed(one)),
-            self._seconds((one for one in finish if _tied(one)), defaultdict(float)),
-            self._finished([one for one in finish if _tied(one) or not _summed(one)]),
+            self._seconds((one for one in ending if _tied(one)), defaultdict(float)),
+            self._finished([*gathers, *ending]),
             self.forward,
             self.back,
             self.summed,
@@ -207,9 +209,9 @@ class _Carer:
         """
         made = list(accumulate(self._made()))
         found = [0.0] * len(made)
-        for one, part in _ready(sums):
-            at = bisect_left(made, part * made[-1] * (1 - 1e-9)) if made[-1] else len(made) - 1
-            found[at] += self._seconds([one], beside)
+        known = {id(one): self._seconds([one], beside, count) for one, count in _counted(sums)}
+        for one, part in _ready(sums) if made[-1] else ((one, 1.0) for one in sums):
+            found[bisect_left(made, part * made[-1] * (1 - 1e-9)) if made[-1] else -1] += known[id(one)]
         return tuple(found)
 
     def _made(self) -> Iterator[int]:
@@ -256,11 +258,23 @@ def _tied(action: Action) -> bool:
     return isinstance(action, Communicate) and action.what == "weight gradients" and action.axes == ("pp",)
 
 
+def _counted(sums: Sequence[Communicate]) -> list[tuple[Communicate, int]]:
+    """Sums that are one and the same, and how many there are."""
+    which = {id(one): one for one in sums}
+    return [(which[key], count) for key, count in Counter(map(id, sums)).items()]
+
+
 def _ready(sums: Sequence[Communicate]) -> Iterator[tuple[Communicate, float]]:
     """The part of all gradients that must be there before each of some sums can leave; they come in this order."""
-    whole, so_far = Counter[tuple[str, tuple[str, ...]]](), Counter[tuple[str, tuple[str, ...]]]()
+    whole, so_far = defaultdict[_Way, float](float), defaultdict[_Way, float](float)
+    ways: dict[int, _Way] = {}
+    for one, count in _counted(sums):
+        ways[id(one)] = one.kind, one.axes
+        whole[one.kind, one.axes] += one.payload * count
     for one in sums:
-        whole[one.kind, one.axes] += one.payload
-    for one in sums:
-        so_far[one.kind, one.axes] += one.payload
-        yield one, so_far[one.kind, one.axes] / (whole[one.kind, one.axes] or 1)
+        way = ways[id(one)]
+        so_far[way] += one.payload
+        yield one, so_far[way] / (whole[way] or 1)
+
+
+_Way: TypeAlias = tuple[str, tuple[str, ...]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from foretell.plan.plan import Plan
 from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.overlap import Overlap
 from foretell.plan.setting import Setting
@@ -40,11 +41,11 @@ def host_update_seconds(moved: Quantity, ranks: int) -> Quantity:
     return moved * ranks / UPDATES
 
 
-def overlap_share(setting: Setting, trainer: Trainer, pipelined: bool) -> float:
+def overlap_share(plan: Plan, trainer: Trainer, pipelined: bool) -> float:
     """How fast messages for weights go while the rank computes; 0: they are waited for."""
-    said = setting.plan.policy(Overlap).when
+    said = plan.policy(Overlap).when
     if said != "trainer":
         return 1.0 if said == "always" else 0.0
     gradients = trainer.gradients
     table = gradients.overlap_pipeline if pipelined else gradients.overlap
-    return look_up(table, getattr(setting.plan.axis("dp"), "storage", "replicated"))
+    return look_up(table, getattr(plan.axis("dp"), "storage", "replicated"))

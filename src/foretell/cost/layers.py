@@ -7,6 +7,7 @@ from typing import Any
 
 from foretell.cost.stage import Cost, Parts, Prices, parts_of
 from foretell.program.local import Kind, Local
+from foretell.units import Quantity, somewhere
 
 KINDS = ("F", "B", "I", "W")
 """The kinds of slots in the order of their numbers."""
@@ -20,9 +21,9 @@ class LayerFigures:
     """One kind of layer; four figures each, one for each kind of slot."""
 
     parts: tuple[Parts, ...]  # the device's seconds, by what they are spent on
-    device: tuple[float, ...]  # their sum
-    launches: tuple[float, ...]
-    waits: tuple[tuple[float, ...], ...]  # seconds of messages that are waited for, by level of the cluster
+    device: tuple[Quantity, ...]  # their sum
+    launches: tuple[Quantity, ...]
+    waits: tuple[tuple[Quantity, ...], ...]  # seconds of messages that are waited for, by level of the cluster
     again: bool  # whether any of it runs a second time
 
 
@@ -39,16 +40,17 @@ def layer_figures(local: Local, kind: Kind, prices: Prices) -> LayerFigures:
 
 def _figures(local: Local, kind: Kind, prices: Prices) -> LayerFigures:
     forward, backward = local.actions(kind)
-    costs = [prices.body(forward if slot == "F" else backward).of(slot) for slot in KINDS]
+    ahead, back = (prices.body(actions, local.layout.priced) for actions in (forward, backward))
+    costs = [(ahead if slot == "F" else back).of(slot) for slot in KINDS]
     parts = tuple(parts_of(cost) for cost in costs)
     return LayerFigures(
         parts,
         tuple(sum(own.values()) for own in parts),
         tuple(cost.launches for cost in costs),
         tuple(_by_level(cost, prices) for cost in costs),
-        any(cost.recompute for cost in costs),
+        any(somewhere(cost.recompute) for cost in costs),
     )
 
 
-def _by_level(cost: Cost, prices: Prices) -> tuple[float, ...]:
+def _by_level(cost: Cost, prices: Prices) -> tuple[Quantity, ...]:
     return tuple(cost.levels.get(level.name, 0.0) for level in prices.cluster.levels)

@@ -12,13 +12,14 @@ from typing import NamedTuple
 import msgspec
 
 from foretell.hardware.cluster import Cluster
+from foretell.model.resize import SAMPLE
 from foretell.plan.setting import Setting
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import Trainer, look_up_depth
-from foretell.units import product
+from foretell.units import Quantity, product, somewhere
 
 
 class MemoryUse(msgspec.Struct, frozen=True):
@@ -41,7 +42,7 @@ class Constants(NamedTuple):
     cached: float  # of gradients, while working with weights in shares
     gathered: float  # of weights, after their update in shares
     # other bytes
-    streams: float  # buffers that communication streams have not given back
+    streams: Quantity  # buffers that communication streams have not given back
     limit: float  # bytes in tensors that a device has room for: streams hold nothing back beyond it
     reserved: float  # over what is allocated: a factor
     context: float  # of the device and of communicators
@@ -52,8 +53,13 @@ def usable_bytes(trainer: Trainer, cluster: Cluster) -> float:
     return trainer.memory.usable * cluster.device.memory_bytes
 
 
-def memory_constants(setting: Setting, axes: tuple[MeshAxis, ...], cluster: Cluster) -> Constants:
-    """The constants of a trainer, as far as they are for this plan on this cluster."""
+def memory_constants(
+    setting: Setting, axes: tuple[MeshAxis, ...], cluster: Cluster, samples: Quantity = 0
+) -> Constants:
+    """The constants of a trainer, as far as they are for this plan on this cluster.
+
+    `samples`: those of a micro-batch over all ranks, if not those of the setting's graph.
+    """
     stored, alive = setting.trainer.storage, setting.trainer.memory
     shares = _stored_in_shares(setting)
     data = product(axis.ranks for axis in axes if axis.name in ("dp", "shard", "ep"))
@@ -63,7 +69,7 @@ def memory_constants(setting: Setting, axes: tuple[MeshAxis, ...], cluster: Clus
         fresh=stored.transient_gradient,
         cached=alive.cached_gradients if shares else 0.0,
         gathered=alive.gather if shares else 0.0,
-        streams=_held_back(setting),
+        streams=_held_back(setting, samples if somewhere(samples) else setting.graph.batch),
         limit=(usable_bytes(setting.trainer, cluster) - context) / alive.reserved,
         reserved=alive.reserved,
         context=context,
@@ -79,17 +85,17 @@ def _stored_in_shares(setting: Setting) -> bool:
     return data is not None and data.world > 1 and STORAGES[getattr(data, "storage", "replicated")].states
 
 
-def _held_back(setting: Setting) -> float:
+def _held_back(setting: Setting, samples: Quantity) -> Quantity:
     """Buffers of tensor-parallel communication that streams have not given back (a trainer's constant)."""
     tensor = setting.plan.axis(Tensor)
     pipeline = setting.plan.axis(Pipeline)
     if tensor is None or tensor.ranks == 1:
         return 0.0
     each = look_up_depth(setting.trainer.memory.held, pipeline.ranks if pipeline else 1)
-    return each * _hidden_elements(setting) if each else 0.0
+    return each * _hidden_elements(setting, samples) if each else 0.0
 
 
-def _hidden_elements(setting: Setting) -> float:
+def _hidden_elements(setting: Setting, samples: Quantity) -> Quantity:
     """Tokens of a rank's micro-batch times hidden units: the elements that go from layer to layer."""
     graph = setting.graph
     repeated = [block for block in graph.blocks if block.times > 1 and any(e.carried >= 0 for e in block.imports)]
@@ -98,4 +104,5 @@ def _hidden_elements(setting: Setting) -> float:
     block = max(repeated, key=lambda one: one.times)
     number = next(entry.carried for entry in block.imports if entry.carried >= 0)
     split = product(axis.ranks for s in setting.plan.axes for axis in s.axes() if axis.splitting.dim)
-    return graph.tensor(block, number).elements() / split
+    dims = graph.tensor(block, number).dims
+    return product(samples if dim.name == SAMPLE else dim.size for dim in dims) / split

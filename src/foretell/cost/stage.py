@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,15 +15,17 @@ from foretell.cost.beside import hidden_seconds
 from foretell.cost.collectives import Price, collective_seconds
 from foretell.cost.fabric import Group, sharing
 from foretell.cost.host import host_update_seconds
+from foretell.cost.kernels import Price as KernelPrice
 from foretell.cost.kernels import chains, kernel_seconds, update_seconds
 from foretell.hardware.cluster import Cluster, Level
+from foretell.model.operator import Part
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Actions, Communicate, Compute, Copy, Update
 from foretell.program.program import Axis, belongs
-from foretell.units import Quantity, product
+from foretell.units import Quantity, at_least, product
 
-Parts: TypeAlias = dict[str, float]
+Parts: TypeAlias = dict[str, Quantity]
 """Seconds by what they are spent on: the keys of a breakdown."""
 
 HIDES = ("weights", "weight gradients")
@@ -34,16 +36,16 @@ HIDES = ("weights", "weight gradients")
 class Cost:
     """Seconds and launches of some actions on one rank."""
 
-    forward: float = 0.0
-    input_gradient: float = 0.0
-    weight_gradient: float = 0.0
-    recompute: float = 0.0
-    launches: float = 0.0
-    copies: float = 0.0
+    forward: Quantity = 0.0
+    input_gradient: Quantity = 0.0
+    weight_gradient: Quantity = 0.0
+    recompute: Quantity = 0.0
+    launches: Quantity = 0.0
+    copies: Quantity = 0.0
     # messages: seconds by axis, or by level of the cluster
-    waits: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of activations
-    levels: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # the same, by level
-    transfers: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # sends to and from other stages
+    waits: dict[str, Quantity] = field(default_factory=lambda: defaultdict(float))  # of activations
+    levels: dict[str, Quantity] = field(default_factory=lambda: defaultdict(float))  # the same, by level
+    transfers: dict[str, Quantity] = field(default_factory=lambda: defaultdict(float))  # sends to and from other stages
 
     def add(self, other: Cost, times: float = 1.0) -> None:
         self.forward += other.forward * times
@@ -53,16 +55,16 @@ class Cost:
         self.launches += other.launches * times
         self.copies += other.copies * times
         for name in ("waits", "levels", "transfers"):
-            mine: dict[str, float] = getattr(self, name)
+            mine: dict[str, Quantity] = getattr(self, name)
             for axis, seconds in getattr(other, name).items():
                 mine[axis] += seconds * times
 
     @property
-    def compute(self) -> float:
+    def compute(self) -> Quantity:
         return self.forward + self.input_gradient + self.weight_gradient + self.recompute
 
     @property
-    def device(self) -> float:
+    def device(self) -> Quantity:
         """Compute, and messages that are waited for."""
         return self.compute + sum(self.waits.values())
 
@@ -104,7 +106,7 @@ class Prices:
         cluster: Cluster,
         form: Format,
         trainer: Trainer,
-        messages: dict[Any, float] | None = None,
+        messages: dict[Any, Quantity] | None = None,
     ) -> None:
         self.cluster, self.form, self.trainer = cluster, form, trainer
         self.device = cluster.device
@@ -114,30 +116,47 @@ class Prices:
         self.strides_inside = tuple(
             (axis.name, axis.stride) for axis in self.axes.values() if axis.name not in ("pp", "dp", "shard")
         )
+        along = self.axes.get("pp")
+        self.strides_along = (along.ranks, along.stride) if along else ()
         self.strides = tuple((axis.name, axis.ranks, axis.stride) for axis in self.axes.values())
-        self._bodies: dict[int, tuple[Actions, BodyCost]] = {}
         self._groups: dict[tuple[tuple[str, ...], int], tuple[Group, Level]] = {}
-        self._messages: dict[Any, float] = {} if messages is None else messages  # others' on this cluster too
+        self._messages: dict[Any, Quantity] = {} if messages is None else messages  # others' on this cluster too
 
-    def body(self, actions: Actions) -> BodyCost:
-        """What actions cost; the same ones, by their identity, are priced once."""
-        key = id(actions)
-        if key not in self._bodies:
-            self._bodies[key] = actions, self._priced(actions)  # kept, so that no others get its identity
-        return self._bodies[key][1]
-
-    def _priced(self, actions: Iterable[object]) -> BodyCost:
+    def body(self, actions: Actions, known: dict[Any, Any] | None = None) -> BodyCost:
+        """What actions cost. `known`: prices of computations that other bodies have too."""
+        price = self._kernel if known is None else self._remembered(actions, known)
         cost = BodyCost(Cost(), Cost())
         run = list(chains(actions, self.trainer.execution))
-        hidden = self.hidden(run)
+        hidden = hidden_seconds(run, self.trainer.tensor, lambda one: price(one).seconds, self.message)
         for at, action in enumerate(run):
             if isinstance(action, Compute):
-                self._compute(action, cost.late if belongs(action, "W") else cost.now)
+                self._compute(action, price(action), cost.late if belongs(action, "W") else cost.now)
             elif isinstance(action, Communicate):
                 self._communicate(action, cost.late if belongs(action, "W") else cost.now, hidden.get(at, 0.0))
             elif isinstance(action, Copy):
                 cost.now.copies += action.bytes / self.host_bandwidth
         return cost
+
+    def _kernel(self, action: Compute) -> KernelPrice:
+        return kernel_seconds(action, self.device, self.form, self.trainer)
+
+    def _remembered(self, actions: Actions, known: dict[Any, Any]) -> Callable[[Compute], KernelPrice]:
+        """Prices of computations by the identity of their costs, which are kept, so that no others get it.
+
+        Those that a compiler puts together are this body's alone.
+        """
+        own = {id(one.cost) for one in actions if isinstance(one, Compute)}
+        found: dict[int, tuple[Part, KernelPrice]] = known.setdefault((self.device, self.form, self.trainer), {})
+
+        def price(action: Compute) -> KernelPrice:
+            key = id(action.cost)
+            if key not in own:
+                return self._kernel(action)
+            if key not in found:
+                found[key] = action.cost, self._kernel(action)
+            return found[key][1]
+
+        return price
 
     @property
     def host_bandwidth(self) -> float:
@@ -145,18 +164,14 @@ class Prices:
 
         return link(self.device.host_link).bandwidth
 
-    def _compute(self, action: Compute, cost: Cost) -> None:
-        price = kernel_seconds(action, self.device, self.form, self.trainer)
+    def _compute(self, action: Compute, price: KernelPrice, cost: Cost) -> None:
         cost.launches += price.launches
         phase = "recompute" if action.again else action.part
         setattr(cost, phase, getattr(cost, phase) + price.seconds)
 
     def hidden(self, actions: Sequence[object]) -> dict[int, Quantity]:
         """Seconds of a body's messages that run beside its products, by their place in it."""
-        return hidden_seconds(actions, self.trainer.tensor, self._seconds, self.message)
-
-    def _seconds(self, action: Compute) -> Quantity:
-        return kernel_seconds(action, self.device, self.form, self.trainer).seconds
+        return hidden_seconds(actions, self.trainer.tensor, lambda one: self._kernel(one).seconds, self.message)
 
     def _communicate(self, message: Communicate, cost: Cost, hidden: Quantity) -> None:
         """Messages for weights are no part of a body's price: see `care`."""
@@ -168,15 +183,17 @@ class Prices:
             cost.waits[axis] += seconds - hidden
             cost.levels[self.level(message)] += seconds
 
-    def message(self, message: Communicate) -> float:
+    def message(self, message: Communicate) -> Quantity:
         """Seconds of one message or collective, averaged over the steps between two of them."""
         group = self.group(message)
-        key = (message.kind, message.payload, group, message.messages, message.what, "tp" in message.axes)
+        payload = message.payload
+        size = payload if isinstance(payload, int | float) else payload.tobytes()
+        key = (message.kind, size, group, message.messages, message.what, "tp" in message.axes)
         if key not in self._messages:
             servers = message.messages if message.kind in ("push", "pull") else 1
             price = collective_seconds(
                 message.kind,
-                message.payload,
+                payload,
                 group,
                 self.cluster,
                 messages=1 if servers > 1 else message.messages,
@@ -186,7 +203,7 @@ class Prices:
             self._messages[key] = self._in_a_step(message, group, price)
         return self._messages[key] / message.every
 
-    def _in_a_step(self, message: Communicate, group: Group, price: Price) -> float:
+    def _in_a_step(self, message: Communicate, group: Group, price: Price) -> Quantity:
         """What a benchmark's collective costs inside a step, where it leaves the node.
 
         Layers wait for each hop of a tensor axis with their host (a trainer's constant); gradients reach a
@@ -195,13 +212,13 @@ class Prices:
         if self.cluster.level_of(group.ranks, group.stride) == self.cluster.node:
             return price.seconds
         if "tp" in message.axes:
-            return price.seconds + max(0.0, self.trainer.tensor.hop * (group.ranks - 1) - price.latency)
+            return price.seconds + at_least(self.trainer.tensor.hop * (group.ranks - 1) - price.latency, 0.0)
         if message.what in HIDES:
             waited = self.trainer.gradients.hop * (group.ranks - 1)
             return (
                 price.seconds
                 + price.bandwidth * (1 / self.trainer.gradients.rate - 1)
-                + max(0.0, waited - price.latency)
+                + at_least(waited - price.latency, 0.0)
             )
         return price.seconds
 

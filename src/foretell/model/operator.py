@@ -18,7 +18,7 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
-from foretell.units import Quantity, product
+from foretell.units import Quantity, product, somewhere
 
 Sizes: TypeAlias = Mapping[str, Quantity]
 """Loop name to size."""
@@ -44,6 +44,12 @@ class Part:
 
     def __add__(self, other: Part) -> Part:
         return Part(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Part)))
+
+    @property
+    def nothing(self) -> bool:
+        """Whether it costs nothing, of whatever size."""
+        values = (getattr(self, f.name) for f in fields(Part))
+        return not any(map(somewhere, values))
 
     def __mul__(self, times: Quantity) -> Part:
         return Part(*(getattr(self, f.name) * times for f in fields(Part)))

@@ -8,52 +8,31 @@ So what is found for a plan is what `predict` says of it, to the last digit.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy
 
-from foretell.cost.care import CareFigures, care_figures
-from foretell.cost.host import as_executed, overlap_share
+from foretell.cost.host import overlap_share
 from foretell.cost.memory import memory_constants, usable_bytes
 from foretell.cost.stage import Prices
-from foretell.model.resize import skeleton, with_samples
+from foretell.oracle.parts import Cared, Chosen, Executed, Keeping, Parts, Piped, Programs
 from foretell.oracle.priced_plans import Candidate, PricedPlans
 from foretell.oracle.space import Space, Way
 from foretell.plan.job import batch_ranks
 from foretell.plan.plan import Plan
-from foretell.plan.policies.batchnorm import BatchNorm
-from foretell.plan.policies.bucket import Bucket
-from foretell.plan.policies.compression import Compression
-from foretell.plan.policies.execution import Execution
-from foretell.plan.policies.imbalance import Imbalance
-from foretell.plan.policies.lora import Lora
-from foretell.plan.policies.offload import Offload
-from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Precision
-from foretell.plan.policies.recompute import Recompute
-from foretell.plan.policy import Policy
-from foretell.plan.setting import Setting
-from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import Strategy
-from foretell.plan.trainer import Trainer
-from foretell.program.cutting import Cutting, cutting
-from foretell.program.local import Local
 from foretell.program.mesh import mesh, stride
-from foretell.program.outline import as_lowered, local_of
+from foretell.program.outline import space_axes
 from foretell.program.program import Axis
-from foretell.program.upkeep import Upkeep, plain_axes
 from foretell.timeline import recurrence
 from foretell.timeline.compiling import available, compiled, loaded
-from foretell.timeline.order import played
-from foretell.timeline.sheet import layer_kinds, passing
-from foretell.timeline.tables import PLAN_COLUMNS, Builder, Plans, joined, real_array, whole_array
-from foretell.units import product
+from foretell.timeline.tables import PLAN_COLUMNS, plan_rows
 
 TOP = 10
 """Plans that are told as the best ones, where nobody says how many."""
@@ -108,8 +87,14 @@ def search(space: Space, most: float = 0.0, watch: Watch | None = None, top: int
 SLICE = 4096
 """Plans that are priced between two looks at whether somebody has interrupted."""
 
-COLUMNS = (*PLAN_COLUMNS, "mesh", "which", "place", "microbatches")
-"""What is known of a plan: its row in the tables, and where in the space it is."""
+NAMES = ("mesh", "which", "place", "microbatches")
+"""Where in the space a plan is."""
+
+Columns: TypeAlias = dict[str, Any]
+"""Rows of plans in the tables, and where in the space they are: an array for each column."""
+
+SAME = ("local", "sends", "manner", "before", "cut", "order")
+"""Plans that have these in common, the last ones first, lie next to each other: they are played together."""
 
 
 class _Search:
@@ -117,16 +102,14 @@ class _Search:
         self.space, self.watch, self.top = space, watch, top
         self.graph, self.cluster, self.trainer = space.graph, space.cluster, space.trainer
         self.capacity = min(most or float("inf"), usable_bytes(space.trainer, space.cluster))
-        self.builder = Builder([level.name for level in space.cluster.levels])
         self.meshes: list[tuple[Strategy, ...]] = []
-        self.chosen = [Chosen.of(policies, space) for policies in space.policies]
-        self.locals: dict[Hashable, tuple[int, Local]] = {}
-        self.known: dict[Hashable, int] = {}  # rows of what crosses and is held, and of orders
-        self.cuts: dict[Cutting, int] = {}
-        self.orders: dict[Hashable, tuple[int, int, int]] = {}
-        self._messages: dict[Trainer, dict[Any, float]] = {}
-        self.rows: list[tuple[Any, ...]] = []
+        self.parts = Parts(space)
+        self.chosen = [self.parts.chosen(policies) for policies in space.policies]
+        self.ways: dict[Hashable, Ways] = {}
+        self.rows: list[Columns] = []
+        self.waiting = 0  # plans in these
         self.priced: list[tuple[Any, Any, Any]] = []  # names, seconds, bytes
+        self.used: set[int] = set()  # local programs
         self.done = 0
 
     def run(self) -> Found:
@@ -134,9 +117,9 @@ class _Search:
         complete = True
         try:
             for axes in self.space.meshes():
-                _Meshed(self, axes).add_rows()
-                self.watch(self.done + len(self.rows))
-                if len(self.rows) >= CHUNK:
+                self._add(axes)
+                self.watch(self.done + self.waiting)
+                if self.waiting >= CHUNK:
                     self._evaluate()
             self._evaluate()
         except KeyboardInterrupt:
@@ -145,9 +128,12 @@ class _Search:
                 self._evaluate()
         return self._found(time.perf_counter() - start, complete)
 
-    def messages(self, trainer: Trainer) -> dict[Any, float]:
-        """Seconds of messages that were priced, with this trainer."""
-        return self._messages.setdefault(trainer, {})
+    def _add(self, axes: tuple[Strategy, ...]) -> None:
+        """The plans of a mesh, all or none."""
+        found = list(_Meshed(self, axes).rows())
+        self.meshes.append(axes)
+        self.rows += found
+        self.waiting += sum(len(columns["which"]) for columns in found)
 
     # pricing
 
@@ -155,25 +141,28 @@ class _Search:
         """Price what was added, slice by slice: what is priced stays, whenever somebody interrupts."""
         if not self.rows:
             return
-        fast = available() and (len(self.rows) > FEW or loaded(recurrence.__name__))
+        columns = {name: numpy.concatenate([own[name] for own in self.rows]) for name in self.rows[0]}
+        self.rows, self.waiting = [], 0
+        order = numpy.lexsort([columns[name] for name in SAME])
+        columns = {name: values[order] for name, values in columns.items()}
+        self.used.update(numpy.unique(columns["local"]).tolist())
+        fast = available() and (len(order) > FEW or loaded(recurrence.__name__))
         kernels: Any = compiled(recurrence.__name__) if fast else recurrence
-        tables = self.builder.arrays() if fast else self.builder.lists()
-        while self.rows:
-            own = self.rows[:SLICE]
-            columns = dict(zip(COLUMNS, zip(*own, strict=True), strict=True))
-            places, real, whole = joined({name: columns[name] for name in PLAN_COLUMNS})
-            plans = Plans(f=real_array(real) if fast else real, i=whole_array(whole) if fast else whole, **places)
-            seconds, memory = numpy.zeros(len(own)), numpy.zeros(len(own))
-            kernels.evaluate(tables, plans, 0, len(own), seconds, memory)
-            self.priced.append((numpy.array([columns[name] for name in COLUMNS[-4:]]).T, seconds, memory))
-            self.done += len(own)
-            self.rows = self.rows[SLICE:]
+        tables = self.parts.builder.arrays() if fast else self.parts.builder.lists()
+        for first in range(0, len(order), SLICE):
+            own = {name: values[first : first + SLICE] for name, values in columns.items()}
+            plans = plan_rows({name: own[name] for name in PLAN_COLUMNS}, compiled=fast)
+            names = numpy.stack([own[name] for name in NAMES], axis=1).astype(numpy.int32)
+            seconds, memory = numpy.zeros(len(names)), numpy.zeros(len(names))
+            kernels.evaluate(tables, plans, 0, len(names), seconds, memory)
+            self.priced.append((names, seconds, memory))
+            self.done += len(names)
 
     # results
 
     def _found(self, taken: float, complete: bool) -> Found:
         space = self.space
-        empty = (numpy.zeros((0, 4), int), numpy.zeros(0), numpy.zeros(0))
+        empty = (numpy.zeros((0, len(NAMES)), numpy.int32), numpy.zeros(0), numpy.zeros(0))
         names, seconds, memory = (numpy.concatenate(parts) for parts in zip(*(self.priced or [empty]), strict=True))
         plans = PricedPlans(seconds, memory, self.capacity, lambda at: self._named(names[at]))
         top = plans.fastest(self.top)
@@ -188,7 +177,7 @@ class _Search:
             evaluated=len(plans),
             refused=dict(sorted(space.refused.items(), key=lambda rule: (-rule[1], rule[0]))),
             fitting=int(plans.fits.sum()),
-            local_programs=len(self.locals),
+            local_programs=len(self.used),
             seconds=taken,
             plans_per_second=len(plans) / taken,
             best=top[0] if top else None,
@@ -208,173 +197,137 @@ class _Search:
         return self.space.plan(axes, way)
 
 
-class Chosen(NamedTuple):
-    """A set of policies, and what of it each part of a plan asks for."""
+class Ways(NamedTuple):
+    """Which of a mesh's pipelines takes which of its counts of micro-batches: a row each."""
 
-    policies: tuple[Policy, ...]
-    plan: Plan  # of these policies alone
-    local: Hashable  # what local programs depend on
-    held: Hashable  # and what is held of a micro-batch
-    care: Hashable  # and the care of weights
-    execution: Hashable  # and the way of launching
-
-    @classmethod
-    def of(cls, policies: tuple[Policy, ...], space: Space) -> Chosen:
-        plan = Plan(policies=policies)
-        offload, precision = plan.policy(Offload), plan.policy(Precision)
-        local = (plan.policy(Recompute).again, offload.activations, plan.policy(Imbalance), plan.policy(BatchNorm))
-        care = (offload, precision, plan.policy(Bucket), plan.policy(Compression))
-        execution = (plan.policy(Execution), plan.policy(Overlap))
-        return cls(policies, plan, local, (plan.policy(Recompute), offload.activations), care, execution)
-
-
-class Executed(NamedTuple):
-    """A trainer as policies have it: its prices, and the row of its way of launching."""
-
-    trainer: Trainer
-    prices: Prices
-    manner: int
+    pipelines: dict[int, Piped]  # by their place among those of so many ranks
+    place: Any  # of the pipeline
+    count: Any  # the place of the count among those of the mesh
+    columns: Columns  # what is known of them whatever the mesh
 
 
 class _Meshed:
     """One mesh: the parts of its plans, priced, and its plans as rows."""
 
     def __init__(self, search: _Search, axes: tuple[Strategy, ...]) -> None:
-        self.search, self.axes, self.space, self.cluster = search, axes, search.space, search.cluster
+        self.search, self.axes, self.space, self.parts = search, axes, search.space, search.parts
         self.plan = Plan(axes, search.chosen[0].policies)
         self.mesh = mesh(self.plan)
-        self.graph = as_lowered(self.plan.policy(Lora).trained(search.graph), self.mesh)
-        self.skeleton = skeleton(self.graph)
+        self.model = self.parts.lowered(self.mesh, self.plan)
         self.ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
-        self.splits = batch_ranks(self.plan)
-        self.form = self.plan.policy(Precision).format
+        self.counts = self.space.counts(axes)
+        self.samples = [self.space.job.batch // (batch_ranks(self.plan) * count) for count in self.counts]
         self.named = [Axis(axis.name, axis.ranks, stride(self.mesh, (axis.name,))) for axis in self.mesh]
-        self.executions: dict[Hashable, Executed] = {}
-        plain = plain_axes(self.mesh, self.plan, search.graph)  # of these a rank does what it does alone
-        inside = [axis for axis in self.mesh if axis.name != "pp" and axis not in plain]
-        self.local_axes = tuple(replace(axis, storage=STORAGES["replicated"]) for axis in inside)
-        self.ways = product(axis.ranks for axis in self.local_axes if axis.splitting.dim == "sample")
-        self.upkeeps: dict[Hashable, Upkeep] = {}
-        self.cares: dict[Hashable, tuple[int, tuple[CareFigures, ...], Hashable]] = {}
-        self.constants: dict[int, tuple[float, ...]] = {}
+        self.local_axes = space_axes(self.mesh, self.plan, search.graph)
+        where = tuple((axis.name, axis.stride) for axis in self.named if axis.name not in ("pp", "dp", "shard"))
+        self.where = self.parts.number((self.model.number, self.local_axes, where))
+        self.executions: dict[int, Launched] = {}
+        self.keepings: dict[Hashable, Keeping] = {}
+        self.cares: dict[Hashable, Cared] = {}
 
-    def _setting(self, plan: Plan) -> Setting:
-        return Setting(self.search.graph, self.space.job, plan, self.space.trainer)
+    def rows(self) -> Iterator[Columns]:
+        """All plans of the mesh, those of a set of policies at a time."""
+        ways = self._ways()
+        if not len(ways.place):
+            return
+        number, fixed = len(self.search.meshes), {**ways.columns, **self._constants(ways)}
+        for which, chosen in enumerate(self.search.chosen):
+            if self.space.allowed(self.axes, chosen.policies):
+                own = {"mesh": number, "which": which, **self._chosen(chosen, ways)}
+                yield fixed | {name: _column(value, ways) for name, value in own.items()}
 
-    def _executed(self, plan: Plan, chosen: Chosen) -> Executed:
-        """The trainer as a set of policies has it, and its prices."""
-        if chosen.execution not in self.executions:
-            trainer = as_executed(self._setting(plan))
-            prices = Prices(self.named, self.cluster, self.form, trainer, self.search.messages(trainer))
-            tensor = plan.axis(Tensor)
-            ranks, across = tensor.ranks if tensor else 1, self.ranks > 1 and self.cluster.nodes > 1
-            prefetch = trainer.storage.prefetch
-            manner = self.search.builder.manner((trainer, ranks, across), trainer.host, ranks, across, prefetch)
-            self.executions[chosen.execution] = Executed(trainer, prices, manner)
-        return self.executions[chosen.execution]
+    def _ways(self) -> Ways:
+        key = (self.model.number, self.ranks, self.counts)
+        if key not in self.search.ways:
+            self.search.ways[key] = self._scheduled()
+        return self.search.ways[key]
 
-    def add_rows(self) -> None:
-        """All plans of the mesh."""
-        search, number = self.search, len(self.search.meshes)
-        search.meshes.append(self.axes)
-        pipelines, counts = self.space.pipelines(self.ranks), self.space.counts(self.axes)
-        able_at = {
-            place: [count for count in counts if self.space.schedulable(pipeline, count)]
+    def _scheduled(self) -> Ways:
+        pipelines = self.space.pipelines(self.ranks)
+        found = [
+            (place, at)
             for place, pipeline in enumerate(pipelines)
+            for at, count in enumerate(self.counts)
+            if self.space.schedulable(pipeline, count)
+        ]
+        places = sorted({place for place, _ in found})
+        piped = {place: self.parts.piped(self.model, pipelines[place]) for place in places}
+        orders = [self.parts.order(piped[place].cut, self.counts[at]) for place, at in found]
+        place, count = (numpy.array([row[n] for row in found], dtype=numpy.int64) for n in range(2))
+        columns = {
+            name: numpy.array([row[n] for row in orders]) for n, name in enumerate(("order", "before", "rounds"))
         }
-        for which, chosen in enumerate(search.chosen):
-            if not self.space.allowed(self.axes, chosen.policies):
-                continue
+        columns |= {
+            "cut": numpy.array([piped[one].row for one in place.tolist()]),
+            "splits": numpy.array([piped[one].cut.schedule.splits_backward for one in place.tolist()]),
+            "place": place,
+            "microbatches": numpy.array(self.counts)[count],
+        }
+        return Ways(piped, place, count, columns)
+
+    def _chosen(self, chosen: Chosen, ways: Ways) -> Columns:
+        """What is known of all ways with a set of policies."""
+        executed = self.parts.executed(chosen)
+        launched = self._launched(chosen, executed)
+        programs = self.parts.programs(
+            self.model, self.local_axes, chosen, executed, launched.prices, self.samples, self.where
+        )
+        offset = numpy.array([programs.place[count] for count in self.samples])[ways.count]
+        sends, holds, care, shapes = (numpy.zeros(max(ways.pipelines) + 1, dtype=numpy.int64) for _ in range(4))
+        for place, piped in ways.pipelines.items():
+            cared = self._cared(chosen, executed, launched, piped, programs)
+            care[place], shapes[place] = cared.row, len(piped.cut.shapes)
+            sends[place] = self.parts.sends(programs, piped, executed, launched.prices)
+            holds[place] = self.parts.holds(programs, piped, chosen, cared)
+        later = offset * shapes[ways.place]
+        return {
+            "local": programs.row + offset,
+            "sends": sends[ways.place] + later,
+            "holds": holds[ways.place] + later,
+            "care": care[ways.place],
+            "manner": launched.manner,
+            "share": launched.share,
+        }
+
+    def _launched(self, chosen: Chosen, executed: Executed) -> Launched:
+        if executed.number not in self.executions:
+            trainer, cluster = executed.trainer, self.search.cluster
             plan = Plan(self.axes, chosen.policies)
-            executed = self._executed(plan, chosen)
-            fast = overlap_share(self._setting(plan), executed.trainer, self.ranks > 1)
-            locals_ = {count: self._local(plan, chosen, executed, count) for count in counts}
-            for place, pipeline in enumerate(pipelines):
-                able = able_at[place]
-                if not able:
-                    continue
-                cut = cutting(self.skeleton, pipeline, executed.trainer.pipeline.split)
-                cut_row = self._cut(cut)
-                care_row, cares, gathered = self._care(plan, chosen, executed, cut, locals_[able[0]][1])
-                splits = cut.schedule.splits_backward
-                for count in able:
-                    local_row, local = locals_[count]
-                    order, before, rounds = self._order(cut, count)
-                    passes = self._passes(local_row, local, cut_row, cut, plan, chosen, executed, cares, gathered)
-                    parts = (local_row, cut_row, passes, care_row, executed.manner, order, before, rounds)
-                    search.rows.append((*parts, splits, fast, *self._constants(count), number, which, place, count))
+            prices = Prices(self.named, cluster, plan.policy(Precision).format, trainer, executed.messages)
+            tensor = plan.axis(Tensor)
+            ranks, across = tensor.ranks if tensor else 1, self.ranks > 1 and cluster.nodes > 1
+            how = (executed.number, ranks, across)
+            manner = self.parts.builder.manner(how, trainer.host, ranks, across, trainer.storage.prefetch)
+            share = overlap_share(plan, trainer, self.ranks > 1)
+            self.executions[executed.number] = Launched(prices, manner, share)
+        return self.executions[executed.number]
 
-    def _local(self, plan: Plan, chosen: Chosen, executed: Executed, count: int) -> tuple[int, Local]:
-        """The local program of a micro-batch, and its row."""
-        samples = self.space.job.batch // (self.splits * count)
-        key = (self.local_axes, executed.prices.strides_inside, samples, chosen.local, executed.trainer)
-        if key not in self.search.locals:
-            graph = with_samples(self.graph, samples * self.ways)
-            local = local_of(graph, self.local_axes, plan, executed.trainer)
-            whole = cutting(self.skeleton, Pipeline(ranks=1), executed.trainer.pipeline.split)
-            kinds = layer_kinds(whole, local, executed.prices)
-            self.search.locals[key] = self.search.builder.local(key, list(kinds.values())), local
-        return self.search.locals[key]
-
-    def _cut(self, cut: Cutting) -> int:
-        if cut not in self.search.cuts:
-            spans = [[(cut.kinds.index(kind), times) for kind, times, *_ in shape.layers] for shape in cut.shapes]
-            shapes = list(zip(spans, cut.layers, strict=True))
-            self.search.cuts[cut] = self.search.builder.cut(cut, shapes, cut.stage_shapes)
-        return self.search.cuts[cut]
-
-    def _order(self, cut: Cutting, count: int) -> tuple[int, int, int]:
-        builder = self.search.builder
-        how = (cut.schedule.name, cut.ranks, count, cut.chunks)
-        if how in self.search.orders:
-            return self.search.orders[how]
-        done = played(*how)
-        row = builder.order(how, done.order, done.moments)
-        before = builder.order((*how, "before"), done.before, ()) if done.before else -1
-        self.search.orders[how] = row, before, done.rounds
-        return self.search.orders[how]
-
-    def _care(
-        self, plan: Plan, chosen: Chosen, executed: Executed, cut: Cutting, local: Local
-    ) -> tuple[int, tuple[CareFigures, ...], Hashable]:
-        key = (cut, chosen.care, chosen.execution)
+    def _cared(self, chosen: Chosen, executed: Executed, launched: Launched, piped: Piped, programs: Programs) -> Cared:
+        key = (piped.row, chosen.care, executed.number)
         if key not in self.cares:
-            if chosen.care not in self.upkeeps:
-                self.upkeeps[chosen.care] = Upkeep(self._setting(plan), self.mesh)
-            upkeep = self.upkeeps[chosen.care]
-            cares = tuple(care_figures(cut, shape, local, upkeep, executed.prices) for shape in cut.shapes)
-            row = self.search.builder.care(
-                (cut, upkeep.key, executed.trainer, executed.prices.strides, local.weights_key), cares
-            )
-            gathered = (upkeep.reshards, tuple((one.gathered, one.root_bytes) for one in cares))
-            self.cares[key] = row, cares, gathered
+            local, prices = programs.parts[0][0], launched.prices
+            if chosen.care not in self.keepings:
+                self.keepings[chosen.care] = self.parts.keeping(self.model, self.mesh, chosen, local, prices)
+            self.cares[key] = self.parts.cared(piped, local, executed, self.keepings[chosen.care], prices)
         return self.cares[key]
 
-    def _passes(
-        self,
-        local_row: int,
-        local: Local,
-        cut_row: int,
-        cut: Cutting,
-        plan: Plan,
-        chosen: Chosen,
-        executed: Executed,
-        cares: tuple[CareFigures, ...],
-        gathered: Hashable,
-    ) -> int:
-        key = (local_row, cut_row, chosen.held, gathered, executed.prices.axes.get("pp"))
-        if key not in self.search.known:
-            whole = (cut, *key[2:], executed.prices.key)  # another search may have asked
-            if whole not in local.priced:
-                reshards = self.upkeeps[chosen.care].reshards
-                local.priced[whole] = passing(cut, local, plan, reshards, executed.prices, cares)
-            self.search.known[key] = self.search.builder.passes(key, local.priced[whole])
-        return self.search.known[key]
-
-    def _constants(self, count: int) -> tuple[float, ...]:
+    def _constants(self, ways: Ways) -> Columns:
         """What a trainer adds to memory."""
-        if count not in self.constants:
-            graph = with_samples(self.search.graph, self.space.job.batch // count)
-            setting = Setting(graph, self.space.job, self.plan, self.space.trainer)
-            self.constants[count] = tuple(memory_constants(setting, self.mesh, self.cluster))
-        return self.constants[count]
+        samples = numpy.array([self.space.job.batch // count for count in self.counts])
+        setting = self.parts.setting(self.plan)
+        found = memory_constants(setting, self.mesh, self.search.cluster, samples)._asdict()
+        each = {name: value if isinstance(value, float) else value[ways.count] for name, value in found.items()}
+        return {name: _column(value, ways) for name, value in each.items()}
+
+
+def _column(value: Any, ways: Ways) -> Any:
+    """A value for each of some ways, if it is not one already."""
+    return value if isinstance(value, numpy.ndarray) else numpy.full(len(ways.place), value)
+
+
+class Launched(NamedTuple):
+    """How a trainer runs a mesh: its prices, the row of how it launches, and how fast gradients travel meanwhile."""
+
+    prices: Prices
+    manner: int
+    share: float

@@ -14,7 +14,6 @@ import msgspec
 
 from foretell.model.graph import Node
 from foretell.model.layers import pieces
-from foretell.model.operator import NOTHING
 from foretell.model.operators.attention import Attention
 from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.layout import View
@@ -25,6 +24,7 @@ from foretell.program.homes import storage_owner
 from foretell.program.layout import Layout, Moment, has_weight_gradient
 from foretell.program.lifetimes import End, Lifetimes, lifetimes
 from foretell.program.spread import Change
+from foretell.units import WIDTH, Quantity
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -127,17 +127,27 @@ class Bodies:
                 yield self._free(end)
         yield from self._copies_end(at, index)
 
-    def _compute(self, at: int, index: int, node: Node, part: str, again: bool = False) -> Iterator[Compute]:
+    def _compute(self, at: int, index: int, node: Node, part: str, again: bool = False) -> tuple[Compute, ...]:
+        """A part of an operator, if it costs anything; whatever runs again, it is the same one."""
+        known = self.layout.computed
+        if (at, index, part, False) not in known:
+            known[at, index, part, False] = tuple(self._computed(at, index, node, part))
+        if again and (at, index, part, True) not in known:
+            first = known[at, index, part, False]
+            known[at, index, part, True] = tuple(msgspec.structs.replace(one, again=True) for one in first)
+        return known[at, index, part, again]
+
+    def _computed(self, at: int, index: int, node: Node, part: str) -> Iterator[Compute]:
         graph = self.layout.graph
         sizes = self.layout.sizes(at, index)
         cost = node.cost_at(part, graph.widths(graph.blocks[at], node), sizes)
-        if cost == NOTHING:
+        if cost.nothing:
             return
         role = part
         if part == "weight_gradient" and not has_weight_gradient(graph, at, node):
             role = "input_gradient"  # of a product of two activations: somebody waits for it
         density = node.operator.density(sizes) if isinstance(node.operator, Attention) else 1.0
-        yield Compute(node.path, node.kind, role, sizes, cost, again, density)
+        yield Compute(node.path, node.kind, role, sizes, cost, density=density)
 
     def _inside_again(self, at: int, index: int, node: Node) -> Iterator[Action]:
         """An operator runs again for what it keeps besides its operands and its output."""
@@ -217,13 +227,13 @@ class Bodies:
         tensor = block.tensors[number]
         return f"{at}.{number}{f' {tensor.name}' if tensor.name else ''}"
 
-    def _made_bytes(self, at: int, index: int, number: int) -> int:
+    def _made_bytes(self, at: int, index: int, number: int) -> Quantity:
         tensor = self.layout.graph.blocks[at].tensors[number]
         if tensor.role != "kept":
             return self.layout.bytes(at, number)
         return self._extra_bytes(at, index, number)
 
-    def _extra_bytes(self, at: int, index: int, number: int) -> int:
+    def _extra_bytes(self, at: int, index: int, number: int) -> Quantity:
         """A tensor made only to be kept is as large as the loops it spans: share it out as they are."""
         node = self.layout.graph.blocks[at].nodes[index]
         tensor = self.layout.graph.blocks[at].tensors[number]
@@ -231,9 +241,8 @@ class Bodies:
         for name, (loops, _) in node.operator.extras().items():
             dims = tuple(dim for loop in loops for dim in whole.get(loop, ()))
             if name == tensor.name and dims == tensor.dims:
-                full = tensor.elements()
-                return tensor.bytes() * self.layout.kept_shape(at, index, loops) // max(1, full)
-        return tensor.bytes()
+                return self.layout.kept_shape(at, index, loops) * WIDTH[tensor.dtype]
+        return self.layout.elements(tensor) * WIDTH[tensor.dtype]
 
     def _free(self, end: End) -> Free:
         block, number = end.name
@@ -241,14 +250,14 @@ class Bodies:
         size = self._size(block, number) if number < len(home.tensors) else self._imported_size(block, number)
         return Free(self._name(block, number), size, end.when)
 
-    def _size(self, at: int, number: int) -> int:
+    def _size(self, at: int, number: int) -> Quantity:
         tensor = self.layout.graph.blocks[at].tensors[number]
         if tensor.role != "kept":
             return self.layout.bytes(at, number)
         index = next(i for i, node in enumerate(self.layout.graph.blocks[at].nodes) if number in node.keeps)
         return self._extra_bytes(at, index, number)
 
-    def _imported_size(self, at: int, number: int) -> int:
+    def _imported_size(self, at: int, number: int) -> Quantity:
         home, storage = storage_owner(self.layout.graph, at, number)
         return self._size(home, storage)
 

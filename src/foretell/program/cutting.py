@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -55,6 +55,16 @@ class Shape(NamedTuple):
     tied: tuple[tuple[Key, int], ...]  # weights that several parts may have, and how many ranks do
     had: frozenset[int]  # parts of earlier stages of its rank that have some of its weights
     versions: int  # of its weights
+
+    @property
+    def back(self) -> tuple[tuple[int, int, bool], ...]:
+        """What of it a gradient goes back for."""
+        return tuple(crossing for crossing in self.received if crossing[2])
+
+    @property
+    def gets_back(self) -> bool:
+        """Whether gradients come back from the rank after."""
+        return any(trained for *_, trained in self.sent)
 
 
 class Cutting:
@@ -142,6 +152,23 @@ class Cutting:
         """Parts that earlier stages of a stage's rank have."""
         return {self.part[stage] for stage in range(at) if self.rank[stage] == self.rank[at]}
 
+    def stacked(self, local: Local, at: int, upkeep: Upkeep) -> list[Weight]:
+        """The same, with those of equal layers in a row written down once."""
+        part, earlier = self.part[at], self._earlier(at)
+        if part in earlier:
+            return []
+        had = {key for other in earlier for key in self._common[other]}
+        found: dict[Key, Weight] = {}
+        for run in self.row.runs[part]:
+            weights = [upkeep.on_axes(weight, local.sampled) for weight in local.weights(kind_of(run))]
+            mine = [weight for weight in weights if weight.key[0] == run.block]
+            for number, layers in enumerate(_equal_layers(run, alone=len(mine) < len(weights))):
+                for weight in weights if number == 0 else mine:
+                    key = key_of(weight, run.block, layers.first)
+                    if key not in found and key not in had:
+                        found[key] = weight._replace(key=key, layer=layers.layer, times=layers.times)
+        return list(found.values())
+
     def own(self, local: Local, at: int, upkeep: Upkeep) -> list[Weight]:
         """The weights that a stage has to care for, in the order it uses them: no earlier stage of its rank does."""
         part, earlier = self.part[at], self._earlier(at)
@@ -213,6 +240,16 @@ class Cutting:
     def _layers(self, run: Run) -> tuple[Kind, int, bool, bool]:
         last = run.first + run.times == self.graph.blocks[run.block].times
         return kind_of(run), run.times, run.first == 0, last
+
+
+def _equal_layers(run: Run, alone: bool) -> Iterator[Run]:
+    """The layers of a run, the first of them `alone` if it brings weights that all share."""
+    if alone:
+        yield run._replace(times=1)
+        if run.times == 1:
+            return
+        run = run._replace(first=run.first + 1, times=run.times - 1, layer=f"after {run.layer}" if run.layer else "")
+    yield run
 
 
 @functools.lru_cache(maxsize=1024)

@@ -8,7 +8,7 @@ for each use, else after the update. Which collectives that makes is said by `tr
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -25,6 +25,9 @@ from foretell.units import product
 
 SHARE = Sharded(0)
 
+BUCKET = "bucket"
+"""The path of sums that several layers share."""
+
 
 @dataclass(frozen=True)
 class Exchanges:
@@ -38,12 +41,12 @@ class Exchanges:
     compression: Compression
     layer_bytes: float  # of a gradient as it is summed along the axes of layers
     one_by_one: bool  # whether weights that a tensor axis has whole are summed along it each by itself
-    known: dict[Hashable, tuple[Any, ...]] = field(
-        init=False, repr=False, compare=False, default_factory=dict[Hashable, tuple[Any, ...]]
-    )
+    known: dict[Hashable, Any] = field(init=False, repr=False, compare=False, default_factory=dict[Hashable, Any])
 
-    def ranks(self, names: Iterable[str]) -> int:
-        return product(self.axes[name].ranks for name in names)
+    def ranks(self, names: tuple[str, ...]) -> int:
+        if names not in self.known:
+            self.known[names] = product(self.axes[name].ranks for name in names)
+        return self.known[names]
 
     def storage(self, weight: Weight) -> Storage:
         """How a weight is stored along the axes that share it."""
@@ -57,25 +60,26 @@ class Exchanges:
         """Bring weights that lie in shares together for use."""
         for shared, group in _by(weights, lambda weight: weight.shared).items():
             ranks = self.ranks(shared)
-            payload = sum(weight.part(ranks) for weight in group) * self.weight_bytes
+            payload = sum(weight.part(ranks) * weight.times for weight in group) * self.weight_bytes
             yield from self._moved(SHARE, REPLICATED, shared, payload, "weights", path)
 
     def gathered_bytes(self, weights: Sequence[Weight]) -> float:
-        return sum(weight.elements for weight in weights) * self.weight_bytes
+        return sum(weight.elements * weight.times for weight in weights) * self.weight_bytes
 
     def reduce(self, weights: Sequence[Weight], path: str) -> Iterator[Communicate]:
         """Sum the gradients of some weights: into shares where states lie so, else for everybody."""
         trained = [weight for weight in weights if weight.trainable]
-        for rest, group in _by(trained, lambda weight: self._sums(weight)[0]).items():
-            for together in ([weight] for weight in group) if self.one_by_one else [group]:
-                payload = sum(weight.elements for weight in together) * self.layer_bytes
+        for rest, group in _by(trained, lambda weight: self.sums(weight)[0]).items():
+            for together in _each(group) if self.one_by_one else [group]:
+                payload = sum(weight.elements * weight.times for weight in together) * self.layer_bytes
                 yield from self._moved(PARTIAL, REPLICATED, rest, payload, "weight gradients", path)
         for shared, group in _by(trained, lambda weight: weight.shared).items():
             ranks = self.ranks(shared)
-            payload = sum(self._compressed(weight, weight.part(ranks) * ranks) for weight in group)
+            payload = sum(self._compressed(weight, weight.part(ranks) * ranks) * weight.times for weight in group)
             yield from self._moved(PARTIAL, SHARE, shared, payload, "weight gradients", path)
-        for (shared, rest), group in _by(trained, lambda weight: (weight.shared, self._sums(weight)[1])).items():
-            payload = sum(self._compressed(weight, weight.part(self.ranks(shared))) for weight in group)
+        for (shared, rest), group in _by(trained, lambda weight: (weight.shared, self.sums(weight)[1])).items():
+            ranks = self.ranks(shared)
+            payload = sum(self._compressed(weight, weight.part(ranks)) * weight.times for weight in group)
             source = PARTIAL if self.compression.adds else SHARE  # of a list of everybody's summands
             yield from self._moved(source, REPLICATED, rest, payload, "weight gradients", path)
 
@@ -83,22 +87,24 @@ class Exchanges:
         """The same for all weights of a stage, in the order their gradients are made, bucket by bucket."""
         trained = [weight for weight in weights if weight.trainable]
         for group in _by(trained, self._together).values():
-            for at, bucket in enumerate(self._buckets(list(reversed(group)))):
-                for message in self._reduced(bucket):
-                    yield msgspec.structs.replace(message, path=f"bucket {at}")
+            alike: dict[tuple[int, ...], tuple[Communicate, ...]] = {}  # sums of equal buckets are found once
+            for bucket in self._buckets(group):
+                if bucket not in alike:
+                    alike[bucket] = self._reduced([group[at] for at in bucket])
+                yield from alike[bucket]
 
     def _together(self, weight: Weight) -> tuple[str, ...]:
         """Axes whose sums share buckets."""
         key = ("together", weight.summed, weight.shared)
         if key not in self.known:
-            self.known[key] = weight.shared or self._sums(weight)[1]
+            self.known[key] = weight.shared or self.sums(weight)[1]
         return self.known[key]
 
     def _reduced(self, bucket: list[Weight]) -> tuple[Communicate, ...]:
-        """The sums of a bucket; those of equal layers are found once."""
+        """The sums of a bucket; other stages may have one like it."""
         key = tuple((weight.rows, weight.columns, weight.summed, weight.shared) for weight in bucket)
         if key not in self.known:
-            self.known[key] = tuple(self.reduce(bucket, "bucket"))
+            self.known[key] = tuple(self.reduce([weight._replace(times=1) for weight in bucket], BUCKET))
         return self.known[key]
 
     def served(self, weights: Sequence[Weight]) -> tuple[list[Communicate], list[Communicate]]:
@@ -108,9 +114,9 @@ class Exchanges:
         for axis in reversed(self.axes.values()):
             target = axis.exchange.weights
             if isinstance(target, Served) and axis.ranks > 1:
-                there = sum(self._compressed(weight, weight.elements) for weight in trained)
+                there = sum(self._compressed(weight, weight.elements) * weight.times for weight in trained)
                 push += self._moved(PARTIAL, target, (axis.name,), there, "weight gradients", "servers")
-                back = sum(weight.elements for weight in trained) * self.weight_bytes
+                back = sum(weight.elements * weight.times for weight in trained) * self.weight_bytes
                 pull += self._moved(target, REPLICATED, (axis.name,), back, "weights", "servers")
         return push, pull[::-1]
 
@@ -118,11 +124,12 @@ class Exchanges:
         """Versions of the weights that ranks updated on their own come together."""
         for axis in self.axes.values():
             if axis.exchange.own and axis.ranks > 1:
-                payload = sum(weight.elements for weight in weights if weight.trainable) * self.weight_bytes
+                whole = sum(weight.elements * weight.times for weight in weights if weight.trainable)
+                payload = whole * self.weight_bytes
                 found = self._moved(DRIFTED, axis.exchange.weights, (axis.name,), payload, "weights", "averaging")
                 yield from (msgspec.structs.replace(message, every=axis.exchange.period) for message in found)
 
-    def _sums(self, weight: Weight) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def sums(self, weight: Weight) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Axes that sum its gradient for everybody: those of layers first, those of samples at last."""
         if weight.summed == weight.shared:
             return (), ()
@@ -138,20 +145,21 @@ class Exchanges:
     def _compressed(self, weight: Weight, elements: int) -> float:
         return self.compression.payload(elements, weight.rows, self.gradient_bytes)
 
-    def _buckets(self, weights: list[Weight]) -> Iterator[list[Weight]]:
-        """Weights put together until a bucket is full; the first one is smaller, so that it starts early."""
-        if not self.bucket:
-            yield weights
-            return
-        limit, held, found = self.first_bucket or self.bucket, 0.0, list[Weight]()
-        for weight in weights:
-            found.append(weight)
-            held += weight.elements * self.gradient_bytes
+    def _buckets(self, weights: list[Weight]) -> Iterator[tuple[int, ...]]:
+        """Places of weights that are put together until a bucket is full, from the last layer's last one on.
+
+        The first bucket is smaller, so that it starts early.
+        """
+        order = _backwards(weights)
+        sizes = [weight.elements * self.gradient_bytes for weight in weights]
+        limit, held, first = (self.first_bucket or self.bucket) or float("inf"), 0.0, 0
+        for stop, at in enumerate(order, 1):
+            held += sizes[at]
             if held >= limit:
-                yield found
-                limit, held, found = self.bucket, 0.0, []
-        if found:
-            yield found
+                yield tuple(order[first:stop])
+                limit, held, first = self.bucket, 0.0, stop
+        if first < len(order):
+            yield tuple(order[first:])
 
     def _moved(
         self, source: Placement, target: Placement, names: tuple[str, ...], payload: float, what: str, path: str
@@ -160,6 +168,29 @@ class Exchanges:
         travels = travel(source, target, ranks)
         if travels is not None and payload:
             yield Communicate(travels.kind, names, ranks, payload, what, path, travels.messages)
+
+
+def _each(weights: Sequence[Weight]) -> Iterator[list[Weight]]:
+    """Every single one."""
+    return ([weight._replace(times=1)] for weight in weights for _ in range(weight.times))
+
+
+def _same_layer(one: Weight, other: Weight) -> bool:
+    return (one.layer, one.times) == (other.layer, other.times) and (one.times == 1 or one.key[0] == other.key[0])
+
+
+def _backwards(weights: Sequence[Weight]) -> list[int]:
+    """Places of weights in the order their gradients are made: layer by layer where several have equal ones."""
+    found: list[int] = []
+    stop = len(weights)
+    while stop:
+        last = weights[stop - 1]
+        start = stop - 1
+        while start and _same_layer(weights[start - 1], last):
+            start -= 1
+        found += [*range(stop - 1, start - 1, -1)] * last.times
+        stop = start
+    return found
 
 
 _Key = TypeVar("_Key", bound=Hashable)

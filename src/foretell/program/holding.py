@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from foretell.model.graph import Graph
 from foretell.model.layers import Run
 from foretell.program.replay import Storage, happens, storage
+from foretell.units import Quantity, at_least, somewhere
 
 
 class Passes(NamedTuple):
     """Bytes of one micro-batch on one stage: between its passes, and at most in each."""
 
-    kept: float
-    forward_peak: float
-    backward_peak: float
+    kept: Quantity
+    forward_peak: Quantity
+    backward_peak: Quantity
 
 
 class Event(NamedTuple):
@@ -67,38 +68,64 @@ class Script(NamedTuple):
     backward: Pass
     long: bool
 
-    def profile(self, sizes: Sequence[float]) -> Profile | None:
+    def profile(self, sizes: Sequence[Quantity]) -> Profile | None:
         """What is held, of these sizes; None where the layers of the long run do not all add the same."""
-        up, ahead = _heights(self.forward.changes, sizes, 0.0)
-        kept = _heights(self.between, sizes, ahead)[1]
-        down, _ = _heights(self.backward.changes, sizes, kept)
+        heights = _heights if all(isinstance(size, int | float) for size in sizes) else _Heights(sizes).of
+        up = heights(self.forward.changes, sizes, 0.0)
+        kept = heights(self.between, sizes, up[-1])[-1]
+        down = heights(self.backward.changes, sizes, kept)
         if not self.long:
-            return Profile(kept, 0.0, (max(up), 0.0), (max(down), 0.0))
+            return Profile(kept, 0.0, (_most(up), 0.0), (_most(down), 0.0))
         (a, b, c), (d, e, f) = self.forward.marks, self.backward.marks
         added = up[b] - up[a]
-        if not added == up[c] - up[b] == down[d] - down[e] == down[e] - down[f]:
+        if any(somewhere(other - added) for other in (up[c] - up[b], down[d] - down[e], down[e] - down[f])):
             return None
-        return Profile(kept, added, (max(up[: b + 1]), max(up[b:])), (max(down[: e + 1]), max(down[e:])))
+        return Profile(kept, added, (_most(up[: b + 1]), _most(up[b:])), (_most(down[: e + 1]), _most(down[e:])))
 
 
 class Profile(NamedTuple):
     """The passes of a stage whose longest run has `PLAYED` repetitions, and what each one more adds."""
 
-    kept: float
-    each: float
-    forward: tuple[float, float]  # the most before the middle of the run, and after it
-    backward: tuple[float, float]
+    kept: Quantity
+    each: Quantity
+    forward: tuple[Quantity, Quantity]  # the most before the middle of the run, and after it
+    backward: tuple[Quantity, Quantity]
 
     def passes(self, times: int) -> Passes:
         more = self.each * max(0, times - PLAYED)
         before, after = self.backward
-        return Passes(self.kept + more, max(self.forward[0], self.forward[1] + more), max(before + more, after))
+        return Passes(
+            self.kept + more, at_least(self.forward[0], self.forward[1] + more), at_least(before + more, after)
+        )
 
 
-def _heights(changes: Sequence[int], sizes: Sequence[float], start: float) -> tuple[list[float], float]:
+def _heights(changes: Sequence[int], sizes: Sequence[float], start: float) -> Sequence[float]:
     """What is held before and after each change."""
-    found = list(accumulate((sizes[c - 1] if c > 0 else -sizes[-c - 1] for c in changes), initial=start))
-    return found, found[-1]
+    return list(accumulate((sizes[c - 1] if c > 0 else -sizes[-c - 1] for c in changes), initial=start))
+
+
+class _Heights:
+    """The same for arrays of sizes: a row for each change, in which one of the sizes is added."""
+
+    def __init__(self, sizes: Sequence[Quantity]) -> None:
+        import numpy
+
+        count = next(len(size) for size in sizes if not isinstance(size, int | float))
+        self.rows = numpy.zeros((2 * len(sizes) + 1, count))
+        for at, size in enumerate(sizes, 1):
+            self.rows[at] = size
+        self.rows[len(sizes) + 1 :] = -self.rows[len(sizes) : 0 : -1]  # -1 is where the first one ends
+
+    def of(self, changes: Sequence[int], sizes: Sequence[Quantity], start: Quantity) -> Any:
+        import numpy
+
+        found = self.rows[[0, *changes]]
+        found[0] = start
+        return numpy.cumsum(found, axis=0)
+
+
+def _most(heights: Any) -> Quantity:
+    return max(heights) if isinstance(heights, list) else heights.max(axis=0)
 
 
 class StageRuns:

@@ -6,20 +6,19 @@ import functools
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from foretell.model.dims import Dim
-from foretell.model.graph import Graph, Node
-from foretell.model.resize import skeleton
+from foretell.model.graph import Graph, Node, Tensor
+from foretell.model.resize import SAMPLE, skeleton
 from foretell.plan.placement import Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
-from foretell.program.action import Communicate
+from foretell.program.action import Communicate, Compute
 from foretell.program.alignment import Place, align
 from foretell.program.homes import owner
 from foretell.program.spread import Change, Conventions, Spread, Statistic, spread
 from foretell.program.transition import travel
-from foretell.units import WIDTH, ceil_div, product, share
+from foretell.units import WIDTH, Quantity, at_least, ceil_div, product, rounded_up, share
 
 JOINED = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
 """Collectives that several axes do as one, over all their ranks together."""
@@ -40,31 +39,45 @@ class Moment(NamedTuple):
 class Layout:
     """The model spread over every axis of the mesh but the pipeline's."""
 
-    graph: Graph
+    graph: Graph  # whose dims of samples are not read
+    samples: Quantity
     axes: tuple[MeshAxis, ...]
     spreads: tuple[Spread, ...]
     travels: Mapping[tuple[int, Moment], tuple[Communicate, ...]] = field(repr=False)
     padding: Mapping[str, int] = field(default_factory=dict[str, int])  # dims and what they are a multiple of
     imbalance: float = 1.0  # rows of the fullest rank of those that divide experts, over the mean
-    known_sizes: dict[tuple[int, int], dict[str, int]] = field(
-        init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], dict[str, int]]
+    known_sizes: dict[tuple[int, int], dict[str, Quantity]] = field(
+        init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], dict[str, Quantity]]
     )
-    known_bytes: dict[tuple[int, int], int] = field(
-        init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], int]
+    known_bytes: dict[tuple[int, int], Quantity] = field(
+        init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], Quantity]
     )
+    computed: dict[tuple[int, int, str, bool], tuple[Compute, ...]] = field(
+        init=False, repr=False, compare=False, default_factory=dict[tuple[int, int, str, bool], tuple[Compute, ...]]
+    )
+    priced: dict[Any, Any] = field(init=False, repr=False, compare=False, default_factory=dict[Any, Any])
+    """Of what is computed: for whoever prices it."""
 
-    def _share(self, dim: Dim, ranks: int) -> int:
+    def _share(self, dim: Dim, ranks: int) -> Quantity:
         """A rank's share of a dim, padding included."""
         multiple = self.padding.get(dim.name, 1)
-        return share(ceil_div(dim.size, multiple) * multiple, ranks)
+        return share(ceil_div(self.whole(dim), multiple) * multiple, ranks)
 
-    def sizes(self, at: int, index: int) -> dict[str, int]:
+    def whole(self, dim: Dim) -> Quantity:
+        """The size of a dim on all ranks together."""
+        return self.samples if dim.name == SAMPLE else dim.size
+
+    def elements(self, tensor: Tensor) -> Quantity:
+        """Of a tensor on all ranks together."""
+        return product(map(self.whole, tensor.dims))
+
+    def sizes(self, at: int, index: int) -> dict[str, Quantity]:
         """Loop sizes of one operator on one rank."""
         if (at, index) not in self.known_sizes:
             self.known_sizes[at, index] = self._sizes(at, index)
         return self.known_sizes[at, index]
 
-    def _sizes(self, at: int, index: int) -> dict[str, int]:
+    def _sizes(self, at: int, index: int) -> dict[str, Quantity]:
         ways: dict[Place, int] = defaultdict(lambda: 1)
         for axis, found in zip(self.axes, self.spreads, strict=True):
             for place in found.places[at, index]:
@@ -75,7 +88,7 @@ class Layout:
             for loop in node.loops
         }
         uneven = self._routed_loops(at, index) if self.imbalance > 1 else ()
-        return {name: ceil(size * self.imbalance) if name in uneven else size for name, size in sizes.items()}
+        return {name: rounded_up(size * self.imbalance) if name in uneven else size for name, size in sizes.items()}
 
     def _routed_loops(self, at: int, index: int) -> set[str]:
         """Loops of an operator that walk over rows which went to experts."""
@@ -88,7 +101,7 @@ class Layout:
                 found.update(place.loop for place in walks)
         return found
 
-    def shape(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> tuple[int, ...]:
+    def shape(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> tuple[Quantity, ...]:
         """Local sizes of a tensor's dims where it rests, or with other placements along some axes."""
         home = owner(self.graph, at, number)
         tensor = self.graph.blocks[home[0]].tensors[home[1]]
@@ -99,7 +112,7 @@ class Layout:
                 ways[where.dim] *= axis.ranks
         return tuple(self._share(dim, way) for dim, way in zip(tensor.dims, ways, strict=True))
 
-    def bytes(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> int:
+    def bytes(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> Quantity:
         """Local bytes of a tensor."""
         if instead:
             return self._bytes(at, number, instead)
@@ -107,10 +120,10 @@ class Layout:
             self.known_bytes[at, number] = self._bytes(at, number, instead)
         return self.known_bytes[at, number]
 
-    def _bytes(self, at: int, number: int, instead: Mapping[str, Placement] | None) -> int:
+    def _bytes(self, at: int, number: int, instead: Mapping[str, Placement] | None) -> Quantity:
         elements = product(self.shape(at, number, instead))
         if self.imbalance > 1 and self._routed(at, number, instead or {}):
-            elements = ceil(elements * self.imbalance)
+            elements = rounded_up(elements * self.imbalance)
         return elements * WIDTH[self.graph.tensor(self.graph.blocks[at], number).dtype]
 
     def _routed(self, at: int, number: int, instead: Mapping[str, Placement]) -> bool:
@@ -127,7 +140,7 @@ class Layout:
         changes = (change for one in self.spreads for change in one.changes if isinstance(change.target, Routed))
         return frozenset(owner(self.graph, c.block, c.tensor) for c in changes if not c.gradient and not c.after)
 
-    def kept_shape(self, at: int, index: int, loops: tuple[str, ...]) -> int:
+    def kept_shape(self, at: int, index: int, loops: tuple[str, ...]) -> Quantity:
         """Elements of a tensor that spans some loops of an operator, on one rank."""
         sizes = self.sizes(at, index)
         return product(sizes.get(loop, 1) for loop in loops)
@@ -143,11 +156,13 @@ def layout(
     conventions: Conventions,
     padding: Mapping[str, int] | None = None,
     imbalance: float = 1.0,
+    samples: Quantity = 0,
 ) -> Layout:
-    """Spread a model over all axes. Where none of them shares samples out, their number does not matter."""
-    like = graph if any(axis.splitting.dim == "sample" for axis in axes) else skeleton(graph)
+    """Spread a model over all axes. Where none of them shares samples out, there may be an array of them."""
+    like = graph if any(axis.splitting.dim == SAMPLE for axis in axes) else skeleton(graph)
     spreads = tuple(spread(like, axis, conventions) for axis in axes)
-    bare = Layout(graph, axes, spreads, {}, padding or {}, imbalance)
+    count = graph.batch if isinstance(samples, int) and samples == 0 else samples
+    bare = Layout(like, count, axes, spreads, {}, padding or {}, imbalance)
     travels: dict[tuple[int, Moment], list[Communicate]] = defaultdict(list)
     for (at, moment, number), found in _grouped(axes, spreads).items():
         for kind, members in _joined(found).items():
@@ -155,7 +170,7 @@ def layout(
     for (at, moment), messages in _statistics(bare).items():
         travels[at, moment] += messages
     found = {key: tuple(messages) for key, messages in travels.items()}
-    return Layout(graph, axes, spreads, found, padding or {}, imbalance)
+    return Layout(like, count, axes, spreads, found, padding or {}, imbalance)
 
 
 _Members = list[tuple[MeshAxis, Change, int]]
@@ -193,11 +208,13 @@ def _message(
     payload = bare.bytes(at, number, instead)
     _, change, messages = members[0]
     if kind[0] == "all-to-all" and bare.imbalance > 1:  # the fullest rank receives more than it sends
-        payload = max(payload, bare.bytes(at, number, {axis.name: change.target for axis, change, _ in members}))
+        payload = at_least(payload, bare.bytes(at, number, {axis.name: change.target for axis, change, _ in members}))
     if kind[0] == "exchange" and isinstance(change.target, Sharded):
         shape = bare.shape(at, number, instead)
         halo = change.target.halo
-        payload = payload // max(1, shape[change.target.dim]) * (max(halo) if messages == 1 else sum(halo)) // messages
+        payload = (
+            payload // at_least(shape[change.target.dim], 1) * (max(halo) if messages == 1 else sum(halo)) // messages
+        )
     return Communicate(
         kind=kind[0],
         axes=tuple(axis.name for axis, _, _ in members),

@@ -16,6 +16,7 @@ from foretell.program.body import Bodies, Body
 from foretell.program.holding import PLAYED, Event, Events, Passes, Profile, Script, StageRuns, script
 from foretell.program.layout import Layout
 from foretell.program.weights import Weight, sampled, used
+from foretell.units import Quantity
 
 
 class Kind(NamedTuple):
@@ -77,7 +78,7 @@ class Local:
         kinds = {kind_of(run) for run in runs(pieces(skeleton(self.graph)))}
         return tuple(self.weights(kind) for kind in sorted(kinds))
 
-    def _bytes(self, tensor: tuple[int, int]) -> int:
+    def _bytes(self, tensor: tuple[int, int]) -> Quantity:
         """Of a tensor, as a block calls it."""
         return self.layout.bytes(*tensor)
 
@@ -118,7 +119,7 @@ class Local:
         long: bool,
     ) -> Profile | None:
         stage: list[Events] = []
-        sizes: list[float] = []
+        sizes: list[Quantity] = []
         for at, (run, size) in enumerate(zip(own, gathered or (0.0,) * len(own), strict=True)):
             held = self._held(kind_of(run), plain)
             if size:
@@ -148,7 +149,7 @@ class _Held(NamedTuple):
 
     forward: tuple[Event, ...]
     backward: tuple[Event, ...]
-    sizes: tuple[float, ...]
+    sizes: tuple[Quantity, ...]
     runs_back: bool
 
     @classmethod

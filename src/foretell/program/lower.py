@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from foretell.model.graph import Graph
 from foretell.model.layers import Run
 from foretell.plan.setting import Setting
-from foretell.program.action import Action
+from foretell.program.action import Action, Communicate
 from foretell.program.body import Body
 from foretell.program.boundary import Border, Cut, messages
+from foretell.program.exchange import BUCKET
 from foretell.program.local import kind_of
 from foretell.program.outline import Outline
 from foretell.program.program import Layer, Memory, Program, RankKind, Stage
@@ -81,9 +85,9 @@ class _Writer:
             self._cuts(cutting.part[at] if before >= 0 else -1),
             self._cuts(cutting.part[after] if after >= 0 else -1),
         )
-        back = [*care.reduces, *upkeep.sends_out(care.stays), *upkeep.goes("root", care.stays)]
+        back = [*_numbered(care.reduces), *upkeep.sends_out(care.stays), *upkeep.goes("root", care.stays)]
         back += [*messages("send", receives, "gradients"), *border.given_back]
-        finish = care.finish
+        finish = _numbered(care.finish)
         if not outline.schedule.flushes:  # weights change after each micro-batch
             back, finish = [*back, *finish], ()
         return Stage(
@@ -150,6 +154,18 @@ def stage_memory(outline: Outline, at: int, own: list[Weight], care: Care) -> Me
         passes.forward_peak + care.root_bytes,
         passes.backward_peak + care.root_bytes,
     )
+
+
+def _numbered(actions: Sequence[Action]) -> tuple[Action, ...]:
+    """Buckets with their numbers, for who reads them."""
+    count: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    found: list[Action] = []
+    for action in actions:
+        if isinstance(action, Communicate) and action.path == BUCKET:
+            action = msgspec.structs.replace(action, path=f"{BUCKET} {count[action.kind, action.axes]}")
+            count[action.kind, action.axes] += 1
+        found.append(action)
+    return tuple(found)
 
 
 def _body(name: str, phase: str, actions: Sequence[Action]) -> Body:

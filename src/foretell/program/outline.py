@@ -14,7 +14,7 @@ import msgspec
 from foretell.model.fold import written_out
 from foretell.model.graph import Graph
 from foretell.model.layers import by_layers
-from foretell.model.resize import skeleton, with_samples
+from foretell.model.resize import SAMPLE, skeleton, with_samples
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.imbalance import Imbalance
@@ -36,7 +36,7 @@ from foretell.program.program import Axis
 from foretell.program.spread import Conventions
 from foretell.program.upkeep import Upkeep, plain_axes
 from foretell.program.weights import Weight
-from foretell.units import ceil_div, product
+from foretell.units import at_least, ceil_div, product, whole_numbers
 
 
 class Outline:
@@ -101,7 +101,7 @@ def stage_passes(
     if recompute.segment(own.layers) > 1:
         passes = _segmented(local, own, recompute, passes, reshards)
     if plan.policy(Offload).activations:  # two layers at a time: one at work, one on its way
-        waiting = min(passes.kept, 2 * passes.kept / own.layers)
+        waiting = passes.kept if own.layers <= 2 else 2 * passes.kept / own.layers
         gone = passes.kept - waiting
         passes = Passes(waiting, passes.forward_peak - gone, passes.backward_peak - gone)
     return passes
@@ -111,8 +111,8 @@ def _segmented(local: Local, own: StageRuns, recompute: Recompute, passes: Passe
     """Only the input of each segment is kept; its layers run again together and keep all for their backward."""
     whole = local.passes(own, (), reshards, plain=True, pipelined=True).kept
     ends = local.passes(own.between, (), reshards, plain=True, pipelined=True).kept
-    inputs = max(0.0, passes.kept - ends) / own.layers
-    each = max(0.0, whole - ends) / own.layers
+    inputs = at_least(passes.kept - ends, 0.0) / own.layers
+    each = at_least(whole - ends, 0.0) / own.layers
     size = recompute.segment(own.layers)
     kept = ends + ceil_div(own.layers, size) * inputs
     gone = passes.kept - kept
@@ -124,15 +124,32 @@ def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trai
 
     Ranks that take samples each for themselves do what one rank does with its share of them.
     """
+    alone = product(axis.ranks for axis in plain_axes(axes, plan, graph))
+    return local_program(graph, space_axes(axes, plan, graph), plan, trainer, ceil_div(graph.batch, alone))
+
+
+def space_axes(axes: tuple[MeshAxis, ...], plan: Plan, graph: Graph) -> tuple[MeshAxis, ...]:
+    """The axes that local programs know of, however weights are stored along them."""
     plain = plain_axes(axes, plan, graph)
     inside = [axis for axis in axes if axis.name != "pp" and axis not in plain]
-    space = tuple(replace(axis, storage=STORAGES["replicated"]) for axis in inside)
-    multiple = trainer.tensor.vocabulary_multiple
+    return tuple(replace(axis, storage=STORAGES["replicated"]) for axis in inside)
+
+
+def local_program(
+    graph: Graph, space: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer, samples: int | tuple[int, ...]
+) -> Local:
+    """What the ranks of some axes do with so many samples together, or with each of several numbers of them.
+
+    Several at once only where no axis shares samples out: then their number decides sizes and nothing else.
+    """
+    divided = any(axis.splitting.dim == SAMPLE for axis in space)
+    assert isinstance(samples, int) or not divided
     return local(
-        with_samples(graph, ceil_div(graph.batch, product(axis.ranks for axis in plain))),
+        with_samples(graph, samples) if divided and isinstance(samples, int) else skeleton(graph),
+        samples,
         space,
         _conventions(plan, trainer),
-        multiple * product(axis.ranks for axis in space if axis.splitting.flows),
+        trainer.tensor.vocabulary_multiple * product(axis.ranks for axis in space if axis.splitting.flows),
         plan.policy(Recompute).again,
         plan.policy(Offload).activations,
         plan.policy(Imbalance).factor,
@@ -142,6 +159,7 @@ def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trai
 @functools.lru_cache(maxsize=4096)
 def local(
     graph: Graph,
+    samples: int | tuple[int, ...],
     space: tuple[MeshAxis, ...],
     conventions: Conventions,
     vocabulary_multiple: int,
@@ -150,15 +168,21 @@ def local(
     imbalance: float,
 ) -> Local:
     """The local program of a model on some axes; the vocabulary is padded to a multiple, if there is one."""
-    return Local(_layout(graph, space, conventions, vocabulary_multiple, imbalance), again, waits_on_host)
+    return Local(_layout(graph, samples, space, conventions, vocabulary_multiple, imbalance), again, waits_on_host)
 
 
 @functools.lru_cache(maxsize=512)
 def _layout(
-    graph: Graph, space: tuple[MeshAxis, ...], conventions: Conventions, vocabulary_multiple: int, imbalance: float
+    graph: Graph,
+    samples: int | tuple[int, ...],
+    space: tuple[MeshAxis, ...],
+    conventions: Conventions,
+    vocabulary_multiple: int,
+    imbalance: float,
 ) -> Layout:
     padding = {"vocab": vocabulary_multiple} if vocabulary_multiple else {}
-    return layout(graph, space, conventions, padding, imbalance)
+    sizes = samples if isinstance(samples, int) else whole_numbers(samples)
+    return layout(graph, space, conventions, padding, imbalance, sizes)
 
 
 def _conventions(plan: Plan, trainer: Trainer) -> Conventions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,7 +20,7 @@ from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Format, Precision
 from foretell.plan.setting import Setting
-from foretell.plan.strategy import MeshAxis, Splitting
+from foretell.plan.strategy import EACH_STEP, MeshAxis, Splitting
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Action, Allocate, Communicate, Copy, Free, Update
 from foretell.program.body import Body
@@ -85,7 +85,13 @@ class Care:
     stays: list[Weight]  # those of no layer, which come for both passes
     root_bytes: float
     reduces: tuple[Action, ...]  # after each micro-batch's backward pass
-    finish: tuple[Action, ...]  # once a step
+    sums: tuple[Communicate, ...]  # once a step: of gradients, and gathers of weights where these are used whole
+    ending: tuple[Action, ...]  # and what waits for them: sums among stages, and the update
+
+    @property
+    def finish(self) -> tuple[Action, ...]:
+        """All that is done once a step."""
+        return (*self.sums, *self.ending)
 
     def gathered_for(self, runs: Sequence[Run]) -> tuple[float, ...]:
         """Bytes that each run of layers gathers; empty where none does."""
@@ -115,7 +121,8 @@ class Upkeep:
     def __init__(self, setting: Setting, axes: tuple[MeshAxis, ...]) -> None:
         self.setting, self.trainer = setting, setting.trainer
         plan, job = setting.plan, setting.job
-        policies = (plan.policy(Offload), plan.policy(Precision), plan.policy(Bucket), plan.policy(Compression))
+        moved = (plan.policy(Offload).optimizer, plan.policy(Offload).weights)
+        policies = (moved, plan.policy(Precision), plan.policy(Bucket), plan.policy(Compression))
         self.key = (axes, self.trainer, job.optimizer, policies)  # all that the care of given weights depends on
         self.plain = tuple(axis.name for axis in plain_axes(axes, plan, setting.graph))
         self._in_shares = {axis.name: axis.storage.states for axis in axes}
@@ -149,10 +156,26 @@ class Upkeep:
         names = [name for name in self._in_shares if name in weight.summed or (name in self.plain and home in sampled)]
         return weight._replace(summed=tuple(names), shared=tuple(name for name in names if self._in_shares[name]))
 
+    def like(self, weight: Weight, stride: Mapping[str, int]) -> Hashable:
+        """All that the care of a weight depends on besides the trainer: groups of ranks go by their places."""
+        groups = (*self.exchanges.sums(weight), weight.shared, weight.summed)
+        placed = ((self.exchanges.ranks(own), min(stride[name] for name in own)) if own else () for own in groups)
+        return weight.rows, weight.columns, weight.trainable, self._stored(weight), tuple(placed)
+
+    @property
+    def manner(self) -> Hashable:
+        """And how this plan has them cared for, all together."""
+        unusual = tuple(axis for axis in self.exchanges.axes.values() if axis.exchange != EACH_STEP)
+        buckets = (self.exchanges.first_bucket, self.exchanges.bucket)
+        return buckets, self.pipelined, self.gathers_each, self.reshards, self.each, unusual
+
     def held(self, weight: Weight) -> int:
         """Elements whose states this rank holds; of servers, the one that has most."""
         part = self.exchanges.held(weight)
         return ceil_div(part, self.servers) if self.servers else part
+
+    def _all_held(self, weights: Iterable[Weight]) -> int:
+        return sum(self.held(weight) * weight.times for weight in weights)
 
     def _stored(self, weight: Weight) -> str:
         return self.exchanges.storage(weight).name
@@ -177,7 +200,8 @@ class Upkeep:
             stays,
             self.exchanges.gathered_bytes(root) + self.visiting_bytes(stays),
             tuple(self.reduces(root, own)),
-            tuple(self.finish(own, units, holders)),
+            tuple(self.sums(own, units)),
+            tuple(self.ending(own, holders)),
         )
 
     # weights in shares, gathered for use
@@ -197,9 +221,11 @@ class Upkeep:
         return self._together([w for w in own if w.shared and self.exchanges.storage(w).weights])
 
     def _together(self, weights: Sequence[Weight]) -> dict[str, list[Weight]]:
+        """By layer, each as one layer has it; what is in none, or if all is one unit, as often as there is one."""
         found: dict[str, list[Weight]] = {}
         for weight in weights:
-            found.setdefault("" if self.trainer.storage.unit == "model" else weight.layer, []).append(weight)
+            name = "" if self.trainer.storage.unit == "model" else weight.layer
+            found.setdefault(name, []).append(weight._replace(times=1) if name else weight)
         return found
 
     def with_gathers(self, forward: Body, backward: Body, unit: list[Weight]) -> tuple[Body, Body]:
@@ -264,11 +290,12 @@ class Upkeep:
 
     def _resting_bytes(self, weights: Sequence[Weight]) -> float:
         """Bytes of weights where they rest: shares, or whole."""
-        rest = (self.exchanges.held(w) if self.exchanges.storage(w).weights else w.elements for w in weights)
-        return sum(rest) * self.bytes.weight
+        share = ((w, self.exchanges.held(w) if self.exchanges.storage(w).weights else w.elements) for w in weights)
+        return sum(elements * weight.times for weight, elements in share) * self.bytes.weight
 
     def _leaving_bytes(self, weights: Sequence[Weight]) -> float:
-        return sum(self.exchanges.held(weight) for weight in weights if self._leaves(weight)) * self.bytes.wire
+        leaving = sum(self.exchanges.held(weight) * weight.times for weight in weights if self._leaves(weight))
+        return leaving * self.bytes.wire
 
     def _leaves(self, weight: Weight) -> bool:
         """Whether its gradient goes to the host as soon as a layer has made it: nobody sums it later on the device."""
@@ -286,15 +313,18 @@ class Upkeep:
         now = [weight for weight in own if self._stored(weight) in self.each and self._stored(weight) != "zero3"]
         return [*actions, *self.exchanges.in_buckets(now)]
 
-    def finish(self, own: Sequence[Weight], units: dict[str, list[Weight]], holders: Holders) -> Iterator[Action]:
-        """Sum what is not summed yet, update, and bring new weights to those who do not have them."""
+    def sums(self, own: Sequence[Weight], units: dict[str, list[Weight]]) -> Iterator[Communicate]:
+        """Sum what is not summed yet."""
+        times = {weight.layer: weight.times for weight in own}
         for name, unit in units.items():
-            if not self.gathers_each:
-                yield from self.exchanges.gather(unit, name or "root")
-            if "zero3" not in self.each:
-                yield from self.exchanges.reduce(unit, name or "root")
+            gathers = () if self.gathers_each else self.exchanges.gather(unit, name or "root")
+            sums = () if "zero3" in self.each else self.exchanges.reduce(unit, name or "root")
+            yield from [*gathers, *sums] * (times[name] if name else 1)
         later = [weight for weight in own if self._stored(weight) not in (*self.each, "zero3")]
         yield from self.exchanges.in_buckets(later)
+
+    def ending(self, own: Sequence[Weight], holders: Holders) -> Iterator[Action]:
+        """Sum what several stages have, update, and bring new weights to those who do not have them."""
         yield from self._tied(own, holders)
         push, pull = self.exchanges.served(own)
         yield from push
@@ -326,8 +356,9 @@ class Upkeep:
         for ranks, shared in together.items():
             travels = travel(PARTIAL, REPLICATED, len(ranks))
             if travels is not None:
-                payload = sum(self._tied_elements(weight) for weight in shared) * self.bytes.wire
-                name = shared[0].name if len(shared) == 1 else f"{len(shared)} weights"
+                payload = sum(self._tied_elements(weight) * weight.times for weight in shared) * self.bytes.wire
+                count = sum(weight.times for weight in shared)
+                name = shared[0].name if count == 1 else f"{count} weights"
                 yield Communicate(travels.kind, ("pp",), len(ranks), payload, "weight gradients", name)
 
     def _tied_elements(self, weight: Weight) -> int:
@@ -336,10 +367,10 @@ class Upkeep:
 
     def _update(self, own: Sequence[Weight]) -> Iterator[Action]:
         trained = [weight for weight in own if weight.trainable]
-        held = sum(map(self.held, trained))
+        held = self._all_held(trained)
         size, rule = self.bytes, update(self.setting.job.optimizer)
         if self.offload.optimizer:
-            yield from self._sent_out(sum(self.held(w) for w in trained if not self._leaves(w)) * size.wire)
+            yield from self._sent_out(self._all_held(w for w in trained if not self._leaves(w)) * size.wire)
         elif self.offload.weights and not size.master:  # the weights themselves are updated, on the device
             yield from self._copied(False, held * size.weight)
         updated = size.master or size.weight
@@ -350,7 +381,7 @@ class Upkeep:
         yield Update(self.setting.job.optimizer, held, cost, self.offload.optimizer)
         if self.offload.optimizer:
             here = (w for w in trained if not (self.offload.weights and self._updated_at_rest(w)))
-            yield from self._copied(False, sum(map(self.held, here)) * size.weight)
+            yield from self._copied(False, self._all_held(here) * size.weight)
 
     # memory
 
@@ -381,6 +412,8 @@ class Upkeep:
 
 def _counted(own: Sequence[Weight]) -> Iterator[tuple[Weight, int]]:
     """Weights that repetitions of a layer have alike, once, with how many there are."""
-    count = Counter(weight.key[:2] for weight in own)
+    count = Counter[tuple[int, int]]()
+    for weight in own:
+        count[weight.key[:2]] += weight.times
     alike = {weight.key[:2]: weight for weight in own}
     return ((alike[home], times) for home, times in count.items())

@@ -29,6 +29,7 @@ class Weight(NamedTuple):
     trainable: bool
     summed: tuple[str, ...]  # axes along which every rank has a summand of its gradient
     shared: tuple[str, ...] = ()  # those of them along which it lies in shares between uses
+    times: int = 1  # equal layers in a row that have one like it, from its own on
 
     @property
     def elements(self) -> int:

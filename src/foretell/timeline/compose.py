@@ -28,10 +28,10 @@ def composed(plan: Priced, cluster: Cluster) -> Observation:
     sheet = Sheet(cluster)
     sheet.add(plan)
     if loaded(NAME):
-        one = _One(plan, sheet.builder.arrays(), sheet.plan_arrays(), compiled(NAME))
+        one = _One(plan, sheet.builder.arrays(), sheet.plans(compiled=True), compiled(NAME))
     else:
-        one = _One(plan, sheet.builder.lists(), sheet.plans(), recurrence)
-    step, worst, _, late, exposed = one.kernels.step_seconds(one.tables, one.plans, 0)
+        one = _One(plan, sheet.builder.lists(), sheet.plans(compiled=False), recurrence)
+    step, worst, late, exposed = one.kernels.step_seconds(one.tables, one.plans, 0)
     used = one.memory()
     return Observation(step, used.device, used, one.breakdown(worst, late, exposed, step))
 
@@ -133,9 +133,9 @@ class _One:
             kinds["gathered weights"] = constants.gathered * parameters
         else:
             moment = plan.played.moments[rank][when - int(self.tables.i[self.tables.moment_at + rank])]
-            passes = [plan.passes[plan.stages[stage]][-1] for stage in held]
+            passes = [plan.holds[plan.stages[stage]] for stage in held]
             flying = sum(count * own.kept for count, own in zip(moment.flying, passes, strict=True))
-            now = plan.passes[plan.stages[moment.stage]][-1]
+            now = plan.holds[plan.stages[moment.stage]]
             peak = now.forward_peak if moment.forward else now.backward_peak
             kinds["activations"] = flying + (now.kept if moment.forward else 0.0)
             kinds["working"] = max(0.0, peak - now.kept)

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 from foretell.cost.layers import KINDS
-from foretell.plan.schedule import Slot, find, waits_for
+from foretell.errors import BadInput
+from foretell.plan.schedule import Schedule, find
+from foretell.timeline import slots
+from foretell.timeline.compiling import available, compiled, loaded
+from foretell.units import whole_numbers
 
 FULL = 4
 """Rounds of micro-batches, as many as ranks each, after which a pipeline is taken to be full."""
@@ -66,6 +71,7 @@ class Played(NamedTuple):
     before: Order | None
     rounds: int
     moments: tuple[tuple[Moment, ...], ...]  # of the whole step
+    key: Hashable  # the same for steps of which the same is played, with as much in flight
 
 
 @functools.lru_cache(maxsize=1024)
@@ -75,106 +81,122 @@ def played(schedule: str, ranks: int, microbatches: int, chunks: int) -> Played:
     rounds = max(0, microbatches // ranks - full - 1)
     count = microbatches - rounds * ranks
     found = order(schedule, ranks, count, chunks)
+    key = (schedule, ranks, count, chunks)
     if not rounds:
-        return Played(found, None, 0, found.moments)
+        return Played(found, None, 0, found.moments, key)
     before = order(schedule, ranks, count - ranks, chunks)
     moments = _longer(before.moments, found.moments, rounds)
-    return Played(found, before, rounds, moments or order(schedule, ranks, microbatches, chunks).moments)
+    if moments is None:
+        moments = order(schedule, ranks, microbatches, chunks).moments
+    return Played(found, before, rounds, moments, key if _as_full(found.moments, moments) else (*key, rounds))
+
+
+def _as_full(some: tuple[tuple[Moment, ...], ...], others: tuple[tuple[Moment, ...], ...]) -> bool:
+    """Whether as much is in flight in both."""
+    return [[one.flying for one in row] for row in some] == [[one.flying for one in row] for row in others]
+
+
+LONG = 20_000
+"""Slots of a step for which loading compiled code pays."""
 
 
 @functools.lru_cache(maxsize=1024)
 def order(schedule: str, ranks: int, microbatches: int, chunks: int) -> Order:
     """The slots of a step in an order in which they can be played."""
     chosen = find(schedule)
-    rows = chosen.order(ranks, microbatches, chunks)
-    held = tuple(chosen.stages_of(place, ranks, chunks) for place in range(ranks))
-    paths = {at: chosen.path(at, ranks, microbatches, chunks) for at in range(microbatches)}
-    flat = _flattened(rows, paths)
-    place = {slot: at for at, (_, slot) in enumerate(flat)}
-    ends = [_ends(row) for row in rows]
-    last = [ends[rank].get(slot.stage) == slot for rank, slot in flat]
-    tail, begun = list[bool](), [False] * ranks
-    for (rank, _), is_last in zip(flat, last, strict=True):
-        begun[rank] |= is_last
-        tail.append(begun[rank])
-    return Order(
-        ranks,
-        [rank for rank, _ in flat],
-        [KINDS.index(slot.kind) for _, slot in flat],
-        [slot.stage for _, slot in flat],
-        [_place(place, waits_for(slot, paths[slot.microbatch])) for _, slot in flat],
-        last,
-        tail,
-        [at for at, late in enumerate(tail) if late],
-        held,
-        tuple(tuple(_moments(row, own)) for row, own in zip(rows, held, strict=True)),
-    )
+    for refusal in chosen.refusals(ranks, microbatches, chunks):
+        raise BadInput(refusal.why, where=f"pp{ranks}:{schedule}", fix=refusal.way_out)
+    long = ranks * microbatches * chunks > LONG and available()
+    return _Ordered(chosen, ranks, microbatches, chunks, long or loaded(slots.__name__)).order()
 
 
-def _ends(row: Sequence[Slot]) -> dict[int, Slot]:
-    """The last slot of each stage that makes gradients of weights."""
-    return {slot.stage: slot for slot in row if slot.kind in ("B", "W")}
+class _Ordered:
+    """The slots of one step, as rows of numbers."""
+
+    def __init__(self, schedule: Schedule, ranks: int, microbatches: int, chunks: int, fast: bool) -> None:
+        self.how = (ranks, microbatches, chunks)
+        self.schedule, self.ranks, self.stages = schedule, ranks, ranks * chunks
+        self.kernels: Any = compiled(slots.__name__) if fast else slots
+        self.row: Callable[[Sequence[int]], Any] = whole_numbers if fast else list[int]
+        self.held = tuple(schedule.stages_of(place, ranks, chunks) for place in range(ranks))
+        self.paths = [schedule.path(at, *self.how) for at in range(microbatches)]
+        self._write()
+
+    def _write(self) -> None:
+        """The slots of all ranks, one rank after the other."""
+        rows = [self._phases(place) for place in range(self.ranks)]
+        room = sum(times * len(words) for row in rows for times, words in row)
+        self.kind, self.stage, self.microbatch = (self.row([0] * room) for _ in range(3))
+        ends = [0]
+        for place, row in enumerate(rows):
+            words = [word for _, own in row for word in own]
+            through = [self.schedule.microbatches_of(stage, *self.how) for stage in self.held[place]]
+            end = self.kernels.written(
+                self.row([times for times, _ in row]),
+                self.row([*accumulate((len(own) for _, own in row), initial=0)]),
+                self.row([kind for kind, _ in words]),
+                self.row([chunk for _, chunk in words]),
+                self.ranks,
+                self.row(self.held[place]),
+                self.row([own.start for own in through]),
+                self.row([len(own) for own in through]),
+                self.row([own.step for own in through]),
+                self.kind,
+                self.stage,
+                self.microbatch,
+                ends[-1],
+            )
+            ends.append(int(end))
+        self.row_at = self.row(ends)
+
+    def _phases(self, place: int) -> list[tuple[int, list[tuple[int, int]]]]:
+        """The phases of a rank that run at all: how often, and words as numbers (see `slots.written`)."""
+        ranks, microbatches, chunks = self.how
+        found = self.schedule.phases(place, ranks, microbatches, chunks)
+        return [(times, _words(pattern)) for times, pattern in found if times > 0]
+
+    def order(self) -> Order:
+        firsts, lasts = (self.row([path[at] for path in self.paths]) for at in (0, -1))
+        place = self.row([-1] * (2 * self.stages * len(self.paths)))
+        written = (self.row_at, self.kind, self.stage)
+        slot, rank, source = self.kernels.flattened(*written, self.microbatch, firsts, lasts, self.stages, place)
+        is_last = self.row([0] * len(slot))
+        self.kernels.ends(*written, self.stages, is_last)
+        kind, stage, last = (_picked(values, slot) for values in (self.kind, self.stage, is_last))
+        tail, begun = list[bool](), [False] * self.ranks
+        for where, ends in zip(_listed(rank), last, strict=True):
+            begun[where] |= bool(ends)
+            tail.append(begun[where])
+        moments = tuple(tuple(self._moments(place)) for place in range(self.ranks))
+        tails = [at for at, late in enumerate(tail) if late]
+        return Order(self.ranks, _listed(rank), kind, stage, _listed(source), last, tail, tails, self.held, moments)
+
+    def _moments(self, place: int) -> Iterator[Moment]:
+        """The slots of a rank in which it may hold most."""
+        held = self.held[place]
+        first, stop = int(self.row_at[place]), int(self.row_at[place + 1])
+        kept = self.row([0] * (stop - first + 1))
+        flying = self.row([0] * ((stop - first + 1) * len(held)))
+        count = self.kernels.fullest(first, stop, self.kind, self.stage, self.row(held), kept, flying)
+        in_flight = _listed(flying[: count * len(held)])
+        for at, n in enumerate(_listed(kept[:count])):
+            kind = KINDS[self.kind[n]]
+            own = tuple(in_flight[at * len(held) : (at + 1) * len(held)])
+            yield Moment(own, int(self.stage[n]), kind == "F", kind, int(self.microbatch[n]))
 
 
-def _place(places: dict[Slot, int], slot: Slot | None) -> int:
-    if slot is None:
-        return -1
-    return places[slot] if slot in places else places[slot._replace(kind="B")]  # a whole backward has its first part
+def _words(pattern: str) -> list[tuple[int, int]]:
+    words = pattern.replace("&", " ").split()
+    return [(KINDS.index(word[0]), int(word[1:]) if word[1:] else -1) for word in words]
 
 
-def _flattened(rows: Sequence[Sequence[Slot]], paths: dict[int, range]) -> list[tuple[int, Slot]]:
-    """The slots of all ranks in a row, each after the one it waits for."""
-    found: list[tuple[int, Slot]] = []
-    over: set[Slot] = set()
-    at = [0] * len(rows)
-    waiting = True
-    while waiting:
-        waiting = False
-        for rank, row in enumerate(rows):
-            while at[rank] < len(row):
-                slot = row[at[rank]]
-                needs = waits_for(slot, paths[slot.microbatch])
-                if needs is not None and needs not in over:
-                    break
-                over.add(slot._replace(kind="I") if slot.kind == "B" else slot)
-                found.append((rank, slot))
-                at[rank] += 1
-                waiting = True
-    return found
+def _listed(values: Any) -> list[int]:
+    return values if isinstance(values, list) else values.tolist()
 
 
-# What is in flight. ----------------------------------------------------------------------------------
-
-
-def _moments(row: Sequence[Slot], held: tuple[int, ...]) -> list[Moment]:
-    """The slots of a rank in which it may hold most: no other of their kind has as much of everything in flight."""
-    flying = [0] * len(held)
-    seen: dict[tuple[tuple[int, ...], int, bool], Moment] = {}
-    for slot in row:
-        chunk = held.index(slot.stage)
-        key = (tuple(flying), slot.stage, slot.kind == "F")
-        if key not in seen:
-            seen[key] = Moment(tuple(flying), slot.stage, slot.kind == "F", slot.kind, slot.microbatch)
-        if slot.kind == "F":
-            flying[chunk] += 1
-        elif slot.kind != "I":
-            flying[chunk] -= 1
-    return _most(list(seen.values()))
-
-
-def _most(moments: list[Moment]) -> list[Moment]:
-    found: dict[tuple[int, bool], list[Moment]] = {}
-    for one in moments:
-        own = found.setdefault((one.stage, one.forward), [])
-        if not any(_covers(other, one) for other in own):
-            own[:] = [other for other in own if not _covers(one, other)]
-            own.append(one)
-    kept = {id(one) for own in found.values() for one in own}
-    return [one for one in moments if id(one) in kept]
-
-
-def _covers(one: Moment, other: Moment) -> bool:
-    return all(more >= less for more, less in zip(one.flying, other.flying, strict=True))
+def _picked(values: Any, at: Any) -> list[int]:
+    """Values at some places."""
+    return [values[n] for n in at] if isinstance(values, list) else values[at].tolist()
 
 
 def _longer(
@@ -187,8 +209,10 @@ def _longer(
             return None
         row: list[Moment] = []
         for one, other in zip(shorter, longer, strict=True):
-            grown = tuple(b + (b - a) * rounds for a, b in zip(one.flying, other.flying, strict=True))
+            flying = other.flying
+            if flying != one.flying:
+                flying = tuple(b + (b - a) * rounds for a, b in zip(one.flying, flying, strict=True))
             microbatch = other.microbatch + (other.microbatch - one.microbatch) * rounds
-            row.append(other._replace(flying=grown, microbatch=microbatch))
+            row.append(Moment(flying, other.stage, other.forward, other.kind, microbatch))
         found.append(tuple(row))
     return tuple(found)

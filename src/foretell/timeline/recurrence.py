@@ -200,7 +200,8 @@ def play(t, plans, at, order, turns, begin, end, inline):
     arrived = zeros(stop - first)
     started = zeros(3 * (t.i[t.tail_at + order + 1] - t.i[t.tail_at + order]))
     recorded = 0
-    cut, passes, share = plans.i[plans.cut + at], plans.i[plans.passes + at], plans.f[plans.share + at]
+    cut, sends, share = plans.i[plans.cut + at], plans.i[plans.sends + at], plans.f[plans.share + at]
+    whole = t.i[t.cut_at + cut]
     stage_at, prefetch = t.i[t.stage_at + cut], t.i[t.prefetch + plans.i[plans.manner + at]]
     marks = zeros(len(turns) // TURN if inline else 0)  # all that was issued with each gather of a slot
     for n in range(first, stop):
@@ -219,7 +220,7 @@ def play(t, plans, at, order, turns, begin, end, inline):
                 ahead += TURN
         idle = 0.0
         back = kind != F
-        receives = t.i[t.gets_back + passes + shape] if back else t.i[t.gets_forward + passes + shape]
+        receives = t.i[t.gets_back + whole + shape] if back else t.i[t.gets_forward + whole + shape]
         if receives and kind != W:
             idle = max(arrived[t.i[t.slot_source + n] - first] - free[r], 0.0)
             if inline:
@@ -259,7 +260,7 @@ def play(t, plans, at, order, turns, begin, end, inline):
                 issued[r] += turns[turn + 4]
                 once[r] += turns[turn + 5]
         if kind != W:
-            send = t.f[t.sent_back + passes + shape] if back else t.f[t.sent_forward + passes + shape]
+            send = t.f[t.sent_back + sends + shape] if back else t.f[t.sent_forward + sends + shape]
             if send:
                 link = 2 * r + (1 if back else 0)
                 way[link] = max(way[link], free[r]) + send
@@ -307,49 +308,70 @@ def rank_sum(t, plans, at, rank, values, base):
 
 
 @kernel
-def ends(t, plans, at):
-    """For each rank: when its slots and sums are over, how long its device waited for the host, and for sums."""
+def inline(t, plans, at):
+    """Whether messages for weights travel beside the computation in every micro-batch."""
+    return t.i[t.care_inline + plans.i[plans.care + at]] and plans.f[plans.share + at] > 0.0
+
+
+@kernel
+def all_slots(t, plans, at, turns, begin, end):
+    """For each rank when its slots are over, how long its device waited for the host, and for sums; how its last began.
+
+    A step may be longer than what is played: then each round of micro-batches adds the same.
+    """
     order, before = plans.i[plans.order + at], plans.i[plans.before + at]
-    turns, begin, end = all_turns(t, plans, at)
-    inline = t.i[t.care_inline + plans.i[plans.care + at]] and plans.f[plans.share + at] > 0.0
-    free, late, exposed, started = play(t, plans, at, order, turns, begin, end, inline)
-    ranks = len(free)
-    if before >= 0:  # the step is longer than what was played: each round of micro-batches adds the same
-        free0, late0, exposed0, _ = play(t, plans, at, before, turns, begin, end, inline)
+    along = inline(t, plans, at)
+    free, late, exposed, started = play(t, plans, at, order, turns, begin, end, along)
+    if before >= 0:
+        free0, late0, exposed0, _ = play(t, plans, at, before, turns, begin, end, along)
         rounds = plans.i[plans.rounds + at]
-        for r in range(ranks):
+        for r in range(len(free)):
             free[r] += (free[r] - free0[r]) * rounds
             late[r] += (late[r] - late0[r]) * rounds
             exposed[r] += (exposed[r] - exposed0[r]) * rounds
-    if not inline:
-        left = zeros(ranks)
-        if plans.f[plans.share + at]:
-            drained(t, plans, at, order, turns, begin, end, started, left)
-        else:
-            for r in range(ranks):
-                left[r] = rank_sum(t, plans, at, r, t.once_all, t.i[t.care_at + plans.i[plans.care + at]])
-        for r in range(ranks):
-            free[r] += left[r]
-            exposed[r] += left[r]
-    return free, late, exposed
+    return free, late, exposed, started
+
+
+@kernel
+def sums_left(t, plans, at, turns, begin, end, started):
+    """For each rank seconds of sums once a step that are left after its slots, if none travel in every micro-batch."""
+    order = plans.i[plans.order + at]
+    left = zeros(t.i[t.order_ranks + order])
+    if inline(t, plans, at):
+        return left
+    if plans.f[plans.share + at]:
+        drained(t, plans, at, order, turns, begin, end, started, left)
+    else:
+        for r in range(len(left)):
+            left[r] = rank_sum(t, plans, at, r, t.once_all, t.i[t.care_at + plans.i[plans.care + at]])
+    return left
 
 
 @kernel
 def step_seconds(t, plans, at):
-    """Seconds of a step, the rank that ends last, and how long it was free, late and exposed."""
-    free, late, exposed = ends(t, plans, at)
+    """Seconds of a step, the rank that ends last, and how long its device waited for the host, and for sums."""
+    turns, begin, end = all_turns(t, plans, at)
+    free, late, exposed, started = all_slots(t, plans, at, turns, begin, end)
+    left = sums_left(t, plans, at, turns, begin, end, started)
+    found, worst = finished(t, plans, at, free, left)
+    return found, worst, late[worst], exposed[worst] + left[worst]
+
+
+@kernel
+def finished(t, plans, at, free, left):
+    """When the last rank is done with its sums, tied ones included, and with the end of its step; which one it is."""
     base = t.i[t.care_at + plans.i[plans.care + at]]
     meet = 0.0
     for r in range(len(free)):
         if rank_sum(t, plans, at, r, t.tied, base):
-            meet = max(meet, free[r])
+            meet = max(meet, free[r] + left[r])
     found, worst = -1.0, 0
     for r in range(len(free)):
-        start = meet if rank_sum(t, plans, at, r, t.tied, base) else free[r]
+        start = meet if rank_sum(t, plans, at, r, t.tied, base) else free[r] + left[r]
         over = start + rank_sum(t, plans, at, r, t.finish, base)
         if over > found:
             found, worst = over, r
-    return found, worst, free[worst], late[worst], exposed[worst]
+    return found, worst
 
 
 # Memory. ---------------------------------------------------------------------------------------------
@@ -358,7 +380,7 @@ def step_seconds(t, plans, at):
 @kernel
 def rank_memory(t, plans, at, rank):
     """The most bytes in tensors that a rank has at once, and in which moment of its order; -1: after the update."""
-    order, passes = plans.i[plans.order + at], plans.i[plans.passes + at]
+    order, holds = plans.i[plans.order + at], plans.i[plans.holds + at]
     stage_at = t.i[t.stage_at + plans.i[plans.cut + at]]
     base = t.i[t.care_at + plans.i[plans.care + at]]
     place = t.i[t.rank_at + order] + rank
@@ -370,9 +392,9 @@ def rank_memory(t, plans, at, rank):
     for moment in range(t.i[t.moment_at + place], t.i[t.moment_at + place + 1]):
         held = 0.0
         for chunk in range(chunks):
-            kept = t.f[t.kept + passes + t.i[t.stage_shape + stage_at + t.i[t.held + first + chunk]]]
+            kept = t.f[t.kept + holds + t.i[t.stage_shape + stage_at + t.i[t.held + first + chunk]]]
             held += t.f[t.flying + t.i[t.flying_at + moment] + chunk] * kept
-        shape = passes + t.i[t.stage_shape + stage_at + t.i[t.moment_stage + moment]]
+        shape = holds + t.i[t.stage_shape + stage_at + t.i[t.moment_stage + moment]]
         kept = t.f[t.kept + shape]
         if t.i[t.moment_forward + moment]:
             now = held + kept + max(0.0, t.f[t.forward_peak + shape] - kept)
@@ -400,9 +422,153 @@ def memory_bytes(t, plans, at):
     return found * plans.f[plans.reserved + at] + plans.f[plans.context + at], worst
 
 
+# Many plans. -----------------------------------------------------------------------------------------
+
+LANES = 8
+"""Plans that are played side by side: what they have in common is looked up once, and a processor adds several
+numbers at a time."""
+
+
+@kernel
+def plain(t, plans, at):
+    """Whether nothing is done for weights before the end of a step: then slots take as long whatever is done there."""
+    return not t.i[t.care_inline + plans.i[plans.care + at]]
+
+
+@kernel
+def together(t, plans, at, other):
+    """Whether two plans can be played side by side: their slots are the same ones in the same order."""
+    same = plans.i[plans.cut + at] == plans.i[plans.cut + other]
+    same = same and plans.i[plans.order + at] == plans.i[plans.order + other]
+    same = same and plans.i[plans.before + at] == plans.i[plans.before + other]
+    return same and plain(t, plans, at) and plain(t, plans, other)
+
+
+@kernel
+def as_long(plans, at, other):
+    """Whether the slots of two plans that can be played together take equally long."""
+    same = plans.i[plans.local + at] == plans.i[plans.local + other]
+    same = same and plans.i[plans.sends + at] == plans.i[plans.sends + other]
+    return same and plans.i[plans.manner + at] == plans.i[plans.manner + other]
+
+
+@kernel
+def play_lanes(t, plans, rows, lanes, order):
+    """The same as `play` for some plans side by side, of which nothing travels for weights before the end.
+
+    `rows` are the plans. Rank r of lane p is at r * lanes + p, and so on.
+    """
+    ranks = t.i[t.order_ranks + order]
+    first, stop = t.i[t.order_at + order], t.i[t.order_at + order + 1]
+    free, host = zeros(ranks * lanes), zeros(ranks * lanes)
+    way, idle = zeros(2 * ranks * lanes), zeros(lanes)
+    arrived = zeros((stop - first) * lanes)
+    started = zeros(3 * (t.i[t.tail_at + order + 1] - t.i[t.tail_at + order]) * lanes)
+    cut = plans.i[plans.cut + rows[0]]
+    whole, stage_at = t.i[t.cut_at + cut], t.i[t.stage_at + cut]
+    shapes = t.i[t.cut_at + cut + 1] - whole
+    sent = zeros(2 * shapes * lanes)
+    most = most_turns(t, cut, 4)
+    device, launched = zeros(most * lanes), zeros(most * lanes)
+    low, high = whole_zeros(shapes * 8), whole_zeros(shapes * 8)  # where the turns of a kind of slot begin and end
+    for p in range(lanes):
+        turns, begin, end = all_turns(t, plans, rows[p])
+        n = 0
+        for place in range(shapes * 8):
+            low[place] = n
+            if place % 8 < 4:
+                for turn in range(begin[place], end[place], TURN):
+                    device[n * lanes + p] = turns[turn]
+                    launched[n * lanes + p] = turns[turn + 1]
+                    n += 1
+            high[place] = n
+        for shape in range(shapes):
+            sent[2 * shape * lanes + p] = t.f[t.sent_forward + plans.i[plans.sends + rows[p]] + shape]
+            sent[(2 * shape + 1) * lanes + p] = t.f[t.sent_back + plans.i[plans.sends + rows[p]] + shape]
+    recorded = 0
+    for n in range(first, stop):
+        r, kind = t.i[t.slot_rank + n], t.i[t.slot_kind + n]
+        shape = t.i[t.stage_shape + stage_at + t.i[t.slot_stage + n]]
+        place, base = shape * 8 + kind, r * lanes
+        back = 0 if kind == F else 1
+        receives = t.i[t.gets_back + whole + shape] if back else t.i[t.gets_forward + whole + shape]
+        if receives and kind != W:
+            source = (t.i[t.slot_source + n] - first) * lanes
+            for p in range(lanes):
+                wait = arrived[source + p] - free[base + p]
+                wait = wait if wait > 0.0 else 0.0
+                idle[p] = wait
+                now = free[base + p] + wait
+                free[base + p] = now
+                host[base + p] = host[base + p] if host[base + p] > now else now
+        else:
+            for p in range(lanes):
+                idle[p] = 0.0
+        if t.i[t.slot_tail + n]:
+            for p in range(lanes):
+                started[recorded + p] = idle[p]
+                started[recorded + lanes + p] = free[base + p]
+                started[recorded + 2 * lanes + p] = host[base + p]
+            recorded += 3 * lanes
+        for turn in range(low[place], high[place]):
+            work = turn * lanes
+            for p in range(lanes):
+                ready = host[base + p] + launched[work + p]
+                done = free[base + p] + device[work + p]
+                gap = ready - done
+                host[base + p] = ready
+                free[base + p] = done + (gap if gap > 0.0 else 0.0)
+        if kind != W and sent[(2 * shape + back) * lanes]:
+            link, send = (2 * r + back) * lanes, (2 * shape + back) * lanes
+            for p in range(lanes):
+                begun = way[link + p] if way[link + p] > free[base + p] else free[base + p]
+                way[link + p] = begun + sent[send + p]
+                arrived[(n - first) * lanes + p] = way[link + p]
+    return free, started
+
+
+@kernel
+def lane(values, lanes, p):
+    """What a lane has."""
+    found = zeros(len(values) // lanes)
+    for n in range(len(found)):
+        found[n] = values[n * lanes + p]
+    return found
+
+
 @kernel
 def evaluate(t, plans, first, stop, seconds, memory):
-    """Step time and memory of some plans."""
-    for at in range(first, stop):
-        seconds[at] = step_seconds(t, plans, at)[0]
-        memory[at] = memory_bytes(t, plans, at)[0]
+    """Step time and memory of some plans; those that can be played together should lie next to each other."""
+    rows, of = whole_zeros(LANES), whole_zeros(stop - first)
+    at = first
+    while at < stop:
+        after, lanes = at + 1, 1
+        rows[0], of[0] = at, 0
+        if plain(t, plans, at):
+            while after < stop and together(t, plans, after, at):
+                if not as_long(plans, after, after - 1):
+                    if lanes == LANES:
+                        break
+                    rows[lanes] = after
+                    lanes += 1
+                of[after - at] = lanes - 1
+                after += 1
+            order, before = plans.i[plans.order + at], plans.i[plans.before + at]
+            free, started = play_lanes(t, plans, rows, lanes, order)
+            earlier = free
+            if before >= 0:
+                earlier, _ = play_lanes(t, plans, rows, lanes, before)
+            for row in range(at, after):
+                p, rounds = of[row - at], plans.i[plans.rounds + row]
+                over = lane(free, lanes, p)
+                if before >= 0:
+                    for r in range(len(over)):
+                        over[r] += (over[r] - earlier[r * lanes + p]) * rounds
+                turns, begin, end = all_turns(t, plans, row)
+                left = sums_left(t, plans, row, turns, begin, end, lane(started, lanes, p))
+                seconds[row] = finished(t, plans, row, over, left)[0]
+        else:
+            seconds[at] = step_seconds(t, plans, at)[0]
+        for row in range(at, after):
+            memory[row] = memory_bytes(t, plans, row)[0]
+        at = after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from foretell.cost.care import CareFigures, care_figures
 from foretell.cost.host import as_executed, overlap_share
@@ -22,7 +22,8 @@ from foretell.program.holding import Passes
 from foretell.program.local import Kind, Local
 from foretell.program.outline import Outline, stage_passes
 from foretell.timeline.order import Played, played
-from foretell.timeline.tables import PLAN_COLUMNS, Builder, Plans, joined, real_array, whole_array
+from foretell.timeline.tables import PLAN_COLUMNS, Builder, Plans, plan_rows
+from foretell.units import Quantity
 
 
 class Priced(NamedTuple):
@@ -34,7 +35,8 @@ class Priced(NamedTuple):
     shapes: tuple[Shape, ...]
     stages: tuple[int, ...]  # the shape of each stage
     cares: tuple[CareFigures, ...]  # of each shape
-    passes: tuple[Passing, ...]
+    sends: tuple[Sends, ...]
+    holds: tuple[Passes, ...]
     played: Played
     share: float
     constants: Constants
@@ -54,9 +56,10 @@ def priced(setting: Setting, cluster: Cluster) -> Priced:
         tuple(cutting.shapes),
         cutting.stage_shapes,
         cares,
-        passing(cutting, local, plan, upkeep.reshards, prices, cares),
+        stage_sends(cutting, local, prices),
+        stage_holds(cutting, local, plan, upkeep.reshards, cares),
         played(outline.schedule.name, outline.ranks, plan.microbatches, outline.chunks),
-        overlap_share(setting, trainer, outline.ranks > 1),
+        overlap_share(plan, trainer, outline.ranks > 1),
         memory_constants(setting, outline.axes, cluster),
     )
 
@@ -66,37 +69,38 @@ def layer_kinds(cutting: Cutting, local: Local, prices: Prices) -> dict[Kind, La
     return {kind: layer_figures(local, kind, prices) for kind in cutting.kinds}
 
 
-class Passing(NamedTuple):
-    """What crosses the ends of a stage, and what a micro-batch holds on it."""
-
-    sent_forward: float  # seconds
-    sent_back: float
-    gets_forward: bool
-    gets_back: bool
-    held: Passes
+Sends: TypeAlias = tuple[Quantity, Quantity]
+"""Seconds of sending what crosses the ends of a stage: forward and back."""
 
 
-def passing(
-    cutting: Cutting, local: Local, plan: Plan, reshards: bool, prices: Prices, cares: Sequence[CareFigures]
-) -> tuple[Passing, ...]:
+def stage_sends(cutting: Cutting, local: Local, prices: Prices) -> tuple[Sends, ...]:
     """For each shape."""
-    found: list[Passing] = []
-    for shape, own, care in zip(cutting.shapes, cutting.shape_runs, cares, strict=True):
+    return tuple((_sends(local, shape.sent, prices), _sends(local, shape.back, prices)) for shape in cutting.shapes)
+
+
+def stage_holds(
+    cutting: Cutting, local: Local, plan: Plan, reshards: bool, cares: Sequence[CareFigures]
+) -> tuple[Passes, ...]:
+    """For each shape what a micro-batch holds, weights that are gathered for it included."""
+    found: list[Passes] = []
+    for own, care in zip(cutting.shape_runs, cares, strict=True):
         held = stage_passes(local, own, plan, care.gathered, reshards, cutting.ranks > 1)
         root = care.root_bytes
-        found.append(
-            Passing(
-                _sends(local, shape.sent, prices),
-                _sends(local, [crossing for crossing in shape.received if crossing[2]], prices),
-                bool(shape.received),
-                any(trained for *_, trained in shape.sent),
-                Passes(held.kept, held.forward_peak + root, held.backward_peak + root),
-            )
-        )
+        found.append(Passes(held.kept, held.forward_peak + root, held.backward_peak + root))
     return tuple(found)
 
 
-def _sends(local: Local, tensors: Sequence[tuple[int, int, bool]], prices: Prices) -> float:
+def add_cut(builder: Builder, cutting: Cutting, kinds: Sequence[Kind]) -> int:
+    """Add a cut of a model whose kinds of layers are numbered like this."""
+    place = {kind: at for at, kind in enumerate(kinds)}
+    shapes = [
+        ([(place[kind], times) for kind, times, *_ in shape.layers], layers, bool(shape.received), shape.gets_back)
+        for shape, layers in zip(cutting.shapes, cutting.layers, strict=True)
+    ]
+    return builder.cut(shapes, cutting.stage_shapes)
+
+
+def _sends(local: Local, tensors: Sequence[tuple[int, int, bool]], prices: Prices) -> Quantity:
     sizes = (local.bytes((block, tensor)) for block, tensor, _ in tensors)
     return sum(prices.message(Communicate("send", ("pp",), 2, size, "activations", "")) for size in sizes)
 
@@ -112,25 +116,19 @@ class Sheet:
     def add(self, plan: Priced) -> int:
         """Add a plan; its row."""
         outline, builder = plan.outline, self.builder
-        kinds = {kind: number for number, kind in enumerate(plan.kinds)}
-        spans = [[(kinds[kind], times) for kind, times, *_ in shape.layers] for shape in plan.shapes]
         tensor = outline.plan.axis(Tensor)
         ranks = tensor.ranks if tensor else 1
         trainer, across = plan.prices.trainer, outline.ranks > 1 and self.cluster.nodes > 1
-        how = (outline.schedule.name, outline.ranks, outline.plan.microbatches, outline.chunks)
         order, before = plan.played.order, plan.played.before
         row = {
-            "local": builder.local(object(), list(plan.kinds.values())),
-            "cut": builder.cut(
-                object(),
-                list(zip(spans, outline.cutting.layers, strict=True)),
-                plan.stages,
-            ),
-            "passes": builder.passes(object(), plan.passes),
-            "care": builder.care(object(), plan.cares),
+            "local": builder.local(list(plan.kinds.values())),
+            "cut": add_cut(builder, outline.cutting, tuple(plan.kinds)),
+            "sends": builder.sends(plan.sends),
+            "holds": builder.holds(plan.holds),
+            "care": builder.care(plan.cares),
             "manner": builder.manner((trainer, ranks, across), trainer.host, ranks, across, trainer.storage.prefetch),
-            "order": builder.order(how, order, plan.played.moments),
-            "before": builder.order((*how, "before"), before, ()) if before else -1,
+            "order": builder.order(plan.played.key, order, plan.played.moments),
+            "before": builder.order((plan.played.key, "before"), before, ()) if before else -1,
             "rounds": plan.played.rounds,
             "splits": outline.schedule.splits_backward,
             "share": plan.share,
@@ -140,12 +138,6 @@ class Sheet:
             self.columns[name].append(row[name])
         return len(self.columns["local"]) - 1
 
-    def plans(self) -> Plans:
-        """The rows for Python."""
-        places, real, whole = joined(self.columns)
-        return Plans(f=real, i=whole, **places)
-
-    def plan_arrays(self) -> Plans:
-        """The rows for a compiler."""
-        places, real, whole = joined(self.columns)
-        return Plans(f=real_array(real), i=whole_array(whole), **places)
+    def plans(self, compiled: bool) -> Plans:
+        """The rows, for Python or for a compiler."""
+        return plan_rows(self.columns, compiled)

@@ -147,7 +147,7 @@ class _Works:
         self.form = setting.plan.policy(Precision).format
         self.prices = Prices(program.axes, cluster, self.form, self.trainer)
         self.pipelined = len(program.kinds) > 1
-        self.share = overlap_share(setting, self.trainer, self.pipelined)
+        self.share = overlap_share(setting.plan, self.trainer, self.pipelined)
         self._bodies: dict[tuple[int, str, bool], Work] = {}
         self._slots: dict[tuple[int, str], list[Work]] = {}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from foretell.cost.care import CareFigures
 from foretell.cost.host import AGAIN
@@ -17,6 +17,7 @@ from foretell.cost.layers import LayerFigures
 from foretell.plan.trainer import Host
 from foretell.program.holding import Passes
 from foretell.timeline.order import Moment, Order
+from foretell.units import Quantity
 
 
 class Tables(NamedTuple):
@@ -40,13 +41,14 @@ class Tables(NamedTuple):
     span_kind: int
     span_times: int
     layers: int
-    stage_at: int
-    stage_shape: int
-    # what crosses between stages and what a micro-batch holds, by shape
-    sent_forward: int
-    sent_back: int
     gets_forward: int
     gets_back: int
+    stage_at: int
+    stage_shape: int
+    # seconds of sending what crosses between stages, by shape
+    sent_forward: int
+    sent_back: int
+    # what a micro-batch holds, by shape
     kept: int
     forward_peak: int
     backward_peak: int
@@ -114,7 +116,8 @@ class Plans(NamedTuple):
     i: Any
     local: int
     cut: int
-    passes: int
+    sends: int
+    holds: int
     care: int
     manner: int
     order: int
@@ -189,12 +192,16 @@ COLUMNS = tuple(name for name in Tables._fields if name not in ("f", "i", "level
 PLAN_COLUMNS = tuple(name for name in Plans._fields if name not in ("f", "i"))
 
 
+CutShape: TypeAlias = tuple[Sequence[tuple[int, int]], int, bool, bool]
+"""Kinds of layers with how often in a row, layers in all, and whether it receives from the rank before and after."""
+
+
 class Builder:
-    """Adds rows; one that is there already is not added again."""
+    """Adds rows; orders and manners that are there already are not added again."""
 
     def __init__(self, levels: Sequence[str]) -> None:
         self.levels = levels
-        self.columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        self.columns = {name: array("d" if name in REAL else "q") for name in COLUMNS}
         for name in ("cut_at", "span_at", "order_at", "tail_at", "held_at", "moment_at"):
             self.columns[name].append(0)  # these have one more: where the last one ends
         self.known: dict[Hashable, int] = {}
@@ -205,59 +212,64 @@ class Builder:
         self.known[key] = place
         return True
 
-    def local(self, key: Hashable, kinds: Sequence[LayerFigures]) -> int:
-        """Kinds of layers of a local program."""
-        to = self.columns
-        if self._new(("local", key), len(to["local_at"])):
-            to["local_at"].append(len(to["again"]))
-            for one in kinds:
-                to["device"] += one.device
-                to["launches"] += one.launches
-                to["again"].append(one.again)
-                for slot in one.waits:
-                    to["waits"] += slot
-        return self.known["local", key]
+    def local(self, kinds: Sequence[LayerFigures], samples: int = 0) -> int:
+        """Kinds of layers of a local program; with arrays for so many numbers of samples, a row for each in turn."""
+        to, row = self.columns, len(self.columns["local_at"])
+        first = len(to["again"])
+        to["local_at"].extend(range(first, first + len(kinds) * (samples or 1), len(kinds)))
+        to["again"].extend([one.again for one in kinds] * (samples or 1))
+        for name in ("device", "launches"):
+            self._extend(name, [figure for one in kinds for figure in getattr(one, name)], samples)
+        self._extend("waits", [seconds for one in kinds for slot in one.waits for seconds in slot], samples)
+        return row
 
-    def cut(self, key: Hashable, shapes: Sequence[tuple[Sequence[tuple[int, int]], int]], stages: Sequence[int]) -> int:
-        """Shapes: kinds of layers with how often in a row, and layers in all. Stages: their shapes."""
-        to = self.columns
-        if self._new(("cut", key), len(to["stage_at"])):
-            to["stage_at"].append(len(to["stage_shape"]))
-            to["stage_shape"] += stages
-            for spans, layers in shapes:
-                for kind, times in spans:
-                    to["span_kind"].append(kind)
-                    to["span_times"].append(times)
-                to["span_at"].append(len(to["span_kind"]))
-                to["layers"].append(layers)
-            to["cut_at"].append(len(to["layers"]))
-        return self.known["cut", key]
+    def _extend(self, name: str, figures: Sequence[Quantity], samples: int) -> None:
+        """Write figures down; of arrays all those of the first number of samples, then of the next."""
+        if samples:
+            self.columns[name].frombytes(_by_samples(figures, samples).tobytes())
+        else:
+            self.columns[name].extend(figures)
 
-    def passes(self, key: Hashable, rows: Sequence[tuple[float, float, bool, bool, Passes]]) -> int:
-        """For each shape: seconds of sending forward and back, whether it receives, and bytes."""
-        to = self.columns
-        if self._new(("passes", key), len(to["kept"])):
-            for forward, back, gets_forward, gets_back, held in rows:
-                to["sent_forward"].append(forward)
-                to["sent_back"].append(back)
-                to["gets_forward"].append(gets_forward)
-                to["gets_back"].append(gets_back)
-                to["kept"].append(float(held.kept))
-                to["forward_peak"].append(float(held.forward_peak))
-                to["backward_peak"].append(float(held.backward_peak))
-        return self.known["passes", key]
+    def cut(self, shapes: Sequence[CutShape], stages: Sequence[int]) -> int:
+        """A cut of a model: its shapes, and which of them each stage has."""
+        to, row = self.columns, len(self.columns["stage_at"])
+        to["stage_at"].append(len(to["stage_shape"]))
+        to["stage_shape"].extend(stages)
+        for spans, layers, gets_forward, gets_back in shapes:
+            for kind, times in spans:
+                to["span_kind"].append(kind)
+                to["span_times"].append(times)
+            to["span_at"].append(len(to["span_kind"]))
+            to["layers"].append(layers)
+            to["gets_forward"].append(gets_forward)
+            to["gets_back"].append(gets_back)
+        to["cut_at"].append(len(to["layers"]))
+        return row
 
-    def care(self, key: Hashable, shapes: Sequence[CareFigures]) -> int:
+    def sends(self, rows: Sequence[tuple[Quantity, Quantity]], samples: int = 0) -> int:
+        """For each shape seconds of sending forward and back."""
+        row = len(self.columns["sent_forward"])
+        self._extend("sent_forward", [forward for forward, _ in rows], samples)
+        self._extend("sent_back", [back for _, back in rows], samples)
+        return row
+
+    def holds(self, rows: Sequence[Passes], samples: int = 0) -> int:
+        """For each shape what a micro-batch holds."""
+        row = len(self.columns["kept"])
+        for name in Passes._fields:
+            self._extend(name, [getattr(one, name) for one in rows], samples)
+        return row
+
+    def care(self, shapes: Sequence[CareFigures]) -> int:
         """The care of the weights of each shape."""
-        to = self.columns
-        if self._new(("care", key), len(to["care_at"])):
-            to["care_at"].append(len(to["cared"]))
-            to["care_inline"].append(any(one.cared for one in shapes))
-            taken = {level for one in shapes for level in one.taken}
-            to["taken"] += [level in taken for level in self.levels]
-            for one in shapes:
-                self._care(one)
-        return self.known["care", key]
+        to, row = self.columns, len(self.columns["care_at"])
+        to["care_at"].append(len(to["cared"]))
+        to["care_inline"].append(any(one.cared for one in shapes))
+        taken = {level for one in shapes for level in one.taken}
+        to["taken"].extend(level in taken for level in self.levels)
+        for one in shapes:
+            self._care(one)
+        return row
 
     def _care(self, one: CareFigures) -> None:
         to = self.columns
@@ -270,14 +282,14 @@ class Builder:
         to["resting"].append(float(one.resting.weights + one.resting.gradients + one.resting.states))
         to["parameters"].append(float(one.resting.trained))
         to["care_span_at"].append(len(to["sums"]))
-        to["gather_forward"] += one.gather_forward
-        to["gather_back"] += one.gather_back
-        to["sums"] += one.sums
-        to["copy_forward"] += one.copy_forward
-        to["copy_back"] += one.copy_back
+        to["gather_forward"].extend(one.gather_forward)
+        to["gather_back"].extend(one.gather_back)
+        to["sums"].extend(one.sums)
+        to["copy_forward"].extend(one.copy_forward)
+        to["copy_back"].extend(one.copy_back)
         to["care_turn_at"].append(len(to["once"]))
-        to["buckets"] += one.buckets
-        to["once"] += one.once
+        to["buckets"].extend(one.buckets)
+        to["once"].extend(one.once)
 
     def order(self, key: Hashable, found: Order, moments: Sequence[Sequence[Moment]]) -> int:
         """An order of slots, with the moments of each rank in which it may hold most (none: it is not asked)."""
@@ -285,24 +297,24 @@ class Builder:
         if self._new(("order", key), len(to["order_ranks"])):
             first = len(to["slot_rank"])
             to["order_ranks"].append(found.ranks)
-            to["slot_rank"] += found.rank
-            to["slot_kind"] += found.kind
-            to["slot_stage"] += found.stage
-            to["slot_source"] += [at + first if at >= 0 else at for at in found.source] if first else found.source
-            to["slot_last"] += found.last
-            to["slot_tail"] += found.tail
-            to["tail_slot"] += [at + first for at in found.tails]
+            to["slot_rank"].extend(found.rank)
+            to["slot_kind"].extend(found.kind)
+            to["slot_stage"].extend(found.stage)
+            to["slot_source"].extend([at + first if at >= 0 else at for at in found.source] if first else found.source)
+            to["slot_last"].extend(found.last)
+            to["slot_tail"].extend(found.tail)
+            to["tail_slot"].extend([at + first for at in found.tails])
             to["order_at"].append(len(to["slot_rank"]))
             to["tail_at"].append(len(to["tail_slot"]))
             to["rank_at"].append(len(to["held_at"]) - 1)
             for held, own in zip(found.held, moments or ((),) * found.ranks, strict=True):
-                to["held"] += held
+                to["held"].extend(held)
                 to["held_at"].append(len(to["held"]))
                 begun = len(to["flying"])
-                to["moment_stage"] += [one.stage for one in own]
-                to["moment_forward"] += [one.forward for one in own]
-                to["flying_at"] += range(begun, begun + len(own) * len(held), len(held))
-                to["flying"] += [count for one in own for count in one.flying]
+                to["moment_stage"].extend([one.stage for one in own])
+                to["moment_forward"].extend([one.forward for one in own])
+                to["flying_at"].extend(range(begun, begun + len(own) * len(held), len(held)))
+                to["flying"].extend([count for one in own for count in one.flying])
                 to["moment_at"].append(len(to["moment_stage"]))
         return self.known["order", key]
 
@@ -325,32 +337,47 @@ class Builder:
     def lists(self) -> Tables:
         """The tables for Python."""
         places, real, whole = joined(self.columns)
-        return Tables(levels=len(self.levels), f=real, i=whole, **places)
+        return Tables(levels=len(self.levels), f=real.tolist(), i=whole.tolist(), **places)
 
     def arrays(self) -> Tables:
         """The tables for a compiler."""
         places, real, whole = joined(self.columns)
-        return Tables(levels=len(self.levels), f=real_array(real), i=whole_array(whole), **places)
+        return Tables(levels=len(self.levels), f=_readable(real), i=_readable(whole), **places)
 
 
-def joined(columns: Mapping[str, Sequence[Any]]) -> tuple[dict[str, int], list[float], list[int]]:
-    """Columns one after the other, and where each begins."""
+def joined(columns: Mapping[str, Any]) -> tuple[dict[str, int], array[float], array[int]]:
+    """Columns, lists or arrays, one after the other, and where each begins."""
     places: dict[str, int] = {}
-    real, whole = list[float](), list[int]()
+    real, whole = array("d"), array("q")
     for name, values in columns.items():
-        to: list[Any] = real if name in REAL else whole
+        to: array[Any] = real if name in REAL else whole
         places[name] = len(to)
-        to += values
+        if isinstance(values, list | array):
+            to.extend(values)
+        else:
+            to.frombytes(values.astype(float if to is real else int).tobytes())
     return places, real, whole
 
 
-def real_array(values: Sequence[float]) -> Any:
+def plan_rows(columns: Mapping[str, Any], compiled: bool) -> Plans:
+    """The rows of plans, for Python or for a compiler."""
+    places, real, whole = joined(columns)
+    if compiled:
+        return Plans(f=_readable(real), i=_readable(whole), **places)
+    return Plans(f=real.tolist(), i=whole.tolist(), **places)
+
+
+def _readable(values: array[Any]) -> Any:
     import numpy
 
-    return numpy.frombuffer(array("d", values), dtype=numpy.float64)
+    return numpy.frombuffer(values, dtype=numpy.float64 if values.typecode == "d" else numpy.int64)
 
 
-def whole_array(values: Sequence[int]) -> Any:
+def _by_samples(figures: Sequence[Quantity], samples: int) -> Any:
+    """Figures as a row for each number of samples."""
     import numpy
 
-    return numpy.frombuffer(array("q", values), dtype=numpy.int64)
+    found = numpy.empty((samples, len(figures)))
+    for at, figure in enumerate(figures):
+        found[:, at] = figure
+    return found

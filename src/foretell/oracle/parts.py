@@ -1,0 +1,283 @@
+"""Parts that the plans of a space have in common, each priced once and written down in the recurrence's tables.
+
+Local programs are priced for all numbers of samples at once, as arrays: of all parts they take longest to price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+from foretell.cost.care import CareFigures, care_figures
+from foretell.cost.host import as_executed
+from foretell.cost.layers import layer_figures
+from foretell.cost.stage import Prices
+from foretell.model.graph import Graph
+from foretell.model.operator import PARTS, Part
+from foretell.model.resize import SAMPLE, skeleton, with_samples
+from foretell.oracle.space import Space
+from foretell.plan.mending import divisors
+from foretell.plan.plan import Plan
+from foretell.plan.policies.batchnorm import BatchNorm
+from foretell.plan.policies.bucket import Bucket
+from foretell.plan.policies.compression import Compression
+from foretell.plan.policies.execution import Execution
+from foretell.plan.policies.imbalance import Imbalance
+from foretell.plan.policies.lora import Lora
+from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.overlap import Overlap
+from foretell.plan.policies.precision import Precision
+from foretell.plan.policies.recompute import Recompute
+from foretell.plan.policy import Policy
+from foretell.plan.setting import Setting
+from foretell.plan.strategies.pipeline import Pipeline
+from foretell.plan.strategy import MeshAxis
+from foretell.plan.trainer import Trainer
+from foretell.program.cutting import Cutting, cutting
+from foretell.program.local import Kind, Local
+from foretell.program.outline import as_lowered, local_program
+from foretell.program.upkeep import Upkeep
+from foretell.timeline.order import played
+from foretell.timeline.sheet import add_cut, stage_holds, stage_sends
+from foretell.timeline.tables import Builder
+from foretell.units import product
+
+EXACT = 2**51
+"""Real numbers keep whole ones up to here, and some to spare: larger figures are not priced as arrays."""
+
+
+class Chosen(NamedTuple):
+    """A set of policies, and a number for what of it each part of a plan asks for."""
+
+    policies: tuple[Policy, ...]
+    plan: Plan  # of these policies alone
+    local: int  # what local programs depend on
+    held: int  # and what is held of a micro-batch
+    care: int  # and the care of weights
+    execution: int  # and the way of launching
+
+
+class Executed(NamedTuple):
+    """A trainer as policies have it run, and seconds of messages that were priced with it."""
+
+    number: int
+    trainer: Trainer
+    messages: dict[Any, Any]
+
+
+class Lowered(NamedTuple):
+    """A model as programs refer to it."""
+
+    number: int
+    graph: Graph
+    kinds: tuple[Kind, ...]
+    exact: int  # samples whose figures arrays keep exactly
+
+
+class Piped(NamedTuple):
+    """How a model is cut for a pipeline, and the row of that."""
+
+    cut: Cutting
+    row: int
+    shapes: tuple[int, ...]  # a number for each, the same where weights are
+
+
+class Programs(NamedTuple):
+    """A local program for several numbers of samples: a row each, from `row` on."""
+
+    row: int
+    place: dict[int, int]  # of each number of samples: how many rows after the first
+    parts: tuple[tuple[Local, int], ...]  # of how many numbers at once; 0: of one alone
+    layouts: int  # a number, the same for programs that differ in what runs again
+
+
+class Keeping(NamedTuple):
+    """How a mesh keeps weights: where groups of ranks lie alike in the same way, whatever their axes are called."""
+
+    upkeep: Upkeep
+    alike: dict[Kind, int]  # the same for kinds of layers whose weights are cared for in the same way
+    manner: int
+
+
+class Cared(NamedTuple):
+    """The care of the weights of a cut, and what it gathers."""
+
+    row: int
+    figures: tuple[CareFigures, ...]
+    reshards: bool
+    gathered: int  # a number for the bytes of that
+
+
+class Parts:
+    """The parts of all plans of a space, found when they are asked for."""
+
+    def __init__(self, space: Space) -> None:
+        self.space, self.trainer = space, space.trainer
+        self.builder = Builder([level.name for level in space.cluster.levels])
+        self.samples = tuple(divisors(space.job.batch))  # that a micro-batch may have on the ranks that split none
+        self._executed: dict[Hashable, Executed] = {}
+        self._lowered: dict[bool, Lowered] = {}
+        self._piped: dict[tuple[int, Pipeline], Piped] = {}
+        self._programs: dict[Hashable, Programs] = {}
+        self._sends: dict[Hashable, int] = {}
+        self._holds: dict[tuple[int, ...], int] = {}
+        self._cares: dict[Hashable, CareFigures] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._orders: dict[Hashable, tuple[int, int, int]] = {}
+
+    def chosen(self, policies: tuple[Policy, ...]) -> Chosen:
+        plan = Plan(policies=policies)
+        offload, precision, recompute = plan.policy(Offload), plan.policy(Precision), plan.policy(Recompute)
+        local = (recompute.again, offload.activations, plan.policy(Imbalance), plan.policy(BatchNorm))
+        care = (offload.optimizer, offload.weights, precision, plan.policy(Bucket), plan.policy(Compression))
+        execution = (plan.policy(Execution), plan.policy(Overlap))
+        numbers = map(self.number, (local, (recompute, offload.activations), care, execution))
+        return Chosen(policies, plan, *numbers)
+
+    def number(self, value: Hashable) -> int:
+        """A number for a value: equal ones have the same."""
+        return self._numbers.setdefault(value, len(self._numbers))
+
+    def setting(self, plan: Plan) -> Setting:
+        return Setting(self.space.graph, self.space.job, plan, self.trainer)
+
+    def executed(self, chosen: Chosen) -> Executed:
+        """The trainer as a set of policies has it."""
+        if chosen.execution not in self._executed:
+            trainer = as_executed(self.setting(chosen.plan))
+            self._executed[chosen.execution] = Executed(len(self._executed), trainer, {})
+        return self._executed[chosen.execution]
+
+    # the model and its stages
+
+    def lowered(self, axes: tuple[MeshAxis, ...], plan: Plan) -> Lowered:
+        """The model, without repetitions where an axis divides a part of it."""
+        partly = any(axis.splitting.only for axis in axes)
+        if partly not in self._lowered:
+            graph = skeleton(as_lowered(plan.policy(Lora).trained(self.space.graph), axes))
+            kinds = cutting(graph, Pipeline(ranks=1), self.trainer.pipeline.split).kinds
+            self._lowered[partly] = Lowered(len(self._lowered), graph, kinds, EXACT // _largest(graph))
+        return self._lowered[partly]
+
+    def piped(self, model: Lowered, pipeline: Pipeline) -> Piped:
+        """The model cut for a pipeline."""
+        key = (model.number, pipeline)
+        if key not in self._piped:
+            cut = cutting(model.graph, pipeline, self.trainer.pipeline.split)
+            weights = ((shape._replace(received=(), sent=()), cut.schedule.flushes) for shape in cut.shapes)
+            row = add_cut(self.builder, cut, model.kinds)
+            self._piped[key] = Piped(cut, row, tuple(self.number((model.number, *one)) for one in weights))
+        return self._piped[key]
+
+    def order(self, cut: Cutting, count: int) -> tuple[int, int, int]:
+        """The row of the order that is played, of the one a round shorter (-1: none), and rounds still to come."""
+        how = (cut.schedule.name, cut.ranks, count, cut.chunks)
+        if how not in self._orders:
+            done = played(*how)
+            row = self.builder.order(done.key, done.order, done.moments)
+            before = self.builder.order((done.key, "before"), done.before, ()) if done.before else -1
+            self._orders[how] = row, before, done.rounds
+        return self._orders[how]
+
+    # what a micro-batch does
+
+    def programs(
+        self,
+        model: Lowered,
+        axes: tuple[MeshAxis, ...],
+        chosen: Chosen,
+        executed: Executed,
+        prices: Prices,
+        wanted: Sequence[int],
+        where: int,
+    ) -> Programs:
+        """A local program on the axes that divide layers, for these numbers of samples at least.
+
+        `where` is a number for the model, the axes and where they lie.
+        """
+        divided = any(axis.splitting.dim == SAMPLE for axis in axes)
+        samples = tuple(wanted) if divided else self.samples
+        key = (where, chosen.local, executed.number, samples if divided else ())
+        if key not in self._programs:
+            many = tuple(count for count in samples if count <= model.exact and not divided)
+            self._programs[key] = self._priced(model, axes, chosen, executed, prices, samples, many)
+        return self._programs[key]
+
+    def _priced(
+        self,
+        model: Lowered,
+        axes: tuple[MeshAxis, ...],
+        chosen: Chosen,
+        executed: Executed,
+        prices: Prices,
+        samples: Sequence[int],
+        many: tuple[int, ...],
+    ) -> Programs:
+        """Those of many at once first, then the others one by one."""
+        alone = [count for count in samples if count not in many]
+        together = product(axis.ranks for axis in axes if axis.splitting.dim == SAMPLE)
+        numbers = ([many] if many else []) + [count * together for count in alone]
+        row = len(self.builder.columns["local_at"])
+        parts: list[tuple[Local, int]] = []
+        for own in numbers:
+            local = local_program(model.graph, axes, chosen.plan, executed.trainer, own)
+            size = 0 if isinstance(own, int) else len(own)
+            self.builder.local([layer_figures(local, kind, prices) for kind in model.kinds], size)
+            parts.append((local, size))
+        place = {count: at for at, count in enumerate((*many, *alone))}
+        return Programs(row, place, tuple(parts), self.number(tuple(id(local.layout) for local, _ in parts)))
+
+    def sends(self, programs: Programs, piped: Piped, executed: Executed, prices: Prices) -> int:
+        """The row of what crosses between stages, of the first number of samples; the others' follow."""
+        key = (programs.layouts, piped.row, prices.strides_along, executed.number)
+        if key not in self._sends:
+            self._sends[key] = len(self.builder.columns["sent_forward"])
+            for local, size in programs.parts:
+                self.builder.sends(stage_sends(piped.cut, local, prices), size)
+        return self._sends[key]
+
+    def holds(self, programs: Programs, piped: Piped, chosen: Chosen, cared: Cared) -> int:
+        """The row of what is held, of the first number of samples; the others' follow."""
+        key = (programs.row, piped.row, chosen.held, cared.gathered)
+        if key not in self._holds:
+            self._holds[key] = len(self.builder.columns["kept"])
+            for local, size in programs.parts:
+                held = stage_holds(piped.cut, local, chosen.plan, cared.reshards, cared.figures)
+                self.builder.holds(held, size)
+        return self._holds[key]
+
+    # weights
+
+    def keeping(
+        self, model: Lowered, axes: tuple[MeshAxis, ...], chosen: Chosen, local: Local, prices: Prices
+    ) -> Keeping:
+        """How the weights of a mesh are kept."""
+        upkeep = Upkeep(self.setting(chosen.plan), axes)
+        stride = {axis.name: axis.stride for axis in prices.axes.values()}
+        like = {
+            kind: tuple(upkeep.like(upkeep.on_axes(weight, local.sampled), stride) for weight in local.weights(kind))
+            for kind in model.kinds
+        }
+        alike = {kind: self.number(found) for kind, found in like.items()}
+        return Keeping(upkeep, alike, self.number((upkeep.manner, chosen.care)))
+
+    def cared(self, piped: Piped, local: Local, executed: Executed, keeping: Keeping, prices: Prices) -> Cared:
+        """The care of a cut's weights."""
+        cut, upkeep = piped.cut, keeping.upkeep
+        figures: list[CareFigures] = []
+        for shape, number in zip(cut.shapes, piped.shapes, strict=True):
+            kinds = tuple(keeping.alike[kind] for kind, *_ in shape.layers)
+            tied = prices.axes.get("pp") if shape.tied else None
+            key = (number, kinds, tied, keeping.manner, executed.number)
+            if key not in self._cares:
+                self._cares[key] = care_figures(cut, shape, local, upkeep, prices)
+            figures.append(self._cares[key])
+        gathered = (upkeep.reshards, tuple((one.gathered, one.root_bytes) for one in figures))
+        return Cared(self.builder.care(figures), tuple(figures), upkeep.reshards, self.number(gathered))
+
+
+def _largest(graph: Graph) -> int:
+    """The largest figure of any operator for one sample."""
+    one = with_samples(graph, 1)
+    costs = (node.cost(part, one.widths(block, node)) for block, node in one.nodes() for part in PARTS)
+    return max(1, *(getattr(cost, name) for cost in costs for name in Part.__dataclass_fields__))

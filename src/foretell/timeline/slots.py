@@ -1,0 +1,173 @@
+"""From the phases of a schedule to slots in an order in which they can be played: loops over numbers.
+
+As in `recurrence`, Python runs these functions on lists and a compiler on arrays: long steps have hundreds of
+thousands of slots. What they write down equals `plan.schedule`'s lists, slot for slot.
+"""
+# Tables are lists or arrays, and compilers infer types: annotations would have to lie.
+# pyright: basic
+
+from foretell.timeline.compiling import kernel, whole_zeros
+
+F, B, I, W = 0, 1, 2, 3  # noqa: E741
+
+
+@kernel
+def written(times, begin, kinds, chunks, ranks, stage, first, count, step, to_kind, to_stage, to_microbatch, at):
+    """Write the slots of one rank down from `at` on; where they end.
+
+    A phase runs the words from `begin` on so many `times`; a word is a kind of slot and a chunk, or -1 for the chunk
+    whose turn it is (of W: the oldest weight gradient owed). Chunk c is a stage that takes `count` micro-batches.
+    """
+    held = len(stage)
+    given = whole_zeros(2 * held)  # forward, then backward
+    turns = whole_zeros(2)
+    most = 0
+    for phase in range(len(times)):
+        most += times[phase] * (begin[phase + 1] - begin[phase])
+    owed_chunk, owed_nth, paid = whole_zeros(most), whole_zeros(most), whole_zeros(most)
+    owed, oldest = 0, 0
+    for phase in range(len(times)):
+        for _ in range(times[phase]):
+            for word in range(begin[phase], begin[phase + 1]):
+                kind, chunk = kinds[word], chunks[word]
+                if kind == W:
+                    while paid[oldest]:
+                        oldest += 1
+                    found = oldest
+                    while paid[found] or (chunk >= 0 and owed_chunk[found] != chunk):
+                        found += 1
+                    paid[found] = 1
+                    chunk, nth = owed_chunk[found], owed_nth[found]
+                else:
+                    back = 0 if kind == F else 1
+                    if chunk < 0:
+                        chunk = turns[back] // ranks % held
+                        if back:
+                            chunk = held - 1 - chunk
+                    turns[back] += 1
+                    nth = given[back * held + chunk]
+                    given[back * held + chunk] += 1
+                    if kind == I:
+                        owed_chunk[owed], owed_nth[owed] = chunk, nth
+                        owed += 1
+                if nth < count[chunk]:
+                    to_kind[at], to_stage[at] = kind, stage[chunk]
+                    to_microbatch[at] = first[chunk] + nth * step[chunk]
+                    at += 1
+    return at
+
+
+@kernel
+def flattened(row_at, kind, stage, microbatch, path_first, path_last, stages, place):
+    """An order of all ranks' slots, each after the one it waits for: the slot and its rank, and where that one is.
+
+    `place` is room for where the forward and the backward of each stage and micro-batch are, -1 as long as nowhere.
+    """
+    ranks, total = len(row_at) - 1, row_at[len(row_at) - 1]
+    count = len(path_first)
+    slot, rank, source = whole_zeros(total), whole_zeros(total), whole_zeros(total)
+    at = whole_zeros(ranks)
+    done = 0
+    moved = True
+    while moved:
+        moved = False
+        for r in range(ranks):
+            while row_at[r] + at[r] < row_at[r + 1]:
+                n = row_at[r] + at[r]
+                one, batch = stage[n], microbatch[n]
+                needs = -1  # a place that must be filled; -1: none
+                if kind[n] == W:
+                    needs = stages * count + one * count + batch
+                elif kind[n] == F:
+                    if one != path_first[batch]:
+                        needs = (one - 1) * count + batch
+                elif one == path_last[batch]:
+                    needs = one * count + batch
+                else:
+                    needs = stages * count + (one + 1) * count + batch
+                if needs >= 0 and place[needs] < 0:
+                    break
+                slot[done], rank[done] = n, r
+                source[done] = place[needs] if needs >= 0 else -1
+                if kind[n] == F:
+                    place[one * count + batch] = done
+                elif kind[n] != W:
+                    place[stages * count + one * count + batch] = done
+                done += 1
+                at[r] += 1
+                moved = True
+    return slot, rank, source
+
+
+@kernel
+def ends(row_at, kind, stage, stages, is_last):
+    """Mark the last slot of each stage of a rank that makes gradients of weights."""
+    for r in range(len(row_at) - 1):
+        seen = whole_zeros(stages)
+        for back in range(row_at[r + 1] - row_at[r]):
+            n = row_at[r + 1] - 1 - back
+            if (kind[n] == B or kind[n] == W) and not seen[stage[n]]:
+                seen[stage[n]] = 1
+                is_last[n] = 1
+
+
+@kernel
+def fullest(first, stop, kind, stage, held, kept, flying):
+    """The slots of a rank in which it may hold most: no other of their stage and way has as much of all in flight.
+
+    `kept` is for their numbers, `flying` for the micro-batches in flight before each, by chunk. Returns how many.
+    """
+    chunks, room = len(held), stop - first
+    now = whole_zeros(chunks)
+    own = whole_zeros(2 * chunks)  # how many of each chunk and way
+    numbers, before = whole_zeros(2 * chunks * room), whole_zeros(2 * chunks * room * chunks)
+    for n in range(first, stop):
+        chunk = 0
+        while held[chunk] != stage[n]:
+            chunk += 1
+        one = 2 * chunk + (1 if kind[n] == F else 0)
+        left, covered = 0, False
+        for other in range(own[one]):
+            at = (one * room + other) * chunks
+            more, less = True, True
+            for c in range(chunks):
+                more = more and before[at + c] >= now[c]
+                less = less and before[at + c] <= now[c]
+            if more:
+                covered = True
+                break
+            if not less:  # it stays; those that hold less than this one make room
+                to = (one * room + left) * chunks
+                numbers[one * room + left] = numbers[one * room + other]
+                for c in range(chunks):
+                    before[to + c] = before[at + c]
+                left += 1
+        if not covered:
+            numbers[one * room + left] = n
+            for c in range(chunks):
+                before[(one * room + left) * chunks + c] = now[c]
+            own[one] = left + 1
+        if kind[n] != I:
+            now[chunk] += 1 if kind[n] == F else -1
+    return merged(own, numbers, before, chunks, room, kept, flying)
+
+
+@kernel
+def merged(own, numbers, before, chunks, room, kept, flying):
+    """The slots of all chunks and ways in one row, by their numbers; how many there are."""
+    at = whole_zeros(2 * chunks)
+    found = 0
+    while True:
+        least = -1
+        for one in range(2 * chunks):
+            if at[one] < own[one]:
+                number = numbers[one * room + at[one]]
+                if least < 0 or number < numbers[least * room + at[least]]:
+                    least = one
+        if least < 0:
+            return found
+        kept[found] = numbers[least * room + at[least]]
+        for c in range(chunks):
+            flying[found * chunks + c] = before[(least * room + at[least]) * chunks + c]
+        at[least] += 1
+        found += 1
