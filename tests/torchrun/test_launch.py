@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -21,17 +22,24 @@ SOURCE = HERE.parents[1] / "src"
 LENET = ("run", "lenet", "--batch", "8", "--steps", "3", "--json")
 
 
-def _sessions() -> set[int]:
-    """The sessions of all processes that run foretell's ranks."""
-    found: set[int] = set()
-    for folder in Path("/proc").glob("[0-9]*"):
+def _nurseries(folder: str = "") -> list[int]:
+    """The processes that bring ranks up, and the ranks, which are forks of them: those of one run by its folder."""
+    found: list[int] = []
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            command = (folder / "cmdline").read_bytes()
-            if b"foretell.runtime.nursery" in command:
-                found.add(os.getsid(int(folder.name)))
-        except (OSError, ValueError):
+            command = (process / "cmdline").read_bytes()
+        except OSError:
             continue
+        if b"foretell.runtime.nursery" in command and folder.encode() in command:
+            found.append(int(process.name))
     return found
+
+
+def _gone(folder: str, seconds: float = 20.0) -> bool:
+    until = time.monotonic() + seconds
+    while _nurseries(folder) and time.monotonic() < until:
+        time.sleep(0.1)
+    return not _nurseries(folder)
 
 
 def test_a_rank_that_fails_is_named_with_its_error(ranks: Ranks) -> None:
@@ -47,10 +55,25 @@ def test_a_rank_that_is_killed_ends_the_others(ranks: Ranks) -> None:
 
 
 def test_what_takes_too_long_is_ended() -> None:
-    before = _sessions()
     with pytest.raises(BadInput, match="did not end within 10 seconds"), Ranks() as own:
+        folder = str(own.folder)
+        assert _nurseries(folder)
         own.run(Assignment(model="lenet", plan="dp2", batch=8, steps=10**7), seconds=10)
-    assert _sessions() <= before
+    assert _gone(folder)
+
+
+def test_no_rank_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    environment["TMPDIR"] = str(tmp_path)  # where the run has its folder, by which it is found
+    arguments = ("run", "lenet", "--plan", "dp2", "--batch", "8", "--steps", "10000000", "--device", "cpu")
+    command = subprocess.Popen([sys.executable, "-m", "foretell", *arguments], cwd=tmp_path, env=environment)
+    until = time.monotonic() + 60
+    while len(_nurseries(str(tmp_path))) < 3 and time.monotonic() < until:  # two ranks beside the one that forks
+        time.sleep(0.1)
+    assert len(_nurseries(str(tmp_path))) == 3
+    command.kill()
+    command.wait()
+    assert _gone(str(tmp_path))
 
 
 def test_a_plan_without_an_applier_is_refused_by_name(ranks: Ranks) -> None:
