@@ -7,6 +7,7 @@ is missing in the tables below stops the count: a number that leaves something o
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -49,6 +50,9 @@ MESSAGES = ("send", "receive")
 
 OUTPUT_FIRST = ("_allgather_base_", "_reduce_scatter_base_", "alltoall_base_")
 GIVEN_SECOND = ("allgather_",)
+RELEASE = 1e-3
+"""Seconds in which gloo's threads let go of what they had. A step that is watched is not timed."""
+
 SILENT = ("wait_tensor", "barrier", "_wrap_tensor_autograd")
 NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 
@@ -60,6 +64,9 @@ class Counting(TorchDispatchMode):
         super().__init__()
         self.phase = BETWEEN
         self._axes = mesh.groups()
+        # What a collective reads and makes is held a little longer: else a thread of gloo's would often be the last to
+        # let go of it, and the notes that are taken of this thread's memory would miss that.
+        self._last: Any = None
         self._seen: Counter[tuple[str, tuple[str, ...], int, int, str]] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -68,7 +75,13 @@ class Counting(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if func.namespace in NAMESPACES and name not in SILENT:
             self._count(name, args)
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if name == "wait_tensor":
+            time.sleep(RELEASE)
+            self._last = None
+        elif func.namespace in NAMESPACES:
+            self._last = args, result
+        return result
 
     def _count(self, name: str, args: Any) -> None:
         given = args[1] if name in (*OUTPUT_FIRST, *GIVEN_SECOND) else args[0]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import platform
 from contextlib import AbstractContextManager, nullcontext
@@ -92,16 +93,11 @@ def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report
     """Do an assignment; what was seen, and the weights if they are wanted."""
     training = Training(assignment, setting)
     losses: list[float | None] = []
-    counting = Counting(training.mesh)
-    for at in range(assignment.dropped):
-        if at + 1 == assignment.dropped:  # by now buckets lie as they will
-            training.clock.watcher = lambda phase: setattr(counting, "phase", phase)
-            with counting, training.memory:
-                losses.append(training.step())
-            training.clock.watcher = lambda phase: None
-        else:
-            losses.append(training.step())
-    training.memory.close()
+    losses += [training.step() for _ in range(assignment.dropped - 1)]
+    counting = Counting(training.mesh)  # by now buckets lie as they will
+    training.clock.watcher = functools.partial(setattr, counting, "phase")
+    with counting, training.memory.step(training.subject):
+        losses.append(training.step())
     training.clock = Clock(training.device)
     with _waits(training):
         losses += [training.step() for _ in range(assignment.steps)]

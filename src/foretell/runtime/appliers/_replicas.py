@@ -82,6 +82,12 @@ def wrappers(part: nn.Module) -> Iterator[DistributedDataParallel]:
         part = part.module
 
 
+def bucket_bytes(part: nn.Module) -> int:
+    """Bytes of the buckets around a part: as much as the gradients that lie in them."""
+    weights = (weight for wrapper in wrappers(part) for weight in wrapper._module_parameters)
+    return sum(weight.numel() * weight.element_size() for weight in weights if weight.requires_grad)
+
+
 def _quiet(part: nn.Module) -> AbstractContextManager[Any]:
     """While this holds nothing is averaged."""
     found = ExitStack()
