@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fast check format benchmark scoreboard clean
+.PHONY: demo test fast check format benchmark scoreboard bands clean
 
 demo: .venv/core
 	$(BIN)/foretell predict llama3-8b --on 64xh100 --plan "dp8:zero1 tp8:sp +m8 +bf16" --batch 64 --trainer megatron-core
@@ -46,6 +46,9 @@ benchmark: .venv/dev
 
 scoreboard: .venv/core
 	$(BIN)/foretell validate > studies/published/scoreboard.txt
+
+bands: .venv/core
+	$(BIN)/foretell validate --coverage --learn src/foretell/oracle/bands.json
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache

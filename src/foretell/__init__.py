@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from foretell.hardware.cluster import Cluster
     from foretell.model.analysis import Analysis
     from foretell.model.graph import Graph
+    from foretell.oracle.batches import BatchChoice
     from foretell.oracle.diff import Diff
     from foretell.oracle.fit import Fit
     from foretell.oracle.planning import Question
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
     from foretell.plan.setting import Setting
     from foretell.program.program import Program
     from foretell.runtime.measure import Measurement
+    from foretell.sweeping.sweep import Sweep
 
 __all__ = [
     "__version__",
     "analyze",
+    "choose_batch",
     "diff",
     "fit",
     "load",
@@ -37,6 +40,7 @@ __all__ = [
     "run",
     "scale",
     "search",
+    "sweep",
     "trace",
     "whatif",
     "why",
@@ -85,21 +89,37 @@ def predict(
     epochs: float = 1.0,
     price: float = 0.0,
     conditions: Conditions | None = None,
+    calibration: str | PathLike[str] = "",
+    profile: str | PathLike[str] = "",
+    anchors: Sequence[str | PathLike[str]] = (),
 ) -> Prediction:
     """How long a step takes under a plan, what memory a rank needs, and what limits it.
 
     The same answer as `foretell predict`, from texts or from values; a plan that is refused is a BadInput. With tokens
     or samples to train on, its `training` is the whole run: days, goodput, and money at a price of a device an hour.
     What a run meets beside its steps (input, checkpoints, failures) is a `foretell.oracle.training.Conditions`.
+    Files of `foretell calibrate`, of `foretell profile` and of measurements put what was measured in place of formulas.
     """
     from foretell.hardware import catalog
+    from foretell.model.graph import Graph
     from foretell.oracle import predict as oracle
     from foretell.oracle import training
+    from foretell.oracle.calibrations import with_calibration
 
     run = training.run(tokens, samples, epochs, price, conditions)
-    found = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
     setting = _setting(model, cluster, plan, batch, trainer, optimizer, seq, batch_per_rank)
-    return oracle.predict(setting, found, run)
+    if not profile and not anchors:
+        place = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+        question = with_calibration(setting, place, fspath(calibration))
+        return oracle.predict(question.setting, question.cluster, run)
+    from foretell.cli.evidence_options import Known, answered
+    from foretell.cli.inputs import Given
+    from foretell.errors import BadInput
+
+    if isinstance(model, Graph) or not isinstance(cluster, str):
+        raise BadInput("profiles and anchors are about a model and a cluster by name", fix="both as texts")
+    given = Given(fspath(model), str(plan), cluster, batch, batch_per_rank, seq, trainer, optimizer)
+    return answered(given, Known(fspath(calibration), fspath(profile), tuple(fspath(one) for one in anchors)), run)[1]
 
 
 def run(
@@ -156,23 +176,23 @@ def search(
     seq: int | None = None,
     precision: str = "",
     batch_per_rank: int | None = None,
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
-    also: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
     top: int = 10,
 ) -> Found:
     """The best plans of all that are legal, every one of them priced as `predict` does.
 
-    `best` is the fastest that fits, None if nothing does; `plans` are all, and can be written as a table. With
+    `best` is the fastest that fits, None if nothing does; `plans` are all, and can be written as a table. `finer` says
+    what was chosen for the leading plans besides: the layers of each stage of a pipeline. With
     `batch_per_rank` the batch goes with the ranks that split it, and the answer is that with most samples a second.
     Ctrl-C returns what was found until then, with `complete` False.
     """
     from foretell.oracle import planning
-    from foretell.oracle.space import Wishes
+    from foretell.oracle.finer import finer
 
-    wishes = Wishes(only=tuple(only), without=tuple(without), also=tuple(also), fixed=fix.strip())
     asked = planning.asked(
         model,
         cluster,
@@ -182,11 +202,55 @@ def search(
         optimizer=optimizer,
         seq=seq,
         precision=precision,
-        wishes=wishes,
+        wishes=planning.wished(only, without, also, fix),
         max_memory=max_memory,
         top=top,
     )
-    return planning.answered_best(asked).found
+    return finer(planning.answered_best(asked)).found
+
+
+def choose_batch(
+    model: str | PathLike[str],
+    cluster: str | Cluster,
+    noise_scale: str | float,
+    batches: str | Sequence[int] = "auto",
+    *,
+    tokens: float = 0.0,
+    samples: float = 0.0,
+    price: float = 0.0,
+    by: str = "time",
+    trainer: str = "pytorch",
+    optimizer: str = "",
+    seq: int | None = None,
+    precision: str = "",
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
+    fix: str = "",
+    max_memory: str | float = 0.0,
+) -> BatchChoice:
+    """The batch with the least time to quality, by the gradient noise scale: `foretell plan --batch auto`.
+
+    `noise_scale` is in samples, or a text with its unit: "2e6 tokens". `batches` are "auto", a range "32..4096" or
+    numbers. `tokens` or `samples` are what training takes with small batches; without them times are in units of the
+    least number of steps. `by` is "time" or "money".
+    """
+    from foretell.errors import BadInput
+    from foretell.hardware import catalog
+    from foretell.oracle import batches as oracle
+    from foretell.oracle import planning
+
+    if by not in ("time", "money"):
+        raise BadInput(f"the best batch by {by!r}", where="by", fix='"time" or "money"')
+    place = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+    name = fspath(model)
+    trade = oracle.tradeoff(noise_scale, tokens, samples, oracle.sequence_of(name, seq or 0))
+    chosen = oracle.wanted(batches, trade.noise, [place.ranks]) if isinstance(batches, str) else sorted(set(batches))
+    words = (only, without, also)
+    asked = [
+        _question(name, place, batch, trainer, optimizer, seq, precision, words, fix, max_memory) for batch in chosen
+    ]
+    return oracle.weighed([planning.answered(one) for one in asked], trade, price, by)
 
 
 def why(
@@ -198,9 +262,9 @@ def why(
     trainer: str = "pytorch",
     optimizer: str = "",
     seq: int | None = None,
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
-    also: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
 ) -> Why:
@@ -242,9 +306,9 @@ def scale(
     optimizer: str = "",
     seq: int | None = None,
     precision: str = "",
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
-    also: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
 ) -> Scaling:
@@ -274,9 +338,9 @@ def whatif(
     optimizer: str = "",
     seq: int | None = None,
     precision: str = "",
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
-    also: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
 ) -> WhatIf:
@@ -287,6 +351,65 @@ def whatif(
     words = (only, without, also)
     asked = _question(model, cluster, batch, trainer, optimizer, seq, precision, words, fix, max_memory)
     return oracle.whatif(asked, None if plan == "best" else Trial(asked).readable(plan, "plan"), again)
+
+
+def sweep(
+    models: str | PathLike[str] | Sequence[str | PathLike[str]],
+    clusters: str | Sequence[str],
+    batches: int | Sequence[int],
+    *,
+    trainers: str | Sequence[str] = "pytorch",
+    seqs: int | Sequence[int] = 0,
+    precisions: str | Sequence[str] = "",
+    plans: str | Sequence[str] = (),
+    ask: str = "",
+    optimizer: str = "",
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
+    fix: str = "",
+    max_memory: str = "",
+    out: str | PathLike[str] | None = None,
+    engine: str = "processes",
+    jobs: int = 0,
+) -> Sweep:
+    """Many questions at once, each model on each cluster with each batch and trainer: `foretell sweep`.
+
+    Without plans each cell is a search, with them each plan is predicted. Lines are in the order of the cells, the same
+    for any engine and number of jobs. With a folder as `out` each answer is kept; asked again, it goes on from there.
+    """
+    from pathlib import Path
+
+    from foretell.errors import BadInput
+    from foretell.oracle.planning import wished
+    from foretell.sweeping.sweep import Grid
+    from foretell.sweeping.sweep import sweep as swept
+
+    def several(given: Any) -> tuple[Any, ...]:
+        if isinstance(given, str | int) or hasattr(given, "__fspath__"):
+            return (named(given),)
+        return tuple(map(named, given))
+
+    def named(one: Any) -> str | int:
+        if isinstance(one, str | int) or hasattr(one, "__fspath__"):
+            return one if isinstance(one, int) else fspath(one)
+        kind = type(one).__name__
+        raise BadInput(f"a sweep over a {kind}", fix="names and numbers; a graph: as a file, graph.json")
+
+    grid = Grid(
+        several(models),
+        several(clusters),
+        several(batches),
+        several(trainers),
+        several(seqs),
+        several(precisions),
+        several(plans),
+        ask,
+    )
+    wishes = wished(only, without, also, fix)
+    words = {name: getattr(wishes, name) for name in ("only", "without", "also", "fixed")}
+    cells = grid.cells(optimizer=optimizer, max_memory=max_memory, **words)
+    return swept(cells, None if out is None else Path(out), engine, jobs)
 
 
 def lower(
@@ -418,15 +541,13 @@ def _question(
     optimizer: str,
     seq: int | None,
     precision: str = "",
-    words: tuple[Sequence[str], Sequence[str], Sequence[str]] = ((), (), ()),
+    words: tuple[str | Sequence[str], str | Sequence[str], str | Sequence[str]] = ((), (), ()),
     fix: str = "",
     max_memory: str | float = 0.0,
 ) -> Question:
     """What is asked about plans of one batch; `words` are those of only, without and also."""
     from foretell.oracle import planning
-    from foretell.oracle.space import Wishes
 
-    only, without, also = map(tuple, words)
     found = planning.asked(
         model,
         cluster,
@@ -435,7 +556,7 @@ def _question(
         optimizer=optimizer,
         seq=seq,
         precision=precision,
-        wishes=Wishes(only=only, without=without, also=also, fixed=fix.strip()),
+        wishes=planning.wished(*words, fix),
         max_memory=max_memory,
     )
     return found[0]

@@ -2,4 +2,5 @@
 
 from foretell.cli import main
 
-main()
+if __name__ == "__main__":  # not where it starts processes of its own
+    main()

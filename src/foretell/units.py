@@ -99,9 +99,9 @@ def product(sizes: Any) -> Quantity:
 
 def show_count(value: float) -> str:
     """A count to three digits with a decimal prefix: 25,557,032 is '25.6 M'."""
-    for limit, suffix in ((1e18, " E"), (1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if abs(value) >= limit * 0.9995:
-            return _three_digits(value / limit) + suffix
+    for power, prefix in reversed(list(enumerate("kMGTPEZY", 1))):
+        if abs(value) >= 1000**power * 0.9995:
+            return f"{_three_digits(value / 1000**power)} {prefix}"
     return _three_digits(value)
 
 
@@ -113,13 +113,48 @@ def show_flops(value: float) -> str:
 
 def show_bytes(value: float) -> str:
     """Bytes to three digits with a binary prefix: '81.9 MiB'."""
-    for power, suffix in ((5, "PiB"), (4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+    for power, prefix in reversed(list(enumerate("KMGTPEZY", 1))):
         if abs(value) >= 1024**power * 0.9995:
-            return f"{_three_digits(value / 1024**power)} {suffix}"
+            return f"{_three_digits(value / 1024**power)} {prefix}iB"
     return f"{_three_digits(value)} B"
 
 
+MINUTE, HOUR, DAY, YEAR = 60.0, 3600.0, 86400.0, 365.25 * 86400.0
+
+
+def show_seconds(value: float) -> str:
+    """The time of a step to three digits with a unit that reads well, from microseconds to years."""
+    for limit, unit in ((2 * YEAR, "years"), (2 * DAY, "d"), (2 * HOUR, "h")):
+        if value >= limit:
+            return f"{show_number(2 * value / limit)} {unit}"
+    for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if value >= limit:
+            return f"{value / limit:.3g} {unit}" if value / limit < 1000 else f"{value / limit:,.0f} {unit}"
+    return f"{value / 1e-6:.3g} us"
+
+
+def show_span(seconds: float) -> str:
+    """A time that a person waits, to three digits: from seconds to years."""
+    for size, unit in ((YEAR, "years"), (DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
+        if seconds >= 2 * size:
+            return f"{show_number(seconds / size)} {unit}"
+    return f"{show_number(seconds)} s"
+
+
+MOST_DIGITS = 1e9
+"""A number that is larger has no digits that anybody reads."""
+
+
+def show_number(value: float) -> str:
+    """A number to three digits, without an exponent as long as a person can read it."""
+    if abs(value) >= MOST_DIGITS:
+        return f"{value:.3g}"
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
 def _three_digits(value: float) -> str:
+    if abs(value) >= MOST_DIGITS:
+        return f"{value:.3g}"
     if abs(value) >= 999.5 or value == int(value):
         return f"{value:,.0f}"
     decimals = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2

@@ -55,9 +55,9 @@ def run(command: str) -> tuple[int, str]:
     return ran.returncode, ran.stdout.rstrip("\n")
 
 
-def refresh() -> None:
-    """Write what the commands print now into the pages (blocks with `...` are left alone)."""
-    for page in PAGES:
+def refresh(*pages: Path) -> None:
+    """Write what the commands print now into these pages, or all (blocks with `...` are left alone)."""
+    for page in pages or PAGES:
         text = page.read_text()
         for match in BLOCK.finditer(text):
             if match[1] != "console" or "\n...\n" in match[2]:
@@ -71,4 +71,4 @@ def refresh() -> None:
 
 
 if __name__ == "__main__":
-    refresh()
+    refresh(*(Path(page).resolve() for page in sys.argv[1:]))

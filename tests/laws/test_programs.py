@@ -70,6 +70,12 @@ CONTEXT = of("", "cp2:ring", "cp4:ring", "cp2:alltoall")
 PIPELINE = of("", "pp2:gpipe", "pp2:1f1b", "pp4:1f1b", "pp2:interleaved,v2", "pp2:zb-h1", "pp2:zb-v", "pp2:stash")
 TWO_WAY = of("pp2:dualpipe", "pp2:dualpipe-v")
 SPATIAL = of("", "spatial2", "spatial4", "spatial2x2")
+PARTS = {
+    IMAGES[0]: of("spatial2[conv1..layer2.0]", "spatial2x2[conv1..layer1]:data", "spatial4[layer1.1..layer3]:data"),
+    IMAGES[1]: of("spatial2[features.0..features.4]:data", "spatial4[features.3..features.8]"),
+    IMAGES[2]: of("spatial2[features.0..features.5]:data", "spatial2x2[features.0]:data"),
+    IMAGES[3]: of("spatial4[encoder*]:data", "spatial2[up*,decoder*]:data", "spatial2x2[encoder.0..encoder.3]"),
+}
 LAYERS = of("", "filter2", "filter4", "channel2", "channel4")
 SYNCHRONOUS = of("", "ps4:sync", "ps4:async,k2", "ps4:sync,group2", "local4:tau5", "gossip4", "ring4")
 RECOMPUTE = of("", "", "+recompute:attention", "+recompute:block", "+recompute:full")
@@ -80,7 +86,7 @@ def cases(draw: st.DrawFn) -> tuple[str, str, int, str]:
     """Any model under any plan that suits its kind."""
     model = draw(of(*MODELS))
     data = draw(SYNCHRONOUS | (EXPERTS if model == MIXTURE else DATA))
-    inside = [TENSOR, CONTEXT] if model in LANGUAGE else [SPATIAL, LAYERS]
+    inside = [TENSOR, CONTEXT] if model in LANGUAGE else [SPATIAL | PARTS[model], LAYERS]
     axes = [draw(PIPELINE | TWO_WAY), data, *(draw(axis) for axis in inside)]
     count = draw(st.sampled_from((4, 8))) if axes[0] else draw(st.sampled_from((1, 2)))
     text = " ".join(part for part in (*axes, f"+m{count}", draw(RECOMPUTE)) if part)
@@ -193,10 +199,28 @@ EVERYTHING = {
     GPT: ("dp4:zero2", "tp4", "tp2:sp", "cp4:alltoall", "pp2:dualpipe", "dp2 cp2 tp2", "pp2:interleaved,v2 tp2"),
     BERT: ("dp4", "pp4:gpipe", "dp2 pp2:1f1b"),
     MIXTURE: ("dp4", "dp4:zero1,ep2", "dp4:ep4", "pp4:1f1b", "dp2:ep2 pp2:zb-v"),
-    IMAGES[0]: ("dp4", "filter4", "dp2 filter2", "pp2:1f1b", "dp2 pp2:gpipe filter2"),
+    IMAGES[0]: (
+        "dp4",
+        "filter4",
+        "dp2 filter2",
+        "pp2:1f1b",
+        "dp2 pp2:gpipe filter2",
+        "spatial4[conv1..layer2]:data",
+        "dp2 spatial2[conv1..layer3.0]:data",
+    ),
     IMAGES[1]: ("dp4", "filter4", "dp2 filter2"),
     IMAGES[2]: ("dp2", "filter4", "ps4:sync", "local4:tau2", "gossip4", "ring4"),
-    IMAGES[3]: ("dp2", "filter2", "spatial2", "spatial4", "spatial2x2", "dp2 spatial2"),
+    IMAGES[3]: (
+        "dp2",
+        "filter2",
+        "spatial2",
+        "spatial4",
+        "spatial2x2",
+        "dp2 spatial2",
+        "spatial4[encoder.0..encoder.2]:data",
+        "spatial2x2[encoder*]:data",
+        "dp2 spatial2[decoder*]:data",
+    ),
 }
 """Plans that divide every operator with matrix work, with sizes that divide."""
 

@@ -58,7 +58,7 @@ def together(plans: list[Priced], kernels: Any, arrays: bool) -> tuple[list[floa
     for plan in plans:
         sheet.add(plan)
     tables = sheet.builder.arrays() if arrays else sheet.builder.lists()
-    rows = sheet.plan_arrays() if arrays else sheet.plans()
+    rows = sheet.plans(compiled=arrays)
     seconds, memory = [0.0] * len(plans), [0.0] * len(plans)
     if arrays:
         import numpy

@@ -331,7 +331,7 @@ def test_the_first_line_is_the_answer(foretell: Any) -> None:
 
 def test_what_does_not_fit_says_when_and_what_would(foretell: Any) -> None:
     ran = foretell(LARGE, "--on", "2xa10", "--plan", "dp2 +bf16")
-    assert ran.code == 0
+    assert ran.code == 1
     assert "does not fit" in ran.out
     assert "alive then" in ran.out
     assert "what would fit" in ran.out

@@ -39,6 +39,32 @@ def test_json_has_the_promised_keys(foretell: Any) -> None:
     assert len(answer["top"]) == 10
 
 
+ACTIVE = "llama:layers=9,hidden=512,heads=8,kv_heads=8,ffn=1408,vocab=256,seq=4096"
+PIPED = (ACTIVE, "--on", "8xh100", "--batch", "16", "--only", "dp,pp", "--fix", "pp4:1f1b dp2 +m8")
+
+
+def test_stages_that_were_chosen_are_told(foretell: Any) -> None:
+    answer = json.loads(foretell(*PIPED, "--json").out)
+    (told,) = answer["finer"]
+    assert told["what"] == "stages" and told["plan"] == answer["best"]["plan"]
+    assert set(told["before"]) == {"plan", "step_seconds", "memory_bytes"}
+    assert told["least_seconds"] <= told["step_seconds"] < told["before"]["step_seconds"]
+    page = foretell(*PIPED).out
+    assert told["plan"] in page
+    assert "stages        of their own lengths: 5.7% less time than the best plan without" in page
+
+
+def test_stages_that_make_it_fit(foretell: Any) -> None:
+    page = foretell(*PIPED, "--max-memory", "3.0 GB").out
+    assert "none of the 4 plans of the search fits, and this one does" in page
+    assert "of their own lengths: no plan without fits" in page
+
+
+def test_no_stages_are_chosen_where_least_memory_is_asked_for(foretell: Any) -> None:
+    answer = json.loads(foretell(*PIPED, "--by", "memory", "--json").out)
+    assert answer["finer"] == [] and "split" not in answer["best"]["plan"]
+
+
 def test_the_winner_is_what_predict_says(foretell: Any) -> None:
     best = json.loads(foretell(*ON, "--json").out)["best"]
     step = package.predict(TINY, "4xh100", best["plan"], batch=8)
@@ -109,7 +135,7 @@ def test_the_fewest_gpus_that_meet_a_deadline(foretell: Any) -> None:
     between = (hours[1] + hours[2]) / 2
     assert json.loads(foretell(*model, "--deadline", f"{between:.3f}h", "--json").out)["ranks"] == 2
     late = foretell(*model, "--deadline", "1min")
-    assert late.code == 0 and "No plan trains within" in late.out
+    assert late.code == 1 and "No plan trains within" in late.out
     assert json.loads(foretell(*model, "--deadline", "1min", "--json").out)["best"] is None
 
 
@@ -131,7 +157,7 @@ def test_a_batch_for_each_rank(foretell: Any) -> None:
 def test_nothing_fits(foretell: Any) -> None:
     asked = (TINY, "--on", "2xh100", "--batch", "4", "--only", "dp", "--max-memory", "1 GB")
     ran = foretell(*asked)
-    assert ran.code == 0
+    assert ran.code == 1
     assert ran.out.startswith("No plan of ")
     assert "too much" in ran.out and "without --max-memory" in ran.out
     assert "also searched, and nothing fits: with +offload, without --only" in ran.out

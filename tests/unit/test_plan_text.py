@@ -375,6 +375,7 @@ def test_bytes_of_a_weight_with_adam() -> None:
         "fp16": 16,
         "bf16": 18,
         "bf16:pure": 8,
+        "amp_fp16": 16,
         "amp_bf16": 16,
         "fp8": 18,
         "mxfp8": 18,
@@ -387,7 +388,7 @@ def test_formats_are_consistent() -> None:
         assert row.source
         assert row.kernels == name.removesuffix(":pure").removeprefix("amp_")
         assert row.activation in WIDTH
-        assert row.loss_scaling == (name == "fp16")
+        assert row.loss_scaling == (row.activation == "fp16")
         assert row.autocast == (row.weight > WIDTH[row.activation])
         assert row.master == 0 or row.master > row.weight
         assert row.operand <= row.weight

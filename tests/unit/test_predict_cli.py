@@ -37,7 +37,7 @@ def test_the_page_is_eighty_columns_wide(foretell: Any) -> None:
 def test_what_does_not_fit_says_by_how_much_and_when(foretell: Any) -> None:
     out = foretell(*LARGE).out
     assert "TOO MUCH" in out
-    assert "at the forward pass of micro-batch 0" in out
+    assert "at the backward pass of micro-batch 0" in out
     assert json.loads(foretell(*LARGE, "--json").out)["fits"] is False
 
 

@@ -56,7 +56,8 @@ def one_row(study: Study, name: str) -> Row:
         ("vtrain_multi", "vtrain", 44),
         ("ultrascale_h100", "ultrascale", 1078),
         ("llm_measured", "llm", 499),
-        ("cnn_measured", "cnn", 801),
+        ("cnn_measured", "cnn", 827),
+        ("paradl", "paradl", 106),
     ],
 )
 def test_every_line_is_a_row_or_has_a_reason(studies: dict[str, Study], name: str, family: str, least: int) -> None:
@@ -160,14 +161,55 @@ def test_layers_of_a_split_with_embeddings(studies: dict[str, Study]) -> None:
 def test_cnn_lines(studies: dict[str, Study]) -> None:
     study = studies["cnn_measured"]
     one = one_row(study, "dle-002")
-    assert (one.model, str(one.plan), one.cluster) == ("resnet50:image=224,dtype=bf16", "dp1 +amp_bf16", "a100-80")
+    assert (one.model, str(one.plan), one.cluster) == ("resnet50:image=224,dtype=fp16", "dp1 +amp_fp16", "a100-80")
     assert one.step_seconds == pytest.approx(256 / 2470)
     paper = one_row(study, "pdlt-006")
-    assert (paper.model, str(paper.plan), paper.trainer) == ("resnet50-paradl", "dp16 filter4 +fp32", "chainer")
+    assert (paper.model, str(paper.plan)) == ("resnet50:image=226,strided_1x1=true", "dp16 filter4 +fp32")
+    assert paper.trainer == "chainer"
     assert paper.cluster == "abci:64"
     pipeline = one_row(study, "tgp-003")
     assert str(pipeline.plan) == "pp2:gpipe +m1667 +recompute:full +fp32"
     assert pipeline.job.batch == 25005 and pipeline.step_seconds == pytest.approx(25005 / 135.539)
+
+
+@pytest.mark.parametrize(
+    ("name", "runs", "precision"),
+    [
+        ("timm-001", "pytorch-1", "amp_fp16"),
+        ("timm-081", "pytorch-channels-last", "amp_fp16"),
+        ("mil-028", "pytorch", "amp_fp16"),
+        ("mil-075", "pytorch", "amp_bf16"),
+        ("lam-009", "pytorch-1", "tf32"),  # NVIDIA's containers allow it
+        ("mil-295", "pytorch", "fp32"),  # TF32 that the device's libraries did not have
+        ("lam-112", "nvidia-bert", "fp16"),
+        ("lam-221", "nvidia-bert-2020", "fp16"),
+        ("dle-101", "mxnet-nhwc", "fp16"),
+        ("dle-102", "mxnet", "tf32"),
+        ("dle-578", "tensorflow-xla", "amp_fp16"),
+        ("dlp-066", "tensorflow", "fp32"),
+        ("tfb-134", "pytorch", "fp32"),
+    ],
+)
+def test_software_by_framework_and_year(studies: dict[str, Study], name: str, runs: str, precision: str) -> None:
+    found = one_row(studies["cnn_measured"], name)
+    assert (found.trainer, f"+{precision}" in str(found.plan).split()) == (runs, True)
+
+
+def test_sequences_of_unknown_lengths(studies: dict[str, Study]) -> None:
+    """NVIDIA's PyTorch scripts sort long sequences into bins; those of 128 tokens, and TensorFlow's, are as stated."""
+    reasons = {item.id: item.reason for item in studies["cnn_measured"].not_scored}
+    assert "bins" in reasons["dle-442"]
+    assert one_row(studies["cnn_measured"], "dle-430") and one_row(studies["cnn_measured"], "dle-584")
+
+
+def test_paradl_lines(studies: dict[str, Study]) -> None:
+    found = one_row(studies["paradl"], "paradl-001")
+    assert (found.model, str(found.plan), found.job.batch) == (
+        "resnet152:image=226,strided_1x1=true",
+        "dp16 +fp32",
+        1024,
+    )
+    assert (found.step_seconds, found.claimed_seconds) == (0.805, 0.79)
 
 
 # blanks are reasons

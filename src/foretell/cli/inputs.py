@@ -30,7 +30,13 @@ from foretell.plan.trainer import names as trainer_names
 from foretell.plan.trainer import trainer
 from foretell.units import FLOATING
 
-EXAMPLE = "foretell program llama3-8b --on 16xh100 --plan 'dp2:zero3 tp8:sp +bf16' --batch 32"
+EXAMPLE = "foretell {verb} llama3-8b --on 16xh100 --plan 'dp2:zero3 tp8:sp +bf16' --batch 32"
+
+
+def _example() -> str:
+    """What would work, with the verb that was typed."""
+    context = click.get_current_context(silent=True)
+    return EXAMPLE.format(verb=context.info_name if context else "predict")
 
 
 def _not_blank(context: click.Context, option: click.Parameter, text: str | None) -> str:
@@ -98,7 +104,7 @@ class Asked(NamedTuple):
 def read(given: Given) -> Asked:
     """The setting that the options stand for. One that does not fit is refused, never adjusted."""
     if given.plan is None:
-        raise BadInput("no plan is given", where="--plan", fix=EXAMPLE)
+        raise BadInput("no plan is given", where="--plan", fix=_example())
     if given.batch is not None and given.batch_per_rank is not None:
         raise BadInput("--batch and --batch-per-rank together", fix="one of them")
     for name, what, value in (("--batch", "batch", given.batch), ("--seq", "sequence", given.seq)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
+NOTHING_FITS = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 
@@ -29,7 +30,7 @@ def _run() -> int:
     from foretell.errors import ForetellError
 
     try:
-        cli(standalone_mode=False)
+        code = cli(standalone_mode=False)  # what a verb exits with, if it says so
         sys.stdout.flush()
     except ForetellError as problem:
         return _said(str(problem), BAD_INPUT)
@@ -46,6 +47,8 @@ def _run() -> int:
         if problem.filename is None:
             return _said(f"cannot write the answer: {problem.strerror}", BAD_INPUT)
         return _said(f"{problem.strerror}\n  where  {problem.filename}", BAD_INPUT)
+    else:
+        return code if isinstance(code, int) else 0
     return 0
 
 

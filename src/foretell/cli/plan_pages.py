@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 
 from foretell.cli.table import WIDTH, fit
 from foretell.cli.training_options import HOUR, run_lines
-from foretell.oracle.planning import Answer, Tried
+from foretell.oracle.headroom import ABOVE, CLOSE, FAILED, ROOMY, close, roomy
+from foretell.oracle.planning import ALIKE, Answer, Tried, varied
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.search import Found
 from foretell.plan.plan import Plan, axis_text, policy_text
 from foretell.plan.text import parse
 from foretell.units import show_bytes, show_count
+from foretell.units import show_seconds as seconds
 
 SHOWN = 10
 """Plans of the front that are shown."""
@@ -22,7 +24,7 @@ SHOWN = 10
 def answer_page(answer: Answer, step: Prediction, price: float, by: str) -> str:
     """The page of one search that found something."""
     found = answer.found
-    parts = [_winner(answer, step, price, by), _top(found), _front(found), *_refused(answer), amount(found)]
+    parts = [_winner(answer, step, price, by), _top(found, by), _front(found), *_refused(answer), amount(found)]
     return "\n\n".join(parts)
 
 
@@ -35,15 +37,19 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
     told = {"memory": "that leaves most memory free", "money": "that costs least", "gpus": "on fewest devices"}
     first = told.get(by, "that is fastest")
     plans = f"of {found.fitting:,} plans that fit, the one {first}"
+    if not found.fitting:
+        plans = f"none of the {found.evaluated:,} plans of the search fits, and this one does"
     lines = [
         ("plan", step.plan),
         ("", plans if found.complete else f"{plans}; interrupted before all were seen"),
+        *_finer(found),
         ("model", fit(found.model, WIDTH - 18)),
         ("on", f"{_ranks(found)} of {found.cluster}, trainer {found.trainer}"),
         ("step", f"{seconds(step.step_seconds)} ({seconds(low)} to {seconds(high)}), batch {found.batch:,}"),
         ("rate", f"{rate}, {step.utilisation:.1%} of the peak"),
         ("memory", f"{show_bytes(step.memory_bytes)} of {show_bytes(found.capacity)} that it may use"),
         ("", f"at {step.memory.peak_moment}"),
+        *_closeness(found, step),
     ]
     if step.training:
         lines += run_lines(step.training, price)
@@ -52,6 +58,46 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
         lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
     lines += [(one.kind, f"{one.name}: {one.why}") for one in step.bottlenecks[:2]]
     return "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
+
+
+def _finer(found: Found) -> Iterator[tuple[str, str]]:
+    """What was chosen for the leading plans beside what the search varies."""
+    for one in found.finer:
+        usual, own, other = FINER[one.what]
+        tried = f"{one.tried} leading plans were tried so" if one.tried > 1 else "one plan was tried so"
+        if not one.plan:
+            yield one.what, f"{usual}: {tried}, and none gains 0.1% otherwise"
+            continue
+        faster = f"{one.gain:.1%} less time than the best plan without" if one.before else "no plan without fits"
+        more = f"at most {one.gap:.1%} more to gain" if one.gap >= SMALL else f"no other {other} is faster"
+        yield one.what, f"{own}: {faster}; {more} ({tried})"
+
+
+FINER = {
+    "stages": ("as the trainer cuts them", "of their own lengths", "split of this plan"),
+    "parts": ("every axis is for the whole model", "an axis is for a part of the model", "border in this plan"),
+}
+"""How a choice is called where it is not made, where it is, and any other."""
+
+SMALL = 0.0005
+"""A part of a step that is printed as nothing."""
+
+
+def _closeness(found: Found, step: Prediction) -> Iterator[tuple[str, str]]:
+    """A warning where hardly any memory is left, and the fastest plan that leaves some."""
+    if not close(step.memory_bytes, step.usable):
+        return
+    share, (failed, known) = step.memory_bytes / step.usable, FAILED
+    text = f"{share:.1%} of what it may use. Of published runs foretold to fill over {CLOSE:.0%}, {failed} of {known} "
+    text += f"failed; one peak in ten is {ABOVE:.0%} or more above what is foretold. --max-memory leaves room"
+    yield "close", text
+    other = roomy(found, step.usable)
+    if other is None:
+        yield "with room", f"no plan fills less than {ROOMY:.0%}"
+        return
+    slower = other.step_seconds / step.step_seconds - 1
+    text = f"{other.plan}: {seconds(other.step_seconds)} ({slower:+.1%}), {show_bytes(other.memory_bytes)}"
+    yield "with room", f"{text}, {other.memory_bytes / step.usable:.0%} of it"
 
 
 def _ranks(found: Found) -> str:
@@ -91,18 +137,29 @@ def listed(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) 
     return "\n".join([lines[0], rule, *lines[1:]])
 
 
-def _top(found: Found) -> str:
+def _top(found: Found, by: str) -> str:
     assert found.best is not None
     best = parse(found.best.plan)
     rows: list[list[str]] = []
-    for one in found.top:
+    for one, variants in varied(found, by):
         slower = one.step_seconds / found.best.step_seconds - 1
         differs = differences(parse(one.plan), best)
-        text = f"{one.plan}\n{differs}" if differs else one.plan
+        text = "\n".join([one.plan, *([differs] if differs else []), *_variants(one, variants)])
         rows.append(
             [seconds(one.step_seconds), f"{slower:+.1%}" if differs else "", show_bytes(one.memory_bytes), text]
         )
     return listed(["step", "", "memory", "the best plans, and where they differ from the first"], rows)
+
+
+def _variants(one: Candidate, variants: Sequence[Candidate]) -> list[str]:
+    """How many plans are hardly slower, and the smallest of them if it takes less memory."""
+    if not variants:
+        return []
+    count = f"+ {len(variants)} variant{'s' if len(variants) > 1 else ''} within {ALIKE:.1%}"
+    least = min(variants, key=lambda other: other.memory_bytes)
+    if least.memory_bytes >= 0.99 * one.memory_bytes:
+        return [count]
+    return [f"{count}: {differences(parse(least.plan), parse(one.plan))}, {show_bytes(least.memory_bytes)}"]
 
 
 def differences(plan: Plan, other: Plan) -> str:
@@ -212,11 +269,3 @@ def nothing_page(answer: Answer, tried: Sequence[Tried]) -> str:
     if others:
         parts.append(folded(f"also searched, and nothing fits: {', '.join(others)}", 2))
     return "\n\n".join([*parts, *_refused(answer), amount(found)])
-
-
-def seconds(value: float) -> str:
-    """A time to three digits with a unit that reads well."""
-    for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if value >= limit:
-            return f"{value / limit:.3g} {unit}" if value / limit < 1000 else f"{value / limit:,.0f} {unit}"
-    return f"{value / 1e-6:.3g} us"

@@ -1,4 +1,4 @@
-"""A line that shows how far a search is."""
+"""How far a long command is: a line that changes on a terminal, a line now and then where a log is written."""
 
 from __future__ import annotations
 
@@ -10,36 +10,74 @@ if TYPE_CHECKING:
     from foretell.oracle.space import Space
 
 PATIENCE = 0.2
-"""Seconds between two lines of progress."""
+"""Seconds between two lines on a terminal."""
+
+PATIENCE_OF_LOGS = 10.0
+"""Seconds between two lines in a log; what takes less than that leaves none."""
 
 
 class Progress:
-    """A line on the terminal while a search goes on; nothing where nobody looks."""
+    """Says on standard error how far a command is, not more often than somebody wants to read it."""
 
     def __init__(self) -> None:
-        self.shown = sys.stderr.isatty()
-        self.last = time.monotonic()
+        self.screen = sys.stderr.isatty()
+        self.start = self.last = time.monotonic()
         self.width = 0
 
+    @property
+    def due(self) -> bool:
+        """Whether it is time for another line."""
+        return time.monotonic() - self.last >= (PATIENCE if self.screen else PATIENCE_OF_LOGS)
+
+    def say(self, what: str, share: float, more: str) -> None:
+        """A line about a share that is done. What is left is told from how long that took."""
+        self.last = time.monotonic()
+        bar = f"[{'#' * round(20 * share):<20}] {share:4.0%}" if self.screen else f"{share:.0%}"
+        self._write(f"{what} {bar}, {more}{_left(self.last - self.start, share)}")
+
     def of(self, space: Space) -> Any:
-        meshes = space.mesh_count if self.shown else 1
+        """Watches the search of a space."""
+        self.start = time.monotonic()
+        meshes: list[int] = []  # counted when they are first asked for
 
         def watch(plans: int) -> None:
-            now = time.monotonic()
-            if self.shown and now - self.last >= PATIENCE:
-                self.last = now
-                share = min(1.0, space.looked / max(1, meshes))
-                bar = "#" * round(20 * share)
-                self._write(f"{space.cluster.text} [{bar:<20}] {share:4.0%}, {plans:,} plans, Ctrl-C: best so far")
+            if not self.due:
+                return
+            if not meshes:
+                meshes.append(max(1, space.mesh_count))
+            share = min(1.0, space.looked / meshes[0])
+            self.say(space.cluster.text, share, f"{plans:,} plans{', Ctrl-C: best so far' if self.screen else ''}")
 
         return watch
 
+    def cells(self, done: int, kept: int, total: int) -> None:
+        """How many cells of a sweep are done; those kept from before took no time."""
+        if done == kept:
+            self.start = time.monotonic()
+        if self.due:
+            share = (done - kept) / max(1, total - kept)
+            self.say("sweep", share, f"{done:,} of {total:,} cells" + (f" ({kept:,} from before)" if kept else ""))
+
     def end(self) -> None:
-        """Leave no trace of it."""
+        """Leave no trace of it on a terminal."""
         if self.width:
             self._write("")
             print("", end="\r", file=sys.stderr, flush=True)
 
     def _write(self, text: str) -> None:
+        if not self.screen:
+            print(text, file=sys.stderr, flush=True)
+            return
         print(f"\r{text:<{self.width}}", end="", file=sys.stderr, flush=True)
         self.width = len(text)
+
+
+def _left(taken: float, share: float) -> str:
+    """The time that is left, once enough is done to tell."""
+    if share < 0.02 or taken < 1:
+        return ""
+    seconds = taken * (1 - share) / share
+    for size, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f", {seconds / size:.0f} {unit} left"
+    return f", {seconds:.0f} s left"

@@ -55,8 +55,12 @@ class Wanted(NamedTuple):
         )
 
 
-def _words(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(word for text in texts for word in text.replace(",", " ").split())
+def words_of(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of an option that takes several; an option without any is a slip of the pen."""
+    parts = [text.replace(",", " ").split() for text in texts]
+    if not all(parts):
+        raise BadInput(f"--{option.name} names nothing", where=f"--{option.name}", fix=f"--{option.name} dp,tp")
+    return tuple(word for part in parts for word in part)
 
 
 _JOB = (
@@ -72,9 +76,9 @@ PRECISION = click.option(
 )
 
 _WISHES = (
-    click.option("--only", multiple=True, callback=_words, metavar="WORDS", help="Search these: dp,tp."),
-    click.option("--without", multiple=True, callback=_words, metavar="WORDS", help="Not these: pp,offload."),
-    click.option("--also", multiple=True, callback=_words, metavar="WORDS", help="Those not searched unasked."),
+    click.option("--only", multiple=True, callback=words_of, metavar="WORDS", help="Search these: dp,tp."),
+    click.option("--without", multiple=True, callback=words_of, metavar="WORDS", help="Not these: pp,offload."),
+    click.option("--also", multiple=True, callback=words_of, metavar="WORDS", help="Those not searched unasked."),
     click.option("--fix", "fixed", metavar="TEXT", default="", help="Each plan has this: 'tp8 +recompute:block'."),
     click.option("--max-memory", metavar="SIZE", help="A rank may use this much: '60 GB'."),
 )

@@ -13,7 +13,7 @@ import click
 from foretell.errors import BadInput
 from foretell.hardware import quantity
 from foretell.oracle.training import DAY, HOUR, Conditions, Run, Training
-from foretell.units import show_bytes
+from foretell.units import MOST_DIGITS, YEAR, show_bytes, show_number, show_span
 
 SPANS = {"s": 1.0, "min": 60.0, "h": HOUR, "d": DAY}
 """Units of a time that a person waits."""
@@ -108,17 +108,9 @@ def span(text: str | None, where: str) -> float:
 # what is said about a run
 
 
-def show_span(seconds: float) -> str:
-    """A time to three digits, in a unit that reads well."""
-    for unit, size in reversed(SPANS.items()):
-        if seconds >= 2 * size or unit == "s":
-            return f"{seconds / size:,.3g} {unit}" if seconds < 1000 * size else f"{seconds / size:,.0f} {unit}"
-    raise AssertionError("seconds are the last")
-
-
 def run_lines(run: Training, price: float) -> list[tuple[str, str]]:
     """A run in a few lines, name and text."""
-    lines = [("training", f"{run.days:,.3g} days, {run.steps:,} steps")]
+    lines = [("training", f"{_days(run.days)}, {_whole(run.steps)} steps")]
     if run.goodput < 0.9995:
         lines.append(("goodput", f"{run.goodput:.1%} of the time is spent on steps that count"))
     if run.input_seconds:
@@ -129,7 +121,20 @@ def run_lines(run: Training, price: float) -> list[tuple[str, str]]:
         size = f"{show_bytes(run.checkpoint_bytes)} in {show_span(run.checkpoint_seconds)}"
         lines.append(("checkpoints", f"{size}, every {show_span(run.interval)} of training"))
     if math.isfinite(run.mtbf):
-        lines.append(("failures", f"one every {show_span(run.mtbf)}, {run.failures:,.3g} in all"))
+        lines.append(("failures", f"one every {show_span(run.mtbf)}, {show_number(run.failures)} in all"))
     if price:
-        lines.append(("cost", f"{run.cost:,.0f}, at {price:g} a device an hour"))
+        lines.append(("cost", f"{_whole(run.cost)}, at {price:g} a device an hour"))
     return lines
+
+
+LONG = 10 * YEAR
+"""A training that takes longer is told in years."""
+
+
+def _days(days: float) -> str:
+    return f"{show_number(days)} days" if days * DAY < LONG else f"{show_number(days * DAY / YEAR)} years"
+
+
+def _whole(value: float) -> str:
+    """All digits, as long as somebody reads them."""
+    return f"{value:,.0f}" if value < 1000 * MOST_DIGITS else f"{value:.3g}"

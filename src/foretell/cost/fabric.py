@@ -15,6 +15,7 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Level, Link
+from foretell.hardware.measured import Surface
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -67,6 +68,12 @@ class Route(msgspec.Struct, frozen=True):
         """The outermost level crossed."""
         links = (*self.hops, *self.crossings)
         return links[-1].level if links else ""
+
+    @property
+    def measured(self) -> dict[str, Surface]:
+        """What a calibration timed over the outermost link that is crossed."""
+        links = (*self.hops, *self.crossings)
+        return links[-1].link.measured if links else {}
 
     @property
     def networks(self) -> frozenset[str]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from foretell.model.operators.optimizer import RULES
 from foretell.plan.plan import Plan
 from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.overlap import Overlap
+from foretell.plan.policies.precision import Format
 from foretell.plan.setting import Setting
 from foretell.plan.trainer import Trainer, look_up
+from foretell.program.action import Update
 from foretell.units import Quantity
 
 UPDATES = 1.09e11
@@ -32,13 +35,23 @@ def as_executed(setting: Setting) -> Trainer:
         return found
     host = found.host
     if mode == "captured":
-        host = msgspec.structs.replace(host, launch=0.0, layer=0.0)
+        host = msgspec.structs.replace(host, launch=0.0, layer=0.0, tensor=0.0)
     return msgspec.structs.replace(found, execution=mode, host=host)
 
 
 def host_update_seconds(moved: Quantity, ranks: int) -> Quantity:
     """Seconds of an optimizer's step that moves so many bytes in the host's memory, as so many ranks of a node do."""
     return moved * ranks / UPDATES
+
+
+def host_of_update(action: Update, launches: Quantity, form: Format, trainer: Trainer) -> Quantity:
+    """Seconds that the host needs to start an optimizer's step.
+
+    One on plain weights goes through lists of tensors: of the weights, and of each state. A trainer's own fused kernel
+    over a master copy has them flat.
+    """
+    lists = 0 if form.master else 1 + RULES[action.rule].states
+    return trainer.host.launch * launches + trainer.host.tensor * lists * action.tensors
 
 
 def overlap_share(plan: Plan, trainer: Trainer, pipelined: bool) -> float:

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, TypeAlias
 from foretell.cost.beside import hidden_seconds
 from foretell.cost.collectives import Price, collective_seconds
 from foretell.cost.fabric import Group, sharing
-from foretell.cost.host import host_update_seconds
+from foretell.cost.host import host_of_update, host_update_seconds
 from foretell.cost.kernels import Price as KernelPrice
 from foretell.cost.kernels import chains, kernel_seconds, update_seconds
+from foretell.cost.splits import IMAGES, split_seconds, splits_layers
 from foretell.hardware.cluster import Cluster, Level
 from foretell.model.operator import Part
 from foretell.plan.policies.precision import Format
@@ -126,7 +127,7 @@ class Prices:
         """What actions cost. `known`: prices of computations that other bodies have too."""
         price = self._kernel if known is None else self._remembered(actions, known)
         cost = BodyCost(Cost(), Cost())
-        run = list(chains(actions, self.trainer.execution))
+        run = list(chains(actions, self.trainer.execution, self.trainer.fusion.norms_take_in))
         hidden = hidden_seconds(run, self.trainer.tensor, lambda one: price(one).seconds, self.message)
         for at, action in enumerate(run):
             if isinstance(action, Compute):
@@ -188,7 +189,8 @@ class Prices:
         group = self.group(message)
         payload = message.payload
         size = payload if isinstance(payload, int | float) else payload.tobytes()
-        key = (message.kind, size, group, message.messages, message.what, "tp" in message.axes)
+        leaders = self._by_leaders(message)
+        key = (message.kind, size, group, message.messages, message.what, message.axes, leaders)
         if key not in self._messages:
             servers = message.messages if message.kind in ("push", "pull") else 1
             price = collective_seconds(
@@ -197,11 +199,16 @@ class Prices:
                 group,
                 self.cluster,
                 messages=1 if servers > 1 else message.messages,
-                sharing=sharing(group, self.cluster),
+                sharing=1 if leaders else sharing(group, self.cluster),
                 servers=servers,
             )
             self._messages[key] = self._in_a_step(message, group, price)
         return self._messages[key] / message.every
+
+    def _by_leaders(self, message: Communicate) -> bool:
+        """Whether one rank speaks for others of its node: for all that split an image, or under one server."""
+        under_a_server = message.axes == ("ps",) and "ps.group" in self.axes
+        return under_a_server or (self.trainer.splits.leaders and message.axes == ("dp",) and IMAGES in self.axes)
 
     def _in_a_step(self, message: Communicate, group: Group, price: Price) -> Quantity:
         """What a benchmark's collective costs inside a step, where it leaves the node.
@@ -209,6 +216,8 @@ class Prices:
         Layers wait for each hop of a tensor axis with their host (a trainer's constant); gradients reach a
         smaller share of the network than a benchmark does.
         """
+        if splits_layers(message):
+            return split_seconds(message, price.seconds, self.trainer.splits)
         if self.cluster.level_of(group.ranks, group.stride) == self.cluster.node:
             return price.seconds
         if "tp" in message.axes:
@@ -228,7 +237,7 @@ class Prices:
             ranks = min(self.cluster.ranks_per_node, product(axis.ranks for axis in self.axes.values()))
             return host_update_seconds(action.cost.read + action.cost.written, ranks), 0.0
         price = update_seconds(action, self.device, self.form)
-        return price.seconds, 0.0 if self.soft else self.trainer.host.launch * price.launches
+        return price.seconds, 0.0 if self.soft else host_of_update(action, price.launches, self.form, self.trainer)
 
     def group(self, message: Communicate) -> Group:
         """The ranks that a message is among; of neighbours the whole axis, since the slowest pair counts."""

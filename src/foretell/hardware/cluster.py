@@ -19,6 +19,7 @@ from itertools import takewhile
 import msgspec
 
 from foretell.errors import BadInput, unknown
+from foretell.hardware.measured import Surface
 from foretell.hardware.quantity import show
 
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4", "int8")
@@ -69,6 +70,8 @@ class Device(msgspec.Struct, frozen=True):
     power_watts: float
     node: NodeShape
     sources: dict[str, str]  # figure to where it comes from
+    measured: dict[str, Surface] = {}  # corrections of kernel prices, by kind of kernel: a calibration's
+    profiled: dict[str, float] = {}  # factors on kernel prices, by layer and pass of one model: a profile's
 
     def __hash__(self) -> int:
         return hash((self.name, self.memory_bytes, self.memory_bandwidth))
@@ -110,6 +113,7 @@ class Link(msgspec.Struct, frozen=True):
     ceiling: float  # B/s that software reaches at most, whatever the line rate; `bandwidth` where it scales
     efficiency: dict[str, float]
     sources: dict[str, str]
+    measured: dict[str, Surface] = {}  # corrections of collectives that stay on it, by kind: a calibration's
 
     def __hash__(self) -> int:
         return hash((self.name, self.bandwidth, self.latency_seconds))

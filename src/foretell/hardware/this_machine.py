@@ -22,7 +22,7 @@ _PATIENCE = 5.0
 @functools.cache
 def machine() -> Machine:
     """This machine: its GPUs when they are known devices, otherwise its processor, a rank a core."""
-    found = _from_gpus(_gpu_names()) or _from_processor()
+    found = _from_gpus(_gpu_names()) or processor()
     return Machine(found, None, 1)
 
 
@@ -40,7 +40,8 @@ def _from_gpus(names: list[str]) -> Cluster | None:
     return _named(f"{len(names)} x {device.title}", device, level, "counted by nvidia-smi")
 
 
-def _from_processor() -> Cluster:
+def processor() -> Cluster:
+    """The cores of this machine, a rank each."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     device = _one_core(cores)
     title = f"{cores} x {device.title}"
@@ -97,11 +98,26 @@ def _processor() -> str:
     return names[0] if names else "an unknown processor"
 
 
+def clocks() -> dict[str, float]:
+    """Hz that the driver reports of the first GPU: now, of multiprocessors and memory."""
+    lines = _asked("clocks.sm,clocks.mem")
+    values = lines[0].replace("MHz", "").split(",") if lines else []
+    try:
+        return {name: 1e6 * float(value) for name, value in zip(("sm", "memory"), values, strict=False)}
+    except ValueError:  # [N/A]
+        return {}
+
+
 def _gpu_names() -> list[str]:
+    return _asked("name")
+
+
+def _asked(what: str) -> list[str]:
+    """What nvidia-smi says, a line a GPU; nothing where it is not there."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
-    command = [program, "--query-gpu=name", "--format=csv,noheader"]
+    command = [program, f"--query-gpu={what}", "--format=csv,noheader"]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
     except (OSError, subprocess.TimeoutExpired):

@@ -66,11 +66,11 @@ def unfold(blocks: Sequence[Block]) -> Flat:
             number = [*range(base, base + own), *outside]
             lift = block.stride * repetition
             for tensor in block.tensors:
-                name = _raised(tensor.name, block.place, lift)
+                name = raised(tensor.name, block.place, lift)
                 tensors.append(msgspec.structs.replace(tensor, storage=number[tensor.storage], name=name))
             for node in block.nodes:
                 numbers = [number[tensor] for tensor in _named(node)]
-                nodes.append(_renumbered(node, numbers, _raised(node.path, block.place, lift)))
+                nodes.append(_renumbered(node, numbers, raised(node.path, block.place, lift)))
     return Flat(tuple(tensors), tuple(nodes))
 
 
@@ -91,7 +91,8 @@ def _resolve(entry: Import, bases: list[list[int]], repetition: int) -> int:
     return bases[entry.block][entry.repetition] + entry.tensor
 
 
-def _raised(path: str, place: int, lift: int) -> str:
+def raised(path: str, place: int, lift: int) -> str:
+    """The path of an operator in a later repetition: its number at a place is that much higher."""
     parts = path.split(".")
     if lift == 0 or place >= len(parts) or not parts[place].isdigit():
         return path
@@ -175,7 +176,7 @@ class _References:
             here = self._of[start + offset]
             first = self._of[run.start + offset]
             second = self._of[run.start + run.length + offset]
-            names = [_raised(name, run.place, run.stride * repetition) for name in self._names[run.start + offset]]
+            names = [raised(name, run.place, run.stride * repetition) for name in self._names[run.start + offset]]
             if len(here) != len(first) or names != self._names[start + offset]:
                 return False
             for (owner, slot), (owner0, slot0), (owner1, slot1) in zip(here, first, second, strict=True):
@@ -292,7 +293,7 @@ def _follows(
     for at in range(begin, begin + period):
         if signatures[at] != signatures[at + times * period]:
             return False
-        if _raised(nodes[at].path, place, lift) != nodes[at + times * period].path:
+        if raised(nodes[at].path, place, lift) != nodes[at + times * period].path:
             return False
     return True
 

@@ -19,6 +19,7 @@ from foretell.oracle.training import STEP_ALONE, Run
 from foretell.plan.facts import facts
 from foretell.plan.fitness import refusals
 from foretell.plan.job import Job, batch_ranks
+from foretell.plan.mending import divisors
 from foretell.plan.plan import Plan
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.precision import Precision
@@ -110,7 +111,7 @@ class Asker:
         each = max(1, self.wish.batch // shares)
         if plan.microbatches > 1:  # the plan says how many; 1 is not written
             return [max(1, each // plan.microbatches)]
-        return [n for n in range(1, each + 1) if each % n == 0] if each <= LARGEST_BATCH else [each]
+        return divisors(each)[::-1] if each <= LARGEST_BATCH else [each]
 
     def counted(self, plan: Plan, micro: int) -> Plan:
         """The plan with the micro-batches that this size makes."""

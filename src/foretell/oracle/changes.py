@@ -12,6 +12,7 @@ from foretell.hardware import catalog, members
 from foretell.hardware.cluster import Cluster
 from foretell.oracle.asker import Asker, Found, with_policy
 from foretell.plan.facts import facts
+from foretell.plan.mending import divisors
 from foretell.plan.plan import Plan, axis_text
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.offload import Offload
@@ -20,6 +21,7 @@ from foretell.plan.policies.recompute import Recompute
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
+from foretell.plan.syntax import MOST
 from foretell.units import ceil_div
 
 SHORTEST: Final = 512
@@ -38,7 +40,8 @@ class Change(msgspec.Struct, frozen=True):
     seq: int  # 0: as it was
     micro_batch: int
     memory_bytes: float
-    capacity: float
+    capacity: float  # bytes of a device
+    usable: float  # that a run can fill of them
     samples_per_second: float
 
 
@@ -98,6 +101,7 @@ def _proved(asked: Asker, proposals: Iterator[Proposal]) -> Iterator[Change]:
                 found.micro,
                 answer.memory_bytes,
                 answer.capacity,
+                answer.usable,
                 answer.samples_per_second,
             )
 
@@ -106,10 +110,9 @@ def _smaller_passes(asked: Asker, worst: Found) -> Iterator[Proposal]:
     """The same samples in more micro-batches."""
     if asked.fixed:
         return
-    for micro in range(worst.micro - 1, 0, -1):
-        times = worst.micro // micro
-        if worst.micro % micro == 0:
-            count = worst.plan.microbatches * times
+    for micro in divisors(worst.micro)[1:]:
+        count = worst.plan.microbatches * worst.micro // micro
+        if count <= MOST:
             plan = with_policy(worst.asked, Microbatches(count=count))
             yield Proposal(f"{count} micro-batches of {micro}", plan, "passes")
 

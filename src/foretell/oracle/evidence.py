@@ -1,23 +1,19 @@
-"""How far an answer can be trusted: what each part of it rests on, and the band that follows.
-
-Until bands are learnt the interval is a declared prior. Each part of a prediction rests on a kind of evidence, and each
-kind has a factor: nine runs in ten are taken to lie within it, were everything else right. Errors of different parts
-have different causes, so their factors come together as errors do that know nothing of each other: the logarithms
-add up in squares.
-"""
+"""How far an answer can be trusted: what each part of it rests on, and the band that follows (`bands.py`)."""
 
 from __future__ import annotations
 
 import functools
 import math
+import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group, sharing
 from foretell.cost.kernels import kernel_seconds
-from foretell.hardware.cluster import Cluster
+from foretell.hardware.cluster import Cluster, Device
+from foretell.oracle.bands import ALWAYS, bands
 from foretell.plan.policies.precision import Precision
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute
@@ -35,36 +31,32 @@ WORDS: Final = {"measured": MEASURED, "measured sweeps": MEASURED, "carried over
 RANKED: Final = (MEASURED, CARRIED, SHEET)
 """Kinds of evidence, best first."""
 
-FACTORS: Final[Mapping[str, Mapping[str, float]]] = {
-    "compute": {MEASURED: 1.15, CARRIED: 1.35, SHEET: 1.5},
-    "operators": {"convolution": 1.8},
-    "communication": {MEASURED: 1.15, CARRIED: 1.25, SHEET: 1.5},
-    "nodes": {"several": 1.15},
-    "software": {MEASURED: 1.1, CARRIED: 1.6},
-}
-"""The declared prior: a factor for each kind of evidence. They are rounded by hand so that about nine of ten runs of
-the published studies lie inside, kind by kind, and a better kind is never wider than a worse one; so those runs are
-no test of it. The 90th percentiles that they were chosen by (predicted over measured or its inverse, the scoreboard's
-rows without those that met a fault of their cluster):
+HERE: Final = "measured here"
+"""How the source of a constant begins that a calibration replaced."""
 
-    kernels       operators     fabric        nodes  trainer         runs   90 %   band  inside
-    measured      products      measured      one    fitted           459   1.20   1.25    92 %
-    measured      products      measured      more   fitted           523   1.34   1.30    85 %
-    measured      products      carried over  more   fitted            95   1.30   1.37    94 %
-    measured      products      measured      more   carried over     194   1.52   1.70    96 %
-    measured      products      carried over  more   carried over      67   1.61   1.74    91 %
-    carried over  products      measured      one    carried over      38   1.86   1.78    84 %
-    measured      convolutions  none          one    carried over      43   1.63   2.15   100 %
-    carried over  convolutions  none          one    carried over      84   3.23   2.25    87 %
+PUBLISHED: Final = "fitted to published runs of it"
+"""How a trainer's own constants were found, unless they were measured here."""
 
-It is too narrow for products on one device under a trainer whose host constants are carried over (176 runs, 46 %
-inside) and for convolutions on several nodes under Chainer (155 runs, 54 %). `foretell validate` prints the share."""
+VARIANTS: Final = 3
+"""Of a kind of kernels in all its variants: operator, part, precision."""
 
 TYPICAL: Final = float(2**26)
 """Bytes of the message that a fabric is asked about: about what a bucket of gradients has."""
 
 KINDS: Final = {"pp": "send", "ep": "all-to-all", "spatial": "send"}
 """The collective that an axis lives by, where it is not the sum of an all-reduce."""
+
+NARROWER: Final = (
+    (("kernels", "software"), "`foretell calibrate` on one {device}"),
+    (("links",), "nccl-tests over these links (--anchor)"),
+)
+"""What takes reasons away."""
+
+SHOWN: Final = 1.005
+"""A reason is told that adds more than half a per cent."""
+
+NOTABLE: Final = 0.98
+"""A way is told that narrows the band to this share of it."""
 
 FITTED: Final = ("fit to", "fits to", "one set of constants")
 """How the source of a constant begins that was chosen with measured runs of the trainer in view."""
@@ -80,31 +72,59 @@ class Evidence(NamedTuple):
     software: str
     trainer: str  # its name
     nodes: int  # that the plan takes
+    spread: float = 0.0  # of a calibration: how far its samples are from what the others say of them
+    measured: str = ""  # when and with what it was made
+    constants: str = PUBLISHED  # how the trainer's were found, where they are its own
 
     @property
     def network(self) -> str:
         """The weakest of what axes rest on; empty where nothing travels."""
         return max(self.communication.values(), key=RANKED.index, default="")
 
+    @property
+    def reasons(self) -> Iterator[str]:
+        """Why the prediction can be wrong: words of `bands.REASONS`, twice where nothing but a data sheet is known."""
+        yield ALWAYS
+        yield from ["kernels"] * RANKED.index(self.compute)
+        yield from ["convolutions"] if self.products == "convolution" else []
+        yield from ["software"] if self.software != MEASURED else []
+        yield from ["links"] * (RANKED.index(self.network) if self.network else 0)
+        yield from ["ranks"] if self.communication else []
+        yield from ["nodes"] if self.nodes > 1 else []
+
+    def factors(self) -> dict[str, float]:
+        """What each reason adds to the band."""
+        found: dict[str, float] = {}
+        learnt = bands().predicted
+        for reason in self.reasons:
+            found[reason] = found.get(reason, 1.0) * math.exp(learnt.stretch * learnt.widths[reason])
+        if self.spread:
+            found["calibration"] = math.exp(self.spread)
+        return found
+
     def band(self) -> float:
-        """The factor that nine runs in ten are taken to lie within."""
-        return math.exp(math.hypot(*(math.log(factor) for factor in self._factors())))
+        """The factor, either way, that nine runs in ten lie within."""
+        return math.prod(self.factors().values())
 
     def interval(self, seconds: float) -> tuple[float, float]:
         """From the shortest to the longest time that would be no surprise."""
         return seconds / self.band(), seconds * self.band()
 
-    def _factors(self) -> Iterator[float]:
-        yield FACTORS["compute"][self.compute]
-        yield FACTORS["operators"].get(self.products, 1.0)
-        yield FACTORS["communication"].get(self.network, 1.0)
-        yield FACTORS["nodes"]["several"] if self.nodes > 1 else 1.0
-        yield FACTORS["software"][self.software]
+    def narrower(self) -> tuple[str, ...]:
+        """What would narrow the band, the most helpful first."""
+        factors, band = self.factors(), self.band()
+        anchored = bands().anchored
+        same = math.prod(anchored.factors(reason for reason in factors if reason in anchored.widths).values())
+        ways = [(same, "a measured step of this model on as many ranks (--anchor)")]
+        for reasons, what in NARROWER:
+            left = band / math.prod(factors.get(reason, 1.0) for reason in reasons)
+            ways.append((left, what.format(device=self.device)))
+        return tuple(f"{what}: a factor of {left:.2f}" for left, what in sorted(ways) if left < band * NOTABLE)
 
     def provenance(self) -> dict[str, str]:
         """How each part of the answer was obtained: measured, carried over or data sheet, and from what."""
         kernels = {
-            MEASURED: f"kernels of the {self.device}",
+            MEASURED: f"kernels of the {self.device}" + (f", {self.measured}" if self.measured else ""),
             CARRIED: f"kernels of devices like the {self.device}, by the ratio of their peaks",
             SHEET: f"what any device reaches of the peaks of the {self.device}",
         }
@@ -114,14 +134,18 @@ class Evidence(NamedTuple):
             SHEET: "nominal figures of the links",
         }
         fitted = {
-            MEASURED: f"constants of {self.trainer}, fitted to published runs of it",
+            MEASURED: f"constants of {self.trainer}, {self.constants}",
             CARRIED: f"constants of {self.trainer}, read off its code or taken from other trainers",
         }
         found = {"compute": f"{self.compute}: {kernels[self.compute]}"}
         found |= {f"exposed.{axis}": f"{word}: {links[word]}" for axis, word in self.communication.items()}
         found["host"] = f"{self.software}: {fitted[self.software]}"
         found["memory"] = f"{self.software}: lifetimes of the program, {fitted[self.software]}"
-        found["interval"] = f"a declared prior by kind of evidence: a factor of {self.band():.2f} either way"
+        learnt = bands().predicted
+        found["interval"] = (
+            f"learnt from {learnt.runs:,} runs of {learnt.sources} sources: a factor of {self.band():.2f} either way, "
+            + " x ".join(f"{factor:.2f} ({reason})" for reason, factor in self.factors().items() if factor > SHOWN)
+        )
         return found
 
 
@@ -130,16 +154,27 @@ def evidence(outline: Outline, cluster: Cluster) -> Evidence:
     setting = outline.setting
     form = setting.plan.policy(Precision).format
     main = _main(outline)
-    known = kernel_seconds(main, cluster.device, form, setting.trainer).provenance if main else "datasheet"
+    device = cluster.device
+    known = kernel_seconds(main, device, form, setting.trainer).provenance if main else "datasheet"
     return Evidence(
-        device=cluster.device.name,
+        device=device.name,
         products=main.operator if main else "",
         compute=WORDS[known],
         communication={axis.name: _fabric(axis, cluster) for axis in outline.mesh},
         software=software(setting.trainer),
         trainer=setting.trainer.name,
         nodes=-(-setting.plan.ranks // cluster.ranks_per_node),
+        spread=spread(device, main.operator) if main and device.measured else 0.0,
+        measured=device.sources.get("measured", ""),
+        constants=_host_source(setting.trainer) if _is_measured_here(setting.trainer) else PUBLISHED,
     )
+
+
+def spread(device: Device, operator: str) -> float:
+    """How far samples of an operator are from what the others say of them, in the middle: errors of single kernels."""
+    kinds = [kind for kind in device.measured if kind.split()[0] == operator and len(kind.split()) == VARIANTS]
+    errors = [abs(log) for kind in kinds for log in device.measured[kind].residuals()]
+    return statistics.median(errors) if errors else 0.0
 
 
 def _main(outline: Outline) -> Compute | None:
@@ -181,6 +216,16 @@ def _fabric(axis: Axis, cluster: Cluster) -> str:
 
 
 def software(found: Trainer) -> str:
-    """Measured where constants of the trainer were fitted to published runs of it; else they are another's."""
+    """Measured where constants of the trainer were fitted to published runs of it, or here; else they are another's."""
     own = found.based_on and any(source.startswith(FITTED) for _, source in found.sources)
+    own = own or _is_measured_here(found)
     return MEASURED if own else CARRIED
+
+
+def _host_source(found: Trainer) -> str:
+    return dict(found.sources).get("host.launch", "")
+
+
+def _is_measured_here(found: Trainer) -> bool:
+    """Whether a calibration replaced the host's time."""
+    return _host_source(found).startswith(HERE)

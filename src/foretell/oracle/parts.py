@@ -195,7 +195,7 @@ class Parts:
 
         `where` is a number for the model, the axes and where they lie.
         """
-        divided = any(axis.splitting.dim == SAMPLE for axis in axes)
+        divided = any(axis.splitting.shares_samples for axis in axes)
         samples = tuple(wanted) if divided else self.samples
         key = (where, chosen.local, executed.number, samples if divided else ())
         if key not in self._programs:

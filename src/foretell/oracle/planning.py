@@ -6,7 +6,7 @@ ranks are several questions, and so is a batch per rank, because the batch then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from os import PathLike, fspath
 from typing import Final, NamedTuple, cast
 
@@ -27,6 +27,7 @@ from foretell.oracle.space import Space, Wishes
 from foretell.oracle.training import STEP_ALONE, Run
 from foretell.plan.job import make_job
 from foretell.plan.mending import divisors
+from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import FORMATS, Precision
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
@@ -121,6 +122,24 @@ def asked(
     return found if batch_per_rank is None else [weak for one in found for weak in for_each_rank(one, batch_per_rank)]
 
 
+def wished(
+    only: str | Sequence[str] = (), without: str | Sequence[str] = (), also: str | Sequence[str] = (), fix: str = ""
+) -> Wishes:
+    """What plans have to be like, from what a person writes: `["dp", "tp"]`, or `"dp,tp"`."""
+    return Wishes(
+        only=_words(only, "only"), without=_words(without, "without"), also=_words(also, "also"), fixed=fix.strip()
+    )
+
+
+def _words(words: str | Sequence[str], name: str) -> tuple[str, ...]:
+    if not isinstance(words, str):
+        return tuple(words)
+    found = tuple(words.replace(",", " ").split())
+    if not found:
+        raise BadInput(f"{name} names nothing", where=name, fix=f'{name}=["dp", "tp"]')
+    return found
+
+
 class Answer(NamedTuple):
     """A question with what was found."""
 
@@ -199,6 +218,46 @@ def by_memory(found: Found) -> Found:
     """The answer with the plans first that leave most memory free."""
     top = tuple(one for one in found.plans.smallest(len(found.top)) if one.memory_bytes <= found.capacity)
     return _with(found, best=top[0] if top else None, top=top)
+
+
+ALIKE: Final = 1e-3
+"""Plans of one mesh and as many micro-batches whose steps differ by a smaller share are variants of one plan."""
+
+AHEAD: Final = 20
+"""Plans that are looked at for each one that is told, to find those that are no variants."""
+
+
+class Told(NamedTuple):
+    """A plan that is told, and those that are hardly different from it."""
+
+    plan: Candidate
+    variants: tuple[Candidate, ...]
+
+
+def varied(found: Found, by: str = "time") -> list[Told]:
+    """As many plans as `top` has, best first; what differs in options or policies that have no effect is folded."""
+    count = AHEAD * len(found.top)
+    chosen = (Candidate(one.plan, one.step_seconds, one.memory_bytes) for one in reversed(found.finer) if one.plan)
+    ordered = found.plans.smallest(count) if by == "memory" else (*chosen, *found.plans.fastest(count))
+    folded: list[tuple[Hashable, Candidate, list[Candidate]]] = []
+    for one in ordered:
+        if one.memory_bytes > found.capacity:
+            continue
+        shape = _shape(parse(one.plan))
+        same = next((told for told in folded if told[0] == shape and _alike(told[1], one)), None)
+        if same is not None:
+            same[2].append(one)
+        else:
+            folded.append((shape, one, []))
+    return [Told(first, tuple(variants)) for _, first, variants in folded[: len(found.top)]]
+
+
+def _shape(plan: Plan) -> Hashable:
+    return tuple((axis.word, axis.world) for axis in plan.axes), plan.microbatches
+
+
+def _alike(one: Candidate, other: Candidate) -> bool:
+    return abs(other.step_seconds / one.step_seconds - 1) <= ALIKE
 
 
 def best_of(answers: Sequence[Answer], by: str) -> Answer | None:

@@ -39,6 +39,8 @@ class Prediction(Observation, frozen=True, kw_only=True):
     model_flops: float  # of a step, without what runs again
     utilisation: float  # of the peak of all ranks, by model flops
     interval: tuple[float, float]  # seconds
+    band: dict[str, float]  # why it is so wide: factors by reason, whose product lies either way
+    narrower: tuple[str, ...]  # what would narrow it
     fits: bool
     capacity: float  # bytes of a device
     usable: float  # that a run can fill of them
@@ -78,6 +80,8 @@ def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Predic
         model_flops=flops,
         utilisation=flops / (step * ranks * device.matrix_rate(plan.prices.form.kernels)),
         interval=(low, high),
+        band=known.factors(),
+        narrower=known.narrower(),
         fits=used.device <= usable,
         capacity=device.memory_bytes,
         usable=usable,

@@ -44,6 +44,28 @@ FEW = 3_000
 """Plans for which compiling, half a minute on a machine that never did it, does not pay."""
 
 
+class Finer(msgspec.Struct, frozen=True, kw_only=True):
+    """What was chosen for the leading plans beside what the search varies; see `oracle.finer`."""
+
+    what: str  # is chosen: stages, parts
+    tried: int  # plans for which it was
+    before: Candidate | None  # the best plan of the search itself; None: nothing fits
+    plan: str = ""  # the best with what is chosen; empty: that is no better
+    step_seconds: float = 0.0
+    memory_bytes: float = 0.0
+    least_seconds: float = 0.0  # no other choice for this plan takes less
+
+    @property
+    def gain(self) -> float:
+        """The part of the best step before that is saved; all of it where nothing was there before."""
+        return 1 - self.step_seconds / self.before.step_seconds if self.before else 1.0
+
+    @property
+    def gap(self) -> float:
+        """The part of the step that another choice could save at most."""
+        return max(0.0, 1 - self.least_seconds / self.step_seconds) if self.plan else 0.0
+
+
 class Found(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What a search found. All its plans, not kept in files, are its `plans`."""
 
@@ -65,6 +87,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     pareto: tuple[Candidate, ...]  # plans that no other is both faster and smaller than; of those that fit, if some do
     nearest: Candidate | None  # the one that needs the least memory; None: all are refused
     complete: bool = True  # False: interrupted, and this is of the plans until then
+    finer: tuple[Finer, ...] = ()  # what was chosen beside what the search varies
 
     @property
     def plans(self) -> PricedPlans:
@@ -93,7 +116,7 @@ NAMES = ("mesh", "which", "place", "microbatches")
 Columns: TypeAlias = dict[str, Any]
 """Rows of plans in the tables, and where in the space they are: an array for each column."""
 
-SAME = ("local", "sends", "manner", "before", "cut", "order")
+SAME = ("care", "local", "sends", "manner", "before", "cut", "order")
 """Plans that have these in common, the last ones first, lie next to each other: they are played together."""
 
 
@@ -322,7 +345,7 @@ class _Meshed:
 
 def _column(value: Any, ways: Ways) -> Any:
     """A value for each of some ways, if it is not one already."""
-    return value if isinstance(value, numpy.ndarray) else numpy.full(len(ways.place), value)
+    return numpy.full(len(ways.place), value) if isinstance(value, int | float) else value
 
 
 class Launched(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
@@ -25,14 +26,17 @@ from foretell.plan.job import Job, batch_ranks
 from foretell.plan.legality import broken_by_axes, broken_by_pipeline
 from foretell.plan.members import policies, strategies
 from foretell.plan.mending import divisors
-from foretell.plan.plan import Plan, axis_text
+from foretell.plan.plan import Plan, axis_text, grid_of, part_of
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
+from foretell.plan.schedule import find
 from foretell.plan.setting import Setting
+from foretell.plan.stages import layers_per_stage
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
+from foretell.plan.syntax import MOST
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer
 
@@ -215,9 +219,21 @@ class Space:
 
     def _pipelines(self, ranks: int) -> tuple[Pipeline, ...]:
         if ranks not in self._pipelined:
-            found = Pipeline.choices(ranks, self.graph, self.cluster.ranks_per_node)
+            found = map(self._cut, Pipeline.choices(ranks, self.graph, self.cluster.ranks_per_node))
             self._pipelined[ranks] = tuple(self.words.agreeing(Pipeline, ranks, found))
         return self._pipelined[ranks]
+
+    def _cut(self, pipeline: Pipeline) -> Pipeline:
+        """With the layers of each stage where the trainer wants them equal or said, and they cannot be equal.
+
+        Not where the number of stages is a choice: others divide the layers.
+        """
+        legal, schedule, layers = self.trainer.legal, find(pipeline.schedule), facts(self.graph).layers
+        parts = schedule.parts(pipeline.ranks, schedule.least_chunks)
+        chosen = schedule.most_chunks != schedule.least_chunks
+        if chosen or not (legal.layers_divide and legal.uneven_stages and layers % parts and parts <= layers):
+            return pipeline
+        return msgspec.structs.replace(pipeline, split=layers_per_stage("even", layers, parts))
 
     def schedulable(self, pipeline: Pipeline, microbatches: int) -> bool:
         """Whether a pipeline can take so many micro-batches."""
@@ -239,7 +255,9 @@ class Space:
         """Micro-batches that the batch divides into, few and large ones first."""
         share = self.job.batch // batch_ranks(Plan(axes))
         fixed = self.words.microbatches or int(not self._varied(Microbatches))
-        return tuple(count for count in divisors(share)[::-1] if not fixed or count == fixed)
+        shared = [axis.ranks for axis in axes if any(own.splitting.rest for own in axis.axes())]
+        able = (count for count in divisors(share)[::-1] if not any(share // count % ranks for ranks in shared))
+        return tuple(count for count in able if (not fixed or count == fixed) and count <= MOST)
 
     @functools.cached_property
     def policies(self) -> tuple[tuple[Policy, ...], ...]:
@@ -294,7 +312,8 @@ class _Words:
         if len(self.axes) < len(said):
             raise BadInput("two axes of one kind cannot be fixed", where="--fix", fix="foretell predict, for one plan")
         self.options = {axis.word: _said(part, axis) for part, axis in said}
-        self.microbatches = plan.microbatches if plan.policy(Microbatches) in plan.policies else 0
+        said = plan.policy(Microbatches) in plan.policies or re.search(r"[+,]m1\b", text)  # one is as good as unsaid
+        self.microbatches = plan.microbatches if said else 0
 
     def agreeing(self, kind: type[S], ranks: int, choices: Iterable[S]) -> list[S]:
         """The choices with the ranks and all options that are said; what is said itself, if it is none of them."""
@@ -303,6 +322,8 @@ class _Words:
             return list(choices)
         if fixed.world != ranks:
             return []
+        if isinstance(fixed, kind) and (part_of(fixed) or grid_of(fixed)):  # no choice has them by chance
+            return [fixed]
         said = self.options[kind.word]
         found = [choice for choice in choices if said <= set(_options(axis_text(choice)))]
         return found or ([fixed] if isinstance(fixed, kind) else [])

@@ -7,6 +7,7 @@ import functools
 from typing import TypeAlias
 
 from foretell.errors import BadInput, near
+from foretell.model.fold import raised
 from foretell.model.graph import Graph
 
 Order: TypeAlias = list[tuple[int, int, str]]
@@ -15,11 +16,21 @@ Order: TypeAlias = list[tuple[int, int, str]]
 
 @functools.lru_cache(maxsize=256)
 def members(graph: Graph, only: str) -> frozenset[tuple[int, int]] | None:
-    """The (block, node) of a part; everything is None. A repeated block belongs to it whole or not at all."""
+    """The (block, node) of a part; everything is None. A repeated block belongs to it if any repetition does."""
     if not only:
         return None
-    order = [(at, index, node.path) for at, block in enumerate(graph.blocks) for index, node in enumerate(block.nodes)]
-    return frozenset(place for one in only.split(",") for place in _places(graph, order, one, only))
+    return frozenset(place for one in only.split(",") for place in _places(graph, running_order(graph), one, only))
+
+
+@functools.lru_cache(maxsize=64)
+def running_order(graph: Graph) -> Order:
+    """Every operator, those of repeated blocks once for each repetition."""
+    return [
+        (at, index, raised(node.path, block.place, repetition * block.stride))
+        for at, block in enumerate(graph.blocks)
+        for repetition in range(block.times)
+        for index, node in enumerate(block.nodes)
+    ]
 
 
 def _places(graph: Graph, order: Order, one: str, only: str) -> list[tuple[int, int]]:

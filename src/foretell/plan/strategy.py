@@ -41,6 +41,8 @@ class Splitting:
     experts   how the axis treats experts: `divide` them, so that rows travel to those they belong to, or
               leave them `whole`; else they are layers like others
     only      paths (with * and ranges a..b) of the operators that the axis divides; all if empty
+    rest      the dim that it divides where `only` leaves operators out; none if empty, so that every rank
+              does the same there
     """
 
     dim: str = ""
@@ -50,6 +52,12 @@ class Splitting:
     attention: str = ""
     experts: str = ""
     only: str = ""
+    rest: str = ""
+
+    @property
+    def shares_samples(self) -> bool:
+        """Whether it divides the samples of the model or of a part of it, so that their number decides how."""
+        return "sample" in (self.dim, self.rest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     launch: Seconds  # per operator launched one by one
+    tensor: Seconds  # per weight tensor, and per state of it, in an optimizer's step on plain weights
     layer: Seconds  # per layer and micro-batch, forward and backward
     layer_recomputes: bool  # whether `layer` has the second forward pass of full recomputation in it
     microbatch: Seconds  # per micro-batch
@@ -96,6 +97,7 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     score_backward: Ratio  # backward traffic over forward traffic
     peak: Shares  # share of the matrix peak that the flash kernel reaches forward, by architecture
     flash_backward: Ratio  # its rate backward over its rate forward; the work is 2.5 times as much
+    layer_passes: Ratio  # over the hidden tensor in fp32, forward, where norms, GELU, dropout are written out in pieces
 
 
 class Fusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,6 +109,8 @@ class Fusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     logit_bytes: PerLogit  # traffic of the loss, forward
     logit_passes: Ratio  # forward and backward over forward
     channels_last: bool  # whether images have their channels innermost, as matrix units want them
+    pointwise_turned: bool  # whether 16-bit images with channels first are turned for windows of 1 x 1 too
+    norms_take_in: bool  # whether batch norms do the sum and the activation after them in their own kernels
 
 
 class Gradients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,6 +153,14 @@ class TensorAxis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     # Gradients of weights that all tensor ranks have whole (norms) are summed one by one, or in one message.
 
 
+class Splits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Messages of axes that split images, filters or channels, beside what links and network allow."""
+
+    wait: Seconds  # of each message: what the host does before and after it while the device stands
+    images: Bytes  # of split images that a rank sends in a second, at most; 0: as fast as links and network are
+    leaders: bool  # whether one rank for all that split an image sums their gradients with the other groups
+
+
 class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bytes of each local parameter in 16-bit training, and how shares are gathered.
 
@@ -186,6 +198,7 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What is alive beside weights, states and saved activations, and what the device reports on top."""
 
     logit: PerLogit  # logits, their copies and softmax at the loss
+    scatters_loss: bool  # whether the gradient of the losses is laid into zeros, as large as the logits, on its way
     head_gradient: PerParameter  # the vocabulary weight's own gradient at the loss, beside the accumulated one
     cached_gradients: PerParameter  # freed 16-bit gradients that stay in the pool while states lie in shares
     gather: PerParameter  # copies while weights are gathered after a step on shares of the states
@@ -233,6 +246,7 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     fusion: Fusion
     gradients: Gradients
     tensor: TensorAxis
+    splits: Splits
     storage: Stored
     pipeline: Stages
     memory: Alive

@@ -20,6 +20,7 @@ class Compute(msgspec.Struct, frozen=True, tag="compute", tag_field="action"):
     cost: Part
     again: bool = False  # a forward part that runs a second time
     density: float = 1.0  # share of an attention's scores that a kernel which skips masked ones computes
+    last: bool = False  # a convolution of images that the model itself laid with channels innermost
 
 
 class Communicate(msgspec.Struct, frozen=True, tag="communicate", tag_field="action"):
@@ -78,6 +79,7 @@ class Update(msgspec.Struct, frozen=True, tag="update", tag_field="action"):
     parameters: Quantity
     cost: Part
     on_host: bool = False  # where the states wait in the host's memory
+    tensors: int = 0  # weights that it goes through, each a tensor of its own
 
 
 class Copy(msgspec.Struct, frozen=True, tag="copy", tag_field="action"):

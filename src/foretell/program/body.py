@@ -14,7 +14,9 @@ import msgspec
 
 from foretell.model.graph import Node
 from foretell.model.layers import pieces
+from foretell.model.memory_order import turned_convolutions
 from foretell.model.operators.attention import Attention
+from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.layout import View
 from foretell.model.resize import skeleton
@@ -50,6 +52,7 @@ class Bodies:
     plain: Lifetimes = field(init=False)
     kept: Lifetimes = field(init=False)
     index: _Index = field(init=False)
+    turned: frozenset[tuple[int, int]] = field(init=False)
     written: dict[tuple[str, int, int, int], Actions] = field(
         init=False, default_factory=dict[tuple[str, int, int, int], Actions]
     )
@@ -57,6 +60,7 @@ class Bodies:
     def __post_init__(self) -> None:
         graph = self.layout.graph
         like = skeleton(graph)
+        object.__setattr__(self, "turned", turned_convolutions(like))
         object.__setattr__(self, "plain", lifetimes(like))
         object.__setattr__(self, "index", _Index(self.layout, self.plain))
         blocks = range(len(graph.blocks))
@@ -147,7 +151,8 @@ class Bodies:
         if part == "weight_gradient" and not has_weight_gradient(graph, at, node):
             role = "input_gradient"  # of a product of two activations: somebody waits for it
         density = node.operator.density(sizes) if isinstance(node.operator, Attention) else 1.0
-        yield Compute(node.path, node.kind, role, sizes, cost, density=density)
+        last = (at, index) in self.turned
+        yield Compute(node.path, node.kind, role, sizes, cost, density=density, last=last)
 
     def _inside_again(self, at: int, index: int, node: Node) -> Iterator[Action]:
         """An operator runs again for what it keeps besides its operands and its output."""
@@ -167,7 +172,9 @@ class Bodies:
             yield from self.layout.moving(at, Moment(index, "backward", after=True, gradient=True))
             yield from self.layout.moving(at, Moment(index, "backward", after=False, gradient=False))
             yield from self._gradients_begin(at, index, node)
+            yield from self._scattered(at, node, Allocate)
             yield from self._compute(at, index, node, "input_gradient")
+            yield from self._scattered(at, node, Free)
             yield from self.layout.moving(at, Moment(index, "backward", after=False, gradient=True))
             yield from self._compute(at, index, node, "weight_gradient")
             yield from self._gradients_end(at, index, node)
@@ -178,6 +185,13 @@ class Bodies:
         if lives is not self.kept:
             for end in self.kept.backward.get((at, index), ()):
                 yield self._free(end)
+
+    def _scattered(self, at: int, node: Node, event: type[Allocate] | type[Free]) -> Iterator[Action]:
+        """PyTorch's loss lays the gradient of each row's loss into zeros, as large as the logits, on its way."""
+        if self.layout.scatters_loss and isinstance(node.operator, CrossEntropy):
+            logits = node.inputs[0].tensor
+            name, size = f"{self._name(at, logits)} scattered", self.layout.bytes(at, logits)
+            yield Allocate(name, size, "gradient") if event is Allocate else Free(name, size)
 
     def _passes(self, node: Node) -> bool:
         """Whether the gradient of its output is that of its inputs, unchanged in memory."""

@@ -56,8 +56,9 @@ class Chooser:
 
     def decide(self, at: int, block: Block, index: int, node: Node, arriving: dict[str, Placement]) -> Decision:
         inside = self.members is None or (at, index) in self.members
-        if inside and self.members is not None and self.rule.dim:
-            arriving = {name: self._taken(at, node, name, where) for name, where in arriving.items()}
+        if self.members is not None and self.rule.dim:
+            way = self.rule.dim if inside else self.rule.rest
+            arriving = {name: self._taken(at, node, name, where, way) for name, where in arriving.items()}
         if isinstance(node.operator, GroupedMatmul) and self.rule.experts == "divide":
             return self._experts(node, arriving["x"])
         if inside and self.rule.weighted and not (isinstance(node.operator, GroupedMatmul) and self.rule.experts):
@@ -67,7 +68,7 @@ class Chooser:
             follows = self._follow(at, block, node, arriving)
             small = any(dim.name == THIN for loop in node.loops for dim in loop.dims)
             return replace(follows, reason="" if follows.places or small else found.reason or follows.reason)
-        if not inside and self.rule.dim:
+        if not inside and self.rule.dim and not self.rule.rest:
             return Decision()  # outside the part that is divided
         if isinstance(node.operator, Attention) and self.rule.attention:
             found = self._attention(at, node, arriving)
@@ -76,21 +77,21 @@ class Chooser:
         follows = self._follow(at, block, node, arriving)
         return follows if inside else replace(follows, reason="")
 
-    def _taken(self, at: int, node: Node, name: str, where: Placement) -> Placement:
-        """Of what is whole outside the part, each rank takes its share inside: it has it already."""
+    def _taken(self, at: int, node: Node, name: str, where: Placement, way: str) -> Placement:
+        """What comes from the other side of a border between parts, in shares of the dim that this side divides.
+
+        Of what is whole there each rank has its share already.
+        """
         tensor = self._tensor(at, node, name)
-        dim = self.dim_of(tensor)
-        shareable = where == REPLICATED and tensor.role in ("activation", "input") and dim is not None
-        return Sharded(dim) if shareable and even(tensor.dims[dim], self.axis.ranks) else where  # type: ignore[index]
+        dim = _dim_of(tensor, way)
+        moves = where == REPLICATED or (bool(self.rule.rest) and isinstance(where, Sharded))
+        if not moves or tensor.role not in ("activation", "input") or dim is None:
+            return where
+        return Sharded(dim) if even(tensor.dims[dim], self.axis.ranks) else REPLICATED
 
     def dim_of(self, tensor: Tensor) -> int | None:
         """The dim that the axis takes shares of, by its place in this tensor."""
-        names = [dim.name for dim in tensor.dims]
-        if self.rule.dim.startswith("extent "):
-            space = [at for at, name in enumerate(names) if name in SPACE]
-            at = int(self.rule.dim.removeprefix("extent "))
-            return space[at] if at < len(space) else None
-        return names.index(self.rule.dim) if self.rule.dim in names else None
+        return _dim_of(tensor, self.rule.dim)
 
     def _experts(self, node: Node, arriving: Placement) -> Decision:
         """Each rank has some experts, and the rows that belong to them; they come back to where they were."""
@@ -241,6 +242,15 @@ class Chooser:
 
     def _tensor(self, at: int, node: Node, name: str) -> Tensor:
         return self.graph.tensor(self.graph.blocks[at], operand_tensor(node, name))
+
+
+def _dim_of(tensor: Tensor, way: str) -> int | None:
+    names = [dim.name for dim in tensor.dims]
+    if way.startswith("extent "):
+        space = [at for at, name in enumerate(names) if name in SPACE]
+        at = int(way.removeprefix("extent "))
+        return space[at] if at < len(space) else None
+    return names.index(way) if way in names else None
 
 
 def _has_weight(graph: Graph, at: int, node: Node) -> bool:

@@ -125,7 +125,7 @@ class _Heights:
 
 
 def _most(heights: Any) -> Quantity:
-    return max(heights) if isinstance(heights, list) else heights.max(axis=0)
+    return heights.max(axis=0) if hasattr(heights, "max") else max(heights)
 
 
 class StageRuns:

@@ -46,6 +46,7 @@ class Layout:
     travels: Mapping[tuple[int, Moment], tuple[Communicate, ...]] = field(repr=False)
     padding: Mapping[str, int] = field(default_factory=dict[str, int])  # dims and what they are a multiple of
     imbalance: float = 1.0  # rows of the fullest rank of those that divide experts, over the mean
+    scatters_loss: bool = False  # whether the gradient of the losses is laid into zeros before that of log-softmax
     known_sizes: dict[tuple[int, int], dict[str, Quantity]] = field(
         init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], dict[str, Quantity]]
     )
@@ -159,10 +160,10 @@ def layout(
     samples: Quantity = 0,
 ) -> Layout:
     """Spread a model over all axes. Where none of them shares samples out, there may be an array of them."""
-    like = graph if any(axis.splitting.dim == SAMPLE for axis in axes) else skeleton(graph)
+    like = graph if any(axis.splitting.shares_samples for axis in axes) else skeleton(graph)
     spreads = tuple(spread(like, axis, conventions) for axis in axes)
     count = graph.batch if isinstance(samples, int) and samples == 0 else samples
-    bare = Layout(like, count, axes, spreads, {}, padding or {}, imbalance)
+    bare = Layout(like, count, axes, spreads, {}, padding or {}, imbalance, conventions.scatters_loss)
     travels: dict[tuple[int, Moment], list[Communicate]] = defaultdict(list)
     for (at, moment, number), found in _grouped(axes, spreads).items():
         for kind, members in _joined(found).items():
@@ -170,7 +171,7 @@ def layout(
     for (at, moment), messages in _statistics(bare).items():
         travels[at, moment] += messages
     found = {key: tuple(messages) for key, messages in travels.items()}
-    return Layout(like, count, axes, spreads, found, padding or {}, imbalance)
+    return Layout(like, count, axes, spreads, found, padding or {}, imbalance, conventions.scatters_loss)
 
 
 _Members = list[tuple[MeshAxis, Change, int]]

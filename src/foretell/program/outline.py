@@ -14,7 +14,7 @@ import msgspec
 from foretell.model.fold import written_out
 from foretell.model.graph import Graph
 from foretell.model.layers import by_layers
-from foretell.model.resize import SAMPLE, skeleton, with_samples
+from foretell.model.resize import skeleton, with_samples
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.imbalance import Imbalance
@@ -142,7 +142,7 @@ def local_program(
 
     Several at once only where no axis shares samples out: then their number decides sizes and nothing else.
     """
-    divided = any(axis.splitting.dim == SAMPLE for axis in space)
+    divided = any(axis.splitting.shares_samples for axis in space)
     assert isinstance(samples, int) or not divided
     return local(
         with_samples(graph, samples) if divided and isinstance(samples, int) else skeleton(graph),
@@ -191,6 +191,7 @@ def _conventions(plan: Plan, trainer: Trainer) -> Conventions:
         gather_again=trainer.tensor.regather,
         synchronised=plan.policy(BatchNorm).synchronised,
         gathers_logits=trainer.tensor.loss == "gathered",
+        scatters_loss=trainer.tensor.loss == "gathered" and trainer.memory.scatters_loss,
         whole_bias=trainer.tensor.row_bias == "whole",
     )
 

@@ -37,6 +37,7 @@ class Conventions:
     gather_again    a tensor gathered for a layer is not kept but gathered again for its weight gradient
     synchronised    batch norm takes its statistics over all ranks
     gathers_logits  the loss wants all classes of a row
+    scatters_loss   the gradient of the losses is laid into zeros, as large as the logits, before that of log-softmax
     whole_bias      the gradient of a bias that is added to a sum is made from all of the sum's gradient,
                     not from the share that a rank goes on with
     """
@@ -45,6 +46,7 @@ class Conventions:
     gather_again: bool = False
     synchronised: bool = False
     gathers_logits: bool = False
+    scatters_loss: bool = False
     whole_bias: bool = False
 
 

@@ -378,7 +378,8 @@ class Upkeep:
         cost = rule.forward({"parameter": held}, widths)
         if size.master:
             cost = cost + Part(written=held * size.weight)  # the copy that layers read
-        yield Update(self.setting.job.optimizer, held, cost, self.offload.optimizer)
+        tensors = sum(weight.times for weight in trained)
+        yield Update(self.setting.job.optimizer, held, cost, self.offload.optimizer, tensors)
         if self.offload.optimizer:
             here = (w for w in trained if not (self.offload.weights and self._updated_at_rest(w)))
             yield from self._copied(False, self._all_held(here) * size.weight)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,18 +17,28 @@ from foretell.records.upgrade import upgrade
 
 def write(folder: Path, record: Record) -> Path:
     """Put a record into a folder and give its path. A crash leaves no half file behind."""
-    folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{record.identity}.json"
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
+    _whole(record, target, _publish)
+    return target
+
+
+def save(path: Path, record: Record) -> None:
+    """Write a record to a file that a person named; one that is there is replaced, whole or not at all."""
+    _whole(record, path, lambda temporary, target: temporary.replace(target))
+
+
+def _whole(record: Record, target: Path, publish: Callable[[Path, Path], object]) -> None:
+    """Write a file under another name, and give it its own when it is finished."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        _publish(Path(temporary), target)
+        publish(Path(temporary), target)
     finally:
         Path(temporary).unlink(missing_ok=True)
-    return target
 
 
 def _publish(temporary: Path, target: Path) -> None:

@@ -71,9 +71,8 @@ def _of_factory(spec: str, setting: Setting) -> Model:
     """A person's own: the inputs are those that the factory gives, and its loss takes outputs alone."""
     from foretell.model.importers import torch_factory
 
-    factory, home = torch_factory.find(spec)
     sizes = (setting.job.batch, setting.job.sequence or None)
-    built = torch_factory.called(factory, home, *sizes, spec)
+    built = torch_factory.real(spec, *sizes)
     inputs = built.inputs if isinstance(built.inputs, tuple) else (built.inputs,)
     if not all(isinstance(one, torch.Tensor) for one in inputs):
         raise BadInput(f"{spec} gives inputs that are no tensors", where=spec, fix="a tensor or a tuple of tensors")
@@ -83,6 +82,6 @@ def _of_factory(spec: str, setting: Setting) -> Model:
         return given(outputs) if given is not None else outputs.float().square().mean()
 
     def build() -> nn.Module:
-        return torch_factory.called(factory, home, *sizes, spec).module
+        return torch_factory.real(spec, *sizes).module
 
     return Model(build, Batch(inputs, torch.zeros(len(inputs[0]), dtype=torch.int64)), loss, 0)

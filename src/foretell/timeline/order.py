@@ -47,7 +47,7 @@ class Order:
     kind: list[int]
     stage: list[int]
     source: list[int]  # the slot whose output it receives; -1: none
-    last: list[bool]  # the step's last of its stage: the gradients of its weights are there then
+    last: list[int]  # the step's last of its stage: the gradients of its weights are there then
     tail: list[bool]  # its rank's first last slot, and all after it
     tails: list[int]  # the places of these
     held: tuple[tuple[int, ...], ...]  # the stages of each rank
@@ -180,7 +180,7 @@ class _Ordered:
         count = self.kernels.fullest(first, stop, self.kind, self.stage, self.row(held), kept, flying)
         in_flight = _listed(flying[: count * len(held)])
         for at, n in enumerate(_listed(kept[:count])):
-            kind = KINDS[self.kind[n]]
+            kind = KINDS[int(self.kind[n])]
             own = tuple(in_flight[at * len(held) : (at + 1) * len(held)])
             yield Moment(own, int(self.stage[n]), kind == "F", kind, int(self.microbatch[n]))
 
@@ -191,12 +191,12 @@ def _words(pattern: str) -> list[tuple[int, int]]:
 
 
 def _listed(values: Any) -> list[int]:
-    return values if isinstance(values, list) else values.tolist()
+    return values.tolist() if hasattr(values, "tolist") else values
 
 
 def _picked(values: Any, at: Any) -> list[int]:
     """Values at some places."""
-    return [values[n] for n in at] if isinstance(values, list) else values[at].tolist()
+    return values[at].tolist() if hasattr(values, "tolist") else [values[n] for n in at]
 
 
 def _longer(

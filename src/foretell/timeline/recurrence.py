@@ -453,6 +453,14 @@ def as_long(plans, at, other):
 
 
 @kernel
+def as_late(plans, at, other):
+    """Whether two plans whose slots take equally long have as many of them, and the same to do for weights."""
+    same = plans.i[plans.rounds + at] == plans.i[plans.rounds + other]
+    same = same and plans.i[plans.care + at] == plans.i[plans.care + other]
+    return same and plans.f[plans.share + at] == plans.f[plans.share + other]
+
+
+@kernel
 def play_lanes(t, plans, rows, lanes, order):
     """The same as `play` for some plans side by side, of which nothing travels for weights before the end.
 
@@ -559,6 +567,9 @@ def evaluate(t, plans, first, stop, seconds, memory):
             if before >= 0:
                 earlier, _ = play_lanes(t, plans, rows, lanes, before)
             for row in range(at, after):
+                if row > at and of[row - at] == of[row - 1 - at] and as_late(plans, row, row - 1):
+                    seconds[row] = seconds[row - 1]
+                    continue
                 p, rounds = of[row - at], plans.i[plans.rounds + row]
                 over = lane(free, lanes, p)
                 if before >= 0:

@@ -90,14 +90,14 @@ def stage_holds(
     return tuple(found)
 
 
-def add_cut(builder: Builder, cutting: Cutting, kinds: Sequence[Kind]) -> int:
-    """Add a cut of a model whose kinds of layers are numbered like this."""
+def add_cut(builder: Builder, cutting: Cutting, kinds: Sequence[Kind], stages: Sequence[int] = ()) -> int:
+    """Add a cut of a model whose kinds of layers are numbered like this; `stages`: their shapes, if others."""
     place = {kind: at for at, kind in enumerate(kinds)}
     shapes = [
         ([(place[kind], times) for kind, times, *_ in shape.layers], layers, bool(shape.received), shape.gets_back)
         for shape, layers in zip(cutting.shapes, cutting.layers, strict=True)
     ]
-    return builder.cut(shapes, cutting.stage_shapes)
+    return builder.cut(shapes, stages or cutting.stage_shapes)
 
 
 def _sends(local: Local, tensors: Sequence[tuple[int, int, bool]], prices: Prices) -> Quantity:
@@ -122,7 +122,7 @@ class Sheet:
         order, before = plan.played.order, plan.played.before
         row = {
             "local": builder.local(list(plan.kinds.values())),
-            "cut": add_cut(builder, outline.cutting, tuple(plan.kinds)),
+            "cut": add_cut(builder, outline.cutting, tuple(plan.kinds), plan.stages),
             "sends": builder.sends(plan.sends),
             "holds": builder.holds(plan.holds),
             "care": builder.care(plan.cares),

@@ -205,7 +205,7 @@ class _Works:
 
     def _priced(self, body: Body, kind: str) -> Work:
         work = Work(body.name)
-        run = list(chains(body.actions, self.trainer.execution))
+        run = list(chains(body.actions, self.trainer.execution, self.trainer.fusion.norms_take_in))
         hidden = self.prices.hidden(run)
         for at, action in enumerate(run):
             if isinstance(action, Compute):

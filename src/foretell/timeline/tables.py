@@ -201,7 +201,7 @@ class Builder:
 
     def __init__(self, levels: Sequence[str]) -> None:
         self.levels = levels
-        self.columns = {name: array("d" if name in REAL else "q") for name in COLUMNS}
+        self.columns: dict[str, array[Any]] = {name: array("d" if name in REAL else "q") for name in COLUMNS}
         for name in ("cut_at", "span_at", "order_at", "tail_at", "held_at", "moment_at"):
             self.columns[name].append(0)  # these have one more: where the last one ends
         self.known: dict[Hashable, int] = {}
@@ -352,10 +352,10 @@ def joined(columns: Mapping[str, Any]) -> tuple[dict[str, int], array[float], ar
     for name, values in columns.items():
         to: array[Any] = real if name in REAL else whole
         places[name] = len(to)
-        if isinstance(values, list | array):
-            to.extend(values)
-        else:
+        if hasattr(values, "astype"):
             to.frombytes(values.astype(float if to is real else int).tobytes())
+        else:
+            to.extend(values)
     return places, real, whole
 
 

@@ -8,7 +8,22 @@ from typing import Final
 from foretell.errors import BadInput, unknown
 
 FOLDER: Final = Path(__file__).parents[3] / "studies" / "published"
-FILES: Final = ("vtrain_single.csv", "vtrain_multi.csv", "ultrascale_h100.csv", "llm_measured.csv", "cnn_measured.csv")
+FILES: Final = (
+    "vtrain_single.csv",
+    "vtrain_multi.csv",
+    "ultrascale_h100.csv",
+    "llm_measured.csv",
+    "cnn_measured.csv",
+    "paradl.csv",
+)
+
+OWN: Final = Path(__file__).parents[3] / "studies" / "h200_steps"
+OWN_FILES: Final = ("measured.jsonl", "second.jsonl", "unseen.jsonl", "compiled.jsonl")
+
+
+def own_files() -> list[Path]:
+    """Our own training steps, where the source tree is."""
+    return [OWN / file for file in OWN_FILES if (OWN / file).is_file()]
 
 
 def files(name: str = "") -> list[Path]:

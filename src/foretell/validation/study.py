@@ -55,6 +55,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str  # as `foretell list clusters` and the cluster grammar write it
     trainer: str
     step_seconds: float = 0.0  # 0: not measured
+    claimed_seconds: float = 0.0  # what the source itself predicts; 0: nothing
     memory: tuple[Memory, ...] = ()
     outcome: Outcome = "ok"
     subsets: tuple[str, ...] = ()
@@ -240,6 +241,7 @@ def row(
     sequence: int = 0,
     image: int = 0,
     step_seconds: float = 0.0,
+    claimed_seconds: float = 0.0,
     memory: Iterable[Memory] = (),
     outcome: Outcome = "ok",
     subsets: Iterable[str] = (),
@@ -257,6 +259,7 @@ def row(
         cluster=cluster,
         trainer=trainer,
         step_seconds=step_seconds,
+        claimed_seconds=claimed_seconds,
         memory=tuple(memory),
         outcome=outcome,
         subsets=tuple(dict.fromkeys(tag for tag in subsets if tag)),

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from foretell.cli.main import NOTHING_FITS
 from foretell.cli.table import WIDTH, table
 from foretell.cli.table import fit as shortened
 from foretell.cli.training_options import run_lines, trained
 from foretell.errors import BadInput
-from foretell.units import show_bytes, show_count
+from foretell.units import show_bytes, show_count, show_seconds
 
 if TYPE_CHECKING:
     from foretell.oracle.fit import Change, Fit
@@ -46,7 +47,8 @@ def command(
 
     Without --plan common plans are tried, in bf16 where the device has it. Without
     --batch a step has as many samples as fit at a time (with a pipeline: four times
-    as many micro-batches as stages). With it they are taken in micro-batches.
+    as many micro-batches as stages). With it they are taken in micro-batches. The
+    exit code is 1 if it does not fit.
     """
     from foretell.oracle.fit import fit, wish
 
@@ -59,10 +61,12 @@ def command(
         import msgspec
 
         click.echo(msgspec.json.encode({**msgspec.to_builtins(found), "training": amount}))
-        return
-    click.echo(_page(found, amount, run.conditions.price))
-    for note in found.notes:
-        _note(note)
+    else:
+        click.echo(_page(found, amount, run.conditions.price))
+        for note in found.notes:
+            _note(note)
+    if not found.fits:
+        raise click.exceptions.Exit(NOTHING_FITS)
 
 
 def _note(text: str) -> None:
@@ -109,15 +113,15 @@ def _facts(found: Fit, run: Training | None, price: float) -> str:
     lines = [("plan", f"{found.plan}, trainer {found.trainer}")]
     if found.fits:
         lines += [
-            ("step", f"{_seconds(answer.step_seconds)}, batch {answer.batch:,}"),
+            ("step", f"{show_seconds(answer.step_seconds)}, batch {answer.batch:,}"),
             ("rate", f"{rate}, {answer.utilisation:.1%} of the peak"),
-            ("memory", f"{show_bytes(answer.memory_bytes)} of {usable} that a run can use"),
+            ("memory", f"{show_bytes(answer.memory_bytes)} of {usable} that it may use"),
             ("", f"at {answer.memory.peak_moment}"),
             ("at a time", f"{found.micro_batch:,} a rank: {LIMITS[found.limit]}{_one_more(found)}"),
         ]
     else:
         lines += [
-            ("memory", f"{show_bytes(answer.memory_bytes)}, and a run can use {usable}"),
+            ("memory", f"{show_bytes(answer.memory_bytes)}, and it may use {usable}"),
             ("when", answer.memory.peak_moment),
             ("at a time", f"{found.micro_batch:,} a rank"),
         ]
@@ -136,14 +140,14 @@ def _memory(found: Fit) -> str:
     rows = [[name, show_bytes(size), f"{size / usable:.1%}"] for name, size in kinds if size >= 1]
     last = "left" if found.free_bytes >= 0 else "too much"
     rows.append([last, show_bytes(abs(found.free_bytes)), f"{abs(found.free_bytes) / usable:.1%}"])
-    return table(["memory is taken by" if found.fits else "alive then", "", "of what a run can use"], rows)
+    return table(["memory is taken by" if found.fits else "alive then", "", "of what it may use"], rows)
 
 
 def _changes(found: Fit) -> str:
     header = ["what would fit", "memory", "samples/s", "at a time"]
     rows: list[list[str]] = []
     for change in found.changes:
-        room = f"{show_bytes(change.memory_bytes)} of {show_bytes(change.capacity)}"
+        room = f"{show_bytes(change.memory_bytes)} of {show_bytes(change.usable)}"
         rows.append([change.what, room, f"{change.samples_per_second:,.4g}", f"{change.micro_batch:,}"])
     first = found.changes[0]
     return f"{table(header, rows)}\n{_folded(f'try {_command(found, first)}', '    ')}"
@@ -168,10 +172,3 @@ def _tried(found: Fit) -> str:
         return text
     more = f"; and {len(refused) - 1} more plans: --json" if len(refused) > 1 else ""
     return f"{text}\n{_folded(f'refused: {refused[0].why}{more}')}"
-
-
-def _seconds(value: float) -> str:
-    for limit, unit in ((1.0, "s"), (1e-3, "ms")):
-        if value >= limit:
-            return f"{value / limit:.3g} {unit}" if value < 1000 * limit else f"{value / limit:,.0f} {unit}"
-    return f"{value / 1e-6:.3g} us"

@@ -9,37 +9,35 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from foretell.cli.main import NOTHING_FITS
 from foretell.cli.progress import Progress
+from foretell.cli.question_options import words_of
+from foretell.cli.several import numbers
 from foretell.cli.training_options import show_span, span
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
+    from foretell.oracle.batches import BatchChoice
     from foretell.oracle.planning import Answer, Question, Tried
     from foretell.oracle.search import Found
     from foretell.oracle.training import Run
 
 EXAMPLE = "foretell plan llama3-8b --on 8xh100 --batch 64"
 
-MOST_COUNTS = 24
-"""Numbers of GPUs that one command searches."""
-
-
-def _words(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(word for text in texts for word in text.replace(",", " ").split())
-
 
 @click.command("plan", short_help="The best plan there is, and what comes close.")
 @click.argument("model")
 @click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 64xh100, dgx-a100, my.toml.")
-@click.option("--batch", type=int, metavar="N", help="Samples of a step, of all ranks together.")
+@click.option("--batch", metavar="N", help="Samples of a step, of all ranks together; auto, or LOW..HIGH: the best.")
+@click.option("--noise-scale", metavar="N", help="For --batch auto: of gradients, '2e6 tokens' or '500 samples'.")
 @click.option("--batch-per-rank", type=int, metavar="N", help="Samples of a step for each rank that splits them.")
 @click.option("--seq", type=int, metavar="N", help="Tokens in a sequence.")
 @click.option("--trainer", metavar="NAME", default="pytorch", help="The software that runs it (pytorch).")
 @click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's).")
 @click.option("--precision", metavar="NAME", default="", help="bf16, fp8, ... (bf16 where the device has it).")
-@click.option("--only", multiple=True, callback=_words, metavar="WORDS", help="These strategies and policies: dp,tp.")
-@click.option("--without", multiple=True, callback=_words, metavar="WORDS", help="Not these: pp,offload.")
-@click.option("--also", multiple=True, callback=_words, metavar="WORDS", help="Those not searched unasked: local.")
+@click.option("--only", multiple=True, callback=words_of, metavar="WORDS", help="These strategies and policies: dp,tp.")
+@click.option("--without", multiple=True, callback=words_of, metavar="WORDS", help="Not these: pp,offload.")
+@click.option("--also", multiple=True, callback=words_of, metavar="WORDS", help="Those not searched unasked: local.")
 @click.option("--fix", "fixed", metavar="TEXT", default="", help="Each plan has this: 'tp8 +recompute:block'.")
 @click.option("--max-memory", metavar="SIZE", help="A rank may use this much: '60 GB'.")
 @click.option("--gpus", metavar="LOW..HIGH", help="A search for each number, doubling: 8..1024.")
@@ -59,8 +57,9 @@ def command(as_json: bool, **options: Any) -> None:
 
     Every combination of axes, strategies, schedules, micro-batches and policies is
     priced, time and memory; what rules refuse is counted by rule. Ctrl-C ends with
-    the best so far.
+    the best so far. The exit code is 1 if no plan fits, or none is done in time.
     """
+    from foretell.oracle.finer import finer
     from foretell.oracle.planning import best_of, by_memory
     from foretell.oracle.priced_plans import writable
 
@@ -69,10 +68,15 @@ def command(as_json: bool, **options: Any) -> None:
     run, limit = _run(options), _limit(options)
     by: str = options["by"]
     progress = Progress()
-    answers = _answers(_questions(options), progress)
+    if _is_choice(options):
+        _choose_batch(options, run, by, progress, as_json)
+        return
+    answers = _answers(_questions(options, _batch(options["batch"])), progress)
     answers = [one for one in answers if one.found.evaluated] or _refuse(answers)
     if by == "memory":
         answers = [one._replace(found=by_memory(one.found)) for one in answers]
+    else:
+        answers = [finer(one) for one in answers]
     met = [one for one in answers if _in_time(one, run, limit)]
     best = best_of(met, by)
     tried = [] if best or best_of(answers, by) else _would_fit(answers, progress)
@@ -82,12 +86,24 @@ def command(as_json: bool, **options: Any) -> None:
         click.echo(_json(answers, best, tried))
     else:
         click.echo(_page(answers, best, tried, run, limit, by))
+    if best is None:
+        raise click.exceptions.Exit(NOTHING_FITS)
 
 
 # what is asked
 
 
-def _questions(options: dict[str, Any]) -> list[Question]:
+def _batch(text: str | None) -> int | None:
+    """The number of samples that a text says."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"\s*-?[0-9]{1,18}\s*", text):
+        fix = "--batch 64, or --batch auto --noise-scale '2e6 tokens'"
+        raise BadInput(f"{text!r} is no number of samples", where="--batch", fix=fix)
+    return int(text)
+
+
+def _questions(options: dict[str, Any], batch: int | None) -> list[Question]:
     from foretell.oracle.planning import asked
     from foretell.oracle.space import Wishes
 
@@ -96,7 +112,7 @@ def _questions(options: dict[str, Any]) -> list[Question]:
     return asked(
         options["model"],
         options["cluster"],
-        options["batch"],
+        batch,
         options["batch_per_rank"],
         trainer=options["trainer"],
         optimizer=options["optimizer"],
@@ -112,19 +128,8 @@ def _questions(options: dict[str, Any]) -> list[Question]:
 
 
 def counts(text: str) -> list[int]:
-    """The numbers that a text says: 8..64 are 8, 16, 32, 64; 8,24 are these two."""
-    form = re.fullmatch(r"\s*([0-9]+)\s*\.\.\s*([0-9]+)\s*", text)
-    if form is None:
-        parts = [part.strip() for part in text.split(",")]
-        found = [int(part) for part in parts if part.isdecimal() and len(part) < 9]
-        if len(found) < len(parts) or 0 in found:
-            raise BadInput(f"{text!r} are no numbers of GPUs", where="--gpus", fix="8..1024, or 8,24,64")
-        return sorted(set(found))
-    low, high = int(form[1]), int(form[2])
-    if not 1 <= low <= high:
-        raise BadInput(f"{low} to {high} GPUs", where="--gpus", fix="from the lower number to the higher: 8..1024")
-    doubled = [low * 2**times for times in range(MOST_COUNTS)]
-    return [count for count in doubled if count <= high]
+    """The numbers of GPUs that a text says."""
+    return numbers(text, "--gpus", "numbers of GPUs", "8..1024, or 8,24,64")
 
 
 def _run(options: dict[str, Any]) -> Run:
@@ -207,6 +212,80 @@ def _would_fit(answers: Sequence[Answer], progress: Progress) -> list[Tried]:
     return tried
 
 
+# the batch as a choice
+
+
+def _is_choice(options: dict[str, Any]) -> bool:
+    """Whether the batch is to be chosen; what does not go with that is refused."""
+    text = (options["batch"] or "").strip().lower()
+    chosen = text == "auto" or ".." in text or "," in text
+    if chosen and options["noise_scale"] is None:
+        from foretell.oracle.batches import missing
+
+        raise missing()
+    if options["noise_scale"] is None:
+        return False
+    for name, wrong in (
+        ("--batch-per-rank", options["batch_per_rank"] is not None),
+        ("--deadline", options["deadline"] is not None),
+        (f"--by {options['by']}", options["by"] not in ("time", "money")),
+    ):
+        if wrong:
+            fix = "--batch auto, with --by time or --by money"
+            raise BadInput(f"{name} does not go with a noise scale", where="--noise-scale", fix=fix)
+    return True
+
+
+def _choose_batch(options: dict[str, Any], run: Run, by: str, progress: Progress, as_json: bool) -> None:
+    """Search for each batch, and tell the one with the least time to quality."""
+    from foretell.cli import batch_pages
+    from foretell.cli import plan_pages as pages
+    from foretell.oracle.batches import sequence_of, tradeoff, weighed
+    from foretell.oracle.planning import nearest
+    from foretell.oracle.training import run as run_of
+
+    price, epochs = run.conditions.price, run.epochs
+    length = sequence_of(options["model"], options["seq"] or 0)
+    by_noise = tradeoff(options["noise_scale"], epochs * run.tokens, epochs * run.samples, length)
+    questions = [one for batch in _batches(options, by_noise.noise) for one in _questions(options, batch)]
+    answers = _answers(questions, progress)
+    choice = weighed(answers, by_noise, price, by)
+    table = batch_pages.tradeoff_table(choice, price)
+    if choice.best is None:
+        priced = [one for one in answers if one.found.evaluated] or _refuse(answers)
+        _tell(as_json, nearest(priced), choice, f"{pages.nothing_page(nearest(priced), ())}\n\n{table}")
+        raise click.exceptions.Exit(NOTHING_FITS)
+    batch, ranks, plan = choice.best.batch, choice.best.ranks, choice.best.plan
+    best = next(one for one in answers if (one.found.batch, one.found.ranks) == (batch, ranks))
+    if options["table"] is not None:
+        best.found.plans.write(options["table"])
+    step = best.predicted(plan, run_of(samples=by_noise.samples(batch), price=price) if by_noise.least else run)
+    _tell(as_json, best, choice, f"{pages.answer_page(best, step, price, by)}\n\n{table}")
+
+
+def _batches(options: dict[str, Any], noise: float) -> list[int]:
+    """Those that are tried: all that may gain, a range, or a list."""
+    from foretell.oracle.batches import wanted
+
+    text = options["batch"] or "auto"
+    if re.fullmatch(r"[\s0-9,]+", text):
+        return numbers(text, "--batch", "batches", "auto, 32..4096 or 64,96,128")
+    return wanted(text, noise, [one.cluster.ranks for one in _questions(options, 1)])
+
+
+def _tell(as_json: bool, answer: Answer, choice: BatchChoice, page: str) -> None:
+    if as_json:
+        found: dict[str, Any] = msgspec.to_builtins(answer.found)
+        weighed: dict[str, Any] = msgspec.to_builtins(choice)
+        names = ("noise_scale", "least_samples", "batches")
+        click.echo(msgspec.json.encode({**found, **{name: weighed[name] for name in names}, "choice": weighed["best"]}))
+        return
+    click.echo(page)
+
+
+# for programs and people
+
+
 def _json(answers: Sequence[Answer], best: Answer | None, tried: Sequence[Tried]) -> bytes:
     from foretell.oracle.planning import nearest
 
@@ -214,11 +293,23 @@ def _json(answers: Sequence[Answer], best: Answer | None, tried: Sequence[Tried]
     answer: dict[str, Any] = msgspec.to_builtins(chosen)
     if best is None:
         answer |= {"best": None}
+    else:
+        answer |= _headroom(best)
     if len(answers) > 1:
         answer["searches"] = [_short(one.found) for one in answers]
     if tried:
         answer["tried"] = [{"what": one.what, **_short(one.answer.found)} for one in tried]
     return msgspec.json.encode(answer)
+
+
+def _headroom(answer: Answer) -> dict[str, Any]:
+    """The share of usable memory that the best leaves free, and the fastest plan that leaves a tenth."""
+    from foretell.cost.memory import usable_bytes
+    from foretell.oracle.headroom import roomy
+
+    assert answer.found.best is not None
+    usable = usable_bytes(answer.space.trainer, answer.space.cluster)
+    return {"headroom": 1 - answer.found.best.memory_bytes / usable, "roomy": roomy(answer.found, usable)}
 
 
 def _short(found: Found) -> dict[str, Any]:

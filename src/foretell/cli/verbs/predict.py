@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from foretell.cli.inputs import Asked, Given, planned, read
+from foretell.cli.evidence_options import Known, answered, findings_table, measured
+from foretell.cli.inputs import Asked, Given, planned
 from foretell.cli.table import WIDTH, fit, table
 from foretell.cli.training_options import HOUR, run_lines, trained
 from foretell.errors import BadInput
-from foretell.units import show_bytes, show_count, show_flops
+from foretell.units import show_bytes, show_count, show_flops, show_seconds
 
 if TYPE_CHECKING:
     from foretell.cost.alive import Alive
@@ -33,6 +34,7 @@ SMALLEST = 1e-6
 @click.command("predict", short_help="How long a step takes under a plan, and what a rank needs.")
 @planned
 @trained("price", "input_rate")
+@measured
 @click.option("--memory", is_flag=True, help="The largest tensors that are alive at the fullest moment.")
 @click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Write a timeline for Perfetto.")
 @click.option("--oracle", type=click.Choice(["foretell", "paper"]), default="foretell", help="Who is asked.")
@@ -42,6 +44,7 @@ SMALLEST = 1e-6
 def command(
     given: Given,
     run: Run,
+    known: Known,
     memory: bool,
     trace: str | None,
     oracle: str,
@@ -59,7 +62,7 @@ def command(
     if oracle == "paper":
         from foretell.cli.paper_pages import answer_paper
 
-        _only_steps(run, memory, trace)
+        _only_steps(run, memory, trace, known)
         answer_paper(given.model, given.plan, given.batch, given.cluster, release, ranks, as_json)
         return
     if release is not None or ranks is not None:
@@ -68,24 +71,27 @@ def command(
         paper = given.model.endswith("-paradl") or given.model.endswith(".net")
         hint = "--on 16xv100-16, or the paper's own: --oracle paper" if paper else EXAMPLE
         raise BadInput("no cluster is given", where="--on", fix=hint)
-    _predict(given, read(given), run, memory, trace, as_json)
+    _predict(given, known, run, memory, trace, as_json)
 
 
-def _only_steps(run: Run, memory: bool, trace: str | None) -> None:
+def _only_steps(run: Run, memory: bool, trace: str | None, known: Known) -> None:
     """The paper's oracle knows no whole runs, tensors or timelines."""
     from foretell.oracle.training import STEP_ALONE
 
-    asked = [("--trace", trace), ("--memory", memory), ("an option about a whole run", run != STEP_ALONE)]
+    asked = [
+        ("--trace", trace),
+        ("--memory", memory),
+        ("an option about a whole run", run != STEP_ALONE),
+        ("a measurement", known != Known()),
+    ]
     for name, given in asked:
         if given:
             raise BadInput(f"{name} is not for --oracle paper", where="--oracle", fix="--oracle foretell")
 
 
-def _predict(given: Given, asked: Asked, run: Run, memory: bool, trace: str | None, as_json: bool) -> None:
-    from foretell.oracle.predict import predict
-
+def _predict(given: Given, known: Known, run: Run, memory: bool, trace: str | None, as_json: bool) -> None:
+    asked, found = answered(given, known, run)
     assert asked.cluster is not None
-    found = msgspec.structs.replace(predict(asked.setting, asked.cluster, run), model=asked.model)
     if trace is not None:
         _trace(asked, trace)
     held = _alive(asked, found) if memory or as_json or not found.fits else ()
@@ -93,7 +99,7 @@ def _predict(given: Given, asked: Asked, run: Run, memory: bool, trace: str | No
     if as_json:
         click.echo(_json(found, asked, run, held, changes))
         return
-    click.echo(_page(found, run, held, changes))
+    click.echo(_page(found, asked.cluster.ranks, run, held, changes))
     for note in (*asked.notes, *found.notes):
         print(f"note: {note}", file=sys.stderr)
 
@@ -142,22 +148,24 @@ def _cost(found: Prediction, seconds: float, price: float) -> float:
     return found.ranks * seconds / HOUR * price
 
 
-def _page(found: Prediction, run: Run, held: tuple[Alive, ...], changes: tuple[Change, ...]) -> str:
-    low, high = found.interval
+def _page(found: Prediction, ranks: int, run: Run, held: tuple[Alive, ...], changes: tuple[Change, ...]) -> str:
+    step, low, high = map(show_seconds, (found.step_seconds, *found.interval))
     rate = f"{found.samples_per_second:,.4g} samples/s"
     if found.tokens_per_second:
         rate += f", {show_count(found.tokens_per_second)} tokens/s"
-    usable = found.usable
-    verdict = "fits" if found.fits else f"{show_bytes(found.memory_bytes - usable)} TOO MUCH"
-    room = show_bytes(found.capacity) if found.fits else f"{show_bytes(usable)} usable"
+    verdict = "fits" if found.fits else f"{show_bytes(found.memory_bytes - found.usable)} TOO MUCH"
+    room = f"{show_bytes(found.memory_bytes)} of {show_bytes(found.usable)} that it may use"
     lines = [
         ("model", fit(found.model, WIDTH - 18)),
         ("plan", found.plan),
-        ("on", f"{found.ranks:,} ranks of {found.cluster}, trainer {found.trainer}"),
-        ("step", f"{_seconds(found.step_seconds)} ({_seconds(low)} to {_seconds(high)}), batch {found.batch:,}"),
+        ("on", f"{_place(found, ranks)}, trainer {found.trainer}"),
+        (
+            "step",
+            f"{step} ({low} to {high}), batch {found.batch:,}",
+        ),
         ("rate", rate),
         ("utilisation", f"{found.utilisation:.1%} of the peak, {show_flops(found.model_flops)} a step"),
-        ("memory", f"{show_bytes(found.memory_bytes)} of {room} on the fullest rank: {verdict}"),
+        ("memory", f"{room}: {verdict}"),
         ("", f"at {found.memory.peak_moment}"),
     ]
     price = run.conditions.price
@@ -167,10 +175,18 @@ def _page(found: Prediction, run: Run, held: tuple[Alive, ...], changes: tuple[C
         cost = _cost(found, 1000 * found.step_seconds, price)
         lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
     head = "\n".join(_folded(f"{name:<14}{text}", 14) for name, text in lines)
-    parts = [head, _time(found), _memory(found)]
+    findings = getattr(found, "findings", ())
+    parts = [head, *([findings_table(findings)] if findings else []), _time(found), _memory(found)]
     parts += [_tensors(held)] if held else []
     parts += _what_fits(found, changes)
     return "\n\n".join([*parts, *_why(found), _known(found)])
+
+
+def _place(found: Prediction, ranks: int) -> str:
+    """Where it runs; ranks of the cluster that the plan leaves idle are told."""
+    if found.ranks == ranks:
+        return f"{found.ranks:,} {'rank' if ranks == 1 else 'ranks'} of {found.cluster}"
+    return f"{found.ranks:,} of the {ranks:,} ranks of {found.cluster}, {ranks - found.ranks:,} idle"
 
 
 def _folded(text: str, indent: int) -> str:
@@ -194,7 +210,7 @@ def _what_fits(found: Prediction, changes: tuple[Change, ...]) -> list[str]:
     if not changes:
         return ["Nothing that was tried would fit: no policy, axis, device or number of ranks."]
     rows = [
-        [one.what, f"{show_bytes(one.memory_bytes)} of {show_bytes(one.capacity)}", f"{one.samples_per_second:,.4g}"]
+        [one.what, f"{show_bytes(one.memory_bytes)} of {show_bytes(one.usable)}", f"{one.samples_per_second:,.4g}"]
         for one in changes[:SHOWN]
     ]
     first = changes[0]
@@ -213,7 +229,7 @@ def _what_fits(found: Prediction, changes: tuple[Change, ...]) -> list[str]:
 def _time(found: Prediction) -> str:
     rows = sorted(found.breakdown.items(), key=lambda part: -part[1])
     told = [(name, part) for name, part in rows if part >= SMALLEST * found.step_seconds]
-    shown = [[name, _seconds(part), f"{part / found.step_seconds:.1%}"] for name, part in told]
+    shown = [[name, show_seconds(part), f"{part / found.step_seconds:.1%}"] for name, part in told]
     return table(["a step is spent on", "", "share"], shown)
 
 
@@ -239,12 +255,5 @@ def _known(found: Prediction) -> str:
     """How each part was obtained."""
     width = 2 + max(map(len, found.provenance))
     lines = [_folded(f"{part:<{width}}{text}", width) for part, text in found.provenance.items()]
+    lines += [_folded(f"{'narrower':<{width}}{way}", width) for way in found.narrower[:1]]
     return "\n".join(["how it is known", *lines])
-
-
-def _seconds(value: float) -> str:
-    """A time to three digits with a unit that reads well."""
-    for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if value >= limit:
-            return f"{value / limit:.3g} {unit}" if value / limit < 1000 else f"{value / limit:,.0f} {unit}"
-    return f"{value / 1e-6:.3g} us"

@@ -26,8 +26,23 @@ REASONS_SHOWN = 8
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N runs of each study, evenly chosen.")
 @click.option("--subsets", is_flag=True, help="The parts of each study too.")
 @click.option("--rows", "each", is_flag=True, help="Every run as CSV: measured and predicted.")
+@click.option("--regret", "picked", is_flag=True, help="What our pick among the measured plans would have cost.")
+@click.option("--coverage", is_flag=True, help="Whether nine in ten lie inside, each source left out in turn.")
+@click.option("--constants", is_flag=True, help="Every constant chosen with measured runs in view, and its source.")
+@click.option("--learn", type=click.Path(dir_okay=False, path_type=Path), hidden=True, help="Write learnt bands here.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(files: tuple[Path, ...], name: str, limit: int | None, subsets: bool, each: bool, as_json: bool) -> None:
+def command(
+    files: tuple[Path, ...],
+    name: str,
+    limit: int | None,
+    subsets: bool,
+    each: bool,
+    picked: bool,
+    coverage: bool,
+    constants: bool,
+    learn: Path | None,
+    as_json: bool,
+) -> None:
     """How far predictions are from measured runs.
 
     FILE is a CSV with the columns of one of the studies that ship, or JSON lines
@@ -40,19 +55,37 @@ def command(files: tuple[Path, ...], name: str, limit: int | None, subsets: bool
     from foretell.validation.evaluate import compare, scores
     from foretell.validation.study import read
 
+    if constants:
+        click.echo(_constants(as_json))
+        return
     if files and name:
         raise BadInput("--study names one that ships, and files are given", fix="one of them")
-    studies = [read(path) for path in (files or published.files(name))]
+    more = published.own_files() if coverage and not files and not name else []
+    studies = [read(path) for path in (files or [*published.files(name), *more])]
     done: list[tuple[Study, list[Compared]]] = []
     for study in studies:
         chosen = evenly(study.rows, limit)
         with_progress = progress(study.name, len(chosen))
         done.append((study, compare(chosen, predict, with_progress)))
+    if coverage:
+        from foretell.cli.coverage_pages import answer_coverage
+
+        answer_coverage(done, learn, as_json)
+        return
     if each:
         click.echo(_rows(done))
         return
+    if picked:
+        from foretell.cli import regret_pages
+
+        found = [(study.name, compared) for study, compared in done]
+        click.echo(regret_pages.as_json(found) if as_json else regret_pages.page(found))
+        return
     found = [scores(study, compared) for study, compared in done]
-    click.echo(_json(found) if as_json else "\n".join(_page(found, subsets)))
+    if as_json:
+        click.echo(_json(found))
+        return
+    click.echo("\n".join([*_page(found, subsets), *(line for _, compared in done for line in _accuracy(compared))]))
 
 
 def evenly(rows: tuple[Row, ...], limit: int | None) -> tuple[Row, ...]:
@@ -122,6 +155,15 @@ def _three(found: Errors | None) -> list[str]:
     return [f"{100 * value:.1f}" for value in (found.mape, found.median, found.p90)] if found else ["-"] * 3
 
 
+def _accuracy(compared: list[Compared]) -> list[str]:
+    """How accurate we and a source's own predictions are, strategy by strategy, where it has any."""
+    from foretell.validation.accuracy import accuracies
+
+    found = accuracies(compared)
+    rows = [[one.name, str(one.runs), f"{100 * one.ours:.1f}", f"{100 * one.theirs:.1f}"] for one in found]
+    return ["", table(["accuracy, %", "runs", "ours", "the source's own"], rows)] if rows else []
+
+
 def _signed(fraction: float) -> str:
     return f"{100 * fraction:+.1f}"
 
@@ -133,6 +175,18 @@ def _counted(title: str, counts: dict[str, int]) -> list[str]:
     rest = list(counts.values())[REASONS_SHOWN:]
     lines = ["", title, *(fit(f"{count:6,}  {reason}", WIDTH) for reason, count in most)]
     return [*lines, f"{sum(rest):6,}  for {len(rest)} other reasons (--json)"] if rest else lines
+
+
+def _constants(as_json: bool) -> str:
+    import msgspec
+
+    from foretell.validation.constants import fitted
+
+    found = list(fitted())
+    if as_json:
+        return msgspec.json.encode({"constants": found}).decode()
+    rows = [[one.owner.removeprefix("trainer "), one.name, fit(one.value, 10), fit(one.source, 24)] for one in found]
+    return table(["owner", "constant", "value", "source"], rows)
 
 
 # for programs

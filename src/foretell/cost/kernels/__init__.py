@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from foretell.cost.kernels._chains import chains
+from foretell.cost.kernels._measured import corrected, corrected_update, profiled, profiled_update
 from foretell.cost.kernels._price import ORIGINS, Price
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
@@ -42,9 +43,13 @@ def kernel_seconds(action: Compute, device: Device, form: Format, trainer: Train
 
     Sizes and costs may be arrays: then so are the figures of the price, each digit the same as of one size alone.
     """
-    return _family(action.operator)(action, device, form, trainer)
+    price = _family(action.operator)(action, device, form, trainer)
+    price = corrected(price, action, device, form, trainer) if device.measured else price
+    return profiled(price, action, device) if device.profiled else price
 
 
 def update_seconds(action: Update, device: Device, form: Format) -> Price:
     """The same for the optimizer's step."""
-    return FAMILIES["optimizer"].update(action, device, form)
+    price = FAMILIES["optimizer"].update(action, device, form)
+    price = corrected_update(price, action, device, form) if device.measured else price
+    return profiled_update(price, device) if device.profiled else price

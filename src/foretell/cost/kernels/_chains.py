@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeGuard
 
 import msgspec
 
@@ -23,13 +23,14 @@ LIBRARY: Final = frozenset(
 """Operators that no chain takes in."""
 
 
-def chains(actions: Iterable[object], execution: str) -> Iterator[object]:
+def chains(actions: Iterable[object], execution: str, norms_take_in: bool = False) -> Iterator[object]:
     """The actions of a body with each chain as one computation, where kernels are compiled; else as they are.
 
-    Memory events inside a chain come before it.
+    Memory events inside a chain come before it. Where kernels start one by one, a trainer's batch norms may take in the
+    sum and the activation after them.
     """
     if execution == "eager":
-        yield from actions
+        yield from _beside_norms(actions) if norms_take_in else actions
         return
     held: list[Compute] = []
     for action in actions:
@@ -45,6 +46,45 @@ def chains(actions: Iterable[object], execution: str) -> Iterator[object]:
             else:
                 yield action
     yield from _joined(held)
+
+
+def _beside_norms(actions: Iterable[object]) -> Iterator[object]:
+    """Norms with the element-wise operators after them, forward, and before them, backward, in their own kernels."""
+    norm: Compute | None = None
+    before: list[Compute] = []  # gradients of element-wise operators that a norm may still take in
+    for action in actions:
+        if isinstance(action, Allocate | Free):
+            yield action
+        elif norm is not None and _taken_in(action, norm):
+            norm = _with_other_input(norm, action)
+        else:
+            if norm is not None:
+                yield norm
+                norm = None
+            if isinstance(action, Compute) and action.operator == "normalize":
+                before.clear()
+                norm = action
+            elif isinstance(action, Compute) and action.operator == "elementwise" and action.part != "forward":
+                before.append(action)
+            else:
+                yield from before
+                before.clear()
+                yield action
+    yield from before
+    if norm is not None:
+        yield norm
+
+
+def _taken_in(action: object, norm: Compute) -> TypeGuard[Compute]:
+    if not isinstance(action, Compute) or action.operator != "elementwise":
+        return False
+    return action.part == norm.part == "forward" and action.again == norm.again
+
+
+def _with_other_input(norm: Compute, action: Compute) -> Compute:
+    """The norm that also reads what a sum adds: of its inputs one is what the norm has just made."""
+    other = at_least(action.cost.read - action.cost.written, 0)
+    return msgspec.structs.replace(norm, cost=norm.cost + Part(read=other))
 
 
 def _goes_on(held: list[Compute], action: Compute) -> bool:

@@ -41,6 +41,14 @@ TABLE: Final[dict[tuple[str, str], Reached]] = {
         ("a100-40", "a100-80", "a100-pcie-80", "a100-pcie-40"),
         f"{STEPS}: 400 runs of Megatron-DeepSpeed on A100; best product 0.81 (stas00/ml-engineering, A100 PCIe)",
     ),
+    ("rtx3090", "matrix"): Reached(
+        1.0,
+        0.80,
+        ("rtx3090",),
+        f"{STEPS}: 18 of timm with channels last. Its matrix units accumulate in fp32 at half their rate, which is "
+        "easily fed, and it runs above its rated clock",
+    ),
+    ("rtx4090", "matrix"): Reached(1.0, 0.80, ("rtx3090",), "as the RTX 3090, for the same reasons"),
     ("hopper", "matrix"): Reached(
         0.72,
         0.80,
@@ -96,6 +104,17 @@ ROW_LAST: Final = {("hopper", "tf32"): {"forward": 1.05, "input_gradient": 0.92,
 products on an H200). 16-bit operands may lie either way."""
 
 
+SHARES: Final = {("mi325x", "fp16"): 0.12, ("mi325x", "bf16"): 0.12, ("mi325x", "fp32"): 0.28}
+"""What layers' products reach in a framework, by device and precision, where that is far below the best product of a
+search: 74 steps of milabench (BERT, ConvNeXt, ResNet-152) on MI325X in PyTorch of 2025, no library tuned by shape."""
+
+INSTRUCTIONS: Final = {"cdna2": (2.5, 8.5), "cdna3": (2.5, 8.5)}
+"""Cycles of a compute unit for what takes an NVIDIA multiprocessor one, for kernels bound by their instructions, by
+elements of 32 and of 16 bits: half as many lanes, and conversions from and to 16 bits made of several instructions. The
+same 74 steps."""
+HALF: Final = 2  # bytes of a 16-bit number
+
+
 class Rates(NamedTuple):
     """What a device does for products in one precision."""
 
@@ -113,7 +132,7 @@ def rates(device: Device, precision: str) -> Rates:
     like = LIKE.get((device.architecture, unit))
     found = own or (TABLE[like] if like else UNKNOWN)
     provenance = "measured" if device.name in found.devices else "carried over" if found.devices else "datasheet"
-    share = found.matrix * LOW.get(precision, 1.0)
+    share = SHARES.get((device.name, precision), found.matrix * LOW.get(precision, 1.0))
     return Rates(peak * share, device.memory_bandwidth * found.stream, provenance)
 
 
@@ -140,6 +159,13 @@ def by_rows(device: Device, precision: str, *row_bytes: Any) -> Any:
     return whole * 1.0 + (1 - whole) * (words * even + (1 - words) * odd)
 
 
-def cycle_seconds(device: Device) -> float:
-    """Seconds for a cycle of all multiprocessors together: what kernels cost that are bound by their instructions."""
-    return 1 / (device.multiprocessors * device.clock_hz)
+def cycle_seconds(device: Device, width: int) -> float:
+    """Seconds for a cycle of all multiprocessors together: what kernels cost that are bound by their instructions, on
+    elements of so many bytes."""
+    return instructions(device, width) / (device.multiprocessors * device.clock_hz)
+
+
+def instructions(device: Device, width: int) -> float:
+    """How many cycles it takes for what takes one where kernels were measured."""
+    wide, narrow = INSTRUCTIONS.get(device.architecture, (1.0, 1.0))
+    return narrow if width <= HALF else wide

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from foretell.cost.kernels._frame import activation_width, launches_of, plain
 from foretell.cost.kernels._price import Price
 from foretell.cost.kernels._reached import cycle_seconds, memory_rate
@@ -47,6 +49,7 @@ EXPONENTS: Final = 43
 """Features of a head that a score's exponential costs as much as: heads of 64 and 128."""
 
 HALF: Final = 2  # bytes of a 16-bit number
+FULL: Final = 4  # bytes of an fp32 number
 
 WRITTEN_CYCLES: Final = {"forward": 1.65, "input_gradient": 1.35}
 """Cycles of a multiprocessor for a score that is written out, in all kernels between the products, whatever its bytes
@@ -55,9 +58,16 @@ WRITTEN_CYCLES: Final = {"forward": 1.65, "input_gradient": 1.35}
 
 def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
     """What the trainer's kernel costs; a model that needs stored scores (a bias) has them with any trainer."""
-    if trainer.attention.kernel == "unfused" or action.cost.fused >= STORED:
-        return _unfused(action, device, form, trainer)
-    return _fused(action, device, form, trainer)
+    unfused = trainer.attention.kernel == "unfused" or action.cost.fused >= STORED
+    found = (_unfused if unfused else _fused)(action, device, form, trainer)
+    return msgspec.structs.replace(found, after=found.after + _layer_seconds(action, device, trainer))
+
+
+def _layer_seconds(action: Compute, device: Device, trainer: Trainer) -> Quantity:
+    """Of what a trainer's layer does in many kernels, once beside each attention: passes over its hidden tensor."""
+    hidden = _heads(action.loops) * action.loops["query"] * action.loops["qk"] * FULL
+    passes = trainer.attention.layer_passes * (1 if action.part == "forward" else trainer.fusion.backward)
+    return hidden * passes / memory_rate(device)
 
 
 def _heads(n: Sizes) -> Quantity:
@@ -119,7 +129,7 @@ def _unfused(action: Compute, device: Device, form: Format, trainer: Trainer) ->
     seconds = passes / memory_rate(device)
     if plain(trainer, device):
         cycles = heads * query * key * WRITTEN_CYCLES[action.part]
-        seconds = at_least(seconds, cycles * cycle_seconds(device))
+        seconds = at_least(seconds, cycles * cycle_seconds(device, activation_width(form)))
     launches = launches_of(cost, trainer.execution)
     return Price(matrix, 0.0 * matrix, seconds, device.launch_seconds * launches, launches, by.provenance)
 

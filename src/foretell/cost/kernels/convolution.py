@@ -21,7 +21,15 @@ from typing import Any, Final, NamedTuple
 
 from foretell.cost.kernels._frame import activation_width, channels_last, launches_of, smaller, where
 from foretell.cost.kernels._price import Price
-from foretell.cost.kernels._reached import ROW_LAST, VECTOR_BYTES, by_rows, memory_rate, rates
+from foretell.cost.kernels._reached import (
+    ROW_LAST,
+    VECTOR_BYTES,
+    by_rows,
+    cycle_seconds,
+    instructions,
+    memory_rate,
+    rates,
+)
 from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
 from foretell.model.operator import Sizes
@@ -41,7 +49,9 @@ UNTUNED: Final = {"forward": 0.72, "input_gradient": 0.52, "weight_gradient": 0.
 UNTUNED_ON: Final = ("hopper", "blackwell", "blackwell-ultra")
 
 MATRIX_SHARE: Final = {"forward": 0.9, "input_gradient": 0.85, "weight_gradient": 0.8}
-"""The same in matrix units, without the turning of images: an H200, channels last."""
+MEASURED_RATE: Final = 2950.0  # flops a cycle and multiprocessor of plain products where that was measured
+"""The same in matrix units, without the turning of images: an H200, channels last. What is lost is the finding of
+addresses, so many cycles a tile whatever the matrix units do: slower ones lose a smaller share."""
 
 WINOGRAD_TAPS: Final = 9
 WINOGRAD_PRODUCTS: Final = 4  # of 9 for each output and pair of channels: 16 for 2 x 2 outputs
@@ -61,8 +71,14 @@ FEW: Final = 32  # channels a group under which tiles stay too empty for those k
 PADDED_SHARE: Final = 0.5
 """Of what older kernels do, for images of few channels, padded to a whole vector: three channels on an H200."""
 
-TURN: Final = {4: 0.73, 2: 0.45}
-"""Of the memory's bandwidth, for turning images from one layout to the other, by bytes of an element (H200, cuDNN)."""
+UNSHARED_TILE: Final = 64
+"""Weights a side of the tiles of fp32 weight gradients in three dims. Their sums over positions are not shared out: few
+channels leave multiprocessors idle (six layers on an H200: 70 and 113 ms where a product would take 4 and 17)."""
+
+TURN_CYCLES: Final = {4: 0.55, 2: 0.45}
+"""Cycles of a multiprocessor for an element that is turned from one layout to the other, by its bytes: cuDNN on an H200
+reaches 0.73 and 0.45 of the bandwidth, about as many elements a second either way. Slower memory is the bound."""
+TURN_STREAM: Final = 0.8  # of the memory's bandwidth
 TURNS: Final = 3
 """Kernels that turn: both images and the weight."""
 
@@ -97,6 +113,19 @@ DEPTHWISE: Final = {
 """Seven depthwise layers on an H200. Channels first, PyTorch's own kernels run; with channels last cuDNN's.
 The gradient of the input visits every tap of every input, also those that a stride steps over."""
 
+FIRST_HALF: Final = {
+    "forward": Direct(0.09, 0),
+    "input_gradient": Direct(0.088, 0),
+    "weight_gradient": Direct(0.045, 0),
+}
+"""fp16, channels first, stride 1 and windows up to 5 x 5: PyTorch takes cuDNN's kernels (three layers on an H200)."""
+
+
+LARGE_TAPS: Final = 25
+LARGE_FP32: Final = Direct(0.0045, 0)
+"""Gradient of the weight in fp32 and TF32 with channels last and windows above 5 x 5: cuDNN has no kernel for it and
+falls back to a grouped one (two layers of ConvNeXt on an H200, 0.0033 to 0.0061)."""
+
 
 class Images(NamedTuple):
     """Sizes of one convolution."""
@@ -116,31 +145,39 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     n, cost, part = action.loops, action.cost, action.part
     width = activation_width(form)
     images = _images(action, form)
-    last = channels_last(trainer)
+    last = channels_last(trainer) or action.last
     depthwise = (n["in"] == 1) & (n["out"] <= 2) & (n["group"] > 1)
     matrix_units = form.kernels in device.peak
     pointwise: Any = False
     if matrix_units:
         pointwise = (images.taps == 1) & (n["group"] == 1) & (images.inputs <= images.positions * n["in"])
         if not last:
-            pointwise = pointwise & (images.area * width % 8 == 0)
+            turned = trainer.fusion.pointwise_turned and width < FULL
+            pointwise = pointwise & (images.area * width % 8 == 0) & (not turned)
         matrix = _unfolded(part, n, images, device, form)
         matrix = where(pointwise, _plain(part, n, images, last, device, form), matrix)
     else:
-        matrix = _ordinary(action, images, device, form)
+        matrix = _in_three_dims(action, images, device, form, _ordinary(action, images, device, form))
     direct = _depthwise(part, images, last, device, form)
     matrix = where(depthwise, direct, matrix)
 
     casts = form.autocast and part != "input_gradient"  # of the weight on its way in, of its gradient back
     copied = images.weights * (form.weight + form.operand) if casts else 0
     turns = 0 if last or not matrix_units else 1 - ((pointwise | depthwise) * 1)
-    turned = 2 * (images.inputs + images.outputs) * width * turns / (device.memory_bandwidth * TURN[max(2, width)])
+    turned = (images.inputs + images.outputs) * turns * _turn_seconds(device, width)
     launches = launches_of(cost, trainer.execution) + int(casts)  # the library starts the turns by itself, in no time
     seconds = device.launch_seconds * (launches + TURNS * turns)
     rate = memory_rate(device)
     after = (images.added + copied) / rate + turned
     provenance = rates(device, form.kernels).provenance
     return Price(matrix, images.own / rate, after, seconds, launches, provenance)
+
+
+def _turn_seconds(device: Device, width: int) -> float:
+    """Seconds for an element that is read in one layout and written in the other."""
+    return max(
+        TURN_CYCLES[max(2, width)] * cycle_seconds(device, width), 2 * width / (device.memory_bandwidth * TURN_STREAM)
+    )
 
 
 def _images(action: Compute, form: Format) -> Images:
@@ -178,9 +215,17 @@ def _unfolded(part: str, n: Sizes, images: Images, device: Device, form: Format)
     padded = {**n, "in": where(n["group"] == 1, ceil_div(n["in"], vector) * vector, n["in"])}
     whole = n["group"] * n["in"] * width % VECTOR_BYTES == 0
     share = where(
-        whole, MATRIX_SHARE[part] * _row_last(part, device, form), PADDED_SHARE * by_rows(device, form.kernels, 4)
+        whole,
+        _unfolded_share(part, device, form) * _row_last(part, device, form),
+        PADDED_SHARE * by_rows(device, form.kernels, 4),
     )
     return product_seconds(*_shape(part, padded, images.positions, images.taps), by) / share
+
+
+def _unfolded_share(part: str, device: Device, form: Format) -> float:
+    """Rate of the product of an unfolded image over that of a plain one."""
+    rate = rates(device, form.kernels).flops / (device.multiprocessors * device.clock_hz)
+    return 1 / (1 + (1 / MATRIX_SHARE[part] - 1) * min(1.0, rate / MEASURED_RATE))
 
 
 def _plain(part: str, n: Sizes, images: Images, last: bool, device: Device, form: Format) -> Quantity:
@@ -221,11 +266,38 @@ def _ordinary(action: Compute, images: Images, device: Device, form: Format) -> 
     return smaller(direct, action.cost.matrix / (reached * PLAIN_SHARE))
 
 
+def _in_three_dims(action: Compute, images: Images, device: Device, form: Format, matrix: Quantity) -> Quantity:
+    """A weight gradient in three dims takes at least what tiles take whose sums are not shared out."""
+    if action.part != "weight_gradient" or SPACE[0] not in action.loops:
+        return matrix
+    return at_least(matrix, _unshared(action.loops, images, device, form))
+
+
+def _unshared(n: Sizes, images: Images, device: Device, form: Format) -> Quantity:
+    """A weight gradient whose long sum over positions one block makes alone, for each tile of weights."""
+    tiles = n["group"] * ceil_div(n["out"], UNSHARED_TILE) * ceil_div(n["in"] * images.taps, UNSHARED_TILE)
+    work = 2 * images.positions * n["group"] * n["out"] * n["in"] * images.taps
+    return work / (rates(device, form.kernels).flops * smaller(tiles / device.multiprocessors, 1.0))
+
+
 def _depthwise(part: str, images: Images, last: bool, device: Device, form: Format) -> Quantity:
     layout = "first" if not last else "last" if activation_width(form) < FULL else "last fp32"
     kernel = DEPTHWISE[layout][part]
     visited = images.inputs if part == "input_gradient" else images.outputs
-    return 2 * (images.taps + kernel.besides) * visited / (kernel.share * _vector_rate(device, form))
+    seconds = _direct_seconds(kernel, images.taps, visited, device, form)
+    if layout == "first" and form.activation == "fp16":
+        library = _direct_seconds(FIRST_HALF[part], images.taps, visited, device, form)
+        taken = (images.taps <= LARGE_TAPS) & (images.inputs < 2 * images.outputs)  # stride 1
+        return where(taken, library, seconds)
+    if layout == "last fp32" and part == "weight_gradient" and instructions(device, activation_width(form)) == 1:
+        large = _direct_seconds(LARGE_FP32, images.taps, visited, device, form)
+        return where(images.taps > LARGE_TAPS, large, seconds)
+    return seconds
+
+
+def _direct_seconds(kernel: Direct, taps: Quantity, visited: Quantity, device: Device, form: Format) -> Quantity:
+    work = 2 * (taps + kernel.besides) * visited
+    return work / (kernel.share * _vector_rate(device, form)) * instructions(device, activation_width(form))
 
 
 def _vector_rate(device: Device, form: Format) -> float:

@@ -30,5 +30,5 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     launches = launches_of(cost, trainer.execution)
     stream = moved / memory_rate(device)
     if action.part == "weight_gradient" and plain(trainer, device):
-        stream = stream + n["row"] * n["feature"] * ADD_CYCLES * cycle_seconds(device)
+        stream = stream + n["row"] * n["feature"] * ADD_CYCLES * cycle_seconds(device, activation_width(form))
     return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")

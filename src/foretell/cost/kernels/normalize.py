@@ -80,7 +80,7 @@ def _channels(action: Compute, device: Device, form: Format, trainer: Trainer) -
     moved = (cost.read + cost.written) / memory_rate(device)
     if part == "weight_gradient":  # the kernel of the input's gradient makes it too
         return moved
-    elements, cycle = n["group"] * n["member"], cycle_seconds(device)
+    elements, cycle = n["group"] * n["member"], cycle_seconds(device, activation_width(form))
     library_half = form.activation == "fp16"
     if channels_last(trainer):
         return at_least(moved, elements * LAST[part] * cycle * (LAST_HALF if library_half else 1.0))
@@ -95,7 +95,7 @@ def _channels(action: Compute, device: Device, form: Format, trainer: Trainer) -
 
 def _tokens(action: Compute, device: Device, form: Format) -> Quantity:
     n, cost, part = action.loops, action.cost, action.part
-    rows, cycle = n["group"] * (cost.launches > 0), cycle_seconds(device)
+    rows, cycle = n["group"] * (cost.launches > 0), cycle_seconds(device, activation_width(form))
     moved = (cost.read + cost.written) / (device.memory_bandwidth * BANDWIDTH[max(2, activation_width(form))])
     if part == "weight_gradient":
         return at_least(moved, rows * (rows < MANY_ROWS) * DOWN / device.clock_hz)

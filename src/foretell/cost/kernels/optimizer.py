@@ -37,5 +37,5 @@ def update(action: Update, device: Device, form: Format) -> Price:
         moved = at_least(moved, PASSES[action.rule] * action.parameters * form.state)
     launches = cost.launches if plain else cost.fused
     values = moved / form.state if plain else 0
-    stream = at_least(moved / memory_rate(device), values * VALUE_CYCLES * cycle_seconds(device))
+    stream = at_least(moved / memory_rate(device), values * VALUE_CYCLES * cycle_seconds(device, form.state))
     return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")

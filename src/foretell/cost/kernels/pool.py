@@ -31,5 +31,7 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     if trainer.execution == "eager":
         image = cost.read if action.part == "forward" else cost.written
         cycles = FORWARD if action.part == "forward" else where(cost.launches > 1, BACKWARD_MAXIMUM, BACKWARD_MEAN)
-        stream = at_least(stream, image / activation_width(form) * cycles * cycle_seconds(device))
+        stream = at_least(
+            stream, image / activation_width(form) * cycles * cycle_seconds(device, activation_width(form))
+        )
     return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")

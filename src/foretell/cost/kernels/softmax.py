@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from foretell.cost.kernels._frame import launches_of, where
+from foretell.cost.kernels._frame import activation_width, launches_of, where
 from foretell.cost.kernels._price import Price
 from foretell.cost.kernels._reached import cycle_seconds, memory_rate
 from foretell.hardware.cluster import Device
@@ -28,7 +28,10 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     eager_backward = action.part != "forward" and trainer.execution == "eager"
     kernels = 2 if eager_backward else 1
     cycles = where((action.loops["class"] > HELD) & (action.part == "forward"), LONG_CYCLES, CYCLES)
-    stream = at_least((cost.read + cost.written) / memory_rate(device), cost.work * cycles * cycle_seconds(device))
+    stream = at_least(
+        (cost.read + cost.written) / memory_rate(device),
+        cost.work * cycles * cycle_seconds(device, activation_width(form)),
+    )
     stream = stream * kernels
     launches = launches_of(cost, trainer.execution) * kernels
     return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")

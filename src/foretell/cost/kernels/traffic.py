@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from foretell.cost.kernels._frame import PLAIN_PASSES, launches_of, plain
+from foretell.cost.kernels._frame import PLAIN_PASSES, activation_width, launches_of, plain
 from foretell.cost.kernels._price import Price
 from foretell.cost.kernels._reached import cycle_seconds, memory_rate
 from foretell.hardware.cluster import Device
@@ -41,7 +41,7 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     stream = moved / memory_rate(device)
     if plain(trainer, device) and action.operator in CYCLES:
         stream = moved / (device.memory_bandwidth * SIMPLE)
-        stream = at_least(stream, cost.work * CYCLES[action.operator] * cycle_seconds(device))
+        stream = at_least(stream, cost.work * CYCLES[action.operator] * cycle_seconds(device, activation_width(form)))
     elif action.operator in FUSIBLE and trainer.execution == "eager":
         stream = stream * (look_up(trainer.fusion.hidden_passes, device.architecture) / PLAIN_PASSES)
     stream = at_least(stream, arithmetic)

@@ -84,9 +84,9 @@ def build(
         try:
             with building():
                 if way is None:
-                    return called(factory, home, batch, seq, spec), mode
+                    return _called(factory, home, batch, seq, spec), mode
                 with way:
-                    return called(factory, home, batch, seq, spec), mode
+                    return _called(factory, home, batch, seq, spec), mode
         except BadInput:
             raise
         except (Exception, SystemExit) as problem:
@@ -98,8 +98,13 @@ def build(
     raise failure(shown or last, spec) from None
 
 
-def called(factory: Any, home: ModuleType, batch: int | None, seq: int | None, spec: str) -> Built:
-    """What a factory makes, in the mode and on the device that hold here."""
+def real(spec: str, batch: int | None, seq: int | None) -> Built:
+    """What a text names, built with real weights: to be run, not traced."""
+    factory, home = find(spec)
+    return _called(factory, home, batch, seq, spec)
+
+
+def _called(factory: Any, home: ModuleType, batch: int | None, seq: int | None, spec: str) -> Built:
     if isinstance(factory, torch.nn.Module):
         made: Any = factory
     elif callable(factory):

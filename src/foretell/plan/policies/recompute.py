@@ -7,6 +7,9 @@ from typing import ClassVar
 from foretell.plan.policy import Policy
 from foretell.plan.syntax import Choice, Number, Option
 
+TOGETHER = (2, 4)
+"""Blocks that run again together which the search tries: fewer inputs are kept, more of what lies between them."""
+
 
 class Recompute(Policy, frozen=True, kw_only=True, tag="recompute"):
     """What is kept of the forward pass.
@@ -36,7 +39,8 @@ class Recompute(Policy, frozen=True, kw_only=True, tag="recompute"):
 
     @classmethod
     def choices(cls) -> tuple[Recompute, ...]:
-        return tuple(cls(granularity=word) for word in ("none", "attention", "block", "full"))
+        words = tuple(cls(granularity=word) for word in ("none", "attention", "block", "full"))
+        return (*words, *(cls(every=blocks) for blocks in TOGETHER))
 
     @property
     def keeps(self) -> str:

@@ -68,11 +68,17 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     (r"deepspeed transformer kernel", ""),
     (r"deepspeed", "deepspeed"),
     (r"torch7|cudnn r\d torch|neon|paddle|oneflow|libai|caffe", ""),
-    (r"tensorflow|mxnet|horovod", "horovod"),
+    (r"mxnet", "mxnet"),
+    (r"tensorflow.*xla", "tensorflow-xla"),
+    (r"tensorflow", "tensorflow"),
+    (r"horovod", "horovod"),
     (r"pytorch", "pytorch"),
 )
-"""Pattern to trainer, the first that is found; empty for frameworks that no trainer describes. TensorFlow and
-MXNet stand with Horovod: gradients in large fused buffers, summed while the backward pass runs."""
+"""Pattern to trainer, the first that is found; empty for frameworks that no trainer describes."""
+
+
+THIS_YEAR: Final = 2026
+"""Of runs that do not say when they were: as the software is now."""
 
 
 def rows(lines: list[Line]) -> Iterator[Row | NotScored]:
@@ -93,7 +99,7 @@ def _row(name: str, line: Line) -> Row:
     memory = _memory(line)
     if not seconds and not memory and not out_of_memory:
         raise Unmapped("neither time nor memory was measured")
-    policies = (f"+m{batch.m}" if batch.m > 1 else "", _recompute(line), f"+{_precision(line)}", _compiled(line))
+    policies = (f"+m{batch.m}" if batch.m > 1 else "", _recompute(line), f"+{_precision(line)}")
     return row(
         name,
         model.text,
@@ -163,7 +169,8 @@ def _seconds(line: Line, batch: Batch) -> float:
 
 def _memory(line: Line) -> list[Memory]:
     size = real(line, "mem_gib_per_gpu")
-    return [Memory(size * GIB, "device", "worst")] if size and _source(line) in DEVICE_MEMORY else []
+    filled = "upper bound" in line.get("comment", "")  # batches chosen to fill the device: its size, not the run's need
+    return [Memory(size * GIB, "device", "worst")] if size and _source(line) in DEVICE_MEMORY and not filled else []
 
 
 # how it ran
@@ -174,10 +181,32 @@ def _trainer(line: Line) -> str:
     found = next((name for pattern, name in FRAMEWORKS if re.search(pattern, framework)), "")
     if not found:
         raise Unmapped(f"no trainer describes {line['framework'] or 'a blank framework'}")
-    if found == "pytorch" and _channels_last(line):
-        return "pytorch-channels-last"
-    beyond = found == "horovod" and line["strategy"] not in ("single", "data")
+    if found == "pytorch":
+        return _pytorch(line)
+    if found == "mxnet" and _fused_norms(line):
+        return "mxnet-nhwc"
+    beyond = found in ("horovod", "mxnet", "tensorflow") and line["strategy"] not in ("single", "data")
     return "pytorch" if beyond else found  # MLPerf's spatial split and TensorFlow's servers were written by hand
+
+
+def _pytorch(line: Line) -> str:
+    """PyTorch as it was in a year; NVIDIA's scripts of BERT are a trainer of their own."""
+    if _year(line) >= 2023:
+        return "pytorch-channels-last" if _channels_last(line) else "pytorch"
+    if line["model"].startswith("BERT"):
+        return "nvidia-bert-2020" if _year(line) <= 2020 else "nvidia-bert"
+    return "pytorch-channels-last" if _channels_last(line) else "pytorch-1"
+
+
+def _year(line: Line) -> int:
+    """The year of the software: a container has it in its name."""
+    container = re.search(r"NGC (\d\d)\.\d\d", line["framework"])
+    return 2000 + int(container[1]) if container else int(line.get("year") or THIS_YEAR)
+
+
+def _fused_norms(line: Line) -> bool:
+    """NVIDIA's MXNet in 16 bits: scripts and MLPerf's train with channels last and norms that take in what follows."""
+    return bool(re.search(r"NGC|NVIDIA", line["framework"])) and line["precision"].startswith(("AMP", "FP16"))
 
 
 def _channels_last(line: Line) -> bool:
@@ -246,19 +275,20 @@ PRECISIONS: Final = {"fp32": "fp32", "tf32": "tf32", "fp16": "fp16", "fp16 mixed
 def _precision(line: Line) -> str:
     word = stated(line, "precision").lower()
     chip = members.device(device(stated(line, "gpu")))
-    if word == "fp32/tf32":
-        if "tf32" in chip.peak:
-            raise Unmapped("precision is FP32 or TF32")
+    if word == "tf32" and "rocm" in line["framework"].lower():
+        # PyTorch of 2025 had TF32 on AMD devices only with HIPBLASLT_ALLOW_TF32 (mila-iqia/milabench, issue 339)
         return "fp32"
+    if word == "fp32/tf32":
+        if "tf32" not in chip.peak:
+            return "fp32"
+        if "NGC" not in line["framework"]:
+            raise Unmapped("precision is FP32 or TF32")
+        return "tf32"  # NVIDIA's containers set TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1; convolutions have it by default
     if word == "amp":
-        return "amp_bf16" if "bf16" in chip.peak else "fp16"  # 16 bits over fp32 weights: the same bytes and rates
+        return "fp16" if _keeps_copies(line) else "amp_fp16"
     if word not in PRECISIONS:
         raise Unmapped(f"precision {line['precision']} has no word in the plan grammar")
     return PRECISIONS[word]
-
-
-def _compiled(line: Line) -> str:
-    return "+compiled" if "XLA" in line["framework"] else ""
 
 
 OPTIMIZERS: Final = {
@@ -273,6 +303,13 @@ OPTIMIZERS: Final = {
     "jitlamb": "lamb",
     "lars": "lars",
 }
+
+
+def _keeps_copies(line: Line) -> bool:
+    """Whether 16-bit weights have fp32 copies in the optimizer: MXNet's scripts, and NVIDIA's of BERT in PyTorch 1
+    (apex O2). PyTorch's and TensorFlow's own mixed precision casts fp32 weights, to fp16 unless told otherwise."""
+    apex = "PyTorch" in line["framework"] and line["model"].startswith("BERT") and _year(line) < 2023
+    return apex or "mxnet" in line["framework"].lower()
 
 
 def _optimizer(line: Line) -> str:
@@ -361,8 +398,9 @@ VISION: Final = {
 STRIDED_1X1: Final = ("tfb", *ORACLE_PAPER)
 """Sources whose ResNets stride in the first 1x1 convolution of a block (TensorFlow's benchmarks, Chainer)."""
 
-ORACLE_FILES: Final = {("VGG16", 226): "vgg16-paradl", ("ResNet-50", 226): "resnet50-paradl"}
-"""The oracle paper's own layer files: VGG16 there has 169 million parameters."""
+ORACLE_FILES: Final = {("VGG16", 226): "vgg16-paradl"}
+"""The oracle paper's own layer file where the network that ran is like it: VGG16 there has 169 million parameters. Its
+file of ResNet-50 lacks the projections of the shortcuts, which the network that ran has (ankahira/paraDL)."""
 
 
 def _model(line: Line) -> Model:
@@ -387,6 +425,11 @@ def _vision(line: Line) -> Model:
     return Model(f"{base}{',' if ':' in base else ':'}{fields}", image=image)
 
 
+SHORT: Final = 128
+"""Tokens above which NVIDIA's PyTorch scripts sort sequences by length (DeepLearningExamples, PyTorch BERT,
+scripts/run_pretraining.sh: phase2_bin_size is 64), so that most are shorter than the length that is stated."""
+
+
 def _bert(line: Line) -> Model:
     """Pretraining has 20 masked places of 128 tokens, 80 of 512; fine-tuning hardly has a head."""
     size = line["model"].lower()
@@ -394,6 +437,8 @@ def _bert(line: Line) -> Model:
     if not length:
         raise Unmapped("the length of the sequence is not stated")
     seq, task = int(length[1]), line["task_dataset"].lower()
+    if _source(line) == "dle" and "PyTorch" in line["framework"] and "pre-training" in task and seq > SHORT:
+        raise Unmapped("sequences are in bins of 64 tokens, their lengths not stated")
     kernel = None if _source(line) == "mil" else "math"  # before PyTorch 2 scores were written out
     if "pre-training" in task:
         masked = {128: 20, 512: 80}.get(seq)

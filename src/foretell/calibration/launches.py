@@ -1,0 +1,23 @@
+"""How many kernels the two passes of a step start, by the count that predictions use."""
+
+from __future__ import annotations
+
+from foretell.hardware import catalog
+from foretell.model.source import load
+from foretell.plan.job import Job
+from foretell.plan.setting import Setting
+from foretell.plan.text import parse
+from foretell.plan.trainer import trainer
+from foretell.timeline.sheet import priced
+
+
+def launches(model: str, batch: int) -> float:
+    """Launches of one step of a model of the zoo on one rank, without the optimizer's."""
+    setting = Setting(load(model, batch), Job(batch=batch), parse("dp1"), trainer("pytorch"))
+    plan = priced(setting, catalog.cluster("this-machine"))
+    forward, backward = 0, 1
+    return sum(
+        times * (plan.kinds[kind].launches[forward] + plan.kinds[kind].launches[backward])
+        for shape in plan.shapes
+        for kind, times, *_ in shape.layers
+    )

@@ -1,0 +1,237 @@
+# pyright: basic
+"""Measure this machine: every case of every probe, saved as it goes, taken up again where it stopped."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+import torch
+
+from foretell.calibration.case import Case, Scope
+from foretell.calibration.clock import Clock
+from foretell.calibration.probes import probes
+from foretell.cost.calibrated import fits
+from foretell.cost.samples import Calibration, Machine, Sample, calibration, sample
+from foretell.errors import BadInput, ForetellError
+from foretell.hardware import catalog, this_machine
+from foretell.hardware.cluster import Cluster
+from foretell.records import store
+from foretell.records.record import Record, record
+
+T = TypeVar("T")
+
+THOROUGH, QUICK = 0.1, 0.01
+"""Seconds that a case is timed for."""
+
+Watch = Callable[[str, int, int], None]
+"""Is told the probe, the cases done and all cases."""
+
+
+class Wanted(NamedTuple):
+    """What is asked for."""
+
+    device: str
+    quick: bool = False
+    only: tuple[str, ...] = ()  # probes; none: all
+    minutes: float = 0.0  # after which it stops; 0: never
+    resume: bool = False
+
+
+class Measured(NamedTuple):
+    """What came of it."""
+
+    record: Record
+    found: Calibration
+    failed: dict[str, str]  # probe and case to what went wrong
+
+
+def chosen() -> str:
+    """A GPU where PyTorch sees one, else the processor."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def measure(wanted: Wanted, out: Path, watch: Watch = lambda probe, done, total: None) -> Measured:
+    """Time all that was not timed yet and write the record to `out`; samples are kept beside it while it goes on."""
+    scope = scope_of(wanted.device, wanted.quick)
+    machine = machine_of(scope)
+    cases = list(_cases(scope, wanted.only))
+    journal = Journal(out, machine, wanted.resume)
+    clock = Clock(scope.device, QUICK if wanted.quick else THOROUGH)
+    end = time.monotonic() + 60 * wanted.minutes if wanted.minutes else float("inf")
+    failed: dict[str, str] = {}
+    complete = True
+    for done, (name, case) in enumerate(cases):
+        watch(name, done, len(cases))
+        if journal.has(name, case) or time.monotonic() > end:
+            complete = complete and journal.has(name, case)
+            continue
+        try:
+            journal.add(sample(name, case.about, case.measure(clock)))
+        except (RuntimeError, ValueError, ForetellError) as problem:  # no memory for it, or no kernel: the others go on
+            failed[f"{name} {_words(case)}"] = str(problem).splitlines()[0] if str(problem) else repr(problem)
+            if scope.device == "cuda":
+                torch.cuda.empty_cache()
+    watch("", len(cases), len(cases))
+    after = msgspec.structs.replace(machine, clocks={**machine.clocks, **_clocks(machine.kind, "after")})
+    found = _content(after, journal.samples, complete, wanted.quick)
+    made = record("calibration", msgspec.to_builtins(found), cluster="this-machine", versions=machine.versions)
+    store.save(out, made)
+    journal.close()
+    return Measured(made, found, failed)
+
+
+def _cases(scope: Scope, only: tuple[str, ...]) -> Iterator[tuple[str, Case]]:
+    known = probes()
+    for name in only:
+        if name not in known:
+            raise BadInput(f"no probe is called {name!r}", where="--only", fix=", ".join(known))
+    for name, probe in known.items():
+        if not only or name in only:
+            for case in probe.cases(scope):
+                yield name, case
+
+
+def _words(case: Case) -> str:
+    return msgspec.json.encode(case.about).decode()[:80]
+
+
+def _content(machine: Machine, samples: list[Sample], complete: bool, quick: bool) -> Calibration:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    plain = Calibration(machine=machine, samples=tuple(samples), complete=complete, quick=quick, date=now)
+    place = _cluster(machine)
+    return msgspec.structs.replace(plain, fits=fits(place.device, place, plain))
+
+
+# where it runs
+
+
+def scope_of(device: str, quick: bool) -> Scope:
+    """What there is to measure."""
+    if device == "cuda":
+        if not torch.cuda.is_available():
+            raise BadInput("PyTorch sees no CUDA device here", where="--device", fix="--device cpu")
+        return Scope("cuda", quick, torch.cuda.device_count())
+    torch.set_num_threads(1)  # a rank is one core
+    return Scope("cpu", quick, this_machine.processor().ranks)
+
+
+def _cluster(machine: Machine) -> Cluster:
+    """This machine as a cluster."""
+    return this_machine.processor() if machine.kind == "cpu" else catalog.cluster(f"{machine.count}x{machine.device}")
+
+
+def machine_of(scope: Scope) -> Machine:
+    """This machine as far as it can be told."""
+    versions = {"torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform()}
+    if scope.device == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        known = this_machine.known_device(properties.name)
+        if known is None:
+            fix = "a device of `foretell list devices`, or a TOML file of it"
+            raise BadInput(f"no device is known that the driver calls {properties.name!r}", fix=fix)
+        versions |= {"cuda": torch.version.cuda or "", "driver": properties.name}
+        cudnn: int | None = torch.backends.cudnn.version()
+        versions |= {"cudnn": str(cudnn)} if cudnn else {}
+        return Machine(
+            device=known.name,
+            title=properties.name,
+            kind="cuda",
+            count=scope.count,
+            memory_bytes=properties.total_memory,
+            clocks=_clocks("cuda", "before"),
+            versions=versions,
+        )
+    device = this_machine.processor().device
+    return Machine(
+        device=device.name,
+        title=device.title,
+        kind="cpu",
+        count=scope.count,
+        memory_bytes=device.memory_bytes,
+        clocks=_clocks("cpu", "before"),
+        versions=versions,
+    )
+
+
+def _clocks(kind: str, when: str) -> dict[str, float]:
+    """Hz of the multiprocessors and the memory, or of the first core, as they are reported; empty where nobody does."""
+    if kind == "cuda":
+        found = this_machine.clocks()
+    else:
+        lines = _cpu_lines()
+        found = {"core": 1e6 * float(lines[0].partition(":")[2])} if lines else {}
+    return {f"{name} {when}": hertz for name, hertz in found.items()}
+
+
+def _cpu_lines() -> list[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line for line in text.splitlines() if line.startswith("cpu MHz")]
+
+
+# saved as it goes
+
+
+SUFFIX: Final = ".part"
+
+
+class Journal:
+    """The samples of a calibration that is under way: a line each, beside the record that it will be."""
+
+    def __init__(self, out: Path, machine: Machine, resume: bool) -> None:
+        self.path = out.with_name(out.name + SUFFIX)
+        self.samples: list[Sample] = list(self._before(out, machine)) if resume else []
+        self._known = {one.key for one in self.samples}
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_bytes(b"".join(_line(one) for one in (machine, *self.samples)))
+        except OSError as problem:
+            raise BadInput(f"cannot be written: {problem.strerror}", where=str(self.path)) from None
+
+    def _before(self, out: Path, machine: Machine) -> Iterator[Sample]:
+        """What was timed before: of the record, or of the journal that a stopped calibration left."""
+        if self.path.exists():
+            first, *lines = self.path.read_bytes().splitlines() or [b"null"]
+            earlier = _decoded(first, Machine)
+            samples = [one for line in lines if (one := _decoded(line, Sample)) is not None]
+        elif out.exists():
+            found = calibration(store.read(out), str(out))
+            earlier, samples = found.machine, list(found.samples)
+        else:
+            return
+        if earlier is None or (earlier.device, earlier.title) != (machine.device, machine.title):
+            raise BadInput("what is there was measured on another machine", where=str(out), fix="another --out")
+        yield from samples
+
+    def has(self, name: str, case: Case) -> bool:
+        return sample(name, case.about, [0.0]).key in self._known
+
+    def add(self, one: Sample) -> None:
+        self.samples.append(one)
+        self._known.add(one.key)
+        with self.path.open("ab") as file:
+            file.write(_line(one))
+
+    def close(self) -> None:
+        """The record has it all."""
+        self.path.unlink(missing_ok=True)
+
+
+def _line(one: Machine | Sample) -> bytes:
+    return msgspec.json.encode(one) + b"\n"
+
+
+def _decoded(line: bytes, kind: type[T]) -> T | None:
+    """A line, or None where it was cut off in the middle."""
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None

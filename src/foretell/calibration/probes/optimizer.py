@@ -1,0 +1,54 @@
+# pyright: basic
+"""Steps of optimizers over many tensors: as PyTorch runs them unasked, and fused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import Any, Final
+
+import torch
+
+from foretell.calibration.case import Case, Scope, timed
+from foretell.cost.samples import Rule
+
+SUMMARY = "optimizers"
+
+RULES: Final[dict[str, tuple[Any, dict[str, float]]]] = {
+    "sgd": (torch.optim.SGD, {}),
+    "momentum": (torch.optim.SGD, {"momentum": 0.9}),
+    "adam": (torch.optim.Adam, {}),
+    "adamw": (torch.optim.AdamW, {}),
+}
+
+
+def _layers(wide: int, count: int) -> list[tuple[int, ...]]:
+    """The weights of so many layers of a transformer."""
+    return [(wide, wide), (wide,), (3 * wide, wide), (3 * wide,), (4 * wide, wide), (wide, 4 * wide), (wide,)] * count
+
+
+FEW = [_layers(32, 2), _layers(128, 2)]
+CPU = [_layers(32, 2), _layers(64, 4), _layers(128, 4), _layers(256, 4), _layers(512, 4)]
+CUDA = [_layers(256, 4), _layers(768, 12), _layers(2048, 8), [(8192, 8192)]]
+
+
+def cases(scope: Scope) -> Iterator[Case]:
+    rules = ("sgd", "adamw") if scope.quick else tuple(RULES)
+    ways = ("default",) if scope.device == "cpu" else ("default", "fused")
+    for rule, way, shapes, precision in product(rules, ways, scope.choose(FEW, CPU, CUDA), scope.widths):
+        yield _step(scope, rule, way, shapes, precision)
+
+
+def _step(scope: Scope, rule: str, way: str, shapes: Sequence[tuple[int, ...]], precision: str) -> Case:
+    def make() -> Any:
+        tensors = [torch.nn.Parameter(scope.random(*shape, precision=precision)) for shape in shapes]
+        for tensor in tensors:
+            tensor.grad = torch.randn_like(tensor)
+        maker, said = RULES[rule]
+        fused = {"fused": True} if way == "fused" else {}
+        return maker(tensors, lr=1e-4, **said, **fused).step
+
+    count = sum(prod(shape) for shape in shapes)
+    about = Rule(rule=rule, parameters=count, tensors=len(shapes), precision=precision, way=way)
+    return timed(about, make)

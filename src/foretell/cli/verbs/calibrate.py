@@ -1,0 +1,101 @@
+"""foretell calibrate: what this machine really does, as a record that predictions use."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from foretell.cli.measuring import Line, needs_torch
+from foretell.cli.table import fit, table
+
+if TYPE_CHECKING:
+    from foretell.cost.samples import Calibration, Fit
+
+WORDS = 3
+"""Kinds with more words are variants of these, which the page leaves out."""
+
+
+@click.command("calibrate", short_help="Measure this machine, so that predictions rest on it.")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="What to measure (a GPU where there is one).")
+@click.option("--quick", is_flag=True, help="A few cases of each kind: seconds instead of minutes.")
+@click.option("--only", multiple=True, metavar="PROBE", help="Only these: matmul, launch, collectives ...")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="The record's file (kept with the others)."
+)
+@click.option("--resume", is_flag=True, help="Go on where a calibration of this file stopped.")
+@click.option("--minutes", type=float, default=0.0, metavar="N", help="Stop after this long; --resume goes on.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(
+    device: str | None,
+    quick: bool,
+    only: tuple[str, ...],
+    out: Path | None,
+    resume: bool,
+    minutes: float,
+    as_json: bool,
+) -> None:
+    """Measure this machine, so that predictions rest on it.
+
+    Times products, convolutions, attention, what is bound by memory,
+    normalisations, the loss, optimizers, launches, copies, the allocator and,
+    with several ranks, collectives. `foretell predict --calibration FILE` uses
+    the record; one that is written without --out is found by itself.
+    """
+    needs_torch("measuring this machine")
+    from foretell.calibration.measure import Wanted, chosen, measure
+    from foretell.records.home import home
+
+    kind = device or chosen()
+    words = tuple(word for text in only for word in text.replace(",", " ").split())
+    wanted = Wanted(kind, quick, words, minutes, resume)
+    target = out or home() / f"calibration-{kind}.json"
+    line = Line()
+    try:
+        done = measure(wanted, target, line.watch)
+    finally:
+        line.end()
+    if as_json:
+        click.echo(_json(done.found, target, done.failed))
+        return
+    click.echo(_page(done.found, target))
+    for case, problem in done.failed.items():
+        print(f"note: not measured: {fit(f'{case}: {problem}', 200)}", file=sys.stderr)
+
+
+def _page(found: Calibration, out: Path) -> str:
+    machine = found.machine
+    unit = "core" if machine.kind == "cpu" else "device"
+    lines = [
+        f"{machine.title}: {len(found.samples):,} samples, {machine.count} {unit}{'s' if machine.count > 1 else ''}",
+        *([] if found.complete else ["not complete: --resume goes on"]),
+        "",
+    ]
+    header = ["kind", "samples", "measured / formula", "left out: median", "p90"]
+    rows = [
+        [kind, str(one.samples), f"{one.factor:.2f}", *_errors(one)]
+        for kind, one in found.fits.items()
+        if len(kind.split()) <= WORDS
+    ]
+    lines += [table(header, rows), "", f"written to {out}", f"use it: foretell predict ... --calibration {out}"]
+    return "\n".join(lines)
+
+
+def _errors(one: Fit) -> list[str]:
+    return [f"{one.median:.0%}", f"{one.p90:.0%}"] if one.samples > 1 else ["-", "-"]
+
+
+def _json(found: Calibration, out: Path, failed: dict[str, str]) -> str:
+    import msgspec
+
+    told: dict[str, Any] = {
+        "record": str(out),
+        "machine": found.machine,
+        "samples": len(found.samples),
+        "complete": found.complete,
+        "fits": found.fits,
+        "failed": failed,
+    }
+    return msgspec.json.encode(told).decode()

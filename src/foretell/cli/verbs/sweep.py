@@ -1,0 +1,126 @@
+"""foretell sweep: many questions at once, models x clusters x batches x trainers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from foretell.cli import several
+from foretell.cli.main import INTERRUPTED, NOTHING_FITS
+from foretell.cli.question_options import words_of
+from foretell.errors import BadInput
+
+if TYPE_CHECKING:
+    from foretell.sweeping.cell import Cell
+
+EXAMPLE = "foretell sweep --model llama3-8b,llama3-70b --on 8xh100,64xh100 --batch 64,256 --out my-sweep"
+
+TABLES = (".csv", ".parquet", ".arrow")
+
+
+@click.command("sweep", short_help="Many questions at once: models x clusters x batches x trainers.")
+@click.option("--model", "models", multiple=True, metavar="NAMES", help="Models: gpt2,llama3-8b (may be repeated).")
+@click.option("--on", "clusters", multiple=True, metavar="CLUSTERS", help="Clusters: 8xh100,64xh100.")
+@click.option("--batch", "batches", metavar="NUMBERS", help="Samples of a step: 32,64 or 32..256, doubling.")
+@click.option("--seq", "seqs", metavar="NUMBERS", help="Tokens in a sequence: 2048,8192 (the models' own).")
+@click.option("--trainer", "trainers", multiple=True, metavar="NAMES", help="The software that runs it (pytorch).")
+@click.option("--precision", "precisions", multiple=True, metavar="NAMES", help="bf16,fp8 (bf16 where there is).")
+@click.option("--plan", "plans", multiple=True, metavar="TEXT", help="Predict this plan, and no search; repeat it.")
+@click.option("--ask", metavar="WORD", default="", help="What of each cell: plan, predict (predict with --plan).")
+@click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's).")
+@click.option("--only", multiple=True, callback=words_of, metavar="WORDS", help="Search these: dp,tp.")
+@click.option("--without", multiple=True, callback=words_of, metavar="WORDS", help="Not these: pp,offload.")
+@click.option("--also", multiple=True, callback=words_of, metavar="WORDS", help="Those not searched unasked.")
+@click.option("--fix", "fixed", metavar="TEXT", default="", help="Each plan has this: 'tp8 +recompute:block'.")
+@click.option("--max-memory", metavar="SIZE", default="", help="A rank may use this much: '60 GB'.")
+@click.option("--out", metavar="FOLDER", help="Keep each answer here; asked again, it goes on from there.")
+@click.option("--table", metavar="FILE", help="Write the table: sweep.csv, sweep.parquet.")
+@click.option("--jobs", type=int, default=0, metavar="N", help="Processes (one for each core).")
+@click.option("--engine", metavar="NAME", default="processes", help="processes, or ray (processes).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(as_json: bool, out: str | None, table: str | None, jobs: int, engine: str, **options: Any) -> None:
+    """Many questions at once: each model on each cluster with each batch.
+
+    Without --plan each cell is a search, as by foretell plan; with it, each plan is
+    predicted. What cannot be answered is a line with its reason. Ctrl-C ends with
+    the lines so far; with --out the same command goes on from there.
+    """
+    from foretell.cli.progress import Progress
+    from foretell.cli.sweep_pages import page
+    from foretell.sweeping import tables
+    from foretell.sweeping.cell import OK
+    from foretell.sweeping.sweep import sweep
+
+    folder, table = _places(out, table)
+    cells = _cells(options)
+    progress = Progress()
+    try:
+        found = sweep(cells, folder, engine, jobs, progress.cells)
+    finally:
+        progress.end()
+    if table is not None:
+        tables.write(found, table)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode(found))
+    else:
+        click.echo(page(found))
+    if not found.complete:
+        raise click.exceptions.Exit(INTERRUPTED)
+    if not any(one.status == OK for one in found.rows):
+        raise click.exceptions.Exit(NOTHING_FITS)
+
+
+def _places(out: str | None, table: str | None) -> tuple[Path | None, str | None]:
+    """Where answers are kept and where the table goes; a table for --out keeps its answers beside it."""
+    from foretell.oracle.priced_plans import writable
+
+    if out is not None and Path(out).suffix in TABLES:
+        if table is not None:
+            raise BadInput("two tables", where="--out, --table", fix="a folder for --out")
+        out, table = f"{out}.answers", out
+    if table is not None:
+        writable(table)
+    if out is None:
+        return None, table
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise BadInput(f"{out} is no folder: {problem.strerror}", where="--out", fix="another name") from None
+    return folder, table
+
+
+def _cells(options: dict[str, Any]) -> list[Cell]:
+    from foretell.sweeping.sweep import Grid
+
+    for name, option in (("models", "--model"), ("clusters", "--on"), ("batches", "--batch")):
+        if not options[name]:
+            raise BadInput(f"no {name} are given", where=option, fix=EXAMPLE)
+    grid = Grid(
+        models=several.models(options["models"]),
+        clusters=several.clusters(options["clusters"]),
+        batches=several.numbers(options["batches"], "--batch", "batches", "32,64 or 32..256"),
+        trainers=_named(options["trainers"], "--trainer") or ["pytorch"],
+        seqs=_sequences(options["seqs"]),
+        precisions=_named(options["precisions"], "--precision") or [""],
+        plans=[plan.strip() for plan in options["plans"]],
+        ask=options["ask"],
+    )
+    alike = {name: options[name] for name in ("optimizer", "only", "without", "also", "max_memory")}
+    return grid.cells(**alike, fixed=options["fixed"].strip())
+
+
+def _named(texts: Sequence[str], where: str) -> list[str]:
+    found = several.words(texts)
+    if texts and not found:
+        raise BadInput(f"{where} names nothing", where=where, fix=EXAMPLE)
+    return found
+
+
+def _sequences(text: str | None) -> list[int]:
+    return several.numbers(text, "--seq", "sequences", "2048,8192") if text is not None else [0]

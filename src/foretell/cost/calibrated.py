@@ -1,0 +1,265 @@
+"""A cluster and a trainer with what was measured in the place of what formulas and data sheets say.
+
+There is one cost model. A calibration changes what it is given: the device's figures (processors only: data sheets of
+accelerators stay, so that a utilisation means the same everywhere), corrections of kernels and collectives by size
+(`hardware/measured.py`), and the trainer's constants that belong to a machine: the host's time for a launch, what the
+allocator takes, how well messages run beside computation.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from foretell.cost.collectives import collective_seconds
+from foretell.cost.fabric import Group
+from foretell.cost.kernels import kernel_seconds, update_seconds
+from foretell.cost.kernels._measured import PRODUCTS, kinds, sizes, update_kind
+from foretell.cost.samples import Calibration, Exchange, Figure, Fit, Kernel, Machine, Rule, Sample, Step, form_of
+from foretell.errors import BadInput
+from foretell.hardware.cluster import Cluster, Device, Level
+from foretell.hardware.measured import Point, Surface
+from foretell.model.operators.optimizer import update
+from foretell.plan.policies.precision import Format
+from foretell.plan.trainer import Trainer, trainer
+from foretell.program.action import Update
+
+LEAST: Final = 0.25
+"""Share of a sample that has to be the kernel's own, for it to say something of the kernel."""
+
+STREAMED: Final = 2**22
+"""Bytes from which on a copy tells of the memory rather than of a cache."""
+
+
+class Calibrated(NamedTuple):
+    """What predictions use."""
+
+    cluster: Cluster
+    trainer: Trainer
+
+
+def calibrated(cluster: Cluster, runs: Trainer, found: Calibration, ranks: int = 1) -> Calibrated:
+    """A cluster and a trainer as they were measured; `ranks` is how many of a machine's devices are busy at once."""
+    if found.machine.device != cluster.device.name:
+        what = f"this calibration is of {found.machine.device}, and {cluster.text} has {cluster.device.name}"
+        raise BadInput(what, where="--calibration", fix=f"foretell calibrate on a {cluster.device.name}")
+    device = measured_device(cluster.device, found, ranks)
+    groups = tuple(msgspec.structs.replace(group, device=device) for group in cluster.groups)
+    plain = msgspec.structs.replace(cluster, groups=groups)
+    levels = tuple(_level(level, plain, found) for level in cluster.levels)
+    return Calibrated(msgspec.structs.replace(plain, levels=levels), _trainer(runs, found))
+
+
+def told(found: Calibration) -> str:
+    """Where a measured figure comes from."""
+    return told_by(found.date, found.machine)
+
+
+def told_by(date: str, machine: Machine) -> str:
+    """When a machine was measured, and with what."""
+    torch = machine.versions.get("torch", "")
+    return f"measured here on {date[:10]}" + (f" with PyTorch {torch}" if torch else "")
+
+
+# the device
+
+
+def measured_device(device: Device, found: Calibration, ranks: int = 1) -> Device:
+    """The device with its own figures where no data sheet is about it, and with corrections of its kernels."""
+    base = _processor(device, found) if found.machine.kind == "cpu" else device
+    surfaces = {kind: Surface(tuple(points)) for kind, points in kernel_points(base, found).items()}
+    if found.machine.kind == "cpu":
+        surfaces = {kind: surface.slower(_crowded(kind, found, ranks)) for kind, surface in surfaces.items()}
+    return msgspec.structs.replace(base, measured=surfaces, sources={**base.sources, "measured": told(found)})
+
+
+def _processor(device: Device, found: Calibration) -> Device:
+    """A core by what it does: the best rates of products and copies, and the time to call an operator."""
+    kernels = [(one.about, one.p50) for one in found.samples if isinstance(one.about, Kernel)]
+    rates: dict[str, float] = {}
+    streams: list[float] = []
+    for about, seconds in kernels:
+        cost = [action.cost for action in about.actions()]
+        tag = about.operator["operator"]
+        if tag == "matmul":
+            rate = sum(float(part.matrix) for part in cost) / seconds
+            rates[about.precision] = max(rate, rates.get(about.precision, 0.0))
+        moved = sum(float(part.read + part.written) for part in cost)
+        if tag == "elementwise" and moved >= STREAMED:
+            streams.append(moved / seconds)
+    launch = _median(one.p50 / one.about.launches for one in found.samples if isinstance(one.about, Step))
+    figures = {"vector": {**device.vector, **rates}, "launch_seconds": launch or device.launch_seconds}
+    if streams:
+        figures["memory_bandwidth"] = statistics.median(streams)
+    sources = dict.fromkeys(("memory_bandwidth", "launch", *(f"vector.{word}" for word in rates)), told(found))
+    return msgspec.structs.replace(device, **figures, sources={**device.sources, **sources})
+
+
+def kernel_points(device: Device, found: Calibration) -> dict[str, list[Point]]:
+    """Measured over formula for each kind of kernel that was timed."""
+    points: dict[str, list[Point]] = defaultdict(list)
+    calls = (_figure(found, "call"), _figure(found, "autograd call")) if found.machine.kind == "cpu" else None
+    for one in found.samples:
+        about = one.about
+        if isinstance(about, Kernel):
+            for kind, point in _kernel(one, about, device, calls):
+                points[kind].append(point)
+        elif isinstance(about, Rule):
+            kind, point = _update(one, about, device)
+            points[kind].append(point)
+    return points
+
+
+def _kernel(
+    one: Sample, about: Kernel, device: Device, calls: tuple[float, float] | None
+) -> Iterator[tuple[str, Point]]:
+    """The sample as a point for each of its parts; parts that were timed together have the same ratio.
+
+    On a processor the call is in the sample; a sample that is little else tells nothing of the kernel.
+    """
+    form, runs = form_of(about.precision), _runs(about.layout)
+    actions = list(about.actions())
+    prices = [kernel_seconds(action, device, form, runs) for action in actions]
+    said = sum(float(price.seconds - price.launch) for price in prices)
+    started = calls[about.autograd] if calls else sum(float(price.launch) for price in prices)
+    own = one.p50 - started
+    if own < LEAST * one.p50:
+        return
+    log = math.log(own / said)
+    for action in actions:
+        first, second = (math.log2(max(float(size), 1.0)) for size in sizes(action.cost))
+        names = list(kinds(action, form, runs))
+        for kind in (names[0], names[2 if about.layout == "last" else 1]):
+            yield kind, (first, second, log)
+
+
+def _update(one: Sample, about: Rule, device: Device) -> tuple[str, Point]:
+    form = _optimizer_form(about)
+    cost = update(about.rule).forward({"parameter": about.parameters}, dict.fromkeys("wgsy", form.weight))
+    price = update_seconds(Update(about.rule, about.parameters, cost), device, form)
+    said = float(price.seconds - price.launch)
+    measured = max(one.p50 - float(price.launch), LEAST * one.p50)
+    first, second = (math.log2(float(size)) for size in sizes(cost))
+    return update_kind(about.rule, form), (first, second, math.log(measured / said))
+
+
+def _optimizer_form(about: Rule) -> Format:
+    """A trainer with a master copy brings a fused kernel."""
+    form = form_of(about.precision)
+    return msgspec.structs.replace(form, master=4) if about.way == "fused" else form
+
+
+@functools.cache
+def _runs(layout: str) -> Trainer:
+    return trainer("pytorch-channels-last" if layout == "last" else "pytorch")
+
+
+def _crowded(kind: str, found: Calibration, ranks: int) -> float:
+    """How much longer a kernel takes while other cores are busy as well: cores share units, caches and memory."""
+    busy = min(ranks, found.machine.count)
+    if busy < 2:
+        return 1.0
+    product = kind.split()[0] in PRODUCTS
+    factor = _figure(found, "crowded product" if product else "crowded copy") or 1.0
+    return max(1.0, factor) ** ((busy - 1) / (found.machine.count - 1))
+
+
+# links
+
+
+def _level(level: Level, cluster: Cluster, found: Calibration) -> Level:
+    """The level with corrections of its collectives, where they were timed over this link: inside the machine."""
+    if level.name != "node":
+        return level
+    surfaces = {kind: Surface(tuple(points)) for kind, points in exchange_points(cluster, found).items()}
+    if not surfaces:
+        return level
+    sources = {**level.link.sources, "measured": told(found)}
+    return msgspec.structs.replace(level, link=msgspec.structs.replace(level.link, measured=surfaces, sources=sources))
+
+
+def exchange_points(cluster: Cluster, found: Calibration) -> dict[str, list[Point]]:
+    """Measured over formula for each kind of collective that was timed."""
+    points: dict[str, list[Point]] = defaultdict(list)
+    for one in found.samples:
+        about = one.about
+        if isinstance(about, Exchange) and about.ranks <= cluster.ranks_per_node:
+            said = collective_seconds(about.kind, about.payload, Group(about.ranks), cluster).seconds
+            place = (math.log2(about.payload), math.log2(about.ranks))
+            points[about.kind].append((*place, math.log(one.p50 / float(said))))
+    return points
+
+
+# the trainer
+
+
+def _trainer(runs: Trainer, found: Calibration) -> Trainer:
+    """The trainer with the constants that belong to a machine.
+
+    What was timed is PyTorch, operator by operator: trainers that start kernels in another way keep their own time.
+    """
+    alike = runs.execution == "eager" and runs.host.launch == _runs("first").host.launch
+    given = dict(_constants(found)) if alike else dict(_memory(found))
+    made = runs
+    for key, value in given.items():
+        table, name = key.split(".")
+        part = msgspec.structs.replace(getattr(made, table), **{name: value})
+        made = msgspec.structs.replace(made, **{table: part})
+    sources = tuple((key, told(found) if key in given else source) for key, source in runs.sources)
+    return msgspec.structs.replace(made, sources=sources)
+
+
+def _constants(found: Calibration) -> Iterator[tuple[str, object]]:
+    yield from _memory(found)
+    steps = [one.p50 / one.about.launches for one in found.samples if isinstance(one.about, Step)]
+    if found.machine.kind == "cpu":  # one thread calls and computes: the time is the device's launch_seconds
+        yield "host.launch", 0.0
+    elif steps:
+        yield "host.launch", statistics.median(steps)
+    if found.machine.kind == "cpu" and (share := _figure(found, "overlap", -1.0)) >= 0:
+        yield "gradients.overlap", (("any", min(1.0, share)),)
+
+
+def _memory(found: Calibration) -> Iterator[tuple[str, object]]:
+    for key in ("context", "communicator", "reserved"):
+        if (value := _figure(found, key, -1.0)) >= 0:
+            yield f"memory.{key}", value
+
+
+# for people
+
+
+def fits(device: Device, cluster: Cluster | None, found: Calibration) -> dict[str, Fit]:
+    """How well each kind is told by its other samples."""
+    base = _processor(device, found) if found.machine.kind == "cpu" else device
+    known = dict(kernel_points(base, found))
+    if cluster is not None:
+        known |= exchange_points(cluster, found)
+    return {kind: _fit(points) for kind, points in sorted(known.items())}
+
+
+def _fit(points: list[Point]) -> Fit:
+    errors = sorted(abs(math.expm1(log)) for log in Surface(tuple(points)).residuals())
+    return Fit(
+        samples=len(points),
+        factor=math.exp(statistics.median(log for *_, log in points)),
+        median=statistics.median(errors) if errors else 0.0,
+        p90=errors[int(0.9 * (len(errors) - 1))] if errors else 0.0,
+    )
+
+
+def _figure(found: Calibration, name: str, otherwise: float = 0.0) -> float:
+    """A measured number that is no time."""
+    values = [one.p50 for one in found.samples if isinstance(one.about, Figure) and one.about.name == name]
+    return statistics.median(values) if values else otherwise
+
+
+def _median(values: Iterable[float]) -> float:
+    known = list(values)
+    return statistics.median(known) if known else 0.0

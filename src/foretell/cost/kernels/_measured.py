@@ -1,0 +1,127 @@
+"""Prices as a calibration of the device has them: the formula's seconds times measured over formula.
+
+A calibrated device carries surfaces (`hardware/measured.py`) by kind of kernel: operator, variant, part, precision.
+They correct what a kernel does, not what it costs to start it: that is `launch_seconds`, which is measured too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from foretell.cost.kernels._frame import channels_last
+from foretell.cost.kernels._price import ORIGINS, Price
+from foretell.hardware.cluster import Device
+from foretell.hardware.measured import Surface
+from foretell.model.operator import Part
+from foretell.plan.policies.precision import Format
+from foretell.plan.trainer import Trainer
+from foretell.program.action import Compute, Update
+from foretell.units import Quantity
+
+PRODUCTS: Final = ("matmul", "grouped_matmul", "convolution", "attention", "recurrent")
+"""Operators whose rate goes with the precision of products; others go with the bytes of activations."""
+
+ALIKE: Final = {"grouped_matmul": "matmul", "recurrent": "matmul", "tf32": "fp32"}
+"""What stands in for kinds of kernels and precisions that were not timed by themselves."""
+
+STORED: Final = 4
+"""Fused kernels from which on an attention stores its scores (model/operators/attention.py)."""
+
+REST: Final = "elementwise"
+"""What stands in for operators bound by memory that were not timed."""
+
+
+def kinds(action: Compute, form: Format, trainer: Trainer) -> Iterator[str]:
+    """The kinds of kernels that a computation is, the nearest first."""
+    operator, part = action.operator, action.part
+    precision = form.kernels if operator in PRODUCTS else form.activation
+    variant, last = _variant(action), channels_last(trainer)
+    for tag in dict.fromkeys((operator, ALIKE.get(operator, operator if operator in PRODUCTS else REST))):
+        for word in dict.fromkeys((precision, ALIKE.get(precision, precision))):
+            if last:
+                yield f"{tag} {variant} last {part} {word}"
+            yield f"{tag} {variant} {part} {word}"
+            yield f"{tag} {part} {word}"
+
+
+def _variant(action: Compute) -> str:
+    """What else decides which kernel a library takes."""
+    n = action.loops
+    if action.operator == "convolution":
+        if _always(n["group"] == 1):
+            return "dense"
+        return "depthwise" if _always(n["in"] == 1) else "grouped"
+    if action.operator == "normalize":
+        return "tokens" if _always(n.get("affine", n["member"]) == n["member"]) else "channels"
+    if action.operator == "attention":
+        return "stored" if _always(action.cost.fused >= STORED) else "fused"
+    return "plain"
+
+
+def _always(truth: Any) -> bool:
+    return truth if isinstance(truth, bool) else bool(truth.all())
+
+
+def sizes(cost: Part) -> tuple[Quantity, Quantity]:
+    """The two sizes that surfaces of kernels are over: work, and bytes."""
+    return cost.matrix + cost.vector, cost.read + cost.written
+
+
+def corrected(price: Price, action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+    """The price with what was measured of such kernels; the same where nothing like it was timed."""
+    for kind in kinds(action, form, trainer):
+        if kind in device.measured:
+            return _scaled(price, device.measured[kind], action.cost)
+    return price
+
+
+def update_kind(rule: str, form: Format) -> str:
+    """The kind of kernels that an optimizer's step is."""
+    return f"update {rule} {'fused' if form.master else form.activation}"
+
+
+def corrected_update(price: Price, action: Update, device: Device, form: Format) -> Price:
+    """The same for the optimizer's step; another rule's measurement stands in for a rule that was not timed."""
+    own = update_kind(action.rule, form)
+    others = (kind for kind in device.measured if kind.startswith("update "))
+    for kind in (own, update_kind(action.rule, msgspec.structs.replace(form, master=0, activation="fp32")), *others):
+        if kind in device.measured:
+            return _scaled(price, device.measured[kind], action.cost)
+    return price
+
+
+def profiled(price: Price, action: Compute, device: Device) -> Price:
+    """The price with what the layer was measured to take that the kernel belongs to."""
+    way = "forward" if action.part == "forward" else "backward"
+    path = action.path
+    while path:
+        factor = device.profiled.get(f"{path} {way}")
+        if factor is not None:
+            return _times(price, factor)
+        path = path.rpartition(".")[0]
+    return price
+
+
+def profiled_update(price: Price, device: Device) -> Price:
+    """The same for the optimizer's step."""
+    factor = device.profiled.get("update")
+    return price if factor is None else _times(price, factor)
+
+
+def _scaled(price: Price, measured: Surface, cost: Part) -> Price:
+    return _times(price, measured.factor(*sizes(cost)))
+
+
+def _times(price: Price, factor: Quantity) -> Price:
+    """What the kernel does, so many times as long; starting it stays as it is."""
+    return Price(
+        price.matrix * factor,
+        price.stream * factor,
+        price.after * factor,
+        price.launch,
+        price.launches,
+        ORIGINS[0],
+    )

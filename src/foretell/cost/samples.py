@@ -1,0 +1,221 @@
+"""What a calibration timed: the raw samples, each with what it is a sample of.
+
+A sample of a kernel holds the operator itself with its sizes, so that a later, better formula is corrected by old
+samples as well as by new ones: nothing that was fitted is stored for use, only for people to read.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from foretell.errors import BadInput
+from foretell.model.operator import Operator
+from foretell.model.operators import any_operator
+from foretell.plan.policies.precision import FORMATS, Format
+from foretell.program.action import Compute
+from foretell.records.record import Record
+
+T = TypeVar("T")
+
+TYPES: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+"""Precisions that kernels are timed in, with the bytes of an element."""
+
+BACKWARD: Final = ("input_gradient", "weight_gradient")
+
+
+def form_of(precision: str) -> Format:
+    """A precision as a whole step has it that keeps everything in it."""
+    if precision == "fp16":
+        return msgspec.structs.replace(FORMATS["bf16:pure"], activation="fp16", kernels="fp16", other_kernels="fp16")
+    return FORMATS["bf16:pure" if precision == "bf16" else precision]
+
+
+class Kernel(msgspec.Struct, frozen=True, kw_only=True, tag="kernel"):
+    """One operator, some of its parts in one call."""
+
+    operator: dict[str, Any]  # as graphs write it
+    sizes: dict[str, int]
+    widths: dict[str, int]  # bytes of an element of each operand
+    parts: tuple[str, ...]
+    precision: str
+    layout: str = "first"  # of images: where their channels are
+    density: float = 1.0
+    autograd: bool = False  # called by autograd, which takes its own time
+
+    def actions(self) -> Iterator[Compute]:
+        """What of it costs anything, as programs write it."""
+        operator = _operator(msgspec.json.encode(self.operator))
+        for part in self.parts:
+            cost = operator.part(part, self.sizes, self.widths)
+            if cost.launches or cost.read:
+                tag = str(type(operator).__struct_config__.tag)
+                yield Compute("layers.0", tag, part, self.sizes, cost, density=self.density)
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, tag="update"):
+    """One step of an optimizer on some tensors."""
+
+    rule: str
+    parameters: int
+    tensors: int
+    precision: str
+    way: str  # foreach, fused, one by one
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True, tag="collective"):
+    """A collective among all ranks of this machine."""
+
+    kind: str
+    ranks: int
+    payload: int  # bytes that one rank contributes
+
+
+class Transfer(msgspec.Struct, frozen=True, kw_only=True, tag="copy"):
+    """A copy between the host's memory and the device's."""
+
+    bytes: int
+    to_device: bool
+    pinned: bool
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
+    """A training step so small that starting its kernels is all that it costs."""
+
+    model: str
+    batch: int
+    launches: float  # that the program counts
+
+
+class Layer(msgspec.Struct, frozen=True, kw_only=True, tag="layer"):
+    """One pass through one layer of a model."""
+
+    path: str  # as modules name it; empty for the update of all weights
+    part: str  # forward, backward, update
+    parameters: int = 0
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True, tag="figure"):
+    """A number that is no time: a factor, a share, bytes."""
+
+    name: str
+    unit: str = ""
+
+
+About: TypeAlias = Kernel | Rule | Exchange | Transfer | Step | Layer | Figure
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """What was timed, and every time it took, in seconds (of a figure: the number)."""
+
+    probe: str
+    about: About
+    values: tuple[float, ...]
+    p10: float
+    p50: float
+    p90: float
+
+    @property
+    def key(self) -> bytes:
+        """What tells samples apart: the same thing is not timed twice."""
+        return msgspec.json.encode((self.probe, self.about), order="deterministic")
+
+
+def sample(probe: str, about: About, values: Sequence[float]) -> Sample:
+    """A sample with its spread."""
+    ordered = sorted(values)
+    return Sample(
+        probe=probe,
+        about=about,
+        values=tuple(values),
+        p10=_at(ordered, 0.1),
+        p50=_at(ordered, 0.5),
+        p90=_at(ordered, 0.9),
+    )
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    """The value below which so large a share lies, between two by straight line."""
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured, as far as it can be told from outside."""
+
+    device: str  # its name in the catalogue
+    title: str
+    kind: str  # cuda or cpu
+    count: int  # such devices, or cores, that one machine has
+    memory_bytes: int
+    clocks: dict[str, float] = {}  # Hz, as reported before and after
+    versions: dict[str, str] = {}
+
+
+class Fit(msgspec.Struct, frozen=True, kw_only=True):
+    """How well samples of one kind are told by the others: for people to read."""
+
+    samples: int
+    factor: float  # measured over formula, in the median
+    median: float  # of the errors of samples that were left out, one at a time
+    p90: float
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a calibration's record."""
+
+    machine: Machine
+    samples: tuple[Sample, ...]
+    complete: bool  # whether every case was timed
+    quick: bool = False
+    date: str = ""  # UTC, ISO 8601: when it was finished
+    fits: dict[str, Fit] = {}
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a profile's record: one model on one device."""
+
+    machine: Machine
+    model: str
+    batch: int
+    precision: str
+    samples: tuple[Sample, ...]
+    peak_bytes: float  # tensors at the fullest moment of a step
+    gamma: float  # that over the sum of all layers: what reuse of memory leaves (Kahira et al. 2021, section 4.5)
+    date: str = ""
+
+
+def profile(record: Record, where: str = "") -> Profile:
+    """What a record holds, when it is one of a profile."""
+    return _content(record, "profile", Profile, where)
+
+
+def calibration(record: Record, where: str = "") -> Calibration:
+    """What a record holds, when it is one of a calibration."""
+    return _content(record, "calibration", Calibration, where)
+
+
+def _content(record: Record, kind: str, form: type[T], where: str) -> T:
+    if record.kind != kind:
+        verb = {"calibration": "calibrate", "profile": "profile"}[kind]
+        fix = f"a file that `foretell {verb} --out FILE` wrote"
+        raise BadInput(f"this is the record of a {record.kind}", where=where, fix=fix)
+    try:
+        return msgspec.convert(record.content, form)
+    except msgspec.ValidationError as problem:
+        raise BadInput(f"not the record of a {kind}: {problem}", where=where) from None
+
+
+@functools.lru_cache(maxsize=4096)
+def _operator(text: bytes) -> Operator:
+    return _reader().decode(text)
+
+
+@functools.cache
+def _reader() -> Any:
+    return msgspec.json.Decoder(any_operator())

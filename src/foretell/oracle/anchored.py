@@ -1,0 +1,210 @@
+"""A prediction corrected by measurements: part by part, with what was wrong and by how much.
+
+A measured step of any plan is predicted too. Where the measurement tells parts apart (kernels, messages, gaps; or the
+parts of a breakdown), each part of the answer is multiplied by measured over predicted of its own; where it does not,
+all are by that of the step. Timed collectives correct the links (`hardware/measured.py`), as a calibration does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from foretell.cost.collectives import collective_seconds
+from foretell.cost.fabric import Group
+from foretell.errors import BadInput
+from foretell.hardware.cluster import Cluster, Level
+from foretell.hardware.measured import Point, Surface
+from foretell.oracle.anchors import COMPUTE, EXPOSED, IDLE, Anchor, Swept
+from foretell.oracle.bands import ALWAYS, bands
+from foretell.oracle.predict import Prediction
+
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    COMPUTE: ("forward", "backward", "recompute", "optimizer"),
+    IDLE: ("host", "bubble", "other", "input"),
+}
+"""Parts of a breakdown that a coarse measurement sees together; messages are those of every axis."""
+
+SMALLEST: Final = 1e-3
+"""Share of a step below which a part is not corrected by itself: the ratio of two small numbers is noise."""
+
+Ask: TypeAlias = Callable[[Mapping[str, str | int]], Prediction]
+"""Predicts a question that differs from the asked one in some words."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One part of a prediction against the same of a measurement."""
+
+    part: str  # step, compute, exposed.dp, memory, all-reduce over 8 ranks ...
+    predicted: float
+    measured: float
+
+    @property
+    def ratio(self) -> float:
+        return self.measured / self.predicted
+
+
+class Anchored(Prediction, frozen=True, kw_only=True):
+    """A prediction that measurements corrected."""
+
+    findings: tuple[Finding, ...]
+
+
+def anchored(plain: Prediction, anchors: Sequence[Anchor], sweeps: Sequence[Finding], ask: Ask) -> Anchored:
+    """The prediction corrected by measured steps. `sweeps` are findings on links, which it has in it already."""
+    findings = list(sweeps)
+    steps = [one for one in anchors if one.step_seconds]
+    told: list[dict[str, float]] = []
+    memory: list[float] = []
+    widths: list[float] = []
+    for anchor in steps:
+        same = ask(anchor.asked) if anchor.asked else plain
+        findings += _findings(anchor, same)
+        told.append(_corrected(anchor, same, plain))
+        widths.append(_band(plain, same))
+        if anchor.memory_bytes:
+            findings.append(Finding("memory", same.memory_bytes, anchor.memory_bytes))
+            memory.append(anchor.memory_bytes / same.memory_bytes)
+    breakdown = _mean_parts(told) if told else plain.breakdown
+    return _answer(plain, breakdown, _mean(memory), min(widths, default=0.0), tuple(findings))
+
+
+def _mean_parts(told: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What several measurements make of the parts, in the mean."""
+    names = dict.fromkeys(name for one in told for name in one)
+    return {name: sum(one.get(name, 0.0) for one in told) / len(told) for name in names}
+
+
+def _answer(
+    plain: Prediction, breakdown: dict[str, float], memory: float, band: float, findings: tuple[Finding, ...]
+) -> Anchored:
+    step = sum(breakdown.values())
+    change = step / plain.step_seconds
+    low, high = plain.interval
+    width = math.sqrt(high / low)
+    width = min(width, band) if band else width
+    use = plain.memory
+    use = msgspec.structs.replace(
+        use,
+        allocated=use.allocated * memory,
+        reserved=use.reserved * memory,
+        device=use.device * memory,
+        by_stage=tuple(size * memory for size in use.by_stage),
+        by_kind={kind: size * memory for kind, size in use.by_kind.items()},
+    )
+    fields = {name: getattr(plain, name) for name in Prediction.__struct_fields__}
+    told = (
+        f"a measured run of this trainer: a factor of {width:.2f} either way" if band else plain.provenance["interval"]
+    )
+    fields |= {
+        "step_seconds": step,
+        "breakdown": breakdown,
+        "samples_per_second": plain.samples_per_second / change,
+        "tokens_per_second": plain.tokens_per_second / change,
+        "utilisation": plain.utilisation / change,
+        "interval": (step / width, step * width),
+        "band": {"anchor": width} if band else plain.band,
+        "narrower": () if band else plain.narrower,
+        "memory": use,
+        "memory_bytes": use.device,
+        "fits": use.device <= plain.usable,
+        "provenance": {**plain.provenance, "interval": told},
+        "findings": findings,
+    }
+    return Anchored(**fields)
+
+
+def _findings(anchor: Anchor, same: Prediction) -> list[Finding]:
+    """The step, and each part that the measurement tells."""
+    found = [Finding("step", same.step_seconds, anchor.step_seconds)]
+    for part, seconds in anchor.parts.items():
+        said = _said(part, same)
+        if max(said, seconds) >= SMALLEST * anchor.step_seconds and said > 0 and seconds > 0:
+            found.append(Finding(part, said, seconds))
+    return found
+
+
+def _said(part: str, found: Prediction) -> float:
+    """Predicted seconds of a part, or of a group of parts."""
+    return sum(found.breakdown.get(key, 0.0) for key in _members(part, found))
+
+
+def _members(part: str, found: Prediction) -> tuple[str, ...]:
+    if part == EXPOSED:
+        return tuple(key for key in found.breakdown if key.startswith("exposed."))
+    return GROUPS.get(part, (part,))
+
+
+def _corrected(anchor: Anchor, same: Prediction, plain: Prediction) -> dict[str, float]:
+    """The parts of the answer times measured over predicted of their own.
+
+    What no part tells stays as it is; what the measured step has beside all that goes to `other`, in proportion. So the
+    answer about the very run that was measured is what was measured.
+    """
+    ratios: dict[str, float] = {}
+    for part, seconds in anchor.parts.items():
+        said = _said(part, same)
+        if said >= SMALLEST * same.step_seconds:
+            ratios |= dict.fromkeys((*_members(part, same), *_members(part, plain)), seconds / said)
+    explained = sum(seconds * ratios.get(key, 1.0) for key, seconds in same.breakdown.items())
+    found = {key: seconds * ratios.get(key, 1.0) for key, seconds in plain.breakdown.items()}
+    left = anchor.step_seconds / explained
+    if left < 1 or not ratios:  # nothing tells which part it is
+        return {key: seconds * left for key, seconds in found.items()}
+    return {**found, "other": found.get("other", 0.0) + sum(found.values()) * (left - 1)}
+
+
+def _band(plain: Prediction, same: Prediction) -> float:
+    """The band that is left: learnt from pairs of runs that differ as these two do."""
+    learnt = bands().anchored
+    reasons = [ALWAYS, *(reason for reason in plain.band if reason in learnt.widths and reason != ALWAYS)]
+    reasons += ["other model"] if same.model != plain.model else []
+    reasons += ["other ranks"] if same.ranks != plain.ranks else []
+    return math.prod(learnt.factors(reasons).values())
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else 1.0
+
+
+# links
+
+
+def with_sweeps(cluster: Cluster, anchors: Iterable[Anchor]) -> tuple[Cluster, tuple[Finding, ...]]:
+    """The cluster whose links do what collectives over them were timed to do, and what that changes."""
+    points: dict[str, dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
+    findings: dict[tuple[str, int], tuple[float, float]] = {}
+    for sweep in (one for anchor in anchors for one in anchor.sweeps):
+        level, said = _level(sweep, cluster)
+        about = sweep.about
+        place = (math.log2(about.payload), math.log2(about.ranks))
+        points[level.name][about.kind].append((*place, math.log(sweep.seconds / said)))
+        before = findings.get((about.kind, about.ranks), (0.0, 0.0))
+        findings[about.kind, about.ranks] = (before[0] + said, before[1] + sweep.seconds)
+    levels = tuple(_swept(level, points[level.name]) for level in cluster.levels)
+    told = tuple(Finding(f"{kind} over {ranks} ranks", *sums) for (kind, ranks), sums in findings.items())
+    return msgspec.structs.replace(cluster, levels=levels), told
+
+
+def _level(sweep: Swept, cluster: Cluster) -> tuple[Level, float]:
+    about = sweep.about
+    if about.ranks > cluster.ranks:
+        what = f"collectives were timed among {about.ranks} ranks, and {cluster.text} has {cluster.ranks}"
+        raise BadInput(what, where="--anchor", fix="a cluster with as many ranks")
+    level = cluster.level_of(about.ranks)
+    if (level.name == "node") != (sweep.nodes == 1):
+        what = f"{about.ranks} ranks of {cluster.text} lie on another number of nodes than the {sweep.nodes} timed"
+        raise BadInput(what, where="--anchor", fix="the cluster that was timed")
+    return level, float(collective_seconds(about.kind, about.payload, Group(about.ranks), cluster).seconds)
+
+
+def _swept(level: Level, points: Mapping[str, list[Point]]) -> Level:
+    if not points:
+        return level
+    surfaces = {**level.link.measured, **{kind: Surface(tuple(own)) for kind, own in points.items()}}
+    sources = {**level.link.sources, "measured": "measured: nccl-tests that were given"}
+    return msgspec.structs.replace(level, link=msgspec.structs.replace(level.link, measured=surfaces, sources=sources))

@@ -1,0 +1,41 @@
+"""A trainer's log: the lines that tell how long an iteration took. The last half of them counts, in the median."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from pathlib import Path
+from typing import Final
+
+from foretell.oracle.anchors import Anchor
+
+SUMMARY = "a log with lines such as 'elapsed time per iteration (ms): 1234.5'"
+
+PATTERNS: Final = (
+    (re.compile(r"elapsed time per iteration \(ms\):\s*([0-9.]+)"), 1e-3),  # Megatron-LM, Megatron-DeepSpeed
+    (re.compile(r"time_per_iteration_ms:\s*([0-9.]+)"), 1e-3),  # nanotron
+    (re.compile(r"train_step_timing in s[=:]\s*([0-9.]+)"), 1.0),  # NeMo
+    (re.compile(r"\b(?:step[_ ]time|time per step|iter(?:ation)?[_ ]time)[=: ]+([0-9.]+)\s*ms\b", re.I), 1e-3),
+    (re.compile(r"\b(?:step[_ ]time|time per step|iter(?:ation)?[_ ]time)[=: ]+([0-9.]+)\s*s\b", re.I), 1.0),
+)
+"""What a line looks like, and the seconds of its unit."""
+
+BATCH: Final = re.compile(r"global batch size:\s*([0-9]+)")
+MEMORY: Final = re.compile(r"max reserved:\s*([0-9.]+)")
+MIB: Final = 2**20
+
+
+def read(text: str, path: Path) -> Anchor | None:
+    for pattern, unit in PATTERNS:
+        seconds = [float(found) * unit for found in pattern.findall(text)]
+        if seconds:
+            settled = seconds[len(seconds) // 2 :]  # the first iterations warm up
+            batches = BATCH.findall(text)
+            memory = MEMORY.findall(text)
+            return Anchor(
+                form="log line",
+                asked={"batch": int(batches[-1])} if batches else {},
+                step_seconds=statistics.median(settled),
+                memory_bytes=max(map(float, memory)) * MIB if memory else 0.0,
+            )
+    return None

@@ -1,0 +1,47 @@
+"""A measured step as JSON: an observation with what was run, or the record of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+
+from foretell.errors import BadInput
+from foretell.oracle.anchors import Anchor
+
+SUMMARY = 'JSON such as {"model": "gpt2", "plan": "dp8", "cluster": "8xh100", "batch": 64, "step_seconds": 0.31}'
+
+ASKED: Final = ("model", "plan", "cluster", "batch", "seq", "trainer", "optimizer")
+
+
+def read(text: str, path: Path) -> Anchor | None:
+    try:
+        content = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+    if not isinstance(content, dict) or "traceEvents" in content:
+        return None
+    found = _flat(cast("dict[str, Any]", content))
+    seconds = found.get("step_seconds")
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
+        raise BadInput(f"step_seconds is {seconds!r}", where=str(path), fix=SUMMARY)
+    asked = {key: found[key] for key in ASKED if isinstance(found.get(key), str | int) and found[key] != ""}
+    parts: Any = found.get("breakdown") or {}
+    memory = found.get("memory_bytes") or 0.0
+    try:
+        return msgspec.convert(
+            {"form": "measurement", "asked": asked, "step_seconds": seconds, "parts": parts, "memory_bytes": memory},
+            Anchor,
+        )
+    except msgspec.ValidationError as problem:
+        raise BadInput(f"not a measurement: {problem}", where=str(path), fix=SUMMARY) from None
+
+
+def _flat(content: dict[str, Any]) -> dict[str, Any]:
+    """A record keeps what was run beside what came out."""
+    inner = content.get("content")
+    if "kind" in content and isinstance(inner, dict):
+        about = {key: content[key] for key in ("model", "plan", "cluster") if content.get(key)}
+        return {**about, **cast("dict[str, Any]", inner)}
+    return content

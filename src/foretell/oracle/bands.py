@@ -1,0 +1,71 @@
+"""How wide an answer's interval is: learnt from measured runs, reason by reason.
+
+Each reason to doubt a prediction (kernels that nobody timed, software whose constants were read off its code) has a
+width, and widths add up in the logarithm: factors multiply. They are chosen together so that nine of ten published runs
+lie inside (quantile regression, no width below zero: better evidence is never wider), every source of runs with the
+weight of the square root of its number. Then each source is left out in turn, its runs are tried with what the others
+taught, and all widths are stretched until nine of ten of those lie inside (conformal prediction by groups: Vovk et al.
+2005; Lee, Barber, Willett 2023, arXiv 2306.06342). `foretell validate --coverage` does it again and prints it;
+`--learn` writes `bands.json`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+ALWAYS: Final = "always"
+
+REASONS: Final = {
+    ALWAYS: "what runs differ in that no description has",
+    "kernels": "kernels of this device were not timed",
+    "convolutions": "most of the work is convolutions",
+    "software": "constants of this trainer were not fitted to runs of it",
+    "links": "collectives over these links were not timed",
+    "ranks": "several ranks wait for each other",
+    "nodes": "the plan takes several nodes",
+}
+"""Why a prediction can be wrong, in the order in which they are told."""
+
+ANCHORED: Final = {
+    ALWAYS: "what two runs of one trainer differ in",
+    "convolutions": "most of the work is convolutions",
+    "software": "constants of this trainer were not fitted to runs of it",
+    "other model": "the measured run is of another model",
+    "other ranks": "the measured run has another number of ranks",
+}
+"""The same for a prediction that a measured run corrects."""
+
+FILE: Final = Path(__file__).with_name("bands.json")
+
+
+class Widths(msgspec.Struct, frozen=True):
+    """Widths by reason, as logarithms of factors, and how far they are stretched."""
+
+    widths: dict[str, float]
+    stretch: float
+    runs: int  # (or pairs of runs) that they were learnt from
+    sources: int
+    inside: float  # share of runs inside when their source is left out
+
+    def factors(self, reasons: Iterable[str]) -> dict[str, float]:
+        """What each reason contributes; their product is the band, either way."""
+        return {reason: math.exp(self.stretch * self.widths[reason]) for reason in reasons if self.widths[reason]}
+
+
+class Bands(msgspec.Struct, frozen=True):
+    """All that was learnt: for predictions, and for those that a measured run corrects."""
+
+    predicted: Widths
+    anchored: Widths
+
+
+@functools.cache
+def bands() -> Bands:
+    """What ships."""
+    return msgspec.json.decode(FILE.read_bytes(), type=Bands)

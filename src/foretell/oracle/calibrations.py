@@ -1,0 +1,72 @@
+"""Which calibration a prediction uses: the one that is named, or the newest of this device that is kept here."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from foretell.cost.calibrated import Calibrated, calibrated
+from foretell.cost.samples import Calibration, calibration
+from foretell.hardware.cluster import Cluster
+from foretell.plan.setting import Setting
+from foretell.plan.trainer import Trainer
+from foretell.records import store
+from foretell.records.home import home
+
+NONE: Final = "none"
+"""The word for no calibration, whatever is kept."""
+
+
+class Question(NamedTuple):
+    """What is predicted, after a calibration had its say."""
+
+    setting: Setting
+    cluster: Cluster
+    notes: tuple[str, ...]
+
+
+def with_calibration(setting: Setting, cluster: Cluster, named: str = "") -> Question:
+    """The setting and the cluster as they were measured, where they were."""
+    if named == NONE:
+        return Question(setting, cluster, ())
+    path = Path(named) if named else kept(cluster)
+    if path is None:
+        return Question(setting, cluster, ())
+    found = _read(path, _changed(path))
+    measured = _calibrated(path, _changed(path), cluster, setting.trainer, setting.plan.ranks)
+    notes = () if found.complete else ("the calibration is not complete: `foretell calibrate --resume` goes on",)
+    if not named:
+        notes = (
+            f"a calibration of {found.machine.device} is kept here ({found.date[:10]}); --calibration none",
+            *notes,
+        )
+    return Question(msgspec.structs.replace(setting, trainer=measured.trainer), measured.cluster, notes)
+
+
+def kept(cluster: Cluster) -> Path | None:
+    """The newest calibration of this cluster's device in the folder of records."""
+    folder = home()
+    if cluster.mixed or not folder.is_dir():
+        return None
+    found = [(path, _read(path, _changed(path))) for path in folder.glob("calibration-*.json")]
+    own = [(one.date, path) for path, one in found if one.machine.device == cluster.device.name]
+    return max(own)[1] if own else None
+
+
+def _changed(path: Path) -> int:
+    """When a file was written; one that is not there is found out when it is read."""
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+@functools.lru_cache(maxsize=16)
+def _read(path: Path, changed: int) -> Calibration:
+    return calibration(store.read(path), str(path))
+
+
+@functools.lru_cache(maxsize=16)
+def _calibrated(path: Path, changed: int, cluster: Cluster, trainer: Trainer, ranks: int) -> Calibrated:
+    """Fitted once for many predictions."""
+    return calibrated(cluster, trainer, _read(path, changed), ranks)

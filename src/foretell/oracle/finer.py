@@ -1,0 +1,182 @@
+"""What the search does not vary, chosen for the plans that lead it.
+
+The search prices all plans with stages as the trainer cuts them, and with every axis for the whole model. Other stages
+and parts are too many to be looked at for each of them, and they seldom help a plan that is far behind. So they are
+chosen for the plans in front: those that are fast enough to win, and those that were faster but need a little more
+memory than there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import NamedTuple
+
+import msgspec
+import numpy
+
+from foretell.oracle.part_choice import best_part, open_axes
+from foretell.oracle.planning import Answer
+from foretell.oracle.priced_plans import Candidate, PricedPlans
+from foretell.oracle.search import Finer, Found
+from foretell.oracle.stages import Effort, best_split, may_choose
+from foretell.plan.plan import Plan
+from foretell.plan.policies.recompute import Recompute
+from foretell.plan.setting import Setting
+from foretell.plan.strategies.pipeline import Pipeline
+from foretell.plan.text import parse
+
+FARTHEST = 1.3
+"""How much slower than the best a plan may be: a vocabulary as large as some layers makes a stage so much longer."""
+
+ROOM = 1.25
+"""How much more memory than there is it may need: layers go from the fullest rank to others."""
+
+WORTH = 1e-3
+"""The part of a step that has to be saved: a plan should not have more words for nothing."""
+
+PASSED = 2_000
+"""Plans in the order of their steps that are looked at for such ones."""
+
+
+class Chosen(NamedTuple):
+    """A plan with something chosen for it."""
+
+    best: Candidate
+    least: float  # seconds; no other choice takes less
+
+
+class Choice(NamedTuple):
+    """Something to choose."""
+
+    what: str
+    asks: Callable[[Answer, Setting], bool]  # whether there is a choice
+    choose: Callable[[Answer, Setting, float, Effort], Chosen | None]  # one that takes less than so many seconds
+    leading: int  # plans that fit for which it is chosen
+    tight: int  # and that need more memory than there is
+    effort: int  # plans that are priced for it; the last one is finished
+
+
+def finer(answer: Answer) -> Answer:
+    """The answer with stages and parts chosen for the plans that lead it; Ctrl-C ends this with the best so far."""
+    told: list[Finer] = []
+    complete = answer.found.complete
+    for choice in CHOICES if complete else ():
+        answer, found, complete = _chosen(answer, choice)
+        told += [found] if found.tried else []
+        if not complete:
+            break
+    if not told and complete == answer.found.complete:
+        return answer
+    return answer._replace(found=_with(answer.found, finer=tuple(told), complete=complete))
+
+
+def _chosen(answer: Answer, choice: Choice) -> tuple[Answer, Finer, bool]:
+    """The answer with the fastest of the plans for which something is chosen, if it is faster than all others.
+
+    And whether all were tried: nobody interrupted.
+    """
+    before, best, tried, effort, complete = answer.found.best, None, 0, Effort(), True
+    reached = before.step_seconds if before else float("inf")
+    try:
+        for setting in _leading(answer, choice, reached):
+            tried += 1
+            found = choice.choose(answer, setting, reached * (1 - WORTH), effort)
+            if found is not None:
+                best, reached = found, found.best.step_seconds
+            if effort.spent > choice.effort:
+                break
+    except KeyboardInterrupt:
+        complete = False
+    if best is None:
+        return answer, Finer(what=choice.what, tried=tried, before=before), complete
+    one = best.best
+    told = Finer(
+        what=choice.what,
+        tried=tried,
+        before=before,
+        plan=one.plan,
+        step_seconds=one.step_seconds,
+        memory_bytes=one.memory_bytes,
+        least_seconds=best.least,
+    )
+    return answer._replace(found=_led(answer, one)), told, complete
+
+
+def _led(answer: Answer, best: Candidate) -> Found:
+    """What was found, with another plan in front."""
+    found = answer.found
+    smaller = (one for one in found.pareto if one.memory_bytes < best.memory_bytes)
+    return _with(found, best=best, top=(best, *found.top)[: answer.question.top], pareto=(best, *smaller))
+
+
+# plans in front
+
+
+def _leading(answer: Answer, choice: Choice, reached: float) -> Iterator[Setting]:
+    """Plans in front for which there is a choice. Of those that differ only in how weights are stored the fastest."""
+    plans, seen = answer.found.plans, set[Hashable]()
+    left = {True: choice.leading, False: choice.tight}
+    for at in _in_front(plans, reached):
+        plan, fits = parse(plans[at].plan), bool(plans.fits[at])
+        setting, shape = answer.space.setting(plan), _shape(plan)
+        if shape in seen or not left[fits] or not choice.asks(answer, setting):
+            continue
+        if fits:
+            seen.add(shape)
+        left[fits] -= 1
+        yield setting
+
+
+def _in_front(plans: PricedPlans, reached: float) -> list[int]:
+    """The plans that may win with other choices, the fastest first."""
+    near = numpy.flatnonzero((plans.memory <= ROOM * plans.capacity) & (plans.seconds <= FARTHEST * reached))
+    return near[numpy.argsort(plans.seconds[near], kind="stable")][:PASSED].tolist()
+
+
+def _shape(plan: Plan) -> Hashable:
+    """What decides how long layers take: not how weights are stored."""
+    axes = tuple(axis if axis.word != "dp" else axis.world for axis in plan.axes)
+    return axes, plan.microbatches, plan.policy(Recompute)
+
+
+# choices
+
+
+def _stages(answer: Answer, setting: Setting, reached: float, effort: Effort) -> Chosen | None:
+    found = best_split(setting, answer.question.cluster, answer.found.capacity, reached, effort)
+    if found is None:
+        return None
+    return Chosen(Candidate(found.plan, found.step_seconds, found.memory_bytes), found.least_seconds)
+
+
+def _parts(answer: Answer, setting: Setting, reached: float, effort: Effort) -> Chosen | None:
+    """For one axis after the other."""
+    best, least = None, float("inf")
+    for word in [axis.word for axis in open_axes(setting.plan)]:
+        axis = next(axis for axis in setting.plan.axes if axis.word == word)
+        found = best_part(setting, axis, answer.question.cluster, answer.found.capacity, reached)
+        least, effort.spent = min(least, found.least_seconds), effort.spent + found.priced
+        if found.best is not None:
+            best, reached = found.best, found.best.step_seconds * (1 - WORTH)
+            setting = msgspec.structs.replace(setting, plan=parse(best.plan))
+    return Chosen(best, min(least, best.step_seconds)) if best else None
+
+
+def _cuts(answer: Answer, setting: Setting) -> bool:
+    """Whether stages may be chosen, and the user did not."""
+    fixed = answer.space.fixed.axis(Pipeline)
+    return may_choose(setting) and (fixed is None or not fixed.split)
+
+
+def _divides(answer: Answer, setting: Setting) -> bool:
+    return bool(open_axes(setting.plan))
+
+
+CHOICES = (Choice("stages", _cuts, _stages, 12, 6, 300), Choice("parts", _divides, _parts, 4, 1, 100))
+
+
+def _with(found: Found, **changes: object) -> Found:
+    """The same with some fields replaced, and its plans kept."""
+    changed = msgspec.structs.replace(found, **changes)
+    vars(changed).update(vars(found))
+    return changed

@@ -1,0 +1,31 @@
+"""The best plan of all that are legal, as `foretell plan` finds it."""
+
+from __future__ import annotations
+
+from foretell.oracle.finer import finer
+from foretell.oracle.planning import Answer, answered
+from foretell.sweeping.answers._question import question, told
+from foretell.sweeping.cell import FAILED, OK, TOO_LARGE, Cell, Row, row
+from foretell.units import show_bytes
+
+TAKES_PLANS = False
+
+
+def answer(cell: Cell) -> Row:
+    """Search, and tell the winner as `foretell predict` does."""
+    answer = finer(answered(question(cell)))
+    found = answer.found
+    if not found.complete:  # the search takes Ctrl-C for itself, and half an answer is none
+        raise KeyboardInterrupt
+    about = {"ranks": found.ranks, "evaluated": found.evaluated, "usable_bytes": found.capacity}
+    if found.best is not None:
+        return row(cell, OK, **{**told(answer.predicted(found.best.plan)), **about})
+    if found.nearest is None:
+        return row(cell, FAILED, reason=_refused(answer), **about)
+    over = show_bytes(found.nearest.memory_bytes - found.capacity)
+    return row(cell, TOO_LARGE, reason=f"{over} too much with {found.nearest.plan}", **about)
+
+
+def _refused(answer: Answer) -> str:
+    why = next((answer.space.why[rule] for rule in answer.found.refused), "")
+    return f"every plan is refused: {why}" if why else "no plan is left"

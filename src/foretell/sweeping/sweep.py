@@ -1,0 +1,151 @@
+"""A sweep: its cells in their order, those answered before taken from a folder, the others answered by an engine.
+
+The answer of a cell does not depend on the others, on the engine or on the number of processes, and lines stand in the
+order of the cells. Each answer is a record, written whole as soon as it is known: a sweep that is killed goes on from
+there when it is asked again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from foretell.errors import BadInput
+from foretell.records import store
+from foretell.records.record import record
+from foretell.registry import OpenSet
+from foretell.sweeping.answering import ANSWERS
+from foretell.sweeping.cell import LASTING, MISSING, OK, Cell, Row, row
+
+ENGINES = OpenSet("foretell.sweeping.engines", "engine")
+KIND = "answer"
+
+MOST_CELLS = 1_000_000
+"""More than anybody waits for: a slip of the pen."""
+
+
+class Grid(NamedTuple):
+    """What is asked about: every combination, models outermost and plans innermost."""
+
+    models: Sequence[str]
+    clusters: Sequence[str]
+    batches: Sequence[int]
+    trainers: Sequence[str] = ("pytorch",)
+    seqs: Sequence[int] = (0,)
+    precisions: Sequence[str] = ("",)
+    plans: Sequence[str] = ()
+    ask: str = ""  # empty: `predict` where plans are given, else `plan`
+
+    def cells(self, **alike: Any) -> list[Cell]:
+        """The cells; `alike` is what they have in common."""
+        ask = self.ask or ("predict" if self.plans else "plan")
+        self._check(ask)
+        axes = (self.models, self.clusters, self.batches, self.trainers, self.seqs, self.precisions)
+        found = itertools.product(*map(dict.fromkeys, (*axes, self.plans or ("",))))
+        names = ("model", "cluster", "batch", "trainer", "seq", "precision", "plan")
+        return [Cell(ask=ask, **dict(zip(names, one, strict=True)), **alike) for one in found]
+
+    def _check(self, ask: str) -> None:
+        takes = ANSWERS[ask].TAKES_PLANS
+        if takes and not self.plans:
+            raise BadInput(f"to {ask}, and no plan is given", where="--plan", fix="--plan 'dp8 +bf16'")
+        if self.plans and not takes:
+            raise BadInput(f"plans are given, and {ask} finds its own", where="--plan, --ask", fix="--ask predict")
+        for name in ("models", "clusters", "batches", "trainers"):
+            if not getattr(self, name):
+                raise BadInput(f"a sweep over no {name}", where=name, fix="one or more")
+        numbers: tuple[Any, ...] = (*self.batches, *self.seqs)
+        for value in numbers:
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise BadInput(f"a batch or sequence of {value!r}", where="batches, seqs", fix="whole numbers")
+        count = 1
+        for several in self[:7]:
+            count *= max(1, len(several))
+        if count > MOST_CELLS:
+            raise BadInput(f"a sweep of {count:,} cells", fix=f"at most {MOST_CELLS:,}")
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """The table of a sweep."""
+
+    rows: tuple[Row, ...]  # in the order of the cells
+    answered: int  # now
+    kept: int  # answered before
+    complete: bool  # False: interrupted, and rows of cells that were not reached say so
+
+    @property
+    def failures(self) -> tuple[Row, ...]:
+        """Cells that have no answer."""
+        return tuple(one for one in self.rows if one.status != OK)
+
+
+Told: TypeAlias = Callable[[int, int, int], None]
+"""Called with the cells done, those of them that were kept, and all."""
+
+Engine: TypeAlias = Callable[[Sequence[Cell], int], Generator[tuple[int, Row]]]
+"""Yields the place and the answer of each cell as they are done, by so many jobs at a time; closed, it ends them."""
+
+
+def sweep(
+    cells: Sequence[Cell],
+    folder: Path | None = None,
+    engine: str = "processes",
+    jobs: int = 0,
+    told: Told | None = None,
+) -> Sweep:
+    """Answer all cells. With a folder, answers are kept in it and taken from it."""
+    if jobs < 0:
+        raise BadInput(f"{jobs} processes", where="--jobs", fix="1 or more, or 0 for all cores")
+    answers: Engine = ENGINES[engine].answers
+    known = kept(folder) if folder is not None else {}
+    found = {place: known[cell.fingerprint] for place, cell in enumerate(cells) if cell.fingerprint in known}
+    before = len(found)
+    left = [place for place in range(len(cells)) if place not in found]
+    tell = told or _untold
+    tell(before, before, len(cells))
+    complete = True
+    done = answers([cells[place] for place in left], jobs)
+    try:
+        for at, answer in done:
+            place = left[at]
+            if folder is not None and answer.status in LASTING:
+                _keep(folder, cells[place], answer)
+            found[place] = answer
+            tell(len(found), before, len(cells))
+    except KeyboardInterrupt:
+        complete = False
+    finally:
+        done.close()
+    rows = tuple(found.get(place) or row(cell, MISSING) for place, cell in enumerate(cells))
+    return Sweep(rows=rows, answered=len(found) - before, kept=before, complete=complete)
+
+
+def _untold(done: int, kept: int, total: int) -> None:
+    """Nobody watches."""
+
+
+# answers that last
+
+
+def kept(folder: Path) -> dict[str, Row]:
+    """The answers in a folder by the fingerprint of their question; other records are left alone."""
+    return dict(_kept(folder))
+
+
+def _kept(folder: Path) -> Iterator[tuple[str, Row]]:
+    for one in store.records(folder):
+        if one.kind == KIND:
+            try:
+                yield one.content["fingerprint"], msgspec.convert(one.content["row"], Row)
+            except (KeyError, msgspec.ValidationError):  # of another version, whose answers are not ours
+                continue
+
+
+def _keep(folder: Path, cell: Cell, answer: Row) -> None:
+    content = {"fingerprint": cell.fingerprint, "cell": msgspec.to_builtins(cell), "row": msgspec.to_builtins(answer)}
+    about = {"model": cell.model, "plan": answer.plan, "cluster": cell.cluster}
+    store.write(folder, record(KIND, content, **about))

@@ -1,0 +1,131 @@
+"""What choosing by prediction costs: for each sweep of plans, the plan that we would have picked and the best measured.
+
+A choice is a model on a cluster with a batch, of which several plans were measured. The loss is the measured time of
+the picked plan over that of the fastest plan, less one. There are two picks. Ours, as `foretell plan` makes it, is the
+plan that is predicted fastest of those foretold to fit: one that really ran and was foretold not to fit cannot be
+picked, and that costs too. The pick by time alone leaves memory out, and its mean is the scoreboard's `regret`.
+
+A plan that failed has no time; those that were foretold to fit and to be faster than our pick are counted.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from foretell.hardware import catalog
+from foretell.validation.evaluate import Compared
+from foretell.validation.score import Pair, Regret
+
+HEALTHY: Final = "healthy"
+"""The part of a study without runs that met a fault of their cluster, where that is known."""
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """One plan from both sides."""
+
+    plan: str
+    predicted_seconds: float
+    measured_seconds: float
+    subsets: tuple[str, ...]
+
+
+class Pick(msgspec.Struct, frozen=True, kw_only=True):
+    """One choice: what was picked, what was best, and the loss."""
+
+    model: str
+    cluster: str
+    ranks: int
+    batch: int
+    plans: int  # that were measured
+    best: Measured
+    pick: Measured | None  # None: all plans, which ran, were foretold not to fit
+    loss: float | None
+    by_time: Measured  # picked by time alone
+    loss_by_time: float
+    failed: int  # plans that were foretold to fit and to be faster than the pick, and failed
+
+
+class Regrets(msgspec.Struct, frozen=True):
+    """All choices of a part of a study."""
+
+    regret: Regret | None  # of our picks
+    by_time: Regret | None  # of picks by time alone
+    picks: tuple[Pick, ...]  # the largest loss first
+
+
+def regrets(compared: Iterable[Compared]) -> Regrets:
+    """The choices that runs offer; a single plan is none."""
+    choices: dict[tuple[str, ...], list[Compared]] = {}
+    for one in compared:
+        choices.setdefault(one.row.choice, []).append(one)
+    picks = [_pick(group) for group in choices.values() if sum(one.time is not None for one in group) > 1]
+    picks.sort(key=lambda one: (-_worst(one), one.model, one.ranks, one.batch))
+    losses = [one.loss for one in picks if one.loss is not None]
+    return Regrets(_summary(losses), _summary([one.loss_by_time for one in picks]), tuple(picks))
+
+
+def _worst(one: Pick) -> float:
+    return one.loss_by_time if one.loss is None else one.loss
+
+
+def _summary(losses: list[float]) -> Regret | None:
+    return Regret(statistics.fmean(losses), max(losses)) if losses else None
+
+
+def healthy(compared: Iterable[Compared]) -> list[Compared]:
+    """The runs without a fault of their cluster, and those that failed."""
+    return [one for one in compared if HEALTHY in one.row.subsets or one.row.outcome != "ok"]
+
+
+def _pick(group: list[Compared]) -> Pick:
+    timed = [Timed(one, one.time) for one in group if one.time is not None]
+    best = min(timed, key=lambda one: one.time.measured)
+    fitting = [one for one in timed if one.run.prediction is not None and one.run.prediction.fits]
+    ours, by_time = _fastest(fitting) if fitting else None, _fastest(timed)
+    row = best.run.row
+    return Pick(
+        model=row.model,
+        cluster=row.cluster,
+        ranks=catalog.cluster(row.cluster).ranks,
+        batch=row.job.batch,
+        plans=len(timed),
+        best=best.told,
+        pick=ours.told if ours else None,
+        loss=ours.over(best) if ours else None,
+        by_time=by_time.told,
+        loss_by_time=by_time.over(best),
+        failed=sum(one.row.outcome != "ok" and _promised(one) < ours.time.predicted for one in group) if ours else 0,
+    )
+
+
+class Timed(NamedTuple):
+    """A run that has both times."""
+
+    run: Compared
+    time: Pair
+
+    @property
+    def told(self) -> Measured:
+        row = self.run.row
+        return Measured(str(row.plan), self.time.predicted, self.time.measured, row.subsets)
+
+    def over(self, best: Timed) -> float:
+        """The loss against the best."""
+        return self.time.measured / best.time.measured - 1
+
+
+def _fastest(timed: list[Timed]) -> Timed:
+    """By prediction; of equal predictions the worst counts."""
+    least = min(one.time.predicted for one in timed)
+    return max((one for one in timed if one.time.predicted == least), key=lambda one: one.time.measured)
+
+
+def _promised(one: Compared) -> float:
+    """The time that a plan was foretold to take; for ever if it was foretold not to run."""
+    fits = one.prediction is not None and one.prediction.fits
+    return one.prediction.step_seconds if fits and one.prediction else math.inf

@@ -1,0 +1,141 @@
+"""Measurements as evidence: what each form says, and what a prediction makes of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretell.errors import BadInput
+from foretell.oracle.anchors import read
+from foretell.oracle.anchors.profiler_trace import merged
+
+MODEL = "llama:layers=4,hidden=1024,heads=8,kv_heads=8,ffn=2816,vocab=32000,seq=512"
+ASK = ("predict", MODEL, "--on", "8xh100", "--batch", "32", "--json")
+PLAN = "dp8 +bf16"
+LOG = "iteration {0} | elapsed time per iteration (ms): {1} | global batch size: {2} | max reserved: 4096.0\n"
+RANK = "#  Rank {0:2d} Group  0 Pid  1 on    {1} device  {0}\n"
+HEADER = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
+ROW = "{0:12d} {1:12d}     float     sum      -1 {2:9.1f} {3:7.2f} {4:7.2f}      0\n"
+
+
+def _sweep(seconds: Callable[[int], float], ranks: int = 8, hosts: int = 1) -> str:
+    text = "".join(RANK.format(rank, f"node{rank * hosts // ranks}") for rank in range(ranks)) + HEADER
+    for size in (2**20, 2**24, 2**28):
+        rate = size / seconds(size) / 1e9
+        text += ROW.format(size, size // 4, seconds(size) * 1e6, rate, rate * 2 * (ranks - 1) / ranks)
+    return text
+
+
+def _predicted(foretell: Callable[..., Any], plan: str = PLAN, *more: str) -> dict[str, Any]:
+    ran = foretell(*ASK, "--plan", plan, *more)
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
+
+
+def _written(folder: Path, name: str, text: str) -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_the_run_that_was_measured_is_what_was_measured(foretell: Callable[..., Any], tmp_path: Path) -> None:
+    plain = _predicted(foretell)
+    told = {"step_seconds": 2 * plain["step_seconds"], "memory_bytes": 1.5 * plain["memory_bytes"]}
+    found = _predicted(foretell, PLAN, "--anchor", _written(tmp_path, "run.json", json.dumps(told)))
+    assert found["step_seconds"] == pytest.approx(2 * plain["step_seconds"])
+    assert found["memory_bytes"] == pytest.approx(1.5 * plain["memory_bytes"])
+    assert sum(found["breakdown"].values()) == pytest.approx(found["step_seconds"])
+    assert found["samples_per_second"] == pytest.approx(plain["samples_per_second"] / 2)
+    assert {one["part"] for one in found["findings"]} == {"step", "memory"}
+    band, before = (math.sqrt(one["interval"][1] / one["interval"][0]) for one in (found, plain))
+    assert band < before
+
+
+def test_a_part_that_was_wrong_is_corrected_in_other_plans(foretell: Callable[..., Any], tmp_path: Path) -> None:
+    """The measured run has slow messages; a plan without any keeps its time."""
+    plain = _predicted(foretell)
+    parts = {**plain["breakdown"]}
+    slow = 3 * parts["exposed.dp"]
+    step = sum(parts.values()) - parts["exposed.dp"] + slow
+    told = {"model": MODEL, "plan": PLAN, "cluster": "8xh100", "batch": 32, "step_seconds": step}
+    told["breakdown"] = {**parts, "exposed.dp": slow}
+    file = _written(tmp_path, "run.json", json.dumps(told))
+    found = _predicted(foretell, "dp8:zero1 +bf16", "--anchor", file)
+    other = _predicted(foretell, "dp8:zero1 +bf16")
+    assert found["breakdown"]["exposed.dp"] == pytest.approx(3 * other["breakdown"]["exposed.dp"])
+    assert found["breakdown"]["forward"] == pytest.approx(other["breakdown"]["forward"])
+    findings = {one["part"]: one["measured"] / one["predicted"] for one in found["findings"]}
+    assert findings["exposed.dp"] == pytest.approx(3)
+    assert findings["forward"] == pytest.approx(1)
+
+
+def test_a_step_with_time_that_no_part_tells(foretell: Callable[..., Any], tmp_path: Path) -> None:
+    plain = _predicted(foretell)
+    told = {"step_seconds": 1.5 * plain["step_seconds"], "breakdown": {"forward": plain["breakdown"]["forward"]}}
+    found = _predicted(foretell, PLAN, "--anchor", _written(tmp_path, "run.json", json.dumps(told)))
+    assert found["step_seconds"] == pytest.approx(1.5 * plain["step_seconds"])
+    assert found["breakdown"]["other"] > 0
+    assert found["breakdown"]["forward"] == pytest.approx(plain["breakdown"]["forward"])
+
+
+def test_a_log(foretell: Callable[..., Any], tmp_path: Path) -> None:
+    text = "".join(LOG.format(at, ms, 32) for at, ms in enumerate((9000, 800, 700, 710)))
+    anchor = read(Path(_written(tmp_path, "train.log", text)))
+    assert anchor.step_seconds == pytest.approx(0.705)
+    assert anchor.asked == {"batch": 32}
+    assert anchor.memory_bytes == 4096 * 2**20
+    found = _predicted(foretell, PLAN, "--anchor", str(tmp_path / "train.log"))
+    assert found["step_seconds"] == pytest.approx(0.705)
+
+
+def test_nccl_tests_correct_the_links(foretell: Callable[..., Any], tmp_path: Path) -> None:
+    from foretell.cost.collectives import collective_seconds
+    from foretell.cost.fabric import Group
+    from foretell.hardware.catalog import cluster
+
+    def slow(size: int) -> float:
+        return 4 * float(collective_seconds("all-reduce", size, Group(8), cluster("8xh100")).seconds)
+
+    plan = "dp8:zero3 +bf16"
+    plain = _predicted(foretell, "tp8 +bf16")
+    found = _predicted(foretell, "tp8 +bf16", "--anchor", _written(tmp_path, "sweep.txt", _sweep(slow)))
+    slower = found["breakdown"]["exposed.tp"] / plain["breakdown"]["exposed.tp"]
+    assert 2 < slower < 4.01  # the logits are gathered, which was not timed
+    assert found["provenance"]["exposed.tp"].startswith("measured")
+    assert found["findings"][0]["part"] == "all-reduce over 8 ranks"
+    untouched = _predicted(foretell, plan, "--anchor", str(tmp_path / "sweep.txt"))
+    assert untouched["breakdown"]["exposed.dp"] == _predicted(foretell, plan)["breakdown"]["exposed.dp"]
+
+
+def test_nccl_tests_of_another_cluster_are_refused(foretell: Callable[..., Any], tmp_path: Path) -> None:
+    far = _written(tmp_path, "far.txt", _sweep(lambda size: 1e-3, ranks=16, hosts=2))
+    assert foretell(*ASK, "--plan", PLAN, "--anchor", far).code == 2
+    split = _written(tmp_path, "split.txt", _sweep(lambda size: 1e-3, hosts=2))
+    ran = foretell(*ASK, "--plan", PLAN, "--anchor", split)
+    assert ran.code == 2
+    assert "nodes" in ran.err
+
+
+def test_a_profiler_trace_tells_kernels_messages_and_gaps(tmp_path: Path) -> None:
+    events = []
+    for step in range(3):
+        at = 1000.0 * step
+        events.append({"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "ts": at, "dur": 1000})
+        events.append({"ph": "X", "cat": "kernel", "name": "gemm", "ts": at, "dur": 400})
+        events.append({"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce", "ts": at + 300, "dur": 400})
+    anchor = read(Path(_written(tmp_path, "trace.json", json.dumps({"traceEvents": events}))))
+    assert anchor.step_seconds == pytest.approx(1e-3)
+    assert anchor.parts == pytest.approx({"compute": 4e-4, "exposed": 3e-4, "idle": 3e-4})
+    assert merged([(0, 2), (1, 3), (5, 6)]) == [(0, 3), (5, 6)]
+
+
+def test_files_that_say_nothing(tmp_path: Path) -> None:
+    for name, text in (("a.txt", "nothing"), ("b.json", "{}"), ("c.json", '{"step_seconds": -1}'), ("d.txt", HEADER)):
+        with pytest.raises(BadInput):
+            read(Path(_written(tmp_path, name, text)))
+    with pytest.raises(BadInput, match="read"):
+        read(tmp_path / "missing.json")

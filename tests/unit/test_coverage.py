@@ -1,0 +1,74 @@
+"""Bands learnt from residuals: they find what made errors wide, and hold for sources they never saw."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy
+import pytest
+
+from foretell.oracle.bands import REASONS
+from foretell.validation.coverage import Residual, coverage, fitted, lesson_of
+
+
+def _runs(seed: int, widths: dict[str, float], sources: int = 12, each: int = 60) -> list[Residual]:
+    """Runs whose errors are normal, wider for each reason they have."""
+    chance = random.Random(seed)
+    found: list[Residual] = []
+    for source in range(sources):
+        for run in range(each):
+            reasons = tuple(name for name in REASONS if name == "always" or chance.random() < 0.5)
+            wide = sum(widths.get(name, 0.0) for name in reasons)
+            found.append(
+                Residual(
+                    source=f"s{source}",
+                    log=chance.gauss(0.0, wide / 1.645),  # nine in ten within `wide`
+                    reasons=reasons,
+                    group=(f"s{source}",),
+                    model=f"m{run % 3}",
+                    ranks=8,
+                    healthy=True,
+                )
+            )
+    return found
+
+
+def test_widths_are_found_again() -> None:
+    true = {"always": 0.1, "software": 0.3, "links": 0.2}
+    learnt = coverage(_runs(1, true)).bands.predicted
+    for name in REASONS:
+        assert learnt.stretch * learnt.widths[name] == pytest.approx(true.get(name, 0.0), abs=0.06)
+    assert learnt.sources == 12
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nine_in_ten_of_a_source_left_out_lie_inside(seed: int) -> None:
+    found = coverage(_runs(seed, {"always": 0.1, "kernels": 0.2}))
+    assert 0.87 <= found.inside <= 0.93
+    assert found.by_source == pytest.approx(found.inside, abs=0.02)
+
+
+def test_faults_teach_nothing_and_are_counted() -> None:
+    runs = _runs(4, {"always": 0.1})
+    broken = [run._replace(log=3.0, healthy=False) for run in runs[:100]]
+    found = coverage(runs + broken)
+    assert found.bands.predicted == coverage(runs).bands.predicted
+    assert found.inside < found.healthy
+
+
+def test_a_source_of_its_own_kind_widens_the_others() -> None:
+    """One source is three times too slow: widths learnt from it say so, and it does not hide behind its own runs."""
+    runs = _runs(5, {"always": 0.1})
+    odd = [run._replace(log=math.log(3.0)) if run.source == "s0" else run for run in runs]
+    found = coverage(odd)
+    assert found.sources["s0"].inside == 0
+    assert found.sources["s0"].bias == pytest.approx(3.0)
+    assert found.bands.predicted.widths["always"] > coverage(runs).bands.predicted.widths["always"]
+
+
+def test_no_width_is_negative() -> None:
+    """Runs with more reasons that err less do not make better evidence wider."""
+    runs = [run._replace(log=run.log / (1 + 3 * ("nodes" in run.reasons))) for run in _runs(6, {"always": 0.3})]
+    widths = fitted(lesson_of(runs))
+    assert (numpy.array(widths) >= 0).all()

@@ -1,0 +1,120 @@
+"""validate --regret: the plan we would have picked, the best measured, and the loss."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from foretell.validation.evaluate import Compared, subset
+from foretell.validation.regret import healthy, regrets
+from foretell.validation.study import Row, row
+
+ALWAYS = ("validate",)
+
+PLANS = ("dp8", "dp4 tp2", "dp2 tp4", "tp8", "dp8:zero1", "dp8:zero3")
+
+
+def measured(plan: str, batch: int, seconds: float, tag: str = "healthy") -> Row:
+    ran: dict[str, Any] = {"outcome": "ok" if seconds else "failed", "subsets": [tag] if seconds else []}
+    return row(plan, "gpt2", plan, "8xh100", batch=batch, trainer="pytorch", step_seconds=seconds, **ran)
+
+
+def compared(one: Row, predicted: float, fits: bool = True) -> Compared:
+    found = SimpleNamespace(step_seconds=predicted, fits=fits, memory=None, interval=(0.0, 0.0))
+    return Compared(one, cast("Any", found), "")
+
+
+def test_the_pick_the_best_and_the_loss() -> None:
+    runs = [
+        compared(measured("dp8", 8, 2.0), 1.0),
+        compared(measured("tp8", 8, 1.0), 1.5),
+        compared(measured("dp4 tp2", 8, 3.0), 2.0),
+        compared(measured("dp8", 16, 1.0), 1.0),  # nothing to choose
+    ]
+    (pick,) = regrets(runs).picks
+    assert pick.pick is not None and pick.pick == pick.by_time
+    assert (pick.pick.plan, pick.best.plan, pick.loss, pick.plans, pick.ranks) == ("dp8", "tp8", 1.0, 3, 8)
+    assert pick.failed == 0
+
+
+def test_a_plan_that_ran_and_was_foretold_not_to_fit_is_a_loss() -> None:
+    runs = [
+        compared(measured("dp8", 8, 1.0), 1.0, fits=False),
+        compared(measured("tp8", 8, 3.0), 2.0),
+        compared(measured("dp4 tp2", 8, 2.0), 4.0),
+    ]
+    found = regrets(runs)
+    (pick,) = found.picks
+    assert pick.pick is not None and (pick.pick.plan, pick.loss) == ("tp8", 2.0)
+    assert (pick.by_time.plan, pick.loss_by_time) == ("dp8", 0.0)
+    assert found.regret is not None and found.by_time is not None
+    assert (found.regret.mean, found.by_time.mean) == (2.0, 0.0)
+
+
+def test_where_nothing_was_foretold_to_fit_there_is_no_pick() -> None:
+    runs = [compared(measured(plan, 8, time), time, fits=False) for plan, time in (("dp8", 1.0), ("tp8", 2.0))]
+    found = regrets(runs)
+    assert found.picks[0].pick is None and found.picks[0].loss is None and found.regret is None
+    assert found.by_time is not None and found.by_time.mean == 0.0
+
+
+def test_plans_that_failed_are_counted_if_they_promised_more() -> None:
+    ran = [compared(measured("dp8", 8, 2.0), 2.0), compared(measured("tp8", 8, 1.0), 3.0)]
+    failed = [
+        compared(measured("dp4 tp2", 8, 0.0), 1.0),
+        compared(measured("dp2 tp4", 8, 0.0), 1.0, fits=False),  # foretold to fail
+        compared(measured("dp8:zero1", 8, 0.0), 2.5),  # slower than the pick
+        Compared(measured("dp8:zero3", 8, 0.0), None, "a rule"),
+    ]
+    (pick,) = regrets([*failed, *ran]).picks
+    assert pick.failed == 1 and pick.plans == 2
+
+
+def test_faults_of_the_cluster_are_left_out_of_healthy() -> None:
+    runs = [
+        compared(measured("dp8", 8, 9.0, "cluster fault"), 1.0),
+        compared(measured("tp8", 8, 1.0), 1.5),
+        compared(measured("dp4 tp2", 8, 3.0), 2.0),
+        compared(measured("dp2 tp4", 8, 0.0), 1.0),
+    ]
+    assert regrets(runs).picks[0].loss == 8.0
+    (pick,) = regrets(healthy(runs)).picks
+    assert (pick.loss, pick.failed) == (0.0, 1)
+
+
+TIMES = some.floats(0.1, 10.0)
+RUNS = some.tuples(some.sampled_from(PLANS), some.sampled_from([8, 16]), TIMES, TIMES, some.booleans())
+
+
+@given(some.lists(RUNS, max_size=12))
+def test_by_time_it_is_the_regret_of_the_scoreboard(runs: list[tuple[str, int, float, float, bool]]) -> None:
+    found = [compared(measured(plan, batch, seconds), told, fits) for plan, batch, seconds, told, fits in runs]
+    result = regrets(found)
+    board = subset(found).regret
+    assert (result.by_time is None) == (board is None)
+    if board is not None and result.by_time is not None:
+        assert result.by_time.max == board.max and result.by_time.mean == pytest.approx(board.mean)
+    losses = [one.loss for one in result.picks if one.loss is not None]
+    assert losses == sorted(losses, reverse=True)
+    if all(fits for *_, fits in runs):
+        assert result.regret == result.by_time
+
+
+def test_the_page_and_json_of_a_file(foretell: Any, tmp_path: Path) -> None:
+    shipped = Path(__file__).parents[2] / "studies" / "published" / "vtrain_multi.csv"
+    file = tmp_path / "some.csv"
+    file.write_text("\n".join(shipped.read_text().splitlines()[:7]))
+    ran = foretell(str(file), "--regret")
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= 80
+    answer = json.loads(foretell(str(file), "--regret", "--json").out)["studies"]
+    (part,) = answer
+    assert part["study"] == "some" and part["regret"]["max"] == max(one["loss"] for one in part["picks"])
+    for one in part["picks"]:
+        assert one["loss"] == pytest.approx(one["pick"]["measured_seconds"] / one["best"]["measured_seconds"] - 1)
+        assert one["pick"]["predicted_seconds"] <= one["best"]["predicted_seconds"]
