@@ -91,7 +91,7 @@ def _recorded(folder: Path, **changes: Any) -> Path:
 
 
 def test_a_record_is_predicted_again_and_subtracted(tmp_path: Path) -> None:
-    found = of_record(read(_recorded(tmp_path)), "here")
+    found = of_record(read(_recorded(tmp_path)), "here", calibration="none")
     assert found.error.step_seconds == found.predicted.step_seconds - 1.0
     assert found.error.breakdown["forward"] == found.predicted.breakdown["forward"] - 1.0
     assert found.error.relative["memory_bytes"] == found.predicted.memory_bytes / 1000 - 1

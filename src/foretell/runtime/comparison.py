@@ -9,6 +9,7 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.hardware import catalog
+from foretell.oracle.calibrations import with_calibration
 from foretell.oracle.predict import Prediction, predict
 from foretell.program.lower import lower
 from foretell.program.program import Program
@@ -41,14 +42,17 @@ class Comparison(msgspec.Struct, frozen=True):
     collectives: Traffic
 
 
-def compared(assignment: Assignment, measured: Measurement, place: int, cluster: str) -> Comparison:
-    """Predict what was run, and subtract. `place` is that of the critical rank on the pipeline."""
+def compared(
+    assignment: Assignment, measured: Measurement, place: int, cluster: str, calibration: str = ""
+) -> Comparison:
+    """Predict what was run, as the machine was calibrated, and subtract. `place` is the critical rank's, of stages."""
     setting = assignment.setting()
     where = catalog.cluster(cluster)
     if setting.plan.ranks > where.ranks:
         what = f"{setting.plan} ran {setting.plan.ranks} ranks, and {where.text} has {where.ranks}: they share cores"
         raise BadInput(what, where="--on", fix="fewer ranks, or --on the cluster it ran on")
-    predicted = predict(setting, where)
+    known = with_calibration(setting, where, calibration)
+    predicted = predict(known.setting, known.cluster)
     found = traffic(lower(setting), place, measured.collectives)
     return Comparison(predicted, measured, _difference(predicted, measured), found)
 
@@ -73,7 +77,7 @@ def _difference(predicted: Prediction, measured: Measurement) -> Difference:
     return Difference(step, memory, parts, relative)
 
 
-def of_record(found: Record, where: str, cluster: str = "") -> Comparison:
+def of_record(found: Record, where: str, cluster: str = "", calibration: str = "") -> Comparison:
     """The comparison of a run that was recorded, on the cluster of the record or another one."""
     if found.kind != "run":
         raise BadInput(f"a record of a {found.kind}, not of a run", where=where, fix="a file that `foretell run` wrote")
@@ -84,4 +88,4 @@ def of_record(found: Record, where: str, cluster: str = "") -> Comparison:
         place = int(content["place"])
     except (KeyError, TypeError, msgspec.ValidationError) as problem:
         raise BadInput(f"not a whole record of a run: {problem}", where=where) from None
-    return compared(assignment, measured, place, cluster or found.cluster)
+    return compared(assignment, measured, place, cluster or found.cluster, calibration)

@@ -34,7 +34,8 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--timeout", type=float, default=900.0, metavar="SECONDS", help="Until the ranks are ended (900).")
 @click.option("--nnodes", metavar="N", help="Nodes, each of which runs this command; passed to torchrun.")
 @click.option("--rendezvous", metavar="HOST:PORT", help="Where the nodes meet; passed to torchrun.")
-@click.option("--records", default="runs", metavar="FOLDER", help="Where the record is written (runs).")
+@click.option("--records", default="", metavar="FOLDER", help="Where the record is written (your records).")
+@click.option("--calibration", metavar="FILE", default="", help="For --compare: what `foretell calibrate` wrote.")
 @click.option("--dry-run", is_flag=True, help="One rank, beside others that are not there: no measurement.")
 @click.option("--compare", "with_comparison", is_flag=True, help="Predict the same, and subtract.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -93,7 +94,8 @@ def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, 
     if reports:
         cluster = given.cluster or "this-machine"
         found = _recorded(assignment, asked.setting.graph.fingerprint, reports, options["records"], cluster)
-        compared = _compared(assignment, found, reports, cluster) if options["with_comparison"] else None
+        where = (cluster, options["calibration"])
+        compared = _compared(assignment, found, reports, *where) if options["with_comparison"] else None
         _tell(found, compared, options["as_json"])
         for note in asked.notes if not options["as_json"] else ():
             print(f"note: {note}", file=sys.stderr)
@@ -152,6 +154,7 @@ def _recorded(
     assignment: Assignment, fingerprint: str, reports: tuple[Report, ...], folder: str, cluster: str
 ) -> Measurement:
     """The measurement, written down with all that every rank has seen."""
+    from foretell.records.home import home
     from foretell.records.record import record
     from foretell.records.store import write
     from foretell.runtime.measure import critical_rank, measurement
@@ -165,14 +168,16 @@ def _recorded(
     }
     about = {"model": assignment.model, "plan": assignment.plan, "fingerprint": fingerprint}
     made = record("run", content, versions=reports[0].versions, cluster=cluster, **about)
-    return msgspec.structs.replace(found, record=str(write(Path(folder), made)))
+    return msgspec.structs.replace(found, record=str(write(Path(folder) if folder else home(), made)))
 
 
-def _compared(assignment: Assignment, found: Measurement, reports: tuple[Report, ...], cluster: str) -> Comparison:
+def _compared(
+    assignment: Assignment, found: Measurement, reports: tuple[Report, ...], cluster: str, calibration: str
+) -> Comparison:
     from foretell.runtime.comparison import compared
     from foretell.runtime.measure import critical_rank
 
-    return compared(assignment, found, critical_rank(reports).place.get("pp", 0), cluster)
+    return compared(assignment, found, critical_rank(reports).place.get("pp", 0), cluster, calibration)
 
 
 def _tell(found: Measurement, compared: Comparison | None, as_json: bool) -> None:
