@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import resource
 import sys
+import time
 from typing import NamedTuple
 
 from foretell.hardware.catalog import cluster
@@ -25,6 +26,7 @@ class Case(NamedTuple):
     batch: int
     trained_by: str
     precision: str = "bf16"
+    also: tuple[str, ...] = ()
 
 
 CASES = {
@@ -32,7 +34,7 @@ CASES = {
     "llama-70b": Case("llama3-70b", "64xh100", 256, "megatron-core"),
     "llama-70b-512": Case("llama3-70b", "512xh100", 256, "megatron-core"),
     "resnet-50": Case("resnet50", "16xv100", 256, "pytorch", "fp32"),
-    "gpt3": Case("gpt3-175b", "1024xa100-80", 1536, "megatron-core"),
+    "gpt3": Case("gpt3-175b", "1024xa100-80", 1536, "megatron-core", also=("offload",)),
 }
 
 
@@ -40,12 +42,14 @@ def run(case: Case) -> None:
     graph = load(case.model, case.batch, None, case.precision)
     for heat in ("cold", "warm"):
         job = make_job(case.batch, trainer=case.trained_by)
-        space = Space(graph, job, trainer(case.trained_by), cluster(case.on), case.precision, Wishes())
+        space = Space(graph, job, trainer(case.trained_by), cluster(case.on), case.precision, Wishes(also=case.also))
+        begun = time.process_time()
         found = search(space)
+        taken = time.process_time() - begun
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         print(
             f"{case.model} on {case.on}, batch {case.batch}, {case.trained_by}, {heat}: {found.evaluated:,} plans of "
-            f"{found.local_programs:,} local programs in {found.seconds:.2f} s, "
+            f"{found.local_programs:,} local programs in {found.seconds:.2f} s ({taken:.2f} s of the processor), "
             f"{found.plans_per_second:,.0f} a second, {most:.2f} GiB"
         )
         if found.best:

@@ -135,7 +135,7 @@ def machine_of(scope: Scope) -> Machine:
         if known is None:
             fix = "a device of `foretell list devices`, or a TOML file of it"
             raise BadInput(f"no device is known that the driver calls {properties.name!r}", fix=fix)
-        versions |= {"cuda": torch.version.cuda or "", "driver": properties.name}
+        versions |= {"cuda": torch.version.cuda or "", "driver": this_machine.driver()}
         cudnn: int | None = torch.backends.cudnn.version()
         versions |= {"cudnn": str(cudnn)} if cudnn else {}
         return Machine(

@@ -98,6 +98,11 @@ def _processor() -> str:
     return names[0] if names else "an unknown processor"
 
 
+def driver() -> str:
+    """The version of the GPUs' driver; empty where nobody tells."""
+    return next(iter(_asked("driver_version")), "").strip()
+
+
 def clocks() -> dict[str, float]:
     """Hz that the driver reports of the first GPU: now, of multiprocessors and memory."""
     lines = _asked("clocks.sm,clocks.mem")
