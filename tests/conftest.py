@@ -12,6 +12,7 @@ SLOW = (
     "tests/zoo/",
     "tests/docs/",
     "tests/judge/",
+    "tests/torchrun/",
     "tests/laws/test_schedules_torch",
     "tests/laws/test_search",
     "tests/laws/test_recurrence",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from foretell.plan.plan import Plan
     from foretell.plan.setting import Setting
     from foretell.program.program import Program
+    from foretell.runtime.measure import Measurement
     from foretell.sweeping.sweep import Sweep
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "load",
     "lower",
     "predict",
+    "run",
     "scale",
     "search",
     "sweep",
@@ -118,6 +120,50 @@ def predict(
         raise BadInput("profiles and anchors are about a model and a cluster by name", fix="both as texts")
     given = Given(fspath(model), str(plan), cluster, batch, batch_per_rank, seq, trainer, optimizer)
     return answered(given, Known(fspath(calibration), fspath(profile), tuple(fspath(one) for one in anchors)), run)[1]
+
+
+def run(
+    model: str | PathLike[str],
+    plan: str | Plan,
+    batch: int = 0,
+    *,
+    steps: int = 20,
+    task: str = "synthetic",
+    trainer: str = "pytorch",
+    optimizer: str = "",
+    seq: int | None = None,
+    rate: float = 0.0,
+    seed: int = 0,
+    device: str = "cpu",
+    threads: int = 1,
+    seconds: float = 900.0,
+) -> Measurement:
+    """Train under a plan on ranks of this machine, and measure: `foretell run`, without a record.
+
+    The ranks are processes of their own; they end with the run, when one of them fails, and after `seconds`.
+    """
+    from foretell.runtime import measure
+    from foretell.runtime.assignment import Assignment
+    from foretell.runtime.launch import Ranks
+
+    assignment = Assignment(
+        model=fspath(model),
+        plan=str(plan),
+        batch=batch,
+        seq=seq or 0,
+        trainer=trainer,
+        optimizer=optimizer,
+        rate=rate,
+        task=task,
+        steps=steps,
+        seed=seed,
+        device=device,
+        threads=threads,
+    )
+    setting = assignment.setting()
+    with Ranks() as ranks:
+        reports = ranks.run(assignment, seconds)
+    return measure.measurement(assignment, str(setting.plan), setting.job.batch, reports)
 
 
 def search(

@@ -26,6 +26,11 @@ def machine() -> Machine:
     return Machine(found, None, 1)
 
 
+def gpus() -> int:
+    """GPUs of this machine, by nvidia-smi."""
+    return len(_gpu_names())
+
+
 def _from_gpus(names: list[str]) -> Cluster | None:
     """A cluster of the GPUs that nvidia-smi names, when all are the same known device."""
     device = known_device(names[0]) if names and len(set(names)) == 1 else None

@@ -13,6 +13,8 @@ VERBS = {
     "sweep": "Many questions at once: models x clusters x batches x trainers.",
     "calibrate": "Measure this machine, so that predictions rest on it.",
     "profile": "Time the layers of a model on this device.",
+    "run": "Train under a plan for real, on ranks of this machine or of many, and measure.",
+    "compare": "What was predicted for a run, and what was measured.",
     "validate": "How far predictions are from measured runs.",
     "list": "The names foretell knows.",
     "describe": "One page about anything that has a name.",

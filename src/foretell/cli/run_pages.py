@@ -1,0 +1,102 @@
+"""What `foretell run` and `foretell compare` show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foretell.cli.table import WIDTH, fit, table
+from foretell.units import show_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from foretell.runtime.assignment import Assignment, Collective
+    from foretell.runtime.comparison import Comparison, Traffic
+    from foretell.runtime.measure import Measurement
+
+
+def page(found: Measurement) -> str:
+    """A run that was measured."""
+    spread = f"{show_seconds(found.samples.p10)} to {show_seconds(found.samples.p90)}"
+    facts = [
+        ("model", fit(found.model, WIDTH - 14)),
+        ("plan", found.plan),
+        ("ranks", f"{found.ranks}, batch {found.batch:,}"),
+        ("step", f"{show_seconds(found.step_seconds)}, {spread} in eight of ten of {found.samples.n} steps"),
+        ("loss", f"{found.losses[0]:.4g} at first, {found.losses[-1]:.4g} at last"),
+        ("memory", f"{show_bytes(found.memory_bytes)} of tensors on the fullest rank"),
+        ("record", found.record),
+    ]
+    head = "\n".join(f"{name:<14}{text}" for name, text in facts)
+    return "\n\n".join([head, _time(found), _collectives(found.collectives)])
+
+
+def _time(found: Measurement) -> str:
+    rows = sorted(found.breakdown.items(), key=lambda part: -part[1])
+    shown = [[name, show_seconds(part), f"{part / found.step_seconds:.1%}"] for name, part in rows]
+    return table(["a step was spent on", "", "share"], shown)
+
+
+def _collectives(rows: tuple[Collective, ...]) -> str:
+    if not rows:
+        return "collectives: none"
+    shown = [[one.phase, one.kind, _along(one), f"{one.count}", show_bytes(one.payload)] for one in rows]
+    return table(["collectives", "", "along", "count", "payload"], shown, left=(0, 1, 2))
+
+
+def _along(one: Collective) -> str:
+    return f"{' '.join(one.axes)}, {one.ranks}"
+
+
+def comparison_page(found: Comparison) -> str:
+    """A prediction and a measurement side by side."""
+    predicted, measured = found.predicted, found.measured
+    rows = [
+        [
+            "step",
+            show_seconds(predicted.step_seconds),
+            show_seconds(measured.step_seconds),
+            f"{found.error.relative['step_seconds']:+.1%}",
+        ],
+        [
+            "memory of tensors",
+            show_bytes(predicted.memory.allocated),
+            show_bytes(measured.memory.allocated),
+            f"{found.error.relative['allocated']:+.1%}",
+        ],
+    ]
+    for name in found.error.breakdown:
+        before, after = predicted.breakdown.get(name, 0.0), measured.breakdown.get(name, 0.0)
+        share = f"{found.error.breakdown[name] / measured.step_seconds:+.1%}"
+        rows.append([f"  {name}", show_seconds(before), show_seconds(after), share])
+    parts = [table(["", "predicted", "measured", "error"], rows), _traffic(found.collectives)]
+    return "\n\n".join(parts)
+
+
+def dry_page(assignment: Assignment, ranks: int, collectives: Sequence[Collective], found: Traffic) -> str:
+    """A step of one rank beside others that were not there."""
+    facts = [
+        ("model", fit(assignment.model, WIDTH - 14)),
+        ("plan", assignment.plan),
+        ("ranks", f"rank 0 of {ranks:,}, batch {assignment.batch:,}: it builds, and it steps"),
+    ]
+    head = "\n".join(f"{name:<14}{text}" for name, text in facts)
+    return "\n\n".join([head, _collectives(tuple(collectives)), _traffic(found)])
+
+
+def _traffic(found: Traffic) -> str:
+    if not found.unexpected and not found.missing:
+        return "Those that ran are those that were predicted, to the byte."
+    sides = (("ran, not predicted", found.unexpected), ("predicted, not run", found.missing))
+    shown = [
+        [side, one.kind, _along(one), f"{one.count}", show_bytes(one.payload)] for side, rows in sides for one in rows
+    ]
+    return table(["collectives", "", "along", "count", "payload"], shown, left=(0, 1, 2))
+
+
+def show_seconds(value: float) -> str:
+    """A time to three digits with a unit that reads well."""
+    for limit, unit in ((1.0, "s"), (1e-3, "ms")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g} {unit}"
+    return f"{value / 1e-6:.3g} us"

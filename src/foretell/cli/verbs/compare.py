@@ -1,0 +1,24 @@
+"""foretell compare: what was predicted for a run, and what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from foretell.cli.run_pages import comparison_page
+
+
+@click.command("compare", short_help="What was predicted for a run, and what was measured.")
+@click.argument("record", type=click.Path(exists=True, dir_okay=False))
+@click.option("--on", "cluster", metavar="CLUSTER", help="Where it ran (what the record says).")
+@click.option("--calibration", metavar="FILE", default="", help="What `foretell calibrate` wrote; or none.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(record: str, cluster: str | None, calibration: str, as_json: bool) -> None:
+    """Predict the run of RECORD again, and subtract: time, phases, memory, collectives."""
+    from foretell.records.store import read
+    from foretell.runtime.comparison import of_record
+
+    found = of_record(read(Path(record)), record, cluster or "", calibration)
+    click.echo(msgspec.json.encode(found) if as_json else comparison_page(found))

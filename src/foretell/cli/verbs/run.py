@@ -1,0 +1,191 @@
+"""foretell run: train under a plan for real, and measure."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from foretell.cli.inputs import Asked, Given, planned, read
+from foretell.cli.run_pages import comparison_page, page
+from foretell.errors import BadInput
+
+if TYPE_CHECKING:
+    from foretell.runtime.assignment import Assignment, Report
+    from foretell.runtime.comparison import Comparison
+    from foretell.runtime.measure import Measurement
+    from foretell.runtime.place import Place
+
+EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
+
+
+@click.command("run", short_help="Train under a plan for real, and measure.")
+@planned
+@click.option("--ranks", type=int, metavar="N", help="Ranks; a plan has its own number. Without a plan: dpN.")
+@click.option("--steps", type=int, default=20, metavar="N", help="Steps that are measured (20).")
+@click.option("--task", default="synthetic", metavar="NAME", help="Data: synthetic, digits, text (synthetic).")
+@click.option("--rate", type=float, default=0.0, metavar="X", help="Learning rate (the optimizer's usual one).")
+@click.option("--seed", type=int, default=0, metavar="N", help="Of weights and data (0).")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Where ranks compute (GPUs, if there are enough).")
+@click.option("--threads", type=int, default=1, metavar="N", help="Of each rank on a CPU (1).")
+@click.option("--timeout", type=float, default=900.0, metavar="SECONDS", help="Until the ranks are ended (900).")
+@click.option("--nnodes", metavar="N", help="Nodes, each of which runs this command; passed to torchrun.")
+@click.option("--rendezvous", metavar="HOST:PORT", help="Where the nodes meet; passed to torchrun.")
+@click.option("--records", default="", metavar="FOLDER", help="Where the record is written (your records).")
+@click.option("--calibration", metavar="FILE", default="", help="For --compare: what `foretell calibrate` wrote.")
+@click.option("--dry-run", is_flag=True, help="One rank, beside others that are not there: no measurement.")
+@click.option("--compare", "with_comparison", is_flag=True, help="Predict the same, and subtract.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(given: Given, **options: Any) -> None:
+    """Train MODEL under a plan, on ranks of this machine, and measure.
+
+    Under torchrun or srun this process is one of the ranks. With --nnodes it
+    starts torchrun on this node, which waits for the others at --rendezvous.
+    """
+    given = _with_plan(given, options["ranks"])
+    asked = read(given._replace(cluster=None))
+    assignment = _assignment(given, asked, options)
+    if options["dry_run"]:
+        click.echo(_dry(assignment, options["timeout"], options["as_json"]))
+    else:
+        _run(given, asked, assignment, options)
+
+
+def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignment:
+    from foretell.runtime.assignment import Assignment
+
+    for name in ("steps", "threads"):
+        _at_least_one(f"--{name}", options[name])
+    names = ("rate", "task", "steps", "seed", "threads")
+    return Assignment(
+        model=given.model,
+        plan=str(asked.setting.plan),
+        batch=asked.setting.job.batch,
+        seq=given.seq or 0,
+        trainer=given.trainer,
+        optimizer=asked.setting.job.optimizer,
+        device=options["device"] or _device(asked.setting.plan.ranks),
+        dry=options["dry_run"],
+        **{name: options[name] for name in names},
+    )
+
+
+def _device(ranks: int) -> str:
+    """GPUs, where this machine has one for each rank that it will run."""
+    from foretell.hardware import this_machine
+    from foretell.runtime.place import place
+
+    here = place()
+    return "cuda" if this_machine.gpus() >= (here.here if here else ranks) else "cpu"
+
+
+def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, Any]) -> None:
+    """Train on ranks that are started here, or as one of those that somebody else started."""
+    from foretell.runtime import launch
+    from foretell.runtime.place import place
+
+    here = place()
+    if options["nnodes"] is not None and here is None:
+        launch.torchrun(asked.setting.plan.ranks, options["nnodes"], options["rendezvous"], sys.argv[1:])
+    reports = _reports(assignment, here, options["timeout"])
+    if reports:
+        cluster = given.cluster or "this-machine"
+        found = _recorded(assignment, asked.setting.graph.fingerprint, reports, options["records"], cluster)
+        where = (cluster, options["calibration"])
+        compared = _compared(assignment, found, reports, *where) if options["with_comparison"] else None
+        _tell(found, compared, options["as_json"])
+        for note in asked.notes if not options["as_json"] else ():
+            print(f"note: {note}", file=sys.stderr)
+    if here is not None:
+        launch.leave()
+
+
+def _with_plan(given: Given, ranks: int | None) -> Given:
+    """A plan for the ranks that were named, and the ranks of the plan that was."""
+    from foretell.plan.text import parse
+
+    if given.plan is None:
+        if ranks is None:
+            raise BadInput("no plan is given", where="--plan", fix=EXAMPLE)
+        _at_least_one("--ranks", ranks)
+        return given._replace(plan=f"dp{ranks}")
+    own = parse(given.plan).ranks
+    if ranks not in (None, own):
+        raise BadInput(f"--plan '{given.plan}' has {own} ranks, not {ranks}", where="--ranks", fix=f"--ranks {own}")
+    return given
+
+
+def _dry(assignment: Assignment, seconds: float, as_json: bool) -> str:
+    """What rank 0 would say to the others, beside what the program says."""
+    from foretell.cli.run_pages import dry_page
+    from foretell.program.lower import lower
+    from foretell.runtime import launch
+    from foretell.runtime.comparison import traffic
+
+    with launch.Ranks() as ranks:
+        (report,) = ranks.run(assignment, seconds)
+    setting = assignment.setting()
+    found = traffic(lower(setting), 0, report.collectives)
+    if not as_json:
+        return dry_page(assignment, setting.plan.ranks, report.collectives, found)
+    answer = {"plan": assignment.plan, "ranks": setting.plan.ranks, "batch": assignment.batch, "dry_run": True}
+    answer |= {"collectives": report.collectives, "unexpected": found.unexpected, "missing": found.missing}
+    return msgspec.json.encode(answer).decode()
+
+
+def _at_least_one(option: str, number: int) -> None:
+    if number < 1:
+        raise BadInput(f"{option} {number}", where=option, fix="1 or more")
+
+
+def _reports(assignment: Assignment, here: Place | None, seconds: float) -> tuple[Report, ...]:
+    from foretell.runtime import launch
+
+    if here is not None:
+        return launch.join(assignment, here)
+    with launch.Ranks() as ranks:
+        return ranks.run(assignment, seconds)
+
+
+def _recorded(
+    assignment: Assignment, fingerprint: str, reports: tuple[Report, ...], folder: str, cluster: str
+) -> Measurement:
+    """The measurement, written down with all that every rank has seen."""
+    from foretell.records.home import home
+    from foretell.records.record import record
+    from foretell.records.store import write
+    from foretell.runtime.measure import critical_rank, measurement
+
+    found = measurement(assignment, assignment.plan, assignment.batch, reports)
+    content: dict[str, Any] = {
+        "assignment": msgspec.to_builtins(assignment),
+        "measurement": msgspec.to_builtins(found),
+        "place": critical_rank(reports).place.get("pp", 0),
+        "reports": msgspec.to_builtins(reports),
+    }
+    about = {"model": assignment.model, "plan": assignment.plan, "fingerprint": fingerprint}
+    made = record("run", content, versions=reports[0].versions, cluster=cluster, **about)
+    return msgspec.structs.replace(found, record=str(write(Path(folder) if folder else home(), made)))
+
+
+def _compared(
+    assignment: Assignment, found: Measurement, reports: tuple[Report, ...], cluster: str, calibration: str
+) -> Comparison:
+    from foretell.runtime.comparison import compared
+    from foretell.runtime.measure import critical_rank
+
+    return compared(assignment, found, critical_rank(reports).place.get("pp", 0), cluster, calibration)
+
+
+def _tell(found: Measurement, compared: Comparison | None, as_json: bool) -> None:
+    if as_json:
+        answer = msgspec.to_builtins(found)
+        answer |= {"comparison": msgspec.to_builtins(compared)} if compared else {}
+        click.echo(msgspec.json.encode(answer))
+        return
+    click.echo(page(found))
+    if compared:
+        click.echo(f"\n{comparison_page(compared)}")

@@ -1,0 +1,58 @@
+# pyright: basic
+"""What puts a plan on a real module: one file for each strategy and policy that runs, under its word.
+
+A file has
+
+    ORDER                     lower ones come first: stages are cut, layers split, recomputed, then replicated
+    refusals(part, setting)   what of this strategy or policy, or beside it, does not run yet
+    apply(part, subject)      change the subject: its parts, how a batch is shared, how weights are updated
+
+An applier knows the axes of its own strategy only. Hybrids are several of them on one mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+
+from foretell.plan.plan import Plan, axis_text, policy_text
+from foretell.plan.policy import Policy
+from foretell.plan.refusal import Refusal
+from foretell.plan.setting import Setting
+from foretell.plan.strategy import Strategy
+from foretell.registry import OpenSet
+from foretell.runtime.subject import Subject
+
+APPLIERS = OpenSet(__name__, "applier")
+
+RULE = "runs today"
+"""The name of the rule that a plan breaks which is legal, and priced, but which nothing here can run."""
+
+
+def refusals(setting: Setting) -> Iterator[Refusal]:
+    """Why a plan cannot run, though it may be a good one."""
+    for part in _parts(setting.plan):
+        if part.word not in APPLIERS:
+            strategies = ", ".join(name for name in APPLIERS)
+            yield Refusal(RULE, f"{_text(part)} has no applier yet: it is predicted, not run", f"one of {strategies}")
+        else:
+            yield from (Refusal(RULE, why, fix) for why, fix in _applier(part).refusals(part, setting))
+
+
+def apply(subject: Subject) -> None:
+    """Put the whole plan on a subject."""
+    for part in sorted(_parts(subject.setting.plan), key=lambda part: _applier(part).ORDER):
+        _applier(part).apply(part, subject)
+
+
+def _parts(plan: Plan) -> list[Strategy | Policy]:
+    """What there is to apply. An axis of one rank does nothing."""
+    return [*(axis for axis in plan.axes if axis.world > 1), *plan.policies]
+
+
+def _applier(part: Strategy | Policy) -> ModuleType:
+    return APPLIERS[part.word]
+
+
+def _text(part: Strategy | Policy) -> str:
+    return axis_text(part) if isinstance(part, Strategy) else policy_text(part)

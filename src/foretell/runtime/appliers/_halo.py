@@ -1,0 +1,131 @@
+# pyright: basic
+"""Windows over a dim that lies in shares: the rows that a share's windows reach beyond it come from other ranks."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+DIM = 2
+"""Of [sample, channel, height, ...]: the extent that is shared out."""
+
+
+class Rows(NamedTuple):
+    """Rows from `first` up to, not with, `last`."""
+
+    first: int
+    last: int
+
+    def within(self, other: Rows) -> Rows:
+        """Those that both have; none if last is not above first."""
+        return Rows(max(self.first, other.first), min(self.last, other.last))
+
+    @property
+    def count(self) -> int:
+        return max(0, self.last - self.first)
+
+
+def share(size: int, rank: int, ranks: int) -> Rows:
+    """The rows of one rank: as equal as can be, the first ranks have more."""
+    each, more = divmod(size, ranks)
+    first = rank * each + min(rank, more)
+    return Rows(first, first + each + (rank < more))
+
+
+class Window(NamedTuple):
+    """How an operator walks over rows: of how many it makes how many."""
+
+    size: int  # rows that go in
+    made: int  # rows that come out
+    kernel: int  # rows under a window, dilation counted
+    stride: int
+    padding: int
+
+    def reach(self, rank: int, ranks: int) -> Rows:
+        """The rows that a rank's outputs are made of; some may lie outside, where padding is."""
+        own = share(self.made, rank, ranks)
+        return Rows(own.first * self.stride - self.padding, (own.last - 1) * self.stride - self.padding + self.kernel)
+
+    def needs(self, rank: int, ranks: int) -> Rows:
+        return self.reach(rank, ranks).within(Rows(0, self.size))
+
+
+def exchanged(x: torch.Tensor, window: Window, group: dist.ProcessGroup) -> torch.Tensor:
+    """The rows that this rank's windows need, out of everybody's shares."""
+    return _Exchanged.apply(x, window, group)
+
+
+class _Exchanged(torch.autograd.Function):
+    """Rows go to those who need them; their gradients come back to those who have them, and are added."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, window: Window, group: dist.ProcessGroup) -> torch.Tensor:
+        ctx.window, ctx.group, ctx.shape = window, group, x.shape
+        return _moved(x, window, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return _moved_back(gradient, ctx.shape, ctx.window, ctx.group), None, None
+
+
+def _moved(x: torch.Tensor, window: Window, group: dist.ProcessGroup) -> torch.Tensor:
+    ranks, rank = dist.get_world_size(group), dist.get_rank(group)
+    own, needs = share(window.size, rank, ranks), window.needs(rank, ranks)
+    pieces: dict[int, torch.Tensor] = {rank: _cut(x, needs.within(own), own.first)}
+    messages: list[dist.P2POp] = []
+    for other in _others(rank, ranks):
+        wanted = window.needs(other, ranks).within(own)
+        if wanted.count:
+            messages.append(_message(dist.isend, _cut(x, wanted, own.first).contiguous(), other, group))
+        missing = needs.within(share(window.size, other, ranks))
+        if missing.count:
+            pieces[other] = _like(x, missing.count)
+            messages.append(_message(dist.irecv, pieces[other], other, group))
+    _waited(messages)
+    return torch.cat([pieces[other] for other in sorted(pieces)], DIM)
+
+
+def _moved_back(gradient: torch.Tensor, shape: torch.Size, window: Window, group: dist.ProcessGroup) -> torch.Tensor:
+    ranks, rank = dist.get_world_size(group), dist.get_rank(group)
+    own, needs = share(window.size, rank, ranks), window.needs(rank, ranks)
+    total = gradient.new_zeros(shape)
+    here = needs.within(own)
+    _cut(total, here, own.first).add_(_cut(gradient, here, needs.first))
+    messages: list[dist.P2POp] = []
+    summands: list[tuple[Rows, torch.Tensor]] = []
+    for other in _others(rank, ranks):
+        lent = needs.within(share(window.size, other, ranks))
+        if lent.count:
+            messages.append(_message(dist.isend, _cut(gradient, lent, needs.first).contiguous(), other, group))
+        borrowed = window.needs(other, ranks).within(own)
+        if borrowed.count:
+            summands.append((borrowed, _like(gradient, borrowed.count)))
+            messages.append(_message(dist.irecv, summands[-1][1], other, group))
+    _waited(messages)
+    for rows, summand in summands:
+        _cut(total, rows, own.first).add_(summand)
+    return total
+
+
+def _cut(x: torch.Tensor, rows: Rows, first: int) -> torch.Tensor:
+    """Some rows of a tensor whose first row is `first`."""
+    return x.narrow(DIM, rows.first - first if rows.count else 0, rows.count)
+
+
+def _like(x: torch.Tensor, rows: int) -> torch.Tensor:
+    return x.new_empty((*x.shape[:DIM], rows, *x.shape[DIM + 1 :]))
+
+
+def _others(rank: int, ranks: int) -> list[int]:
+    return [other for other in range(ranks) if other != rank]
+
+
+def _message(function: Any, tensor: torch.Tensor, other: int, group: dist.ProcessGroup) -> dist.P2POp:
+    return dist.P2POp(function, tensor, group=group, group_peer=other)
+
+
+def _waited(messages: list[dist.P2POp]) -> None:
+    for work in dist.batch_isend_irecv(messages) if messages else ():
+        work.wait()

@@ -1,0 +1,96 @@
+# pyright: basic
+"""Weights that several ranks have: DistributedDataParallel averages their gradients, over the ranks that saw others.
+
+Most weights are averaged along the axes that share the batch. A weight that saw shares of samples (rows of an image)
+is averaged along that axis too, as one group; each group is a wrapper of its own that leaves the others' weights alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from foretell.plan.policies.bucket import Bucket
+from foretell.runtime.subject import Subject
+from foretell.runtime.waiting import LastGradient
+
+MIB = 1 << 20
+
+OWN_BUFFERS = next(
+    name
+    for name in ("forward_sync_buffers", "broadcast_buffers")
+    if name in inspect.signature(DistributedDataParallel).parameters
+)
+"""What torch calls it, by its version, that a forward pass begins with the buffers of rank 0."""
+
+
+def replicate(subject: Subject, names: list[str]) -> None:
+    """Average gradients along these axes, and of some weights along more."""
+    size = subject.setting.plan.policy(Bucket).size
+    cap = size / MIB if size else None  # torch's own: a small first bucket, then 25 MiB
+    over = sorted({(*names, *subject.summands.get(weight, ())) for weight in subject.weights()} - {()})
+    if subject.device.type == "cpu":
+        subject.summed += [LastGradient(part, over[-1][-1]).passed for part in subject.parts]
+    subject.wholes.append(functools.partial(_unwrapped, {name for part in subject.parts for name in _names(part)}))
+    for axes in over:
+        subject.parts = [_replica(subject, part, names, axes, cap) for part in subject.parts]
+    subject.quiet = _quiet
+
+
+def _names(part: nn.Module) -> list[str]:
+    return [name for name, _ in part.named_parameters()]
+
+
+def _unwrapped(names: set[str], name: str, share: torch.Tensor) -> tuple[str, torch.Tensor]:
+    """The name that a weight had before it was wrapped, perhaps more than once."""
+    while name not in names:
+        name = name.removeprefix("module.")
+    return name, share
+
+
+def _replica(
+    subject: Subject, part: nn.Module, names: list[str], axes: tuple[str, ...], cap: float | None
+) -> nn.Module:
+    """The part with the gradients of those weights averaged that belong to these axes."""
+    weights = dict(part.named_parameters())
+    others = [name for name, one in weights.items() if (*names, *subject.summands.get(one, ())) != axes]
+    if len(others) == len(weights):
+        return part
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(part, others)
+    more: dict[str, Any] = {OWN_BUFFERS: False}
+    return DistributedDataParallel(part, process_group=joined(subject, axes), bucket_cap_mb=cap, **more)
+
+
+def joined(subject: Subject, axes: tuple[str, ...]) -> dist.ProcessGroup:
+    """One group over some axes."""
+    along = subject.mesh.along(*axes)
+    return (along._flatten() if len(axes) > 1 else along).get_group()
+
+
+def wrappers(part: nn.Module) -> Iterator[DistributedDataParallel]:
+    """Those around a part, the outermost first."""
+    while isinstance(part, DistributedDataParallel):
+        yield part
+        part = part.module
+
+
+def bucket_bytes(part: nn.Module) -> int:
+    """Bytes of the buckets around a part: as much as the gradients that lie in them."""
+    weights = (weight for wrapper in wrappers(part) for weight in wrapper._module_parameters)
+    return sum(weight.numel() * weight.element_size() for weight in weights if weight.requires_grad)
+
+
+def _quiet(part: nn.Module) -> AbstractContextManager[Any]:
+    """While this holds nothing is averaged."""
+    found = ExitStack()
+    for wrapper in wrappers(part):
+        found.enter_context(wrapper.no_sync())
+    return found

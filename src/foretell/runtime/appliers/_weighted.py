@@ -1,0 +1,70 @@
+# pyright: basic
+"""What filter and channel parallelism share: layers with weights, cut one by one as the program cuts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from foretell.model.operators.convolution import Convolution
+from foretell.model.operators.matmul import Matmul
+from foretell.plan.setting import Setting
+from foretell.plan.strategy import Strategy
+from foretell.runtime.appliers import _sharing
+from foretell.runtime.division import divided
+from foretell.runtime.subject import Subject
+
+ORDER = 20
+
+Cut = Callable[[nn.Module, dist.ProcessGroup], dict[str, int]]
+"""Leaves a module with its share of the work; the names of its weights that are shares now, and along which dim."""
+
+BESIDE = ("tp", "filter", "channel")
+"""Strategies that cut layers with weights."""
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+LAYERS = (*CONVOLUTIONS, nn.Linear)
+
+
+def refusals(part: Strategy, setting: Setting) -> Iterator[tuple[str, str]]:
+    """Layers whose shares are not written yet, and axes that would cut the same ones."""
+    loops = divided(setting, part.word)
+    others = {
+        node.path
+        for _, node in setting.graph.nodes()
+        if loops.get(node.path) and not isinstance(node.operator, Convolution | Matmul)
+    }
+    if others:
+        yield f"{part.word}{part.ranks}: {min(others)} does not run in shares yet", "a model of convolutions"
+    beside = [axis.word for axis in setting.plan.axes if axis.word in BESIDE and axis.word != part.word]
+    if beside:
+        yield f"{part.word}{part.ranks} beside {beside[0]}: both cut the same layers", "one of them"
+
+
+def apply(part: Strategy, subject: Subject, cut: Cut) -> None:
+    """Cut every layer that the program divides."""
+    group, loops = subject.mesh.group(part.word), divided(subject.setting, part.word)
+    shares: dict[str, int] = {}
+    for own in subject.parts:
+        for name, module in own.named_modules():
+            if isinstance(module, LAYERS) and loops.get(name):
+                shares |= {f"{name}.{weight}": dim for weight, dim in cut(module, group).items()}
+
+    def whole(name: str, share: torch.Tensor) -> tuple[str, torch.Tensor]:
+        return name, _sharing.gathered(share, shares[name], group) if name in shares else share
+
+    subject.wholes.append(whole)
+
+
+def features(module: nn.Module) -> int:
+    """The dim of a layer's inputs and outputs that its features lie along."""
+    return 1 if isinstance(module, CONVOLUTIONS) else -1
+
+
+def keep(module: nn.Module, name: str, dim: int, group: dist.ProcessGroup) -> None:
+    """Leave this rank's share of a weight."""
+    weight = getattr(module, name)
+    setattr(module, name, nn.Parameter(_sharing.own(weight.detach(), dim, group).clone()))

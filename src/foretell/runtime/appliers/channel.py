@@ -1,0 +1,48 @@
+# pyright: basic
+"""Channel parallelism: each rank reads some of the channels of a layer's input; its outputs are summands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from foretell.plan.strategies.channel import Channel
+from foretell.runtime.appliers import _weighted
+from foretell.runtime.appliers._sharing import Own, Summed
+from foretell.runtime.appliers._weighted import features, keep
+from foretell.runtime.subject import Subject
+
+ORDER = _weighted.ORDER
+refusals = _weighted.refusals
+
+
+def apply(part: Channel, subject: Subject) -> None:
+    _weighted.apply(part, subject, _cut)
+
+
+def _cut(module: Any, group: dist.ProcessGroup) -> dict[str, int]:
+    """The bias is added once, to the sum: every rank has it whole."""
+    keep(module, "weight", 1, group)
+    inner, dim = module.forward, features(module)
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        bias, module.bias = module.bias, None
+        try:
+            summand = inner(_share(x, dim, group))
+        finally:
+            module.bias = bias
+        y = Summed.apply(summand, group)
+        return y if bias is None else y + bias.view(-1, *[1] * (y.dim() - 2 if dim == 1 else 0))
+
+    module.forward = forward
+    return {"weight": 1}
+
+
+def _share(x: Any, dim: int, group: dist.ProcessGroup) -> torch.Tensor:
+    """This rank's channels; layers that read the same tensor share them, so that its gradient is gathered once."""
+    known = getattr(x, "_foretell_share", None)
+    if known is None:
+        known = x._foretell_share = Own.apply(x, dim, group)
+    return known

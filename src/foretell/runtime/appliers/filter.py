@@ -1,0 +1,34 @@
+# pyright: basic
+"""Filter parallelism: each rank has some filters of a layer; outputs are gathered, gradients of inputs summed."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from foretell.plan.strategies.filter import Filter
+from foretell.runtime.appliers import _weighted
+from foretell.runtime.appliers._sharing import Copied, Gathered
+from foretell.runtime.appliers._weighted import features, keep
+from foretell.runtime.subject import Subject
+
+ORDER = _weighted.ORDER
+refusals = _weighted.refusals
+
+
+def apply(part: Filter, subject: Subject) -> None:
+    _weighted.apply(part, subject, _cut)
+
+
+def _cut(module: nn.Module, group: dist.ProcessGroup) -> dict[str, int]:
+    names = [name for name in ("weight", "bias") if getattr(module, name) is not None]
+    for name in names:
+        keep(module, name, 0, group)
+    inner = module.forward
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return Gathered.apply(inner(Copied.apply(x, group)), features(module), group)
+
+    module.forward = forward
+    return dict.fromkeys(names, 0)

@@ -1,0 +1,147 @@
+# pyright: basic
+"""Pipeline parallelism: torch.distributed.pipelining over stages that are cut as the program cuts them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleDualPipeV,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleZBVZeroBubble,
+)
+from torch.nn.parallel import DistributedDataParallel
+
+from foretell.plan.setting import Setting
+from foretell.plan.strategies.data import Data
+from foretell.plan.strategies.pipeline import Pipeline
+from foretell.program.cutting import cutting
+from foretell.program.weights import shared_between_blocks
+from foretell.runtime import stages
+from foretell.runtime.appliers._tied import Tied, tied
+from foretell.runtime.clock import Clock
+from foretell.runtime.subject import Subject
+from foretell.runtime.tasks import Batch
+
+ORDER = 10
+
+SCHEDULES: dict[str, Any] = {
+    "gpipe": ScheduleGPipe,
+    "1f1b": Schedule1F1B,
+    "interleaved": ScheduleInterleaved1F1B,
+    "zb-v": ScheduleZBVZeroBubble,
+    "dualpipe-v": ScheduleDualPipeV,
+}
+
+SPLIT = ("zb-v", "dualpipe-v")
+"""Schedules that make gradients of weights apart from those of inputs. Neither DistributedDataParallel nor FSDP2 sums
+the former (torch 2.13): trained values were wrong in the third digit."""
+
+
+def refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:
+    if part.schedule not in SCHEDULES:
+        yield (
+            f"pp{part.ranks}:{part.schedule} does not run yet",
+            " or ".join(f"pp{part.ranks}:{name}" for name in SCHEDULES),
+        )
+    data = setting.plan.axis(Data)
+    if part.schedule in SPLIT and data is not None and data.world > 1:
+        beside = f"pp{part.ranks}:{part.schedule} beside {data.word}{data.ranks}"
+        yield f"{beside} does not run: torch leaves gradients of the split pass unsummed", f"pp{part.ranks}:1f1b"
+    if part.schedule in SPLIT and shared_between_blocks(setting.graph):
+        yield f"pp{part.ranks}:{part.schedule} with a weight that two of its stages have does not run", "tied=false"
+
+
+def apply(part: Pipeline, subject: Subject) -> None:
+    """Keep this rank's stages of the model."""
+    found = cutting(subject.setting.graph, part, subject.setting.trainer.pipeline.split)
+    (module,) = subject.parts
+    names = [frozenset(piece.layer for piece in own if piece.layer) for own in found.row.parts]
+    shared = tied(module)
+    cut = stages.cut(module, subject.setting.graph, names, subject.sample)
+    own = sorted(found.part[at] for at in range(found.count) if found.rank[at] == subject.mesh.place("pp"))
+    subject.parts = [cut[at] for at in own]
+    rank = dict(zip(found.part, found.rank, strict=True))
+    for copies in shared:
+        _tie(subject, copies, sorted({rank[at] for at, stage in enumerate(cut) if _has(stage, copies)}))
+    subject.driver = functools.partial(Scheduled, part=part, own=own, count=found.count)
+
+
+def _has(stage: nn.Module, names: list[str]) -> bool:
+    return any(name in names for name, _ in stage.named_parameters(remove_duplicate=False))
+
+
+def _tie(subject: Subject, names: list[str], places: list[int]) -> None:
+    """Keep the copies of a weight alike that several places of the pipeline have."""
+    if len(places) > 1:
+        copies = Tied(subject, names, places)
+        subject.settles.append(copies.settle)
+        subject.wholes.append(copies.whole)
+
+
+class Scheduled:
+    """Micro-batches through this rank's stages in the order of a schedule."""
+
+    def __init__(self, subject: Subject, part: Pipeline, own: list[int], count: int) -> None:
+        group = subject.mesh.group("pp")
+        self.first, self.last = 0 in own, count - 1 in own
+        self.stages = [
+            _Stage(module, at, count, subject.device, group) for at, module in zip(own, subject.parts, strict=True)
+        ]
+        for stage, told in zip(self.stages, subject.summed, strict=False):
+            stage.summed = told
+        several = len(own) > 1
+        self.schedule = SCHEDULES[part.schedule](
+            self.stages if several else self.stages[0], subject.setting.plan.microbatches, loss_fn=subject.loss
+        )
+
+    def run(self, batch: Batch, clock: Clock) -> list[torch.Tensor]:
+        for stage in self.stages:
+            stage.clock = clock
+        before = clock.spent
+        start = clock.read()
+        losses: list[torch.Tensor] = []
+        inputs = batch.inputs if self.first else ()
+        more = {"target": batch.target, "losses": losses} if self.last else {}
+        self.schedule.step(
+            *inputs, return_outputs=False, **more
+        )  # else the last stage keeps those of every micro-batch
+        waited = clock.read() - start - (clock.spent - before)
+        clock.add("bubble", waited)
+        return [loss.detach() for loss in losses]
+
+
+class _Stage(PipelineStage):
+    """A stage whose passes are told to the clock; what is left of a step is waiting: for others, and for messages."""
+
+    clock: Clock
+    summed: Callable[[Clock], None] = staticmethod(lambda clock: None)
+
+    def __init__(self, module: nn.Module, at: int, count: int, device: torch.device, group: Any) -> None:
+        super().__init__(module, at, count, device, group=group)
+        if isinstance(module, DistributedDataParallel):
+            # The pipeline wakes it up for the last backward pass, but not before it has tried a forward pass to learn
+            # shapes: the gradients of the first micro-batches would then be taken for those of a step.
+            module.require_backward_grad_sync = False
+
+    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self.clock.phase("forward"):
+            return super().forward_one_chunk(*args, **kwargs)
+
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self.clock.phase("backward"):
+            result = super().backward_one_chunk(*args, **kwargs)
+            if kwargs.get("last_backward"):
+                self.summed(self.clock)
+            return result
+
+    def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self.clock.phase("backward"):
+            return super().backward_weight_one_chunk(*args, **kwargs)

@@ -1,0 +1,101 @@
+"""What ranks are told to do, and what each of them reports. Both cross from process to process as JSON."""
+
+from __future__ import annotations
+
+import functools
+
+import msgspec
+
+from foretell.errors import BadInput
+from foretell.model.graph import Graph
+from foretell.model.source import load
+from foretell.plan.fitness import refusals
+from foretell.plan.job import batch_ranks, make_job
+from foretell.plan.policies.precision import Precision
+from foretell.plan.refusal import refused
+from foretell.plan.setting import Setting, with_precision
+from foretell.plan.text import parse
+from foretell.plan.trainer import trainer
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: a model under a plan, trained for some steps."""
+
+    model: str
+    plan: str
+    batch: int = 0  # samples of a step, of all ranks; 0: one for each rank that splits them and each micro-batch
+    seq: int = 0  # tokens of a sequence; 0: the model's own
+    trainer: str = "pytorch"
+    optimizer: str = ""  # the trainer's own
+    rate: float = 0.0  # learning rate; 0: the usual one of the optimizer
+    task: str = "synthetic"
+    steps: int = 20  # that are measured
+    dropped: int = 3  # before them: buckets are laid out anew, memory is allocated, the counts are taken
+    seed: int = 0
+    device: str = "cpu"
+    threads: int = 1  # of a rank, for computing
+    weights: bool = False  # whether the trained weights are handed back
+    dry: bool = False  # one rank alone, beside others that are not there
+
+    def setting(self) -> Setting:
+        """The plan with its model, job and trainer. One that breaks rules is refused."""
+        plan, found = parse(self.plan), trainer(self.trainer)
+        batch = self.batch or batch_ranks(plan) * plan.microbatches
+        dtype = with_precision(plan, found).policy(Precision).format.activation
+        graph = _graph(self.model, max(1, batch // plan.microbatches), self.seq, dtype)
+        job = make_job(batch, trainer=self.trainer, optimizer=self.optimizer, sequence=self.seq)
+        setting = Setting(graph, job, plan, found)
+        broken = tuple(refusals(setting, None))
+        if broken:
+            raise refused(setting.plan, broken)
+        return setting
+
+
+@functools.lru_cache(maxsize=64)
+def _graph(model: str, batch: int, seq: int, dtype: str) -> Graph:
+    return load(model, batch, seq or None, dtype)
+
+
+class Collective(msgspec.Struct, frozen=True, order=True):
+    """Collectives or messages of one step of one rank that are alike; `payload` is what it gives to each of them."""
+
+    kind: str
+    axes: tuple[str, ...]
+    ranks: int
+    payload: int  # bytes
+    count: int
+    phase: str = ""  # forward, backward, optimizer; a pipeline's passes lie among each other: step
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank has seen."""
+
+    rank: int
+    place: dict[str, int] = {}  # on each axis
+    losses: list[float] = []  # of every step, dropped ones included; none on ranks without a loss
+    phases: dict[str, list[float]] = {}  # seconds, a number for each measured step
+    steps: list[float] = []  # seconds of each measured step
+    collectives: list[Collective] = []
+    allocated: int = 0  # bytes at the fullest moment of a step
+    resting: int = 0  # bytes between two steps
+    versions: dict[str, str] = {}
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a run came to nothing: a kind of `foretell.errors`, or what Python said."""
+
+    kind: str
+    what: str
+    where: str = ""
+    fix: str = ""
+
+    def raised(self) -> BadInput:
+        """As an error to raise: a person is told the same, whichever process found out."""
+        return BadInput(self.what, where=self.where, fix=self.fix)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """All that comes of an assignment: a report from each rank, or a failure."""
+
+    reports: tuple[Report, ...] = ()
+    failure: Failure | None = None

@@ -1,0 +1,121 @@
+# pyright: basic
+"""The collectives that really ran: every one that torch starts while a step is watched, whoever asked for it.
+
+DistributedDataParallel's buckets, FSDP2, DTensor and the pipeline all come by torch's dispatcher at last. What
+is missing in the tables below stops the count: a number that leaves something out would be worse than none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import _resolve_process_group
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from foretell.runtime.assignment import Collective
+from foretell.runtime.clock import BETWEEN
+from foretell.runtime.mesh import Mesh
+
+KINDS = {
+    "all_reduce": "all-reduce",
+    "all_reduce_": "all-reduce",
+    "all_reduce_coalesced": "all-reduce",
+    "allreduce_": "all-reduce",
+    "allreduce_coalesced_": "all-reduce",
+    "all_gather_into_tensor": "all-gather",
+    "all_gather_into_tensor_out": "all-gather",
+    "_allgather_base_": "all-gather",
+    "allgather_": "all-gather",
+    "reduce_scatter_tensor": "reduce-scatter",
+    "reduce_scatter_tensor_out": "reduce-scatter",
+    "_reduce_scatter_base_": "reduce-scatter",
+    "all_to_all_single": "all-to-all",
+    "alltoall_base_": "all-to-all",
+    "shard_dim_alltoall": "all-to-all",
+    "broadcast": "broadcast",
+    "broadcast_": "broadcast",
+    "send": "send",
+    "recv_": "receive",
+}
+"""Torch's operators by what they do."""
+
+MESSAGES = ("send", "receive")
+"""From one rank to one other, whoever else is in the group."""
+
+OUTPUT_FIRST = ("_allgather_base_", "_reduce_scatter_base_", "alltoall_base_")
+GIVEN_SECOND = ("allgather_",)
+RELEASE = 1e-3
+"""Seconds in which gloo's threads let go of what they had. A step that is watched is not timed."""
+
+SILENT = ("wait_tensor", "barrier", "_wrap_tensor_autograd")
+NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor")
+
+
+class Counting(TorchDispatchMode):
+    """Counts what this rank takes part in, by kind, axes and payload, in the phase that is set."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        super().__init__()
+        self.phase = BETWEEN
+        self._axes = mesh.groups()
+        # What a collective reads and makes is held a little longer: else a thread of gloo's would often be the last to
+        # let go of it, and the notes that are taken of this thread's memory would miss that.
+        self._last: Any = None
+        self._seen: Counter[tuple[str, tuple[str, ...], int, int, str]] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # its local tensors come by next
+        name = func.overloadpacket.__name__
+        if func.namespace in NAMESPACES and name not in SILENT:
+            self._count(name, args)
+        result = func(*args, **(kwargs or {}))
+        if name == "wait_tensor":
+            time.sleep(RELEASE)
+            self._last = None
+        elif func.namespace in NAMESPACES:
+            self._last = args, result
+        return result
+
+    def _count(self, name: str, args: Any) -> None:
+        given = args[1] if name in (*OUTPUT_FIRST, *GIVEN_SECOND) else args[0]
+        ranks = frozenset(dist.get_process_group_ranks(_group(args)))
+        axes = self._along(ranks)
+        among = 2 if KINDS[name] in MESSAGES else len(ranks)
+        self._seen[KINDS[name], axes, among, _bytes(given), self.phase] += 1
+
+    def _along(self, ranks: frozenset[int]) -> tuple[str, ...]:
+        """The axes of a group; of one that has some ranks of an axis only, that axis."""
+        if ranks in self._axes:
+            return self._axes[ranks]
+        return self._axes[min((known for known in self._axes if ranks <= known), key=len)]
+
+    def found(self) -> list[Collective]:
+        """What was counted, alike ones together."""
+        rows = (
+            Collective(kind, axes, ranks, payload, count, phase)
+            for (kind, axes, ranks, payload, phase), count in self._seen.items()
+        )
+        return sorted(rows)
+
+
+def _group(args: Any) -> dist.ProcessGroup:
+    """The process group among an operator's arguments: itself, or its name."""
+    for arg in args:
+        if isinstance(arg, torch.ScriptObject):
+            return dist.ProcessGroup.unbox(arg)
+    name = next(arg for arg in reversed(args) if isinstance(arg, str))
+    return _resolve_process_group(name)  # pyright: ignore[reportArgumentType]
+
+
+def _bytes(tensors: Any) -> int:
+    if isinstance(tensors, torch.Tensor):
+        return tensors.numel() * tensors.element_size()
+    assert isinstance(tensors, Iterable)
+    return sum(_bytes(tensor) for tensor in tensors)

@@ -1,0 +1,99 @@
+# pyright: basic
+"""One rank of many that are not there: whether a plan builds and steps, and what it says to the others.
+
+Torch's fake process group answers at once, whatever its size; tensors have shapes and no memory. So a plan for
+thousands of ranks is tried on one machine in seconds. What a rank says does not depend on the answers.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from foretell.plan.job import micro_batch
+from foretell.plan.policies.precision import Precision
+from foretell.plan.setting import Setting
+from foretell.plan.strategies.data import Data
+from foretell.runtime import appliers, mesh
+from foretell.runtime.appliers._replicas import wrappers
+from foretell.runtime.assignment import Assignment, Report
+from foretell.runtime.clock import Clock
+from foretell.runtime.counting import Counting
+from foretell.runtime.models import model
+from foretell.runtime.subject import Subject
+from foretell.runtime.tasks import Batch
+from foretell.runtime.training import rule
+
+CPU = torch.device("cpu")
+
+STEPS = 3
+"""Buckets lie as they will from the third step on."""
+
+
+def refusals(setting: Setting) -> Iterator[tuple[str, str]]:
+    """What waits for answers of other ranks."""
+    for word in ("pp", "spatial"):
+        axis = setting.plan.axis(word)
+        if axis is not None and axis.world > 1:
+            yield f"{word}{axis.ranks} reads what other ranks send, and in a dry run there are none", "no --dry-run"
+
+
+def reported(assignment: Assignment, setting: Setting) -> Report:
+    """Rank 0's step beside ranks that are not there."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=setting.plan.ranks)
+    where = mesh.made(setting.plan, "cpu")
+    found = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
+    real = _needs_memory(setting)
+    with nullcontext() if real else torch.device("meta"):
+        module = found.build()
+    rows = micro_batch(setting.job, setting.plan)
+    sample = Batch(tuple(one[:rows] for one in found.like.inputs), found.like.target[:rows])
+    update = rule(setting.job.optimizer, assignment.rate)
+    subject = Subject(setting, where, CPU, [module], sample, found.loss, update)
+    appliers.apply(subject)
+    counting = Counting(where)
+    with nullcontext() if real else FakeTensorMode(allow_non_fake_inputs=True):
+        if not real:
+            subject.parts = [part.to_empty(device="cpu") for part in subject.parts]
+        _step(subject, found.like, counting)
+    versions = {"torch": str(torch.__version__), "python": platform.python_version()}
+    return Report(rank=0, place=where.places, collectives=counting.found(), versions=versions)
+
+
+def _needs_memory(setting: Setting) -> bool:
+    """DistributedDataParallel reads what its buckets hold: it does not run on shapes alone."""
+    data = setting.plan.axis(Data)
+    return data is not None and data.world > 1 and data.storage in ("replicated", "zero1")
+
+
+def _answered(group, bucket):  # torch reads annotations, and cannot read those that are texts
+    """The sum of a bucket as DistributedDataParallel asks for it; the fake group's own answer is none that it reads."""
+    dist.all_reduce(bucket.buffer(), group=group, async_op=True)
+    found: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    found.set_result(bucket.buffer())
+    return found
+
+
+def _step(subject: Subject, batch: Batch, counting: Counting) -> None:
+    for share in subject.shares:
+        batch = share(batch)
+    for part in subject.parts:
+        for wrapper in wrappers(part):
+            wrapper.register_comm_hook(wrapper.process_group, _answered)
+    driver, clock = subject.driver(subject), Clock(CPU)
+    optimizer = subject.optimizer(subject.rule, subject.weights())
+    for at in range(STEPS):
+        clock.watcher = lambda phase: setattr(counting, "phase", phase)
+        with counting if at + 1 == STEPS else nullcontext():
+            driver.run(batch, clock)
+            for settle in subject.settles:
+                settle()
+            with clock.phase("optimizer"):
+                optimizer.step()
+                optimizer.zero_grad()

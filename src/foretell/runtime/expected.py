@@ -1,0 +1,25 @@
+"""The collectives that the program says one rank takes part in, in the shape of those that are counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from foretell.program.program import Program
+from foretell.runtime.assignment import Collective
+
+
+def expected(program: Program, place: int = 0) -> list[Collective]:
+    """Of a step of the ranks at a place of the pipeline."""
+    found: Counter[tuple[str, tuple[str, ...], int, int]] = Counter()
+    for message, times in program.communications(program.kinds[place]):
+        found[message.kind, message.axes, message.ranks, round(message.payload)] += times * message.messages
+    return sorted(Collective(*key, count) for key, count in found.items())
+
+
+def whenever(counted: Iterable[Collective]) -> list[Collective]:
+    """What was counted, without its phase: the program and torch may differ in when, not in what."""
+    found: Counter[tuple[str, tuple[str, ...], int, int]] = Counter()
+    for one in counted:
+        found[one.kind, one.axes, one.ranks, one.payload] += one.count
+    return sorted(Collective(*key, count) for key, count in found.items())

@@ -1,0 +1,148 @@
+"""Starts the ranks of a run on this machine, within bounds: no rank outlives the command, none waits for ever."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import NoReturn
+
+import msgspec
+
+from foretell import errors
+from foretell.errors import BadInput
+from foretell.runtime.assignment import Assignment, Outcome, Report
+from foretell.runtime.place import Place, meeting_point
+
+LONGEST_SECONDS = 900.0
+
+
+class Ranks:
+    """A process that forks ranks for one assignment after the other.
+
+    with Ranks() as ranks:
+        reports = ranks.run(Assignment(model="lenet", plan="dp2", batch=8))
+    """
+
+    def __enter__(self) -> Ranks:
+        self._folder = tempfile.TemporaryDirectory(prefix="foretell-run-")
+        self._noise = tempfile.TemporaryFile("w+b")
+        ours = str(Path(errors.__file__).parents[1])  # the child must find the package that started it
+        others = os.environ.get("PYTHONPATH")
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "foretell.runtime.nursery", self._folder.name],
+            env={**os.environ, "PYTHONPATH": f"{ours}{os.pathsep}{others}" if others else ours},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._noise,
+            start_new_session=True,
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        assert self._child.stdin and self._child.stdout
+        self._child.stdin.close()
+        if error is not None or not self._ended(5.0):
+            self._kill()
+        self._child.wait()
+        self._child.stdout.close()
+        self._noise.close()
+        self._folder.cleanup()
+
+    @property
+    def folder(self) -> Path:
+        """Where ranks put weights that are handed back."""
+        return Path(self._folder.name)
+
+    def run(self, assignment: Assignment, seconds: float = LONGEST_SECONDS) -> tuple[Report, ...]:
+        """What each rank has seen; a failure of one is raised as what a person can read."""
+        assert self._child.stdin
+        try:
+            self._child.stdin.write(msgspec.json.encode(assignment) + b"\n")
+            self._child.stdin.flush()
+        except BrokenPipeError:
+            raise self._gone() from None
+        found = msgspec.json.decode(self._line(assignment, seconds), type=Outcome)
+        if found.failure is not None:
+            raise found.failure.raised()
+        return found.reports
+
+    def _line(self, assignment: Assignment, seconds: float) -> bytes:
+        """One line of the child's, within bounded time."""
+        assert self._child.stdout
+        until = time.monotonic() + seconds
+        found = b""
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._child.stdout, selectors.EVENT_READ)
+            while not found.endswith(b"\n"):
+                if not ready.select(max(0.0, until - time.monotonic())):
+                    self._kill()
+                    what = f"{assignment.plan} did not end within {seconds:g} seconds"
+                    raise BadInput(what, where=assignment.model, fix="fewer --steps, or more --timeout")
+                more = os.read(self._child.stdout.fileno(), 1 << 16)
+                if not more:
+                    raise self._gone()
+                found += more
+        return found
+
+    def _gone(self) -> BadInput:
+        self._noise.seek(0)
+        last = self._noise.read().decode(errors="replace").strip().splitlines()[-12:]
+        return BadInput("the process that starts the ranks ended:\n" + "\n".join(last))
+
+    def _ended(self, seconds: float) -> bool:
+        try:
+            self._child.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _kill(self) -> None:
+        """End the child and all ranks: they are one session."""
+        try:
+            os.killpg(self._child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+
+# where somebody else starts the ranks
+
+
+def join(assignment: Assignment, place: Place) -> tuple[Report, ...]:
+    """Be one of the ranks that torchrun or Slurm started. Rank 0 gets all reports, the others none."""
+    ranks = assignment.setting().plan.ranks
+    if ranks != place.world:
+        what = f"{assignment.plan} has {ranks} ranks, and {place.world} were started"
+        raise BadInput(what, where="--plan", fix=f"{ranks} processes in all")
+    os.environ.update(meeting_point())
+    return _worker().take_part(assignment, place)
+
+
+def leave() -> NoReturn:
+    """End a rank that joined."""
+    _worker().leave()
+    raise AssertionError("a rank that has left goes on")
+
+
+def _worker() -> ModuleType:
+    """Found by its name: nothing on the way to here needs torch."""
+    return importlib.import_module("foretell.runtime.worker")
+
+
+def torchrun(ranks: int, nnodes: str, rendezvous: str | None, arguments: list[str]) -> NoReturn:
+    """Become torchrun, which starts this node's ranks with the same command and waits for the other nodes."""
+    if not nnodes.isdigit() or int(nnodes) < 1 or ranks % int(nnodes):
+        raise BadInput(f"{ranks} ranks on {nnodes} nodes", where="--nnodes", fix="a number that divides the ranks")
+    if int(nnodes) > 1 and rendezvous is None:
+        raise BadInput(f"{nnodes} nodes, but nobody says where they meet", where="--rendezvous", fix="HOST:29500")
+    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", rendezvous] if rendezvous else ["--standalone"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", nnodes]
+    command += ["--nproc-per-node", str(ranks // int(nnodes)), *meeting, "-m", "foretell", *arguments]
+    os.execv(sys.executable, command)

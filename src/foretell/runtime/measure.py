@@ -1,0 +1,118 @@
+"""From what every rank has seen to one measurement, in the shape of a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+import msgspec
+
+from foretell.cost.memory import MemoryUse
+from foretell.runtime.assignment import Assignment, Collective, Report
+from foretell.timeline.observation import Observation
+
+PHASES = {"exchange": "other"}
+"""Phases of the clock that a breakdown has another key for."""
+
+
+class Samples(msgspec.Struct, frozen=True):
+    """How far the measured steps lie apart, in seconds."""
+
+    p10: float
+    p90: float
+    n: int
+
+
+class Measurement(Observation, frozen=True, kw_only=True):
+    """A run that was observed. Its breakdown is that of the rank that works most; what nobody saw is `other`."""
+
+    model: str
+    plan: str
+    trainer: str
+    batch: int
+    ranks: int
+    samples: Samples
+    losses: list[float]  # of every step, dropped ones too
+    collectives: tuple[Collective, ...]  # of a step of the rank that works most
+    by_rank: dict[str, list[float]]  # median seconds of each phase, rank by rank
+    record: str = ""
+
+
+def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence[Report]) -> Measurement:
+    """One observation of what all ranks have seen."""
+    steps = [max(times) for times in zip(*(report.steps for report in reports), strict=True)]
+    step = median(steps)
+    critical = critical_rank(reports)
+    worst = max(reports, key=lambda report: report.allocated)
+    return Measurement(
+        step_seconds=step,
+        memory_bytes=worst.allocated,
+        memory=_memory(reports, worst),
+        breakdown=_breakdown(critical, step),
+        model=assignment.model,
+        plan=plan,
+        trainer=assignment.trainer,
+        batch=batch,
+        ranks=len(reports),
+        samples=Samples(_quantile(steps, 0.1), _quantile(steps, 0.9), len(steps)),
+        losses=_losses(reports),
+        collectives=tuple(critical.collectives),
+        by_rank=_by_rank(reports),
+    )
+
+
+def critical_rank(reports: Sequence[Report]) -> Report:
+    """The rank that works most: where a rank waits, others are the slow ones."""
+    return max(reports, key=_work)
+
+
+def _work(report: Report) -> float:
+    return sum(median(report.phases.get(name, [0.0])) for name in ("forward", "backward", "optimizer"))
+
+
+def _breakdown(report: Report, step: float) -> dict[str, float]:
+    """The medians of the phases; they add up to the step, whatever the medians do."""
+    found: dict[str, float] = {}
+    for name, seconds in report.phases.items():
+        key = PHASES.get(name, name)
+        found[key] = found.get(key, 0.0) + median(seconds)
+    told = sum(found.values())
+    if told > step:
+        return {name: seconds * step / told for name, seconds in found.items()}
+    found["other"] = found.get("other", 0.0) + step - told
+    return found
+
+
+def _memory(reports: Sequence[Report], worst: Report) -> MemoryUse:
+    stages: dict[int, int] = {}
+    for report in reports:
+        place = report.place.get("pp", 0)
+        stages[place] = max(stages.get(place, 0), report.allocated)
+    return MemoryUse(
+        allocated=worst.allocated,
+        reserved=worst.allocated,
+        device=worst.allocated,
+        by_stage=tuple(float(stages[place]) for place in sorted(stages)),
+        by_kind={"resting": float(worst.resting), "working": float(worst.allocated - worst.resting)},
+        peak_moment=f"rank {worst.rank}, counted by the allocator",
+    )
+
+
+def _losses(reports: Sequence[Report]) -> list[float]:
+    """The mean over the ranks that see a loss: all of them have equal shares of the samples."""
+    seen = [report.losses for report in reports if report.losses]
+    return [sum(losses) / len(losses) for losses in zip(*seen, strict=True)]
+
+
+def _by_rank(reports: Sequence[Report]) -> dict[str, list[float]]:
+    names = dict.fromkeys(name for report in reports for name in report.phases)
+    return {name: [median(report.phases.get(name, [0.0])) for report in reports] for name in names}
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    """Between the two nearest of the sorted values."""
+    ordered = sorted(values)
+    at = share * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (at - low)

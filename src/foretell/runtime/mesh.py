@@ -1,0 +1,67 @@
+# pyright: basic
+"""The mesh of ranks that really run: an axis of the plan is a dim of torch's DeviceMesh under the same name."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from foretell.plan.plan import Plan
+from foretell.program import mesh as planned
+
+
+class Mesh(NamedTuple):
+    """The axes with more than one rank, outermost first, and torch's mesh over them; none where there is one rank."""
+
+    sizes: dict[str, int]
+    devices: DeviceMesh | None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.sizes
+
+    def ranks(self, name: str) -> int:
+        return self.sizes.get(name, 1)
+
+    def place(self, name: str) -> int:
+        """This rank's place on an axis."""
+        return self.devices.get_local_rank(name) if self.devices is not None and name in self.sizes else 0
+
+    def group(self, name: str) -> dist.ProcessGroup:
+        return self._devices.get_group(name)
+
+    def along(self, *names: str) -> DeviceMesh:
+        """Torch's mesh of some axes."""
+        found = [name for name in names if name in self.sizes]
+        return self._devices[tuple(found) if len(found) > 1 else found[0]]
+
+    @property
+    def _devices(self) -> DeviceMesh:
+        assert self.devices is not None, "one rank has no axes"
+        return self.devices
+
+    @property
+    def places(self) -> dict[str, int]:
+        return {name: self.place(name) for name in self.sizes}
+
+    def groups(self) -> dict[frozenset[int], tuple[str, ...]]:
+        """Every set of ranks that some axes join with this one, and these axes: no two sets are the same."""
+        if self.devices is None:
+            return {}
+        ranks, names = self.devices.mesh, tuple(self.sizes)
+        found: dict[frozenset[int], tuple[str, ...]] = {}
+        for count in range(1, len(names) + 1):
+            for joined in itertools.combinations(names, count):
+                index = tuple(slice(None) if name in joined else self.place(name) for name in names)
+                found[frozenset(ranks[index].flatten().tolist())] = joined
+        return found
+
+
+def made(plan: Plan, device: str) -> Mesh:
+    """The mesh of a plan, in a world that has begun."""
+    sizes = {axis.name: axis.ranks for axis in planned.mesh(plan)}
+    if not sizes:
+        return Mesh({}, None)
+    return Mesh(sizes, init_device_mesh(device, tuple(sizes.values()), mesh_dim_names=tuple(sizes)))

@@ -1,0 +1,30 @@
+# pyright: basic
+"""Random numbers of any shape: nothing to learn, but the time is that of real data."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import torch
+
+from foretell.runtime.tasks import Batch
+
+DIFFERENT = 4
+"""Batches that are made; then they come again. Making numbers is no part of a step."""
+
+
+def unfit(like: Batch, classes: int) -> str:
+    return ""
+
+
+def batches(like: Batch, seed: int) -> Iterator[Batch]:
+    generator = torch.Generator().manual_seed(seed)
+
+    def made(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_floating_point():
+            return torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
+        return torch.randint(int(tensor.max()) + 1, tensor.shape, generator=generator, dtype=tensor.dtype)
+
+    found = [Batch(tuple(map(made, like.inputs)), made(like.target)) for _ in range(DIFFERENT)]
+    return itertools.cycle(found)

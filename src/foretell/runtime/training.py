@@ -1,0 +1,130 @@
+# pyright: basic
+"""One rank's run of an assignment: build, apply the plan, train, watch one step closely, measure the others."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import platform
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from foretell.errors import BadInput
+from foretell.plan.job import micro_batch
+from foretell.plan.policies.precision import Precision
+from foretell.plan.setting import Setting
+from foretell.runtime import appliers, mesh
+from foretell.runtime.assignment import Assignment, Report
+from foretell.runtime.clock import Clock
+from foretell.runtime.counting import Counting
+from foretell.runtime.memory import Watched
+from foretell.runtime.models import Model, model
+from foretell.runtime.subject import Driver, Rule, Subject
+from foretell.runtime.tasks import TASKS, Batch
+from foretell.runtime.waiting import told
+
+RULES: dict[str, Rule] = {
+    "sgd": Rule(torch.optim.SGD, {"lr": 0.05}),
+    "momentum": Rule(torch.optim.SGD, {"lr": 0.05, "momentum": 0.9}),
+    "adam": Rule(torch.optim.Adam, {"lr": 1e-3}),
+    "adamw": Rule(torch.optim.AdamW, {"lr": 1e-3}),
+}
+
+
+def rule(name: str, rate: float) -> Rule:
+    """Torch's optimizer of this name."""
+    if name not in RULES:
+        raise BadInput(f"{name} has no optimizer in PyTorch", where="--optimizer", fix=", ".join(RULES))
+    found = RULES[name]
+    return Rule(found.kind, {**found.arguments, "lr": rate}) if rate else found
+
+
+class Training:
+    """A subject under its plan, with its data."""
+
+    def __init__(self, assignment: Assignment, setting: Setting) -> None:
+        torch.set_num_threads(assignment.threads)
+        self.assignment, self.setting = assignment, setting
+        self.device = torch.device(assignment.device)
+        self.mesh = mesh.made(setting.plan, self.device.type)
+        torch.manual_seed(assignment.seed)  # whoever makes numbers makes the same ones on every rank
+        self.model = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
+        self.batches = _data(assignment, self.model)
+        self.memory = Watched(self.device)  # data is not what is asked about
+        self.subject = self._subject(self.model)
+        appliers.apply(self.subject)
+        gc.collect()  # stages of other ranks, and weights that were cut, hold each other
+        self.driver: Driver = self.subject.driver(self.subject)
+        self.optimizer = self.subject.optimizer(self.subject.rule, self.subject.weights())
+        self.clock = Clock(self.device)
+
+    def _subject(self, found: Model) -> Subject:
+        """The model as it is on one rank alone: the same weights on every rank, whatever becomes of them."""
+        torch.manual_seed(self.assignment.seed)
+        module = found.build().to(self.device)
+        rows = micro_batch(self.setting.job, self.setting.plan)
+        sample = Batch(tuple(one[:rows].to(self.device) for one in found.like.inputs), found.like.target[:rows])
+        update = rule(self.setting.job.optimizer, self.assignment.rate)
+        return Subject(self.setting, self.mesh, self.device, [module], sample, found.loss, update)
+
+    def step(self) -> float | None:
+        """One step; the mean loss of this rank's samples, where it sees them."""
+        clock = self.clock
+        with clock.step():
+            with clock.phase("input"):
+                batch = next(self.batches)
+                for share in self.subject.shares:
+                    batch = share(batch)
+                batch = batch.to(self.device)
+            losses = self.driver.run(batch, clock)
+            if self.subject.settles:
+                with clock.phase("exchange"):
+                    for settle in self.subject.settles:
+                        settle()
+            with clock.phase("optimizer"):
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+        return torch.stack(losses).mean().item() if losses else None
+
+
+def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report, dict[str, torch.Tensor]]:
+    """Do an assignment; what was seen, and the weights if they are wanted."""
+    training = Training(assignment, setting)
+    losses: list[float | None] = []
+    losses += [training.step() for _ in range(assignment.dropped - 1)]
+    counting = Counting(training.mesh)  # by now buckets lie as they will
+    training.clock.watcher = functools.partial(setattr, counting, "phase")
+    with counting, training.memory.step(training.subject):
+        losses.append(training.step())
+    training.clock = Clock(training.device)
+    with _waits(training):
+        losses += [training.step() for _ in range(assignment.steps)]
+    weights = training.subject.whole_weights() if assignment.weights else {}
+    report = Report(
+        rank=rank,
+        place=training.mesh.places,
+        losses=[loss for loss in losses if loss is not None],
+        phases=training.clock.phases,
+        steps=training.clock.steps,
+        collectives=counting.found(),
+        allocated=training.memory.peak,
+        resting=training.memory.resting,
+        versions={"torch": str(torch.__version__), "python": platform.python_version()},
+    )
+    return report, weights
+
+
+def _waits(training: Training) -> AbstractContextManager[None]:
+    """What tells the clock of waiting, where a rank's thread waits itself."""
+    works = next((name for name in ("shard", "dp", *training.mesh.sizes) if name in training.mesh), "")
+    return told(training.clock, works) if training.device.type == "cpu" else nullcontext()
+
+
+def _data(assignment: Assignment, found: Model) -> Any:
+    task = TASKS[assignment.task]
+    why = task.unfit(found.like, found.classes)
+    if why:
+        raise BadInput(why, where="--task", fix="--task synthetic")
+    return task.batches(found.like, assignment.seed)

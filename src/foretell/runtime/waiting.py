@@ -1,0 +1,63 @@
+# pyright: basic
+"""The time that this rank's own thread stands still for others, told to the clock.
+
+Torch waits in three places: a `Work` of a collective (FSDP2, the optimizer in shares), a functional collective
+(DTensor), and the end of a backward pass (DistributedDataParallel, whose buckets travel beside it). On a GPU the
+thread does not stand still, so nothing is told there: what is exposed stays in its phase.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch import nn
+
+from foretell.runtime.clock import Clock
+
+LAYERS = "tp"
+"""The axis whose collectives are functional ones."""
+
+
+@contextmanager
+def told(clock: Clock, works: str) -> Iterator[None]:
+    """While this holds, every wait is told. `works` is the axis along which weights are gathered and summed."""
+    wait, wait_tensor = dist.Work.wait, functional.wait_tensor
+    dist.Work.wait = _timed(wait, clock, works)
+    functional.wait_tensor = _timed(wait_tensor, clock, LAYERS)
+    try:
+        yield
+    finally:
+        dist.Work.wait, functional.wait_tensor = wait, wait_tensor
+
+
+def _timed(function: Callable[..., Any], clock: Clock, axis: str) -> Callable[..., Any]:
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        result = function(*args, **kwargs)
+        clock.waited(axis, time.perf_counter() - start)
+        return result
+
+    return timed
+
+
+class LastGradient:
+    """Knows when the last gradient was made: what a backward pass still takes then is waiting for buckets."""
+
+    def __init__(self, part: nn.Module, axis: str) -> None:
+        self._axis, self._moment = axis, 0.0
+        for weight in part.parameters():
+            if weight.requires_grad:
+                weight.register_post_accumulate_grad_hook(self._note)
+
+    def _note(self, weight: torch.Tensor) -> None:
+        self._moment = time.perf_counter()
+
+    def passed(self, clock: Clock) -> None:
+        """A backward pass in which gradients were summed is over."""
+        clock.waited(self._axis, time.perf_counter() - self._moment)

@@ -1,0 +1,15 @@
+"""One process that brings up ranks for every test here: torch is imported once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from foretell.runtime.launch import Ranks
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Ranks]:
+    with Ranks() as found:
+        yield found

@@ -1,0 +1,146 @@
+"""Ranks come up, end, and never outlive the command, whatever happens to one of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from foretell.errors import BadInput
+from foretell.program.lower import lower
+from foretell.runtime.assignment import Assignment
+from foretell.runtime.comparison import Traffic, traffic
+from foretell.runtime.launch import Ranks
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parents[1] / "src"
+LENET = ("run", "lenet", "--batch", "8", "--steps", "3", "--records", "runs", "--json")
+
+
+def _nurseries(folder: str = "") -> list[int]:
+    """The processes that bring ranks up, and the ranks, which are forks of them: those of one run by its folder."""
+    found: list[int] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"foretell.runtime.nursery" in command and folder.encode() in command:
+            found.append(int(process.name))
+    return found
+
+
+def _gone(folder: str, seconds: float = 20.0) -> bool:
+    until = time.monotonic() + seconds
+    while _nurseries(folder) and time.monotonic() < until:
+        time.sleep(0.1)
+    return not _nurseries(folder)
+
+
+def test_a_rank_that_fails_is_named_with_its_error(ranks: Ranks) -> None:
+    with pytest.raises(BadInput, match=r"(?s)rank 1 ended with an error.*no bread in the house"):
+        ranks.run(Assignment(model=f"{HERE}/endings.py:failing", plan="dp2", batch=4), seconds=200)
+
+
+def test_a_rank_that_is_killed_ends_the_others(ranks: Ranks) -> None:
+    with pytest.raises(BadInput, match="rank 1 was ended by signal 9"):
+        ranks.run(Assignment(model=f"{HERE}/endings.py:killed", plan="dp2", batch=4), seconds=200)
+    found = ranks.run(Assignment(model="lenet", plan="dp2", batch=8, steps=1))  # and others can come up after it
+    assert [report.rank for report in found] == [0, 1]
+
+
+def test_what_takes_too_long_is_ended() -> None:
+    with pytest.raises(BadInput, match="did not end within 10 seconds"), Ranks() as own:
+        folder = str(own.folder)
+        assert _nurseries(folder)
+        own.run(Assignment(model="lenet", plan="dp2", batch=8, steps=10**7), seconds=10)
+    assert _gone(folder)
+
+
+def test_no_rank_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    environment["TMPDIR"] = str(tmp_path)  # where the run has its folder, by which it is found
+    arguments = ("run", "lenet", "--plan", "dp2", "--batch", "8", "--steps", "10000000", "--device", "cpu")
+    command = subprocess.Popen([sys.executable, "-m", "foretell", *arguments], cwd=tmp_path, env=environment)
+    until = time.monotonic() + 60
+    while len(_nurseries(str(tmp_path))) < 3 and time.monotonic() < until:  # two ranks beside the one that forks
+        time.sleep(0.1)
+    assert len(_nurseries(str(tmp_path))) == 3
+    command.kill()
+    command.wait()
+    assert _gone(str(tmp_path))
+
+
+def test_a_plan_without_an_applier_is_refused_by_name(ranks: Ranks) -> None:
+    for plan, word in (
+        ("cp2:ring", "cp2"),
+        ("tp2 +fp8", r"\+fp8"),
+        ("pp2:zb-h1 +m4", "zb-h1"),
+        ("dp2 +lora4", "lora4"),
+        ("pp2:zb-v dp2 +m4", "zb-v beside dp2"),
+        ("pp2:zb-v dp2:zero3 +m4", "zb-v beside dp2"),
+    ):
+        with pytest.raises(BadInput, match=rf"(?s){word}.*does not run|{word}.*no applier yet"):
+            ranks.run(Assignment(model="llama:layers=4,hidden=32,heads=4,ffn=48,vocab=40,seq=8", plan=plan, batch=8))
+
+
+def _ran(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    others = os.environ.get("PYTHONPATH")
+    path = f"{SOURCE}{os.pathsep}{others}" if others else str(SOURCE)
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=200
+    )
+
+
+def test_the_command_measures_records_and_compares(tmp_path: Path) -> None:
+    ran = _ran("foretell", *LENET, "--plan", "dp2 +m2", folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    answer = json.loads(ran.stdout)
+    assert set(answer) >= {"step_seconds", "memory_bytes", "memory", "breakdown", "samples"}
+    assert set(answer) >= {"plan", "ranks", "losses", "collectives", "record"}
+    assert sum(answer["breakdown"].values()) == pytest.approx(answer["step_seconds"])
+    assert answer["samples"]["p10"] <= answer["step_seconds"] <= answer["samples"]["p90"]
+    where = ("--on", "8xcpu", "--calibration", "none")
+    compared = _ran("foretell", "compare", answer["record"], *where, "--json", folder=tmp_path)
+    assert compared.returncode == 0, compared.stderr
+    found = json.loads(compared.stdout)
+    error = found["predicted"]["step_seconds"] - found["measured"]["step_seconds"]
+    assert found["error"]["step_seconds"] == pytest.approx(error)
+    assert found["collectives"] == {"unexpected": [], "missing": []}
+
+
+def test_the_command_joins_ranks_that_torchrun_started(tmp_path: Path) -> None:
+    start = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "foretell")
+    ran = _ran(*start, *LENET, "--plan", "dp2", folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("{")]  # rank 0 alone answers
+    assert json.loads(line)["ranks"] == 2
+    assert len(list((tmp_path / "runs").glob("*.json"))) == 1
+
+
+DRY = (
+    ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp128:zero3 tp8:sp"),
+    ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3,shard16 +m2"),
+    ("lenet", "dp1024"),
+    ("lenet", "dp64:zero3 filter2"),
+)
+
+
+@pytest.mark.parametrize(("model", "plan"), DRY)
+def test_a_dry_run_of_many_ranks_says_what_the_program_says(ranks: Ranks, model: str, plan: str) -> None:
+    assignment = Assignment(model=model, plan=plan, batch=2048, dry=True)
+    (report,) = ranks.run(assignment)
+    found = traffic(lower(assignment.setting()), 0, report.collectives)
+    assert report.collectives
+    assert found == Traffic((), ())
+
+
+def test_a_dry_run_refuses_what_reads_answers(ranks: Ranks) -> None:
+    with pytest.raises(BadInput, match="pp2 reads what other ranks send"):
+        ranks.run(Assignment(model="lenet", plan="pp2:1f1b +m2", batch=4, dry=True))

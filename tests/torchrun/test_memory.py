@@ -1,0 +1,30 @@
+"""Memory as the allocator counts it: alike on all ranks, and between steps what the program says."""
+
+from __future__ import annotations
+
+import pytest
+
+from foretell.program.lower import lower
+from foretell.runtime.assignment import Assignment
+from foretell.runtime.launch import Ranks
+
+LLAMA = "llama:layers=2,hidden=128,heads=4,kv_heads=2,ffn=256,vocab=512,seq=32"
+
+
+@pytest.mark.parametrize("plan", ["dp1", "dp2", "dp2:zero3", "tp2", "dp2 tp2:sp"])
+def test_weights_states_and_buckets_rest_between_steps(ranks: Ranks, plan: str) -> None:
+    assignment = Assignment(model=LLAMA, plan=plan, batch=4, steps=1)
+    reports = ranks.run(assignment)
+    setting = assignment.setting()
+    said = lower(setting).stages[0].memory
+    data = setting.plan.axis("dp")
+    buckets = said.gradients if data is not None and data.world > 1 and ":zero3" not in plan else 0
+    for report in reports:
+        # beside these: the angles of positions, and the optimizer's count of steps for each weight
+        assert report.resting == pytest.approx(said.weights + said.states + buckets, rel=0.01)
+        assert report.allocated > report.resting
+
+
+def test_a_step_rises_as_far_on_every_rank(ranks: Ranks) -> None:
+    reports = ranks.run(Assignment(model=LLAMA, plan="dp2:zero3", batch=4, steps=1))
+    assert reports[0].allocated == pytest.approx(reports[1].allocated, rel=0.02)
