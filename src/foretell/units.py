@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 Quantity: TypeAlias = Any
 """An int, a float, or a numpy array of them. Formulas are plain arithmetic, so one formula
-serves one size or a million. One size keeps exact integers of any length; hand in arrays as floats,
-since the flops of a large model do not fit 64-bit integers."""
+serves one size or a million. One size keeps exact integers of any length. Arrays of whole numbers are exact up to what
+64 bits hold, and those of floats up to 2**53: who hands them in sees to it that figures stay below (`oracle.parts`)."""
 
 WIDTH: dict[str, int] = {
     "fp64": 8,

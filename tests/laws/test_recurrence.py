@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
 from foretell.plan.fitness import fits
 from foretell.plan.job import Job
+from foretell.plan.schedule import Slot, schedules
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
 from foretell.program.lower import lower
+from foretell.program.outline import Outline
 from foretell.program.program import Program, RankKind
 from foretell.program.replay import Turn, replay
 from foretell.timeline import order as orders
@@ -166,3 +169,52 @@ def _graph(setting: Setting) -> Any:
     from foretell.program.outline import Outline
 
     return Outline(setting).graph
+
+
+# Slots and weights, written down in short. -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("fast", [False, *([True] if available() else [])])
+@given(st.sampled_from(list(schedules())), st.integers(1, 6), st.integers(1, 24), st.integers(0, 2))
+def test_orders_have_the_slots_of_their_schedule(fast: bool, name: str, ranks: int, count: int, more: int) -> None:
+    schedule = schedules()[name]
+    chunks = schedule.least_chunks + (more if schedule.most_chunks is None else 0)
+    assume(not any(schedule.refusals(ranks, count, chunks)))
+    found = orders.ordered(schedule, ranks, count, chunks, fast)
+    rows: list[list[tuple[str, int]]] = [[] for _ in range(ranks)]
+    for rank, kind, stage in zip(found.rank, found.kind, found.stage, strict=True):
+        rows[rank].append((orders.KINDS[kind], stage))
+    said = schedule.order(ranks, count, chunks)
+    assert rows == [[(slot.kind, slot.stage) for slot in row] for row in said]
+    assert all(source < at for at, source in enumerate(found.source))
+    for place, row in enumerate(said):
+        assert most_in_flight([slot for slot in row], found.held[place]) == most_told(found.moments[place])
+
+
+def most_in_flight(row: list[Slot], held: tuple[int, ...]) -> dict[tuple[int, bool], float]:
+    """By stage and way the most micro-batches in flight before a slot, all stages of the rank counted alike."""
+    flying, most = dict.fromkeys(held, 0), dict[tuple[int, bool], float]()
+    for slot in row:
+        key = (slot.stage, slot.kind == "F")
+        most[key] = max(most.get(key, 0), sum(flying.values()))
+        flying[slot.stage] += {"F": 1, "I": 0}.get(slot.kind, -1)
+    return most
+
+
+def most_told(moments: tuple[orders.Moment, ...]) -> dict[tuple[int, bool], float]:
+    most: dict[tuple[int, bool], float] = {}
+    for one in moments:
+        most[one.stage, one.forward] = max(most.get((one.stage, one.forward), 0), sum(one.flying))
+    return most
+
+
+@given(settings())
+def test_weights_of_equal_layers_stand_for_all_of_them(setting: Setting) -> None:
+    outline = Outline(setting)
+    for at in range(outline.cutting.count):
+        each, counted = Counter[Any](), Counter[Any]()
+        for weight in outline.own(at):
+            each[weight.key[:2], weight.rows, weight.columns, weight.summed, weight.shared] += 1
+        for weight in outline.cutting.stacked(outline.local, at, outline.upkeep):
+            counted[weight.key[:2], weight.rows, weight.columns, weight.summed, weight.shared] += weight.times
+        assert each == counted

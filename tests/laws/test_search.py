@@ -60,6 +60,18 @@ def test_each_plan_is_what_predict_says_and_the_best_is_the_best_of_a_loop(model
     assert found.found.best.step_seconds == fastest == said[found.found.best.plan].step_seconds
 
 
+def test_axes_whose_leaders_speak_for_others_do_not_lend_their_care() -> None:
+    """Chainer sums gradients by leaders where images are split: groups of ranks that lie alike are not enough."""
+    wishes = Wishes(only=("dp", "spatial", "channel"))
+    (question,) = planning.asked("lenet", "2xdgx1", 96, trainer="chainer", wishes=wishes)
+    found = planning.answered(question)
+    rows = list(found.found.plans.rows())
+    assert any("spatial" in plan and "dp" in plan for plan, *_ in rows)
+    for plan, seconds, memory, _ in rows[::7]:
+        told = found.predicted(plan)
+        assert (told.step_seconds, told.memory_bytes) == (seconds, memory), plan
+
+
 @pytest.mark.skipif(not available(), reason="no compiler")
 @pytest.mark.parametrize("model", SMALL)
 def test_compiled_or_not_every_digit_is_the_same(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +209,7 @@ def _named(axes: Any) -> str:
 
 
 @pytest.mark.parametrize("trained_by", ["pytorch", "megatron-core"])
-@pytest.mark.parametrize("said", ["+no-overlap", "+compress:fp16", "+bucket:1MB", "+compiled", "+captured"])
+@pytest.mark.parametrize("said", ["+no-overlap", "+compress:fp16", "+bucket:1MB", "+compiled", "+captured", "+lora4"])
 def test_a_policy_with_choices_is_searched_with_no_other_edit(
     said: str, trained_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,9 +114,6 @@ class Prices:
         self.axes = {axis.name: axis for axis in axes}
         self.soft = math.isfinite(trainer.host.sharpness)
         self.key: Any = (cluster, form, trainer)
-        self.strides_inside = tuple(
-            (axis.name, axis.stride) for axis in self.axes.values() if axis.name not in ("pp", "dp", "shard")
-        )
         along = self.axes.get("pp")
         self.strides_along = (along.ranks, along.stride) if along else ()
         self.strides = tuple((axis.name, axis.ranks, axis.stride) for axis in self.axes.values())
@@ -204,6 +201,11 @@ class Prices:
             )
             self._messages[key] = self._in_a_step(message, group, price)
         return self._messages[key] / message.every
+
+    @property
+    def led(self) -> bool:
+        """Whether messages of some axes go through leaders."""
+        return "ps.group" in self.axes or (self.trainer.splits.leaders and IMAGES in self.axes)
 
     def _by_leaders(self, message: Communicate) -> bool:
         """Whether one rank speaks for others of its node: for all that split an image, or under one server."""

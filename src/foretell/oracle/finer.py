@@ -15,8 +15,8 @@ import msgspec
 import numpy
 
 from foretell.oracle.part_choice import best_part, open_axes
-from foretell.oracle.planning import Answer
-from foretell.oracle.priced_plans import Candidate, PricedPlans
+from foretell.oracle.planning import Answer, replaced
+from foretell.oracle.priced_plans import Candidate, PricedPlans, plainness
 from foretell.oracle.search import Finer, Found
 from foretell.oracle.stages import Effort, best_split, may_choose
 from foretell.plan.plan import Plan
@@ -67,7 +67,7 @@ def finer(answer: Answer) -> Answer:
             break
     if not told and complete == answer.found.complete:
         return answer
-    return answer._replace(found=_with(answer.found, finer=tuple(told), complete=complete))
+    return answer._replace(found=replaced(answer.found, finer=tuple(told), complete=complete))
 
 
 def _chosen(answer: Answer, choice: Choice) -> tuple[Answer, Finer, bool]:
@@ -106,7 +106,8 @@ def _led(answer: Answer, best: Candidate) -> Found:
     """What was found, with another plan in front."""
     found = answer.found
     smaller = (one for one in found.pareto if one.memory_bytes < best.memory_bytes)
-    return _with(found, best=best, top=(best, *found.top)[: answer.question.top], pareto=(best, *smaller))
+    top = (best, *found.top)[: answer.question.top]
+    return replaced(found, best=best, top=top, pareto=(best, *smaller))
 
 
 # plans in front
@@ -130,7 +131,8 @@ def _leading(answer: Answer, choice: Choice, reached: float) -> Iterator[Setting
 def _in_front(plans: PricedPlans, reached: float) -> list[int]:
     """The plans that may win with other choices, the fastest first."""
     near = numpy.flatnonzero((plans.memory <= ROOM * plans.capacity) & (plans.seconds <= FARTHEST * reached))
-    return near[numpy.argsort(plans.seconds[near], kind="stable")][:PASSED].tolist()
+    first = near[numpy.lexsort((plans.memory[near], plans.seconds[near]))][:PASSED].tolist()
+    return sorted(first, key=lambda at: (plans.seconds[at], plans.memory[at], plainness(plans[at])))
 
 
 def _shape(plan: Plan) -> Hashable:
@@ -173,10 +175,3 @@ def _divides(answer: Answer, setting: Setting) -> bool:
 
 
 CHOICES = (Choice("stages", _cuts, _stages, 12, 6, 300), Choice("parts", _divides, _parts, 4, 1, 100))
-
-
-def _with(found: Found, **changes: object) -> Found:
-    """The same with some fields replaced, and its plans kept."""
-    changed = msgspec.structs.replace(found, **changes)
-    vars(changed).update(vars(found))
-    return changed

@@ -116,7 +116,7 @@ class Parts:
         self.builder = Builder([level.name for level in space.cluster.levels])
         self.samples = tuple(divisors(space.job.batch))  # that a micro-batch may have on the ranks that split none
         self._executed: dict[Hashable, Executed] = {}
-        self._lowered: dict[bool, Lowered] = {}
+        self._lowered: dict[tuple[bool, Lora], Lowered] = {}
         self._piped: dict[tuple[int, Pipeline], Piped] = {}
         self._programs: dict[Hashable, Programs] = {}
         self._sends: dict[Hashable, int] = {}
@@ -152,7 +152,7 @@ class Parts:
 
     def lowered(self, axes: tuple[MeshAxis, ...], plan: Plan) -> Lowered:
         """The model, without repetitions where an axis divides a part of it."""
-        partly = any(axis.splitting.only for axis in axes)
+        partly = any(axis.splitting.only for axis in axes), plan.policy(Lora)
         if partly not in self._lowered:
             graph = skeleton(as_lowered(plan.policy(Lora).trained(self.space.graph), axes))
             kinds = cutting(graph, Pipeline(ranks=1), self.trainer.pipeline.split).kinds
@@ -255,11 +255,13 @@ class Parts:
         upkeep = Upkeep(self.setting(chosen.plan), axes)
         stride = {axis.name: axis.stride for axis in prices.axes.values()}
         like = {
-            kind: tuple(upkeep.like(upkeep.on_axes(weight, local.sampled), stride) for weight in local.weights(kind))
+            kind: tuple(
+                upkeep.like(upkeep.on_axes(weight, local.sampled), stride, prices.led) for weight in local.weights(kind)
+            )
             for kind in model.kinds
         }
         alike = {kind: self.number(found) for kind, found in like.items()}
-        return Keeping(upkeep, alike, self.number((upkeep.manner, chosen.care)))
+        return Keeping(upkeep, alike, self.number((upkeep.manner, chosen.care, prices.led)))
 
     def cared(self, piped: Piped, local: Local, executed: Executed, keeping: Keeping, prices: Prices) -> Cared:
         """The care of a cut's weights."""

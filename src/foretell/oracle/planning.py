@@ -162,7 +162,7 @@ def answered(question: Question, watching: Watching | None = None) -> Answer:
     space = question.space()
     watch = watching(space) if watching else None
     found = search(space, question.most, watch, question.top)
-    return Answer(question, space, _with(found, model=question.model))
+    return Answer(question, space, replaced(found, model=question.model))
 
 
 def answered_best(questions: Sequence[Question]) -> Answer:
@@ -180,7 +180,7 @@ def nearest(answers: Sequence[Answer]) -> Answer:
     return min(answers, key=lambda one: one.found.nearest.memory_bytes if one.found.nearest else float("inf"))
 
 
-def _with(found: Found, **changes: object) -> Found:
+def replaced(found: Found, **changes: object) -> Found:
     """The same with some fields replaced, and its plans kept."""
     changed = msgspec.structs.replace(found, **changes)
     vars(changed).update(vars(found))
@@ -217,7 +217,7 @@ def for_each_rank(question: Question, samples: int) -> list[Question]:
 def by_memory(found: Found) -> Found:
     """The answer with the plans first that leave most memory free."""
     top = tuple(one for one in found.plans.smallest(len(found.top)) if one.memory_bytes <= found.capacity)
-    return _with(found, best=top[0] if top else None, top=top)
+    return replaced(found, best=top[0] if top else None, top=top)
 
 
 ALIKE: Final = 1e-3

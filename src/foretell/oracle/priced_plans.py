@@ -48,12 +48,12 @@ class PricedPlans:
     def fastest(self, count: int) -> tuple[Candidate, ...]:
         """Of those that fit; of two that are as fast the one that takes less memory comes first."""
         found = self._first(self._fitting(self._by_time()), count)
-        return tuple(sorted(found, key=lambda one: (one.step_seconds, one.memory_bytes, _plainness(one)))[:count])
+        return tuple(sorted(found, key=lambda one: (one.step_seconds, one.memory_bytes, plainness(one)))[:count])
 
     def smallest(self, count: int) -> tuple[Candidate, ...]:
         """Those that need the least memory, whether they fit or not; the faster of two first."""
         found = self._first(numpy.lexsort((self.seconds, self.memory)), count)
-        return tuple(sorted(found, key=lambda one: (one.memory_bytes, one.step_seconds, _plainness(one)))[:count])
+        return tuple(sorted(found, key=lambda one: (one.memory_bytes, one.step_seconds, plainness(one)))[:count])
 
     def front(self) -> tuple[Candidate, ...]:
         """From the fastest on, each plan that needs less memory than all before; of those that fit, if some do."""
@@ -65,7 +65,7 @@ class PricedPlans:
         return tuple(self._plainest(order, int(at)) for at in better)
 
     def rows(self) -> Iterator[tuple[str, float, float, bool]]:
-        """Every plan in the order of the space, column by column as in `COLUMNS`."""
+        """Every plan, column by column as in `COLUMNS`; those that have parts in common lie together."""
         for at in range(len(self)):
             one = self[at]
             yield one.plan, one.step_seconds, one.memory_bytes, bool(self.fits[at])
@@ -112,7 +112,7 @@ class PricedPlans:
         end = at + 1
         while end < len(order) and self._equal(order[at], order[end]):
             end += 1
-        return min((self[int(one)] for one in order[at:end]), key=_plainness)
+        return min((self[int(one)] for one in order[at:end]), key=plainness)
 
     def _equal(self, one: Any, other: Any) -> bool:
         return bool(self.seconds[one] == self.seconds[other] and self.memory[one] == self.memory[other])
@@ -133,7 +133,7 @@ def writable(file: str | PathLike[str]) -> str:
     return name
 
 
-def _plainness(one: Candidate) -> tuple[int, str]:
+def plainness(one: Candidate) -> tuple[int, str]:
     return len(one.plan.split()), one.plan
 
 

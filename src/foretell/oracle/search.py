@@ -8,7 +8,8 @@ So what is found for a plan is what `predict` says of it, to the last digit.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,6 +24,8 @@ from foretell.oracle.priced_plans import Candidate, PricedPlans
 from foretell.oracle.space import Space, Way
 from foretell.plan.job import batch_ranks
 from foretell.plan.plan import Plan
+from foretell.plan.policies.batchnorm import BatchNorm
+from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.precision import Precision
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
@@ -128,6 +131,7 @@ class _Search:
         self.meshes: list[tuple[Strategy, ...]] = []
         self.parts = Parts(space)
         self.chosen = [self.parts.chosen(policies) for policies in space.policies]
+        self.alike = _by_model(self.chosen)
         self.ways: dict[Hashable, Ways] = {}
         self.rows: list[Columns] = []
         self.waiting = 0  # plans in these
@@ -153,7 +157,7 @@ class _Search:
 
     def _add(self, axes: tuple[Strategy, ...]) -> None:
         """The plans of a mesh, all or none."""
-        found = list(_Meshed(self, axes).rows())
+        found = [columns for own in self.alike for columns in _Meshed(self, axes, own).rows()]
         self.meshes.append(axes)
         self.rows += found
         self.waiting += sum(len(columns["which"]) for columns in found)
@@ -165,7 +169,6 @@ class _Search:
         if not self.rows:
             return
         columns = {name: numpy.concatenate([own[name] for own in self.rows]) for name in self.rows[0]}
-        self.rows, self.waiting = [], 0
         order = numpy.lexsort([columns[name] for name in SAME])
         columns = {name: values[order] for name, values in columns.items()}
         self.used.update(numpy.unique(columns["local"]).tolist())
@@ -173,6 +176,8 @@ class _Search:
         kernels: Any = compiled(recurrence.__name__) if fast else recurrence
         tables = self.parts.builder.arrays() if fast else self.parts.builder.lists()
         for first in range(0, len(order), SLICE):
+            self.rows = [{name: values[first:] for name, values in columns.items()}]
+            self.waiting = len(order) - first
             own = {name: values[first : first + SLICE] for name, values in columns.items()}
             plans = plan_rows({name: own[name] for name in PLAN_COLUMNS}, compiled=fast)
             names = numpy.stack([own[name] for name in NAMES], axis=1).astype(numpy.int32)
@@ -180,6 +185,7 @@ class _Search:
             kernels.evaluate(tables, plans, 0, len(names), seconds, memory)
             self.priced.append((names, seconds, memory))
             self.done += len(names)
+        self.rows, self.waiting = [], 0
 
     # results
 
@@ -220,6 +226,14 @@ class _Search:
         return self.space.plan(axes, way)
 
 
+def _by_model(chosen: Sequence[Chosen]) -> list[dict[int, Chosen]]:
+    """Sets of policies, those together that leave the model, and what its samples share, the same."""
+    found: dict[Hashable, dict[int, Chosen]] = defaultdict(dict)
+    for which, one in enumerate(chosen):
+        found[one.plan.policy(Lora), one.plan.policy(BatchNorm)][which] = one
+    return list(found.values())
+
+
 class Ways(NamedTuple):
     """Which of a mesh's pipelines takes which of its counts of micro-batches: a row each."""
 
@@ -232,9 +246,10 @@ class Ways(NamedTuple):
 class _Meshed:
     """One mesh: the parts of its plans, priced, and its plans as rows."""
 
-    def __init__(self, search: _Search, axes: tuple[Strategy, ...]) -> None:
+    def __init__(self, search: _Search, axes: tuple[Strategy, ...], chosen: dict[int, Chosen]) -> None:
         self.search, self.axes, self.space, self.parts = search, axes, search.space, search.parts
-        self.plan = Plan(axes, search.chosen[0].policies)
+        self.chosen = chosen  # sets of policies with the same model, by their places
+        self.plan = Plan(axes, next(iter(chosen.values())).policies)
         self.mesh = mesh(self.plan)
         self.model = self.parts.lowered(self.mesh, self.plan)
         self.ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
@@ -254,7 +269,7 @@ class _Meshed:
         if not len(ways.place):
             return
         number, fixed = len(self.search.meshes), {**ways.columns, **self._constants(ways)}
-        for which, chosen in enumerate(self.search.chosen):
+        for which, chosen in self.chosen.items():
             if self.space.allowed(self.axes, chosen.policies):
                 own = {"mesh": number, "which": which, **self._chosen(chosen, ways)}
                 yield fixed | {name: _column(value, ways) for name, value in own.items()}

@@ -240,7 +240,7 @@ def _moved(split: Split) -> Iterator[Split]:
     for giver, taker in itertools.permutations(range(len(split)), 2):
         changes = {giver: -1, taker: 1}
         moved = tuple(count + changes.get(at, 0) for at, count in enumerate(split))
-        if 0 not in moved:
+        if min(moved) > 0:
             yield moved
 
 
@@ -345,7 +345,7 @@ class _Figures:
             behind = self.behind(part + 1, own.stop)
             for slots, turns in self.chains[part]:
                 chain = sum(count * figures.slots[kind] for kind, count in slots.items())
-                seconds = max(seconds, chain + turns * (figures.sent_forward + behind))
+                seconds = max(seconds, chain + (turns * (figures.sent_forward + behind) if turns else 0.0))
         launched = self.times[part] * figures.launched
         return _Work(seconds + self._after(part, figures), self._through(part, figures), launched)
 

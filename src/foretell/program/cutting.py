@@ -153,7 +153,7 @@ class Cutting:
         return {self.part[stage] for stage in range(at) if self.rank[stage] == self.rank[at]}
 
     def stacked(self, local: Local, at: int, upkeep: Upkeep) -> list[Weight]:
-        """The same, with those of equal layers in a row written down once."""
+        """What `own` gives, with weights of equal layers in a row written down once."""
         part, earlier = self.part[at], self._earlier(at)
         if part in earlier:
             return []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from foretell.model.layers import Run, pieces, runs
+from foretell.model.layers import Run
 from foretell.model.resize import skeleton
 from foretell.program.action import Actions, Allocate, Copy, Free
 from foretell.program.body import Bodies, Body
@@ -71,12 +71,6 @@ class Local:
     def sampled(self) -> frozenset[tuple[int, int]]:
         """Parameters whose gradient is a sum over samples."""
         return sampled(skeleton(self.graph))
-
-    @functools.cached_property
-    def weights_key(self) -> Any:
-        """All that is known of the weights, of whatever layer."""
-        kinds = {kind_of(run) for run in runs(pieces(skeleton(self.graph)))}
-        return tuple(self.weights(kind) for kind in sorted(kinds))
 
     def _bytes(self, tensor: tuple[int, int]) -> Quantity:
         """Of a tensor, as a block calls it."""

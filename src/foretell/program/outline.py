@@ -156,7 +156,7 @@ def local_program(
     )
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=512)
 def local(
     graph: Graph,
     samples: int | tuple[int, ...],

@@ -107,6 +107,9 @@ class Care:
 
 PLAIN = Splitting(dim="sample")
 
+ALIKE = ("dp", "shard", "cp")
+"""Axes whose messages for weights cost the same among the same ranks."""
+
 
 def plain_axes(axes: Sequence[MeshAxis], plan: Plan, graph: Graph) -> tuple[MeshAxis, ...]:
     """Axes whose ranks take samples each for themselves: nothing but the care of weights knows of the others."""
@@ -156,11 +159,15 @@ class Upkeep:
         names = [name for name in self._in_shares if name in weight.summed or (name in self.plain and home in sampled)]
         return weight._replace(summed=tuple(names), shared=tuple(name for name in names if self._in_shares[name]))
 
-    def like(self, weight: Weight, stride: Mapping[str, int]) -> Hashable:
-        """All that the care of a weight depends on besides the trainer: groups of ranks go by their places."""
+    def like(self, weight: Weight, stride: Mapping[str, int], named: bool) -> Hashable:
+        """All that the care of a weight depends on besides the trainer: groups of ranks go by their places.
+
+        Axes that only share samples out are not told apart, unless messages go by their names.
+        """
         groups = (*self.exchanges.sums(weight), weight.shared, weight.summed)
-        placed = ((self.exchanges.ranks(own), min(stride[name] for name in own)) if own else () for own in groups)
-        return weight.rows, weight.columns, weight.trainable, self._stored(weight), tuple(placed)
+        placed = [(self.exchanges.ranks(own), min(stride[name] for name in own)) if own else () for own in groups]
+        names = [tuple(name for name in own if named or name not in ALIKE) for own in groups]
+        return weight.rows, weight.columns, weight.trainable, self._stored(weight), tuple(placed), tuple(names)
 
     @property
     def manner(self) -> Hashable:

@@ -107,7 +107,12 @@ def order(schedule: str, ranks: int, microbatches: int, chunks: int) -> Order:
     for refusal in chosen.refusals(ranks, microbatches, chunks):
         raise BadInput(refusal.why, where=f"pp{ranks}:{schedule}", fix=refusal.way_out)
     long = ranks * microbatches * chunks > LONG and available()
-    return _Ordered(chosen, ranks, microbatches, chunks, long or loaded(slots.__name__)).order()
+    return ordered(chosen, ranks, microbatches, chunks, long or loaded(slots.__name__))
+
+
+def ordered(schedule: Schedule, ranks: int, microbatches: int, chunks: int, fast: bool) -> Order:
+    """The same by compiled functions, or not."""
+    return _Ordered(schedule, ranks, microbatches, chunks, fast).order()
 
 
 class _Ordered:
@@ -159,7 +164,9 @@ class _Ordered:
         firsts, lasts = (self.row([path[at] for path in self.paths]) for at in (0, -1))
         place = self.row([-1] * (2 * self.stages * len(self.paths)))
         written = (self.row_at, self.kind, self.stage)
-        slot, rank, source = self.kernels.flattened(*written, self.microbatch, firsts, lasts, self.stages, place)
+        slot, rank, source, done = self.kernels.flattened(*written, self.microbatch, firsts, lasts, self.stages, place)
+        if done < len(slot):
+            raise ValueError(f"{self.schedule.name} waits for itself at pp{self.ranks} m{len(self.paths)}")
         is_last = self.row([0] * len(slot))
         self.kernels.ends(*written, self.stages, is_last)
         kind, stage, last = (_picked(values, slot) for values in (self.kind, self.stage, is_last))

@@ -526,7 +526,7 @@ def play_lanes(t, plans, rows, lanes, order):
                 gap = ready - done
                 host[base + p] = ready
                 free[base + p] = done + (gap if gap > 0.0 else 0.0)
-        if kind != W and sent[(2 * shape + back) * lanes]:
+        if kind != W and sent[(2 * shape + back) * lanes]:  # one cut: all lanes send, or none
             link, send = (2 * r + back) * lanes, (2 * shape + back) * lanes
             for p in range(lanes):
                 begun = way[link + p] if way[link + p] > free[base + p] else free[base + p]

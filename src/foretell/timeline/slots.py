@@ -96,7 +96,7 @@ def flattened(row_at, kind, stage, microbatch, path_first, path_last, stages, pl
                 done += 1
                 at[r] += 1
                 moved = True
-    return slot, rank, source
+    return slot, rank, source, done
 
 
 @kernel

@@ -26,7 +26,13 @@ WORDS = 3
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="The record's file (kept with the others)."
 )
 @click.option("--resume", is_flag=True, help="Go on where a calibration of this file stopped.")
-@click.option("--minutes", type=float, default=0.0, metavar="N", help="Stop after this long; --resume goes on.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0.0),
+    default=0.0,
+    metavar="N",
+    help="Stop after this long; --resume goes on.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     device: str | None,

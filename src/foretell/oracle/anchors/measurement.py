@@ -12,6 +12,7 @@ from foretell.oracle.anchors import Anchor
 
 SUMMARY = 'JSON such as {"model": "gpt2", "plan": "dp8", "cluster": "8xh100", "batch": 64, "step_seconds": 0.31}'
 
+NUMBERS: Final = ("batch", "seq")
 ASKED: Final = ("model", "plan", "cluster", "batch", "seq", "trainer", "optimizer")
 
 
@@ -26,9 +27,13 @@ def read(text: str, path: Path) -> Anchor | None:
     seconds = found.get("step_seconds")
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
         raise BadInput(f"step_seconds is {seconds!r}", where=str(path), fix=SUMMARY)
-    asked = {key: found[key] for key in ASKED if isinstance(found.get(key), str | int) and found[key] != ""}
+    asked = {key: _asked(key, found[key], path) for key in ASKED if found.get(key) not in (None, "")}
     parts: Any = found.get("breakdown") or {}
     memory = found.get("memory_bytes") or 0.0
+    if isinstance(memory, int | float) and memory < 0:
+        raise BadInput(f"memory_bytes is {memory}", where=str(path), fix=SUMMARY)
+    if isinstance(parts, dict):
+        _checked(cast("dict[str, Any]", parts), seconds, path)
     try:
         return msgspec.convert(
             {"form": "measurement", "asked": asked, "step_seconds": seconds, "parts": parts, "memory_bytes": memory},
@@ -36,6 +41,23 @@ def read(text: str, path: Path) -> Anchor | None:
         )
     except msgspec.ValidationError as problem:
         raise BadInput(f"not a measurement: {problem}", where=str(path), fix=SUMMARY) from None
+
+
+def _asked(key: str, value: Any, path: Path) -> str | int:
+    """What was run, with numbers where numbers are and words where words are."""
+    kind = int if key in NUMBERS else str
+    if not isinstance(value, kind) or isinstance(value, bool):
+        what = "a whole number" if kind is int else "a text"
+        raise BadInput(f"{key} is {value!r}, not {what}", where=str(path), fix=SUMMARY)
+    return value
+
+
+def _checked(parts: dict[str, Any], seconds: float, path: Path) -> None:
+    """Refuse seconds by phase that no step has."""
+    for name, part in parts.items():
+        if not isinstance(part, int | float) or not 0 <= part <= seconds:
+            what = f"breakdown {name} is {part!r} of a step of {seconds} s"
+            raise BadInput(what, where=str(path), fix="seconds of each phase, which add up to step_seconds")
 
 
 def _flat(content: dict[str, Any]) -> dict[str, Any]:
