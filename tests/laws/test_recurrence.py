@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -188,10 +189,10 @@ def test_orders_have_the_slots_of_their_schedule(fast: bool, name: str, ranks: i
     assert rows == [[(slot.kind, slot.stage) for slot in row] for row in said]
     assert all(source < at for at, source in enumerate(found.source))
     for place, row in enumerate(said):
-        assert most_in_flight([slot for slot in row], found.held[place]) == most_told(found.moments[place])
+        assert most_in_flight(row, found.held[place]) == most_told(found.moments[place])
 
 
-def most_in_flight(row: list[Slot], held: tuple[int, ...]) -> dict[tuple[int, bool], float]:
+def most_in_flight(row: Sequence[Slot], held: tuple[int, ...]) -> dict[tuple[int, bool], float]:
     """By stage and way the most micro-batches in flight before a slot, all stages of the rank counted alike."""
     flying, most = dict.fromkeys(held, 0), dict[tuple[int, bool], float]()
     for slot in row:
