@@ -99,6 +99,8 @@ def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching
     cells = [_Cell(one, per_rank, watching) for one in sizes]
     found = dict(_until_interrupted(cells, names))
     priced = [one for one in found.values() if isinstance(one, Point)]
+    if not priced and not all(cell.complete for cell in cells):
+        raise BadInput("interrupted before a plan that fits was found", where="--gpus", fix="fewer of them")
     if not priced:
         limits = [f"  {name}: {one.why}" for (name, _), one in found.items() if isinstance(one, Gap)]
         what = "\n".join([f"no strategy holds {question.model} on so many ranks", *limits[: len(names)]])

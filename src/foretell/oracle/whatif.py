@@ -59,6 +59,8 @@ def whatif(question: Question, plan: Plan | None, again: bool = False, watching:
     trial = Trial(question)
     if plan is None:
         found = answered(question, watching).found
+        if found.best is None and not found.complete:
+            raise BadInput("interrupted before a plan that fits was found", where="--plan best", fix="a plan's text")
         if found.best is None:
             what = f"no plan of {question.model} fits {question.cluster.text}"
             raise BadInput(what, where="--plan best", fix="foretell plan, which says what would fit")

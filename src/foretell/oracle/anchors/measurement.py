@@ -7,8 +7,9 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from foretell.errors import BadInput
+from foretell.errors import BadInput, unknown
 from foretell.oracle.anchors import Anchor
+from foretell.timeline.observation import PHASES
 
 SUMMARY = 'JSON such as {"model": "gpt2", "plan": "dp8", "cluster": "8xh100", "batch": 64, "step_seconds": 0.31}'
 
@@ -55,6 +56,8 @@ def _asked(key: str, value: Any, path: Path) -> str | int:
 def _checked(parts: dict[str, Any], seconds: float, path: Path) -> None:
     """Refuse seconds by phase that no step has."""
     for name, part in parts.items():
+        if name not in PHASES and not name.startswith("exposed."):
+            raise unknown("part of a step", name, PHASES).within(str(path))
         if not isinstance(part, int | float) or not 0 <= part <= seconds:
             what = f"breakdown {name} is {part!r} of a step of {seconds} s"
             raise BadInput(what, where=str(path), fix="seconds of each phase, which add up to step_seconds")
