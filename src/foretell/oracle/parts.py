@@ -42,8 +42,8 @@ from foretell.timeline.sheet import add_cut, stage_holds, stage_sends
 from foretell.timeline.tables import Builder
 from foretell.units import product
 
-EXACT = 2**51
-"""Real numbers keep whole ones up to here, and some to spare: larger figures are not priced as arrays."""
+EXACT = 2**53
+"""Real numbers keep whole ones up to here: models with larger figures for one operator are not priced as arrays."""
 
 
 class Chosen(NamedTuple):
