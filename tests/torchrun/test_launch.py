@@ -35,6 +35,14 @@ def _nurseries(folder: str = "") -> list[int]:
     return found
 
 
+def _come(folder: str, seconds: float = 20.0) -> bool:
+    """Whether a process comes up; it has no name yet when it is only forked."""
+    until = time.monotonic() + seconds
+    while not _nurseries(folder) and time.monotonic() < until:
+        time.sleep(0.1)
+    return bool(_nurseries(folder))
+
+
 def _gone(folder: str, seconds: float = 20.0) -> bool:
     until = time.monotonic() + seconds
     while _nurseries(folder) and time.monotonic() < until:
@@ -57,7 +65,7 @@ def test_a_rank_that_is_killed_ends_the_others(ranks: Ranks) -> None:
 def test_what_takes_too_long_is_ended() -> None:
     with pytest.raises(BadInput, match="did not end within 10 seconds"), Ranks() as own:
         folder = str(own.folder)
-        assert _nurseries(folder)
+        assert _come(folder)
         own.run(Assignment(model="lenet", plan="dp2", batch=8, steps=10**7), seconds=10)
     assert _gone(folder)
 
