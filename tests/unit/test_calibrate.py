@@ -52,8 +52,11 @@ def test_a_finished_calibration_has_nothing_left_to_do(file: Path) -> None:
 def test_a_stopped_calibration_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "cpu.json"
     only = ("matmul", "loss")
-    stopped = measure(Wanted("cpu", quick=True, only=only, minutes=1e-9), out)
-    assert not stopped.found.complete
+    with pytest.raises(BadInput, match="nothing was measured"):
+        measure(Wanted("cpu", quick=True, only=only, minutes=1e-9), out)
+    assert not out.exists()
+    part = measure(Wanted("cpu", quick=True, only=only[:1]), out)
+    assert {one.probe for one in part.found.samples} == {only[0]}
     whole = measure(Wanted("cpu", quick=True, only=only, resume=True), out)
     assert whole.found.complete
     assert {one.probe for one in whole.found.samples} == set(only)

@@ -78,6 +78,8 @@ def measure(wanted: Wanted, out: Path, watch: Watch = lambda probe, done, total:
             if scope.device == "cuda":
                 torch.cuda.empty_cache()
     watch("", len(cases), len(cases))
+    if not journal.samples:  # a record of nothing would pass for evidence
+        raise BadInput("nothing was measured", where="--minutes, --only", fix="more minutes, other probes")
     after = msgspec.structs.replace(machine, clocks={**machine.clocks, **_clocks(machine.kind, "after")})
     found = _content(after, journal.samples, complete, wanted.quick)
     made = record("calibration", msgspec.to_builtins(found), cluster="this-machine", versions=machine.versions)
