@@ -21,10 +21,15 @@ HERE = "this-machine"
 """The cluster of a run of which nobody said where it was."""
 
 
-def recorded(assignment: Assignment, reports: Sequence[Report], folder: str = "", cluster: str = "") -> Measurement:
-    """The measurement of what ranks have seen, with the file that it was written to."""
+def observed(assignment: Assignment, reports: Sequence[Report]) -> Measurement:
+    """The measurement of what ranks have seen."""
     setting = assignment.setting()
-    found = measurement(assignment, str(setting.plan), setting.job.batch, reports)
+    return measurement(assignment, str(setting.plan), setting.job.batch, reports)
+
+
+def recorded(assignment: Assignment, reports: Sequence[Report], folder: str = "", cluster: str = "") -> Measurement:
+    """The same with the file that it was written to, beside all that every rank has said."""
+    found = observed(assignment, reports)
     content: dict[str, Any] = {
         "assignment": msgspec.to_builtins(assignment),
         "machine": msgspec.to_builtins(machine(assignment.device)),
@@ -32,7 +37,7 @@ def recorded(assignment: Assignment, reports: Sequence[Report], folder: str = ""
         "place": critical_rank(reports).place.get("pp", 0),
         "reports": msgspec.to_builtins(tuple(reports)),
     }
-    about = {"model": assignment.model, "plan": found.plan, "fingerprint": setting.graph.fingerprint}
+    about = {"model": assignment.model, "plan": found.plan, "fingerprint": assignment.setting().graph.fingerprint}
     made = record("run", content, versions=reports[0].versions, cluster=cluster or HERE, **about)
     return msgspec.structs.replace(found, record=str(write(Path(folder) if folder else home(), made)))
 

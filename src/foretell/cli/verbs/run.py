@@ -86,14 +86,13 @@ def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, 
     """Train on ranks that are started here, or as one of those that somebody else started."""
     from foretell.runtime import launch
     from foretell.runtime.place import place
-    from foretell.runtime.recording import recorded
 
     here = place()
     if options["nnodes"] is not None and here is None:
         launch.torchrun(asked.setting.plan.ranks, options["nnodes"], options["rendezvous"], sys.argv[1:])
     reports = _reports(assignment, here, options["timeout"])
     if reports:
-        found = recorded(assignment, reports, options["records"], given.cluster or "")
+        found = _kept(assignment, reports, options, given.cluster or "")
         compared = _compared(found, options["calibration"]) if options["with_comparison"] else None
         _tell(found, compared, options["as_json"])
         for note in asked.notes if not options["as_json"] else ():
@@ -147,6 +146,17 @@ def _reports(assignment: Assignment, here: Place | None, seconds: float) -> tupl
         return launch.join(assignment, here)
     with launch.Ranks() as ranks:
         return ranks.run(assignment, seconds)
+
+
+def _kept(assignment: Assignment, reports: tuple[Report, ...], options: dict[str, Any], cluster: str) -> Measurement:
+    """The measurement with its record. Where that cannot be written, what was measured is told all the same."""
+    from foretell.runtime.recording import observed, recorded
+
+    try:
+        return recorded(assignment, reports, options["records"], cluster)
+    except BadInput:
+        _tell(observed(assignment, reports), None, options["as_json"])
+        raise
 
 
 def _compared(found: Measurement, calibration: str) -> Comparison:
