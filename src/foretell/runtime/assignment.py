@@ -29,7 +29,9 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: str = ""  # the trainer's own
     rate: float = 0.0  # learning rate; 0: the usual one of the optimizer
     task: str = "synthetic"
+    loss: str = ""  # file.py:function of outputs and target; empty: the model's own
     steps: int = 20  # that are measured
+    validate_every: int = 0  # steps between two looks at held-out data; 0: none
     dropped: int = 3  # before them: buckets are laid out anew, memory is allocated, the counts are taken
     seed: int = 0
     device: str = "cpu"
@@ -67,6 +69,16 @@ class Collective(msgspec.Struct, frozen=True, order=True):
     phase: str = ""  # forward, backward, optimizer; a pipeline's passes lie among each other: step
 
 
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A look at held-out data: after so many steps, samples, and seconds of training."""
+
+    step: int
+    samples: int
+    seconds: float  # of the steps before it, the looks themselves not among them
+    loss: float
+    metric: float | None  # share of right answers; None where a target is no class
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank has seen."""
 
@@ -76,6 +88,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     phases: dict[str, list[float]] = {}  # seconds, a number for each measured step
     busy: dict[str, list[float]] = {}  # of these, seconds that the rank's own thread had a core
     steps: list[float] = []  # seconds of each measured step
+    checks: list[Check] = []  # of held-out data, the same on every rank
     collectives: list[Collective] = []
     allocated: int = 0  # bytes at the fullest moment of a step
     resting: int = 0  # bytes between two steps

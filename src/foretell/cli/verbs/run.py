@@ -26,7 +26,9 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @planned
 @click.option("--ranks", type=int, metavar="N", help="Ranks; a plan has its own number. Without a plan: dpN.")
 @click.option("--steps", type=int, default=20, metavar="N", help="Steps that are measured (20).")
-@click.option("--task", default="synthetic", metavar="NAME", help="Data: synthetic, digits, text (synthetic).")
+@click.option("--task", default="synthetic", metavar="NAME", help="Data: synthetic, digits, text ... or file.py:data.")
+@click.option("--loss", default="", metavar="FILE:NAME", help="file.py:function of outputs and target.")
+@click.option("--validate-every", type=int, default=0, metavar="N", help="Steps between two looks at held-out data.")
 @click.option("--rate", type=float, default=0.0, metavar="X", help="Learning rate (the optimizer's usual one).")
 @click.option("--seed", type=int, default=0, metavar="N", help="Of weights and data (0).")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Where ranks compute (GPUs, if there are enough).")
@@ -59,7 +61,9 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
 
     for name in ("steps", "threads"):
         _at_least_one(f"--{name}", options[name])
-    names = ("rate", "task", "steps", "seed", "threads")
+    if options["validate_every"]:
+        _at_least_one("--validate-every", options["validate_every"])
+    names = ("rate", "task", "loss", "validate_every", "steps", "seed", "threads")
     return Assignment(
         model=given.model,
         plan=str(asked.setting.plan),
