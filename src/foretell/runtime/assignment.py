@@ -36,6 +36,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     device: str = "cpu"
     threads: int = 1  # of a rank, for computing
+    traced: bool = False  # whether one more step is watched by the profiler
     weights: bool = False  # whether the trained weights are handed back
     dry: bool = False  # one rank alone, beside others that are not there
 
@@ -69,6 +70,15 @@ class Collective(msgspec.Struct, frozen=True, order=True):
     phase: str = ""  # forward, backward, optimizer; a pipeline's passes lie among each other: step
 
 
+class Happening(msgspec.Struct, frozen=True, array_like=True):
+    """Something that one thread or stream of a rank did."""
+
+    name: str
+    thread: str
+    start: int  # nanoseconds of the machine's clock
+    nanoseconds: int
+
+
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """A look at held-out data: after so many steps, samples, and seconds of training."""
 
@@ -90,6 +100,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     steps: list[float] = []  # seconds of each measured step
     checks: list[Check] = []  # of held-out data, the same on every rank
     collectives: list[Collective] = []
+    trace: list[Happening] = []  # of one more step
+    exposed: dict[str, float] = {}  # seconds of it, by axis, in which a GPU only talked to others
     allocated: int = 0  # bytes at the fullest moment of a step
     resting: int = 0  # bytes between two steps
     versions: dict[str, str] = {}

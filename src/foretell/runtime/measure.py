@@ -35,7 +35,7 @@ class Measurement(Observation, frozen=True, kw_only=True):
     losses: list[float]  # of every step, dropped ones too
     collectives: tuple[Collective, ...]  # of a step of the rank that works most
     by_rank: dict[str, list[float]]  # median seconds of each phase, rank by rank
-    busy_by_rank: dict[str, list[float]] = msgspec.field(default_factory=dict)  # of these, on a core
+    busy_by_rank: dict[str, list[float]] = {}  # noqa: RUF012 (msgspec copies it) of these, on a core
     memory_by_rank: tuple[int, ...] = ()  # bytes of tensors at the fullest moment
     validation: tuple[Check, ...] = ()  # looks at held-out data
     record: str = ""
@@ -82,6 +82,9 @@ def _breakdown(report: Report, step: float) -> dict[str, float]:
     for name, seconds in report.phases.items():
         key = PHASES.get(name, name)
         found[key] = found.get(key, 0.0) + median(seconds)
+    for axis, seconds in report.exposed.items():  # of a GPU: it lies in the backward pass, where gradients are summed
+        hidden = min(seconds, found.get("backward", 0.0))
+        found |= {"backward": found.get("backward", 0.0) - hidden, f"exposed.{axis}": hidden}
     told = sum(found.values())
     if told > step:
         return {name: seconds * step / told for name, seconds in found.items()}

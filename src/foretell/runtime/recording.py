@@ -35,7 +35,7 @@ def recorded(assignment: Assignment, reports: Sequence[Report], folder: str = ""
         "machine": msgspec.to_builtins(machine(assignment.device)),
         "measurement": msgspec.to_builtins(found),
         "place": critical_rank(reports).place.get("pp", 0),
-        "reports": msgspec.to_builtins(tuple(reports)),
+        "reports": [msgspec.to_builtins(msgspec.structs.replace(report, trace=[])) for report in reports],
     }
     about = {"model": assignment.model, "plan": found.plan, "fingerprint": assignment.setting().graph.fingerprint}
     made = record("run", content, versions=reports[0].versions, cluster=cluster or HERE, **about)

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+import torch.distributed as dist
 
 from foretell.errors import BadInput
 from foretell.plan.job import micro_batch
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.runtime import appliers, mesh
-from foretell.runtime.assignment import Assignment, Check, Report
+from foretell.runtime.assignment import Assignment, Check, Happening, Report
 from foretell.runtime.clock import Clock
 from foretell.runtime.counting import Counting
 from foretell.runtime.held_out import HeldOut
@@ -26,7 +27,9 @@ from foretell.runtime.models import Model, model
 from foretell.runtime.subject import Driver, Rule, Subject
 from foretell.runtime.tasks import Batch, Task, task
 from foretell.runtime.tasks._own import loss as own_loss
+from foretell.runtime.tracing import exposed_seconds
 from foretell.runtime.waiting import told
+from foretell.runtime.watching import Watching
 
 RULES: dict[str, Rule] = {
     "sgd": Rule(torch.optim.SGD, {"lr": 0.05}),
@@ -117,6 +120,7 @@ def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report
             losses.append(training.step())
             if assignment.validate_every and (at + 1) % assignment.validate_every == 0:
                 checks.append(_checked(training, at + 1))
+    watched = _watched(training)
     weights = training.subject.whole_weights() if assignment.weights else {}
     report = Report(
         rank=rank,
@@ -126,6 +130,8 @@ def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report
         busy=training.clock.busy,
         steps=training.clock.steps,
         checks=checks,
+        trace=watched if assignment.traced else [],
+        exposed={_works(training): exposed_seconds(watched)} if watched and _alone(training) else {},
         collectives=counting.found(),
         allocated=training.memory.peak,
         resting=training.memory.resting,
@@ -142,8 +148,30 @@ def _checked(training: Training, steps: int) -> Check:
 
 def _waits(training: Training) -> AbstractContextManager[None]:
     """What tells the clock of waiting, where a rank's thread waits itself."""
-    works = next((name for name in ("shard", "dp", *training.mesh.sizes) if name in training.mesh), "")
-    return told(training.clock, works) if training.device.type == "cpu" else nullcontext()
+    return told(training.clock, _works(training)) if training.device.type == "cpu" else nullcontext()
+
+
+def _works(training: Training) -> str:
+    """The axis along which weights are gathered and summed."""
+    return next((name for name in ("shard", "dp", *training.mesh.sizes) if name in training.mesh), "")
+
+
+def _alone(training: Training) -> bool:
+    """Whether a GPU's messages are all along one axis, so that what is exposed of them is that axis's."""
+    return training.device.type == "cuda" and len(training.mesh.sizes) == 1
+
+
+def _watched(training: Training) -> list[Happening]:
+    """One more step under the profiler, where somebody wants to see it, or a GPU is to tell what it waits for."""
+    if not training.assignment.traced and not _alone(training):
+        return []
+    measured, training.clock = training.clock, Clock(training.device)
+    watching = Watching(training.device, training.clock)
+    dist.barrier()
+    with watching:
+        training.step()
+    training.clock = measured
+    return watching.found
 
 
 def _data(given: Task, assignment: Assignment, found: Model) -> Iterator[Batch]:

@@ -38,6 +38,7 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--rendezvous", metavar="HOST:PORT", help="Where the nodes meet; passed to torchrun.")
 @click.option("--records", default="", metavar="FOLDER", help="Where the record is written (your records).")
 @click.option("--calibration", metavar="FILE", default="", help="For --compare: what `foretell calibrate` wrote.")
+@click.option("--trace", metavar="FILE", help="One more step of all ranks, next to the predicted one, for Perfetto.")
 @click.option("--dry-run", is_flag=True, help="One rank, beside others that are not there: no measurement.")
 @click.option("--compare", "with_comparison", is_flag=True, help="Predict the same, and subtract.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -73,6 +74,7 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         optimizer=asked.setting.job.optimizer,
         device=options["device"] or _device(asked.setting.plan.ranks),
         dry=options["dry_run"],
+        traced=options["trace"] is not None,
         **{name: options[name] for name in names},
     )
 
@@ -98,6 +100,8 @@ def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, 
     if reports:
         found = _kept(assignment, reports, options, given.cluster or "")
         compared = _compared(found, options["calibration"]) if options["with_comparison"] else None
+        if options["trace"] is not None:
+            _traced(reports, found, options["trace"], options["calibration"])
         _tell(found, compared, options["as_json"])
         for note in asked.notes if not options["as_json"] else ():
             print(f"note: {note}", file=sys.stderr)
@@ -161,6 +165,15 @@ def _kept(assignment: Assignment, reports: tuple[Report, ...], options: dict[str
     except BadInput:
         _tell(observed(assignment, reports), None, options["as_json"])
         raise
+
+
+def _traced(reports: tuple[Report, ...], found: Measurement, file: str, calibration: str) -> None:
+    """The step that was watched and the one that is predicted, in one file."""
+    from foretell.records.store import read as read_record
+    from foretell.runtime.comparison import simulated
+    from foretell.runtime.tracing import write_merged
+
+    write_merged(reports, simulated(read_record(Path(found.record)), found.record, calibration), file)
 
 
 def _compared(found: Measurement, calibration: str) -> Comparison:

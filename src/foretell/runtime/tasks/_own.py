@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
 from foretell.errors import BadInput
 from foretell.model.importers import torch_factory
-from foretell.runtime.tasks import Batch, Task
+from foretell.runtime.tasks import Batch, Loss, Task
 
 GIVES = "pairs of inputs and target, tensors with the batch as their first dim"
 
 
 def task(text: str) -> Task:
-    function, _ = torch_factory.find(text)
+    function: Any = torch_factory.find(text)[0]
     if not callable(function):
         raise BadInput(f"{text} is no function", where="--task", fix=f"a function that gives {GIVES}")
-    return Own(text, function)
+    return Own(text, cast("Callable[..., Iterable[Any]]", function))
 
 
 class Own(NamedTuple):
@@ -66,9 +66,9 @@ class Own(NamedTuple):
         return Batch(inputs, target)
 
 
-def loss(text: str) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+def loss(text: str) -> Loss:
     """A person's own loss: `file.py:function` of outputs and target."""
     function: Any = torch_factory.find(text)[0]
     if not callable(function):
         raise BadInput(f"{text} is no function", where="--loss", fix="a function of outputs and target")
-    return function
+    return cast("Loss", function)
