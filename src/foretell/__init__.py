@@ -182,6 +182,7 @@ def search(
     fix: str = "",
     max_memory: str | float = 0.0,
     top: int = 10,
+    calibration: str | PathLike[str] = "",
 ) -> Found:
     """The best plans of all that are legal, every one of them priced as `predict` does.
 
@@ -205,6 +206,7 @@ def search(
         wishes=planning.wished(only, without, also, fix),
         max_memory=max_memory,
         top=top,
+        calibration=calibration,
     )
     return finer(planning.answered_best(asked)).found
 
@@ -228,6 +230,7 @@ def choose_batch(
     also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
+    calibration: str | PathLike[str] = "",
 ) -> BatchChoice:
     """The batch with the least time to quality, by the gradient noise scale: `foretell plan --batch auto`.
 
@@ -248,7 +251,8 @@ def choose_batch(
     chosen = oracle.wanted(batches, trade.noise, [place.ranks]) if isinstance(batches, str) else sorted(set(batches))
     words = (only, without, also)
     asked = [
-        _question(name, place, batch, trainer, optimizer, seq, precision, words, fix, max_memory) for batch in chosen
+        _question(name, place, batch, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
+        for batch in chosen
     ]
     return oracle.weighed([planning.answered(one) for one in asked], trade, price, by)
 
@@ -267,12 +271,14 @@ def why(
     also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
+    calibration: str | PathLike[str] = "",
 ) -> Why:
     """Why a plan is refused, does not fit, or loses to the best, and what would make it win: `foretell why`."""
     from foretell.oracle import why as oracle
     from foretell.plan.text import parse
 
-    asked = _question(model, cluster, batch, trainer, optimizer, seq, "", (only, without, also), fix, max_memory)
+    words = (only, without, also)
+    asked = _question(model, cluster, batch, trainer, optimizer, seq, "", words, fix, max_memory, calibration)
     return oracle.why(asked, parse(plan) if isinstance(plan, str) else plan)
 
 
@@ -286,12 +292,13 @@ def diff(
     trainer: str = "pytorch",
     optimizer: str = "",
     seq: int | None = None,
+    calibration: str | PathLike[str] = "",
 ) -> Diff:
     """Where two plans differ, what each difference costs, and a way from the first to the second: `foretell diff`."""
     from foretell.oracle import diff as oracle
     from foretell.oracle.trial import Trial
 
-    trial = Trial(_question(model, cluster, batch, trainer, optimizer, seq))
+    trial = Trial(_question(model, cluster, batch, trainer, optimizer, seq, calibration=calibration))
     return oracle.diff(trial, trial.readable(plan1, "plan1"), trial.readable(plan2, "plan2"))
 
 
@@ -311,6 +318,7 @@ def scale(
     also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
+    calibration: str | PathLike[str] = "",
 ) -> Scaling:
     """Time, efficiency and memory of each strategy over numbers of ranks: `foretell scale`.
 
@@ -323,7 +331,7 @@ def scale(
         raise BadInput("a batch of all ranks, and one per rank", fix="one of the two")
     words = (only, without, also)
     total = batch if batch_per_rank is None else max(1, batch_per_rank)
-    asked = _question(model, cluster, total, trainer, optimizer, seq, precision, words, fix, max_memory)
+    asked = _question(model, cluster, total, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
     return oracle.scale(asked, gpus, batch_per_rank or 0)
 
 
@@ -343,13 +351,14 @@ def whatif(
     also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
+    calibration: str | PathLike[str] = "",
 ) -> WhatIf:
     """What other hardware, batches and sequences would do to a step, and which upgrade pays: `foretell whatif`."""
     from foretell.oracle import whatif as oracle
     from foretell.oracle.trial import Trial
 
     words = (only, without, also)
-    asked = _question(model, cluster, batch, trainer, optimizer, seq, precision, words, fix, max_memory)
+    asked = _question(model, cluster, batch, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
     return oracle.whatif(asked, None if plan == "best" else Trial(asked).readable(plan, "plan"), again)
 
 
@@ -372,6 +381,7 @@ def sweep(
     out: str | PathLike[str] | None = None,
     engine: str = "processes",
     jobs: int = 0,
+    calibration: str | PathLike[str] = "",
 ) -> Sweep:
     """Many questions at once, each model on each cluster with each batch and trainer: `foretell sweep`.
 
@@ -408,7 +418,7 @@ def sweep(
     )
     wishes = wished(only, without, also, fix)
     words = {name: getattr(wishes, name) for name in ("only", "without", "also", "fixed")}
-    cells = grid.cells(optimizer=optimizer, max_memory=max_memory, **words)
+    cells = grid.cells(fspath(calibration), optimizer=optimizer, max_memory=max_memory, **words)
     return swept(cells, None if out is None else Path(out), engine, jobs)
 
 
@@ -446,6 +456,7 @@ def fit(
     epochs: float = 1.0,
     price: float = 0.0,
     conditions: Conditions | None = None,
+    calibration: str | PathLike[str] = "",
 ) -> Fit:
     """Whether a model fits a cluster, with which plan, how many samples at a time, and else what would.
 
@@ -459,7 +470,16 @@ def fit(
     name = model.name if isinstance(model, Graph) else fspath(model)
     run = training.run(tokens, samples, epochs, price, conditions)
     asked = oracle.wish(
-        name, cluster, plan, batch=batch, trainer_name=trainer, seq=seq, optimizer=optimizer, graph=graph, run=run
+        name,
+        cluster,
+        plan,
+        batch=batch,
+        trainer_name=trainer,
+        seq=seq,
+        optimizer=optimizer,
+        graph=graph,
+        run=run,
+        calibration=fspath(calibration),
     )
     return oracle.fit(asked)
 
@@ -544,6 +564,7 @@ def _question(
     words: tuple[str | Sequence[str], str | Sequence[str], str | Sequence[str]] = ((), (), ()),
     fix: str = "",
     max_memory: str | float = 0.0,
+    calibration: str | PathLike[str] = "",
 ) -> Question:
     """What is asked about plans of one batch; `words` are those of only, without and also."""
     from foretell.oracle import planning
@@ -558,5 +579,6 @@ def _question(
         precision=precision,
         wishes=planning.wished(*words, fix),
         max_memory=max_memory,
+        calibration=calibration,
     )
     return found[0]

@@ -154,7 +154,7 @@ def _rival(found: Why) -> list[tuple[str, str]]:
         return [("best", best), ("gap", f"{seconds(found.gap_seconds)}: the best is {compared}")]
     if found.verdict == "best":
         told = (
-            f"this plan is the best there is{_usual_stages(found.plan)}"
+            "this plan is the best there is"
             if found.gap_seconds == 0
             else "this plan, which is not searched, is faster"
         )
@@ -222,7 +222,7 @@ def whatif_page(found: WhatIf) -> str:
     rate = f"{step.samples_per_second:,.4g} samples/s"
     head = lines(
         [
-            ("plan", found.plan + (f", the best there is{_usual_stages(found.plan)}" if found.searched else "")),
+            ("plan", found.plan + (", the best there is" if found.searched else "")),
             ("model", fit(found.model, WIDTH - 18)),
             ("on", f"{found.cluster}, trainer {found.trainer}, batch {found.batch:,}"),
             ("step", f"{seconds(step.step_seconds)}, {rate}"),
@@ -278,8 +278,3 @@ def _searched_again(effects: Sequence[Effect]) -> str:
         assert one.best is not None
         rows.append([f"x{one.times:g} {one.what}", f"{one.best_faster - 1:+.1%}", one.best.plan])
     return listed(["searched again", "rate", "the best plan then"], rows, left=1)
-
-
-def _usual_stages(plan: str) -> str:
-    """What a search without a choice of stages leaves open."""
-    return ", stages as the trainer cuts them" if any(word.startswith("pp") for word in plan.split()) else ""

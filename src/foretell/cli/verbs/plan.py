@@ -11,7 +11,7 @@ import msgspec
 
 from foretell.cli.main import NOTHING_FITS
 from foretell.cli.progress import Progress
-from foretell.cli.question_options import words_of
+from foretell.cli.question_options import CALIBRATION, tell_notes, words_of
 from foretell.cli.several import numbers
 from foretell.cli.training_options import show_span, span
 from foretell.errors import BadInput
@@ -40,6 +40,7 @@ EXAMPLE = "foretell plan llama3-8b --on 8xh100 --batch 64"
 @click.option("--also", multiple=True, callback=words_of, metavar="WORDS", help="Those not searched unasked: local.")
 @click.option("--fix", "fixed", metavar="TEXT", default="", help="Each plan has this: 'tp8 +recompute:block'.")
 @click.option("--max-memory", metavar="SIZE", help="A rank may use this much: '60 GB'.")
+@CALIBRATION
 @click.option("--gpus", metavar="LOW..HIGH", help="A search for each number, doubling: 8..1024.")
 @click.option(
     "--by", type=click.Choice(["time", "money", "memory", "gpus"]), default="time", help="What is best (time)."
@@ -86,6 +87,7 @@ def command(as_json: bool, **options: Any) -> None:
         click.echo(_json(answers, best, tried))
     else:
         click.echo(_page(answers, best, tried, run, limit, by))
+        tell_notes(_notes(answers))
     if best is None:
         raise click.exceptions.Exit(NOTHING_FITS)
 
@@ -124,6 +126,7 @@ def _questions(options: dict[str, Any], batch: int | None) -> list[Question]:
         max_memory=options["max_memory"] or 0.0,
         top=options["top"],
         counts=counts(options["gpus"]) if options["gpus"] is not None else (),
+        calibration=options["calibration"],
     )
 
 
@@ -278,19 +281,26 @@ def _tell(as_json: bool, answer: Answer, choice: BatchChoice, page: str) -> None
         found: dict[str, Any] = msgspec.to_builtins(answer.found)
         weighed: dict[str, Any] = msgspec.to_builtins(choice)
         names = ("noise_scale", "least_samples", "batches")
-        click.echo(msgspec.json.encode({**found, **{name: weighed[name] for name in names}, "choice": weighed["best"]}))
+        chosen = {**{name: weighed[name] for name in names}, "choice": weighed["best"]}
+        click.echo(msgspec.json.encode({**found, **chosen, "notes": _notes([answer])}))
         return
     click.echo(page)
+    tell_notes(_notes([answer]))
 
 
 # for programs and people
+
+
+def _notes(answers: Sequence[Answer]) -> tuple[str, ...]:
+    """What was chosen for the person who asks: the same for all numbers of ranks."""
+    return answers[0].question.place().notes
 
 
 def _json(answers: Sequence[Answer], best: Answer | None, tried: Sequence[Tried]) -> bytes:
     from foretell.oracle.planning import nearest
 
     chosen = (best or nearest(answers)).found
-    answer: dict[str, Any] = msgspec.to_builtins(chosen)
+    answer: dict[str, Any] = {**msgspec.to_builtins(chosen), "notes": _notes(answers)}
     if best is None:
         answer |= {"best": None}
     else:
