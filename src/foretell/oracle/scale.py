@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.oracle.planning import Answer, Question, Watching, answered, on_counts
+from foretell.oracle.planning import ALIKE, Answer, Question, Watching, answered, on_counts
 from foretell.oracle.priced_plans import Candidate
 from foretell.plan.job import batch_ranks
 from foretell.plan.members import policies, strategies
@@ -290,11 +290,16 @@ def _crossings(lines: Sequence[Line]) -> Iterator[Crossing]:
         here = {point.ranks: point.samples_per_second for point in one.points}
         there = {point.ranks: point.samples_per_second for point in other.points}
         both = sorted(set(here) & set(there))
-        ahead = [(ranks, here[ranks] > there[ranks]) for ranks in both if here[ranks] != there[ranks]]
+        ahead = [(ranks, here[ranks] > there[ranks]) for ranks in both if _apart(here[ranks], there[ranks])]
         for (low, before), (high, after) in itertools.pairwise(ahead):
             if before != after:
                 first, second = (one, other) if before else (other, one)
                 yield Crossing(first.name, second.name, low, high)
+
+
+def _apart(one: float, other: float) -> bool:
+    """Whether one of two lines is ahead: plans that hardly differ tie, and ties are no order that could change."""
+    return abs(one - other) > ALIKE * max(one, other)
 
 
 def _fastest(lines: Sequence[Line]) -> dict[int, str]:
