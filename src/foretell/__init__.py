@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+from foretell.arguments import checked
 from foretell.version import __version__
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ __all__ = [
 ]
 
 
+@checked
 def load(model: str | PathLike[str], batch: int | None = None, seq: int | None = None) -> Graph:
     """The graph of a model: a name, a config.json, a .net file, or file.py:factory."""
     from foretell.model import source
@@ -61,6 +63,7 @@ def trace(module: Any, inputs: Any, loss: Any = None, name: str = "") -> Graph:
     return torch_trace.trace(module, inputs, loss, name)
 
 
+@checked
 def analyze(model: str | PathLike[str] | Graph, batch: int | None = None, seq: int | None = None) -> Analysis:
     """What a model needs and how far it can be split; `model` is a text, a path or a graph."""
     from foretell.errors import BadInput
@@ -74,6 +77,7 @@ def analyze(model: str | PathLike[str] | Graph, batch: int | None = None, seq: i
     return analysis.analyze(model)
 
 
+@checked
 def predict(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster,
@@ -122,6 +126,7 @@ def predict(
     return answered(given, Known(fspath(calibration), fspath(profile), tuple(fspath(one) for one in anchors)), run)[1]
 
 
+@checked
 def run(
     model: str | PathLike[str],
     plan: str | Plan,
@@ -166,6 +171,7 @@ def run(
     return measure.measurement(assignment, str(setting.plan), setting.job.batch, reports)
 
 
+@checked
 def search(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster,
@@ -211,6 +217,7 @@ def search(
     return finer(planning.answered_best(asked)).found
 
 
+@checked
 def choose_batch(
     model: str | PathLike[str],
     cluster: str | Cluster,
@@ -257,6 +264,7 @@ def choose_batch(
     return oracle.weighed([planning.answered(one) for one in asked], trade, price, by)
 
 
+@checked
 def why(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster,
@@ -282,6 +290,7 @@ def why(
     return oracle.why(asked, parse(plan) if isinstance(plan, str) else plan)
 
 
+@checked
 def diff(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster,
@@ -302,6 +311,7 @@ def diff(
     return oracle.diff(trial, trial.readable(plan1, "plan1"), trial.readable(plan2, "plan2"))
 
 
+@checked
 def scale(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster,
@@ -335,6 +345,7 @@ def scale(
     return oracle.scale(asked, gpus, batch_per_rank or 0)
 
 
+@checked
 def whatif(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster,
@@ -362,6 +373,7 @@ def whatif(
     return oracle.whatif(asked, None if plan == "best" else Trial(asked).readable(plan, "plan"), again)
 
 
+@checked
 def sweep(
     models: str | PathLike[str] | Sequence[str | PathLike[str]],
     clusters: str | Sequence[str],
@@ -377,7 +389,7 @@ def sweep(
     without: str | Sequence[str] = (),
     also: str | Sequence[str] = (),
     fix: str = "",
-    max_memory: str = "",
+    max_memory: str | float = "",
     out: str | PathLike[str] | None = None,
     engine: str = "processes",
     jobs: int = 0,
@@ -390,21 +402,13 @@ def sweep(
     """
     from pathlib import Path
 
-    from foretell.errors import BadInput
     from foretell.oracle.planning import wished
     from foretell.sweeping.sweep import Grid
     from foretell.sweeping.sweep import sweep as swept
 
     def several(given: Any) -> tuple[Any, ...]:
-        if isinstance(given, str | int) or hasattr(given, "__fspath__"):
-            return (named(given),)
-        return tuple(map(named, given))
-
-    def named(one: Any) -> str | int:
-        if isinstance(one, str | int) or hasattr(one, "__fspath__"):
-            return one if isinstance(one, int) else fspath(one)
-        kind = type(one).__name__
-        raise BadInput(f"a sweep over a {kind}", fix="names and numbers; a graph: as a file, graph.json")
+        found: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
+        return tuple(one if isinstance(one, int) else fspath(one) for one in found)
 
     grid = Grid(
         several(models),
@@ -418,10 +422,12 @@ def sweep(
     )
     wishes = wished(only, without, also, fix)
     words = {name: getattr(wishes, name) for name in ("only", "without", "also", "fixed")}
-    cells = grid.cells(fspath(calibration), optimizer=optimizer, max_memory=max_memory, **words)
+    most = max_memory if isinstance(max_memory, str) else f"{max_memory:.17g} B"
+    cells = grid.cells(fspath(calibration), optimizer=optimizer, max_memory=most, **words)
     return swept(cells, None if out is None else Path(out), engine, jobs)
 
 
+@checked
 def lower(
     model: str | PathLike[str] | Graph,
     plan: str | Plan,
@@ -442,6 +448,7 @@ def lower(
     return lowering.lower(_setting(model, cluster, plan, batch, trainer, optimizer, seq, batch_per_rank))
 
 
+@checked
 def fit(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster,
@@ -484,24 +491,6 @@ def fit(
     return oracle.fit(asked)
 
 
-def _check(model: Any, cluster: Any, batch: Any, seq: Any, batch_per_rank: Any, trainer: Any) -> None:
-    """Refuse what no command line could say."""
-    from foretell.errors import BadInput
-    from foretell.hardware.cluster import Cluster
-    from foretell.model.graph import Graph
-
-    if not isinstance(model, str | PathLike | Graph):
-        kind = type(model).__name__
-        raise BadInput(f"a model cannot be a {kind}", where="model", fix="foretell.trace(module, inputs), or a name")
-    if not isinstance(cluster, str | Cluster | None):
-        raise BadInput(f"a cluster cannot be {cluster!r}", where="cluster", fix='"8xh100"')
-    for name, value in (("batch", batch), ("seq", seq), ("batch_per_rank", batch_per_rank)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise BadInput(f"{name} is {value!r}", where=name, fix=f"a whole number, {name}=64")
-    if not isinstance(trainer, str):
-        raise BadInput(f"a trainer cannot be {trainer!r}", where="trainer", fix='"pytorch"')
-
-
 def _setting(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster | None,
@@ -520,7 +509,6 @@ def _setting(
     from foretell.plan.fitness import refusals
     from foretell.plan.refusal import refused
 
-    _check(model, cluster, batch, seq, batch_per_rank, trainer)
     if not isinstance(model, Graph):
         place = cluster if isinstance(cluster, str) else None
         given = inputs.Given(fspath(model), str(plan), place, batch, batch_per_rank, seq, trainer, optimizer)

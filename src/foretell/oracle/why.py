@@ -9,8 +9,8 @@ import msgspec
 
 from foretell.oracle.changes import Change
 from foretell.oracle.diff import Step, Walk
-from foretell.oracle.fit import wish, would_fit
 from foretell.oracle.finer import answered_finely
+from foretell.oracle.fit import wish, would_fit
 from foretell.oracle.planning import Answer, Question, Watching
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate

@@ -13,7 +13,7 @@ from foretell.cli.main import NOTHING_FITS
 from foretell.cli.progress import Progress
 from foretell.cli.question_options import CALIBRATION, tell_notes, words_of
 from foretell.cli.several import numbers
-from foretell.cli.training_options import show_span, span
+from foretell.cli.training_options import positive, show_span, span
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ EXAMPLE = "foretell plan llama3-8b --on 8xh100 --batch 64"
 @click.option(
     "--by", type=click.Choice(["time", "money", "memory", "gpus"]), default="time", help="What is best (time)."
 )
-@click.option("--tokens", type=float, default=0.0, metavar="N", help="Also: days to train on this many tokens.")
-@click.option("--samples", type=float, default=0.0, metavar="N", help="Also: days to train on this many samples.")
-@click.option("--epochs", type=float, default=1.0, metavar="N", help="Go through these so often (1).")
-@click.option("--price", type=float, default=0.0, metavar="P", help="Of a device an hour.")
+@click.option("--tokens", type=float, metavar="N", help="Also: days to train on this many tokens.")
+@click.option("--samples", type=float, metavar="N", help="Also: days to train on this many samples.")
+@click.option("--epochs", type=float, metavar="N", help="Go through these so often (1).")
+@click.option("--price", type=float, metavar="P", help="Of a device an hour.")
 @click.option("--deadline", metavar="TIME", help="The training ends within this time: 30d.")
 @click.option("--top", type=int, default=10, metavar="N", help="How many plans are told (10).")
 @click.option("--table", metavar="FILE", help="Write every priced plan: plans.csv, plans.parquet.")
@@ -78,15 +78,15 @@ def command(as_json: bool, **options: Any) -> None:
         answers = [one._replace(found=by_memory(one.found)) for one in answers]
     else:
         answers = [finer(one) for one in answers]
-    met = [one for one in answers if _in_time(one, run, limit)]
-    best = best_of(met, by)
+    spans = [_span(one, run) for one in answers]
+    best = best_of([one for one, taken in zip(answers, spans, strict=True) if taken <= limit], by)
     tried = [] if best or best_of(answers, by) else _would_fit(answers, progress)
     if options["table"] is not None:
         (best or answers[0]).found.plans.write(options["table"])
     if as_json:
-        click.echo(_json(answers, best, tried))
+        click.echo(_json(answers, best, tried, spans if run.asked else (), limit))
     else:
-        click.echo(_page(answers, best, tried, run, limit, by))
+        click.echo(_page(answers, best, tried, run, spans, limit, by))
         tell_notes(_notes(answers))
     if best is None:
         raise click.exceptions.Exit(NOTHING_FITS)
@@ -138,9 +138,12 @@ def counts(text: str) -> list[int]:
 def _run(options: dict[str, Any]) -> Run:
     from foretell.oracle.training import run
 
-    if options["price"] < 0:
-        raise BadInput(f"a price of {options['price']:g}", where="--price", fix="--price 2.5")
-    return run(options["tokens"], options["samples"], options["epochs"], options["price"])
+    tokens, samples, epochs, price = (positive(options[name], f"--{name}") for name in RUN)
+    return run(tokens, samples, epochs or 1.0, price)
+
+
+RUN = ("tokens", "samples", "epochs", "price")
+"""What is said of a whole run."""
 
 
 def _limit(options: dict[str, Any]) -> float:
@@ -191,12 +194,11 @@ def _refuse(answers: Sequence[Answer]) -> list[Answer]:
     raise BadInput("\n".join([what, *rules]), fix=fix)
 
 
-def _in_time(answer: Answer, run: Run, limit: float) -> bool:
+def _span(answer: Answer, run: Run) -> float:
+    """Seconds that the best plan of an answer trains; none where no run is asked about."""
     best = answer.found.best
-    if best is None or limit == float("inf"):
-        return best is not None
-    training = answer.predicted(best.plan, run).training
-    return training is not None and training.seconds <= limit
+    training = answer.predicted(best.plan, run).training if best is not None and run.asked else None
+    return training.seconds if training is not None else 0.0
 
 
 def _would_fit(answers: Sequence[Answer], progress: Progress) -> list[Tried]:
@@ -296,7 +298,9 @@ def _notes(answers: Sequence[Answer]) -> tuple[str, ...]:
     return answers[0].question.place().notes
 
 
-def _json(answers: Sequence[Answer], best: Answer | None, tried: Sequence[Tried]) -> bytes:
+def _json(
+    answers: Sequence[Answer], best: Answer | None, tried: Sequence[Tried], spans: Sequence[float], limit: float
+) -> bytes:
     from foretell.oracle.planning import nearest
 
     chosen = (best or nearest(answers)).found
@@ -307,6 +311,8 @@ def _json(answers: Sequence[Answer], best: Answer | None, tried: Sequence[Tried]
         answer |= _headroom(best)
     if len(answers) > 1:
         answer["searches"] = [_short(one.found) for one in answers]
+        for one, taken in zip(answer["searches"], spans, strict=False):
+            one |= {"training_seconds": taken, "in_time": bool(one["best"]) and taken <= limit}
     if tried:
         answer["tried"] = [{"what": one.what, **_short(one.answer.found)} for one in tried]
     return msgspec.json.encode(answer)
@@ -328,31 +334,36 @@ def _short(found: Found) -> dict[str, Any]:
 
 
 def _page(
-    answers: Sequence[Answer], best: Answer | None, tried: Sequence[Tried], run: Run, limit: float, by: str
+    answers: Sequence[Answer],
+    best: Answer | None,
+    tried: Sequence[Tried],
+    run: Run,
+    spans: Sequence[float],
+    limit: float,
+    by: str,
 ) -> str:
     from foretell.cli import plan_pages as pages
     from foretell.oracle.planning import nearest
 
     price = run.conditions.price
-    parts = [pages.counts_table(answers, price, by)] if len(answers) > 1 else []
+    parts = [pages.counts_table(answers, price, by, spans, limit)] if len(answers) > 1 else []
     if best is not None:
         assert best.found.best is not None
         step = best.predicted(best.found.best.plan, run)
         return "\n\n".join([pages.answer_page(best, step, price, by), *parts])
     if any(one.found.best for one in answers):
-        return "\n\n".join([_late(answers, run, limit), *parts])
+        return "\n\n".join([_late(answers, spans, limit), *parts])
     return "\n\n".join([pages.nothing_page(nearest(answers), tried), *parts])
 
 
-def _late(answers: Sequence[Answer], run: Run, limit: float) -> str:
+def _late(answers: Sequence[Answer], spans: Sequence[float], limit: float) -> str:
     """Plans fit, and none is done in time."""
-    spans: list[tuple[float, Answer, str]] = []
-    for one in answers:
-        if one.found.best is not None:
-            training = one.predicted(one.found.best.plan, run).training
-            assert training is not None
-            spans.append((training.seconds, one, one.found.best.plan))
-    least, answer, plan = min(spans, key=lambda one: one[0])
+    found = [
+        (taken, one, one.found.best.plan)
+        for taken, one in zip(spans, answers, strict=True)
+        if one.found.best is not None
+    ]
+    least, answer, plan = min(found, key=lambda one: one[0])
     return "\n".join(
         [
             f"No plan trains within {show_span(limit)}.",
