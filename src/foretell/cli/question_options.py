@@ -112,7 +112,7 @@ def wanted(options: dict[str, Any]) -> Wanted:
 
 def tell(found: Any, page: Callable[[Any], str], question: Question, as_json: bool) -> None:
     """Print an answer, for programs or for people, with what was chosen for the person who asks."""
-    notes = question.place().notes
+    notes = (*question.place().notes, *getattr(found, "notes", ()))
     if as_json:
         import msgspec
 

@@ -369,3 +369,24 @@ def _larger(question: Question) -> Iterator[tuple[str, Question]]:
         cluster = grown(question.cluster, question.cluster.ranks * factor)
         if cluster is not None and cluster.ranks == question.cluster.ranks * factor and not question.wishes.splits:
             yield f"on {cluster.text}", msgspec.structs.replace(question, cluster=cluster)
+
+
+# where nothing is legal
+
+
+def other_batches(answer: Answer) -> list[int]:
+    """Batches near the one asked about that leave legal plans where it leaves none; each was searched."""
+    question = answer.question
+    if BATCH_RULE not in answer.found.refused or question.wishes.splits:
+        return []
+    near = around(question.batch, question.cluster.ranks)
+    return [batch for batch in near if answered(msgspec.structs.replace(question, batch=batch)).found.evaluated]
+
+
+BATCH_RULE: Final = "batch divides"
+
+
+def around(batch: int, ranks: int) -> list[int]:
+    """The nearest multiples of a number of ranks, the smaller one first."""
+    below = batch // ranks * ranks
+    return [other for other in (below, below + ranks) if other and other != batch]

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.oracle.planning import ALIKE, Answer, Question, Watching, answered, on_counts
+from foretell.oracle.planning import Answer, Question, Watching, answered, on_counts
 from foretell.oracle.priced_plans import Candidate
+from foretell.oracle.stages import may_choose
 from foretell.plan.job import batch_ranks
 from foretell.plan.members import policies, strategies
 from foretell.plan.mending import DATA, divisors
@@ -84,6 +85,7 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True):
     ends: dict[str, Gap]  # of each line that ends
     fastest: dict[int, str]  # by number of ranks, the line
     complete: bool  # False: interrupted, and this is what was found until then
+    notes: tuple[str, ...] = ()  # what the lines leave open
 
 
 def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching: Watching | None = None) -> Scaling:
@@ -123,7 +125,17 @@ def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching
         ends={line.name: line.end for line in lines if line.end is not None},
         fastest=_fastest(shown),
         complete=len(found) == len(cells) * len(names) and all(cell.complete for cell in cells),
+        notes=_open(question, priced),
     )
+
+
+def _open(question: Question, points: Sequence[Point]) -> tuple[str, ...]:
+    """Stages are chosen for the leading plans of one search; there are many here, and the trainer cuts them."""
+    space = question.space()
+    cut = (point for point in points if may_choose(space.setting(parse(point.plan))))
+    if next(cut, None) is None:
+        return ()
+    return ("stages are as the trainer cuts them; `foretell plan` also chooses the layers of each stage",)
 
 
 def _until_interrupted(
@@ -137,6 +149,9 @@ def _until_interrupted(
 
 
 MEMORY = "memory"
+
+TIED = 0.01
+"""Lines whose rates differ by a smaller share tie: less than any prediction can tell apart."""
 
 
 def _names(question: Question) -> Iterator[str]:
@@ -299,7 +314,7 @@ def _crossings(lines: Sequence[Line]) -> Iterator[Crossing]:
 
 def _apart(one: float, other: float) -> bool:
     """Whether one of two lines is ahead: plans that hardly differ tie, and ties are no order that could change."""
-    return abs(one - other) > ALIKE * max(one, other)
+    return abs(one - other) > TIED * max(one, other)
 
 
 def _fastest(lines: Sequence[Line]) -> dict[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -173,7 +174,9 @@ def _answers(questions: Sequence[Question], progress: Progress) -> list[Answer]:
 
 
 def _refuse(answers: Sequence[Answer]) -> list[Answer]:
-    """No plan is left: say by which rules."""
+    """No plan is left: say by which rules, and what would leave some."""
+    from foretell.oracle.planning import other_batches
+
     if any(not one.found.complete for one in answers):
         raise click.Abort
     first = answers[-1]
@@ -190,8 +193,9 @@ def _refuse(answers: Sequence[Answer]) -> list[Answer]:
     ]
     said = f" with {' '.join(given)}" if given else ""
     what = f"no plan is left for {first.question.model} on {first.found.cluster}{said}"
-    fix = "fewer constraints" if given else "another batch, number of ranks or trainer"
-    raise BadInput("\n".join([what, *rules]), fix=fix)
+    others = [f"--batch {batch}" for batch in other_batches(first)]
+    fix = [*others, *(["fewer constraints"] if given else [] if others else ["another number of ranks or trainer"])]
+    raise BadInput("\n".join([what, *rules]), fix=", or ".join(fix))
 
 
 def _span(answer: Answer, run: Run) -> float:
@@ -294,8 +298,21 @@ def _tell(as_json: bool, answer: Answer, choice: BatchChoice, page: str) -> None
 
 
 def _notes(answers: Sequence[Answer]) -> tuple[str, ...]:
-    """What was chosen for the person who asks: the same for all numbers of ranks."""
-    return answers[0].question.place().notes
+    """What was chosen for the person who asks, the same for all numbers of ranks; and a batch that nothing divides."""
+    return (*answers[0].question.place().notes, *_undivided(answers))
+
+
+def _undivided(answers: Sequence[Answer]) -> list[str]:
+    """A batch that no ranks can share leaves few plans, and seldom is what was meant."""
+    from foretell.oracle.planning import around
+
+    found = [one.question for one in answers if one.found.ranks > 1]
+    if not found or any(math.gcd(one.batch, one.cluster.ranks) > 1 or one.wishes.splits for one in found):
+        return []
+    one = found[-1]
+    batch, ranks = one.batch, one.cluster.ranks
+    near = [f"--batch {other}" for other in around(batch, ranks)]
+    return [f"a batch of {batch} can be shared by no number of ranks that divides {ranks}: {' or '.join(near)} can"]
 
 
 def _json(
