@@ -110,7 +110,7 @@ def search(space: Space, most: float = 0.0, watch: Watch | None = None, top: int
     return _Search(space, most, watch or (lambda plans: None), top).run()
 
 
-SLICE = 4096
+SLICE = 16384
 """Plans that are priced between two looks at whether somebody has interrupted."""
 
 NAMES = ("mesh", "which", "place", "microbatches")
@@ -119,8 +119,14 @@ NAMES = ("mesh", "which", "place", "microbatches")
 Columns: TypeAlias = dict[str, Any]
 """Rows of plans in the tables, and where in the space they are: an array for each column."""
 
-SAME = ("care", "local", "sends", "manner", "before", "cut", "order")
-"""Plans that have these in common, the last ones first, lie next to each other: they are played together."""
+PLAYED = ("order", "cut", "before")
+"""Plans that have these in common lie next to each other: they are played together."""
+
+TAKES = ("manner", "sends", "local", "care")
+"""And of those the ones next to each other that have these in common too, as many as possible: they take as long."""
+
+HOLDS = ("order", "cut", "holds")
+"""Plans that have these in common hold the same."""
 
 
 class _Search:
@@ -169,7 +175,7 @@ class _Search:
         if not self.rows:
             return
         columns = {name: numpy.concatenate([own[name] for own in self.rows]) for name in self.rows[0]}
-        order = numpy.lexsort([columns[name] for name in SAME])
+        order = numpy.lexsort([_packed(columns, TAKES), _packed(columns, PLAYED)])
         columns = {name: values[order] for name, values in columns.items()}
         self.used.update(numpy.unique(columns["local"]).tolist())
         fast = available() and (len(order) > FEW or loaded(recurrence.__name__))
@@ -182,7 +188,12 @@ class _Search:
             plans = plan_rows({name: own[name] for name in PLAN_COLUMNS}, compiled=fast)
             names = numpy.stack([own[name] for name in NAMES], axis=1).astype(numpy.int32)
             seconds, memory = numpy.zeros(len(names)), numpy.zeros(len(names))
-            kernels.evaluate(tables, plans, 0, len(names), seconds, memory)
+            kernels.evaluate(tables, plans, 0, len(names), seconds)
+            alike = numpy.argsort(_packed(own, HOLDS), kind="stable")
+            by_holding = plan_rows({name: own[name][alike] for name in PLAN_COLUMNS}, compiled=fast)
+            found = numpy.zeros(len(names))
+            kernels.evaluate_memory(tables, by_holding, 0, len(names), found)
+            memory[alike] = found
             self.priced.append((names, seconds, memory))
             self.done += len(names)
         self.rows, self.waiting = [], 0
@@ -224,6 +235,14 @@ class _Search:
         ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
         way = Way(self.space.pipelines(ranks)[place], count, self.chosen[which].policies)
         return self.space.plan(axes, way)
+
+
+def _packed(columns: Columns, names: Sequence[str]) -> Any:
+    """One whole number for several columns of them, larger where the first ones are."""
+    found = numpy.zeros(len(columns[names[0]]), dtype=numpy.int64)
+    for name in names:
+        found = found * (int(columns[name].max()) + 2) + columns[name] + 1  # none is less than -1
+    return found
 
 
 def _by_model(chosen: Sequence[Chosen]) -> list[dict[int, Chosen]]:
