@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from foretell.arguments import checked
 from foretell.version import __version__
@@ -407,7 +407,7 @@ def sweep(
     from foretell.sweeping.sweep import sweep as swept
 
     def several(given: Any) -> tuple[Any, ...]:
-        found: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
+        found = cast("tuple[Any, ...]", given if isinstance(given, tuple) else (given,))
         return tuple(one if isinstance(one, int) else fspath(one) for one in found)
 
     grid = Grid(

@@ -109,11 +109,34 @@ def _told(value: Any) -> str:
 
 # readers
 
+SEVERAL: Final = "Sequence["
+
+
+def knows(annotation: str) -> bool:
+    """Whether all that an annotation says can be read: plain types, lists, values of the package."""
+    found = (_inside(part) if part.startswith(SEVERAL) else [part] for part in _parts(annotation))
+    return all(one in _KINDS or re.fullmatch(r"[A-Z][A-Za-z]+", one) for parts in found for one in parts)
+
+
+def _parts(annotation: str) -> list[str]:
+    """The alternatives of `str | Sequence[str | int]`, those in brackets left together."""
+    parts, depth = [""], 0
+    for word in annotation.split(" | "):
+        parts[-1] += f" | {word}" if depth else word
+        depth += word.count("[") - word.count("]")
+        parts += [] if depth else [""]
+    return parts[:-1]
+
+
+def _inside(part: str) -> list[str]:
+    """What a list may have in it."""
+    return _parts(part.removeprefix(SEVERAL).removesuffix("]"))
+
 
 def _reader(annotation: str) -> Reader:
     """What reads `str | PathLike[str] | Sequence[int]`: the first of these that it is."""
-    parts = re.split(r" \| (?![^\[]*\])", annotation)
-    readers = [_several(part) if part.startswith("Sequence[") else _KINDS.get(part) or _value(part) for part in parts]
+    parts = _parts(annotation)
+    readers = [_several(part) if part.startswith(SEVERAL) else _KINDS.get(part) or _value(part) for part in parts]
 
     def read(value: Any) -> Any:
         found = (reader(value) for reader in readers)
@@ -124,7 +147,7 @@ def _reader(annotation: str) -> Reader:
 
 def _several(part: str) -> Reader:
     """A list, or anything else that can be gone through; a text is not one."""
-    each = _reader(part.removeprefix("Sequence[").removesuffix("]"))
+    each = _reader(" | ".join(_inside(part)))
 
     def read(value: Any) -> Any:
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):

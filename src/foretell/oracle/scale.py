@@ -121,7 +121,7 @@ def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching
         base_ranks=base.ranks,
         base_plan=base.plan,
         lines=shown,
-        crossings=tuple(_crossings(shown)),
+        crossings=tuple(crossings(shown)),
         ends={line.name: line.end for line in lines if line.end is not None},
         fastest=_fastest(shown),
         complete=len(found) == len(cells) * len(names) and all(cell.complete for cell in cells),
@@ -300,7 +300,7 @@ def _line(name: str, found: Sequence[Point | Gap]) -> Line:
     )
 
 
-def _crossings(lines: Sequence[Line]) -> Iterator[Crossing]:
+def crossings(lines: Sequence[Line]) -> Iterator[Crossing]:
     for one, other in itertools.combinations(lines, 2):
         here = {point.ranks: point.samples_per_second for point in one.points}
         there = {point.ranks: point.samples_per_second for point in other.points}
