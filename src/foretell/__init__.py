@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from foretell.arguments import checked
 from foretell.version import __version__
@@ -407,8 +407,12 @@ def sweep(
     from foretell.sweeping.sweep import sweep as swept
 
     def several(given: Any) -> tuple[Any, ...]:
-        found = cast("tuple[Any, ...]", given if isinstance(given, tuple) else (given,))
-        return tuple(one if isinstance(one, int) else fspath(one) for one in found)
+        if isinstance(given, str | int) or hasattr(given, "__fspath__"):
+            return (named(given),)
+        return tuple(map(named, given))
+
+    def named(one: Any) -> str | int:
+        return one if isinstance(one, int) else fspath(one)
 
     grid = Grid(
         several(models),
