@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from foretell.arguments import checked
 from foretell.version import __version__
@@ -412,7 +412,7 @@ def sweep(
         return tuple(map(named, given))
 
     def named(one: Any) -> str | int:
-        return one if isinstance(one, int) else fspath(one)
+        return one if isinstance(one, int) else fspath(cast("str", one))
 
     grid = Grid(
         several(models),

@@ -43,8 +43,8 @@ def diff_page(found: Diff) -> str:
         [
             ("model", fit(found.model, WIDTH - 18)),
             ("on", f"{found.cluster}, trainer {found.trainer}, batch {found.batch:,}"),
-            ("first", _told(first)),
-            ("second", f"{_told(second)}: {_compared(first.step_seconds, second.step_seconds)}"),
+            ("first", _told(first, found.ranks)),
+            ("second", f"{_told(second, found.ranks)}: {_compared(first.step_seconds, second.step_seconds)}"),
         ]
     )
     if not found.differences:
@@ -59,9 +59,14 @@ def diff_page(found: Diff) -> str:
     return "\n\n".join(parts)
 
 
-def _told(step: Prediction) -> str:
+def _idle(step: Prediction, ranks: int) -> str:
+    """Ranks of the cluster that a plan leaves idle."""
+    return f", {ranks - step.ranks:,} of {ranks:,} ranks idle" if step.ranks < ranks else ""
+
+
+def _told(step: Prediction, ranks: int) -> str:
     room = "fits" if step.fits else f"{show_bytes(step.memory_bytes - step.usable)} TOO MUCH"
-    return f"{step.plan}: {seconds(step.step_seconds)}, {show_bytes(step.memory_bytes)} ({room})"
+    return f"{step.plan}: {seconds(step.step_seconds)}, {show_bytes(step.memory_bytes)} ({room}{_idle(step, ranks)})"
 
 
 def _compared(first: float, second: float) -> str:
@@ -133,7 +138,7 @@ def _verdict(found: Why) -> str:
         rows.append(("nearest", found.plan or "no legal plan is near it"))
     if step is not None:
         room = f"{show_bytes(step.memory_bytes)} of {show_bytes(found.capacity)} that it may use"
-        rows += [("step", seconds(step.step_seconds)), ("memory", room)]
+        rows += [("step", f"{seconds(step.step_seconds)}{_idle(step, found.ranks)}"), ("memory", room)]
         if found.too_much:
             share = found.too_much / found.capacity
             rows.append(("too much", f"{show_bytes(found.too_much)}, {share:.1%} of what it may use"))
@@ -225,7 +230,7 @@ def whatif_page(found: WhatIf) -> str:
             ("plan", found.plan + (", the best there is" if found.searched else "")),
             ("model", fit(found.model, WIDTH - 18)),
             ("on", f"{found.cluster}, trainer {found.trainer}, batch {found.batch:,}"),
-            ("step", f"{seconds(step.step_seconds)}, {rate}"),
+            ("step", f"{seconds(step.step_seconds)}, {rate}{_idle(step, found.ranks)}"),
             ("memory", f"{show_bytes(step.memory_bytes)}, {'fits' if step.fits else 'DOES NOT FIT'}"),
         ]
     )

@@ -37,7 +37,7 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
         rate += f", {show_count(step.tokens_per_second)} tokens/s"
     told = {"memory": "that leaves most memory free", "money": "that costs least", "gpus": "on fewest devices"}
     first = told.get(by, "that is fastest")
-    plans = f"of {found.fitting:,} plans that fit, the one {first}"
+    plans = f"of {found.fitting:,} plans that fit, the one {first}" if found.fitting != 1 else "the only plan that fits"
     if not found.fitting:
         plans = f"none of the {found.evaluated:,} plans of the search fits, and this one does"
     lines = [

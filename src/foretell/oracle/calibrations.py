@@ -10,6 +10,7 @@ import msgspec
 
 from foretell.cost.calibrated import Calibrated, calibrated
 from foretell.cost.samples import Calibration, calibration
+from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
 from foretell.plan.setting import Setting
 from foretell.plan.trainer import Trainer
@@ -92,7 +93,11 @@ def _changed(path: Path) -> int:
 
 @functools.lru_cache(maxsize=16)
 def _read(path: Path, changed: int) -> Calibration:
-    return calibration(store.read(path), str(path))
+    try:
+        return calibration(store.read(path), str(path))
+    except BadInput as problem:
+        fix = "a file that `foretell calibrate` wrote, or --calibration none"
+        raise BadInput(problem.what, where=f"--calibration, {path}", fix=problem.fix or fix) from None
 
 
 @functools.lru_cache(maxsize=64)

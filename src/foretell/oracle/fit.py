@@ -12,10 +12,11 @@ from typing import Final
 
 import msgspec
 
-from foretell.errors import BadInput
+from foretell.errors import BadInput, unknown
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
+from foretell.model.operators.optimizer import RULES
 from foretell.oracle.asker import Asker, Climbed, Found, Rung, Wish, with_policy
 from foretell.oracle.calibrations import NONE, as_measured, with_calibration
 from foretell.oracle.changes import Change, changes, two_changes
@@ -151,6 +152,10 @@ def wish(
     """A wish from what a person writes."""
     if batch is not None and batch < 1:
         raise BadInput(f"a batch of {batch}", where="--batch", fix="1 or more, for all ranks together")
+    if seq is not None and seq < 1:
+        raise BadInput(f"a sequence of {seq}", where="--seq", fix="1 or more tokens: --seq 4096")
+    if optimizer and optimizer not in RULES:
+        raise unknown("optimizer", optimizer, RULES).within("--optimizer")
     named = catalog.named(cluster) if isinstance(cluster, str) else catalog.Named(cluster, ())
     runs = trainer(trainer_name)
     place = as_measured(

@@ -9,12 +9,12 @@ cluster and trainer.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.oracle.planning import Answer, Question, Watching, answered, on_counts
+from foretell.oracle.planning import BATCH_RULE, Answer, Question, Watching, answered, around, on_counts
 from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.stages import may_choose
 from foretell.plan.job import batch_ranks
@@ -106,7 +106,7 @@ def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching
     if not priced:
         limits = [f"  {name}: {one.why}" for (name, _), one in found.items() if isinstance(one, Gap)]
         what = "\n".join([f"no strategy holds {question.model} on so many ranks", *limits[: len(names)]])
-        raise BadInput(what, where="--gpus", fix="more ranks, or foretell plan: several strategies together")
+        raise BadInput(what, where="--gpus", fix=_way_out(question, sizes[-1].cluster.ranks, found.values(), per_rank))
     base = min(priced, key=lambda one: (one.ranks, -one.samples_per_second))
     told = {key: _with_efficiency(one, base) for key, one in found.items()}
     lines = tuple(_line(name, [one for (own, _), one in told.items() if own == name and one]) for name in names)
@@ -127,6 +127,14 @@ def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching
         complete=len(found) == len(cells) * len(names) and all(cell.complete for cell in cells),
         notes=_open(question, priced),
     )
+
+
+def _way_out(question: Question, ranks: int, found: Iterable[Point | Gap | None], per_rank: int) -> str:
+    """What would give lines where there are none."""
+    if not per_rank and any(isinstance(one, Gap) and one.limit == BATCH_RULE for one in found):
+        near = around(question.batch, ranks)
+        return ", or ".join([*(f"--batch {batch}" for batch in near), "foretell plan: several strategies together"])
+    return "more ranks, or foretell plan: several strategies together"
 
 
 def _open(question: Question, points: Sequence[Point]) -> tuple[str, ...]:

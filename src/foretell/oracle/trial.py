@@ -72,6 +72,8 @@ class Trial:
 
     def readable(self, text: str | Plan, where: str = "--plan") -> Plan:
         """The plan that a text says, if it breaks no rule."""
+        if isinstance(text, str) and not text.strip():
+            raise BadInput("no plan is given", where=where, fix="'dp8:zero3 +bf16'; one rank alone is dp1")
         plan = parse(text, where) if isinstance(text, str) else text
         found = self.refusals(plan)
         if found:

@@ -46,6 +46,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     cluster: str
     trainer: str
+    ranks: int  # of the cluster
     batch: int
     seq: int  # 0: samples are no sequences
     plan: str
@@ -74,6 +75,7 @@ def whatif(question: Question, plan: Plan | None, again: bool = False, watching:
         model=question.model,
         cluster=question.cluster.text,
         trainer=step.trainer,
+        ranks=question.cluster.ranks,
         batch=question.batch,
         seq=round(step.tokens_per_second / step.samples_per_second),
         plan=str(chosen),

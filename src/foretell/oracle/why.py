@@ -40,6 +40,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     cluster: str
     trainer: str
+    ranks: int  # of the cluster
     batch: int
     asked: str  # the plan that was asked about
     verdict: str  # refused, too large, loses, or best
@@ -76,6 +77,7 @@ def why(question: Question, plan: Plan, watching: Watching | None = None) -> Why
         model=question.model,
         cluster=question.cluster.text,
         trainer=trial.trainer.name,
+        ranks=question.cluster.ranks,
         batch=question.batch,
         asked=str(asked),
         verdict=verdict,

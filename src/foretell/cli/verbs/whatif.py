@@ -30,7 +30,7 @@ def command(plan: str | None, again: bool, as_json: bool, **options: Any) -> Non
     from foretell.oracle.trial import Trial
     from foretell.oracle.whatif import whatif
 
-    if plan is None:
+    if plan is None or not plan.strip():
         raise BadInput("no plan is given", where="--plan", fix=EXAMPLE)
     question = wanted(options).question(EXAMPLE)
     chosen = None if plan.strip() == "best" else Trial(question).readable(plan)

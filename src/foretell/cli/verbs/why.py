@@ -30,7 +30,7 @@ def command(plan: str | None, as_json: bool, **options: Any) -> None:
     from foretell.oracle.why import why
     from foretell.plan.text import parse
 
-    if plan is None:
+    if plan is None or not plan.strip():
         raise BadInput("no plan is given", where="--plan", fix=EXAMPLE)
     progress = Progress()
     question = wanted(options).question(EXAMPLE)
