@@ -231,3 +231,27 @@ def test_the_search_prices_a_calibrated_cluster_as_predictions_do() -> None:
     assert best is not None
     assert foretell.predict(model, place, best.plan, 64, calibration="none").step_seconds == best.step_seconds
     assert foretell.predict(model, H200, best.plan, 64, calibration="none").step_seconds < best.step_seconds
+
+
+def test_launches_are_no_evidence_for_kernels() -> None:
+    """What a calibration did not time is told as it is known without it."""
+    model, plan = "llama:layers=2,hidden=256,heads=4,kv_heads=4,ffn=512,vocab=512,seq=128", "dp1 +bf16"
+    steps = sample("launches", Step(model="mlp", batch=1, launches=100), [2e-3])
+    place = calibrated(H200, PYTORCH, _calibration(steps)).cluster
+    found = foretell.predict(model, place, plan, 8, calibration="none")
+    assert "measured here" not in found.provenance["compute"]
+    product = sample("matmul", _kernel(0, "bf16"), [1e-3])
+    timed = foretell.predict(
+        model, calibrated(H200, PYTORCH, _calibration(product)).cluster, plan, 8, calibration="none"
+    )
+    assert "measured here" in timed.provenance["compute"]
+
+
+def test_a_processor_whose_launches_were_not_timed_keeps_its_source() -> None:
+    crowded = sample("collectives", Figure(name="crowded product"), [1.8])
+    cores = cluster("this-machine")
+    if cores.device.name != "cpu-core":
+        pytest.skip("a GPU is here")
+    found = calibrated(cores, PYTORCH, _calibration(crowded, kind="cpu", device="cpu-core")).trainer
+    assert dict(found.sources)["host.launch"] == dict(PYTORCH.sources)["host.launch"]
+    assert found.host.launch == 0  # one thread calls and computes

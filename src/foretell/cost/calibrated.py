@@ -207,7 +207,9 @@ def _trainer(runs: Trainer, found: Calibration, ranks: int) -> Trainer:
         table, name = key.split(".")
         part = msgspec.structs.replace(getattr(made, table), **{name: value})
         made = msgspec.structs.replace(made, **{table: part})
-    sources = tuple((key, told(found) if key in given else source) for key, source in runs.sources)
+    timed = any(isinstance(one.about, Step) for one in found.samples)  # a processor's launch is set without, too
+    known = {key for key in given if key != "host.launch" or timed}
+    sources = tuple((key, told(found) if key in known else source) for key, source in runs.sources)
     return msgspec.structs.replace(made, sources=sources)
 
 
