@@ -33,6 +33,10 @@ from foretell.program.action import Update
 LEAST: Final = 0.25
 """Share of a sample that has to be the kernel's own, for it to say something of the kernel."""
 
+WAITED: Final = (("zero2", 0.0), ("zero3", 0.0))
+"""What FSDP2 hides on a processor: it leaves its messages to streams of the device, and a processor has none (PyTorch
+2.13, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: they are not asynchronous)."""
+
 STREAMED: Final = 2**22
 """Bytes from which on a copy tells of the memory rather than of a cache."""
 
@@ -219,7 +223,8 @@ def _constants(found: Calibration, ranks: int) -> Iterator[tuple[str, object]]:
     elif steps:
         yield "host.launch", statistics.median(steps)
     if found.machine.kind == "cpu" and _figure(found, "overlap", -1.0) >= 0:
-        yield "gradients.overlap", (("any", min(1.0, _among(found, "overlap", max(2, ranks), alone=1.0))),)
+        share = min(1.0, _among(found, "overlap", max(2, ranks), alone=1.0))
+        yield "gradients.overlap", (("any", share), *WAITED)
 
 
 def _memory(found: Calibration) -> Iterator[tuple[str, object]]:

@@ -73,8 +73,8 @@ def _flat(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_run(content: dict[str, Any]) -> dict[str, Any]:
-    """What `foretell run` keeps: the assignment and what was measured. Its memory is that of tensors alone, and a device
-    reports more."""
+    """What `foretell run` keeps: the assignment and what was measured, but for the memory: tensors alone are counted
+    there, and a device reports more."""
     asked, found = content.get("assignment"), content.get("measurement")
     if not isinstance(asked, dict) or not isinstance(found, dict):
         return content
