@@ -74,8 +74,9 @@ def _quiet(line: dict[str, Any]) -> float:
 
 def with_anchors(rows: list[Row]) -> list[Row]:
     """Every row with what is predicted when one rank's run of the same model has been measured."""
-    alone = {one.assignment.model: one.found for one in rows if one.ranks == 1}
-    return [one._replace(anchored=_anchored(one.found, alone.get(one.assignment.model))) for one in rows]
+    alone = {(one.assignment.device, one.assignment.model): one.found for one in rows if one.ranks == 1}
+    found = [alone.get((one.assignment.device, one.assignment.model)) for one in rows]
+    return [one._replace(anchored=_anchored(one.found, anchor)) for one, anchor in zip(rows, found, strict=True)]
 
 
 def _anchored(found: Comparison, alone: Comparison | None) -> float:
@@ -102,6 +103,13 @@ def tell(rows: list[Row]) -> None:
         )
 
 
+def less_input(one: Row) -> float:
+    """The error without the time to fetch samples, which is measured and not predicted."""
+    sides = (one.found.predicted, one.found.measured)
+    said, measured = (side.step_seconds - side.breakdown.get("input", 0.0) for side in sides)
+    return said / measured - 1
+
+
 def error_anchored(one: Row) -> float:
     return one.anchored / one.found.measured.step_seconds - 1
 
@@ -113,14 +121,16 @@ def worst(found: Comparison) -> tuple[str, float]:
 
 
 def summary(title: str, groups: dict[Any, list[Row]]) -> None:
-    print(f"\n{title:<24}{'runs':>6}{'mean error':>12}{'bias':>8}{'anchored':>10}{'bias':>8}{'memory':>8}")
+    names = {"runs": 6, "mean error": 12, "bias": 8, "less input": 12, "anchored": 10, "bias ": 8, "memory": 8}
+    print(f"\n{title:<24}" + "".join(f"{name.strip():>{width}}" for name, width in names.items()))
     for name, rows in groups.items():
         errors = [one.found.error.relative["step_seconds"] for one in rows]
         anchored = list(map(error_anchored, rows))
         memory = [one.found.error.relative["allocated"] for one in rows]
         print(
             f"{name!s:<24}{len(rows):>6}{statistics.mean(map(abs, errors)):>12.1%}"
-            f"{statistics.mean(errors):>+8.1%}{statistics.mean(map(abs, anchored)):>10.1%}"
+            f"{statistics.mean(errors):>+8.1%}{statistics.mean(abs(less_input(one)) for one in rows):>12.1%}"
+            f"{statistics.mean(map(abs, anchored)):>10.1%}"
             f"{statistics.mean(anchored):>+8.1%}{statistics.mean(map(abs, memory)):>8.1%}"
         )
 
