@@ -73,9 +73,10 @@ def _quiet(line: dict[str, Any]) -> float:
 
 
 def with_anchors(rows: list[Row]) -> list[Row]:
-    """Every row with what is predicted when one rank's run of the same model has been measured."""
-    alone = {(one.assignment.device, one.assignment.model): one.found for one in rows if one.ranks == 1}
-    found = [alone.get((one.assignment.device, one.assignment.model)) for one in rows]
+    """Every row with what is predicted when one core's run of the same model has been measured; a GPU ran alone."""
+    cores = [one for one in rows if one.assignment.device == "cpu"]
+    alone = {one.assignment.model: one.found for one in cores if one.ranks == 1}
+    found = [alone.get(one.assignment.model) if one in cores else None for one in rows]
     return [one._replace(anchored=_anchored(one.found, anchor)) for one, anchor in zip(rows, found, strict=True)]
 
 
