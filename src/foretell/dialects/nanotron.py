@@ -1,0 +1,113 @@
+"""nanotron: one YAML file, with the model, the parallelism and the tokens of a step.
+
+Field names: nanotron main of 2025-09 (19f88fb), src/nanotron/config/{config,parallelism_config,models_config}.py.
+Ranks lie as (ep, pp, dp, cp, tp), the last innermost: src/nanotron/parallel/context.py.
+"""
+
+from __future__ import annotations
+
+from foretell.dialects._dialect import Dialect
+from foretell.dialects._formats import YAML
+from foretell.dialects._recipe import Recipe
+from foretell.dialects._table import Choice, Document, Same
+
+MEBI = 2**20
+
+_MODEL = "model.model_config"
+
+
+def _fixed(recipe: Recipe) -> Document:
+    """What a file needs besides: a short trial run, to be changed to one's own data and learning rate."""
+    return {
+        "general.project": "foretell",
+        "general.run": "trial",
+        "general.seed": 42,
+        "model.init_method.std": 0.02,
+        f"{_MODEL}.is_llama_config": True,
+        f"{_MODEL}.hidden_act": "silu",
+        f"{_MODEL}.rms_norm_eps": 1e-5,
+        "tokenizer.tokenizer_name_or_path": "gpt2",
+        "tokens.train_steps": 100,
+        "tokens.limit_val_batches": 0,
+        "tokens.limit_test_batches": 0,
+        "tokens.val_check_interval": -1,
+        "optimizer.optimizer_factory.name": "adamW",
+        "optimizer.optimizer_factory.adam_beta1": 0.9,
+        "optimizer.optimizer_factory.adam_beta2": 0.95,
+        "optimizer.optimizer_factory.adam_eps": 1.0e-8,
+        "optimizer.optimizer_factory.torch_adam_is_fused": True,
+        "optimizer.clip_grad": 1.0,
+        "optimizer.weight_decay": 0.01,
+        "optimizer.learning_rate_scheduler.learning_rate": 3.0e-4,
+        "optimizer.learning_rate_scheduler.lr_warmup_steps": 10,
+        "optimizer.learning_rate_scheduler.lr_warmup_style": "linear",
+        "optimizer.learning_rate_scheduler.lr_decay_style": "cosine",
+        "optimizer.learning_rate_scheduler.min_decay_lr": 3.0e-5,
+        "checkpoints.checkpoint_interval": 1000,
+        "checkpoints.checkpoints_path": "checkpoints",
+        "data_stages": [
+            {"name": "stage", "start_training_step": 1, "data": {"dataset": None, "num_loading_workers": 1, "seed": 42}}
+        ],
+        "logging.log_level": "info",
+        "logging.iteration_step_info_interval": 1,
+    }
+
+
+DIALECT = Dialect(
+    name="nanotron",
+    summary="nanotron's YAML: parallelism, tokens, model_config",
+    version="nanotron main, 2025-09 (19f88fb)",
+    trainer=lambda recipe: "nanotron",
+    format=YAML,
+    file="nanotron.yaml",
+    table=(
+        Same("parallelism.dp", "data"),
+        Same("parallelism.tp", "tensor", 1),
+        Same("parallelism.pp", "pipeline", 1),
+        Same("parallelism.context_parallel_size", "context", 1, told=False),
+        Same("parallelism.expert_parallel_size", "experts", 1, told=False),
+        Choice(
+            "schedule",
+            {"1f1b": {"parallelism.pp_engine": "1f1b"}, "gpipe": {"parallelism.pp_engine": "afab"}},
+            default="gpipe",
+        ),
+        Choice(
+            "sequence_parallel",
+            {True: {"parallelism.tp_mode": "REDUCE_SCATTER"}, False: {"parallelism.tp_mode": "ALL_REDUCE"}},
+            default=False,
+        ),
+        Choice(
+            "recompute",
+            {"none": {"parallelism.recompute_layer": False}, "block": {"parallelism.recompute_layer": True}},
+            default="none",
+        ),
+        Choice(
+            "storage", {"replicated": {"optimizer.zero_stage": 0}, "zero1": {"optimizer.zero_stage": 1}}, "replicated"
+        ),
+        Choice(
+            "precision",
+            {
+                "bf16": {"model.dtype": "bfloat16", "optimizer.accumulate_grad_in_fp32": True},
+                "bf16:pure": {"model.dtype": "bfloat16", "optimizer.accumulate_grad_in_fp32": False},
+                "fp32": {"model.dtype": "float32", "optimizer.accumulate_grad_in_fp32": False},
+            },
+            default="bf16",
+            also=(("fp32", {"model.dtype": "float32"}), ("bf16", {"optimizer.accumulate_grad_in_fp32": True})),
+        ),
+        Same("model.ddp_bucket_cap_mb", "bucket", 0, unit=MEBI, told=False),
+        Same("tokens.micro_batch_size", "micro_batch"),
+        Same("tokens.batch_accumulation_per_replica", "microbatches", 1),
+        Same("tokens.sequence_length", "sequence"),
+        Same(f"{_MODEL}.num_hidden_layers", "shape.layers"),
+        Same(f"{_MODEL}.hidden_size", "shape.hidden"),
+        Same(f"{_MODEL}.num_attention_heads", "shape.heads"),
+        Same(f"{_MODEL}.num_key_value_heads", "shape.kv_heads"),
+        Same(f"{_MODEL}.intermediate_size", "shape.ffn"),
+        Same(f"{_MODEL}.vocab_size", "shape.vocab"),
+        Same(f"{_MODEL}.tie_word_embeddings", "shape.tied", False),
+        Same(f"{_MODEL}.rope_theta", "shape.theta", 10000.0),
+        Same(f"{_MODEL}.max_position_embeddings", "sequence"),
+    ),
+    fixed=_fixed,
+    command=lambda document, file: ["run_train.py", "--config-file", file],
+)
