@@ -110,8 +110,17 @@ def write(dialect: Dialect, recipe: Recipe, head: Sequence[str] = (), base: Docu
     for one in dialect.table:
         document |= one.write(recipe)
     text = _text(dialect, recipe, document, head)
-    again = read(dialect, dialect.format.read(text), Launch(recipe.ranks, recipe.batch), f"as {dialect.name} reads it")
+    again = _read_back(dialect, recipe, text)
     return Written(dialect.name, text, document, tuple(_unsaid(dialect, recipe, again)))
+
+
+def _read_back(dialect: Dialect, recipe: Recipe, text: str) -> Recipe:
+    try:
+        document = dialect.format.read(text)
+        return read(dialect, document, Launch(recipe.ranks, recipe.batch), f"as {dialect.name} reads it")
+    except BadInput as problem:
+        what = f"{dialect.name} has no word for this plan: {problem.what}"
+        raise BadInput(what, where="--to", fix="another target, or another plan") from None
 
 
 def _text(dialect: Dialect, recipe: Recipe, document: Document, head: Sequence[str]) -> str:

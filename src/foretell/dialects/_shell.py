@@ -23,10 +23,10 @@ LONGEST = 1_000_000
 
 _ARRAY = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)(\+?)=\(([^)]*)\)", re.MULTILINE)
 _ASSIGNMENT = re.compile(
-    r"^[ \t]*(?:export[ \t]+)?(\w+)(\+?)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s;#(]*)", re.MULTILINE | re.DOTALL
+    r"^[ \t]*(?:export[ \t]+)?(\w+)(\+?)=(?!\()(\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s;#(]*)", re.MULTILINE | re.DOTALL
 )
 _USE = re.compile(r"\$\{(\w+)(?:\[[@*]\])?(?::?-([^}]*))?\}|\$(\w+)")
-_SUM = re.compile(r"\$\(\(([0-9+*/ ()-]*)\)\)")
+_SUM = re.compile(r"\$\(\(((?:[\w$+*/ -]|\([\w$+*/ -]*\))*)\)\)")
 
 
 def read(text: str) -> Document:
@@ -39,7 +39,7 @@ def read(text: str) -> Document:
         value = value[1:-1] if value[:1] in ("'", '"') else value
         value = " ".join(value.split()) if match.re is _ARRAY else value
         variables[name] = f"{variables.get(name, '')} {value}".strip() if more else value
-    commands = _ASSIGNMENT.sub("", _ARRAY.sub("", plain))
+    commands = re.sub(r'"(\$\{\w+\[@\]\})"', r"\1", _ASSIGNMENT.sub("", _ARRAY.sub("", plain)))
     return dict(_options(_words(_filled(commands, variables)))) | slurm
 
 
@@ -60,7 +60,7 @@ def _filled(text: str, variables: dict[str, str]) -> str:
         return variables[name] if name in variables else match[2] if match[2] else f"${name}"
 
     for _ in range(DEPTH):
-        filled = _SUM.sub(_summed, _USE.sub(value, text))
+        filled = _SUM.sub(lambda match: _summed(match, variables), _USE.sub(value, text))
         if len(filled) > LONGEST:
             raise BadInput("a script whose variables grow without end", fix="the command line itself")
         if filled == text:
@@ -69,13 +69,14 @@ def _filled(text: str, variables: dict[str, str]) -> str:
     return text
 
 
-def _summed(match: re.Match[str]) -> str:
-    """Whole numbers with + - * / between, as a shell computes them."""
+def _summed(match: re.Match[str], variables: dict[str, str]) -> str:
+    """Whole numbers and variables with + - * / between, as a shell computes them."""
+    named = re.sub(r"[A-Za-z_]\w*", lambda name: variables.get(name[0], "?"), match[1])
     try:
-        tokens = re.findall(r"[0-9]+|[-+*/()]", match[1])
+        tokens = re.findall(r"[0-9]+|[^\s0-9]", named)
         return str(_sum(tokens))
     except (IndexError, ZeroDivisionError, ValueError):
-        return "$((" + "?" + "))"
+        return "$?"
 
 
 def _sum(tokens: list[str]) -> int:

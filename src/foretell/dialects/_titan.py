@@ -84,7 +84,8 @@ def _stages(recipe: Recipe) -> Document:
     """Looped schedules have two stages a rank unless the layers of a stage are given."""
     if recipe.pipeline == 1:
         return {}
-    keys: Document = {f"{_DEGREES}.pipeline_parallel_schedule": SCHEDULES.get(recipe.schedule, recipe.schedule)}
+    name = SCHEDULES.get(recipe.schedule)
+    keys: Document = {f"{_DEGREES}.pipeline_parallel_schedule": name} if name else {}
     if recipe.chunks > STAGES_PER_RANK and recipe.shape is not None:
         stages = recipe.pipeline * recipe.chunks
         both_ends = recipe.shape.layers + 2  # the embedding and the head count as a layer each
@@ -141,11 +142,5 @@ COMMON: Final[tuple[Correspondence, ...]] = (
         {("optimizer", "weights"): {"training.enable_cpu_offload": True}},
         default=(),
         also=(((), {"training.enable_cpu_offload": False}),),
-    ),
-    Choice(
-        "execution",
-        {"compiled": {"compile.enable": True}},
-        default="trainer",
-        also=(("trainer", {"compile.enable": False}),),
     ),
 )

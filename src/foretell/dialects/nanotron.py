@@ -1,6 +1,6 @@
 """nanotron: one YAML file, with the model, the parallelism and the tokens of a step.
 
-Field names: nanotron main of 2025-09 (19f88fb), src/nanotron/config/{config,parallelism_config,models_config}.py.
+Field names: nanotron main of 2026-04 (2411b02), src/nanotron/config/{config,parallelism_config,models_config}.py.
 Ranks lie as (ep, pp, dp, cp, tp), the last innermost: src/nanotron/parallel/context.py.
 """
 
@@ -56,7 +56,7 @@ def _fixed(recipe: Recipe) -> Document:
 DIALECT = Dialect(
     name="nanotron",
     summary="nanotron's YAML: parallelism, tokens, model_config",
-    version="nanotron main, 2025-09 (19f88fb)",
+    version="nanotron main, 2026-04 (2411b02)",
     trainer=lambda recipe: "nanotron",
     format=YAML,
     file="nanotron.yaml",

@@ -1,7 +1,7 @@
 """NeMo 2: Python that changes a recipe of `nemo.collections.llm`.
 
-Field names: NeMo 2.4 (2025), nemo/collections/llm/recipes/llama3_70b.py, nemo/lightning/pytorch/strategies/
-megatron_strategy.py, recipes/precision/mixed_precision.py.
+Field names: NeMo main of 2025-09 (8cfedd7), nemo/collections/llm/recipes/{llama3_70b,precision/mixed_precision}.py and
+nemo/lightning/pytorch/strategies/megatron_strategy.py.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ _PLACES = {
     "data": ("micro_batch_size", "global_batch_size", "seq_length"),
     "model.config": (
         *("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules", "cp_comm_type"),
-        "pipeline_model_parallel_layout",
     ),
     "trainer.strategy.ddp": (
         *("use_distributed_optimizer", "use_megatron_fsdp", "data_parallel_sharding_strategy", "overlap_grad_reduce"),
-        *("overlap_param_gather", "bucket_size", "num_distributed_optimizer_instances"),
+        *("overlap_param_gather", "bucket_size"),
     ),
     "optim.config": ("optimizer_cpu_offload",),
 }
@@ -72,7 +71,7 @@ def _ranks(document: Document) -> Figures:
 DIALECT = Dialect(
     name="nemo",
     summary="NeMo 2: Python that changes a recipe",
-    version="NeMo 2.4",
+    version="NeMo main, 2025-09 (8cfedd7)",
     trainer=lambda recipe: "nemo",
     format=python(
         assignments(

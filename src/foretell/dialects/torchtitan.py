@@ -14,6 +14,8 @@ from foretell.dialects._titan import COMMON, FLAVORS, SELECTIVE
 
 _TYPE, _REDUCED, _CONVERTERS = "training.dtype", "training.mixed_precision_param", "model_spec.converters"
 
+_GRAPHS = "training.disable_cuda_graphs"
+
 FRAME = """
 from torchtitan.components.loss import CrossEntropyLoss
 from torchtitan.components.optimizer import default_adamw, LRSchedulersContainer
@@ -106,6 +108,15 @@ DIALECT = Dialect(
             },
             default=True,
             when="tensor",
+        ),
+        Choice(  # a whole step is captured unless that is switched off, which a pipeline needs
+            "execution",
+            {
+                "compiled": {"compile.enable": True, _GRAPHS: True},
+                "trainer": {_GRAPHS: True},
+                "captured": {_GRAPHS: False},
+            },
+            default="captured",
         ),
         Choice("exchange", {"ring": {}}, default="ring"),
         Choice("expert_tensor", {1: {}}, default=1),

@@ -64,6 +64,12 @@ DIALECT = Dialect(
         ),
         Choice("sequence_parallel", {True: {}}, default=True),
         Choice(
+            "execution",
+            {"compiled": {"compile.enable": True}},
+            default="trainer",
+            also=(("trainer", {"compile.enable": False}),),
+        ),
+        Choice(
             "exchange",
             {"ring": {"parallelism.context_parallel_rotate_method": "alltoall"}},
             default="ring",
