@@ -17,6 +17,9 @@ VERBS = {
     "run": "Train under a plan for real, on ranks of this machine or of many, and measure.",
     "compare": "What was predicted for a run, and what was measured.",
     "validate": "How far predictions are from measured runs.",
+    "check": "Whether kept predictions still hold: for a team's continuous integration.",
+    "doctor": "What is installed and found here, what is missing, and the command to get it.",
+    "completion": "The lines that teach your shell to complete foretell's verbs and options.",
     "list": "The names foretell knows.",
     "describe": "One page about anything that has a name.",
 }
