@@ -62,8 +62,8 @@ def checked(file: str, tolerance: float) -> Check:
     question, answer, digest, plan = _read(Path(file))
     seconds, memory = float(answer["step_seconds"]), float(answer["memory_bytes"])
     known = Known(**{name: _given(question, name) for name in Known._fields if name in question})
-    given = Given(**{name: question.get(name) for name in Given._fields if name not in ("notes", "optimizer")},
-                  optimizer=question.get("optimizer", ""))  # fmt: skip
+    typed: dict[str, Any] = {name: question.get(name) for name in Given._fields if name != "notes"}
+    given = Given(**typed | {"optimizer": question.get("optimizer", "")})
     try:
         _, found = answered(given, known, STEP_ALONE)
     except ForetellError as problem:

@@ -53,6 +53,7 @@ class Residual(NamedTuple):
     model: str
     ranks: int
     healthy: bool
+    device: str = ""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -86,7 +87,8 @@ def residuals(family: str, study: str, compared: Iterable[Compared]) -> Iterator
             source=TOGETHER.get(source, source),
             log=math.log(row.step_seconds / found.step_seconds),
             reasons=tuple(found.band),
-            group=(source, row.trainer, device_of(found.cluster)),
+            group=(source, row.trainer, found.cluster.split("x")[-1].split(",")[0]),
+            device=device_of(found.cluster),
             model=row.model,
             ranks=found.ranks,
             healthy=FAULT not in row.subsets,
@@ -98,8 +100,7 @@ def grouped(found: Iterable[Residual]) -> list[Group]:
     errors: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for one in found:
         if one.healthy:
-            _, trainer, device = one.group
-            key = (one.source, trainer, device, work_of(one.reasons), extent_of(one.ranks, one.reasons))
+            key = (one.source, one.group[1], one.device, work_of(one.reasons), extent_of(one.ranks, one.reasons))
             errors[key].append(round(abs(math.exp(-one.log) - 1), 4))
     return [
         Group(source=source, trainer=trainer, device=device, work=work, extent=extent, errors=tuple(sorted(found)))

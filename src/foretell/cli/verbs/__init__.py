@@ -11,6 +11,7 @@ VERBS = {
     "scale": "Time, efficiency and memory of each strategy over numbers of GPUs.",
     "whatif": "What other hardware, batches and sequences would do to a step.",
     "sweep": "Many questions at once: models x clusters x batches x trainers.",
+    "report": "One HTML file about a plan, or the best one: time, memory, timeline, scaling.",
     "export": "A plan as the configuration of a trainer, and the command that starts it.",
     "calibrate": "Measure this machine, so that predictions rest on it.",
     "profile": "Time the layers of a model on this device.",

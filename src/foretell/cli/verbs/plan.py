@@ -56,6 +56,7 @@ EXAMPLE = "foretell plan llama3-8b --on 8xh100 --batch 64"
 @click.option("--deadline", metavar="TIME", help="The training ends within this time: 30d.")
 @click.option("--top", type=int, default=10, metavar="N", help="How many plans are told (10).")
 @click.option("--table", metavar="FILE", help="Write every priced plan: plans.csv, plans.parquet.")
+@click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(as_json: bool, **options: Any) -> None:
     """The best plan for MODEL on a cluster, of all legal plans there are.
@@ -89,6 +90,11 @@ def command(as_json: bool, **options: Any) -> None:
     if options["table"] is not None:
         (best or answers[0]).found.plans.write(options["table"])
     change = _change(today, best, options["out"]) if today and best else None
+    if options["html"] is not None and best is not None:
+        from foretell.cli.reports import plan_page
+        from foretell.report.files import save
+
+        save(plan_page(best), options["html"])
     if as_json:
         click.echo(_json(answers, best, tried, change))
     else:
