@@ -48,6 +48,7 @@ class Dialect:
     fixed: Callable[[Recipe], Document] = _nothing
     assumed: tuple[str, ...] = ()  # keys whose absence leaves a figure to somebody else, and is told
     launcher: str = "torchrun"
+    own: str = ""  # the program that starts the ranks of a node itself; empty: the launcher does
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -127,7 +128,7 @@ def _text(dialect: Dialect, recipe: Recipe, document: Document, head: Sequence[s
     """The file. Where options of a command are the configuration, the file is the script that starts it."""
     if dialect.format is not SHELL:
         return dialect.format.write(document, head)
-    script = launch(dialect.launcher, recipe, dialect.command(document, dialect.file))
+    script = launch(dialect.launcher, recipe, dialect.command(document, dialect.file), dialect.own)
     comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
     return f"#!/bin/bash\n{comment}{script}"
 

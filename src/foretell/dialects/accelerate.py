@@ -6,6 +6,8 @@ parallelism_config.py (mesh: dp_replicate, dp_shard, cp, sp, tp, the last innerm
 
 from __future__ import annotations
 
+import shlex
+
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import YAML
 from foretell.dialects._recipe import Recipe
@@ -129,6 +131,11 @@ DIALECT = Dialect(
         "sequence_parallel": "the tensor-parallel plan of the model (tp_plan)",
     },
     fixed=_fixed,
-    launcher="torchrun",
-    command=lambda document, file: ["accelerate", "launch", "--config_file", file, "train.py"],
+    own="accelerate launch",
+    command=lambda document, file: [
+        f"--config_file {shlex.quote(file)}",
+        "--machine_rank ${SLURM_NODEID:-0}",
+        "--main_process_ip ${MASTER_ADDR:-127.0.0.1} --main_process_port 29500",
+        "train.py",
+    ],
 )

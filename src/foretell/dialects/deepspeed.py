@@ -6,6 +6,8 @@ runtime/tensor_parallel/config.py. Ranks lie as (pipe, data, model): deepspeed/r
 
 from __future__ import annotations
 
+import shlex
+
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import JSON
 from foretell.dialects._recipe import Recipe
@@ -136,5 +138,5 @@ DIALECT = Dialect(
         "recompute": "PipelineModule(activation_checkpoint_interval=...), or the model's own checkpointing without one",
     },
     fixed=_fixed,
-    command=lambda document, file: ["train.py", "--deepspeed", "--deepspeed_config", file],
+    command=lambda document, file: ["train.py", f"--deepspeed --deepspeed_config {shlex.quote(file)}"],
 )

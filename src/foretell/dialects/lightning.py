@@ -6,6 +6,8 @@ plugins/precision/precision.py. ModelParallelStrategy has a mesh of (data_parall
 
 from __future__ import annotations
 
+import shlex
+
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import YAML
 from foretell.dialects._recipe import Recipe
@@ -120,5 +122,5 @@ DIALECT = Dialect(
         "recompute": "activation_checkpointing_policy of FSDPStrategy, with the class of the model's blocks",
     },
     beside={"tensor": "configure_model of the LightningModule, which applies the tensor-parallel plan"},
-    command=lambda document, file: ["train.py", "fit", "--config", file],
+    command=lambda document, file: ["train.py fit", f"--config {shlex.quote(file)}"],
 )

@@ -6,6 +6,8 @@ training/{config,mixed_precision}.py.
 
 from __future__ import annotations
 
+import shlex
+
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._megatron import common
 from foretell.dialects._python import CALLED, assignments, python
@@ -80,5 +82,5 @@ DIALECT = Dialect(
     elsewhere={"optimizer": "the recipe's cfg.optimizer (Adam)"},
     assumed=(_at("tensor_model_parallel_size"), _at("pipeline_model_parallel_size")),
     fixed=_fixed,
-    command=lambda document, file: [file],
+    command=lambda document, file: [shlex.quote(file)],
 )

@@ -6,6 +6,8 @@ Ranks lie as (ep, pp, dp, cp, tp), the last innermost: src/nanotron/parallel/con
 
 from __future__ import annotations
 
+import shlex
+
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import YAML
 from foretell.dialects._recipe import Recipe
@@ -109,5 +111,5 @@ DIALECT = Dialect(
         Same(f"{_MODEL}.max_position_embeddings", "sequence"),
     ),
     fixed=_fixed,
-    command=lambda document, file: ["run_train.py", "--config-file", file],
+    command=lambda document, file: ["run_train.py", f"--config-file {shlex.quote(file)}"],
 )

@@ -6,6 +6,8 @@ nemo/lightning/pytorch/strategies/megatron_strategy.py.
 
 from __future__ import annotations
 
+import shlex
+
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._megatron import common
 from foretell.dialects._python import CALLED, Code, assignments, python
@@ -100,5 +102,6 @@ DIALECT = Dialect(
     ),
     elsewhere={"optimizer": "the recipe's recipe.optim (Adam)"},
     assumed=(_at("tensor_model_parallel_size"), _at("pipeline_model_parallel_size")),
-    command=lambda document, file: [file],
+    own="python",
+    command=lambda document, file: [shlex.quote(file)],
 )

@@ -123,5 +123,5 @@ DIALECT = Dialect(
     ),
     elsewhere={"optimizer": "optimizer=default_adamw(...) of the configuration"},
     fixed=_fixed,
-    command=lambda document, file: ["-m", "torchtitan.train", "--module", "llama3", "--config", "planned"],
+    command=lambda document, file: ["-m torchtitan.train", "--module llama3 --config planned"],
 )

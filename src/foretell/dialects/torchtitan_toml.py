@@ -6,6 +6,8 @@ torchtitan/distributed/parallel_dims.py.
 
 from __future__ import annotations
 
+import shlex
+
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import TOML
 from foretell.dialects._recipe import Recipe
@@ -80,5 +82,5 @@ DIALECT = Dialect(
         Choice("optimizer", {"adamw": {"optimizer.name": "AdamW"}, "adam": {"optimizer.name": "Adam"}}, "adamw"),
     ),
     fixed=_fixed,
-    command=lambda document, file: ["-m", "torchtitan.train", "--job.config_file", file],
+    command=lambda document, file: ["-m torchtitan.train", f"--job.config_file {shlex.quote(file)}"],
 )

@@ -40,7 +40,7 @@ def command(given: Given, html: str, svg: str | None, gpus: str | None, as_json:
         told = {"file": html, "bytes": size, "title": page.title, "plan": page.plan, "figures": figures}
         click.echo(msgspec.json.encode(told))
         return
-    click.echo(f"{html}: {page.title}, {size / 1000:,.0f} kB")
+    click.echo(f"{html}: {page.title}")
     for name in figures:
         click.echo(f"{svg}/{name}")
 

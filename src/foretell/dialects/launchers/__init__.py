@@ -20,11 +20,11 @@ def names() -> tuple[str, ...]:
     return tuple(LAUNCHERS)
 
 
-def launch(name: str, recipe: Recipe, words: Sequence[str]) -> str:
-    """The text that starts `words` on all ranks of a recipe."""
+def launch(name: str, recipe: Recipe, words: Sequence[str], own: str = "") -> str:
+    """The text that starts `words` on all ranks of a recipe. `own`: what starts the ranks of a node itself."""
     if name not in names():
         raise unknown("launcher", name, names()).within("--launch")
-    text: str = LAUNCHERS[name].write(recipe, list(words))
+    text: str = LAUNCHERS[name].write(recipe, list(words), own)
     return text
 
 

@@ -9,6 +9,7 @@ import shlex
 from typing import Any
 
 from foretell.dialects._recipe import Recipe
+from foretell.errors import BadInput
 
 FRAME = """# ray job submit --working-dir . -- python THIS_FILE
 import runpy
@@ -30,8 +31,10 @@ TorchTrainer(
 """
 
 
-def write(recipe: Recipe, words: list[str]) -> str:
+def write(recipe: Recipe, words: list[str], own: str = "") -> str:
     """Ray sets what torch.distributed needs; the training's own module or file is run in each worker."""
+    if own:
+        raise BadInput(f"{own} starts ranks itself, and Ray wants to", where="--launch", fix="torchrun, or sbatch")
     flat = [part for word in words for part in shlex.split(word)]
     if flat[:1] == ["-m"]:
         run, argv = f'runpy.run_module("{flat[1]}", run_name="__main__")', flat[1:]

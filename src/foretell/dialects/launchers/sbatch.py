@@ -9,7 +9,7 @@ from foretell.dialects.launchers import wrapped
 from foretell.dialects.launchers.torchrun import PORT
 
 
-def write(recipe: Recipe, words: list[str]) -> str:
+def write(recipe: Recipe, words: list[str], own: str = "") -> str:
     """The first node of the job is where all meet."""
     head = [
         "#!/bin/bash",
@@ -22,6 +22,9 @@ def write(recipe: Recipe, words: list[str]) -> str:
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         "",
     ]
+    if own:  # with the address of the first node, and the number of its own from Slurm
+        inside = wrapped(own, words).replace("'", "'\\''")
+        return "\n".join([*head, 'export MASTER_ADDR="$first"', f"srun bash -c '{inside}'"]) + "\n"
     torchrun = [
         '--nnodes="$SLURM_NNODES"',
         f"--nproc-per-node={recipe.on_node}",

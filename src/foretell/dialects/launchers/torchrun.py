@@ -10,8 +10,10 @@ from foretell.dialects.launchers import wrapped
 PORT = 29500
 
 
-def write(recipe: Recipe, words: list[str]) -> str:
+def write(recipe: Recipe, words: list[str], own: str = "") -> str:
     """On one node by itself; on several each node runs the same with MASTER_ADDR set to the first."""
+    if own:
+        return wrapped(own, words) + "\n"
     lines = [f"--nnodes={recipe.nodes}", f"--nproc-per-node={recipe.on_node}"]
     if recipe.nodes == 1:
         lines.append("--standalone")
