@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from unittest import mock
 
@@ -10,6 +11,7 @@ import pytest
 
 from foretell.dialects import dialect, taken_apart, write
 from foretell.dialects._model import shape_of
+from foretell.dialects._shell import arguments as written_arguments
 from foretell.plan.text import parse
 
 pytestmark = pytest.mark.slow
@@ -77,6 +79,30 @@ def test_lightning(tmp_path: Path) -> None:
     name = said["strategy"]["class_path"].rpartition(".")[2]
     given = {**said["strategy"]["init_args"], "device_mesh": tuple(said["strategy"]["init_args"]["device_mesh"])}
     assert getattr(strategies, name)(**given).sharding_strategy.name == "HYBRID_SHARD"
+
+
+def test_torchtitan_toml(tmp_path: Path) -> None:
+    manager = pytest.importorskip("torchtitan.config.job_config", reason="pip install 'torchtitan<0.3'")
+    assert manager.JobConfig
+    from torchtitan.config.manager import ConfigManager  # pyright: ignore[reportMissingImports]
+
+    file = written("torchtitan-toml", "pp2:interleaved,v2 dp2:zero3 tp2:sp +m8 +bf16 +recompute:block", tmp_path)
+    found = ConfigManager().parse_args(["--job.config_file", str(file)])
+    assert (found.parallelism.pipeline_parallel_schedule, found.training.local_batch_size) == ("Interleaved1F1B", 32)
+    assert found.activation_checkpoint.mode == "full"
+
+
+def test_megatron_lm(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = pytest.importorskip(
+        "megatron.training.arguments", reason="Megatron-LM is installed from its repository"
+    )
+    plan = "pp2:interleaved,v2 dp2:zero1 tp2:sp +m8 +bf16 +recompute:block"
+    recipe = taken_apart(parse(plan), batch=64, model=MODEL, shape=shape_of(MODEL), sequence=2048)
+    options = written_arguments(write(dialect("megatron-lm"), recipe).document)
+    monkeypatch.setattr("sys.argv", ["pretrain_gpt.py", *(word for one in options for word in shlex.split(one))])
+    found = arguments.parse_args()
+    assert (found.tensor_model_parallel_size, found.num_virtual_stages_per_pipeline_rank) == (2, 2)
+    assert (found.global_batch_size, found.recompute_granularity, found.swiglu) == (64, "full", True)
 
 
 def test_json_is_json(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from foretell.dialects import Launch, Recipe, dialect, names, open_configuration, put_together, taken_apart, write
 from foretell.dialects._dialect import changed
@@ -15,7 +17,7 @@ from foretell.dialects._model import model_of, shape_of
 from foretell.dialects._recipe import HINTS
 from foretell.dialects.launchers import launch
 from foretell.dialects.launchers import names as launchers
-from foretell.errors import BadInput
+from foretell.errors import BadInput, ForetellError
 from foretell.model.graph import Graph
 from foretell.model.source import load
 from foretell.plan.fitness import fits
@@ -167,3 +169,31 @@ def test_launchers_start_all_ranks(name: str) -> None:
     text = launch(name, recipe, ["train.py", "--config run.yaml"])
     assert "train.py" in text
     assert "16" in text or ("8" in text and "2" in text)
+
+
+@functools.cache
+def samples() -> dict[str, str]:
+    """A file of each dialect."""
+    recipe = taken_apart(parse("dp4 +bf16"), batch=8, model=MODEL, shape=shape_of(MODEL), sequence=2048)
+    plain = taken_apart(parse("dp4 +amp_bf16"), batch=8, model=MODEL, shape=shape_of(MODEL), sequence=2048)
+    alone = ("accelerate", "lightning")  # without shares, mixed precision is automatic there
+    return {name: write(dialect(name), plain if name in alone else recipe).text for name in names()}
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(names()), st.data())
+def test_files_that_somebody_broke(tmp_path: Path, name: str, data: st.DataObject) -> None:
+    """Whatever a file has in it: an answer, or a message that says what is wrong."""
+    text = samples()[name]
+    at = data.draw(st.integers(0, len(text)))
+    gone = data.draw(st.integers(0, 12))
+    put = data.draw(
+        st.one_of(st.text(max_size=6), st.sampled_from(["-1", "null", "[]", "{}", "1e99", "${X", "auto", "0"]))
+    )
+    file = tmp_path / dialect(name).file
+    file.write_bytes((text[:at] + put + text[at + gone :]).encode("utf-8", "surrogatepass"))
+    try:
+        recipe = open_configuration(str(file)).recipe(Launch(8, 0))
+        put_together(recipe)
+    except ForetellError as problem:
+        assert str(problem)

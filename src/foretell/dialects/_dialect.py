@@ -100,7 +100,7 @@ def _figures(dialect: Dialect, document: Document, where: str) -> Figures:
         return figures_of(dialect, document)
     except BadInput as problem:
         raise problem.within(where) from None
-    except (TypeError, ValueError, AttributeError, KeyError) as problem:
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as problem:
         raise BadInput(f"a value that {dialect.name} does not have: {problem}", where=where) from None
 
 

@@ -150,8 +150,22 @@ class Launch(msgspec.Struct, frozen=True):
 
 def completed(figures: Figures, beside: Launch, where: str) -> Recipe:
     """The recipe with these figures; ranks and batches that a file leaves open follow from the others."""
+    try:
+        return _completed(figures, beside, where)
+    except (
+        msgspec.ValidationError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+    ) as problem:  # a word where a number belongs
+        raise BadInput(
+            f"a value that cannot be: {problem}", where=where, fix="the value as the trainer has it"
+        ) from None
+
+
+def _completed(figures: Figures, beside: Launch, where: str) -> Recipe:
     known = {name: value for name, value in figures.items() if value is not None}
-    shape = _shape(known, where)
+    shape = _shape(known)
     for name in ("data", "tensor", "context", "pipeline", "microbatches", "micro_batch", "batch", "ranks", "experts"):
         if name in known:
             known[name] = _count(known[name], name, where)
@@ -167,10 +181,7 @@ def completed(figures: Figures, beside: Launch, where: str) -> Recipe:
         known |= {"shape": shape, "model": known.get("model") or model_of(shape)}
     names = {one.name for one in msgspec.structs.fields(Recipe)}
     fields = {name: value for name, value in known.items() if name in names}
-    try:
-        return msgspec.convert(msgspec.to_builtins(fields) | {"shape": shape}, Recipe, strict=False)
-    except (msgspec.ValidationError, ValueError) as problem:
-        raise BadInput(str(problem), where=where) from None
+    return msgspec.convert(msgspec.to_builtins(fields) | {"shape": shape}, Recipe, strict=False)
 
 
 def _count(value: Any, name: str, where: str) -> int:
@@ -183,7 +194,7 @@ def _count(value: Any, name: str, where: str) -> int:
     return number
 
 
-def _shape(known: Figures, where: str) -> Shape | None:
+def _shape(known: Figures) -> Shape | None:
     """The model's sizes, where the file has them all."""
     said = {name.removeprefix("shape."): known.pop(name) for name in list(known) if name.startswith("shape.")}
     needed = ("layers", "hidden", "heads", "ffn", "vocab")
@@ -193,10 +204,7 @@ def _shape(known: Figures, where: str) -> Shape | None:
     said.setdefault("head_dim", int(said["hidden"]) // int(said["heads"]))
     if said.get("experts"):
         said["family"] = "mixture"
-    try:
-        return msgspec.convert(said, Shape, strict=False)
-    except msgspec.ValidationError as problem:
-        raise BadInput(str(problem), where=where) from None
+    return msgspec.convert(said, Shape, strict=False)
 
 
 def _chunks(known: Figures, shape: Shape | None, where: str) -> int:
