@@ -259,3 +259,22 @@ def test_a_better_configuration(foretell: Any, tmp_path: Path) -> None:
     page = foretell(*question).out
     assert "times as fast" in page
     assert foretell("plan", "gpt2", "--on", "4xh100", "--batch", "8", "--out", "x").code == 2
+
+
+def test_the_same_from_python(foretell: Any) -> None:
+    import foretell as package
+
+    plan = "dp8:zero1 tp2:sp +bf16"
+    there = package.export("llama3-8b", "16xh100", plan, 16, to="megatron-lm")
+    ran = foretell(
+        "export", "llama3-8b", "--on", "16xh100", "--plan", plan, "--batch", "16", "--to", "megatron-lm", "--json"
+    )
+    said = [line for line in json.loads(ran.out)["text"].splitlines() if not line.startswith("#")]
+    assert said == there.text.splitlines()[1:]
+    with pytest.raises(BadInput, match="no word"):
+        package.export("llama3-8b", "16xh100", "pp2:1f1b dp8 +m2", 32, to="accelerate")
+
+
+def test_dialects_are_listed(foretell: Any) -> None:
+    assert set(json.loads(foretell("list", "dialects", "--json").out)["dialects"]) == set(names())
+    assert "Megatron-LM main" in foretell("list", "dialects").out

@@ -68,13 +68,14 @@ def planned(verb: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(verb)  # with the options that it has of its own
     def called(**options: Any) -> None:
         file: str | None = options.pop("from_config")
-        given = Given(**{name: options.pop(name) for name in Given._fields if name != "notes"})
+        typed = {name: options.pop(name) for name in Given._fields if name != "notes"}
+        if file is None and typed["model"] is None:
+            raise BadInput("no model is given", where="MODEL", fix=_example())
+        given = Given(**typed)
         if file is not None:
             from foretell.cli.config_options import filled
 
             given = filled(given, file)
-        if not given.model:
-            raise BadInput("no model is given", where="MODEL", fix=_example())
         verb(given, **options)
 
     for option in reversed(_OPTIONS):
@@ -129,7 +130,7 @@ def read(given: Given) -> Asked:
     _check(setting, cluster)
     if named is not None:
         notes += (*named.notes, *_packed(plan, named.cluster), *_units(setting.plan, named.cluster))
-    return Asked(given.model, setting, cluster, (*given.notes, *notes, *_types(given.model, graph, plan)))
+    return Asked(given.model, setting, cluster, (*(given.notes or ()), *notes, *_types(given.model, graph, plan)))
 
 
 # the batch and the model

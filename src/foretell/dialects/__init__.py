@@ -12,12 +12,17 @@ from typing import NamedTuple
 
 from foretell.dialects._dialect import Dialect, Unsaid, Written, notes, read, write
 from foretell.dialects._formats import JSON, TOML, YAML
+from foretell.dialects._model import shape_of
 from foretell.dialects._python import CALLED
 from foretell.dialects._python import read as read_python
 from foretell.dialects._recipe import Recipe, put_together, taken_apart
 from foretell.dialects._shell import SHELL
 from foretell.dialects._table import Document, Launch
 from foretell.errors import BadInput, ForetellError, unknown
+from foretell.hardware.cluster import Cluster
+from foretell.plan.facts import facts
+from foretell.plan.plan import Plan
+from foretell.plan.setting import Setting
 from foretell.registry import OpenSet
 
 __all__ = [
@@ -32,7 +37,9 @@ __all__ = [
     "open_configuration",
     "put_together",
     "read",
+    "recipe_of",
     "taken_apart",
+    "trainer_of",
     "write",
 ]
 
@@ -53,6 +60,24 @@ def dialect(name: str) -> Dialect:
         raise unknown("dialect", name, names()).within("--to")
     found: Dialect = DIALECTS[name.replace("-", "_")].DIALECT
     return found
+
+
+def trainer_of(chosen: Dialect, plan: Plan) -> str:
+    """The trainer that files of a dialect are for, under a plan."""
+    return chosen.trainer(taken_apart(plan, batch=plan.ranks * plan.microbatches))
+
+
+def recipe_of(setting: Setting, model: str, cluster: Cluster | None) -> Recipe:
+    """The figures of a setting; `model` is as a person types it."""
+    return taken_apart(
+        setting.plan,
+        batch=setting.job.batch,
+        model=model,
+        shape=shape_of(model),
+        sequence=facts(setting.graph).sequence,
+        optimizer=setting.job.optimizer,
+        per_node=cluster.ranks_per_node if cluster else 8,
+    )
 
 
 class Configuration(NamedTuple):

@@ -67,7 +67,8 @@ DIALECT = Dialect(
         Same("parallelism.tp", "tensor", 1),
         Same("parallelism.pp", "pipeline", 1),
         Same("parallelism.context_parallel_size", "context", 1, told=False),
-        Same("parallelism.expert_parallel_size", "experts", 1, told=False),
+        # its expert ranks are an axis of their own, outside the pipeline, which no plan has
+        Choice("experts", {1: {"parallelism.expert_parallel_size": 1}}, default=1),
         Choice(
             "schedule",
             {"1f1b": {"parallelism.pp_engine": "1f1b"}, "gpipe": {"parallelism.pp_engine": "afab"}},

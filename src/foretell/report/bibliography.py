@@ -9,7 +9,7 @@ from foretell.model import zoo
 from foretell.plan.plan import Plan
 
 METHOD = (
-    "Kahira et al. 2021 (an oracle for parallel strategies), HPDC 2021, doi 10.1145/3431379.3460644",
+    "Kahira et al. 2021 (an oracle for parallel strategies), arXiv 2104.09075",
     "Ben-Nun and Hoefler 2019 (work and depth of parallel deep learning), arXiv 1802.09941",
     "Thakur et al. 2005 (costs of collective operations), doi 10.1177/1094342005051521",
     "Vovk et al. 2005 (conformal prediction), Algorithmic Learning in a Random World",

@@ -13,7 +13,7 @@ from foretell.cli.inputs import Asked, Given, planned, read
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
-    from foretell.dialects import Dialect, Recipe, Written
+    from foretell.dialects import Dialect, Written
 
 EXAMPLE = "foretell export llama3-8b --on 64xh100 --plan 'dp8:zero3 tp8:sp +bf16' --batch 64 --to torchtitan"
 
@@ -31,14 +31,14 @@ def command(given: Given, target: str | None, out: str | None, launcher: str | N
     something else is told, with where it belongs. With --launch and no --out the
     answer is the command or script that starts it.
     """
-    from foretell.dialects import dialect, names, write
+    from foretell.dialects import dialect, names, recipe_of, write
     from foretell.dialects.launchers import launch
 
     if target is None:
         raise BadInput("no target is named", where="--to", fix=", ".join(names()))
     chosen = dialect(target)
     asked = _asked(given, chosen)
-    recipe = recipe_of(asked, given.model)
+    recipe = recipe_of(asked.setting, given.model, asked.cluster)
     written = write(chosen, recipe, _head(asked, chosen))
     file = out or chosen.file
     start = launch(launcher or chosen.launcher, recipe, chosen.command(written.document, file), chosen.own)
@@ -59,31 +59,12 @@ def command(given: Given, target: str | None, out: str | None, launcher: str | N
 def _asked(given: Given, chosen: Dialect) -> Asked:
     """The setting under the trainer that the file is for, unless another one was named."""
     from foretell.cli.config_options import typed
-    from foretell.dialects import taken_apart
+    from foretell.dialects import trainer_of
     from foretell.plan.text import parse
 
     if given.plan is None or typed("trainer"):
         return read(given)
-    plan = parse(given.plan)
-    return read(given._replace(trainer=chosen.trainer(taken_apart(plan, batch=plan.ranks * plan.microbatches))))
-
-
-def recipe_of(asked: Asked, model: str) -> Recipe:
-    """The figures of a setting."""
-    from foretell.dialects import taken_apart
-    from foretell.dialects._model import shape_of
-    from foretell.plan.facts import facts
-
-    job, cluster = asked.setting.job, asked.cluster
-    return taken_apart(
-        asked.setting.plan,
-        batch=job.batch,
-        model=model,
-        shape=shape_of(model),
-        sequence=facts(asked.setting.graph).sequence,
-        optimizer=job.optimizer,
-        per_node=cluster.ranks_per_node if cluster else 8,
-    )
+    return read(given._replace(trainer=trainer_of(chosen, parse(given.plan))))
 
 
 def _head(asked: Asked, chosen: Dialect) -> list[str]:

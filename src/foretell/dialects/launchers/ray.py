@@ -1,4 +1,4 @@
-"""Ray: a Python file that starts one worker a device and runs the training in each. Names: Ray 2.49, ray.train.torch.
+"""Ray: a Python file that starts one worker a device and runs the training in each. Names: Ray 2.60, ray/train/torch.
 
 `ray job submit --working-dir . -- python FILE` sends it to a cluster.
 """

@@ -1,4 +1,4 @@
-"""sbatch: a batch script for Slurm, one torchrun on each node. Options: Slurm 24.11, sbatch(1)."""
+"""sbatch: a batch script for Slurm, one torchrun on each node. Options: the manual page sbatch(1)."""
 
 from __future__ import annotations
 
