@@ -79,9 +79,34 @@ def test_shell_words() -> None:
     assert read == {"a": 3, "b": 7, "flag": True, "list": [1, 2, 3], "c": 8}
 
 
+def test_shell_sums_in_variables() -> None:
+    text = "N=4\nG=8\nW=$((N*G))\nH=$(hostname)\nM=$((W / 2))\npython t.py --a $W --b $M --c $H\n"
+    assert read_shell(text) == {"a": 32, "b": 16, "c": "$(hostname)"}
+
+
 def test_a_script_whose_variables_never_end() -> None:
     with pytest.raises(BadInput, match="grow without end"):
-        read_shell("x='$y$y$y$y$y$y$y$y'\ny='" + "$x" * 400 + "'\npython t.py --a $x\n")
+        read_shell("x=aaaaaaaa\n" + "x=$x$x\n" * 40 + "python t.py --a $x\n")
+
+
+def test_what_only_a_running_shell_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "TP=${TP:-$TENSOR}\npretrain_gpt.py --tensor-model-parallel-size $TP "
+    text += "--micro-batch-size 1 --global-batch-size 8 --bf16"
+    found = opened(tmp_path, "a.sh", text)
+    with pytest.raises(BadInput, match="only a running shell knows") as problem:
+        plan(found, ranks=8)
+    assert problem.value.fix == "TENSOR=8 foretell ..."
+    monkeypatch.setenv("TENSOR", "4")
+    assert plan(opened(tmp_path, "a.sh", text), ranks=8) == "dp2 tp4 +m4 +bf16 +no-overlap"
+
+
+def test_models_that_sizes_do_not_tell_are_not_guessed(tmp_path: Path) -> None:
+    sizes = "num_hidden_layers: 2, hidden_size: 64, num_attention_heads: 4, intermediate_size: 256, vocab_size: 512"
+    text = "parallelism: {{dp: 2, tp: 1, pp: 1}}\ntokens: {{micro_batch_size: 1, sequence_length: 32}}\n"
+    text += "model: {{model_config: {{{kind}: true, {sizes}}}}}\n"
+    llama = opened(tmp_path, "a.yaml", text.format(kind="is_llama_config", sizes=sizes)).recipe(Launch())
+    assert llama.model.startswith("llama:layers=2,hidden=64")
+    assert not opened(tmp_path, "b.yaml", text.format(kind="is_qwen2_config", sizes=sizes)).recipe(Launch()).model
 
 
 def test_torchtitan_toml(tmp_path: Path) -> None:

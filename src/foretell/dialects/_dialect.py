@@ -15,7 +15,7 @@ import msgspec
 from foretell.dialects._formats import Format
 from foretell.dialects._recipe import HINTS, Recipe, put_together
 from foretell.dialects._shell import SHELL
-from foretell.dialects._table import NOTES, Correspondence, Document, Figures, Launch, completed
+from foretell.dialects._table import NOTES, VARIABLE, Correspondence, Document, Figures, Launch, completed
 from foretell.dialects.launchers import launch, launching
 from foretell.errors import BadInput
 
@@ -46,6 +46,7 @@ class Dialect:
     elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
     beside: Mapping[str, str] = field(default_factory=dict[str, str])
     fixed: Callable[[Recipe], Document] = _nothing
+    open: tuple[str, ...] = ()  # keys that only describe the model: where they are not known, a person names it
     assumed: tuple[str, ...] = ()  # keys whose absence leaves a figure to somebody else, and is told
     launcher: str = "torchrun"
     own: str = ""  # the program that starts the ranks of a node itself; empty: the launcher does
@@ -96,6 +97,13 @@ def notes(dialect: Dialect, document: Document, where: str) -> tuple[str, ...]:
 
 
 def _figures(dialect: Dialect, document: Document, where: str) -> Figures:
+    for key in dialect.keys:
+        value = document.get(key)
+        if isinstance(value, str) and value.startswith(VARIABLE) and key not in dialect.open:
+            name = value.strip("${}[]@*")
+            raise BadInput(
+                f"{key} is {value}, which only a running shell knows", where=where, fix=f"{name}=8 foretell ..."
+            )
     try:
         return figures_of(dialect, document)
     except BadInput as problem:

@@ -1,11 +1,12 @@
 """Scripts that start a training: the options of its command, and how many ranks its launcher starts.
 
-A script is read, never run. Variables and arrays that it sets itself are filled in; what only a running shell
-knows ($1, $SLURM_NNODES) stays a text that begins with $, and says nothing.
+A script is read, never run. Variables and arrays that it sets itself are filled in, others from the environment; what
+only a running shell knows ($1, $SLURM_NNODES) stays a text that begins with $.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,8 @@ LONGEST = 1_000_000
 
 _ARRAY = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)(\+?)=\(([^)]*)\)", re.MULTILINE)
 _ASSIGNMENT = re.compile(
-    r"^[ \t]*(?:export[ \t]+)?(\w+)(\+?)=(?!\()(\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s;#(]*)", re.MULTILINE | re.DOTALL
+    r"^[ \t]*(?:export[ \t]+)?(\w+)(\+?)=(?!\()(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\$\(\([^\n]*?\)\)|\$\([^\n)]*\)|[^\s;#(]*)",
+    re.MULTILINE | re.DOTALL,
 )
 _USE = re.compile(r"\$\{(\w+)(?:\[[@*]\])?(?::?-([^}]*))?\}|\$(\w+)")
 _SUM = re.compile(r"\$\(\(((?:[\w$+*/ -]|\([\w$+*/ -]*\))*)\)\)")
@@ -32,12 +34,12 @@ _SUM = re.compile(r"\$\(\(((?:[\w$+*/ -]|\([\w$+*/ -]*\))*)\)\)")
 def read(text: str) -> Document:
     """Options by their names without dashes; those of Slurm begin with `sbatch.`."""
     slurm = {f"sbatch.{key}": value for key, value in _options(_slurm(text))}
-    plain = re.sub(r"\\\r?\n", " ", "\n".join(_uncommented(line) for line in text.splitlines()))
+    plain = re.sub(r"\\\r?\n", " ", "\n".join(_uncommented(line) for line in text.splitlines())).rstrip("\\ \n")
     variables: dict[str, str] = {}
     for match in sorted([*_ARRAY.finditer(plain), *_ASSIGNMENT.finditer(plain)], key=lambda one: one.start()):
         name, more, value = match[1], match[2], match[3]
         value = value[1:-1] if value[:1] in ("'", '"') else value
-        value = " ".join(value.split()) if match.re is _ARRAY else value
+        value = _filled(" ".join(value.split()) if match.re is _ARRAY else value, variables)
         variables[name] = f"{variables.get(name, '')} {value}".strip() if more else value
     commands = re.sub(r'"(\$\{\w+\[@\]\})"', r"\1", _ASSIGNMENT.sub("", _ARRAY.sub("", plain)))
     return dict(_options(_words(_filled(commands, variables)))) | slurm
@@ -53,11 +55,12 @@ def _slurm(text: str) -> list[str]:
 
 
 def _filled(text: str, variables: dict[str, str]) -> str:
-    """The text with its variables; one that is not set keeps its default, or its $name."""
+    """The text with its variables; one that is not set is the environment's, its default, or stays its $name."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[3]
-        return variables[name] if name in variables else match[2] if match[2] else f"${name}"
+        known = variables.get(name) or os.environ.get(name) or match[2]
+        return known if known is not None else f"${name}"
 
     for _ in range(DEPTH):
         filled = _SUM.sub(lambda match: _summed(match, variables), _USE.sub(value, text))

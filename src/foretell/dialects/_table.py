@@ -58,7 +58,7 @@ class Same:
     def read(self, document: Document) -> Figures:
         for key in self.keys:
             value = document.get(key)
-            if value is not None and not (isinstance(value, str) and value.startswith(VARIABLE)):
+            if value is not None:
                 return {self.figure: value if self.unit == 1 else int(value) * self.unit}
         return {} if self.default is NONE else {self.figure: self.default}
 

@@ -11,7 +11,7 @@ from foretell.dialects._dialect import Dialect
 from foretell.dialects._megatron import common
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._shell import SHELL, arguments
-from foretell.dialects._table import Choice, Document, Figures, Formula
+from foretell.dialects._table import VARIABLE, Choice, Document, Figures, Formula
 from foretell.dialects.launchers import started
 
 _OWN = {
@@ -62,6 +62,8 @@ def _model(recipe: Recipe) -> Document:
 
 
 def _shape(document: Document) -> Figures:
+    if any(str(document.get(key)).startswith(VARIABLE) for key in (*_SIZES, *_OTHERS)):
+        return {}
     found: Figures = {f"shape.{size}": document.get(key) for key, size in _SIZES.items()}
     found["shape.vocab"] = document.get("vocab-size") or document.get("padded-vocab-size")
     gated = bool(document.get("swiglu"))
@@ -119,6 +121,7 @@ DIALECT = Dialect(
         Formula((*_SIZES, *_LLAMA, *_OTHERS), _model, _shape),
         Formula((), lambda recipe: {}, started),
     ),
+    open=(*_SIZES, *_LLAMA, *_OTHERS),
     fixed=_fixed,
     command=lambda document, file: ["pretrain_gpt.py", *arguments(document)],
 )

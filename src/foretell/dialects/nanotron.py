@@ -11,11 +11,49 @@ import shlex
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import YAML
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import Choice, Document, Same
+from foretell.dialects._table import Choice, Document, Figures, Formula, Same
 
 MEBI = 2**20
 
 _MODEL = "model.model_config"
+
+
+_SIZES = {
+    f"{_MODEL}.num_hidden_layers": "layers",
+    f"{_MODEL}.hidden_size": "hidden",
+    f"{_MODEL}.num_attention_heads": "heads",
+    f"{_MODEL}.num_key_value_heads": "kv_heads",
+    f"{_MODEL}.intermediate_size": "ffn",
+    f"{_MODEL}.vocab_size": "vocab",
+    f"{_MODEL}.tie_word_embeddings": "tied",
+    f"{_MODEL}.rope_theta": "theta",
+}
+
+USUAL_BUCKET = 25
+"""ddp_bucket_cap_mb where a file does not say it."""
+
+
+def _sizes(recipe: Recipe) -> Document:
+    if recipe.shape is None or recipe.shape.family != "llama":
+        return {}
+    sizes = {key: getattr(recipe.shape, size) for key, size in _SIZES.items()}
+    return sizes | {f"{_MODEL}.max_position_embeddings": recipe.sequence}
+
+
+def _shape(document: Document) -> Figures:
+    """Llama only: other configurations have experts, biases or norms that these sizes do not tell."""
+    if not document.get(f"{_MODEL}.is_llama_config") or any(f"{_MODEL}.moe" in key for key in document):
+        return {}
+    return {f"shape.{size}": document.get(key) for key, size in _SIZES.items()}
+
+
+def _bucket(recipe: Recipe) -> Document:
+    return {"model.ddp_bucket_cap_mb": -(-recipe.bucket // MEBI)} if recipe.bucket else {}
+
+
+def _bucket_bytes(document: Document) -> Figures:
+    size = int(document.get("model.ddp_bucket_cap_mb", USUAL_BUCKET))
+    return {"bucket": 0 if size == USUAL_BUCKET else size * MEBI}
 
 
 def _fixed(recipe: Recipe) -> Document:
@@ -97,19 +135,11 @@ DIALECT = Dialect(
             default="bf16",
             also=(("fp32", {"model.dtype": "float32"}), ("bf16", {"optimizer.accumulate_grad_in_fp32": True})),
         ),
-        Same("model.ddp_bucket_cap_mb", "bucket", 0, unit=MEBI, told=False),
+        Formula(("model.ddp_bucket_cap_mb",), _bucket, _bucket_bytes),
         Same("tokens.micro_batch_size", "micro_batch"),
         Same("tokens.batch_accumulation_per_replica", "microbatches", 1),
         Same("tokens.sequence_length", "sequence"),
-        Same(f"{_MODEL}.num_hidden_layers", "shape.layers"),
-        Same(f"{_MODEL}.hidden_size", "shape.hidden"),
-        Same(f"{_MODEL}.num_attention_heads", "shape.heads"),
-        Same(f"{_MODEL}.num_key_value_heads", "shape.kv_heads"),
-        Same(f"{_MODEL}.intermediate_size", "shape.ffn"),
-        Same(f"{_MODEL}.vocab_size", "shape.vocab"),
-        Same(f"{_MODEL}.tie_word_embeddings", "shape.tied", False),
-        Same(f"{_MODEL}.rope_theta", "shape.theta", 10000.0),
-        Same(f"{_MODEL}.max_position_embeddings", "sequence"),
+        Formula((*_SIZES, f"{_MODEL}.max_position_embeddings"), _sizes, _shape),
     ),
     fixed=_fixed,
     command=lambda document, file: ["run_train.py", f"--config-file {shlex.quote(file)}"],
