@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.report.charts import breakdown, errors, memory, memory_time, pareto
@@ -71,6 +73,7 @@ def read(page: str) -> _Reader:
 seconds = st.floats(1e-6, 1e4)
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(st.text(min_size=1, max_size=12), seconds, min_size=1, max_size=9))
 def test_a_bar_is_as_long_as_its_parts(parts: dict[str, float]) -> None:
     chart = breakdown.draw({"a step": parts})
@@ -84,6 +87,7 @@ def test_a_bar_is_as_long_as_its_parts(parts: dict[str, float]) -> None:
     assert all(one.attrib["aria-label"] for one in root.iter(f"{SVG}g"))
 
 
+@settings(max_examples=30)
 @given(st.lists(st.floats(1, 1e12), min_size=1, max_size=8), st.floats(1e6, 1e12))
 def test_memory_is_told_in_full(sizes: list[float], usable: float) -> None:
     chart = memory.draw({f"kind {at}": size for at, size in enumerate(sizes)}, usable, 1.1 * usable, "some moment")
@@ -91,12 +95,14 @@ def test_memory_is_told_in_full(sizes: list[float], usable: float) -> None:
     assert len(list(parsed(chart).iter(f"{SVG}g"))) == len(sizes) + 1
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(seconds, st.floats(1e6, 1e12)), min_size=1, max_size=20))
 def test_every_plan_of_a_front_is_a_mark(dots: list[tuple[float, float]]) -> None:
     front = [Dot(f"dp{at + 1}", *one) for at, one in enumerate(dots)]
     assert len(list(parsed(pareto.draw(front, front, 8e10)).iter(f"{SVG}circle"))) == len(front)
 
 
+@settings(max_examples=30)
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.booleans())
 def test_ticks_lie_between_the_ends(low: float, span: float, logarithmic: bool) -> None:
     low = abs(low) + 1e-3 if logarithmic else low
@@ -113,6 +119,7 @@ def test_long_steps_keep_their_fullest_moment() -> None:
     assert len(chart.svg()) < 200_000
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(1e-4, 1), st.sampled_from("ab")), max_size=30))
 def test_stretches_cover_what_was_busy(parts: list[tuple[float, float, str]]) -> None:
     events = [Event(0, "compute", "x", start, length, category) for start, length, category in parts]
@@ -172,3 +179,20 @@ def test_pages_of_other_verbs(foretell: Any, folder: Path) -> None:
     assert foretell("scale", TINY, "--on", "2xh100", "--batch", "8", "--gpus", "1..2", "--html", scaled).code == 0
     assert "Throughput over GPUs" in Path(scaled).read_text()
     assert foretell("predict", TINY, "--on", "2xh100", "--plan", "dp2", "--batch", "2", "--html", "/no/where").code == 2
+
+
+@pytest.mark.slow
+def test_a_browser_shows_it(foretell: Any, tmp_path: Path) -> None:
+    """The script runs, marks can be reached by keyboard, nothing is complained of and nothing is asked for."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        pytest.skip("no chromium: apt install chromium")
+    file = tmp_path / "r.html"
+    assert foretell("report", TINY, "--on", "2xh100", "--plan", "dp2", "--batch", "8", "--html", str(file)).code == 0
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    options += [f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--dump-dom"]
+    ran = subprocess.run([browser, *options, file.as_uri()], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0
+    assert "CONSOLE" not in ran.stderr
+    assert re.search(r'<button id="theme"[^>]*aria-pressed="false">', ran.stdout)  # the script showed it
+    assert re.search(r'class="mark" tabindex="0"', ran.stdout)

@@ -23,10 +23,8 @@ LONGEST = 1_000_000
 """Characters of a script after its variables were filled in."""
 
 _ARRAY = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)(\+?)=\(([^)]*)\)", re.MULTILINE)
-_ASSIGNMENT = re.compile(
-    r"^[ \t]*(?:export[ \t]+)?(\w+)(\+?)=(?!\()(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\$\(\([^\n]*?\)\)|\$\([^\n)]*\)|[^\s;#(]*)",
-    re.MULTILINE | re.DOTALL,
-)
+_VALUE = r"\"(?:[^\"\\]|\\.)*\"|'[^']*'|\$\(\([^\n]*?\)\)|\$\([^\n)]*\)|[^\s;#(]*"
+_ASSIGNMENT = re.compile(rf"^[ \t]*(?:export[ \t]+)?(\w+)(\+?)=(?!\()({_VALUE})", re.MULTILINE | re.DOTALL)
 _USE = re.compile(r"\$\{(\w+)(?:\[[@*]\])?(?::?-([^}]*))?\}|\$(\w+)")
 _SUM = re.compile(r"\$\(\(((?:[\w$+*/ -]|\([\w$+*/ -]*\))*)\)\)")
 
