@@ -180,6 +180,26 @@ def test_deepspeed_solves_the_batch_as_it_does_itself(tmp_path: Path) -> None:
         plan(opened(tmp_path, "ds.json", whole), ranks=3)
 
 
+def test_what_a_training_script_fills_in(tmp_path: Path) -> None:
+    text = json.dumps({
+        "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"},
+        "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto"},
+    })  # fmt: skip
+    found = opened(tmp_path, "ds.json", text)
+    assert plan(found, ranks=8, batch=32) == "dp8:zero3 +fp32"
+    assert len(found.notes) == 4
+    with pytest.raises(BadInput, match="does not say its batch"):
+        plan(found, ranks=8)
+
+
+def test_a_model_without_a_sequence_has_no_length(foretell: Any) -> None:
+    question = ("resnet50", "--on", "8xh100", "--plan", "dp8 +bf16", "--batch", "64", "--json")
+    for name in ("deepspeed", "megatron-lm", "nanotron", "torchtitan-toml"):
+        answer = json.loads(foretell("export", *question, "--to", name).out)
+        assert "seq" not in answer["text"].replace("sequence_parallel", "")
+        assert "model" in {one["figure"] for one in answer["unsaid"]}
+
+
 def test_accelerate_alone_is_automatic_mixed_precision(tmp_path: Path) -> None:
     text = "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 4\nnum_machines: 1\n"
     assert plan(opened(tmp_path, "a.yaml", text), batch=8) == "dp4 +amp_bf16"
@@ -205,7 +225,7 @@ def test_accelerate_alone_is_automatic_mixed_precision(tmp_path: Path) -> None:
         ("a.toml", b"[parallelism]\ntensor_parallel_degree = -4\ndata_parallel_shard_degree = 1\n"),
         ("a.yaml", b"parallelism: {dp: 2, tp: [], pp: {}}\ntokens: {micro_batch_size: 1}\n"),
         ("a.json", b'{"zero_optimization": {"stage": 9}, "train_batch_size": 8}'),
-        ("a.json", b'{"zero_optimization": 7, "train_batch_size": "auto"}'),
+        ("a.json", b'{"zero_optimization": 7, "train_batch_size": "many"}'),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, name: str, content: bytes) -> None:

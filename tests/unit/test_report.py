@@ -181,6 +181,22 @@ def test_pages_of_other_verbs(foretell: Any, folder: Path) -> None:
     assert foretell("predict", TINY, "--on", "2xh100", "--plan", "dp2", "--batch", "2", "--html", "/no/where").code == 2
 
 
+def test_a_run_against_its_prediction() -> None:
+    import foretell as package
+    from foretell.report.sections import comparison_page
+    from foretell.timeline.observation import Observation
+
+    predicted = package.predict(TINY, "2xh100", "dp2 +bf16", 8)
+    longer = {name: 2 * part for name, part in predicted.breakdown.items()}
+    measured = Observation(2 * predicted.step_seconds, predicted.memory_bytes, predicted.memory, longer)
+    page = comparison_page(predicted, measured)
+    assert "-50.0%" in [card.value for card in page.cards]
+    bars = [float(one.attrib["width"]) for one in parsed(page.charts[0]).iter(f"{SVG}rect")]
+    half = len(bars) // 2
+    assert sum(bars[half:]) == pytest.approx(2 * sum(bars[:half]), rel=0.02)
+    read(html(page))
+
+
 @pytest.mark.slow
 def test_a_browser_shows_it(foretell: Any, tmp_path: Path) -> None:
     """The script runs, marks can be reached by keyboard, nothing is complained of and nothing is asked for."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -18,6 +18,9 @@ from foretell.dialects._shell import SHELL
 from foretell.dialects._table import NOTES, VARIABLE, Correspondence, Document, Figures, Launch, completed
 from foretell.dialects.launchers import launch, launching
 from foretell.errors import BadInput
+
+AUTO: Final = "auto"
+"""What files say (DeepSpeed's, of Hugging Face's Trainer) where a script fills in the value."""
 
 
 def _nothing(recipe: Recipe) -> Document:
@@ -76,7 +79,9 @@ class Written(msgspec.Struct, frozen=True):
 def figures_of(dialect: Dialect, document: Document) -> Figures:
     """What a document says, as far as the table goes."""
     found: Figures = {}
-    notes: list[str] = []
+    open_keys = [key for key in dialect.keys if document.get(key) == AUTO]
+    notes = [f"{key} is {AUTO}: the training script decides, and it is read as not said" for key in open_keys]
+    document = {key: value for key, value in document.items() if key not in open_keys}
     for one in dialect.table:
         said = {name: value for name, value in one.read(document).items() if value is not None}
         notes += said.pop(NOTES, ())

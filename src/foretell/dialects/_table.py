@@ -51,7 +51,8 @@ class Same:
 
     def write(self, recipe: Recipe) -> Document:
         value = figure(recipe, self.figure)
-        if value is None or (not self.told and value == self.default):
+        unknown = value is None or (self.figure == "sequence" and not value)  # images have no sequence
+        if unknown or (not self.told and value == self.default):
             return {}
         return {self.key: value if self.unit == 1 else -(-value // self.unit)}
 
