@@ -36,12 +36,11 @@ VARIABLE: Final = "$"
 
 @dataclass(frozen=True)
 class Same:
-    """A figure under its own value, in units of `unit`. With its default it is written only if `told`."""
+    """A figure under its own value. With its default it is written only if `told`."""
 
     key: str
     figure: str
     default: Any = NONE
-    unit: int = 1
     told: bool = True
     others: tuple[str, ...] = ()  # older keys of the same meaning, read and not written
 
@@ -54,13 +53,13 @@ class Same:
         unknown = value is None or (self.figure == "sequence" and not value)  # images have no sequence
         if unknown or (not self.told and value == self.default):
             return {}
-        return {self.key: value if self.unit == 1 else -(-value // self.unit)}
+        return {self.key: value}
 
     def read(self, document: Document) -> Figures:
         for key in self.keys:
             value = document.get(key)
             if value is not None:
-                return {self.figure: value if self.unit == 1 else int(value) * self.unit}
+                return {self.figure: value}
         return {} if self.default is NONE else {self.figure: self.default}
 
 
