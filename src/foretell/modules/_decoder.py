@@ -29,20 +29,22 @@ def causal_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    kernel: str,
+    kernel: str | Callable[..., torch.Tensor],
     bias: torch.Tensor | None = None,
     dropout: float = 0.0,
 ) -> torch.Tensor:
     """Attention of [sample, head, sequence, head_dim] to earlier places, heads joined.
 
-    A bias holds the mask too. Fewer key and value heads are shared by groups of query heads: flash
+    A kernel that is a function does it instead: whoever has some places only brings one. A bias holds the mask too. Fewer key and value heads are shared by groups of query heads: flash
     kernels do that themselves, for all others (fp32, a bias, scores written out) heads are repeated.
     """
     groups = query.shape[1] // key.shape[1]
-    flash = kernel == "flash" and bias is None and query.dtype in (torch.bfloat16, torch.float16)
+    flash = kernel != "math" and bias is None and query.dtype in (torch.bfloat16, torch.float16)
     if groups > 1 and not flash:
         key, value = (part.unsqueeze(2).expand(-1, -1, groups, -1, -1).flatten(1, 2) for part in (key, value))
-    if kernel == "math":
+    if not isinstance(kernel, str):
+        y = kernel(query, key, value)
+    elif kernel == "math":
         if bias is None:
             bias = mask_of(distances(query.shape[2], query.device) >= 0, query)
         y = scores_written_out(query, key, value, bias, query.shape[-1] ** -0.5, dropout)

@@ -21,6 +21,7 @@ from foretell.plan.refusal import Refusal
 from foretell.plan.setting import Setting
 from foretell.plan.strategy import Strategy
 from foretell.registry import OpenSet
+from foretell.runtime.appliers._replicas import replicate
 from foretell.runtime.subject import Subject
 
 APPLIERS = OpenSet(__name__, "applier")
@@ -40,9 +41,11 @@ def refusals(setting: Setting) -> Iterator[Refusal]:
 
 
 def apply(subject: Subject) -> None:
-    """Put the whole plan on a subject."""
+    """Put the whole plan on a subject. Where no axis shares the batch, gradients may still have to be averaged."""
     for part in sorted(_parts(subject.setting.plan), key=lambda part: _applier(part).ORDER):
         _applier(part).apply(part, subject)
+    if not subject.averaged:
+        replicate(subject, [])
 
 
 def _parts(plan: Plan) -> list[Strategy | Policy]:

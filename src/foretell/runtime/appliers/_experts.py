@@ -53,11 +53,11 @@ def _enter(part: nn.Module, group: dist.ProcessGroup) -> None:
     part.forward = lambda x, offsets: inner(Copied.apply(x, group), offsets)
 
 
-def divide(experts: Any, group: dist.ProcessGroup) -> None:
+def divide(experts: Any, group: dist.ProcessGroup, losses: int) -> None:
     """Leave this rank some of the experts; tokens come from all ranks, and go back.
 
-    Between the two journeys gradients are those of a rank's own loss, which is one of so many: what weights gather
-    from all ranks is their mean, as it is for weights that all ranks have.
+    The ranks have so many losses among them, whose mean counts. Between the two journeys gradients are those of that
+    mean, so that what weights here gather from all ranks is what weights have that all ranks have.
     """
     inner, ranks, rank = experts.forward, dist.get_world_size(group), dist.get_rank(group)
     for part in (experts.gate, experts.up, experts.down):
@@ -69,9 +69,9 @@ def divide(experts: Any, group: dist.ProcessGroup) -> None:
         taken = sent(given.flatten(), [own] * ranks, [own] * ranks, group).view(ranks, own)
         to, of = given.sum(1).tolist(), taken.sum(1).tolist()
         order, ends = _sorted_by_expert(taken)
-        rows = _Times.apply(Sent.apply(x, to, of, group), float(ranks)).index_select(0, order)
+        rows = _Times.apply(Sent.apply(x, to, of, group), float(losses)).index_select(0, order)
         y = torch.empty_like(rows).index_copy(0, order, inner(rows, ends))
-        return Sent.apply(_Times.apply(y, 1 / ranks), of, to, group)
+        return Sent.apply(_Times.apply(y, 1 / losses), of, to, group)
 
     experts.forward = forward
 

@@ -2,7 +2,8 @@
 """Weights that several ranks have: DistributedDataParallel averages their gradients, over the ranks that saw others.
 
 Most weights are averaged along the axes that share the batch. A weight that saw shares of samples (rows of an image)
-is averaged along that axis too, as one group; each group is a wrapper of its own that leaves the others' weights alone.
+is averaged along that axis too, as one group, and experts are not along the axis that divides them; each group is a
+wrapper of its own that leaves the others' weights alone.
 """
 
 from __future__ import annotations
@@ -36,13 +37,22 @@ def replicate(subject: Subject, names: list[str]) -> None:
     """Average gradients along these axes, and of some weights along more."""
     size = subject.setting.plan.policy(Bucket).size
     cap = size / MIB if size else None  # torch's own: a small first bucket, then 25 MiB
-    over = sorted({(*names, *subject.summands.get(weight, ())) for weight in subject.weights()} - {()})
+    over = sorted({axes_of(subject, weight, names) for weight in subject.weights()} - {()})
+    subject.averaged = True
+    if not over:
+        return
     if subject.device.type == "cpu":
         subject.summed += [LastGradient(part, over[-1][-1]).passed for part in subject.parts]
     subject.wholes.append(functools.partial(_unwrapped, {name for part in subject.parts for name in _names(part)}))
     for axes in over:
         subject.parts = [_replica(subject, part, names, axes, cap) for part in subject.parts]
     subject.quiet = _quiet
+
+
+def axes_of(subject: Subject, weight: nn.Parameter, names: list[str]) -> tuple[str, ...]:
+    """The axes along which the gradients of a weight are averaged."""
+    cut = subject.divided.get(weight, ())
+    return tuple(name for name in (*names, *subject.alike, *subject.summands.get(weight, ())) if name not in cut)
 
 
 def _names(part: nn.Module) -> list[str]:
@@ -61,7 +71,7 @@ def _replica(
 ) -> nn.Module:
     """The part with the gradients of those weights averaged that belong to these axes."""
     weights = dict(part.named_parameters())
-    others = [name for name, one in weights.items() if (*names, *subject.summands.get(one, ())) != axes]
+    others = [name for name, one in weights.items() if axes_of(subject, one, names) != axes]
     if len(others) == len(weights):
         return part
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(part, others)
@@ -72,7 +82,7 @@ def _replica(
 def joined(subject: Subject, axes: tuple[str, ...]) -> dist.ProcessGroup:
     """One group over some axes."""
     along = subject.mesh.along(*axes)
-    return (along._flatten() if len(axes) > 1 else along).get_group()
+    return (along._flatten("_".join(axes)) if len(axes) > 1 else along).get_group()
 
 
 def wrappers(part: nn.Module) -> Iterator[DistributedDataParallel]:

@@ -28,7 +28,6 @@ from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.spatial import Spatial
 from foretell.runtime.appliers._halo import DIM, Rows, Window, exchanged, share
-from foretell.runtime.appliers._replicas import replicate
 from foretell.runtime.stages import tried
 from foretell.runtime.subject import Subject
 from foretell.runtime.tasks import Batch
@@ -71,8 +70,6 @@ def apply(part: Spatial, subject: Subject) -> None:
     subject.parts = [rewriting.made()]
     subject.shares.append(functools.partial(_rows, rewriting.size, group))
     subject.summands |= dict.fromkeys(rewriting.weights(), ("spatial",))
-    if not any(axis.word == "dp" and axis.world > 1 for axis in subject.setting.plan.axes):
-        replicate(subject, [])
 
 
 def _rows(size: int, group: dist.ProcessGroup, batch: Batch) -> Batch:

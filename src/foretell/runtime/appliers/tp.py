@@ -64,7 +64,7 @@ def refusals(part: Tensor, setting: Setting) -> Iterator[tuple[str, str]]:
 def apply(part: Tensor, subject: Subject) -> None:
     data = subject.setting.plan.axis(Data)
     at_once = data is not None and data.storage in ("zero2", "zero3")  # FSDP2 takes gradients as soon as they are made
-    cut = _Cut(subject.mesh.group("tp"), part.sequence, data.expert_tensor == 1 if data is not None else False)
+    cut = _Cut(subject.mesh.group("tp"), part.sequence, _experts(data))
     for own in subject.parts:
         shared = tied(own)
         for name, module in list(own.named_modules()):
@@ -77,13 +77,20 @@ def apply(part: Tensor, subject: Subject) -> None:
     subject.wholes.append(cut.whole)
 
 
+def _experts(data: Data | None) -> str:
+    """What tensor ranks have of experts: some columns of each, whole ones, or some of them, which `dp` divides."""
+    if data is None or data.expert_tensor != 1:
+        return "columns"
+    return "some" if data.experts > (data.shard or data.ranks) else "whole"
+
+
 @dataclass
 class _Cut:
     """The layers of one rank. Shares are named with the dim they lie along, and the whole's size there."""
 
     group: dist.ProcessGroup
     sequence: bool
-    whole_experts: bool  # each tensor rank has whole ones, and tokens of its own for them
+    experts: str
     shares: dict[str, tuple[int, int]] = field(default_factory=dict)
     orders: dict[str, torch.Tensor] = field(default_factory=dict)
     summands: list[tuple[nn.Module, str]] = field(default_factory=list)
@@ -168,13 +175,14 @@ class _Cut:
             self._summands(module.router)
             if module.shared_gate is not None:
                 self._summands(module.shared_gate)
-        if self.whole_experts:
-            for part in ("gate", "up", "down"):
-                self._summands(module.experts.get_submodule(part))
-            return
         for part, dim in (("gate", 2), ("up", 2), ("down", 1)):
-            self._keep(f"{name}.experts.{part}", module.experts.get_submodule(part), dim)
-        columns(module.experts, self.group, self.sequence)
+            inner = module.experts.get_submodule(part)
+            if self.experts == "whole":  # every rank saw tokens of its own
+                self._summands(inner)
+            elif self.experts == "columns":
+                self._keep(f"{name}.experts.{part}", inner, dim)
+        if self.experts == "columns":
+            columns(module.experts, self.group, self.sequence)
 
     # weights
 
