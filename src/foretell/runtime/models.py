@@ -44,7 +44,8 @@ def _typed(spec: str, setting: Setting, precision: str) -> str:
     said = {item.partition("=")[0].strip() for item in spec.partition(":")[2].split(",")}
     fields: dict[str, str] = {}
     if "dtype" not in said:
-        fields["dtype"] = {2: "bf16", 4: "fp32"}[FORMATS[precision].weight]
+        found = FORMATS[precision]
+        fields["dtype"] = "fp32" if found.weight == 4 else found.activation
     if setting.job.sequence:
         fields["seq"] = str(setting.job.sequence)
     more = ",".join(f"{name}={value}" for name, value in fields.items())

@@ -72,6 +72,7 @@ class Subject:
     summands: dict[nn.Parameter, tuple[str, ...]] = field(default_factory=dict)
     divided: dict[nn.Parameter, tuple[str, ...]] = field(default_factory=dict)
     averaged: bool = False  # whether somebody takes care of it
+    later: bool = False  # whether gradients are averaged when all passes are through, not beside them
     quiet: Callable[[nn.Module], AbstractContextManager[Any]] = field(default=lambda part: nullcontext())
     driver: Callable[[Subject], Driver] = field(default=lambda subject: Straight(subject))
     summed: list[Callable[[Clock], None]] = field(default_factory=list)
@@ -88,7 +89,8 @@ class Subject:
 
     def weights(self) -> list[nn.Parameter]:
         """All that are trained here; one that two parts have, once."""
-        return list(dict.fromkeys(weight for part in self.parts for weight in part.parameters()))
+        found = (weight for part in self.parts for weight in part.parameters() if weight.requires_grad)
+        return list(dict.fromkeys(found))
 
     def whole_weights(self) -> dict[str, torch.Tensor]:
         """The weights that this rank has some of, whole and under the model's own names. All ranks take part."""

@@ -7,12 +7,13 @@ Either keys and values go round, and what each rank has seen of them is merged b
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 
+from foretell.modules._decoder import Kernel, attended
 from foretell.runtime import waiting
 from foretell.runtime.appliers._sharing import Swapped
 
@@ -25,7 +26,7 @@ class Ring(NamedTuple):
 
     group: dist.ProcessGroup
 
-    def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any) -> torch.Tensor:
         return _Round.apply(query, key, value, self.group)
 
 
@@ -33,12 +34,11 @@ class ByHeads(NamedTuple):
     """A kernel: all places of some heads."""
 
     group: dist.ProcessGroup
+    inside: Kernel = functools.partial(attended, "flash")
 
-    def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *more: Any) -> torch.Tensor:
         query, key, value = (Swapped.apply(part, HEAD, PLACE, self.group) for part in (query, key, value))
-        groups = query.shape[HEAD] // key.shape[HEAD]
-        y = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=groups > 1)
-        return Swapped.apply(y, PLACE, HEAD, self.group)
+        return Swapped.apply(self.inside(query, key, value, *more), PLACE, HEAD, self.group)
 
 
 class _Round(torch.autograd.Function):

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from foretell.modules._experts import Experts
+from foretell.runtime.appliers._master import Times
 from foretell.runtime.appliers._sharing import Collected, Copied, Scattered, Sent, Summed, gathered, sent
 
 
@@ -69,21 +70,8 @@ def divide(experts: Any, group: dist.ProcessGroup, losses: int) -> None:
         taken = sent(given.flatten(), [own] * ranks, [own] * ranks, group).view(ranks, own)
         to, of = given.sum(1).tolist(), taken.sum(1).tolist()
         order, ends = _sorted_by_expert(taken)
-        rows = _Times.apply(Sent.apply(x, to, of, group), float(losses)).index_select(0, order)
+        rows = Times.apply(Sent.apply(x, to, of, group), float(losses)).index_select(0, order)
         y = torch.empty_like(rows).index_copy(0, order, inner(rows, ends))
-        return Sent.apply(_Times.apply(y, 1 / losses), of, to, group)
+        return Sent.apply(Times.apply(y, 1 / losses), of, to, group)
 
     experts.forward = forward
-
-
-class _Times(torch.autograd.Function):
-    """The same values, and so many times their gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, times: float) -> torch.Tensor:
-        ctx.times = times
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradient * ctx.times, None

@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from foretell.plan.policies.bucket import Bucket
+from foretell.runtime import waiting
 from foretell.runtime.subject import Subject
 from foretell.runtime.waiting import LastGradient
 
@@ -40,6 +41,9 @@ def replicate(subject: Subject, names: list[str]) -> None:
     over = sorted({axes_of(subject, weight, names) for weight in subject.weights()} - {()})
     subject.averaged = True
     if not over:
+        return
+    if subject.later:
+        subject.settles += [_Later(subject, names, axes).settle for axes in over]
         return
     if subject.device.type == "cpu":
         subject.summed += [LastGradient(part, over[-1][-1]).passed for part in subject.parts]
@@ -77,6 +81,28 @@ def _replica(
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(part, others)
     more: dict[str, Any] = {OWN_BUFFERS: False}
     return DistributedDataParallel(part, process_group=joined(subject, axes), bucket_cap_mb=cap, **more)
+
+
+class _Later:
+    """Gradients that are averaged when all passes are through, in the buckets that DistributedDataParallel makes."""
+
+    def __init__(self, subject: Subject, names: list[str], axes: tuple[str, ...]) -> None:
+        self.group = joined(subject, axes)
+        own = [weight for weight in subject.weights() if axes_of(subject, weight, names) == axes][::-1]
+        size = subject.setting.plan.policy(Bucket).size
+        bounds = [size] if size else [dist._DEFAULT_FIRST_BUCKET_BYTES, 25 * MIB]
+        found, _ = dist._compute_bucket_assignment_by_size(own, bounds)
+        self.buckets = [[own[at] for at in bucket] for bucket in found]
+
+    def settle(self) -> None:
+        ranks = dist.get_world_size(self.group)
+        for bucket in self.buckets:
+            gradients = [weight.grad for weight in bucket if weight.grad is not None]
+            flat = torch.cat([gradient.flatten() for gradient in gradients]).div_(ranks)
+            with waiting.along(self.group):
+                dist.all_reduce(flat, group=self.group)
+            for gradient, mean in zip(gradients, flat.split([one.numel() for one in gradients]), strict=True):
+                gradient.copy_(mean.view_as(gradient))
 
 
 def joined(subject: Subject, axes: tuple[str, ...]) -> dist.ProcessGroup:
