@@ -13,6 +13,7 @@ from torch import nn
 from foretell import modules
 from foretell.errors import BadInput
 from foretell.model import zoo
+from foretell.modules.cosmoflow import value_loss
 from foretell.modules.task import class_loss, token_loss
 from foretell.plan.policies.precision import FORMATS
 from foretell.plan.setting import Setting
@@ -64,7 +65,7 @@ def _tokens_in_double(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tens
     return F.cross_entropy(outputs.flatten(0, -2), target.flatten())
 
 
-IN_DOUBLE: dict[Loss, Loss] = {class_loss: F.cross_entropy, token_loss: _tokens_in_double}
+IN_DOUBLE: dict[Loss, Loss] = {class_loss: F.cross_entropy, token_loss: _tokens_in_double, value_loss: F.mse_loss}
 """The zoo's losses compute in fp32. Where values are compared in double precision, these stand in for them."""
 
 
