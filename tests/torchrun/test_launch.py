@@ -86,15 +86,22 @@ def test_no_rank_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
 
 def test_a_plan_without_an_applier_is_refused_by_name(ranks: Ranks) -> None:
     for plan, word in (
-        ("cp2:ring", "cp2"),
         ("tp2 +fp8", r"\+fp8"),
-        ("pp2:zb-h1 +m4", "zb-h1"),
-        ("dp2 +lora4", "lora4"),
-        ("pp2:zb-v dp2 +m4", "zb-v beside dp2"),
-        ("pp2:zb-v dp2:zero3 +m4", "zb-v beside dp2"),
+        ("pp2:dualpipe +m4", "dualpipe"),
+        ("tp2 +lora4", "lora4 beside tp"),
+        ("pp2:zb-v dp2:zero3 +m4", "zb-v beside dp2:zero3"),
+        ("pp2:stash dp2 +m4", "stash beside dp"),
+        ("tp2 +compiled", "compiled layers beside tp"),
+        ("dp2:zero3 +recompute:every2", "every2 beside zero3"),
+        ("dp2 +offload:optimizer", "offload:optimizer"),
     ):
-        with pytest.raises(BadInput, match=rf"(?s){word}.*does not run|{word}.*no applier yet"):
+        with pytest.raises(BadInput, match=rf"(?s){word}.*(does|do) not run|{word}.*no applier yet"):
             ranks.run(Assignment(model="llama:layers=4,hidden=32,heads=4,ffn=48,vocab=40,seq=8", plan=plan, batch=8))
+
+
+def test_a_share_without_rows_is_refused_with_the_numbers(ranks: Ranks) -> None:
+    with pytest.raises(BadInput, match="features.20 makes 1 of 2 rows, and 2 ranks would share them"):
+        ranks.run(Assignment(model="vgg11:image=32", plan="dp2 spatial2", batch=4))
 
 
 def _ran(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:

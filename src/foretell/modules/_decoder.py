@@ -14,7 +14,6 @@ from foretell.modules._encoder import scores_written_out
 from foretell.modules._normalization import RMSNorm
 from foretell.modules._rotary import Angles, Rotary
 
-
 Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, float], torch.Tensor]
 """Attention of queries to keys and values under a bias, with dropout; instead of one of torch's kernels."""
 

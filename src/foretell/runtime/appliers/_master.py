@@ -28,7 +28,7 @@ class Scale:
         bad = torch.zeros(1, dtype=torch.float32, device=gradients[0].device if gradients else "cpu")
         for gradient in gradients:
             bad += (~_local(gradient).isfinite()).any()
-        if dist.is_initialized():
+        if dist.is_initialized() and dist.get_world_size() > 1:
             dist.all_reduce(bad, op=dist.ReduceOp.MAX)
         if bad.item():
             self.now, self.good = self.now / 2, 0

@@ -158,9 +158,7 @@ class Sent(torch.autograd.Function):
     """Rows go to other ranks, so many to each; the gradients of those that came go back."""
 
     @staticmethod
-    def forward(
-        ctx: Any, rows: torch.Tensor, to: list[int], of: list[int], group: dist.ProcessGroup
-    ) -> torch.Tensor:
+    def forward(ctx: Any, rows: torch.Tensor, to: list[int], of: list[int], group: dist.ProcessGroup) -> torch.Tensor:
         ctx.to, ctx.of, ctx.group = to, of, group
         return sent(rows, to, of, group)
 
