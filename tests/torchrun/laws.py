@@ -24,7 +24,8 @@ CNN = f"{Path(__file__).parent / 'small_cnn.py'}:single"
 NORMED = CNN.replace("single", "normed_single")
 BOX = CNN.replace("single", "box_single")
 MIXTURE = "mixture:layers=2,hidden=32,heads=4,kv_heads=2,ffn=48,vocab=40,seq=8,experts=4,top_k=2"
-DEEPSEEK = "deepseek:layers=2,hidden=16,heads=2,head_dim=8,value_dim=8,rotary_dim=4,kv_rank=8,query_rank=0,ffn=24,vocab=40,seq=8,first_dense=2"
+LATENT = "head_dim=8,value_dim=8,rotary_dim=4,kv_rank=8,query_rank=0"
+DEEPSEEK = f"deepseek:layers=2,hidden=16,heads=2,{LATENT},ffn=24,vocab=40,seq=8,first_dense=2"
 
 
 def assignment(model: str, plan: str) -> Assignment:

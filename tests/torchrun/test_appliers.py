@@ -76,7 +76,7 @@ CASES = (
     (LENET, "dp2:zero3 filter2"),
     (NORMED, "dp2 +syncbn"),
     (LLAMA, "pp2:gpipe dp2 tp2 +m2"),
-    (f"{TIED},vocab=41", "tp2"),
+    (TIED.replace("vocab=40", "vocab=41"), "tp2"),
     (LLAMA, "cp4:ring"),
     (LLAMA, "dp2 cp2:alltoall +m2"),
     (LLAMA, "cp2:ring tp2:sp"),
@@ -145,15 +145,14 @@ def test_images_in_shares(ranks: Ranks, case: tuple[str, str]) -> None:
     found = trained(ranks, model, plan)
     assert_same_values(found, alone(ranks, model))
     program = lower(assignment(model, plan).setting())
-    for report in found.reports:
+    largest = [report for report in found.reports if "filter" not in plan or not report.place["spatial"]]
+    for report in largest:  # the program's; what filters gather of smaller shares is less
         said = [one for one in expected(program, report.place.get("pp", 0)) if one.kind != "exchange"]
         ran = [one for one in half(report.collectives) if one.kind not in MESSAGES or one.axes == ("pp",)]
         assert [one for one in ran if one.axes != ("pp",)] == [one for one in said if one.axes != ("pp",)]
         assert [one.count for one in ran if one.axes == ("pp",)] == [one.count for one in said if one.axes == ("pp",)]
-    if model == CNN and plan in (
-        "spatial2",
-        "dp2 spatial2 +m2",
-    ):  # shares of odd sizes begin elsewhere: others fetch a row more, or less
+    if model == CNN and plan in ("spatial2", "dp2 spatial2 +m2"):
+        # shares of odd sizes begin elsewhere: others fetch a row more, or less
         rows = {message.payload for message, _ in program.communications(program.kinds[0]) if _goes_forward(message)}
         ran = {one.payload // 2 for report in found.reports for one in report.collectives if _went_forward(one)}
         assert ran == rows

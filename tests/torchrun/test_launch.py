@@ -100,7 +100,7 @@ def test_a_plan_without_an_applier_is_refused_by_name(ranks: Ranks) -> None:
 
 
 def test_a_share_without_rows_is_refused_with_the_numbers(ranks: Ranks) -> None:
-    with pytest.raises(BadInput, match="features.20 makes 1 of 2 rows, and 2 ranks would share them"):
+    with pytest.raises(BadInput, match=r"features\.20 makes 1 of 2 rows, and 2 ranks would share them"):
         ranks.run(Assignment(model="vgg11:image=32", plan="dp2 spatial2", batch=4))
 
 

@@ -43,10 +43,8 @@ def refusals(part: Context, setting: Setting) -> Iterator[tuple[str, str]]:
     if getattr(fields, "positions", "") == "alibi":
         yield f"{said}: a bias on the scores does not run in shares yet", f"{name} with other positions"
     if 0 < getattr(fields, "window", 0) < fields.seq:
-        yield (
-            f"{said}: a window of {fields.window} in a sequence of {fields.seq} does not run in shares yet",
-            "window=0",
-        )
+        why = f"{said}: a window of {fields.window} in a sequence of {fields.seq} does not run in shares yet"
+        yield why, "window=0"
     if getattr(fields, "dropout", 0.0):
         yield f"{said}: dropout of scores does not run in shares yet", "dropout=0"
 
