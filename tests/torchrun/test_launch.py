@@ -13,6 +13,7 @@ import pytest
 
 from foretell.errors import BadInput
 from foretell.program.lower import lower
+from foretell.runtime.appliers import APPLIERS
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.comparison import Traffic, traffic
 from foretell.runtime.launch import Ranks
@@ -144,6 +145,8 @@ DRY = (
     ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3,shard16 +m2"),
     ("lenet", "dp1024"),
     ("lenet", "dp64:zero3 filter2"),
+    ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3 cp8:alltoall"),
+    ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3 cp8:ring"),
 )
 
 
@@ -159,3 +162,14 @@ def test_a_dry_run_of_many_ranks_says_what_the_program_says(ranks: Ranks, model:
 def test_a_dry_run_refuses_what_reads_answers(ranks: Ranks) -> None:
     with pytest.raises(BadInput, match="pp2 reads what other ranks send"):
         ranks.run(Assignment(model="lenet", plan="pp2:1f1b +m2", batch=4, dry=True))
+    with pytest.raises(BadInput, match="how many rows other ranks send"):
+        ranks.run(Assignment(model="mixtral-8x7b:layers=1", plan="dp2:ep2", batch=4, dry=True))
+
+
+def test_the_page_names_all_that_runs() -> None:
+    page = (HERE.parents[1] / "docs" / "run.md").read_text()
+    table = page[page.index("## What runs today") : page.index("## Two laws")]
+    words = {"microbatches": "`+m16`", "precision": "`+bf16`", "batchnorm": "`+syncbn`", "bucket": "`+bucket:"}
+    words |= {"overlap": "`+no-overlap`", "execution": "`+compiled`", "lora": "`+lora16`", "recompute": "`+recompute:"}
+    for name in APPLIERS:
+        assert words.get(name, f"`{name}") in table, name

@@ -43,7 +43,7 @@ def replicate(subject: Subject, names: list[str]) -> None:
     if not over:
         return
     if subject.later:
-        subject.settles += [_Later(subject, names, axes).settle for axes in over]
+        subject.settles += [_Later(subject, part, names, axes).settle for axes in over for part in subject.parts]
         return
     if subject.device.type == "cpu":
         subject.summed += [LastGradient(part, over[-1][-1]).passed for part in subject.parts]
@@ -86,12 +86,13 @@ def _replica(
 class _Later:
     """Gradients that are averaged when all passes are through, in the buckets that DistributedDataParallel makes."""
 
-    def __init__(self, subject: Subject, names: list[str], axes: tuple[str, ...]) -> None:
+    def __init__(self, subject: Subject, part: nn.Module, names: list[str], axes: tuple[str, ...]) -> None:
         self.group = joined(subject, axes)
-        own = [weight for weight in subject.weights() if axes_of(subject, weight, names) == axes][::-1]
+        trained = (weight for weight in part.parameters() if weight.requires_grad)
+        own = [weight for weight in trained if axes_of(subject, weight, names) == axes][::-1]
         size = subject.setting.plan.policy(Bucket).size
         bounds = [size] if size else [dist._DEFAULT_FIRST_BUCKET_BYTES, 25 * MIB]
-        found, _ = dist._compute_bucket_assignment_by_size(own, bounds)
+        found, _ = dist._compute_bucket_assignment_by_size(own, bounds) if own else ([], [])
         self.buckets = [[own[at] for at in bucket] for bucket in found]
 
     def settle(self) -> None:
