@@ -126,6 +126,7 @@ IN_SHARES = (
     (LENET, "spatial2"),
     (NORMED, "dp2 spatial2 +syncbn"),
     (NORMED, "spatial2x2 +syncbn"),
+    (LENET, "spatial2x2"),
     (BOX, "spatial2"),
     (BOX, "spatial1x2x2"),
     (CNN, "pp2:1f1b spatial2 +m2"),
