@@ -10,7 +10,7 @@ from foretell.program.lower import lower
 from foretell.runtime.assignment import Assignment, Collective
 from foretell.runtime.expected import expected, whenever
 from foretell.runtime.launch import Ranks
-from foretell.runtime.tasks import TASKS, Batch
+from foretell.runtime.tasks import Batch, synthetic
 from laws import LLAMA, Trained, trained_as
 
 SMALL = 1e-5
@@ -31,7 +31,7 @@ def _by_hand(dtype: torch.dtype, name: str) -> dict[str, torch.Tensor]:
     module = modules.build(spec)
     example = modules.example(spec, 8)
     torch.manual_seed(0)
-    batches = TASKS["synthetic"].batches(Batch(example.inputs, example.target), 0)
+    batches = synthetic.Synthetic().batches(Batch(example.inputs, example.target), 0)
     masters = {name: weight.detach().float().clone() for name, weight in module.named_parameters()}
     for _ in range(20):
         batch = next(batches)

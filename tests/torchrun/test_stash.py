@@ -17,7 +17,7 @@ from foretell.runtime.assignment import Assignment
 from foretell.runtime.launch import Ranks
 from foretell.runtime.models import model
 from foretell.runtime.subject import cut
-from foretell.runtime.tasks import TASKS, Batch
+from foretell.runtime.tasks import Batch, synthetic
 from laws import DEEP, TOLERANCE, Trained, assert_same_collectives, double, trained_as
 
 RATE, STEPS = 0.05, 4
@@ -55,7 +55,7 @@ def _delayed(plan: str, late: int = 0) -> tuple[list[float], dict[str, torch.Ten
     assert part is not None
     found = model(asked.model, setting, "fp32")
     torch.manual_seed(0)
-    batches = TASKS["synthetic"].batches(found.like, 0)
+    batches = synthetic.Synthetic().batches(found.like, 0)
     torch.manual_seed(0)
     module = modules.build(asked.model)
     row = cutting(setting.graph, part, setting.trainer.pipeline.split).row

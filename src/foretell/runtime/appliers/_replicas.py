@@ -17,6 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import _DEFAULT_FIRST_BUCKET_BYTES as FIRST
+from torch._C._distributed_c10d import _compute_bucket_assignment_by_size
 from torch.nn.parallel import DistributedDataParallel
 
 from foretell.plan.policies.bucket import Bucket
@@ -91,8 +93,8 @@ class _Later:
         trained = (weight for weight in part.parameters() if weight.requires_grad)
         own = [weight for weight in trained if axes_of(subject, weight, names) == axes][::-1]
         size = subject.setting.plan.policy(Bucket).size
-        bounds = [size] if size else [dist._DEFAULT_FIRST_BUCKET_BYTES, 25 * MIB]
-        found, _ = dist._compute_bucket_assignment_by_size(own, bounds) if own else ([], [])
+        bounds = [size] if size else [FIRST, 25 * MIB]
+        found, _ = _compute_bucket_assignment_by_size(list[torch.Tensor](own), bounds) if own else ([], [])
         self.buckets = [[own[at] for at in bucket] for bucket in found]
 
     def settle(self) -> None:

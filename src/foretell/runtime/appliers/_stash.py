@@ -64,6 +64,8 @@ class _InFlight(NamedTuple):
 class Stashed:
     """The driver of one rank."""
 
+    optimizer: torch.optim.Optimizer
+
     def __init__(self, subject: Subject, crossing: list[list[Like]]) -> None:
         (self.part,) = subject.parts
         self.group, self.device, self.loss = subject.mesh.group("pp"), subject.device, subject.loss

@@ -42,8 +42,9 @@ def refusals(part: Context, setting: Setting) -> Iterator[tuple[str, str]]:
         return
     if getattr(fields, "positions", "") == "alibi":
         yield f"{said}: a bias on the scores does not run in shares yet", f"{name} with other positions"
-    if 0 < getattr(fields, "window", 0) < fields.seq:
-        why = f"{said}: a window of {fields.window} in a sequence of {fields.seq} does not run in shares yet"
+    window: int = getattr(fields, "window", 0)
+    if 0 < window < fields.seq:
+        why = f"{said}: a window of {window} in a sequence of {fields.seq} does not run in shares yet"
         yield why, "window=0"
     if getattr(fields, "dropout", 0.0):
         yield f"{said}: dropout of scores does not run in shares yet", "dropout=0"
@@ -73,7 +74,7 @@ def _share(place: int, ranks: int, batch: Batch) -> Batch:
     return Batch(tuple(map(own, batch.inputs)), own(batch.target))
 
 
-def _turned_from(module: Rotary, first: int, sequence: int) -> Angles:
+def _turned_from(module: Any, first: int, sequence: int) -> Angles:
     """The angles of this rank's places."""
     return module.cos[first : first + sequence], module.sin[first : first + sequence]
 

@@ -113,7 +113,7 @@ def _shard(subject: Subject, names: list[str], reshard: bool) -> None:
     subject.wholes.append(_gathered)
 
 
-def _meshes(subject: Subject, names: list[str]) -> tuple[DeviceMesh, DeviceMesh | None]:
+def _meshes(subject: Subject, names: list[str]) -> tuple[DeviceMesh | None, DeviceMesh | None]:
     """Where weights lie in shares, and where those do that are divided along `ep` already.
 
     Of hybrid sharding's two axes the second is the one of shares; ranks that share a sequence belong to it, and those

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch import nn
@@ -76,7 +76,8 @@ def _passed(x: Any, *_: Any, **__: Any) -> Any:
 
 def _attention(own: nn.Module) -> None:
     """Keep queries, keys and values alone. A ring keeps no more anyway."""
-    for module in own.modules():
+    modules: Iterable[Any] = own.modules()
+    for module in modules:
         kernel = getattr(module, "kernel", None)
         if isinstance(kernel, ByHeads):
             module.kernel = kernel._replace(inside=functools.partial(_recomputed, kernel.inside))

@@ -54,8 +54,9 @@ def refusals(part: Tensor, setting: Setting) -> Iterator[tuple[str, str]]:
         return
     if getattr(fields, "positions", "") == "alibi":
         yield f"tp{part.ranks}: a bias on the scores does not run in shares yet", f"{name} with other positions"
-    if part.sequence and 0 < getattr(fields, "window", 0) < fields.seq:
-        why = f"tp{part.ranks}:sp: a window of {fields.window} in a sequence of {fields.seq} does not run in shares yet"
+    window: int = getattr(fields, "window", 0)
+    if part.sequence and 0 < window < fields.seq:
+        why = f"tp{part.ranks}:sp: a window of {window} in a sequence of {fields.seq} does not run in shares yet"
         yield why, f"tp{part.ranks}, or window=0"
     if getattr(fields, "tied", False) and setting.plan.axis("pp") is not None:
         yield f"tp{part.ranks} beside pp: a token table that is the head too is not split yet", "tied=false"
