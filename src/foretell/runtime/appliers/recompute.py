@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import nn
@@ -76,7 +76,7 @@ def _passed(x: Any, *_: Any, **__: Any) -> Any:
 
 def _attention(own: nn.Module) -> None:
     """Keep queries, keys and values alone. A ring keeps no more anyway."""
-    modules: Iterable[Any] = own.modules()
+    modules: list[Any] = list(own.modules())
     for module in modules:
         kernel = getattr(module, "kernel", None)
         if isinstance(kernel, ByHeads):
