@@ -202,7 +202,7 @@ def _one_way(lines: Lines, pair: tuple[int, int], rank: int, size: int, repeats:
     from foretell.runtime.collectives import Message, Round, Span
 
     data = numpy.zeros(size, dtype=numpy.uint8)
-    out, back = (Message(next(peer for peer in pair if peer != rank), Span(0, size)),), ()
+    out = (Message(next(peer for peer in pair if peer != rank), Span(0, size)),)
     there, here = Round(sends=out), Round(receives=out)
     order = (there, here) if rank == pair[0] else (here, there)
     took: list[float] = []

@@ -22,7 +22,8 @@ def found() -> list[str]:
     if named:
         words = shlex.split(named)
         return words if shutil.which(words[0]) else []
-    return next(([path] for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), [])
+    paths = [path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))]
+    return paths[:1]
 
 
 def program() -> Path:

@@ -51,7 +51,7 @@ def _islands(network: Network, overhead: float, name: str) -> tuple[Level, ...]:
 
 
 def _link(name: str, kind: str, rate: float, latency: float, hop: float) -> Link:
-    efficiency = dict.fromkeys(("ring", "all_to_all", "point"), PAYLOAD)
+    efficiency: dict[str, float] = dict.fromkeys(("ring", "all_to_all", "point"), PAYLOAD)
     sources = {"bandwidth": SOURCE, "latency": ATTAINED, **({"hop": SOURCE} if hop else {})}
     return Link(
         name=name,

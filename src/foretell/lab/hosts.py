@@ -23,6 +23,7 @@ import msgspec
 from foretell.errors import BadInput
 from foretell.lab import compiler, network, rights
 from foretell.lab.network import MTU, Network
+from foretell.runtime import hosts
 
 PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
@@ -39,11 +40,7 @@ class Host(NamedTuple):
 
     def enter(self) -> None:
         """Put this thread, and what it starts from now on, on the host."""
-        space = os.open(self.namespace, os.O_RDONLY)
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.setns(space, rights.CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "cannot enter the host", self.namespace)
-        os.close(space)
+        hosts.enter(self.namespace)
 
 
 class Passed(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ class Wire(msgspec.Struct, frozen=True):
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True):
-    """Hosts with a port each into one switch. With islands, what leaves one goes by a way out that all its hosts share."""
+    """Hosts with a port each into one switch. What leaves an island goes by a way out that all its hosts share."""
 
     hosts: int
     rate: float  # B/s of a port, each way
@@ -78,10 +78,6 @@ def window(network: Network) -> int:
 def address(host: int) -> str:
     """Of a host, on its device."""
     return f"10.77.0.{host + 1}"
-
-
-DEVICE = "lab0"
-"""What every host calls its device."""
 
 
 # what the switch is told

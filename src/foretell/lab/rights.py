@@ -10,9 +10,9 @@ from pathlib import Path
 
 from foretell.errors import BadInput
 from foretell.lab import compiler
+from foretell.runtime.hosts import CLONE_NEWNET
 
 TUN = Path("/dev/net/tun")
-CLONE_NEWNET = 0x40000000
 
 
 def missing() -> Iterator[tuple[str, str]]:

@@ -27,8 +27,9 @@ from torch._C._distributed_c10d import FileStore
 
 from foretell.errors import ForetellError
 from foretell.plan.setting import Setting
-from foretell.runtime import dry
+from foretell.runtime import dry, hosts
 from foretell.runtime.assignment import Assignment, Failure, Outcome, Report
+from foretell.runtime.pace import slowed
 from foretell.runtime.place import Place
 from foretell.runtime.training import trained
 from foretell.runtime.worker import begun, checked, leave
@@ -82,8 +83,10 @@ def _rank(assignment: Assignment, setting: Setting, rank: int, meeting: Path, fo
             report, weights = dry.reported(assignment, setting), {}
         else:
             world = setting.plan.ranks
+            hosts.settle(rank, world)
             begun(assignment.device, Place(rank, world, rank), FileStore(str(meeting / "store"), world))
-            report, weights = trained(assignment, setting, rank)
+            with slowed(hosts.pace(rank)):
+                report, weights = trained(assignment, setting, rank)
         if weights:
             torch.save(weights, folder / f"weights-{rank}.pt")
         (meeting / f"report-{rank}.json").write_bytes(msgspec.json.encode(report))

@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 
 from foretell.errors import BadInput, unknown
 from foretell.registry import OpenSet
-from foretell.runtime.collectives._schedule import Algorithm, Round, Team
+from foretell.runtime.collectives._schedule import Algorithm, Numbered, Round, Team
 
 ALGORITHMS = OpenSet("foretell.runtime.collectives", "algorithm for collectives")
 
@@ -48,8 +48,9 @@ class Choice(NamedTuple):
         if not self.does(kind):
             name = OTHERWISE.get(kind, "direct")
             return _member(name).rounds(kind, team)
-        member = _member(self.name)
-        return member.numbered(kind, team, self.number) if self.name in NUMBERED else member.rounds(kind, team)
+        if self.name in NUMBERED:
+            return cast(Numbered, ALGORITHMS[self.name]).numbered(kind, team, self.number)
+        return _member(self.name).rounds(kind, team)
 
 
 def chosen(text: str) -> Choice:

@@ -44,7 +44,7 @@ class Lines:
             line.close()
 
     def perform(self, rounds: Iterable[Round], source: Any, target: Any) -> None:
-        """Carry out a schedule over flat numpy arrays: what is sent is read from one, what comes goes into the other."""
+        """Carry out a schedule over flat numpy arrays: what goes is read from one, what comes is put into the other."""
         given = memoryview(source).cast("B")
         for one in rounds:
             incoming = [_Incoming(message, target, one.adds) for message in one.receives]

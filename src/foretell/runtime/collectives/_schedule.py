@@ -50,7 +50,7 @@ class Team(NamedTuple):
         return self.members[at % len(self.members)]
 
     def block(self, at: int) -> Span:
-        """The share of the rank at a place, counted round; the first ones have an element more where it does not divide."""
+        """The share of the rank at a place, counted round; the first have an element more where it does not divide."""
         return part(self.span, at % len(self.members), len(self.members))
 
     def send(self, at: int, span: Span) -> Message:
@@ -74,10 +74,15 @@ class Algorithm(Protocol):
 
     Before and after, in a tensor of n blocks: an all-reduce has everything and gets the sum; a reduce-scatter has
     everything and gets the sum of the block of its place; an all-gather has that block and gets everything; a
-    broadcast gets what the first of the team has; an all-to-all of equal blocks sends block j to j and gets block i from
-    i.
+    broadcast gets what the first of the team has; an all-to-all of equal blocks sends block j to j, gets i from i.
     """
 
     KINDS: tuple[str, ...]
 
     def rounds(self, kind: str, team: Team) -> Iterator[Round]: ...
+
+
+class Numbered(Algorithm, Protocol):
+    """One that takes a number."""
+
+    def numbered(self, kind: str, team: Team, number: int) -> Iterator[Round]: ...

@@ -47,7 +47,7 @@ def _doubling(team: Team, distances: list[int]) -> Iterator[Round]:
 
 
 def _halves(team: Team, distances: list[int]) -> Iterator[tuple[int, Span, Span]]:
-    """Of what is left at each distance: the half this rank keeps (the upper one where it is the upper), and the other."""
+    """Of what is left at each distance: the half this rank keeps (the upper one where it is upper), and the other."""
     low, high = 0, len(team)
     for apart in distances:
         middle = (low + high) // 2
