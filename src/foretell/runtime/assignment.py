@@ -74,6 +74,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     place: dict[str, int] = {}  # on each axis
     losses: list[float] = []  # of every step, dropped ones included; none on ranks without a loss
     phases: dict[str, list[float]] = {}  # seconds, a number for each measured step
+    busy: dict[str, list[float]] = {}  # of these, seconds that the rank's own thread had a core
     steps: list[float] = []  # seconds of each measured step
     collectives: list[Collective] = []
     allocated: int = 0  # bytes at the fullest moment of a step

@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
+from foretell.cost.samples import Machine
 from foretell.errors import BadInput
 from foretell.hardware import catalog
+from foretell.hardware.cluster import Cluster
 from foretell.oracle.calibrations import with_calibration
 from foretell.oracle.predict import Prediction, predict
 from foretell.program.lower import lower
@@ -17,6 +19,7 @@ from foretell.records.record import Record
 from foretell.runtime.assignment import Assignment, Collective
 from foretell.runtime.expected import expected, whenever
 from foretell.runtime.measure import Measurement
+from foretell.runtime.recording import HERE, cluster_of
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -43,11 +46,10 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def compared(
-    assignment: Assignment, measured: Measurement, place: int, cluster: str, calibration: str = ""
+    assignment: Assignment, measured: Measurement, place: int, where: Cluster, calibration: str = ""
 ) -> Comparison:
     """Predict what was run, as the machine was calibrated, and subtract. `place` is the critical rank's, of stages."""
     setting = assignment.setting()
-    where = catalog.cluster(cluster)
     if setting.plan.ranks > where.ranks:
         what = f"{setting.plan} ran {setting.plan.ranks} ranks, and {where.text} has {where.ranks}: they share cores"
         raise BadInput(what, where="--on", fix="fewer ranks, or --on the cluster it ran on")
@@ -86,6 +88,8 @@ def of_record(found: Record, where: str, cluster: str = "", calibration: str = "
         assignment = msgspec.convert(content["assignment"], Assignment)
         measured = msgspec.convert(content["measurement"], Measurement)
         place = int(content["place"])
+        ran = cluster_of(msgspec.convert(content["machine"], Machine)) if "machine" in content else None
     except (KeyError, TypeError, msgspec.ValidationError) as problem:
         raise BadInput(f"not a whole record of a run: {problem}", where=where) from None
-    return compared(assignment, measured, place, cluster or found.cluster, calibration)
+    said = cluster or (found.cluster if found.cluster != HERE or ran is None else "")
+    return compared(assignment, measured, place, catalog.cluster(said) if said or ran is None else ran, calibration)

@@ -107,6 +107,7 @@ def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report
         place=training.mesh.places,
         losses=[loss for loss in losses if loss is not None],
         phases=training.clock.phases,
+        busy=training.clock.busy,
         steps=training.clock.steps,
         collectives=counting.found(),
         allocated=training.memory.peak,

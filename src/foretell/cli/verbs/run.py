@@ -92,10 +92,8 @@ def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, 
         launch.torchrun(asked.setting.plan.ranks, options["nnodes"], options["rendezvous"], sys.argv[1:])
     reports = _reports(assignment, here, options["timeout"])
     if reports:
-        cluster = given.cluster or "this-machine"
-        found = _recorded(assignment, asked.setting.graph.fingerprint, reports, options["records"], cluster)
-        where = (cluster, options["calibration"])
-        compared = _compared(assignment, found, reports, *where) if options["with_comparison"] else None
+        found = _kept(assignment, reports, options, given.cluster or "")
+        compared = _compared(found, options["calibration"]) if options["with_comparison"] else None
         _tell(found, compared, options["as_json"])
         for note in asked.notes if not options["as_json"] else ():
             print(f"note: {note}", file=sys.stderr)
@@ -150,34 +148,22 @@ def _reports(assignment: Assignment, here: Place | None, seconds: float) -> tupl
         return ranks.run(assignment, seconds)
 
 
-def _recorded(
-    assignment: Assignment, fingerprint: str, reports: tuple[Report, ...], folder: str, cluster: str
-) -> Measurement:
-    """The measurement, written down with all that every rank has seen."""
-    from foretell.records.home import home
-    from foretell.records.record import record
-    from foretell.records.store import write
-    from foretell.runtime.measure import critical_rank, measurement
+def _kept(assignment: Assignment, reports: tuple[Report, ...], options: dict[str, Any], cluster: str) -> Measurement:
+    """The measurement with its record. Where that cannot be written, what was measured is told all the same."""
+    from foretell.runtime.recording import observed, recorded
 
-    found = measurement(assignment, assignment.plan, assignment.batch, reports)
-    content: dict[str, Any] = {
-        "assignment": msgspec.to_builtins(assignment),
-        "measurement": msgspec.to_builtins(found),
-        "place": critical_rank(reports).place.get("pp", 0),
-        "reports": msgspec.to_builtins(reports),
-    }
-    about = {"model": assignment.model, "plan": assignment.plan, "fingerprint": fingerprint}
-    made = record("run", content, versions=reports[0].versions, cluster=cluster, **about)
-    return msgspec.structs.replace(found, record=str(write(Path(folder) if folder else home(), made)))
+    try:
+        return recorded(assignment, reports, options["records"], cluster)
+    except BadInput:
+        _tell(observed(assignment, reports), None, options["as_json"])
+        raise
 
 
-def _compared(
-    assignment: Assignment, found: Measurement, reports: tuple[Report, ...], cluster: str, calibration: str
-) -> Comparison:
-    from foretell.runtime.comparison import compared
-    from foretell.runtime.measure import critical_rank
+def _compared(found: Measurement, calibration: str) -> Comparison:
+    from foretell.records.store import read as read_record
+    from foretell.runtime.comparison import of_record
 
-    return compared(assignment, found, critical_rank(reports).place.get("pp", 0), cluster, calibration)
+    return of_record(read_record(Path(found.record)), found.record, calibration=calibration)
 
 
 def _tell(found: Measurement, compared: Comparison | None, as_json: bool) -> None:
