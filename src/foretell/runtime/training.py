@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from foretell.errors import BadInput
 from foretell.plan.job import micro_batch
@@ -88,14 +89,16 @@ class Training:
                 self.optimizer.step()
                 self.optimizer.zero_grad()
         loss = torch.stack(losses).mean().item() if losses else None
-        journal.here().stepped(clock.last(loss))
-        return _finite(loss)
+        journal.here().stepped(clock.last(_finite(loss)))
+        return loss
 
 
 def _finite(loss: float | None) -> float | None:
     """The loss; one that is no number any more ends the run."""
     if loss is not None and not math.isfinite(loss):
-        raise BadInput(f"the loss is {loss}: training diverged", fix="a smaller --rate, or +bf16 in the place of +fp16")
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        what = f"the loss of rank {rank} is {loss}: training diverged"
+        raise BadInput(what, fix="a smaller --rate, or +bf16 in the place of +fp16")
     return loss
 
 
