@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ def namespaces() -> set[str]:
     for process in Path("/proc").glob("[0-9]*"):
         for link in (process / "ns" / "net", *_files(process)):
             try:
-                name = os.readlink(link)
+                name = str(link.readlink())
             except OSError:
                 continue
             if name.startswith("net:"):
@@ -66,11 +66,11 @@ def _ours() -> set[int]:
     return {os.getpid(), 1}
 
 
-def soon(what: str, true: object, seconds: float = 20.0) -> None:
+def soon(what: str, true: Callable[[], bool], seconds: float = 20.0) -> None:
     until = time.monotonic() + seconds
-    while not true() and time.monotonic() < until:  # type: ignore[operator]
+    while not true() and time.monotonic() < until:
         time.sleep(0.05)
-    assert true(), what  # type: ignore[operator]
+    assert true(), what
 
 
 def test_each_host_has_its_address_and_only_that() -> None:
@@ -106,8 +106,7 @@ def test_every_algorithm_is_right_between_hosts_and_sends_what_it_should(name: s
     for one in found:
         size = one.case.size // 4
         said = [
-            tally(chosen(one.case.algorithm), one.case.kind, rank, network.hosts, size)
-            for rank in range(network.hosts)
+            tally(chosen(one.case.algorithm), one.case.kind, rank, network.hosts, size) for rank in range(network.hosts)
         ]
         assert one.messages == [rank.messages for rank in said], one.case
         assert one.bytes == [4 * rank.elements for rank in said], one.case
@@ -139,14 +138,14 @@ def _carried(lab: Lab, source: int, target: int) -> int:
 
 def test_ten_labs_in_a_row_leave_nothing_behind() -> None:
     before = namespaces()
-    descriptors = len(os.listdir("/proc/self/fd"))
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(10):
         with Lab(FAST) as lab:
             lab.each(lambda rank: rank, 20)
             assert len(switches()) == 1
     soon("namespaces go", lambda: namespaces() <= before)
     assert switches() == []
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 
 
 def test_an_error_on_a_host_is_told_and_the_lab_goes() -> None:

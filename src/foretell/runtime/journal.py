@@ -19,6 +19,11 @@ NOTE = 64
 """Bytes of a note; always as many, so that it can be written over."""
 
 
+START = "start"
+PHASES = (START, "input", "forward", "backward", "exchange", "optimizer")
+"""In the order of a step."""
+
+
 class Ended(msgspec.Struct, frozen=True):
     """A step that is over."""
 
@@ -42,7 +47,7 @@ class Kept(Journal):
         self._at = os.open(folder / f"at-{rank}", os.O_WRONLY | os.O_CREAT)
         self._steps = os.open(folder / f"steps-{rank}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._step = 0
-        self.entered("start")
+        self.entered(START)
 
     def entered(self, phase: str) -> None:
         note = f"{self._step} {phase} {time.monotonic():.3f}"
@@ -76,8 +81,13 @@ class At(NamedTuple):
     phase: str
     since: float  # by the monotonic clock
 
+    @property
+    def order(self) -> tuple[int, int, float]:
+        """Less for a rank that is further behind; in the same phase, that has been there for longer."""
+        return self.step, PHASES.index(self.phase) if self.phase in PHASES else len(PHASES), self.since
+
     def __str__(self) -> str:
-        return "before the first step" if self.phase == "start" else f"step {self.step}, {self.phase}"
+        return "before the first step" if self.phase == START else f"step {self.step}, {self.phase}"
 
 
 def at(folder: Path, rank: int) -> At | None:

@@ -40,6 +40,9 @@ PARENT_DEATH_SIGNAL = 1
 
 CONSEQUENCE = "Consequence"
 
+LOST = ("gloo", "lost rank", "heard nothing from rank")
+"""What a rank says that misses another one: gloo's words, and those of our own collectives."""
+
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory")
 """What torch and the kernel say."""
 
@@ -113,8 +116,8 @@ def _broken(rank: int, problem: BaseException) -> Failure:
         last = str(problem).strip().splitlines()[:1]
         return Failure("BadInput", f"rank {rank} ran out of memory: {''.join(last)}", fix=LESS)
     lines = traceback.format_exc(limit=-4)
-    lost = isinstance(problem, dist.DistError | ConnectionError | TimeoutError)
-    kind = CONSEQUENCE if "gloo" in str(problem) or lost else "BadInput"
+    lost = isinstance(problem, dist.DistError) or any(word in str(problem) for word in LOST)
+    kind = CONSEQUENCE if lost else "BadInput"
     return Failure(kind, f"rank {rank} ended with an error:\n{lines}")
 
 

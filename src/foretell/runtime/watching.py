@@ -9,6 +9,7 @@ from pathlib import Path
 
 from foretell.runtime import journal
 from foretell.runtime.assignment import Failure
+from foretell.runtime.journal import At
 
 GRACE = 1.0
 """Seconds after the first failure in which others may tell what they know of it."""
@@ -59,20 +60,19 @@ class Watch:
             if now - since > STOPPED:
                 what = f"rank {rank} has been stopped for {STOPPED:g} s (SIGSTOP)"
                 return Failure("BadInput", what, self.where(rank), f"it was process {child}; the run was ended")
-        moved = {rank: self._since(rank) for rank in self._left.values()}
-        if now - max(moved.values(), default=now) < self._patience:
+        last = {rank: self._at(rank) for rank in self._left.values()}
+        if now - max((one.since for one in last.values()), default=now) < self._patience:
             return None
-        rank = min(moved, key=moved.__getitem__)
+        rank = min(last, key=lambda rank: last[rank].order)
         what = f"no rank went on for {self._patience:g} s; rank {rank} is the furthest behind"
         return Failure("BadInput", what, self.where(rank), "--patience, if a step may take that long")
 
-    def _since(self, rank: int) -> float:
-        found = journal.at(self._folder, rank)
-        return found.since if found else self._begun
+    def _at(self, rank: int) -> At:
+        return journal.at(self._folder, rank) or At(0, journal.START, self._begun)
 
     def where(self, rank: int) -> str:
-        found = journal.at(self._folder, rank)
-        return str(found) if found else "before it began"
+        """Where a rank was last seen, for people."""
+        return str(self._at(rank))
 
     def _end(self) -> None:
         for child in self._left:

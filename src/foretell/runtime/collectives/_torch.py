@@ -18,7 +18,11 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import ReduceOp, Work, _create_work_from_future
+from torch._C._distributed_c10d import (
+    ReduceOp,
+    Work,
+    _create_work_from_future,  # pyright: ignore[reportAttributeAccessIssue]
+)
 from torch.futures import Future
 
 from foretell.runtime import hosts
