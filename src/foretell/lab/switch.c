@@ -284,7 +284,7 @@ int main(int count, char **words) {
     mtu = number(words[2], 65536);
     window = number(words[3], 1 << 30); /* bytes that a connection may have on its way */
     /* It sleeps nearly always, and must wake in time: before others, where that is allowed. */
-    struct sched_param soon = {.sched_priority = 1};
+    struct sched_param soon = {.sched_priority = 2};
     if (sched_setscheduler(0, SCHED_FIFO, &soon) < 0) setpriority(PRIO_PROCESS, 0, -20);
     int space[MOST_HOSTS], laid = 0;
     for (int i = 0; i < hosts; i++) space[i] = made(i);

@@ -1,0 +1,152 @@
+"""The proof bench: collectives and steps between emulated hosts, beside what formulas and predictions say.
+
+    python benchmarks/lab.py collectives [--out studies/lab/collectives.jsonl]     about eight minutes
+    python benchmarks/lab.py steps [--out studies/lab/steps.jsonl]                 about five minutes
+    python benchmarks/lab.py show studies/lab/collectives.jsonl                    the table of a file, without hosts
+
+Needs root on Linux, and a C compiler (`foretell lab selftest` says what is missing). Raw samples are written as it goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from foretell.lab.hosts import Lab
+from foretell.lab.measure import SMALL, Row, cases, measured, orders, overhead, selftested, summary
+from foretell.lab.network import Network
+
+HOSTS = (2, 4)
+RATES = (12.5e6, 37.5e6, 125e6)
+DELAYS = (1e-4, 1e-3, 5e-3)
+LARGE = (0.03, 0.15)
+"""Seconds that the large tensors take over a port, once."""
+
+STEPS = (
+    ("alexnet-like", "vgg11:image=32", "dp2", 8),
+    ("llama", "llama:layers=4,hidden=256,heads=8,kv_heads=4,ffn=512,vocab=1000,seq=64", "dp2:zero3", 4),
+    ("llama", "llama:layers=4,hidden=256,heads=8,kv_heads=4,ffn=512,vocab=1000,seq=64", "dp2", 4),
+    ("llama", "llama:layers=4,hidden=256,heads=8,kv_heads=4,ffn=512,vocab=1000,seq=64", "tp2", 4),
+    ("llama", "llama:layers=4,hidden=256,heads=8,kv_heads=4,ffn=512,vocab=1000,seq=64", "pp2:1f1b +m4", 8),
+    ("lenet", "lenet", "dp2", 64),
+    ("lenet", "lenet", "spatial2", 64),
+    ("lenet", "lenet", "filter2", 64),
+)
+NETWORKS = (("200Mbit", "1ms"), ("1Gbit", "0.5ms"))
+
+
+def collectives(out: Path, repeats: int) -> None:
+    rows: list[Row] = []
+    for hosts in HOSTS:
+        for rate in RATES:
+            for delay in DELAYS:
+                rows += _network(Network(hosts=hosts, rate=rate, delay=delay), out, repeats)
+        island = Network(hosts=4, rate=RATES[-1], delay=1e-3, island=2, uplink=_uplink()) if hosts == 4 else None
+        rows += _network(island, out, repeats) if island else []
+    show(rows)
+
+
+def _uplink() -> object:
+    from foretell.lab.network import Wire
+
+    return Wire(RATES[0], 2e-3)
+
+
+def _network(network: Network, out: Path, repeats: int) -> list[Row]:
+    slowest = network.uplink.rate if network.uplink else network.rate
+    sizes = (1 << 10, 1 << 14, *(int(slowest * seconds) // 4096 * 4096 for seconds in LARGE))
+    with Lab(network) as lab:
+        extra = overhead(selftested(lab))
+        rows = measured(lab, cases(network, (), sizes, repeats), extra, 600.0)
+    with out.open("ab") as file:
+        file.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
+    errors = [abs(row.error) for row in rows]
+    print(
+        f"{network.hosts} hosts, {network.rate * 8e-6:g} Mb/s, {network.delay * 1e3:g} ms"
+        f"{', islands' if network.island else ''}: {len(rows)} rows, mean error {statistics.mean(errors):.1%},"
+        f" a message takes {extra * 1e6:.0f} us more",
+        flush=True,
+    )
+    return rows
+
+
+def show(rows: list[Row]) -> None:
+    """Mean errors by algorithm, and how often the formula names the fastest one."""
+    print(f"\n{'collective':16}{'by':22}{'rows':>5}{'small':>8}{'large':>8}{'worst':>8}")
+    for one in summary(rows):
+        print(f"{one.kind:16}{one.algorithm:22}{one.rows:5}{one.small:8.1%}{one.large:8.1%}{one.worst:+8.1%}")
+    small = [abs(row.error) for row in rows if row.size <= SMALL]
+    large = [abs(row.error) for row in rows if row.size > SMALL]
+    print(
+        f"\nall: {len(rows)} rows; small (to {SMALL // 1024} KiB) mean {statistics.mean(small):.1%}"
+        f" median {statistics.median(small):.1%}; large mean {statistics.mean(large):.1%}"
+        f" median {statistics.median(large):.1%}"
+    )
+    found = [order for network in _by_network(rows) for order in orders(network)]
+    hit = sum(order.predicted == order.fastest for order in found)
+    lost = statistics.mean(max(0.0, order.regret) for order in found)
+    print(f"fastest algorithm: the formula names it in {hit} of {len(found)} cases; trusting it costs {lost:.1%}")
+
+
+def _by_network(rows: list[Row]) -> list[list[Row]]:
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.hosts, row.rate, row.delay, row.island), []).append(row)
+    return list(groups.values())
+
+
+def steps(out: Path) -> None:
+    """Steps of plans across two hosts, by the command, beside their predictions."""
+    errors: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for rate, delay in NETWORKS:
+            for _, model, plan, batch in STEPS:
+                command = [sys.executable, "-m", "foretell", "lab", "run", "--rate", rate, "--delay", delay, model]
+                command += ["--plan", plan, "--batch", str(batch), "--steps", "10", "--records", folder]
+                ran = subprocess.run([*command, "--compare", "--json"], capture_output=True, text=True, env=os.environ)
+                if ran.returncode:
+                    print(f"{rate} {delay} {model} {plan}: {ran.stderr.strip()[:300]}", flush=True)
+                    continue
+                answer = json.loads(ran.stdout)
+                predicted = answer["comparison"]["predicted"]
+                row = {"rate": rate, "delay": delay, "model": model, "plan": plan, "batch": batch}
+                row |= {"seconds": answer["step_seconds"], "samples": answer["samples"]}
+                row |= {"predicted": predicted["step_seconds"], "breakdown": answer["breakdown"]}
+                row |= {"predicted_breakdown": predicted["breakdown"]}
+                with out.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+                errors.append(row["predicted"] / row["seconds"] - 1)
+                print(
+                    f"{rate:8} {delay:6} {model[:12]:13}{plan:14}{row['seconds'] * 1e3:9.1f} ms measured"
+                    f"{row['predicted'] * 1e3:9.1f} ms predicted {errors[-1]:+7.1%}",
+                    flush=True,
+                )
+    print(f"mean error {statistics.mean(abs(error) for error in errors):.1%} over {len(errors)} steps")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["collectives", "steps", "show"])
+    parser.add_argument("file", nargs="?", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args()
+    out = given.out or Path(f"studies/lab/{given.what}.jsonl")
+    if given.what == "show":
+        lines = (given.file or Path("studies/lab/collectives.jsonl")).read_bytes().splitlines()
+        show([msgspec.json.decode(line, type=Row) for line in lines])
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    collectives(out, given.repeats) if given.what == "collectives" else steps(out)
+
+
+if __name__ == "__main__":
+    main()
