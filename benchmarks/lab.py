@@ -4,7 +4,7 @@
     python benchmarks/lab.py steps [--out studies/lab/steps.jsonl]                 about five minutes
     python benchmarks/lab.py show studies/lab/collectives.jsonl                    the table of a file, without hosts
 
-Needs root on Linux, and a C compiler (`foretell lab selftest` says what is missing). Raw samples are written as it goes.
+Needs root on Linux, and a C compiler (`foretell lab selftest` says what is missing). Samples are written as it goes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ import msgspec
 
 from foretell.lab.hosts import Lab
 from foretell.lab.measure import SMALL, Row, cases, measured, orders, overhead, selftested, summary
-from foretell.lab.network import Network
+from foretell.lab.network import Network, Wire
 
 HOSTS = (2, 4)
 RATES = (12.5e6, 37.5e6, 125e6)
 DELAYS = (1e-4, 1e-3, 5e-3)
+ISLANDS = Network(hosts=4, rate=125e6, delay=1e-3, island=2, uplink=Wire(12.5e6, 2e-3))
 LARGE = (0.03, 0.15)
 """Seconds that the large tensors take over a port, once."""
 
@@ -49,15 +50,8 @@ def collectives(out: Path, repeats: int) -> None:
         for rate in RATES:
             for delay in DELAYS:
                 rows += _network(Network(hosts=hosts, rate=rate, delay=delay), out, repeats)
-        island = Network(hosts=4, rate=RATES[-1], delay=1e-3, island=2, uplink=_uplink()) if hosts == 4 else None
-        rows += _network(island, out, repeats) if island else []
+    rows += _network(ISLANDS, out, repeats)
     show(rows)
-
-
-def _uplink() -> object:
-    from foretell.lab.network import Wire
-
-    return Wire(RATES[0], 2e-3)
 
 
 def _network(network: Network, out: Path, repeats: int) -> list[Row]:

@@ -105,6 +105,7 @@ def _done(lines: Lines, rank: int, count: int, wait: float, case: Case) -> dict[
         lines.perform(rounds, source, target)
         ended = time.monotonic()
         sent = lines.messages - before[0], lines.bytes - before[1]
+        _together(lines, rank, count, 0.0)  # who is ready leaves the cores to those that are not
         _checked(case, team, given - rank, target)
         if repeat:  # the first one warms connections
             took.append(ended - start)

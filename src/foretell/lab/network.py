@@ -10,7 +10,7 @@ import msgspec
 from foretell.errors import BadInput
 
 MOST_HOSTS = 64
-MTU = 16_000
+MTU = 32_000
 """Bytes of a packet. Few large ones cost little of the cores that ranks compute on, and a message takes as long however
 it is cut (`switch.c`)."""
 
