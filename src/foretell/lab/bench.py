@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from foretell.lab.hosts import Lab
 from foretell.lab.network import PAYLOAD, Network, address
-from foretell.runtime.collectives import Choice, Team, chosen
+from foretell.runtime.collectives import Choice, Message, Round, Span, Team, chosen
 from foretell.runtime.collectives._lines import Lines, connected, listener
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ WIDTH = 4
 
 MARGIN = 2e-3
 """Seconds between the moment that is agreed on and the last rank that hears of it."""
+
+ROUNDS, STARTS = 3, 15
+"""Of the self-test: rounds one after the other, and how often they are started."""
 
 FIRST = 1
 """The priority of ranks that are timed, where it is allowed: other programs are not what is measured. The switch has a
@@ -100,27 +103,27 @@ def _done(lines: Lines, rank: int, count: int, wait: float, case: Case) -> dict[
         source = given.copy()
         target = source if case.kind != "all-to-all" else given.copy()
         rounds = list(choice.rounds(case.kind, team))
-        start = _together(lines, rank, count, wait)
+        start = _together(lines, team, wait)
         before = lines.messages, lines.bytes
         lines.perform(rounds, source, target)
         ended = time.monotonic()
         sent = lines.messages - before[0], lines.bytes - before[1]
-        _together(lines, rank, count, 0.0)  # who is ready leaves the cores to those that are not
+        _together(lines, team, 0.0)  # who is ready leaves the cores to those that are not
         _checked(case, team, given - rank, target)
         if repeat:  # the first one warms connections
             took.append(ended - start)
     return {"seconds": took, "messages": sent[0], "bytes": sent[1]}
 
 
-def _together(lines: Lines, rank: int, count: int, wait: float) -> float:
+def _together(lines: Lines, team: Team, wait: float) -> float:
     """Return at the same moment as all the others; when that was to be."""
     import numpy
 
-    one = Team.of(rank, count, 1)
+    one = Team(team.members, team.at, Span(0, 1))
     everybody = Choice("binomial")
     moment = numpy.zeros(1)
     lines.perform(everybody.rounds("all-reduce", one), moment, moment)
-    moment[0] = time.monotonic() + wait if rank == 0 else 0.0
+    moment[0] = time.monotonic() + wait if team.at == 0 else 0.0
     lines.perform(everybody.rounds("broadcast", one), moment, moment)
     while (left := moment[0] - time.monotonic()) > 0:
         time.sleep(left - 2e-4 if left > 4e-4 else 0.0)
@@ -164,7 +167,7 @@ class Attained(NamedTuple):
 
     pair: tuple[int, int]
     rate: float  # B/s of payload that large messages reach
-    delay: float  # s one way of a small message, all software included
+    delay: float  # s of a round in which two hosts send each other a small message, all software included
     asked_rate: float  # payload, headers taken off
     asked_delay: float
 
@@ -175,34 +178,58 @@ class Attained(NamedTuple):
 
 
 def attained(lab: Lab, pairs: Sequence[tuple[int, int]], size: int, seconds: float = 60.0) -> list[Attained]:
-    """Ping-pong between pairs of hosts: small messages for the delay, large ones for the rate."""
-    told = lab.each(lambda rank: _player(rank, pairs, size), seconds)
+    """What pairs of hosts attain: rounds of small messages for the delay, there and back a large one for the rate.
+
+    The delay is that of a round as collectives have it, both hosts at once: two that answer each other in turn would
+    find every cache warm.
+    """
+    wait = _margin(lab.network)
+    told = lab.each(lambda rank: _player(rank, pairs, size, wait), seconds)
     found: list[Attained] = []
     for pair in pairs:
         wire = lab.network.between(*pair)
-        small, large = told[pair[0]][f"{pair[0]}-{pair[1]}"]
-        rate = size / max(1e-9, large - small)
-        found.append(Attained(pair, rate, small, wire.rate * PAYLOAD, wire.delay))
+        name = f"{pair[0]}-{pair[1]}"
+        both = max(told[end][name][0] for end in pair)
+        small, large = told[pair[0]][name][1:]
+        found.append(Attained(pair, size / max(1e-9, large - small), both, wire.rate * PAYLOAD, wire.delay))
     return found
 
 
-def _player(rank: int, pairs: Sequence[tuple[int, int]], size: int) -> dict[str, tuple[float, float]]:
+def _player(
+    rank: int, pairs: Sequence[tuple[int, int]], size: int, wait: float
+) -> dict[str, tuple[float, float, float]]:
     _before_others()
-    found: dict[str, tuple[float, float]] = {}
+    found: dict[str, tuple[float, float, float]] = {}
     for at, pair in enumerate(pairs):
         if rank in pair:
             own = listener(address(rank), PORT + 1 + at)
             lines = connected(rank, pair, own, lambda peer, port=PORT + 1 + at: (address(peer), port), 60.0)
-            found[f"{pair[0]}-{pair[1]}"] = _one_way(lines, pair, rank, 1, 30), _one_way(lines, pair, rank, size, 5)
+            found[f"{pair[0]}-{pair[1]}"] = (
+                _round(lines, Team(pair, pair.index(rank), Span(0, 1)), wait),
+                _one_way(lines, pair, rank, 1, 10),
+                _one_way(lines, pair, rank, size, 5),
+            )
             lines.close()
     return found
+
+
+def _round(lines: Lines, team: Team, wait: float) -> float:
+    """Seconds of a round in which both send one element and wait for the other's: the median of some starts."""
+    import numpy
+
+    data = numpy.zeros(1)
+    both = list(Choice("butterfly").rounds("all-reduce", team)) * ROUNDS
+    took: list[float] = []
+    for _ in range(STARTS):
+        start = _together(lines, team, wait)
+        lines.perform(both, data, data)
+        took.append((time.monotonic() - start) / ROUNDS)
+    return statistics.median(took[1:])
 
 
 def _one_way(lines: Lines, pair: tuple[int, int], rank: int, size: int, repeats: int) -> float:
     """Half of a round trip, the median; there and back a message of the same size."""
     import numpy
-
-    from foretell.runtime.collectives import Message, Round, Span
 
     data = numpy.zeros(size, dtype=numpy.uint8)
     out = (Message(next(peer for peer in pair if peer != rank), Span(0, size)),)

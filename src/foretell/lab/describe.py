@@ -13,7 +13,7 @@ OVERHEAD = 100e-6
 have to wake, and the switch twice (70 to 130 us on two cores)."""
 
 SOURCE = "the lab that was asked for"
-ATTAINED = "measured: half of a round trip less the delay, by the self-test"
+ATTAINED = "measured: a round of small messages less the delay, by the self-test"
 HEADER = f"derived: {MTU - HEADERS} of the {MTU} bytes of a packet are payload"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 
@@ -30,7 +31,8 @@ class Round(NamedTuple):
     adds: bool = False  # what comes is added to what is there; else it takes its place
 
 
-class Team(NamedTuple):
+@dataclass(frozen=True)
+class Team:
     """Ranks that do a collective over a span, as one of them sees it."""
 
     members: tuple[int, ...]
