@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -143,6 +144,11 @@ def measure(
         click.echo(lab_pages.measured(rows))
 
 
+def _name(network: Network, extra: float) -> str:
+    """The same for the same network, and for no other."""
+    return f"lab-{hashlib.sha256(msgspec.json.encode((repr(network), extra))).hexdigest()[:12]}"
+
+
 def _sizes(text: str) -> list[int]:
     from foretell.hardware import quantity
 
@@ -180,8 +186,9 @@ def run(
     others = flows(traffic, network)
     pace = dict(factor(text, "--slow-rank") for text in slow)
     with Lab(network) as lab:
-        cluster = file or home() / "labs" / f"lab-{os.getpid()}.toml"
-        _described(network, overhead(selftested(lab)), cluster)
+        extra = overhead(selftested(lab))
+        cluster = file or home() / "labs" / f"{_name(network, extra)}.toml"  # the record names it
+        _described(network, extra, cluster)
         os.environ.update(hosts.told([host.namespace for host in lab.hosts], pace))
         with sending(lab, others):
             return run_command.main([*arguments, "--on", str(cluster)], standalone_mode=False)
