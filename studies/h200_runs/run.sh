@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 part=$1
 shift
-export PYTHONPATH=src OMP_NUM_THREADS=1
+export PYTHONPATH="src${PYTHONPATH:+:$PYTHONPATH}" OMP_NUM_THREADS=1
 python=${PYTHON:-python3}
 case $part in
 after) exec "$python" studies/h200_runs/run.py calibrate --name after --out "$OUT" "$@" ;;

@@ -28,10 +28,10 @@ from foretell.errors import ForetellError
 from foretell.plan.setting import Setting
 from foretell.runtime import dry, hosts, journal
 from foretell.runtime.assignment import Assignment, Failure, Outcome, Report
+from foretell.runtime.guard import Guard, ended_by
 from foretell.runtime.pace import slowed
 from foretell.runtime.place import Place
 from foretell.runtime.training import trained
-from foretell.runtime.watching import Watch, ended_by
 from foretell.runtime.worker import begun, by_own, checked, leave
 
 PARENT_DEATH_SIGNAL = 1
@@ -66,10 +66,10 @@ def outcome(assignment: Assignment, folder: Path) -> Outcome:
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
         count = 1 if assignment.dry else setting.plan.ranks
         ranks = {_forked(assignment, setting, rank, Path(meeting), folder): rank for rank in range(count)}
-        watch = Watch(ranks, Path(meeting), assignment.patience)
-        if not watch.over():
+        guard = Guard(ranks, Path(meeting), assignment.patience)
+        if not guard.over():
             until = journal.until_then(Path(meeting), count, assignment.dropped)
-            return Outcome(until, _why(watch, Path(meeting)))
+            return Outcome(until, _why(guard, Path(meeting)))
         files = (Path(meeting) / f"report-{rank}.json" for rank in range(count))
         return Outcome(tuple(msgspec.json.decode(file.read_bytes(), type=Report) for file in files))
 
@@ -121,15 +121,15 @@ def _broken(rank: int, problem: BaseException) -> Failure:
     return Failure(kind, f"rank {rank} ended with an error:\n{lines}")
 
 
-def _why(watch: Watch, meeting: Path) -> Failure:
+def _why(guard: Guard, meeting: Path) -> Failure:
     """The first cause that is known: an error of a rank's own, a signal, or what the others noticed of it."""
-    said = {rank: _told(meeting / f"failure-{rank}.json") for rank in watch.failed}
-    causes = [_placed(one, watch.where(rank)) for rank, one in said.items() if one and one.kind != CONSEQUENCE]
-    causes += [ended_by(rank, code, watch.where(rank)) for rank, code in watch.failed.items() if code < 0]
-    causes += [watch.still] if watch.still else []
-    causes += [_placed(one, watch.where(rank)) for rank, one in said.items() if one]
-    rank, code = next(iter(watch.failed.items()), (0, 0))
-    return next(iter(causes), Failure("BadInput", f"rank {rank} ended with {code}", watch.where(rank)))
+    said = {rank: _told(meeting / f"failure-{rank}.json") for rank in guard.failed}
+    causes = [_placed(one, guard.where(rank)) for rank, one in said.items() if one and one.kind != CONSEQUENCE]
+    causes += [ended_by(rank, code, guard.where(rank)) for rank, code in guard.failed.items() if code < 0]
+    causes += [guard.still] if guard.still else []
+    causes += [_placed(one, guard.where(rank)) for rank, one in said.items() if one]
+    rank, code = next(iter(guard.failed.items()), (0, 0))
+    return next(iter(causes), Failure("BadInput", f"rank {rank} ended with {code}", guard.where(rank)))
 
 
 def _told(file: Path) -> Failure | None:

@@ -40,7 +40,7 @@ def recorded(
         "machine": msgspec.to_builtins(machine(assignment.device)),
         "measurement": msgspec.to_builtins(found),
         "place": critical_rank(reports).place.get("pp", 0),
-        "reports": msgspec.to_builtins(tuple(reports)),
+        "reports": [msgspec.to_builtins(msgspec.structs.replace(report, trace=[])) for report in reports],
         **({"failure": failure} if failure else {}),
     }
     about = {"model": assignment.model, "plan": found.plan, "fingerprint": assignment.setting().graph.fingerprint}

@@ -1,96 +1,69 @@
-"""Watches the ranks of a run: which have ended, which stand still, and where each of them is."""
+# pyright: basic
+"""One step of a rank under torch's profiler: what it did and when, on each of its threads and on its GPU."""
 
 from __future__ import annotations
 
-import os
-import signal
-import time
-from pathlib import Path
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
 
-from foretell.runtime import journal
-from foretell.runtime.assignment import Failure
-from foretell.runtime.journal import At
+import torch
+from torch.profiler import ProfilerActivity, profile
 
-GRACE = 1.0
-"""Seconds after the first failure in which others may tell what they know of it."""
+from foretell.runtime.assignment import Happening
+from foretell.runtime.clock import BETWEEN, Clock
 
-STOPPED = 5.0
-"""Seconds after which a rank that somebody has stopped (SIGSTOP) is given up."""
+PHASE = "phase: "
+"""How the marks begin that tell a step's phases apart."""
 
-LOOK = 0.05
-"""Seconds between two looks."""
+SHORTEST = 1000
+"""Nanoseconds below which something is left out: nobody would see it."""
 
-
-class Watch:
-    """The ranks of a run, by their processes."""
-
-    def __init__(self, ranks: dict[int, int], folder: Path, patience: float) -> None:
-        self._left = dict(ranks)
-        self._folder, self._patience = folder, patience
-        self._begun = time.monotonic()
-        self._stopped: dict[int, float] = {}
-        self.failed: dict[int, int] = {}  # rank to how it ended
-        self.still: Failure | None = None
-
-    def over(self) -> bool:
-        """Wait for all; whether all went well. When one fails the others would wait for it for ever: end them."""
-        until = float("inf")
-        while self._left and time.monotonic() < until:
-            if not self._one_ended():
-                time.sleep(LOOK)
-                self.still = self.still or self._standing_still()
-            if self.failed or self.still:
-                until = min(until, time.monotonic() + (GRACE if self.failed else 0.0))
-        self._end()
-        return not self.failed and not self.still
-
-    def _one_ended(self) -> bool:
-        child, status = os.waitpid(-1, os.WNOHANG)
-        if child in self._left:
-            rank, code = self._left.pop(child), os.waitstatus_to_exitcode(status)
-            if code:
-                self.failed[rank] = code
-        return bool(child)
-
-    def _standing_still(self) -> Failure | None:
-        """A rank that was stopped, or one that all others wait for."""
-        now = time.monotonic()
-        for child, rank in self._left.items():
-            since = self._stopped.setdefault(rank, now) if _state(child) == "T" else self._stopped.pop(rank, now)
-            if now - since > STOPPED:
-                what = f"rank {rank} has been stopped for {STOPPED:g} s (SIGSTOP)"
-                return Failure("BadInput", what, self.where(rank), f"it was process {child}; the run was ended")
-        last = {rank: self._at(rank) for rank in self._left.values()}
-        if now - max((one.since for one in last.values()), default=now) < self._patience:
-            return None
-        rank = min(last, key=lambda rank: last[rank].order)
-        what = f"no rank went on for {self._patience:g} s; rank {rank} is the furthest behind"
-        return Failure("BadInput", what, self.where(rank), "--patience, if a step may take that long")
-
-    def _at(self, rank: int) -> At:
-        return journal.at(self._folder, rank) or At(0, journal.START, self._begun)
-
-    def where(self, rank: int) -> str:
-        """Where a rank was last seen, for people."""
-        return str(self._at(rank))
-
-    def _end(self) -> None:
-        for child in self._left:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+PHASES, DEVICE = "phases", "device"
 
 
-def _state(process: int) -> str:
-    """One letter of proc(5): T for a process that a signal has stopped."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
+class Watching:
+    """A step (`with`) whose happenings are kept."""
+
+    def __init__(self, device: torch.device, clock: Clock) -> None:
+        self.found: list[Happening] = []
+        self._clock = clock
+        kinds = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
+        self._profile = profile(activities=kinds)
+        self._phase = ExitStack()
+
+    def __enter__(self) -> Watching:
+        self._before, self._clock.watcher = self._clock.watcher, self._told
+        self._profile.__enter__()
+        return self
+
+    def _told(self, phase: str) -> None:
+        """A phase begins, or the one before ends."""
+        self._phase.close()
+        if phase != BETWEEN:
+            self._phase.enter_context(torch.profiler.record_function(f"{PHASE}{phase}"))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._phase.close()
+        self._clock.watcher = self._before
+        self._profile.__exit__(kind, error, at)
+        assert self._profile.profiler is not None and self._profile.profiler.kineto_results is not None
+        self.found = happenings(self._profile.profiler.kineto_results.events())
 
 
-def ended_by(rank: int, code: int, where: str) -> Failure:
-    """A rank that a signal ended."""
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    memory = "the kernel does so when memory runs out: fewer samples, or +recompute:block"
-    what = f"rank {rank} was ended by signal {-code} ({name})"
-    return Failure("BadInput", what, where, memory if -code == signal.SIGKILL else "")
+def happenings(events: list[Any]) -> list[Happening]:
+    """What the profiler noted, in order of time; threads are numbered as they come."""
+    threads: dict[int, str] = {}
+    found: list[Happening] = []
+    for one in sorted(events, key=lambda one: one.start_ns()):
+        if one.duration_ns() < SHORTEST or one.name() == "[memory]":
+            continue
+        name = one.name()
+        if name.startswith(PHASE):
+            thread, name = PHASES, name.removeprefix(PHASE)
+        elif "CUDA" in str(one.device_type()):
+            thread = f"{DEVICE}, stream {one.device_resource_id()}"
+        else:
+            thread = threads.setdefault(one.start_thread_id(), f"thread {len(threads)}")
+        found.append(Happening(name, thread, one.start_ns(), one.duration_ns()))
+    return found

@@ -26,7 +26,9 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @planned
 @click.option("--ranks", type=int, metavar="N", help="Ranks; a plan has its own number. Without a plan: dpN.")
 @click.option("--steps", type=int, default=20, metavar="N", help="Steps that are measured (20).")
-@click.option("--task", default="synthetic", metavar="NAME", help="Data: synthetic, digits, text (synthetic).")
+@click.option("--task", default="synthetic", metavar="NAME", help="Data: synthetic, digits, text ... or file.py:data.")
+@click.option("--loss", default="", metavar="FILE:NAME", help="file.py:function of outputs and target.")
+@click.option("--validate-every", type=int, default=0, metavar="N", help="Steps between two looks at held-out data.")
 @click.option("--rate", type=float, default=0.0, metavar="X", help="Learning rate (the optimizer's usual one).")
 @click.option("--seed", type=int, default=0, metavar="N", help="Of weights and data (0).")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Where ranks compute (GPUs, if there are enough).")
@@ -38,6 +40,7 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--rendezvous", metavar="HOST:PORT", help="Where the nodes meet; passed to torchrun.")
 @click.option("--records", default="", metavar="FOLDER", help="Where the record is written (your records).")
 @click.option("--calibration", metavar="FILE", default="", help="For --compare: what `foretell calibrate` wrote.")
+@click.option("--trace", metavar="FILE", help="One more step of all ranks, next to the predicted one, for Perfetto.")
 @click.option("--dry-run", is_flag=True, help="One rank, beside others that are not there: no measurement.")
 @click.option("--compare", "with_comparison", is_flag=True, help="Predict the same, and subtract.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -61,7 +64,9 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
 
     for name in ("steps", "threads"):
         _at_least_one(f"--{name}", options[name])
-    names = ("rate", "task", "steps", "seed", "threads", "patience", "collectives")
+    if options["validate_every"]:
+        _at_least_one("--validate-every", options["validate_every"])
+    names = ("rate", "task", "loss", "validate_every", "steps", "seed", "threads", "patience", "collectives")
     return Assignment(
         model=given.model,
         plan=str(asked.setting.plan),
@@ -71,6 +76,7 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         optimizer=asked.setting.job.optimizer,
         device=options["device"] or _device(asked.setting.plan.ranks),
         dry=options["dry_run"],
+        traced=options["trace"] is not None,
         **{name: options[name] for name in names},
     )
 
@@ -100,6 +106,8 @@ def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, 
     if reports:
         found = _kept(assignment, reports, options, given.cluster or "")
         compared = _compared(found, options["calibration"]) if options["with_comparison"] else None
+        if options["trace"] is not None:
+            _traced(reports, found, options["trace"], options["calibration"])
         _tell(found, compared, options["as_json"])
         for note in asked.notes if not options["as_json"] else ():
             print(f"note: {note}", file=sys.stderr)
@@ -174,6 +182,15 @@ def _kept(assignment: Assignment, reports: tuple[Report, ...], options: dict[str
     except BadInput:
         _tell(observed(assignment, reports), None, options["as_json"])
         raise
+
+
+def _traced(reports: tuple[Report, ...], found: Measurement, file: str, calibration: str) -> None:
+    """The step that was watched and the one that is predicted, in one file."""
+    from foretell.records.store import read as read_record
+    from foretell.runtime.comparison import simulated
+    from foretell.runtime.tracing import write_merged
+
+    write_merged(reports, simulated(read_record(Path(found.record)), found.record, calibration), file)
 
 
 def _compared(found: Measurement, calibration: str) -> Comparison:
