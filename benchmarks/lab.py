@@ -55,6 +55,9 @@ def collectives(out: Path, repeats: int) -> None:
 
 
 def _network(network: Network, out: Path, repeats: int) -> list[Row]:
+    known = [row for row in _rows(out) if _key(row) == _key(network)]
+    if known:
+        return known  # a run that was cut short goes on
     slowest = network.uplink.rate if network.uplink else network.rate
     sizes = (1 << 10, 1 << 14, *(int(slowest * seconds) // 4096 * 4096 for seconds in LARGE))
     with Lab(network) as lab:
@@ -70,6 +73,14 @@ def _network(network: Network, out: Path, repeats: int) -> list[Row]:
         flush=True,
     )
     return rows
+
+
+def _rows(file: Path) -> list[Row]:
+    return [msgspec.json.decode(line, type=Row) for line in file.read_bytes().splitlines()] if file.exists() else []
+
+
+def _key(of: Row | Network) -> tuple[object, ...]:
+    return of.hosts, of.rate, of.delay, of.island
 
 
 def show(rows: list[Row]) -> None:
@@ -93,7 +104,7 @@ def show(rows: list[Row]) -> None:
 def _by_network(rows: list[Row]) -> list[list[Row]]:
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.hosts, row.rate, row.delay, row.island), []).append(row)
+        groups.setdefault(_key(row), []).append(row)
     return list(groups.values())
 
 
@@ -135,8 +146,7 @@ def main() -> None:
     given = parser.parse_args()
     out = given.out or Path(f"studies/lab/{given.what}.jsonl")
     if given.what == "show":
-        lines = (given.file or Path("studies/lab/collectives.jsonl")).read_bytes().splitlines()
-        show([msgspec.json.decode(line, type=Row) for line in lines])
+        show(_rows(given.file or Path("studies/lab/collectives.jsonl")))
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     collectives(out, given.repeats) if given.what == "collectives" else steps(out)

@@ -45,13 +45,15 @@ class Lines:
 
     def perform(self, rounds: Iterable[Round], source: Any, target: Any) -> None:
         """Carry out a schedule over flat numpy arrays: what goes is read from one, what comes is put into the other."""
-        given = memoryview(source).cast("B")
+        given, width = memoryview(source).cast("B"), source.itemsize
         for one in rounds:
             incoming = [_Incoming(message, target, one.adds) for message in one.receives]
-            outgoing = [
-                (message.peer, given[message.span.start * source.itemsize : message.span.stop * source.itemsize])
-                for message in one.sends
-            ]
+            outgoing: list[tuple[int, memoryview]] = []
+            for peer, span in one.sends:
+                view = given[span.start * width : span.stop * width]
+                # What comes in would change what has not left yet.
+                changing = source is target and any(span.meets(message.span) for message in one.receives)
+                outgoing.append((peer, memoryview(bytes(view)) if changing else view))
             self._exchange(outgoing, incoming)
 
     def _exchange(self, outgoing: list[tuple[int, memoryview]], incoming: list[_Incoming]) -> None:

@@ -17,6 +17,10 @@ class Span(NamedTuple):
     def size(self) -> int:
         return self.stop - self.start
 
+    def meets(self, other: Span) -> bool:
+        """Whether both have an element in common."""
+        return max(self.start, other.start) < min(self.stop, other.stop)
+
 
 class Message(NamedTuple):
     peer: int  # rank

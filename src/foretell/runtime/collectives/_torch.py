@@ -66,7 +66,9 @@ class Line:
             try:
                 team = Team.of(self._rank, self._count, task.source.numel())
                 rounds = self._choice.rounds(task.kind, team)
-                self._lines.perform(rounds, task.source.numpy(), task.target.numpy())
+                source = task.source.numpy()
+                target = source if task.target is task.source else task.target.numpy()
+                self._lines.perform(rounds, source, target)
                 task.finish()
                 task.done.set_result(None)
             except BaseException as problem:
