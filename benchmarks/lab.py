@@ -32,7 +32,6 @@ LARGE = (0.03, 0.15)
 """Seconds that the large tensors take over a port, once."""
 
 STEPS = (
-    ("alexnet-like", "vgg11:image=32", "dp2", 8),
     ("llama", "llama:layers=4,hidden=256,heads=8,kv_heads=4,ffn=512,vocab=1000,seq=64", "dp2:zero3", 4),
     ("llama", "llama:layers=4,hidden=256,heads=8,kv_heads=4,ffn=512,vocab=1000,seq=64", "dp2", 4),
     ("llama", "llama:layers=4,hidden=256,heads=8,kv_heads=4,ffn=512,vocab=1000,seq=64", "tp2", 4),
@@ -129,12 +128,19 @@ def steps(out: Path) -> None:
                 with out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
                 errors.append(row["predicted"] / row["seconds"] - 1)
+                waits = [_waiting(row[key]) for key in ("breakdown", "predicted_breakdown")]
                 print(
-                    f"{rate:8} {delay:6} {model[:12]:13}{plan:14}{row['seconds'] * 1e3:9.1f} ms measured"
-                    f"{row['predicted'] * 1e3:9.1f} ms predicted {errors[-1]:+7.1%}",
+                    f"{rate:8}{delay:6} {model[:6]:7}{plan:13} step {row['seconds'] * 1e3:7.1f} ms,"
+                    f" predicted {row['predicted'] * 1e3:7.1f} {errors[-1]:+6.1%};"
+                    f" waiting {waits[0] * 1e3:7.1f} ms, predicted {waits[1] * 1e3:7.1f}",
                     flush=True,
                 )
     print(f"mean error {statistics.mean(abs(error) for error in errors):.1%} over {len(errors)} steps")
+
+
+def _waiting(breakdown: dict[str, float]) -> float:
+    """Seconds of a step that are messages, or waiting for them."""
+    return sum(seconds for key, seconds in breakdown.items() if key.startswith("exposed.") or key == "bubble")
 
 
 def main() -> None:

@@ -37,7 +37,8 @@ class Lines:
         self._names = {line.fileno(): peer for peer, line in others.items()}
         for line in others.values():
             line.setblocking(False)
-            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if line.family != socket.AF_UNIX:
+                line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:
         for line in self._others.values():
