@@ -60,7 +60,8 @@ GLOO = Library("gloo", {**dict.fromkeys(gloo.KINDS, ("gloo",)), **_MESSAGES}, (S
 @cache
 def alpha_beta() -> Library:
     """Every algorithm of the set with a latency a hop and a rate: the papers' formulas come out of it."""
-    kinds = {name: cast(Algorithm, ALGORITHMS[name]).KINDS for name in ALGORITHMS}
+    every = {name: cast(Algorithm, ALGORITHMS[name]) for name in ALGORITHMS}
+    kinds = {name: one.KINDS for name, one in every.items() if one.FAMILY in ALPHA_BETA.families}
     found = {kind: tuple(name for name in kinds if kind in kinds[name]) for kind in KINDS}
     return Library("alpha-beta", found, (ALPHA_BETA,), {})
 
