@@ -12,11 +12,13 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
+from foretell.errors import BadInput
 from foretell.hardware.kept_memory import keep_memory
 from foretell.plan.refusal import Refusal, refused
 from foretell.plan.setting import Setting
 from foretell.runtime import appliers, dry
 from foretell.runtime.assignment import Assignment, Report
+from foretell.runtime.collectives import chosen
 from foretell.runtime.place import Place
 from foretell.runtime.training import trained
 
@@ -31,6 +33,8 @@ FAREWELL = 10.0
 def checked(assignment: Assignment) -> Setting:
     """The setting of an assignment that can run: one that is legal, and whose every part has an applier."""
     setting = assignment.setting()
+    if assignment.collectives and chosen(assignment.collectives) and assignment.device == "cuda":
+        raise BadInput("collectives of our own are between host processors", where="--collectives", fix="--device cpu")
     missing = tuple(appliers.refusals(setting))
     if assignment.dry:
         missing += tuple(Refusal("dry run", why, fix) for why, fix in dry.refusals(setting))
@@ -48,9 +52,24 @@ def begun(device: str, place: Place, store: Any = None) -> None:
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PATIENCE)
 
 
+def by_own(collectives: str) -> None:
+    """Have collectives done by an algorithm of our own, where one is named."""
+    if collectives:
+        from foretell.runtime.collectives._torch import Installed
+
+        _INSTALLED.append(Installed(chosen(collectives)))
+
+
+_INSTALLED: list[object] = []
+"""Kernels live as long as whoever made them."""
+
+
 def take_part(assignment: Assignment, place: Place) -> tuple[Report, ...]:
     """Be one of the ranks that somebody else started. Rank 0 gets all reports, the others none."""
     setting = checked(assignment)
+    if assignment.collectives:
+        what = "collectives of our own join ranks that this command starts"
+        raise BadInput(what, where="--collectives", fix="without torchrun or srun")
     begun(assignment.device, place)
     report, _ = trained(assignment, setting, place.rank)
     gathered: list[Any] = [None] * place.world
