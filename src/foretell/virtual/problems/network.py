@@ -1,0 +1,123 @@
+# pyright: basic
+"""A network of the zoo on real data: gradients of many workers in one call, over weights stacked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.func import functional_call, grad, vmap
+
+from foretell import modules
+from foretell.errors import BadInput
+from foretell.model import zoo
+from foretell.runtime.tasks import TASKS, Batch
+from foretell.virtual.problem import Judged
+from foretell.virtual.problems._windows import with_windows
+from foretell.virtual.vector import Rows, Shapes, Vector
+
+MOST_SAMPLES = 2048
+"""That are kept in memory; tasks without an end are cut here."""
+
+
+class Network:
+    """A model of the zoo that tells classes apart, on a task of `foretell run`."""
+
+    metric: str = "accuracy"
+
+    def __init__(self, spec: str = "lenet:image=16", task: str = "digits", samples: int = 1797, seed: int = 0) -> None:
+        self.name = f"{spec} on {task}"
+        self._spec = spec
+        torch.manual_seed(seed)
+        self._module = with_windows(modules.build(spec))
+        if any(True for _ in self._module.buffers()):
+            fix = "a model without running statistics: lenet, mlp"
+            raise BadInput(f"{spec} keeps statistics of batches, which workers would not share", where="MODEL", fix=fix)
+        self._inputs, self._targets = _samples(spec, task, min(samples, MOST_SAMPLES), seed)
+        self.samples = len(self._inputs)
+        named = list(self._module.named_parameters())
+        self.shapes: Shapes = tuple(tuple(weight.shape) for _, weight in named)
+        self._names = [name for name, _ in named]
+        self._one = grad(self._loss)
+        self._many = vmap(self._one)
+
+    def start(self, seed: int) -> Vector:
+        torch.manual_seed(seed)
+        fresh = modules.build(self._spec)
+        return np.concatenate([weight.detach().numpy().ravel() for weight in fresh.parameters()])
+
+    def _weights(self, stacked: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Named tensors out of flat ones; dims before the last stay."""
+        parts = stacked.split([math.prod(shape) for shape in self.shapes], dim=-1)
+        return {
+            name: part.unflatten(-1, shape) for name, part, shape in zip(self._names, parts, self.shapes, strict=True)
+        }
+
+    def _loss(self, weights: dict[str, torch.Tensor], inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(functional_call(self._module, weights, (inputs,)), targets)
+
+    def gradients(self, weights: Sequence[Vector], rows: Sequence[Rows]) -> Sequence[Vector]:
+        if len(weights) == 1 or len({len(chosen) for chosen in rows}) > 1:
+            return [self._alone(one, chosen) for one, chosen in zip(weights, rows, strict=True)]
+        chosen = torch.from_numpy(np.stack(rows))
+        stacked = torch.from_numpy(np.stack(weights))
+        made = self._many(self._weights(stacked), self._inputs[chosen], self._targets[chosen])
+        return list(self._flat(made, len(weights)))
+
+    def _alone(self, weights: Vector, rows: Rows) -> Vector:
+        chosen = torch.from_numpy(rows)
+        made = self._one(self._weights(torch.from_numpy(weights)), self._inputs[chosen], self._targets[chosen])
+        return self._flat(made, 1)[0]
+
+    def _flat(self, made: dict[str, torch.Tensor], count: int) -> Vector:
+        return torch.cat([made[name].reshape(count, -1) for name in self._names], dim=1).numpy()
+
+    @torch.no_grad()
+    def _outputs(self, models: Sequence[Vector]) -> torch.Tensor:
+        """Mean probabilities of the models."""
+        found: Any = 0.0
+        for model in models:
+            weights = self._weights(torch.from_numpy(model))
+            found = found + functional_call(self._module, weights, (self._inputs,)).softmax(-1)
+        return found / len(models)
+
+    def judged(self, models: Sequence[Vector]) -> Judged:
+        likely = self._outputs(models)
+        classes = self._targets if self._targets.dim() == 1 else self._targets.argmax(-1)
+        right = (likely.argmax(-1) == classes).double().mean()
+        return Judged(float(F.nll_loss(likely.clamp_min(1e-12).log(), classes)), float(right))
+
+    def distilled(self, models: Sequence[Vector]) -> Network:
+        student = object.__new__(Network)
+        student.__dict__ |= self.__dict__
+        student._targets = self._outputs(models)
+        return student
+
+
+def _samples(spec: str, task: str, count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    _, fields = zoo.parse(spec)
+    example = modules.example(spec, 1)
+    like = Batch(tuple(one.expand(count, *one.shape[1:]) for one in example.inputs), example.target.expand(count))
+    if len(like.inputs) != 1 or example.target.dim() != 1:
+        raise BadInput(f"{spec} does not tell classes apart", where="MODEL", fix="lenet, mlp")
+    if task == "digits" and like.inputs[0].dim() == 2:
+        return _flat_digits(like, getattr(fields, "inputs", 0), spec, seed)
+    why = TASKS[task].unfit(like, getattr(fields, "classes", 0))
+    if why:
+        raise BadInput(f"{spec}: {why}", where="--task", fix="lenet:image=16 on digits")
+    found = next(TASKS[task].batches(like, seed))
+    return found.inputs[0].contiguous(), found.target
+
+
+def _flat_digits(like: Batch, inputs: int, spec: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Digits as rows of pixels, for models that read features."""
+    side = math.isqrt(inputs)
+    if side * side != inputs:
+        raise BadInput(f"{spec} reads {inputs} features, no square", where="MODEL", fix="mlp:inputs=64,hidden=32")
+    square = torch.zeros(1, 1, side, side, dtype=like.inputs[0].dtype).expand(len(like.target), 1, side, side)
+    found = next(TASKS["digits"].batches(Batch((square,), like.target), seed))
+    return found.inputs[0].flatten(1), found.target
