@@ -37,6 +37,23 @@ def member(found: OpenSet, kind: type[Kind], name: str) -> type[Kind]:
     return next(thing for thing in own if issubclass(thing, kind))
 
 
+def about(what: str) -> list[dict[str, str]]:
+    """Every member of a set, with its summary, paper, options and, of an algorithm, its invariant."""
+    sets: dict[str, tuple[OpenSet, type[Any]]] = {
+        "algorithms": (ALGORITHMS, Algorithm),
+        "topologies": (TOPOLOGIES, Topology),
+        "compressors": (COMPRESSORS, Compressor),
+    }
+    found, kind = sets[what]
+    rows: list[dict[str, str]] = []
+    for name in found:
+        made = member(found, kind, name)
+        options = ", ".join(f"{field.name}={field.default}" for field in fields(made) if field.init)
+        row = {"name": name, "summary": made.summary, "options": options, "paper": made.paper}
+        rows.append(row | ({"invariant": made.invariant} if kind is Algorithm else {}))
+    return rows
+
+
 class Composed(NamedTuple):
     """What runs, with its text."""
 

@@ -22,6 +22,7 @@ class Gosgd(Decentral):
     def begin(self, world: World) -> None:
         self.shares = [1.0 / world.count] * world.count
         self.under_way = 0.0
+        self.ways = [list(world.topology.neighbours(at, world.count)) for at in range(world.count)]
 
     @property
     def total(self) -> float:
@@ -33,11 +34,13 @@ class Gosgd(Decentral):
         world.compute(worker)
 
     def give(self, world: World, worker: Worker, share: float) -> None:
-        others = [one for one in world.topology.neighbours(worker.number, world.count) if world.workers[one].present]
+        others = self.ways[worker.number]
+        if world.disturbances.changes:
+            others = [one for one in others if world.workers[one].present]
         if others:
             self.shares[worker.number] -= share
             self.under_way += share
-            world.send(worker, int(worker.draws.choice(others)), (worker.weights, share))
+            world.send(worker, others[int(worker.draws.integers(len(others)))], (worker.weights, share))
 
     def on_leave(self, world: World, worker: Worker) -> None:
         self.give(world, worker, self.shares[worker.number])

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,25 @@ from foretell.errors import BadInput
 from foretell.model import zoo
 from foretell.runtime.tasks import TASKS, Batch
 from foretell.virtual.problem import Judged
-from foretell.virtual.problems._windows import with_windows
 from foretell.virtual.vector import Rows, Shapes, Vector
 
 MOST_SAMPLES = 2048
 """That are kept in memory; tasks without an end are cut here."""
+
+
+def _one_thread(made: Callable[..., Any]) -> Callable[..., Any]:
+    """In one thread: sums have one order, and many small products are not worth a meeting of threads."""
+
+    @functools.wraps(made)
+    def called(*given: Any) -> Any:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return made(*given)
+        finally:
+            torch.set_num_threads(before)
+
+    return called
 
 
 class Network:
@@ -33,7 +48,7 @@ class Network:
         self.name = f"{spec} on {task}"
         self._spec = spec
         torch.manual_seed(seed)
-        self._module = with_windows(modules.build(spec))
+        self._module = modules.build(spec)
         if any(True for _ in self._module.buffers()):
             fix = "a model without running statistics: lenet, mlp"
             raise BadInput(f"{spec} keeps statistics of batches, which workers would not share", where="MODEL", fix=fix)
@@ -60,6 +75,7 @@ class Network:
     def _loss(self, weights: dict[str, torch.Tensor], inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(functional_call(self._module, weights, (inputs,)), targets)
 
+    @_one_thread
     def gradients(self, weights: Sequence[Vector], rows: Sequence[Rows]) -> Sequence[Vector]:
         if len(weights) == 1 or len({len(chosen) for chosen in rows}) > 1:
             return [self._alone(one, chosen) for one, chosen in zip(weights, rows, strict=True)]
@@ -76,6 +92,7 @@ class Network:
     def _flat(self, made: dict[str, torch.Tensor], count: int) -> Vector:
         return torch.cat([made[name].reshape(count, -1) for name in self._names], dim=1).numpy()
 
+    @_one_thread
     @torch.no_grad()
     def _outputs(self, models: Sequence[Vector]) -> torch.Tensor:
         """Mean probabilities of the models."""
