@@ -46,7 +46,8 @@ def test_stochastic_rounding_has_the_mean_of_what_was_sent(name: str) -> None:
     times = 1500
     arrived = np.array([one.lossy(vector, SHAPES, draws) for _ in range(times)])
     error = arrived.std(axis=0) / np.sqrt(times)
-    assert (np.abs(arrived.mean(axis=0) - vector) <= 5 * error + 1e-12).all()
+    rare = 8 * np.abs(arrived).max() / times  # small elements are rounded up so seldom that their spread is not seen
+    assert (np.abs(arrived.mean(axis=0) - vector) <= 5 * error + rare).all()
     assert error.max() > 0
 
 

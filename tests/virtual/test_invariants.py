@@ -36,11 +36,14 @@ def of(one: World) -> Any:
 # equalities
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("name", ["sync", "sync@replicated", "backup:spare=0", "quorum:k=1", "downpour", "local:tau=5"])
+@pytest.mark.parametrize(
+    ("name", "momentum"),
+    [
+        *((name, 0.9) for name in ("sync", "sync@replicated", "backup:spare=0", "quorum:k=1", "downpour")),
+        *((name, 0.0) for name in ("sync", "sync@doubling", "ssp:s=0", "local:tau=5", "hogwild", "vap")),
+    ],
+)
 def test_one_worker_is_serial_sgd(name: str, momentum: float) -> None:
-    if name.startswith("local") and momentum:
-        pytest.skip("a round of local SGD begins without momentum")
     one = played(name, 1, momentum=momentum, gradients=40, look_every=1)
     draws, weights, velocity = np.random.default_rng([0, 0]), SQUARES.start(0), 0.0
     for _ in range(one.absorbed):

@@ -103,7 +103,7 @@ def test_the_best_number_of_local_steps_is_small() -> None:
 def test_a_larger_ring_takes_longer_to_agree() -> None:
     """Rounds go with 1 / log of the second eigenvalue, so with the square of the size (Lian et al. 2017)."""
     found: dict[int, int] = {}
-    for workers in (4, 8, 16, 32):
+    for workers in (4, 8, 16):
         one = world("dpsgd", workers, rate=0.0, gradients=math.inf)
         draws = np.random.default_rng(workers)
         for worker in one.workers:
@@ -122,9 +122,10 @@ def test_a_larger_ring_takes_longer_to_agree() -> None:
         found[workers] = one.workers[0].clock
         second = (1 + 2 * math.cos(2 * math.pi / workers)) / 3
         assert found[workers] == pytest.approx(math.log(1e4) / -math.log(second), rel=0.25)
-    assert found[32] / found[16] == pytest.approx(4.0, rel=0.2)
+    assert found[16] / found[8] == pytest.approx(4.0, rel=0.2)
 
 
+@pytest.mark.slow
 def test_a_hundredth_of_the_gradient_with_feedback_reaches_the_dense_loss() -> None:
     digits = Network("mlp:inputs=64,hidden=32,layers=1")
     more: dict[str, Any] = {"problem": digits, "rate": 0.5, "batch": 32, "batched": True, "look_every": 800}

@@ -71,10 +71,10 @@ def delays_page(found: Sequence[Delay]) -> str:
     parts: list[str] = []
     for model, link in dict.fromkeys((one.model, one.link) for one in found):
         own = [one for one in found if (one.model, one.link) == (model, link)]
-        header = [f"{model}, {link}", *(f"n={count}" for count in SHOWN), "hidden to"]
+        header = ["pattern", *(f"n={count}" for count in SHOWN), "hidden to"]
         rows = [[one.pattern, *(_delay(one, count) for count in SHOWN), str(one.hidden_to or "-")] for one in own]
-        computing = f"a batch takes {show_seconds(own[0].compute_seconds)}; * takes longer"
-        parts.append(f"{table(header, rows)}\n{computing}")
+        computing = f"a batch takes {show_seconds(own[0].compute_seconds)}, * takes longer"
+        parts.append(f"{model}, {link}: {computing}\n\n{table(header, rows)}")
     return "\n\n".join(parts)
 
 

@@ -17,8 +17,11 @@ from foretell.errors import BadInput
 from foretell.virtual.problem import Problem
 from foretell.virtual.vector import Vector
 
-SINGLE = 256
+SINGLE = 128
 """Samples whose own gradients stand for all in the spread."""
+
+FINE = 16
+"""Looks at the loss lie a sixteenth of the steps apart: so far off a count of steps can be."""
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +109,7 @@ def _run(problem: Problem, batch: int, rate: float, target: float, most: int, se
             scales.append(noise_scale(problem, weights, draws))
         (gradient,) = problem.gradients([weights], [draws.integers(problem.samples, size=batch)])
         weights = weights - rate * gradient
-        if step % max(1, step // 50) == 0:
+        if step % max(1, step // FINE) == 0:
             loss = problem.judged([weights]).loss
             if not math.isfinite(loss):
                 return None

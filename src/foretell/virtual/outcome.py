@@ -58,7 +58,7 @@ def outcome(world: World, text: str, problem: str) -> Outcome:
         staleness=_staleness(world),
         idle=_idle(world),
         wait=_wait(world),
-        link_utilisation=max((*world.out_seconds, *world.in_seconds), default=0.0) / (world.now or 1.0),
+        link_utilisation=_utilisation(world),
         bytes={**world.bytes, "total": sum(world.bytes.values())},
         failures=world.failures,
         ended=_ended(world, hit is not None),
@@ -76,13 +76,19 @@ def _staleness(world: World) -> dict[str, float]:
 
 
 def _idle(world: World) -> float:
-    busy = sum(worker.busy for worker in world.workers)
+    under_way = sum(max(0.0, worker.until - world.now) for worker in world.computing())
+    busy = sum(worker.busy for worker in world.workers) - under_way
     return max(0.0, 1.0 - busy / (world.now * world.count)) if world.now else 0.0
 
 
 def _wait(world: World) -> float:
     moving = sum(max(world.out_seconds[at], world.in_seconds[at]) for at in range(world.count))
     return max(0.0, _idle(world) - moving / (world.now * world.count)) if world.now else 0.0
+
+
+def _utilisation(world: World) -> float:
+    """What waits for a port when the clock stops is counted as sent: a port that never rests has 1, not more."""
+    return min(1.0, max((*world.out_seconds, *world.in_seconds), default=0.0) / (world.now or 1.0))
 
 
 def _ended(world: World, hit: bool) -> str:

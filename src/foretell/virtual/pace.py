@@ -8,7 +8,14 @@ from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
+from foretell.model.source import load
 from foretell.model.totals import totals
+from foretell.oracle.predict import predict
+from foretell.plan import trainer as trainers
+from foretell.plan.job import make_job
+from foretell.plan.policies.precision import Precision
+from foretell.plan.setting import Setting, with_precision
+from foretell.plan.text import parse
 
 FP32 = 4.0
 """Bytes of a weight or a gradient as it travels when nothing compresses it."""
@@ -79,12 +86,18 @@ def even(compute: float, transmit: float, reduce: float = 0.0, update: float = 0
 
 def on_cluster(model: str, cluster: Cluster, batch: int, trainer: str = "pytorch", optimizer: str = "") -> Pace:
     """The pace that `predict` has for one rank of a cluster, with batches of so many samples a worker."""
-    import foretell
-
-    step = foretell.predict(model, cluster, "dp1", batch, trainer=trainer, optimizer=optimizer)
-    size = FP32 * float(totals(foretell.load(model, batch)).trainable)
+    step = predict(_alone(model, batch, trainer, optimizer), cluster)
+    size = FP32 * float(totals(load(model, batch)).trainable)
     if not step.fits:
         raise BadInput(f"{model} does not fit a rank of {cluster.text}", where="--on", fix="a smaller model or batch")
     update = step.breakdown.get("optimizer", 0.0)
     reduce = 3 * size / cluster.device.memory_bandwidth  # two are read, one is written
     return Pace(step.step_seconds - update, update, reduce, size, OnCluster(cluster))
+
+
+def _alone(model: str, batch: int, trainer: str, optimizer: str) -> Setting:
+    """One rank that computes a whole batch."""
+    plan, software = parse("dp1"), trainers.trainer(trainer)
+    dtype = with_precision(plan, software).policy(Precision).format.activation
+    job = make_job(batch, trainer=trainer, optimizer=optimizer)
+    return Setting(load(model, batch, None, dtype), job, plan, software)

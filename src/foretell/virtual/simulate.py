@@ -10,6 +10,8 @@ import msgspec
 
 from foretell.errors import BadInput, MissingExtra
 from foretell.hardware.cluster import Cluster
+from foretell.model.source import load
+from foretell.model.totals import totals
 from foretell.virtual.disturbance import CALM, Disturbances
 from foretell.virtual.members import composed
 from foretell.virtual.outcome import Outcome, outcome
@@ -131,13 +133,10 @@ def _check(asked: Contest) -> None:
 
 def learnt_by(model: str) -> str:
     """The model itself if it is small and its family can be learnt, else a stand-in."""
-    import foretell
-    from foretell.model.totals import totals
-
     family = model.partition(":")[0]
     if not any(family.startswith(name) for name in LEARNABLE):
         return STAND_IN
-    return model if totals(foretell.load(model, 1)).parameters <= SMALL else STAND_IN
+    return model if totals(load(model, 1)).parameters <= SMALL else STAND_IN
 
 
 def problem_of(text: str, task: str) -> Problem:

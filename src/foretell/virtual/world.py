@@ -28,7 +28,7 @@ class Worker:
 
     __slots__ = (
         *("busy", "clock", "draws", "memory", "number", "present", "problem", "rate", "sender", "ticket", "velocity"),
-        *("version", "weights"),
+        *("until", "version", "weights"),
     )
 
     def __init__(self, number: int, weights: Vector, problem: Problem, rate: float, sender: Sender, seed: int) -> None:
@@ -36,7 +36,8 @@ class Worker:
         self.version = 0  # updates that the server had made when these weights were read
         self.clock = 0  # gradients made
         self.present = True
-        self.busy = 0.0  # seconds
+        self.busy = 0.0  # seconds of gradients begun
+        self.until = 0.0  # when the last of them ends
         self.velocity: Vector | None = None
         self.ticket: Ticket | None = None
         self.memory: dict[str, Any] = {}  # what an algorithm keeps here
@@ -201,9 +202,10 @@ class World:
                 self.engine.at(self.now + fails, self._failed, worker, ticket)
                 return
         worker.busy += seconds
+        worker.until = self.engine.now + seconds
         if self.spans is not None:
             self.spans.append(Span(worker.number, "gradient", self.now, seconds))
-        self.engine.at(self.engine.now + seconds, self._computed, worker, ticket)
+        self.engine.at(worker.until, self._computed, worker, ticket)
 
     def _rows(self, worker: Worker) -> Any:
         return worker.draws.integers(self.problem.samples, size=self.batch) if self.problem.samples else NO_ROWS

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from foretell.virtual.chart import Panel
 
 EXAMPLE = "foretell simulate lenet --on 64xv100-16 --workers 4,16,64"
-USUAL = "sync@replicated,async,ssp:s=3,local:tau=8,easgd,dpsgd,gosgd"
+USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
 
 
 @click.command("simulate", short_help="How well algorithms learn on a cluster, in virtual time.")
@@ -23,6 +23,7 @@ USUAL = "sync@replicated,async,ssp:s=3,local:tau=8,easgd,dpsgd,gosgd"
 @click.option("--on", "cluster", metavar="CLUSTER", help="The cluster whose times count: 64xh100.")
 @click.option("--workers", metavar="N,N", default="4,16", help="Numbers of workers (4,16).")
 @click.option("--algorithms", metavar="LIST", default=USUAL, help="sync, ssp:s=3, async@sharded:k=4+qsgd, ...")
+@click.option("--systems", metavar="NAMES", default="", help="As these systems do: distbelief,petuum.")
 @click.option("--learn", "learns", metavar="MODEL", default="", help="Whose gradients (MODEL, or a small one).")
 @click.option("--task", metavar="NAME", default="digits", help="What it learns (digits).")
 @click.option("--batch", type=int, metavar="N", default=8, help="Samples of a worker's gradient (8).")
@@ -75,7 +76,7 @@ def _contest(options: dict[str, Any]) -> None:
         options["model"],
         catalog.cluster(options["cluster"]),
         tuple(numbers(options["workers"], "--workers", "numbers of workers", "4,16,64")),
-        tuple(_algorithms(options["algorithms"])),
+        tuple(_presets(options["systems"]) or _algorithms(options["algorithms"])),
         rates=_rates(options["rates"]),
         disturbances=read(*(options[word] for word in words)),
         **{name: options[name] for name in same},
@@ -144,6 +145,19 @@ def _algorithms(text: str) -> list[str]:
             found.append(part)
     if not found:
         raise BadInput("no algorithm is named", where="--algorithms", fix=USUAL)
+    return list(dict.fromkeys(found))
+
+
+def _presets(text: str) -> list[str]:
+    """What systems of the taxonomy come to in virtual time."""
+    from foretell.taxonomy.systems import system
+
+    found: list[str] = []
+    for name in filter(None, text.split(",")):
+        preset = system(name.strip()).simulate
+        if not preset:
+            raise BadInput(f"{name} has nothing to simulate", where="--systems", fix=f"foretell systems {name}")
+        found.append(preset)
     return list(dict.fromkeys(found))
 
 
