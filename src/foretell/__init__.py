@@ -145,9 +145,9 @@ def run(
 
     The ranks are processes of their own; they end with the run, when one of them fails, and after `seconds`.
     """
-    from foretell.runtime import measure
     from foretell.runtime.assignment import Assignment
     from foretell.runtime.launch import Ranks
+    from foretell.runtime.recording import observed
 
     assignment = Assignment(
         model=fspath(model),
@@ -163,10 +163,10 @@ def run(
         device=device,
         threads=threads,
     )
-    setting = assignment.setting()
+    assignment.setting()  # one that is refused ends here, without any rank
     with Ranks() as ranks:
         reports = ranks.run(assignment, seconds)
-    return measure.measurement(assignment, str(setting.plan), setting.job.batch, reports)
+    return observed(assignment, reports)
 
 
 def search(

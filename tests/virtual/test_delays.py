@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from foretell.virtual.pace import even
+from foretell.hardware.catalog import cluster
+from foretell.virtual.pace import OnCluster, even
 from foretell.virtual.problems.nothing import Nothing
 from virtual.worlds import played, world
 
@@ -72,3 +73,11 @@ def test_demand_of_local_steps(tau: int) -> None:
 def test_the_volume_of_a_node_with_all_serving() -> None:
     one = played("sync@shares", 8, problem=Nothing(), gradients=80)
     assert sum(one.bytes.values()) / 8 / 10 == pytest.approx(2 * 7 / 8, rel=0.1)
+
+
+def test_ranks_share_the_ports_of_their_node() -> None:
+    """Four devices beside two ports: messages to other nodes of two ranks go one after the other, those inside do not."""
+    network = OnCluster(cluster("16xv100-16"))
+    assert network.ports(0, 4) == network.ports(1, 4) != network.ports(2, 4)
+    assert network.ports(0, 1)[0] != network.ports(1, 0)[0]
+    assert sum(network.flight(0, 4, 1e8)) > 2 * sum(network.flight(0, 1, 1e8))

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from foretell.cost.calibrated import Calibrated, calibrated
-from foretell.cost.samples import Calibration, calibration
-from foretell.hardware.cluster import Cluster
+from foretell.cost.samples import Calibration, Machine, calibration
+from foretell.hardware.cluster import Cluster, Device
 from foretell.plan.setting import Setting
 from foretell.plan.trainer import Trainer
 from foretell.records import store
@@ -52,8 +52,13 @@ def kept(cluster: Cluster) -> Path | None:
     if cluster.mixed or not folder.is_dir():
         return None
     found = [(path, _read(path, _changed(path))) for path in folder.glob("calibration-*.json")]
-    own = [(one.date, path) for path, one in found if one.machine.device == cluster.device.name]
+    own = [(one.date, path) for path, one in found if _is_of(one.machine, cluster.device)]
     return max(own)[1] if own else None
+
+
+def _is_of(machine: Machine, device: Device) -> bool:
+    """Whether a machine that was measured has this device. Cores of all processors have one name, and titles."""
+    return machine.device == device.name and (machine.kind != "cpu" or machine.title == device.title)
 
 
 def _changed(path: Path) -> int:

@@ -7,13 +7,26 @@ the pipeline has or how many ranks hold copies: so plans that differ only in the
 from __future__ import annotations
 
 import functools
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from foretell.model.layers import Run
 from foretell.model.resize import skeleton
 from foretell.program.action import Actions, Allocate, Copy, Free
 from foretell.program.body import Bodies, Body
-from foretell.program.holding import PLAYED, Event, Events, Passes, Profile, Script, StageRuns, script
+from foretell.program.holding import (
+    PLAYED,
+    Event,
+    Events,
+    Passes,
+    Profile,
+    Script,
+    SizeTable,
+    StageRuns,
+    joined_tables,
+    script,
+    size_table,
+)
 from foretell.program.layout import Layout
 from foretell.program.weights import Weight, sampled, used
 from foretell.units import Quantity
@@ -112,25 +125,23 @@ class Local:
         pipelined: bool,
         long: bool,
     ) -> Profile | None:
-        stage: list[Events] = []
-        sizes: list[Quantity] = []
+        stage: list[_Held] = []
         for at, (run, size) in enumerate(zip(own, gathered or (0.0,) * len(own), strict=True)):
             held = self._held(kind_of(run), plain)
-            if size:
-                held = held.gathering(f"run{at} weights", size, reshards)
-            stage.append(Events(run, held.forward, held.backward))
-            sizes += held.sizes
-        key = (skeleton(self.graph), tuple(stage), long, pipelined)
+            stage.append(held.gathering(f"run{at} weights", size, reshards) if size else held)
+        key = (skeleton(self.graph), own, tuple(held.events for held in stage), long, pipelined)
         if key not in _SCRIPTS:
             if len(_SCRIPTS) >= MOST_SCRIPTS:
                 _SCRIPTS.clear()
-            _SCRIPTS[key] = script(key[0], stage, long, pipelined)
-        return _SCRIPTS[key].profile(sizes)
+            events = [Events(run, held.forward, held.backward) for run, held in zip(own, stage, strict=True)]
+            _SCRIPTS[key] = script(key[0], events, long, pipelined)
+        return _SCRIPTS[key].profile(joined_tables([held.sizes for held in stage]))
 
     def _held(self, kind: Kind, plain: bool) -> _Held:
         if (kind, plain) not in self._holds:
             bodies = self.plain if plain else self.bodies
-            self._holds[kind, plain] = _Held.of(bodies.forward(*kind, ""), bodies.backward(*kind, ""))
+            passes = bodies.forward(*kind, ""), bodies.backward(*kind, "")
+            self._holds[kind, plain] = _Held.of(*passes, self.layout.samples)
         return self._holds[kind, plain]
 
 
@@ -138,31 +149,40 @@ MOST_SCRIPTS = 4096
 _SCRIPTS: dict[Any, Script] = {}
 
 
+_EVENTS: dict[Hashable, int] = {}
+"""A number for the events of each kind of layer there was."""
+
+
 class _Held(NamedTuple):
     """The events of memory of a kind of layer, and their sizes."""
 
+    events: Hashable  # the same where they are, whatever their sizes
     forward: tuple[Event, ...]
     backward: tuple[Event, ...]
-    sizes: tuple[Quantity, ...]
+    sizes: SizeTable
     runs_back: bool
 
     @classmethod
-    def of(cls, forward: Body, backward: Body) -> _Held:
+    def of(cls, forward: Body, backward: Body, samples: Quantity) -> _Held:
         ahead, back = _events(forward), _events(backward)
-        sizes = (action.bytes for action in (*ahead, *back))
-        return cls(_named(ahead), _named(back), tuple(sizes), any(backward.computations()))
+        both = _named(ahead), _named(back)
+        sizes = size_table([action.bytes for action in (*ahead, *back)], samples)
+        return cls(_EVENTS.setdefault(both, len(_EVENTS)), *both, sizes, any(backward.computations()))
 
     def gathering(self, name: str, size: float, reshards: bool) -> _Held:
         """The same with weights that are gathered before each use."""
         begin, end = Event(True, name, "every"), Event(False, name, "every")
         ahead, split = self.forward, len(self.forward)
         forward = (begin, *ahead, *((end,) if reshards else ()))
-        first = (size, *self.sizes[:split], *((size,) if reshards else ()))
+        again = (size,) if reshards else ()
+        first = (size, self.sizes[:split], *again)
+        events = (self.events, name, reshards, self.runs_back)
         if reshards and not self.runs_back:  # frozen, and so is all before it
-            return self._replace(forward=forward, sizes=(*first, *self.sizes[split:]))
+            sizes = joined_tables([*first, self.sizes[split:]])
+            return self._replace(events=events, forward=forward, sizes=sizes)
         backward = (*((begin,) if reshards else ()), *self.backward, end)
-        second = (*((size,) if reshards else ()), *self.sizes[split:], size)
-        return _Held(forward, backward, (*first, *second), self.runs_back)
+        sizes = joined_tables([*first, *again, self.sizes[split:], size])
+        return _Held(events, forward, backward, sizes, self.runs_back)
 
 
 def _events(body: Body) -> list[Allocate | Free]:

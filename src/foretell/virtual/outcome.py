@@ -82,7 +82,7 @@ def _idle(world: World) -> float:
 
 
 def _wait(world: World) -> float:
-    moving = sum(max(world.out_seconds[at], world.in_seconds[at]) for at in range(world.count))
+    moving = sum(world.moving[: world.count])
     return max(0.0, _idle(world) - moving / (world.now * world.count)) if world.now else 0.0
 
 

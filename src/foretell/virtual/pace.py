@@ -33,6 +33,14 @@ class Network(Protocol):
         """Of a message between two nodes, in bytes."""
         ...
 
+    def ports(self, source: int, target: int) -> tuple[int, int]:
+        """Through which a message leaves and comes in; each carries one at a time, each way."""
+        ...
+
+    def port_count(self, nodes: int) -> int:
+        """Ports of so many nodes."""
+        ...
+
 
 class Even:
     """Every two nodes are as far from each other: a latency and a bandwidth."""
@@ -43,18 +51,41 @@ class Even:
     def flight(self, source: int, target: int, size: float) -> Flight:
         return Flight(self._latency, size / self._rate)
 
+    def ports(self, source: int, target: int) -> tuple[int, int]:
+        return source, target  # one each
+
+    def port_count(self, nodes: int) -> int:
+        return nodes
+
 
 class OnCluster:
-    """Nodes are ranks of a cluster, in its order; those of a domain reach each other over its links."""
+    """Nodes are ranks of a cluster, in its order; those of a domain reach each other over its links.
+
+    What leaves a domain goes through the network port beside the rank, which ranks share where there are fewer ports.
+    The network's ports have the odd numbers, a rank's own the even ones.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._domain = cluster, cluster.domain
+        ports = next((level.ports for level in cluster.levels if level.link.per_port), cluster.ranks_per_node)
+        self._sharing = max(1, cluster.ranks_per_node // max(1, ports))  # ranks at one port
         self._known: dict[tuple[bool, float], Flight] = {}
 
     def flight(self, source: int, target: int, size: float) -> Flight:
-        far = source // self._domain != target // self._domain and self._cluster.ranks > self._domain
+        far = self._far(source, target)
         known = self._known.get((far, size))
         return known if known is not None else self._priced(far, size)
+
+    def _far(self, source: int, target: int) -> bool:
+        return source // self._domain != target // self._domain and self._cluster.ranks > self._domain
+
+    def ports(self, source: int, target: int) -> tuple[int, int]:
+        if self._far(source, target):
+            return 2 * (source // self._sharing) + 1, 2 * (target // self._sharing) + 1
+        return 2 * source, 2 * target
+
+    def port_count(self, nodes: int) -> int:
+        return 2 * nodes
 
     def _priced(self, far: bool, size: float) -> Flight:
         price = collective_seconds("send", size, Group(2, self._domain if far else 1), self._cluster)

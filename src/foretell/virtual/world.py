@@ -131,9 +131,11 @@ class World:
         self.workers = [
             Worker(at, self.server.weights, problem, rate, self._sender(at, seed), seed) for at in range(workers)
         ]
-        self._ports_out = [0.0] * (workers + topology.servers(workers))  # when they are free
+        nodes = workers + topology.servers(workers)
+        self._ports_out = [0.0] * pace.network.port_count(nodes)  # when they are free
         self._ports_in = list(self._ports_out)
         self.out_seconds, self.in_seconds = list(self._ports_out), list(self._ports_out)  # that they were busy
+        self.moving = [0.0] * nodes  # seconds that a node sent or received
         self.bytes = {"up": 0.0, "down": 0.0, "peers": 0.0}
         self.staleness: Counter[int] = Counter()
         self.absorbed = 0  # gradients
@@ -290,7 +292,7 @@ class World:
 
     def _carry_alone(self, worker: Worker, size: float, weights: Vector, version: int) -> None:
         """One that joins or returns where nobody serves: its neighbour sends what all have."""
-        giver = (worker.number + 1) % len(self._ports_out)
+        giver = (worker.number + 1) % self.count
         arrival = self._carry(giver, worker.number, size, self.now, "down") if self.count > 1 else self.now
         self.engine.at(arrival, self._replied, worker, weights, version)
 
@@ -349,14 +351,20 @@ class World:
         """When a message is there: both ports take one at a time, each way."""
         latency, busy = self.pace.network.flight(source, target, size)
         out, into = self._ports_out, self._ports_in
-        start = max(ready, out[source], into[target])
-        out[source] = into[target] = start + busy
-        self.out_seconds[source] += busy
-        self.in_seconds[target] += busy
+        leaves, comes = self.pace.network.ports(source, target)
+        start = max(ready, out[leaves], into[comes])
+        out[leaves] = into[comes] = start + busy
+        self._busy(source, target, leaves, comes, busy)
         self.bytes[kind] += size
         if self.spans is not None:
             self.spans.append(Span(source, f"{kind} to {target}", start, busy + latency))
         return start + latency + busy
+
+    def _busy(self, source: int, target: int, leaves: int, comes: int, seconds: float) -> None:
+        self.out_seconds[leaves] += seconds
+        self.in_seconds[comes] += seconds
+        self.moving[source] += seconds
+        self.moving[target] += seconds
 
     # collectives
 
@@ -411,11 +419,11 @@ class World:
         end = time + times * (arrival - time + (self.pace.reduce * one.share if one.sums else 0.0))
         self.bytes[kind] += (times - 1) * size * len(one.pairs)
         for source, target in one.pairs:
+            leaves, comes = self.pace.network.ports(source, target)
             busy = self.pace.network.flight(source, target, size).busy * (times - 1)
-            self.out_seconds[source] += busy
-            self.in_seconds[target] += busy
-            self._ports_out[source] = max(self._ports_out[source], end)
-            self._ports_in[target] = max(self._ports_in[target], end)
+            self._busy(source, target, leaves, comes, busy)
+            self._ports_out[leaves] = max(self._ports_out[leaves], end)
+            self._ports_in[comes] = max(self._ports_in[comes], end)
         return end
 
     # what goes wrong

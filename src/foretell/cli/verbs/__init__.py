@@ -17,6 +17,7 @@ VERBS = {
     "compare": "What was predicted for a run, and what was measured.",
     "simulate": "How well algorithms learn on a cluster: real gradients in virtual time.",
     "systems": "Systems of distributed training, by the axes of the taxonomy.",
+    "results": "The records that are kept: listed, filtered, shown and exported.",
     "validate": "How far predictions are from measured runs.",
     "list": "The names foretell knows.",
     "describe": "One page about anything that has a name.",
