@@ -76,7 +76,7 @@ def test_the_volume_of_a_node_with_all_serving() -> None:
 
 
 def test_ranks_share_the_ports_of_their_node() -> None:
-    """Four devices beside two ports: messages to other nodes of two ranks go one after the other, those inside do not."""
+    """Four devices beside two ports: what two ranks send to other nodes goes one by one, inside it does not."""
     network = OnCluster(cluster("16xv100-16"))
     assert network.ports(0, 4) == network.ports(1, 4) != network.ports(2, 4)
     assert network.ports(0, 1)[0] != network.ports(1, 0)[0]

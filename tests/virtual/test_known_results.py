@@ -148,7 +148,7 @@ def test_the_link_decides_who_wins() -> None:
 
 
 def test_batched_gradients_are_those_of_one_worker_at_a_time() -> None:
-    lenet = Network("lenet:image=16", samples=64)
+    lenet = Network("lenet:image=16", samples=100)
     draws = np.random.default_rng(0)
     weights = [lenet.start(seed) for seed in range(3)]
     rows = [draws.integers(64, size=4) for _ in range(3)]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,12 +17,15 @@ from torch.func import functional_call, grad, vmap
 from foretell import modules
 from foretell.errors import BadInput
 from foretell.model import zoo
-from foretell.runtime.tasks import TASKS, Batch
+from foretell.runtime.tasks import Batch, task
 from foretell.virtual.problem import Judged
 from foretell.virtual.vector import Rows, Shapes, Vector
 
-MOST_SAMPLES = 2048
-"""That are kept in memory; tasks without an end are cut here."""
+AT_ONCE = 50
+"""Samples that a task is asked for at a time."""
+
+SAMPLES = 1400
+"""That are learnt from: most of the digits that are not held out. Tasks without an end are cut here."""
 
 
 def _one_thread(made: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,15 +48,15 @@ class Network:
 
     metric: str = "accuracy"
 
-    def __init__(self, spec: str = "lenet:image=16", task: str = "digits", samples: int = 1797, seed: int = 0) -> None:
-        self.name = f"{spec} on {task}"
+    def __init__(self, spec: str = "lenet:image=16", on: str = "digits", samples: int = SAMPLES, seed: int = 0) -> None:
+        self.name = f"{spec} on {on}"
         self._spec = spec
         torch.manual_seed(seed)
         self._module = modules.build(spec)
         if any(True for _ in self._module.buffers()):
             fix = "a model without running statistics: lenet, mlp"
             raise BadInput(f"{spec} keeps statistics of batches, which workers would not share", where="MODEL", fix=fix)
-        self._inputs, self._targets = _samples(spec, task, min(samples, MOST_SAMPLES), seed)
+        self._inputs, self._targets = _samples(spec, on, samples, seed)
         self.samples = len(self._inputs)
         named = list(self._module.named_parameters())
         self.shapes: Shapes = tuple(tuple(weight.shape) for _, weight in named)
@@ -115,26 +119,24 @@ class Network:
         return student
 
 
-def _samples(spec: str, task: str, count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _samples(spec: str, name: str, count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first samples of a task, in the form that the model reads."""
     _, fields = zoo.parse(spec)
-    example = modules.example(spec, 1)
-    like = Batch(tuple(one.expand(count, *one.shape[1:]) for one in example.inputs), example.target.expand(count))
-    if len(like.inputs) != 1 or example.target.dim() != 1:
+    example = modules.example(spec, AT_ONCE)
+    image = example.inputs[0]
+    if len(example.inputs) != 1 or example.target.dim() != 1:
         raise BadInput(f"{spec} does not tell classes apart", where="MODEL", fix="lenet, mlp")
-    if task == "digits" and like.inputs[0].dim() == 2:
-        return _flat_digits(like, getattr(fields, "inputs", 0), spec, seed)
-    why = TASKS[task].unfit(like, getattr(fields, "classes", 0))
+    flat = image.dim() == 2  # rows of features: images are laid out in a row
+    if flat:
+        side = math.isqrt(image.shape[1])
+        if side**2 != image.shape[1]:
+            fix = "mlp:inputs=64,hidden=32"
+            raise BadInput(f"{spec} reads {image.shape[1]} features, no square", where="MODEL", fix=fix)
+        image = image.unflatten(1, (1, side, side))
+    like, data = Batch((image,), example.target), task(name)
+    why = data.unfit(like, getattr(fields, "classes", 0))
     if why:
         raise BadInput(f"{spec}: {why}", where="--task", fix="lenet:image=16 on digits")
-    found = next(TASKS[task].batches(like, seed))
-    return found.inputs[0].contiguous(), found.target
-
-
-def _flat_digits(like: Batch, inputs: int, spec: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Digits as rows of pixels, for models that read features."""
-    side = math.isqrt(inputs)
-    if side * side != inputs:
-        raise BadInput(f"{spec} reads {inputs} features, no square", where="MODEL", fix="mlp:inputs=64,hidden=32")
-    square = torch.zeros(1, 1, side, side, dtype=like.inputs[0].dtype).expand(len(like.target), 1, side, side)
-    found = next(TASKS["digits"].batches(Batch((square,), like.target), seed))
-    return found.inputs[0].flatten(1), found.target
+    found = list(itertools.islice(data.batches(like, seed), max(1, count // AT_ONCE)))
+    inputs = torch.cat([batch.inputs[0] for batch in found])
+    return inputs.flatten(1) if flat else inputs, torch.cat([batch.target for batch in found])
