@@ -7,10 +7,14 @@ from click.testing import CliRunner
 
 from foretell.cli.command import cli
 from foretell.errors import UnknownName
+from foretell.hardware.catalog import cluster
 from foretell.plan.text import parse
+from foretell.taxonomy.advice import Advice, advise, techniques
 from foretell.taxonomy.classify import plan_classes, run_classes
 from foretell.taxonomy.systems import AXES, categories, matching, names, system
+from foretell.virtual.disturbance import Disturbances
 from foretell.virtual.members import ALGORITHMS, COMPRESSORS, TOPOLOGIES, composed
+from foretell.virtual.simulate import Contest
 
 LANGER = [name for name in names() if system(name).source.startswith("Langer")]
 NICHOLS = [name for name in names() if system(name).source.startswith("Nichols")]
@@ -110,3 +114,28 @@ def test_a_name_or_value_nobody_knows() -> None:
         problem = CliRunner().invoke(cli, words).exception
         assert isinstance(problem, UnknownName)
         assert problem.fix
+
+
+@pytest.mark.slow
+def test_advice_weighs_what_can_be_simulated() -> None:
+    asked = Contest("lenet", cluster("4xv100-16"), (4,), (), learns="squares", rates=(1.0,))
+    calm, uneven = advise(asked), advise(asked._replace(disturbances=Disturbances(often=0.2, times=30.0)))
+    assert calm.fits_one
+    assert {one.technique for one in calm.choices} == {name for name, one in techniques().items() if one.simulate}
+    assert calm.choices[0].costs == 1.0
+    assert calm.use == calm.choices[0].algorithm
+
+    def cost(of: Advice, technique: str) -> float:
+        return next(one.costs or float("inf") for one in of.choices if one.technique == technique)
+
+    assert cost(uneven, "central-sync") > cost(calm, "central-sync")
+    assert any("uneven" in one for one in uneven.why)
+
+
+@pytest.mark.slow
+def test_a_model_that_fits_no_rank_has_to_be_cut() -> None:
+    asked = Contest("llama3-8b", cluster("16xv100-16"), (16,), (), learns="squares", batch=1)
+    found = advise(asked)
+    assert not found.fits_one
+    assert found.use == found.plan
+    assert "has to be cut" in found.why[0]

@@ -7,7 +7,9 @@ from typing import Any
 
 from foretell.cli.compare_pages import lines
 from foretell.cli.table import table
+from foretell.taxonomy.advice import Advice
 from foretell.taxonomy.systems import AXES
+from foretell.units import show_seconds
 
 
 def listed_page(found: Mapping[str, Any]) -> str:
@@ -41,3 +43,24 @@ def axes_page(found: Mapping[str, Any]) -> str:
         values = [(f"  {value}", meaning) for value, meaning in about.values.items()]
         parts.append(lines([(axis, about.source), *values], 24))
     return "\n\n".join(parts)
+
+
+def advice_page(found: Advice) -> str:
+    """What to use, why, and all techniques by what they cost."""
+    step = f"{found.plan}, a step of {show_seconds(found.step_seconds)}" if found.step_seconds else "none fits"
+    about = [("model", found.model), ("on", f"{found.workers} workers of {found.cluster}"), ("use", found.use)]
+    head = lines([*about, *(("why", one) for one in found.why), ("fastest plan", step)], 14)
+    if not found.choices:
+        return head
+    rows = [
+        [
+            one.title.removeprefix("data parallelism, "),
+            one.algorithm,
+            show_seconds(one.seconds_to_target) if one.seconds_to_target else "not reached",
+            f"{one.costs:.1f}x" if one.costs else "",
+            f"{one.idle:.0%}",
+        ]
+        for one in found.choices
+    ]
+    needs = lines([(one.technique, ", ".join(one.needs)) for one in found.choices], 18)
+    return f"{head}\n\n{table(['data parallelism', 'its best', 'to target', 'costs', 'idle'], rows, (0, 1))}\n\n{needs}"

@@ -16,6 +16,7 @@ VERBS = {
     "run": "Train under a plan for real, on ranks of this machine or of many, and measure.",
     "compare": "What was predicted for a run, and what was measured.",
     "simulate": "How well algorithms learn on a cluster: real gradients in virtual time.",
+    "advise": "Which technique to use on a cluster, why, and what a mistake costs.",
     "systems": "Systems of distributed training, by the axes of the taxonomy.",
     "results": "The records that are kept: listed, filtered, shown and exported.",
     "validate": "How far predictions are from measured runs.",

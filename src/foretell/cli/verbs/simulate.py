@@ -77,11 +77,11 @@ def _contest(options: dict[str, Any]) -> None:
         catalog.cluster(options["cluster"]),
         tuple(numbers(options["workers"], "--workers", "numbers of workers", "4,16,64")),
         tuple(_presets(options["systems"]) or _algorithms(options["algorithms"])),
-        rates=_rates(options["rates"]),
+        rates=read_rates(options["rates"]),
         disturbances=read(*(options[word] for word in words)),
         **{name: options[name] for name in same},
     )
-    found = simulate(asked, _told)
+    found = simulate(asked, tell)
     if options["trace"] is not None:
         _trace(asked, found, options["trace"])
     _answer(found, options, lambda: simulation_page(found), lambda: simulation_panels(found))
@@ -115,7 +115,7 @@ def _tradeoff(batches: str, options: dict[str, Any]) -> None:
     problem = problem_of(options["learns"] or learnt_by(model), options["task"])
     target = options["target"] or FALL * problem.judged([problem.start(options["seed"])]).loss
     sizes = numbers(batches, "--batches", "batches", "8..512")
-    found = measured(problem, sizes, _rates(options["rates"]), target, seed=options["seed"], told=_told)
+    found = measured(problem, sizes, read_rates(options["rates"]), target, seed=options["seed"], told=tell)
     _answer(found, options, lambda: batches_page(found, model), lambda: batches_panels(found))
 
 
@@ -161,7 +161,7 @@ def _presets(text: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _rates(text: str) -> tuple[float, ...]:
+def read_rates(text: str) -> tuple[float, ...]:
     try:
         found = tuple(float(part) for part in text.split(","))
     except ValueError:
@@ -171,7 +171,7 @@ def _rates(text: str) -> tuple[float, ...]:
     return found
 
 
-def _told(text: str) -> None:
+def tell(text: str) -> None:
     import sys
 
     if sys.stderr.isatty():
