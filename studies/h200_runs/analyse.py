@@ -23,6 +23,8 @@ from foretell.runtime.comparison import Comparison, compared
 from foretell.runtime.measure import Measurement
 from foretell.runtime.recording import cluster_of
 
+COMPUTING = ("forward", "backward", "optimizer")
+
 
 class Row(NamedTuple):
     """One run, predicted and measured."""
@@ -31,6 +33,7 @@ class Row(NamedTuple):
     assignment: Assignment
     found: Comparison
     quiet: float  # share of the computing phases that the ranks' own threads had their cores
+    anchored: float = 0.0  # seconds that are predicted with one rank's run of the model as an anchor, phase by phase
 
     @property
     def ranks(self) -> int:
@@ -65,23 +68,51 @@ def row(line: dict[str, Any], calibration: str) -> Row:
 
 
 def _quiet(line: dict[str, Any]) -> float:
-    phases = ("forward", "backward", "optimizer")
-    wall = sum(line["measurement"]["by_rank"].get(name, [0.0])[0] for name in phases)
-    return sum(line["ranks"][0]["busy"].get(name, 0.0) for name in phases) / wall if wall else 1.0
+    wall = sum(line["measurement"]["by_rank"].get(name, [0.0])[0] for name in COMPUTING)
+    return sum(line["ranks"][0]["busy"].get(name, 0.0) for name in COMPUTING) / wall if wall else 1.0
+
+
+def with_anchors(rows: list[Row]) -> list[Row]:
+    """Every row with what is predicted when one core's run of the same model has been measured; a GPU ran alone."""
+    cores = [one for one in rows if one.assignment.device == "cpu"]
+    alone = {one.assignment.model: one.found for one in cores if one.ranks == 1}
+    found = [alone.get(one.assignment.model) if one in cores else None for one in rows]
+    return [one._replace(anchored=_anchored(one.found, anchor)) for one, anchor in zip(rows, found, strict=True)]
+
+
+def _anchored(found: Comparison, alone: Comparison | None) -> float:
+    step = found.predicted.step_seconds
+    for name in COMPUTING if alone else ():
+        said, measured = (side.breakdown.get(name, 0.0) for side in (alone.predicted, alone.measured))
+        step += found.predicted.breakdown.get(name, 0.0) * (measured / said - 1) if said else 0.0
+    return step
 
 
 def tell(rows: list[Row]) -> None:
-    head = f"{'model':<10}{'plan':<24}{'ranks':>5}{'measured':>11}{'predicted':>11}{'error':>8}{'memory':>8}{'own':>6}"
-    print(f"{head}  worst phase")
+    names = {"ranks": 5, "measured": 11, "predicted": 11, "error": 8, "anchored": 9, "memory": 8, "own": 6}
+    head = "".join(f"{name:>{width}}" for name, width in names.items())
+    print(f"{'model':<10}{'plan':<24}{head}  worst phase")
     for one in rows:
         found = one.found
         name, share = worst(found)
         print(
             f"{one.assignment.model.partition(':')[0]:<10}{one.assignment.plan:<24}{one.ranks:>5}"
             f"{1e3 * found.measured.step_seconds:>8.1f} ms{1e3 * found.predicted.step_seconds:>8.1f} ms"
-            f"{found.error.relative['step_seconds']:>+8.1%}{found.error.relative['allocated']:>+8.1%}{one.quiet:>6.0%}"
+            f"{found.error.relative['step_seconds']:>+8.1%}{error_anchored(one):>+9.1%}"
+            f"{found.error.relative['allocated']:>+8.1%}{one.quiet:>6.0%}"
             f"  {name} {share:+.0%}"
         )
+
+
+def less_input(one: Row) -> float:
+    """The error without the time to fetch samples, which is measured and not predicted."""
+    sides = (one.found.predicted, one.found.measured)
+    said, measured = (side.step_seconds - side.breakdown.get("input", 0.0) for side in sides)
+    return said / measured - 1
+
+
+def error_anchored(one: Row) -> float:
+    return one.anchored / one.found.measured.step_seconds - 1
 
 
 def worst(found: Comparison) -> tuple[str, float]:
@@ -91,13 +122,17 @@ def worst(found: Comparison) -> tuple[str, float]:
 
 
 def summary(title: str, groups: dict[Any, list[Row]]) -> None:
-    print(f"\n{title:<24}{'runs':>6}{'mean error':>12}{'bias':>8}{'memory':>8}")
+    names = {"runs": 6, "mean error": 12, "bias": 8, "less input": 12, "anchored": 10, "bias ": 8, "memory": 8}
+    print(f"\n{title:<24}" + "".join(f"{name.strip():>{width}}" for name, width in names.items()))
     for name, rows in groups.items():
         errors = [one.found.error.relative["step_seconds"] for one in rows]
+        anchored = list(map(error_anchored, rows))
         memory = [one.found.error.relative["allocated"] for one in rows]
         print(
             f"{name!s:<24}{len(rows):>6}{statistics.mean(map(abs, errors)):>12.1%}"
-            f"{statistics.mean(errors):>+8.1%}{statistics.mean(map(abs, memory)):>8.1%}"
+            f"{statistics.mean(errors):>+8.1%}{statistics.mean(abs(less_input(one)) for one in rows):>12.1%}"
+            f"{statistics.mean(map(abs, anchored)):>10.1%}"
+            f"{statistics.mean(anchored):>+8.1%}{statistics.mean(map(abs, memory)):>8.1%}"
         )
 
 
@@ -136,6 +171,7 @@ def main() -> None:
             rows.append(row(line, asked.calibration))
         except ForetellError as problem:
             print("not predicted:", line["key"][1:4], problem)
+    rows = with_anchors(rows)
     for device in ("cpu", "cuda"):
         own = [one for one in rows if one.assignment.device == device]
         if own:

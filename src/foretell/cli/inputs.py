@@ -103,7 +103,7 @@ class Asked(NamedTuple):
 
 def read(given: Given) -> Asked:
     """The setting that the options stand for. One that does not fit is refused, never adjusted."""
-    if given.plan is None:
+    if given.plan is None or not given.plan.strip():
         raise BadInput("no plan is given", where="--plan", fix=_example())
     if given.batch is not None and given.batch_per_rank is not None:
         raise BadInput("--batch and --batch-per-rank together", fix="one of them")

@@ -33,6 +33,10 @@ from foretell.program.action import Update
 LEAST: Final = 0.25
 """Share of a sample that has to be the kernel's own, for it to say something of the kernel."""
 
+WAITED: Final = (("zero2", 0.0), ("zero3", 0.0))
+"""What FSDP2 hides on a processor: it leaves its messages to streams of the device, and a processor has none (PyTorch
+2.13, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: they are not asynchronous)."""
+
 STREAMED: Final = 2**22
 """Bytes from which on a copy tells of the memory rather than of a cache."""
 
@@ -163,7 +167,9 @@ def _runs(layout: str) -> Trainer:
 def _crowded(kind: str, found: Calibration, ranks: int) -> float:
     """How much longer a kernel takes while other cores are busy as well: cores share units, caches and memory."""
     name = "crowded product" if kind.split()[0] in PRODUCTS else "crowded copy"
-    return max(1.0, _among(found, name, ranks, alone=1.0))
+    more = {one.about.ranks for one in found.samples if isinstance(one.about, Figure) and one.about.name == name}
+    # Nobody gets slower when others stop: where more ranks were less slow, something else had disturbed the fewer.
+    return max(1.0, min(_among(found, name, count, alone=1.0) for count in (ranks, *(n for n in more if n > ranks))))
 
 
 # links
@@ -207,7 +213,9 @@ def _trainer(runs: Trainer, found: Calibration, ranks: int) -> Trainer:
         table, name = key.split(".")
         part = msgspec.structs.replace(getattr(made, table), **{name: value})
         made = msgspec.structs.replace(made, **{table: part})
-    sources = tuple((key, told(found) if key in given else source) for key, source in runs.sources)
+    timed = any(isinstance(one.about, Step) for one in found.samples)  # a processor's launch is set without, too
+    known = {key for key in given if key != "host.launch" or timed}
+    sources = tuple((key, told(found) if key in known else source) for key, source in runs.sources)
     return msgspec.structs.replace(made, sources=sources)
 
 
@@ -219,7 +227,8 @@ def _constants(found: Calibration, ranks: int) -> Iterator[tuple[str, object]]:
     elif steps:
         yield "host.launch", statistics.median(steps)
     if found.machine.kind == "cpu" and _figure(found, "overlap", -1.0) >= 0:
-        yield "gradients.overlap", (("any", min(1.0, _among(found, "overlap", max(2, ranks), alone=1.0))),)
+        share = min(1.0, _among(found, "overlap", max(2, ranks), alone=1.0))
+        yield "gradients.overlap", (("any", share), *WAITED)
 
 
 def _memory(found: Calibration) -> Iterator[tuple[str, object]]:

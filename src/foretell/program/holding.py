@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from foretell.model.graph import Graph
 from foretell.model.layers import Run
@@ -130,7 +130,8 @@ def joined_tables(tables: Sequence[SizeTable]) -> SizeTable:
 def _heights(changes: tuple[int, ...], sizes: SizeTable, start: Quantity) -> Any:
     """What is held before and after each change."""
     if isinstance(sizes, list):
-        return list(accumulate((sizes[c - 1] if c > 0 else -sizes[-c - 1] for c in changes), initial=start))
+        numbers = cast("list[float]", sizes)
+        return list(accumulate((numbers[c - 1] if c > 0 else -numbers[-c - 1] for c in changes), initial=start))
     import numpy
 
     places, signs = _signed(changes)

@@ -67,7 +67,7 @@ def compiled(name: str) -> ModuleType:
         spec.loader.exec_module(module)
         _array_of(module, "zeros", numpy.float64)
         _array_of(module, "whole_zeros", numpy.int64)
-        vars(module)["natural"] = kernel(lambda number: numpy.uint64(number))
+        _unsigned(module, "natural")
     return module
 
 
@@ -79,6 +79,15 @@ def _array_of(module: ModuleType, name: str, kind: Any) -> None:
         return numpy.zeros(count, kind)
 
     setattr(module, name, kernel(array))
+
+
+def _unsigned(module: ModuleType, name: str) -> None:
+    import numpy
+
+    def unsigned(number: int) -> Any:
+        return numpy.uint64(number)
+
+    setattr(module, name, kernel(unsigned))
 
 
 @contextmanager

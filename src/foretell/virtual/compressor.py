@@ -6,6 +6,7 @@ A compressor says what arrives (`lossy`) and how many bytes that is; the memory 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -43,6 +44,7 @@ class Compressor:
         return min(count * one, dense(shapes)) if self.sums == "grows" else count * one
 
 
+@functools.lru_cache(maxsize=64)
 def dense(shapes: Shapes) -> float:
     """Bytes without compression."""
     return WIDTH * size(shapes)

@@ -132,6 +132,7 @@ class World:
             Worker(at, self.server.weights, problem, rate, self._sender(at, seed), seed) for at in range(workers)
         ]
         nodes = workers + topology.servers(workers)
+        self._flight, self._through = pace.network.flight, pace.network.ports
         self._ports_out = [0.0] * pace.network.port_count(nodes)  # when they are free
         self._ports_in = list(self._ports_out)
         self.out_seconds, self.in_seconds = list(self._ports_out), list(self._ports_out)  # that they were busy
@@ -283,7 +284,7 @@ class World:
             for worker in workers:
                 self.engine.at(end, self._replied, worker, weights, version)
             return
-        size = dense(self.problem.shapes) * self._weight
+        size = self.pace.size
         for worker in workers:
             if self.topology.collective:
                 self._carry_alone(worker, size, weights, version)
@@ -298,7 +299,7 @@ class World:
 
     def send(self, worker: Worker, target: int, said: Any) -> None:
         """A worker sends its model, with whatever an algorithm says of it, to another."""
-        size = dense(self.problem.shapes) * self._weight
+        size = self.pace.size
         arrival = self._carry(worker.number, target, size, self.engine.now, "peers")
         self.engine.at(arrival, self._said, self.workers[target], worker.number, said)
 
@@ -349,22 +350,19 @@ class World:
 
     def _carry(self, source: int, target: int, size: float, ready: float, kind: str) -> float:
         """When a message is there: both ports take one at a time, each way."""
-        latency, busy = self.pace.network.flight(source, target, size)
+        latency, busy = self._flight(source, target, size)
         out, into = self._ports_out, self._ports_in
-        leaves, comes = self.pace.network.ports(source, target)
+        leaves, comes = self._through(source, target)
         start = max(ready, out[leaves], into[comes])
         out[leaves] = into[comes] = start + busy
-        self._busy(source, target, leaves, comes, busy)
+        self.out_seconds[leaves] += busy
+        self.in_seconds[comes] += busy
+        self.moving[source] += busy
+        self.moving[target] += busy
         self.bytes[kind] += size
         if self.spans is not None:
             self.spans.append(Span(source, f"{kind} to {target}", start, busy + latency))
         return start + latency + busy
-
-    def _busy(self, source: int, target: int, leaves: int, comes: int, seconds: float) -> None:
-        self.out_seconds[leaves] += seconds
-        self.in_seconds[comes] += seconds
-        self.moving[source] += seconds
-        self.moving[target] += seconds
 
     # collectives
 
@@ -419,9 +417,12 @@ class World:
         end = time + times * (arrival - time + (self.pace.reduce * one.share if one.sums else 0.0))
         self.bytes[kind] += (times - 1) * size * len(one.pairs)
         for source, target in one.pairs:
-            leaves, comes = self.pace.network.ports(source, target)
-            busy = self.pace.network.flight(source, target, size).busy * (times - 1)
-            self._busy(source, target, leaves, comes, busy)
+            leaves, comes = self._through(source, target)
+            busy = self._flight(source, target, size).busy * (times - 1)
+            self.out_seconds[leaves] += busy
+            self.in_seconds[comes] += busy
+            self.moving[source] += busy
+            self.moving[target] += busy
             self._ports_out[leaves] = max(self._ports_out[leaves], end)
             self._ports_in[comes] = max(self._ports_in[comes], end)
         return end

@@ -95,7 +95,7 @@ def _predict(given: Given, known: Known, run: Run, memory: bool, trace: str | No
     if trace is not None:
         _trace(asked, trace)
     held = _alive(asked, found) if memory or as_json or not found.fits else ()
-    changes = () if found.fits else _changes(given, asked, found)
+    changes = () if found.fits else _changes(given, asked, found, known)
     if as_json:
         click.echo(_json(found, asked, run, held, changes))
         return
@@ -126,12 +126,19 @@ def _alive(asked: Asked, found: Prediction) -> tuple[Alive, ...]:
     return alive(lower(asked.setting), asked.setting, found.memory)
 
 
-def _changes(given: Given, asked: Asked, found: Prediction) -> tuple[Change, ...]:
+def _changes(given: Given, asked: Asked, found: Prediction, known: Known) -> tuple[Change, ...]:
+    from foretell.oracle.calibrations import NONE
     from foretell.oracle.fit import wish, would_fit
 
-    assert asked.cluster is not None
+    assert given.cluster is not None and asked.cluster is not None
+    other = known.profile or known.anchors  # they corrected this cluster, and say nothing of another
     hope = wish(
-        given.model, asked.cluster, trainer_name=given.trainer, seq=given.seq, optimizer=asked.setting.job.optimizer
+        given.model,
+        asked.cluster if other else given.cluster,
+        trainer_name=given.trainer,
+        seq=given.seq,
+        optimizer=asked.setting.job.optimizer,
+        calibration=NONE if other else known.calibration,
     )
     return would_fit(hope, found, asked.setting)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from foretell.cli.question_options import PRECISION, about, searched, wanted
+from foretell.cli.question_options import PRECISION, about, searched, tell, wanted
 from foretell.errors import BadInput
 
 EXAMPLE = "foretell scale resnet50 --on v100-16 --gpus 1..64 --batch 256"
@@ -26,8 +26,6 @@ def command(batch_per_rank: int | None, gpus: str | None, as_json: bool, **optio
     with each of these. With --batch the batch stays the same (strong scaling), with
     --batch-per-rank it grows with the ranks that split it (weak scaling).
     """
-    import msgspec
-
     from foretell.cli.progress import Progress
     from foretell.cli.scale_pages import scale_page
     from foretell.cli.verbs.plan import counts
@@ -40,4 +38,4 @@ def command(batch_per_rank: int | None, gpus: str | None, as_json: bool, **optio
     progress = Progress()
     found = scale(question, counts(gpus), batch_per_rank or 0, progress.of)
     progress.end()
-    click.echo(msgspec.json.encode(found) if as_json else scale_page(found))
+    tell(found, scale_page, question, as_json)
