@@ -376,6 +376,7 @@ def whatif(
     return oracle.whatif(asked, None if plan == "best" else Trial(asked).readable(plan, "plan"), again)
 
 
+@checked
 def simulate(
     model: str | PathLike[str],
     cluster: str | Cluster,
