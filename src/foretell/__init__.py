@@ -10,6 +10,7 @@ from foretell.arguments import checked
 from foretell.version import __version__
 
 if TYPE_CHECKING:
+    from foretell.dialects import Written
     from foretell.hardware.cluster import Cluster
     from foretell.model.analysis import Analysis
     from foretell.model.graph import Graph
@@ -36,6 +37,7 @@ __all__ = [
     "analyze",
     "choose_batch",
     "diff",
+    "export",
     "fit",
     "load",
     "lower",
@@ -127,6 +129,35 @@ def predict(
         raise BadInput("profiles and anchors are about a model and a cluster by name", fix="both as texts")
     given = Given(fspath(model), str(plan), cluster, batch, batch_per_rank, seq, trainer, optimizer)
     return answered(given, Known(fspath(calibration), fspath(profile), tuple(fspath(one) for one in anchors)), run)[1]
+
+
+@checked
+def export(
+    model: str | PathLike[str],
+    cluster: str | Cluster,
+    plan: str | Plan,
+    batch: int | None = None,
+    *,
+    to: str,
+    trainer: str = "",
+    optimizer: str = "",
+    seq: int | None = None,
+) -> Written:
+    """A plan as the configuration of a trainer, and what the configuration leaves to something else.
+
+    The same as `foretell export --to`: `to` is a dialect (torchtitan, megatron-lm, deepspeed, ...). A plan that the
+    dialect has no words for is a BadInput.
+    """
+    from foretell.dialects import dialect, recipe_of, trainer_of, write
+    from foretell.hardware import catalog
+    from foretell.plan.plan import Plan
+    from foretell.plan.text import parse
+
+    chosen = dialect(to)
+    read = plan if isinstance(plan, Plan) else parse(plan)
+    setting = _setting(model, cluster, read, batch, trainer or trainer_of(chosen, read), optimizer, seq, None)
+    place = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+    return write(chosen, recipe_of(setting, fspath(model), place))
 
 
 @checked

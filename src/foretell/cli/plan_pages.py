@@ -58,6 +58,7 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
         cost = found.ranks * 1000 * step.step_seconds / HOUR * price
         lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
     lines += [(one.kind, f"{one.name}: {one.why}") for one in step.bottlenecks[:2]]
+    lines += [("accuracy", str(step.accuracy))] if step.accuracy else []
     return "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
 
 

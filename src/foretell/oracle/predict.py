@@ -15,6 +15,7 @@ from foretell.model.totals import totals
 from foretell.oracle.causes import causes
 from foretell.oracle.evidence import evidence
 from foretell.oracle.explain import Bottleneck, bottlenecks
+from foretell.oracle.similar import Accuracy, accuracy
 from foretell.oracle.training import STEP_ALONE, Run, Training, step_input, whole
 from foretell.plan.facts import facts
 from foretell.plan.policies.lora import Lora
@@ -53,6 +54,7 @@ class Prediction(Observation, frozen=True, kw_only=True):
     provenance: dict[str, str]
     notes: tuple[str, ...]
     training: Training | None = None  # a whole run, where one is asked about
+    accuracy: Accuracy | None = None  # of similar measured runs; None: none is similar
 
 
 T = TypeVar("T", bound=Prediction)
@@ -96,6 +98,7 @@ def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Predic
         bottlenecks=(),
         provenance=known.provenance(),
         notes=notes(outline),
+        accuracy=accuracy(cluster.text, outline.trainer.name, ranks, known.factors()),
     )
     amount = whole(found, setting, cluster, run) if run.asked else None
     whole_run = msgspec.structs.replace(found, training=amount)

@@ -60,7 +60,7 @@ def outcome(assignment: Assignment, folder: Path) -> Outcome:
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
         count = 1 if assignment.dry else setting.plan.ranks
         ranks = {_forked(assignment, setting, rank, Path(meeting), folder): rank for rank in range(count)}
-        failed = _waited(ranks)
+        failed = _waited(ranks, Path(meeting))
         if failed:
             return Outcome(failure=_why(failed, Path(meeting)))
         files = (Path(meeting) / f"report-{rank}.json" for rank in range(count))
@@ -86,7 +86,7 @@ def _rank(assignment: Assignment, setting: Setting, rank: int, meeting: Path, fo
             report, weights = trained(assignment, setting, rank)
         if weights:
             torch.save(weights, folder / f"weights-{rank}.pt")
-        (meeting / f"report-{rank}.json").write_bytes(msgspec.json.encode(report))
+        _write(meeting / f"report-{rank}.json", report)
         leave()
     except ForetellError as problem:
         (meeting / f"failure-{rank}.json").write_bytes(msgspec.json.encode(_said(problem)))
@@ -95,14 +95,25 @@ def _rank(assignment: Assignment, setting: Setting, rank: int, meeting: Path, fo
     leave(1)
 
 
-def _waited(ranks: dict[int, int]) -> dict[int, int]:
-    """Wait for all; how those ended that failed. When one fails the others would wait for it for ever: end them."""
+def _write(file: Path, report: Report) -> None:
+    """All of it or nothing."""
+    part = file.with_suffix(".part")
+    part.write_bytes(msgspec.json.encode(report))
+    part.replace(file)
+
+
+def _waited(ranks: dict[int, int], meeting: Path) -> dict[int, int]:
+    """Wait for all; how those ended that failed. When one fails the others would wait for it for ever: end them.
+
+    A rank that has written its report has done all of its work, however it ends: threads of gloo's may abort it when
+    others close what they listen to.
+    """
     left, failed = dict(ranks), dict[int, int]()
     until = None
     while left:
         child, status = os.waitpid(-1, os.WNOHANG if until else 0)
         code = os.waitstatus_to_exitcode(status)
-        if child in left and code:
+        if child in left and code and not (meeting / f"report-{left[child]}.json").is_file():
             failed[left[child]] = code
             until = until or time.monotonic() + GRACE
         left.pop(child, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -21,6 +22,10 @@ from foretell.runtime.training import trained
 
 PATIENCE = timedelta(seconds=300)
 """That ranks wait for each other in a collective before they give up."""
+
+
+FAREWELL = 10.0
+"""Seconds in which all ranks come through a barrier that one of them is through."""
 
 
 def checked(assignment: Assignment) -> Setting:
@@ -54,9 +59,22 @@ def take_part(assignment: Assignment, place: Place) -> tuple[Report, ...]:
 
 
 def leave(code: int = 0) -> NoReturn:
-    """End this process at once: on the long way out gloo's threads abort one process in twelve."""
+    """End this process at once: on the long way out gloo's threads abort one process in twelve.
+
+    Nobody ends before all have told the store that they are through the barrier: the end of a rank closes what others
+    still listen to.
+    """
     if code == 0 and dist.is_initialized():
         dist.barrier()
+        _await_others()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _await_others() -> None:
+    store: Any = dist.distributed_c10d._get_default_store()
+    until = time.monotonic() + FAREWELL
+    store.add("left", 1)
+    while store.add("left", 0) < dist.get_world_size() and time.monotonic() < until:
+        time.sleep(0.005)

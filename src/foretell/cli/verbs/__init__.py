@@ -11,6 +11,8 @@ VERBS = {
     "scale": "Time, efficiency and memory of each strategy over numbers of GPUs.",
     "whatif": "What other hardware, batches and sequences would do to a step.",
     "sweep": "Many questions at once: models x clusters x batches x trainers.",
+    "report": "One HTML file about a plan, or the best one: time, memory, timeline, scaling.",
+    "export": "A plan as the configuration of a trainer, and the command that starts it.",
     "calibrate": "Measure this machine, so that predictions rest on it.",
     "profile": "Time the layers of a model on this device.",
     "run": "Train under a plan for real, on ranks of this machine or of many, and measure.",
@@ -20,6 +22,9 @@ VERBS = {
     "systems": "Systems of distributed training, by the axes of the taxonomy.",
     "results": "The records that are kept: listed, filtered, shown and exported.",
     "validate": "How far predictions are from measured runs.",
+    "check": "Whether kept predictions still hold: for a team's continuous integration.",
+    "doctor": "What is installed and found here, what is missing, and the command to get it.",
+    "completion": "The lines that teach your shell to complete foretell's verbs and options.",
     "list": "The names foretell knows.",
     "describe": "One page about anything that has a name.",
 }

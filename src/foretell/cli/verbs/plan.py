@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from foretell.cli.training_options import positive, show_span, span
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
+    from foretell.cli.config_change import Change
+    from foretell.cli.config_options import Today
     from foretell.oracle.batches import BatchChoice
     from foretell.oracle.planning import Answer, Question, Tried
     from foretell.oracle.search import Found
@@ -27,7 +30,9 @@ EXAMPLE = "foretell plan llama3-8b --on 8xh100 --batch 64"
 
 
 @click.command("plan", short_help="The best plan there is, and what comes close.")
-@click.argument("model")
+@click.argument("model", required=False)
+@click.option("--from-config", metavar="FILE", help="What you run today: the best plan is told against it.")
+@click.option("--out", metavar="FILE", help="With --from-config: write that file with the best plan instead.")
 @click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 64xh100, dgx-a100, my.toml.")
 @click.option("--batch", metavar="N", help="Samples of a step, of all ranks together; auto, or LOW..HIGH: the best.")
 @click.option("--noise-scale", metavar="N", help="For --batch auto: of gradients, '2e6 tokens' or '500 samples'.")
@@ -53,6 +58,7 @@ EXAMPLE = "foretell plan llama3-8b --on 8xh100 --batch 64"
 @click.option("--deadline", metavar="TIME", help="The training ends within this time: 30d.")
 @click.option("--top", type=int, default=10, metavar="N", help="How many plans are told (10).")
 @click.option("--table", metavar="FILE", help="Write every priced plan: plans.csv, plans.parquet.")
+@click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(as_json: bool, **options: Any) -> None:
     """The best plan for MODEL on a cluster, of all legal plans there are.
@@ -67,6 +73,7 @@ def command(as_json: bool, **options: Any) -> None:
 
     if options["table"] is not None:
         writable(options["table"])
+    today = _today(options)
     run, limit = _run(options), _limit(options)
     by: str = options["by"]
     progress = Progress()
@@ -84,13 +91,56 @@ def command(as_json: bool, **options: Any) -> None:
     tried = [] if best or best_of(answers, by) else _would_fit(answers, progress)
     if options["table"] is not None:
         (best or answers[0]).found.plans.write(options["table"])
+    change = _change(today, best, options["out"]) if today and best else None
+    if options["html"] is not None and best is not None:
+        from foretell.cli.reports import plan_page
+        from foretell.report.files import save
+
+        save(plan_page(best), options["html"])
     if as_json:
-        click.echo(_json(answers, best, tried, spans if run.asked else (), limit))
+        click.echo(_json(answers, best, tried, change, spans if run.asked else (), limit))
     else:
         click.echo(_page(answers, best, tried, run, spans, limit, by))
+        if change is not None:
+            click.echo(f"\n{change.page()}")
         tell_notes(_notes(answers))
     if best is None:
         raise click.exceptions.Exit(NOTHING_FITS)
+
+
+# what is run today
+
+
+def _today(options: dict[str, Any]) -> Today | None:
+    """The configuration that is given; what was not typed is as it says."""
+    file, out = options.pop("from_config"), options["out"]
+    if file is None:
+        if out is not None:
+            raise BadInput(
+                "no configuration to write anew", where="--out", fix="--from-config ds_config.json --out new.json"
+            )
+        if not options["model"]:
+            raise BadInput("no model is given", where="MODEL", fix=EXAMPLE)
+        return None
+    from foretell.cli.config_options import model_of, today, typed
+
+    if options["batch_per_rank"] is not None or _is_choice(options):
+        raise BadInput("another way to say the batch", where="--from-config", fix="--batch N, or the file's own")
+    found = today(file, options["cluster"], _batch(options["batch"]))
+    options |= {"model": model_of(options["model"], found), "batch": options["batch"] or str(found.recipe.batch)}
+    options |= {"seq": options["seq"] or found.recipe.sequence or None}
+    options |= {"optimizer": options["optimizer"] or found.recipe.optimizer}
+    if not typed("trainer"):
+        options["trainer"] = found.trainer
+    for note in found.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return found
+
+
+def _change(found: Today, best: Answer, out: str | None) -> Change:
+    from foretell.cli.config_change import changed
+
+    return changed(found, best, out)
 
 
 # what is asked
@@ -316,7 +366,12 @@ def _undivided(answers: Sequence[Answer]) -> list[str]:
 
 
 def _json(
-    answers: Sequence[Answer], best: Answer | None, tried: Sequence[Tried], spans: Sequence[float], limit: float
+    answers: Sequence[Answer],
+    best: Answer | None,
+    tried: Sequence[Tried],
+    change: Change | None,
+    spans: Sequence[float],
+    limit: float,
 ) -> bytes:
     from foretell.oracle.planning import nearest
 
@@ -326,6 +381,8 @@ def _json(
         answer |= {"best": None}
     else:
         answer |= _headroom(best)
+    if change is not None:
+        answer["today"] = change
     if len(answers) > 1:
         answer["searches"] = [_short(one.found) for one in answers]
         for one, taken in zip(answer["searches"], spans, strict=False):
