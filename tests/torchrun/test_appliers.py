@@ -91,6 +91,9 @@ CASES = (
     (MIXTURE, "tp2"),
     (DEEPSEEK, "dp2 cp2:ring"),
     (CNN, "filter2[blocks.2.*]"),
+    (LLAMA, "cp2:alltoall dp2"),  # the other way round
+    (LENET, "filter4[classifier.*]"),  # ten classes: the last rank has one
+    (LENET, "channel4[classifier.*]"),
 )
 
 

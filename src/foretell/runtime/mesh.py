@@ -34,7 +34,7 @@ class Mesh(NamedTuple):
 
     def along(self, *names: str) -> DeviceMesh:
         """Torch's mesh of some axes, or of axes that were joined: `dp_cp`."""
-        found = [name for name in names if name in self.sizes or "_" in name]
+        found = [name for name in self.sizes if name in names] or list(names)  # torch wants them outermost first
         return self._devices[tuple(found) if len(found) > 1 else found[0]]
 
     @property

@@ -24,7 +24,8 @@ def gathered(share: torch.Tensor, dim: int, group: dist.ProcessGroup, size: int 
     with waiting.along(group):
         dist.all_gather_into_tensor(whole, padded.flatten(), group=group)
     found = torch.cat(whole.view(ranks, *padded.shape).unbind(), dim)
-    return found.narrow(dim, 0, size) if size else found
+    # no view: layers after it may change it in place
+    return found.narrow(dim, 0, size).clone() if size and size < found.shape[dim] else found
 
 
 def _padded(share: torch.Tensor, dim: int, most: int) -> torch.Tensor:
@@ -98,12 +99,12 @@ class Own(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, dim: int, group: dist.ProcessGroup) -> torch.Tensor:
-        ctx.dim, ctx.group = dim, group
+        ctx.dim, ctx.group, ctx.size = dim, group, x.shape[dim]
         return own(x, dim, group)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return gathered(gradient, ctx.dim, ctx.group), None, None
+        return gathered(gradient, ctx.dim, ctx.group, ctx.size), None, None
 
 
 class Collected(torch.autograd.Function):

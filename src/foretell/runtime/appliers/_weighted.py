@@ -16,6 +16,7 @@ from foretell.plan.strategy import Strategy
 from foretell.runtime.appliers import _sharing
 from foretell.runtime.division import divided
 from foretell.runtime.subject import Subject
+from foretell.units import ceil_div
 
 ORDER = 20
 
@@ -39,22 +40,44 @@ def refusals(part: Strategy, setting: Setting) -> Iterator[tuple[str, str]]:
     }
     if others:
         yield f"{part.word}{part.ranks}: {min(others)} does not run in shares yet", "a model of convolutions"
+    yield from _left_out(part, setting, loops)
     beside = [axis.word for axis in setting.plan.axes if axis.word in BESIDE and axis.word != part.word]
     if beside:
         yield f"{part.word}{part.ranks} beside {beside[0]}: both cut the same layers", "one of them"
 
 
+def _left_out(part: Strategy, setting: Setting, loops: dict[str, frozenset[str]]) -> Iterator[tuple[str, str]]:
+    """Layers of which the last ranks would have nothing: shares are those of `torch.chunk`."""
+    for block, node in setting.graph.nodes():
+        if loops.get(node.path) and isinstance(node.operator, Convolution | Matmul):
+            tensor = node.outputs[0] if part.word == "filter" else node.inputs[0].tensor
+            dims = setting.graph.tensor(block, tensor).dims
+            size = dims[1 if isinstance(node.operator, Convolution) else -1].size
+            if (part.ranks - 1) * ceil_div(size, part.ranks) >= size:
+                why = f"{part.word}{part.ranks}: of {size} features of {node.path} the last rank would have none"
+                yield (
+                    why,
+                    f"a number of ranks that divides {size}, or a part of the model: {part.word}{part.ranks}[...]",
+                )
+                return
+
+
 def apply(part: Strategy, subject: Subject, cut: Cut) -> None:
     """Cut every layer that the program divides."""
     group, loops = subject.mesh.group(part.word), divided(subject.setting, part.word)
-    shares: dict[str, int] = {}
+    shares: dict[str, tuple[int, int]] = {}  # the dim of each weight that is in shares, and its size as a whole
     for own in subject.parts:
         for name, module in own.named_modules():
             if isinstance(module, LAYERS) and loops.get(name):
-                shares |= {f"{name}.{weight}": dim for weight, dim in cut(module, group).items()}
+                shapes = {weight: value.shape for weight, value in module.named_parameters(recurse=False)}
+                found = cut(module, group)
+                shares |= {f"{name}.{weight}": (dim, shapes[weight][dim]) for weight, dim in found.items()}
 
     def whole(name: str, share: torch.Tensor) -> tuple[str, torch.Tensor]:
-        return name, _sharing.gathered(share, shares[name], group) if name in shares else share
+        if name not in shares:
+            return name, share
+        dim, size = shares[name]
+        return name, _sharing.gathered(share, dim, group, size)
 
     subject.wholes.append(whole)
 

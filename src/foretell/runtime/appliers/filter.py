@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from foretell.plan.strategies.filter import Filter
 from foretell.runtime.appliers import _weighted
@@ -21,14 +22,15 @@ def apply(part: Filter, subject: Subject) -> None:
     _weighted.apply(part, subject, _cut)
 
 
-def _cut(module: nn.Module, group: dist.ProcessGroup) -> dict[str, int]:
+def _cut(module: Any, group: dist.ProcessGroup) -> dict[str, int]:
+    size = module.weight.shape[0]
     names = [name for name in ("weight", "bias") if getattr(module, name) is not None]
     for name in names:
         keep(module, name, 0, group)
     inner = module.forward
 
     def forward(x: torch.Tensor) -> torch.Tensor:
-        return Gathered.apply(inner(Copied.apply(x, group)), features(module), group)
+        return Gathered.apply(inner(Copied.apply(x, group)), features(module), group, size)
 
     module.forward = forward
     return dict.fromkeys(names, 0)
