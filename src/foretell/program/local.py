@@ -7,12 +7,13 @@ the pipeline has or how many ranks hold copies: so plans that differ only in the
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from foretell.model.layers import Run
 from foretell.model.resize import skeleton
-from foretell.program.action import Actions, Allocate, Copy, Free
-from foretell.program.body import Bodies, Body
+from foretell.program.action import Action, Actions, Allocate, Compute, Copy, Free
+from foretell.program.body import Bodies, Made
 from foretell.program.holding import PLAYED, Event, Events, Passes, Profile, Script, StageRuns, script
 from foretell.program.layout import Layout
 from foretell.program.weights import Weight, sampled, used
@@ -79,16 +80,22 @@ class Local:
     # memory
 
     def passes(
-        self, own: StageRuns, gathered: tuple[float, ...], reshards: bool, plain: bool, pipelined: bool
+        self,
+        own: StageRuns,
+        gathered: tuple[float, ...],
+        reshards: bool,
+        plain: bool,
+        pipelined: bool,
+        gradient: float = 0.0,
     ) -> Passes:
         """What a micro-batch holds on a stage of these layers.
 
         `gathered` are bytes of weights that are brought together for each run, and let go between the passes if it
-        `reshards`; `plain` is as if nothing ran again.
+        `reshards`; `plain` is as if nothing ran again. `gradient` is bytes of the gradient of each parameter.
         """
         if not own.runs:
-            return Passes(0.0, 0.0, 0.0)
-        how = (gathered, reshards, plain, pipelined)
+            return Passes(0.0, 0.0, 0.0, 0.0)
+        how = (gathered, reshards, plain, pipelined, gradient)
         if own.times > PLAYED:
             key = (own.alike, how)
             if key not in self._profiles:
@@ -110,27 +117,39 @@ class Local:
         reshards: bool,
         plain: bool,
         pipelined: bool,
+        gradient: float,
         long: bool,
     ) -> Profile | None:
         stage: list[Events] = []
         sizes: list[Quantity] = []
+        made: list[Quantity] = []
         for at, (run, size) in enumerate(zip(own, gathered or (0.0,) * len(own), strict=True)):
             held = self._held(kind_of(run), plain)
             if size:
                 held = held.gathering(f"run{at} weights", size, reshards)
             stage.append(Events(run, held.forward, held.backward))
-            sizes += held.sizes
+            sizes += [0.0 if new else size for size, new in zip(held.sizes, held.new, strict=True)]
+            made += [size * gradient if new else size for size, new in zip(held.sizes, held.new, strict=True)]
         key = (skeleton(self.graph), tuple(stage), long, pipelined)
         if key not in _SCRIPTS:
             if len(_SCRIPTS) >= MOST_SCRIPTS:
                 _SCRIPTS.clear()
             _SCRIPTS[key] = script(key[0], stage, long, pipelined)
-        return _SCRIPTS[key].profile(sizes)
+        return _SCRIPTS[key].profile(sizes, made)
+
+    def inputs(self, own: StageRuns) -> Quantity:
+        """Bytes of the samples that a stage is given: tensors of the first block, which none of its layers makes."""
+        read: set[tuple[int, int]] = set()
+        for run in own.runs:
+            for node in self.graph.blocks[run.block].nodes[run.start : run.stop]:
+                homes = (self.graph.home(run.block, operand.tensor)[:2] for operand in node.inputs)
+                read.update(home for home in homes if self.graph.blocks[home[0]].tensors[home[1]].role == "input")
+        return sum(self.layout.held_bytes(*home) for home in read)
 
     def _held(self, kind: Kind, plain: bool) -> _Held:
         if (kind, plain) not in self._holds:
             bodies = self.plain if plain else self.bodies
-            self._holds[kind, plain] = _Held.of(bodies.forward(*kind, ""), bodies.backward(*kind, ""))
+            self._holds[kind, plain] = _Held.of(bodies.forward(*kind, "").actions, bodies.making(*kind))
         return self._holds[kind, plain]
 
 
@@ -139,18 +158,20 @@ _SCRIPTS: dict[Any, Script] = {}
 
 
 class _Held(NamedTuple):
-    """The events of memory of a kind of layer, and their sizes."""
+    """The events of memory of a kind of layer, and their sizes: bytes, of new gradients of weights their elements."""
 
     forward: tuple[Event, ...]
     backward: tuple[Event, ...]
     sizes: tuple[Quantity, ...]
+    new: tuple[bool, ...]
     runs_back: bool
 
     @classmethod
-    def of(cls, forward: Body, backward: Body) -> _Held:
+    def of(cls, forward: Iterable[Action | Made], backward: Sequence[Action | Made]) -> _Held:
         ahead, back = _events(forward), _events(backward)
-        sizes = (action.bytes for action in (*ahead, *back))
-        return cls(_named(ahead), _named(back), tuple(sizes), any(backward.computations()))
+        sizes = tuple(one.elements if isinstance(one, Made) else one.bytes for one in (*ahead, *back))
+        new = tuple(isinstance(one, Made) for one in (*ahead, *back))
+        return cls(_named(ahead), _named(back), sizes, new, any(isinstance(one, Compute) for one in backward))
 
     def gathering(self, name: str, size: float, reshards: bool) -> _Held:
         """The same with weights that are gathered before each use."""
@@ -158,19 +179,21 @@ class _Held(NamedTuple):
         ahead, split = self.forward, len(self.forward)
         forward = (begin, *ahead, *((end,) if reshards else ()))
         first = (size, *self.sizes[:split], *((size,) if reshards else ()))
+        old = (False,) * len(first)
         if reshards and not self.runs_back:  # frozen, and so is all before it
-            return self._replace(forward=forward, sizes=(*first, *self.sizes[split:]))
+            return self._replace(forward=forward, sizes=(*first, *self.sizes[split:]), new=(*old, *self.new[split:]))
         backward = (*((begin,) if reshards else ()), *self.backward, end)
         second = (*((size,) if reshards else ()), *self.sizes[split:], size)
-        return _Held(forward, backward, (*first, *second), self.runs_back)
+        new = (*old, *((False,) if reshards else ()), *self.new[split:], False)
+        return _Held(forward, backward, (*first, *second), new, self.runs_back)
 
 
-def _events(body: Body) -> list[Allocate | Free]:
-    return [action for action in body.actions if isinstance(action, Allocate | Free)]
+def _events(actions: Iterable[Action | Made]) -> list[Allocate | Free | Made]:
+    return [action for action in actions if isinstance(action, Allocate | Free | Made)]
 
 
-def _named(actions: list[Allocate | Free]) -> tuple[Event, ...]:
+def _named(actions: list[Allocate | Free | Made]) -> tuple[Event, ...]:
     return tuple(
-        Event(True, action.name, "every") if isinstance(action, Allocate) else Event(False, action.name, action.when)
+        Event(False, action.name, action.when) if isinstance(action, Free) else Event(True, action.name, "every")
         for action in actions
     )

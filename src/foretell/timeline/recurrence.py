@@ -386,6 +386,9 @@ def rank_memory(t, plans, at, rank):
     place = t.i[t.rank_at + order] + rank
     parameters = rank_sum(t, plans, at, rank, t.parameters, base)
     resting = rank_sum(t, plans, at, rank, t.resting, base) + plans.f[plans.copies + at] * parameters
+    resting += plans.f[plans.workspace + at]
+    made = plans.f[plans.made + at] > 0 and one_each(t, plans, at)
+    there = resting - rank_sum(t, plans, at, rank, t.gradients, base) if made else resting
     first, stop = t.i[t.held_at + place], t.i[t.held_at + place + 1]
     chunks = stop - first
     most, when = 0.0, -1
@@ -400,15 +403,24 @@ def rank_memory(t, plans, at, rank):
             now = held + kept + max(0.0, t.f[t.forward_peak + shape] - kept)
         else:
             # new gradients are all there when the slot's own activations are gone
-            now = held + max(0.0, t.f[t.backward_peak + shape] - kept, plans.f[plans.fresh + at] * parameters - kept)
+            peak = t.f[t.making_peak + shape] if made else t.f[t.backward_peak + shape]
+            now = held + max(0.0, peak - kept, plans.f[plans.fresh + at] * parameters - kept)
         if now > most or when < 0:
             most, when = now, moment
-    working = resting + most + plans.f[plans.cached + at] * parameters
+    working = there + most + plans.f[plans.cached + at] * parameters
     working += min(plans.f[plans.streams + at], max(0.0, plans.f[plans.limit + at] - working))
     after = resting + plans.f[plans.gathered + at] * parameters
     if after > working:
         return after, -1
     return working, when
+
+
+@kernel
+def one_each(t, plans, at):
+    """Whether every rank has one stage and one micro-batch: a pass forward and one back."""
+    order = plans.i[plans.order + at]
+    slots = t.i[t.order_at + order + 1] - t.i[t.order_at + order]
+    return plans.i[plans.rounds + at] == 0 and slots == 2 * t.i[t.order_ranks + order]
 
 
 @kernel
