@@ -106,10 +106,22 @@ def measure(model: str, batch: int, precision: str, rule: str, how: str = "") ->
     told = {word.split("=")[0]: int(word.split("=")[1]) for word in model.split(":")[-1].split(",") if "=" in word}
     size = {"seq": told["seq"]} if "seq" in told else {"image": told.get("image", 224)}
     return {
-        **{"model": model, "batch": batch, **size, "precision": precision, "optimizer": rule},
-        **{"compile": "compile" in how, "channels_last": "last" in how, "recompute": "recompute" in how},
-        **{"device": "h200", "step_ms": None, "wall_ms": statistics.median(walls), "least_ms": min(walls)},
-        **{"host_ms": statistics.median(host), "peak_gib": max(peaks.values()), **peaks, **profiled},
+        "model": model,
+        "batch": batch,
+        **size,
+        "precision": precision,
+        "optimizer": rule,
+        "compile": "compile" in how,
+        "channels_last": "last" in how,
+        "recompute": "recompute" in how,
+        "device": "h200",
+        "step_ms": None,
+        "wall_ms": statistics.median(walls),
+        "least_ms": min(walls),
+        "host_ms": statistics.median(host),
+        "peak_gib": max(peaks.values()),
+        **peaks,
+        **profiled,
     }
 
 

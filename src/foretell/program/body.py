@@ -16,7 +16,7 @@ import msgspec
 from foretell.model.autocast import PRODUCTS
 from foretell.model.graph import Node
 from foretell.model.layers import pieces
-from foretell.model.memory_order import turned_convolutions
+from foretell.model.memory_order import compiled_convolutions, turned_convolutions
 from foretell.model.operators.attention import Attention
 from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.operators.elementwise import Elementwise
@@ -74,7 +74,8 @@ class Bodies:
     def __post_init__(self) -> None:
         graph = self.layout.graph
         like = skeleton(graph)
-        object.__setattr__(self, "turned", turned_convolutions(like))
+        by_compiler = compiled_convolutions(like) if self.layout.compiled else frozenset[tuple[int, int]]()
+        object.__setattr__(self, "turned", turned_convolutions(like) | by_compiler)
         object.__setattr__(self, "plain", lifetimes(like))
         object.__setattr__(self, "index", _Index(self.layout, self.plain))
         blocks = range(len(graph.blocks))

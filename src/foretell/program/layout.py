@@ -49,7 +49,7 @@ class Layout:
     imbalance: float = 1.0  # rows of the fullest rank of those that divide experts, over the mean
     scatters_loss: bool = False  # whether the gradient of the losses is laid into zeros before that of log-softmax
     autocast: bool = False  # whether products run in 16 bits, and the rest in fp32
-    compiled: bool = False  # whether one copy in 16 bits is enough for all that read a tensor
+    compiled: bool = False  # whether a compiler joins copies in 16 bits, and turns images
     known_sizes: dict[tuple[int, int], dict[str, Quantity]] = field(
         init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], dict[str, Quantity]]
     )

@@ -207,7 +207,7 @@ def _conventions(plan: Plan, trainer: Trainer) -> Conventions:
         scatters_loss=trainer.tensor.loss == "gathered" and trainer.memory.scatters_loss,
         whole_bias=trainer.tensor.row_bias == "whole",
         autocast=plan.policy(Precision).format.autocast,
-        compiled=plan.policy(Precision).format.autocast and trainer.execution != "eager",
+        compiled=trainer.execution == "compiled",
     )
 
 

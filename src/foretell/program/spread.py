@@ -39,7 +39,7 @@ class Conventions:
     gathers_logits  the loss wants all classes of a row
     scatters_loss   the gradient of the losses is laid into zeros, as large as the logits, before that of log-softmax
     autocast        products run in 16 bits, and the rest in fp32
-    compiled        a compiler makes one copy of a tensor in another type for all that read it
+    compiled        a compiler makes one copy of a tensor in another type for all that read it, and turns images
     whole_bias      the gradient of a bias that is added to a sum is made from all of the sum's gradient,
                     not from the share that a rank goes on with
     """
