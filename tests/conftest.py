@@ -1,7 +1,13 @@
-"""Hypothesis has no time limits (they belong to benchmarks); what takes long is marked."""
+"""No limits of time (they belong to benchmarks), no records of the person who runs them; what takes long is marked."""
+
+import os
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ["FORETELL_RECORDS"] = tempfile.mkdtemp(prefix="foretell-records-")
+"""What the person who runs the tests has calibrated changes no answer."""
 
 QUIET = [HealthCheck.too_slow]
 settings.register_profile("explore", deadline=None, suppress_health_check=QUIET, max_examples=60)

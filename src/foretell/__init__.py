@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from foretell.arguments import checked
 from foretell.version import __version__
 
 if TYPE_CHECKING:
+    from foretell.dialects import Written
     from foretell.hardware.cluster import Cluster
     from foretell.model.analysis import Analysis
     from foretell.model.graph import Graph
@@ -33,6 +35,7 @@ __all__ = [
     "analyze",
     "choose_batch",
     "diff",
+    "export",
     "fit",
     "load",
     "lower",
@@ -47,6 +50,7 @@ __all__ = [
 ]
 
 
+@checked
 def load(model: str | PathLike[str], batch: int | None = None, seq: int | None = None) -> Graph:
     """The graph of a model: a name, a config.json, a .net file, or file.py:factory."""
     from foretell.model import source
@@ -61,6 +65,7 @@ def trace(module: Any, inputs: Any, loss: Any = None, name: str = "") -> Graph:
     return torch_trace.trace(module, inputs, loss, name)
 
 
+@checked
 def analyze(model: str | PathLike[str] | Graph, batch: int | None = None, seq: int | None = None) -> Analysis:
     """What a model needs and how far it can be split; `model` is a text, a path or a graph."""
     from foretell.errors import BadInput
@@ -74,6 +79,7 @@ def analyze(model: str | PathLike[str] | Graph, batch: int | None = None, seq: i
     return analysis.analyze(model)
 
 
+@checked
 def predict(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster,
@@ -122,6 +128,36 @@ def predict(
     return answered(given, Known(fspath(calibration), fspath(profile), tuple(fspath(one) for one in anchors)), run)[1]
 
 
+@checked
+def export(
+    model: str | PathLike[str],
+    cluster: str | Cluster,
+    plan: str | Plan,
+    batch: int | None = None,
+    *,
+    to: str,
+    trainer: str = "",
+    optimizer: str = "",
+    seq: int | None = None,
+) -> Written:
+    """A plan as the configuration of a trainer, and what the configuration leaves to something else.
+
+    The same as `foretell export --to`: `to` is a dialect (torchtitan, megatron-lm, deepspeed, ...). A plan that the
+    dialect has no words for is a BadInput.
+    """
+    from foretell.dialects import dialect, recipe_of, trainer_of, write
+    from foretell.hardware import catalog
+    from foretell.plan.plan import Plan
+    from foretell.plan.text import parse
+
+    chosen = dialect(to)
+    read = plan if isinstance(plan, Plan) else parse(plan)
+    setting = _setting(model, cluster, read, batch, trainer or trainer_of(chosen, read), optimizer, seq, None)
+    place = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+    return write(chosen, recipe_of(setting, fspath(model), place))
+
+
+@checked
 def run(
     model: str | PathLike[str],
     plan: str | Plan,
@@ -142,9 +178,9 @@ def run(
 
     The ranks are processes of their own; they end with the run, when one of them fails, and after `seconds`.
     """
-    from foretell.runtime import measure
     from foretell.runtime.assignment import Assignment
     from foretell.runtime.launch import Ranks
+    from foretell.runtime.recording import observed
 
     assignment = Assignment(
         model=fspath(model),
@@ -160,12 +196,13 @@ def run(
         device=device,
         threads=threads,
     )
-    setting = assignment.setting()
+    assignment.setting()  # one that is refused ends here, without any rank
     with Ranks() as ranks:
         reports = ranks.run(assignment, seconds)
-    return measure.measurement(assignment, str(setting.plan), setting.job.batch, reports)
+    return observed(assignment, reports)
 
 
+@checked
 def search(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster,
@@ -182,6 +219,7 @@ def search(
     fix: str = "",
     max_memory: str | float = 0.0,
     top: int = 10,
+    calibration: str | PathLike[str] = "",
 ) -> Found:
     """The best plans of all that are legal, every one of them priced as `predict` does.
 
@@ -205,10 +243,12 @@ def search(
         wishes=planning.wished(only, without, also, fix),
         max_memory=max_memory,
         top=top,
+        calibration=calibration,
     )
     return finer(planning.answered_best(asked)).found
 
 
+@checked
 def choose_batch(
     model: str | PathLike[str],
     cluster: str | Cluster,
@@ -228,6 +268,7 @@ def choose_batch(
     also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
+    calibration: str | PathLike[str] = "",
 ) -> BatchChoice:
     """The batch with the least time to quality, by the gradient noise scale: `foretell plan --batch auto`.
 
@@ -248,11 +289,13 @@ def choose_batch(
     chosen = oracle.wanted(batches, trade.noise, [place.ranks]) if isinstance(batches, str) else sorted(set(batches))
     words = (only, without, also)
     asked = [
-        _question(name, place, batch, trainer, optimizer, seq, precision, words, fix, max_memory) for batch in chosen
+        _question(name, place, batch, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
+        for batch in chosen
     ]
     return oracle.weighed([planning.answered(one) for one in asked], trade, price, by)
 
 
+@checked
 def why(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster,
@@ -267,15 +310,18 @@ def why(
     also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
+    calibration: str | PathLike[str] = "",
 ) -> Why:
     """Why a plan is refused, does not fit, or loses to the best, and what would make it win: `foretell why`."""
     from foretell.oracle import why as oracle
     from foretell.plan.text import parse
 
-    asked = _question(model, cluster, batch, trainer, optimizer, seq, "", (only, without, also), fix, max_memory)
+    words = (only, without, also)
+    asked = _question(model, cluster, batch, trainer, optimizer, seq, "", words, fix, max_memory, calibration)
     return oracle.why(asked, parse(plan) if isinstance(plan, str) else plan)
 
 
+@checked
 def diff(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster,
@@ -286,15 +332,17 @@ def diff(
     trainer: str = "pytorch",
     optimizer: str = "",
     seq: int | None = None,
+    calibration: str | PathLike[str] = "",
 ) -> Diff:
     """Where two plans differ, what each difference costs, and a way from the first to the second: `foretell diff`."""
     from foretell.oracle import diff as oracle
     from foretell.oracle.trial import Trial
 
-    trial = Trial(_question(model, cluster, batch, trainer, optimizer, seq))
+    trial = Trial(_question(model, cluster, batch, trainer, optimizer, seq, calibration=calibration))
     return oracle.diff(trial, trial.readable(plan1, "plan1"), trial.readable(plan2, "plan2"))
 
 
+@checked
 def scale(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster,
@@ -311,6 +359,7 @@ def scale(
     also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
+    calibration: str | PathLike[str] = "",
 ) -> Scaling:
     """Time, efficiency and memory of each strategy over numbers of ranks: `foretell scale`.
 
@@ -323,10 +372,11 @@ def scale(
         raise BadInput("a batch of all ranks, and one per rank", fix="one of the two")
     words = (only, without, also)
     total = batch if batch_per_rank is None else max(1, batch_per_rank)
-    asked = _question(model, cluster, total, trainer, optimizer, seq, precision, words, fix, max_memory)
+    asked = _question(model, cluster, total, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
     return oracle.scale(asked, gpus, batch_per_rank or 0)
 
 
+@checked
 def whatif(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster,
@@ -343,16 +393,18 @@ def whatif(
     also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
+    calibration: str | PathLike[str] = "",
 ) -> WhatIf:
     """What other hardware, batches and sequences would do to a step, and which upgrade pays: `foretell whatif`."""
     from foretell.oracle import whatif as oracle
     from foretell.oracle.trial import Trial
 
     words = (only, without, also)
-    asked = _question(model, cluster, batch, trainer, optimizer, seq, precision, words, fix, max_memory)
+    asked = _question(model, cluster, batch, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
     return oracle.whatif(asked, None if plan == "best" else Trial(asked).readable(plan, "plan"), again)
 
 
+@checked
 def sweep(
     models: str | PathLike[str] | Sequence[str | PathLike[str]],
     clusters: str | Sequence[str],
@@ -368,10 +420,11 @@ def sweep(
     without: str | Sequence[str] = (),
     also: str | Sequence[str] = (),
     fix: str = "",
-    max_memory: str = "",
+    max_memory: str | float = "",
     out: str | PathLike[str] | None = None,
     engine: str = "processes",
     jobs: int = 0,
+    calibration: str | PathLike[str] = "",
 ) -> Sweep:
     """Many questions at once, each model on each cluster with each batch and trainer: `foretell sweep`.
 
@@ -380,7 +433,6 @@ def sweep(
     """
     from pathlib import Path
 
-    from foretell.errors import BadInput
     from foretell.oracle.planning import wished
     from foretell.sweeping.sweep import Grid
     from foretell.sweeping.sweep import sweep as swept
@@ -391,10 +443,7 @@ def sweep(
         return tuple(map(named, given))
 
     def named(one: Any) -> str | int:
-        if isinstance(one, str | int) or hasattr(one, "__fspath__"):
-            return one if isinstance(one, int) else fspath(one)
-        kind = type(one).__name__
-        raise BadInput(f"a sweep over a {kind}", fix="names and numbers; a graph: as a file, graph.json")
+        return one if isinstance(one, int) else fspath(cast("str", one))
 
     grid = Grid(
         several(models),
@@ -408,10 +457,12 @@ def sweep(
     )
     wishes = wished(only, without, also, fix)
     words = {name: getattr(wishes, name) for name in ("only", "without", "also", "fixed")}
-    cells = grid.cells(optimizer=optimizer, max_memory=max_memory, **words)
+    most = max_memory if isinstance(max_memory, str) else f"{max_memory:.17g} B"
+    cells = grid.cells(fspath(calibration), optimizer=optimizer, max_memory=most, **words)
     return swept(cells, None if out is None else Path(out), engine, jobs)
 
 
+@checked
 def lower(
     model: str | PathLike[str] | Graph,
     plan: str | Plan,
@@ -432,6 +483,7 @@ def lower(
     return lowering.lower(_setting(model, cluster, plan, batch, trainer, optimizer, seq, batch_per_rank))
 
 
+@checked
 def fit(
     model: str | PathLike[str] | Graph,
     cluster: str | Cluster,
@@ -446,6 +498,7 @@ def fit(
     epochs: float = 1.0,
     price: float = 0.0,
     conditions: Conditions | None = None,
+    calibration: str | PathLike[str] = "",
 ) -> Fit:
     """Whether a model fits a cluster, with which plan, how many samples at a time, and else what would.
 
@@ -459,27 +512,18 @@ def fit(
     name = model.name if isinstance(model, Graph) else fspath(model)
     run = training.run(tokens, samples, epochs, price, conditions)
     asked = oracle.wish(
-        name, cluster, plan, batch=batch, trainer_name=trainer, seq=seq, optimizer=optimizer, graph=graph, run=run
+        name,
+        cluster,
+        plan,
+        batch=batch,
+        trainer_name=trainer,
+        seq=seq,
+        optimizer=optimizer,
+        graph=graph,
+        run=run,
+        calibration=fspath(calibration),
     )
     return oracle.fit(asked)
-
-
-def _check(model: Any, cluster: Any, batch: Any, seq: Any, batch_per_rank: Any, trainer: Any) -> None:
-    """Refuse what no command line could say."""
-    from foretell.errors import BadInput
-    from foretell.hardware.cluster import Cluster
-    from foretell.model.graph import Graph
-
-    if not isinstance(model, str | PathLike | Graph):
-        kind = type(model).__name__
-        raise BadInput(f"a model cannot be a {kind}", where="model", fix="foretell.trace(module, inputs), or a name")
-    if not isinstance(cluster, str | Cluster | None):
-        raise BadInput(f"a cluster cannot be {cluster!r}", where="cluster", fix='"8xh100"')
-    for name, value in (("batch", batch), ("seq", seq), ("batch_per_rank", batch_per_rank)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise BadInput(f"{name} is {value!r}", where=name, fix=f"a whole number, {name}=64")
-    if not isinstance(trainer, str):
-        raise BadInput(f"a trainer cannot be {trainer!r}", where="trainer", fix='"pytorch"')
 
 
 def _setting(
@@ -500,7 +544,6 @@ def _setting(
     from foretell.plan.fitness import refusals
     from foretell.plan.refusal import refused
 
-    _check(model, cluster, batch, seq, batch_per_rank, trainer)
     if not isinstance(model, Graph):
         place = cluster if isinstance(cluster, str) else None
         given = inputs.Given(fspath(model), str(plan), place, batch, batch_per_rank, seq, trainer, optimizer)
@@ -544,6 +587,7 @@ def _question(
     words: tuple[str | Sequence[str], str | Sequence[str], str | Sequence[str]] = ((), (), ()),
     fix: str = "",
     max_memory: str | float = 0.0,
+    calibration: str | PathLike[str] = "",
 ) -> Question:
     """What is asked about plans of one batch; `words` are those of only, without and also."""
     from foretell.oracle import planning
@@ -558,5 +602,6 @@ def _question(
         precision=precision,
         wishes=planning.wished(*words, fix),
         max_memory=max_memory,
+        calibration=calibration,
     )
     return found[0]

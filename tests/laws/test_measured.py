@@ -28,15 +28,17 @@ from foretell.cost.samples import (
     sample,
 )
 from foretell.errors import BadInput
+from foretell.hardware import this_machine
 from foretell.hardware.catalog import cluster
 from foretell.hardware.measured import Surface
 from foretell.model.operator import Operator
+from foretell.model.operators.attention import Attention
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.matmul import Matmul
 from foretell.model.operators.normalization import Normalize
 from foretell.model.operators.optimizer import update
-from foretell.plan.trainer import trainer
+from foretell.plan.trainer import look_up, trainer
 from foretell.program.action import Compute, Update
 
 PYTORCH = trainer("pytorch")
@@ -215,6 +217,46 @@ def test_full_cores_are_slower() -> None:
     assert seconds(1) < seconds(4) < seconds(8)
 
 
+def test_cores_that_were_tried_say_how_much_slower() -> None:
+    cores = this_machine.processor(8, "a core", 2**30)
+    tried = [sample("collectives", Figure(name="crowded product", ranks=n), [x]) for n, x in ((2, 1.2), (8, 1.8))]
+    found = _calibration(sample("matmul", _kernel(0), [1.0]), *tried, kind="cpu", device="cpu-core")
+    action = next(iter(_kernel(0).actions()))
+
+    def slower(ranks: int) -> float:
+        devices = [calibrated(cores, PYTORCH, found, n).cluster.device for n in (ranks, 1)]
+        crowded, alone = (float(kernel_seconds(action, one, form_of("fp32"), PYTORCH).seconds) for one in devices)
+        return crowded / alone
+
+    assert slower(2) == pytest.approx(1.2, rel=1e-3)
+    assert slower(5) == pytest.approx(1.5, rel=1e-3)  # half way between the two that were tried
+    assert slower(8) == pytest.approx(1.8, rel=1e-3)
+
+
+def test_weights_in_shares_are_waited_for_on_a_processor() -> None:
+    cores = this_machine.processor(8, "a core", 2**30)
+    tried = sample("collectives", Figure(name="overlap", ranks=8), [0.75])
+    runs = calibrated(cores, PYTORCH, _calibration(tried, kind="cpu", device="cpu-core"), 8).trainer
+    shares = {word: look_up(runs.gradients.overlap, word) for word in ("replicated", "zero1", "zero2", "zero3")}
+    assert shares == {"replicated": 0.75, "zero1": 0.75, "zero2": 0.0, "zero3": 0.0}
+
+
+def test_attention_of_a_core_has_short_rows_shallow_heads_and_no_holes() -> None:
+    core = this_machine.processor(8, "a core", 2**30).device
+
+    def seconds(key: int, head: int, causal: bool) -> float:
+        sizes = {"sample": 2, "kv_head": 4, "share": 1, "query": key, "key": key, "qk": head, "value": head}
+        operator = Attention("flash", causal=causal)
+        cost = operator.part("forward", sizes, dict.fromkeys("qkvy", 4))
+        action = Compute("x", "attention", "forward", sizes, cost, density=float(operator.density(sizes)))
+        return float(kernel_seconds(action, core, form_of("fp32"), PYTORCH).seconds) - core.launch_seconds
+
+    assert seconds(64, 32, True) == pytest.approx(seconds(64, 32, False), rel=0.05)
+    assert seconds(1024, 32, True) == pytest.approx(0.75 * seconds(1024, 32, False), rel=0.05)
+    assert seconds(256, 8, False) > 0.3 * seconds(256, 64, False)  # an eighth of the work
+    assert seconds(1024, 64, False) < 0.75 * 16**2 * seconds(64, 64, False)
+
+
 def test_fits_say_how_well_samples_tell_each_other() -> None:
     samples = [sample("matmul", _kernel(0), [1.0]), sample("matmul", _kernel(0, "bf16"), [1.0])]
     found = fits(H200.device, H200, _calibration(*samples))
@@ -231,3 +273,27 @@ def test_the_search_prices_a_calibrated_cluster_as_predictions_do() -> None:
     assert best is not None
     assert foretell.predict(model, place, best.plan, 64, calibration="none").step_seconds == best.step_seconds
     assert foretell.predict(model, H200, best.plan, 64, calibration="none").step_seconds < best.step_seconds
+
+
+def test_launches_are_no_evidence_for_kernels() -> None:
+    """What a calibration did not time is told as it is known without it."""
+    model, plan = "llama:layers=2,hidden=256,heads=4,kv_heads=4,ffn=512,vocab=512,seq=128", "dp1 +bf16"
+    steps = sample("launches", Step(model="mlp", batch=1, launches=100), [2e-3])
+    place = calibrated(H200, PYTORCH, _calibration(steps)).cluster
+    found = foretell.predict(model, place, plan, 8, calibration="none")
+    assert "measured here" not in found.provenance["compute"]
+    product = sample("matmul", _kernel(0, "bf16"), [1e-3])
+    timed = foretell.predict(
+        model, calibrated(H200, PYTORCH, _calibration(product)).cluster, plan, 8, calibration="none"
+    )
+    assert "measured here" in timed.provenance["compute"]
+
+
+def test_a_processor_whose_launches_were_not_timed_keeps_its_source() -> None:
+    crowded = sample("collectives", Figure(name="crowded product"), [1.8])
+    cores = cluster("this-machine")
+    if cores.device.name != "cpu-core":
+        pytest.skip("a GPU is here")
+    found = calibrated(cores, PYTORCH, _calibration(crowded, kind="cpu", device="cpu-core")).trainer
+    assert dict(found.sources)["host.launch"] == dict(PYTORCH.sources)["host.launch"]
+    assert found.host.launch == 0  # one thread calls and computes

@@ -68,7 +68,8 @@ def together(plans: list[Priced], kernels: Any, arrays: bool) -> tuple[list[floa
         import numpy
 
         seconds, memory = numpy.zeros(len(plans)), numpy.zeros(len(plans))
-    kernels.evaluate(tables, rows, 0, len(plans), seconds, memory)
+    kernels.evaluate(tables, rows, 0, len(plans), seconds)
+    kernels.evaluate_memory(tables, rows, 0, len(plans), memory)
     return [float(one) for one in seconds], [float(one) for one in memory]
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import foretell
 from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.oracle import planning, search
@@ -23,6 +24,7 @@ from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.strategies.data import Data
 from foretell.plan.text import parse
+from foretell.program.action import Communicate
 from foretell.timeline.compiling import available
 
 TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
@@ -385,3 +387,22 @@ def test_progress_reaches_the_end() -> None:
     found = planning.answered(question, lambda space: seen.append)
     assert seen == sorted(seen) and seen[-1] == found.found.evaluated
     assert found.space.looked == found.space.mesh_count
+
+
+def test_whole_sums_of_shared_states_are_searched_as_they_are_predicted() -> None:
+    """nanotron sums whole gradients in one message with ZeRO-1, and gathers new weights slice by slice."""
+    found = answer(TINY, 16, 32, trainer="nanotron", only=("dp", "tp", "pp"))
+    plans = [one for one in map(found.found.plans.__getitem__, range(len(found.found.plans))) if "zero1" in one.plan]
+    assert plans
+    for one in plans[::5]:
+        step = found.predicted(one.plan)
+        assert (one.step_seconds, one.memory_bytes) == (step.step_seconds, step.memory_bytes), one.plan
+    sums = [one for one in _messages("dp16:zero1 +bf16") if one.what == "weight gradients"]
+    gathers = [one for one in _messages("dp16:zero1 +bf16") if one.what == "weights"]
+    assert [one.kind for one in sums] == ["all-reduce"] and [one.kind for one in gathers] == ["all-gather"]
+    assert gathers[0].slices > 0
+
+
+def _messages(plan: str) -> list[Communicate]:
+    program = foretell.lower(TINY, plan, 16, trainer="nanotron")
+    return [one for one in program.stages[0].finish.actions if isinstance(one, Communicate)]

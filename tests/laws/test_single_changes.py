@@ -112,7 +112,7 @@ def test_each_thing_of_a_cluster_is_changed_alone() -> None:
     old = question.cluster
     changed = {knob.name: knob.changed(question, 2.0) for knob in hardware(old)}
     assert all(one is not None for one in changed.values())
-    clusters = {name: one.cluster for name, one in changed.items() if one is not None}
+    clusters = {name: one.place().cluster for name, one in changed.items() if one is not None}
     assert clusters["memory"].device.memory_bytes == 2 * old.device.memory_bytes
     assert clusters["memory bandwidth"].device.memory_bandwidth == 2 * old.device.memory_bandwidth
     assert clusters["compute rate"].device.matrix_rate("bf16") == 2 * old.device.matrix_rate("bf16")

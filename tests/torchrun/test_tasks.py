@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 from itertools import islice
+from pathlib import Path
 
+import numpy
 import pytest
 import torch
 
-from foretell.errors import BadInput
+from foretell.errors import BadInput, MissingExtra
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.launch import Ranks
-from foretell.runtime.tasks import TASKS, Batch
+from foretell.runtime.tasks import Batch, task
 
 IMAGES = Batch((torch.zeros(6, 3, 12, 12),), torch.zeros(6, dtype=torch.int64))
 TOKENS = Batch((torch.zeros(4, 9, dtype=torch.int64),), torch.zeros(4, 9, dtype=torch.int64))
@@ -19,21 +22,21 @@ CASES = (("synthetic", IMAGES), ("synthetic", TOKENS), ("digits", IMAGES), ("tex
 
 @pytest.mark.parametrize(("name", "like"), CASES)
 def test_batches_have_the_shapes_that_were_asked_for(name: str, like: Batch) -> None:
-    assert not TASKS[name].unfit(like, 1000)
-    for batch in islice(TASKS[name].batches(like, 1), 3):
+    assert not task(name).unfit(like, 1000)
+    for batch in islice(task(name).batches(like, 1), 3):
         for one, other in zip((*batch.inputs, batch.target), (*like.inputs, like.target), strict=True):
             assert (one.shape, one.dtype) == (other.shape, other.dtype)
 
 
 @pytest.mark.parametrize(("name", "like"), CASES)
 def test_a_seed_says_all(name: str, like: Batch) -> None:
-    one, again, other = (next(TASKS[name].batches(like, seed)).inputs[0] for seed in (1, 1, 2))
+    one, again, other = (next(task(name).batches(like, seed)).inputs[0] for seed in (1, 1, 2))
     assert torch.equal(one, again)
     assert name == "synthetic" or not torch.equal(one, other)
 
 
 def test_the_next_character_is_the_target() -> None:
-    batch = next(TASKS["text"].batches(TOKENS, 3))
+    batch = next(task("text").batches(TOKENS, 3))
     assert torch.equal(batch.inputs[0][:, 1:], batch.target[:, :-1])
     assert batch.target.max() < 128
 
@@ -48,7 +51,7 @@ def test_the_next_character_is_the_target() -> None:
     ],
 )
 def test_what_does_not_suit_is_refused(name: str, like: Batch, classes: int, why: str) -> None:
-    assert why in TASKS[name].unfit(like, classes)
+    assert why in task(name).unfit(like, classes)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +62,135 @@ def test_something_is_learnt_on_two_ranks(ranks: Ranks, model: str, task: str, r
     reports = ranks.run(Assignment(model=model, plan="dp2", batch=64, task=task, steps=37, rate=rate))
     losses = reports[0].losses
     assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
+
+
+@pytest.mark.parametrize(("name", "like"), [("digits", IMAGES), ("text", TOKENS), ("code", TOKENS)])
+def test_what_is_held_out_is_not_trained_on(name: str, like: Batch) -> None:
+    held = {tuple(row.flatten().tolist()) for batch in task(name).held_out(like) for row in batch.inputs[0]}
+    seen = {
+        tuple(row.flatten().tolist()) for batch in islice(task(name).batches(like, 1), 40) for row in batch.inputs[0]
+    }
+    assert held
+    assert name == "code" or not held & seen  # code repeats itself
+    assert sum(len(batch.target) for batch in task(name).held_out(like)) == {"digits": 359}.get(name, 256)
+
+
+# data of one's own
+
+
+def _netpbm(path: Path, value: int, colour: bool) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(
+        b"P%d # a comment\n 4 3\n255\n" % (6 if colour else 5) + bytes([value] * 12 * (3 if colour else 1))
+    )
+
+
+def test_a_folder_of_images(tmp_path: Path) -> None:
+    for at in range(20):
+        _netpbm(tmp_path / ("dark" if at % 2 else "light") / f"{at}.ppm", 10 if at % 2 else 240, colour=at % 3 == 0)
+    found = task(f"images:{tmp_path}")
+    batch = next(found.batches(IMAGES, 0))
+    assert batch.inputs[0].shape == IMAGES.inputs[0].shape
+    assert [int(bright > 0.5) for bright in batch.inputs[0].mean((1, 2, 3))] == batch.target.tolist()
+    assert sum(len(one.target) for one in found.held_out(IMAGES)) == 2
+    assert "have 2 classes, this model 1" in found.unfit(IMAGES, 1)
+    (tmp_path / "dark" / "broken.ppm").write_bytes(b"P6 4 3 255 x")
+    with pytest.raises(BadInput, match="ends before its time"):
+        next(task(f"images:{tmp_path}").batches(IMAGES, 0))
+    with pytest.raises(BadInput, match="a folder for each of 0 classes"):
+        task(f"images:{tmp_path / 'dark'}")
+
+
+@pytest.mark.parametrize(("name", "kind"), [("x.bin", "<u2"), ("x.u32.bin", "<u4"), ("x.npy", "int32")])
+def test_a_file_of_tokens(tmp_path: Path, name: str, kind: str) -> None:
+    row = numpy.arange(300).astype(kind)
+    numpy.save(tmp_path / name, row) if name.endswith("npy") else row.tofile(tmp_path / name)
+    found = task(f"tokens:{tmp_path / name}")
+    batch = next(found.batches(TOKENS, 0))
+    assert torch.equal(batch.target, batch.inputs[0] + 1) and batch.target.max() < 270
+    assert min(int(one.inputs[0].min()) for one in found.held_out(TOKENS)) == 270
+    assert "has 300 tokens, this model a vocabulary of 299" in found.unfit(TOKENS, 299)
+
+
+def test_files_that_are_too_short_or_missing(tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("short")
+    with pytest.raises(BadInput, match="5 tokens: too few"):
+        next(task(f"tokens:{tmp_path / 'short.txt'}").batches(TOKENS, 0))
+    with pytest.raises(BadInput, match="no such file"):
+        task("tokens:nowhere.bin")
+    with pytest.raises(MissingExtra, match="Fashion-MNIST is not in"):
+        task(f"fashion:{tmp_path}")
+    with pytest.raises(MissingExtra, match="no epigrams are in"):
+        task(f"fortunes:{tmp_path}")
+    with pytest.raises(BadInput, match="takes nothing"):
+        task("digits:more")
+
+
+def test_clothes_in_the_format_of_mnist(tmp_path: Path) -> None:
+    for name, count in (("train", 12), ("t10k", 5)):
+        head = b"".join(number.to_bytes(4, "big") for number in (0x803, count, 28, 28))
+        with gzip.open(tmp_path / f"{name}-images-idx3-ubyte.gz", "wb") as file:
+            file.write(head + b"".join(bytes([at * 20] * 784) for at in range(count)))
+        with gzip.open(tmp_path / f"{name}-labels-idx1-ubyte.gz", "wb") as file:
+            file.write(b"".join(number.to_bytes(4, "big") for number in (0x801, count)) + bytes(range(count)))
+    found = task(f"fashion:{tmp_path}")
+    batch = next(found.batches(IMAGES, 0))
+    assert torch.allclose(batch.inputs[0][:, 2, 5, 5], batch.target * 20 / 255)
+    assert [one.target.tolist() for one in found.held_out(IMAGES)] == [[0, 1, 2, 3, 4]]
+
+
+OWN = """
+import torch
+from torch import nn
+
+def model(batch=8):
+    return nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)), torch.zeros(batch, 4)
+
+def data(batch, seed, split="train"):
+    generator = torch.Generator().manual_seed(seed + (split == "test"))
+    for _ in range(3 if split == "test" else 200):
+        x = torch.randn(batch, 4, generator=generator)
+        yield x, x[:, :3].argmax(1)
+
+def error(outputs, target):
+    return nn.functional.cross_entropy(outputs, target)
+
+def too_few(batch):
+    yield torch.zeros(1, 4), torch.zeros(1)
+"""
+
+
+def test_model_data_and_loss_of_ones_own(ranks: Ranks, tmp_path: Path) -> None:
+    file = tmp_path / "own_run.py"
+    file.write_text(OWN)
+    given = {"model": f"{file}:model", "task": f"{file}:data", "loss": f"{file}:error", "batch": 32, "rate": 0.02}
+    reports = ranks.run(Assignment(**given, plan="dp2", steps=60, validate_every=20))
+    assert [one.loss for one in reports[0].checks] == [one.loss for one in reports[1].checks]
+    first, *_, last = reports[0].checks
+    assert (first.step, first.samples, len(reports[0].checks)) == (23, 23 * 32, 3)
+    assert last.loss < first.loss and last.metric > 0.8 and last.seconds > first.seconds
+    with pytest.raises(BadInput, match="1 samples, for a batch of 32"):
+        ranks.run(Assignment(**{**given, "task": f"{file}:too_few"}, plan="dp1", steps=1))
+
+
+# held-out data under every plan
+
+
+LLAMA = "llama:layers=2,hidden=32,heads=4,kv_heads=2,ffn=48,vocab=128,seq=16"
+
+
+@pytest.mark.parametrize("plan", ["dp2:zero1", "dp2:zero3", "tp2", "pp2:1f1b +m2"])
+def test_what_was_learnt_does_not_depend_on_the_plan(ranks: Ranks, plan: str) -> None:
+    given = {"model": LLAMA, "task": "text", "batch": 8, "steps": 4, "validate_every": 2, "rate": 0.01}
+    one = ranks.run(Assignment(**given, plan="dp1"))[0].checks
+    other = ranks.run(Assignment(**given, plan=plan))[0].checks
+    assert [check.loss for check in other] == pytest.approx([check.loss for check in one], rel=1e-4)
+    assert [check.metric for check in other] == pytest.approx([check.metric for check in one], abs=2e-3)
+
+
+def test_where_nothing_is_held_out(ranks: Ranks) -> None:
+    with pytest.raises(BadInput, match="nothing is held out"):
+        ranks.run(Assignment(model="lenet", plan="dp1", batch=4, validate_every=2))
 
 
 def test_a_task_that_does_not_suit_ends_the_run(ranks: Ranks) -> None:

@@ -139,3 +139,17 @@ def test_files_that_say_nothing(tmp_path: Path) -> None:
             read(Path(_written(tmp_path, name, text)))
     with pytest.raises(BadInput, match="read"):
         read(tmp_path / "missing.json")
+
+
+def test_what_limits_the_step_is_told_as_it_was_measured(foretell: Callable[..., Any], tmp_path: Path) -> None:
+    """A measured bubble of half the step is a limit, whatever was foretold of it; its share is the corrected one."""
+    plan = "pp4:1f1b dp2 +m4 +bf16"
+    plain = _predicted(foretell, plan)
+    parts = {**plain["breakdown"], "bubble": 3 * plain["breakdown"]["bubble"]}
+    told = {"step_seconds": sum(parts.values()), "breakdown": parts}
+    found = _predicted(foretell, plan, "--anchor", _written(tmp_path, "run.json", json.dumps(told)))
+    shares = [{one["name"]: one["share"] for one in answer["bottlenecks"]} for answer in (plain, found)]
+    assert shares[1]["pipeline bubble"] == pytest.approx(found["breakdown"]["bubble"] / found["step_seconds"])
+    assert shares[1]["pipeline bubble"] > shares[0]["pipeline bubble"]
+    other = next((name for name in shares[0] if name not in ("pipeline bubble", "number of ranks", "memory")), None)
+    assert other is None or shares[1].get(other, 0.0) < shares[0][other]

@@ -12,6 +12,7 @@ from foretell.errors import BadInput
 from foretell.oracle.planning import answered, asked
 from foretell.oracle.space import Wishes
 from foretell.oracle.upgrades import hardware
+from foretell.plan.text import parse
 
 TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
 FREE = "gpt:layers=4,hidden=64,heads=4,vocab=256"  # its sequence is not said
@@ -178,3 +179,25 @@ def test_whatif_asks_for_a_plan_that_is_legal(foretell: Any) -> None:
         package.whatif(TINY, "4xh100", "dp4 +bf16", 8, precision="fp8")
     with pytest.raises(BadInput, match="no plan"):
         package.whatif(TINY, "4xh100", batch=8, only=["dp"], max_memory="1 MB")
+
+
+def test_why_compares_with_what_plan_answers() -> None:
+    """Stages are chosen for the best in both."""
+    model = "llama:layers=9,hidden=512,heads=8,kv_heads=8,ffn=1408,vocab=256,seq=4096"
+    asked = {"only": ["dp", "pp"], "fix": "pp4:1f1b dp2 +m8"}
+    best = package.search(model, "8xh100", 16, **asked).best
+    assert best is not None and "split=" in best.plan
+    found = package.why(model, "8xh100", "pp4:1f1b dp2 +m8 +bf16", 16, **asked)
+    assert found.best == best and found.verdict == "loses"
+    assert found.path[-1].plan == best.plan
+    assert any("split=" in change for step in found.path for change in step.changes)
+    assert package.whatif(model, "8xh100", "best", 16, **asked).plan == best.plan
+
+
+def test_what_would_fit_names_every_change() -> None:
+    found = package.why("llama3-8b", "8xh100", "dp8 +bf16", 256, only=["dp"])
+    assert found.fixes
+    for one in found.fixes:
+        count = parse(one.plan).microbatches
+        assert count == 1 or f"+m{count}" in one.what or f"{count} micro-batches" in one.what
+        assert package.predict("llama3-8b", one.cluster, one.plan, 256).fits

@@ -242,3 +242,63 @@ def test_tables_of_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match="pyarrow"):
         found.plans.arrow()
+
+
+def test_rows_that_miss_the_deadline_are_marked(foretell: Any) -> None:
+    asked = (
+        "gpt2",
+        "--on",
+        "h100",
+        "--gpus",
+        "1..4",
+        "--batch",
+        "16",
+        "--only",
+        "dp",
+        "--by",
+        "gpus",
+        "--tokens",
+        "1e9",
+    )
+    free = json.loads(foretell(*asked, "--json").out)["searches"]
+    spans = [one["training_seconds"] for one in free]
+    assert all(one["in_time"] for one in free) and spans == sorted(spans, reverse=True)
+    limit = f"{(spans[0] + spans[1]) / 2:.3f} s"
+    told = json.loads(foretell(*asked, "--deadline", limit, "--json").out)
+    assert [one["in_time"] for one in told["searches"]] == [False, True, True] and told["ranks"] == 2
+    page = foretell(*asked, "--deadline", limit).out
+    rows = [line for line in page.splitlines() if line.endswith("+bf16") and line.lstrip()[0] in "124"]
+    assert ["!" in row for row in rows[-3:]] == [True, False, False]
+    assert "!: not within" in page
+
+
+@pytest.mark.parametrize("name", ["--tokens", "--samples", "--epochs", "--price"])
+def test_amounts_are_positive(foretell: Any, name: str) -> None:
+    for value in ("0", "-1", "nan", "inf"):
+        ran = foretell(*ON, name, value)
+        assert ran.code == 2 and name in ran.err
+
+
+def test_a_batch_that_leaves_nothing_has_others_beside_it(foretell: Any) -> None:
+    ran = foretell(TINY, "--on", "4xh100", "--batch", "9", "--only", "dp")
+    assert ran.code == 2 and "--batch 8, or --batch 12" in ran.err
+    for batch in ("8", "12"):
+        assert foretell(TINY, "--on", "4xh100", "--batch", batch, "--only", "dp").code == 0
+
+
+def test_a_batch_that_nobody_can_share_is_told(foretell: Any) -> None:
+    ran = foretell(TINY, "--on", "4xh100", "--batch", "7", "--only", "dp,tp")
+    assert ran.code == 0 and "--batch 4 or --batch 8" in " ".join(ran.err.split())
+    assert "note" not in foretell(*ON).err
+
+
+def test_a_kept_calibration_is_told(foretell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Path(__file__).parents[2] / "studies" / "h200_calibration" / "h200.json"
+    (tmp_path / "calibration-h200.json").write_bytes(record.read_bytes())
+    monkeypatch.setenv("FORETELL_RECORDS", str(tmp_path))
+    asked = (TINY, "--on", "2xh200", "--batch", "8", "--only", "dp")
+    assert "a calibration of h200 is kept here" in " ".join(foretell(*asked).err.split())
+    kept, named = (json.loads(foretell(*asked, *more, "--json").out) for more in ((), ("--calibration", str(record))))
+    assert kept["best"] == named["best"] and kept["notes"] and not named["notes"]
+    plain = json.loads(foretell(*asked, "--calibration", "none", "--json").out)
+    assert plain["best"] != kept["best"] and not plain["notes"]

@@ -7,11 +7,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy
 import pytest
 
 import foretell
+from foretell import arguments
 from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.oracle.training import Conditions
@@ -125,4 +128,60 @@ def test_importing_it_imports_nothing_else() -> None:
     ours = "[name for name in sys.modules if name.split('.')[0] in ('foretell', 'click', 'torch')]"
     code = f"import foretell, sys; print(*sorted({ours}))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["foretell", "foretell.version"]
+    assert ran.stdout.split() == ["foretell", "foretell.arguments", "foretell.version"]
+
+
+WRONG = [
+    ("search", ("gpt2", None, 8), {}, "cluster"),
+    ("search", ("gpt2", "8xh100", "8"), {}, "batch"),
+    ("search", ("gpt2", "8xh100", True), {}, "batch"),
+    ("search", ("gpt2", "8xh100", 8), {"only": 3}, "only"),
+    ("search", ("gpt2", "8xh100", 8), {"only": ["dp", 3]}, "only"),
+    ("search", ("gpt2", "8xh100", 8), {"fix": None}, "fix"),
+    ("search", ("gpt2", "8xh100", 8), {"max_memory": []}, "max_memory"),
+    ("search", ("gpt2", "8xh100", 8), {"top": 2.5}, "top"),
+    ("search", ("gpt2", "8xh100", 8), {"precision": 16}, "precision"),
+    ("search", ("gpt2", "8xh100", 8), {"calibration": 3}, "calibration"),
+    ("predict", ("gpt2", "8xh100", None, 8), {}, "plan"),
+    ("predict", ("gpt2", "8xh100", "dp8", 8), {"tokens": "many"}, "tokens"),
+    ("predict", ("gpt2", "8xh100", "dp8", 8), {"anchors": "run.json"}, "anchors"),
+    ("predict", ("gpt2", "8xh100", "dp8", 8), {"conditions": {"price": 2}}, "conditions"),
+    ("why", ("gpt2", "8xh100", ["dp8"], 8), {}, "plan"),
+    ("diff", ("gpt2", "8xh100", "dp8", 3, 8), {}, "plan2"),
+    ("scale", ("gpt2", "8xh100", 8, 8), {}, "gpus"),
+    ("scale", ("gpt2", "8xh100", "1..8", 8), {}, "gpus"),
+    ("whatif", ("gpt2", "8xh100"), {"again": "yes"}, "again"),
+    ("sweep", (None, "8xh100", 8), {}, "models"),
+    ("sweep", ("gpt2", "8xh100", 8.5), {}, "batches"),
+    ("fit", (8, "8xh100"), {}, "model"),
+    ("choose_batch", ("gpt2", "8xh100", None), {}, "noise_scale"),
+    ("load", (8,), {}, "model"),
+    ("lower", ("gpt2", None), {}, "plan"),
+    ("run", ("mlp", "dp1"), {"steps": "ten"}, "steps"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "named", "argument"), WRONG)
+def test_the_argument_that_is_wrong_is_named(
+    name: str, given: tuple[Any, ...], named: dict[str, Any], argument: str
+) -> None:
+    with pytest.raises(BadInput) as told:
+        getattr(foretell, name)(*given, **named)
+    assert told.value.where == argument and argument in told.value.what and told.value.fix
+
+
+def test_every_argument_can_be_read() -> None:
+    """Each annotation of each function is one that the check knows, and has something that would work."""
+    for name in foretell.__all__:
+        function = getattr(foretell, name)
+        for argument, annotation in getattr(function, "__annotations__", {}).items():
+            if argument != "return":
+                assert arguments.knows(annotation), (name, argument, annotation)
+                assert argument in arguments.EXAMPLES or annotation in arguments.WORDS or annotation == "Any"
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    plain = foretell.predict(LLAMA, "2xa100", "dp2", 8, tokens=1e9)
+    assert foretell.predict(LLAMA, "2xa100", "dp2", numpy.int64(8), tokens=numpy.float32(1e9)) == plain
+    with pytest.raises(TypeError, match="onli"):
+        foretell.search(LLAMA, "2xa100", 8, onli=["dp"])  # type: ignore[call-arg]

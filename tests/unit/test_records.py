@@ -41,7 +41,7 @@ def test_a_crash_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest
 
     earlier = write(tmp_path, record("run", {}))
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(BadInput, match="No space"):
         write(tmp_path, record("run", {"more": 1}))
     assert [path.name for path in tmp_path.iterdir()] == [earlier.name]
 

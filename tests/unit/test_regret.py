@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -118,3 +119,19 @@ def test_the_page_and_json_of_a_file(foretell: Any, tmp_path: Path) -> None:
     for one in part["picks"]:
         assert one["loss"] == pytest.approx(one["pick"]["measured_seconds"] / one["best"]["measured_seconds"] - 1)
         assert one["pick"]["predicted_seconds"] <= one["best"]["predicted_seconds"]
+
+
+def test_runs_of_one_plan_are_no_choice() -> None:
+    runs = [compared(measured("dp8", 8, time), 1.0) for time in (1.0, 2.0, 3.0)]
+    assert regrets(runs).picks == () and subset(runs).regret is None
+    (pick,) = regrets([*runs, compared(measured("tp8", 8, 1.5), 3.0)]).picks
+    assert (pick.plans, pick.best.plan) == (2, "tp8")
+    assert pick.pick is not None and pick.pick.measured_seconds == 2.0 and pick.loss == pytest.approx(2 / 1.5 - 1)
+
+
+def test_other_software_is_another_choice() -> None:
+    other = msgspec.structs.replace
+    runs = [compared(measured("dp8", 8, 1.0), 1.0), compared(measured("tp8", 8, 2.0), 3.0)]
+    job = other(runs[1].row.job, trainer="torchtitan")
+    assert len(regrets(runs).picks) == 1
+    assert regrets([runs[0], runs[1]._replace(row=other(runs[1].row, job=job))]).picks == ()

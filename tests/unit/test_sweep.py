@@ -264,7 +264,7 @@ def test_what_is_not_given(foretell: Any, left_out: str) -> None:
 def test_a_batch_is_a_number() -> None:
     with pytest.raises(BadInput, match="'8'"):
         package.sweep(TINY, "2xh100", cast("Any", ["8"]))
-    with pytest.raises(BadInput, match="a Graph"):
+    with pytest.raises(BadInput, match="a list of Graph"):
         package.sweep(cast("Any", [package.load(TINY)]), "2xh100", 8)
 
 

@@ -21,6 +21,7 @@ from foretell.cost.samples import Calibration, Machine, Sample, calibration, sam
 from foretell.errors import BadInput, ForetellError
 from foretell.hardware import catalog, this_machine
 from foretell.hardware.cluster import Cluster
+from foretell.hardware.kept_memory import keep_memory
 from foretell.records import store
 from foretell.records.record import Record, record
 
@@ -58,6 +59,7 @@ def chosen() -> str:
 
 def measure(wanted: Wanted, out: Path, watch: Watch = lambda probe, done, total: None) -> Measured:
     """Time all that was not timed yet and write the record to `out`; samples are kept beside it while it goes on."""
+    keep_memory()
     scope = scope_of(wanted.device, wanted.quick)
     machine = machine_of(scope)
     cases = list(_cases(scope, wanted.only))

@@ -43,8 +43,8 @@ def diff_page(found: Diff) -> str:
         [
             ("model", fit(found.model, WIDTH - 18)),
             ("on", f"{found.cluster}, trainer {found.trainer}, batch {found.batch:,}"),
-            ("first", _told(first)),
-            ("second", f"{_told(second)}: {_compared(first.step_seconds, second.step_seconds)}"),
+            ("first", _told(first, found.ranks)),
+            ("second", f"{_told(second, found.ranks)}: {_compared(first.step_seconds, second.step_seconds)}"),
         ]
     )
     if not found.differences:
@@ -59,9 +59,14 @@ def diff_page(found: Diff) -> str:
     return "\n\n".join(parts)
 
 
-def _told(step: Prediction) -> str:
+def _idle(step: Prediction, ranks: int) -> str:
+    """Ranks of the cluster that a plan leaves idle."""
+    return f", {ranks - step.ranks:,} of {ranks:,} ranks idle" if step.ranks < ranks else ""
+
+
+def _told(step: Prediction, ranks: int) -> str:
     room = "fits" if step.fits else f"{show_bytes(step.memory_bytes - step.usable)} TOO MUCH"
-    return f"{step.plan}: {seconds(step.step_seconds)}, {show_bytes(step.memory_bytes)} ({room})"
+    return f"{step.plan}: {seconds(step.step_seconds)}, {show_bytes(step.memory_bytes)} ({room}{_idle(step, ranks)})"
 
 
 def _compared(first: float, second: float) -> str:
@@ -133,7 +138,7 @@ def _verdict(found: Why) -> str:
         rows.append(("nearest", found.plan or "no legal plan is near it"))
     if step is not None:
         room = f"{show_bytes(step.memory_bytes)} of {show_bytes(found.capacity)} that it may use"
-        rows += [("step", seconds(step.step_seconds)), ("memory", room)]
+        rows += [("step", f"{seconds(step.step_seconds)}{_idle(step, found.ranks)}"), ("memory", room)]
         if found.too_much:
             share = found.too_much / found.capacity
             rows.append(("too much", f"{show_bytes(found.too_much)}, {share:.1%} of what it may use"))
@@ -154,7 +159,7 @@ def _rival(found: Why) -> list[tuple[str, str]]:
         return [("best", best), ("gap", f"{seconds(found.gap_seconds)}: the best is {compared}")]
     if found.verdict == "best":
         told = (
-            f"this plan is the best there is{_usual_stages(found.plan)}"
+            "this plan is the best there is"
             if found.gap_seconds == 0
             else "this plan, which is not searched, is faster"
         )
@@ -222,10 +227,10 @@ def whatif_page(found: WhatIf) -> str:
     rate = f"{step.samples_per_second:,.4g} samples/s"
     head = lines(
         [
-            ("plan", found.plan + (f", the best there is{_usual_stages(found.plan)}" if found.searched else "")),
+            ("plan", found.plan + (", the best there is" if found.searched else "")),
             ("model", fit(found.model, WIDTH - 18)),
             ("on", f"{found.cluster}, trainer {found.trainer}, batch {found.batch:,}"),
-            ("step", f"{seconds(step.step_seconds)}, {rate}"),
+            ("step", f"{seconds(step.step_seconds)}, {rate}{_idle(step, found.ranks)}"),
             ("memory", f"{show_bytes(step.memory_bytes)}, {'fits' if step.fits else 'DOES NOT FIT'}"),
         ]
     )
@@ -278,8 +283,3 @@ def _searched_again(effects: Sequence[Effect]) -> str:
         assert one.best is not None
         rows.append([f"x{one.times:g} {one.what}", f"{one.best_faster - 1:+.1%}", one.best.plan])
     return listed(["searched again", "rate", "the best plan then"], rows, left=1)
-
-
-def _usual_stages(plan: str) -> str:
-    """What a search without a choice of stages leaves open."""
-    return ", stages as the trainer cuts them" if any(word.startswith("pp") for word in plan.split()) else ""

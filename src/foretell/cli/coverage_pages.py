@@ -21,7 +21,8 @@ def answer_coverage(done: list[tuple[Study, list[Compared]]], learn: Path | None
     import msgspec
 
     from foretell.errors import BadInput
-    from foretell.validation.coverage import coverage, residuals
+    from foretell.oracle import similar
+    from foretell.validation.coverage import coverage, grouped, residuals
 
     found = [one for study, compared in done for one in residuals(study.family, study.name, compared)]
     if len({one.source for one in found}) < LEAST_SOURCES:
@@ -31,6 +32,8 @@ def answer_coverage(done: list[tuple[Study, list[Compared]]], learn: Path | None
     learnt = coverage(found)
     if learn is not None:
         learn.write_bytes(msgspec.json.format(msgspec.json.encode(learnt.bands), indent=1) + b"\n")
+        lines = b",\n".join(msgspec.json.encode(one) for one in grouped(found))
+        learn.with_name(similar.FILE.name).write_bytes(b"[\n" + lines + b"\n]\n")
     click.echo(msgspec.json.encode(learnt).decode() if as_json else _page(learnt))
 
 

@@ -50,7 +50,7 @@ def answered(given: Given, known: Known, run: Run) -> tuple[Asked, Prediction]:
     """The question as the machine was measured, and its answer, corrected by what else was."""
     from foretell.oracle.anchored import anchored, with_sweeps
     from foretell.oracle.anchors import read as read_anchor
-    from foretell.oracle.predict import predict
+    from foretell.oracle.predict import explained, predict
     from foretell.oracle.training import whole
 
     anchors = [read_anchor(Path(file)) for file in known.anchors]
@@ -75,7 +75,7 @@ def answered(given: Given, known: Known, run: Run) -> tuple[Asked, Prediction]:
     if run.asked:
         amount = whole(corrected, asked.setting, asked.cluster, run)
         corrected = msgspec.structs.replace(corrected, training=amount)
-    return asked, corrected
+    return asked, explained(corrected, asked.setting, asked.cluster)
 
 
 def as_measured(asked: Asked, known: Known) -> Asked:

@@ -48,7 +48,8 @@ def _not_blank(context: click.Context, option: click.Parameter, text: str | None
 
 
 _OPTIONS = (
-    click.argument("model"),
+    click.argument("model", required=False),
+    click.option("--from-config", metavar="FILE", help="What you run today: a trainer's configuration or script."),
     click.option("--plan", metavar="TEXT", help="Axes and policies: 'dp8:zero3 tp8:sp +bf16'."),
     click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 64xh100, dgx-a100, my.toml."),
     click.option("--batch", type=int, metavar="N", help="Samples of a step, of all ranks together."),
@@ -66,8 +67,16 @@ def planned(verb: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(verb)  # with the options that it has of its own
     def called(**options: Any) -> None:
-        shared = {name: options.pop(name) for name in Given._fields}
-        verb(Given(**shared), **options)
+        file: str | None = options.pop("from_config")
+        typed = {name: options.pop(name) for name in Given._fields if name != "notes"}
+        if file is None and typed["model"] is None:
+            raise BadInput("no model is given", where="MODEL", fix=_example())
+        given = Given(**typed)
+        if file is not None:
+            from foretell.cli.config_options import filled
+
+            given = filled(given, file)
+        verb(given, **options)
 
     for option in reversed(_OPTIONS):
         called = option(called)
@@ -85,6 +94,7 @@ class Given(NamedTuple):
     seq: int | None
     trainer: str
     optimizer: str
+    notes: tuple[str, ...] = ()  # how a configuration was read, where one was
 
 
 class Asked(NamedTuple):
@@ -103,7 +113,7 @@ class Asked(NamedTuple):
 
 def read(given: Given) -> Asked:
     """The setting that the options stand for. One that does not fit is refused, never adjusted."""
-    if given.plan is None:
+    if given.plan is None or not given.plan.strip():
         raise BadInput("no plan is given", where="--plan", fix=_example())
     if given.batch is not None and given.batch_per_rank is not None:
         raise BadInput("--batch and --batch-per-rank together", fix="one of them")
@@ -120,7 +130,7 @@ def read(given: Given) -> Asked:
     _check(setting, cluster)
     if named is not None:
         notes += (*named.notes, *_packed(plan, named.cluster), *_units(setting.plan, named.cluster))
-    return Asked(given.model, setting, cluster, (*notes, *_types(given.model, graph, plan)))
+    return Asked(given.model, setting, cluster, (*(given.notes or ()), *notes, *_types(given.model, graph, plan)))
 
 
 # the batch and the model

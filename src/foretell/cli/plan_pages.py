@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +15,7 @@ from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.search import Found
 from foretell.plan.plan import Plan, axis_text, policy_text
 from foretell.plan.text import parse
-from foretell.units import show_bytes, show_count
+from foretell.units import show_bytes, show_count, show_span
 from foretell.units import show_seconds as seconds
 
 SHOWN = 10
@@ -36,7 +37,7 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
         rate += f", {show_count(step.tokens_per_second)} tokens/s"
     told = {"memory": "that leaves most memory free", "money": "that costs least", "gpus": "on fewest devices"}
     first = told.get(by, "that is fastest")
-    plans = f"of {found.fitting:,} plans that fit, the one {first}"
+    plans = f"of {found.fitting:,} plans that fit, the one {first}" if found.fitting != 1 else "the only plan that fits"
     if not found.fitting:
         plans = f"none of the {found.evaluated:,} plans of the search fits, and this one does"
     lines = [
@@ -57,6 +58,7 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
         cost = found.ranks * 1000 * step.step_seconds / HOUR * price
         lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
     lines += [(one.kind, f"{one.name}: {one.why}") for one in step.bottlenecks[:2]]
+    lines += [("accuracy", str(step.accuracy))] if step.accuracy else []
     return "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
 
 
@@ -215,15 +217,18 @@ def amount(found: Found) -> str:
 # several searches
 
 
-def counts_table(answers: Sequence[Answer], price: float, by: str) -> str:
-    """The best plan of each search, with its efficiency against the smallest that fits."""
+def counts_table(
+    answers: Sequence[Answer], price: float, by: str, spans: Sequence[float] = (), limit: float = math.inf
+) -> str:
+    """The best plan of each search, with its efficiency against the smallest that fits; `spans` are its trainings."""
     fitting = [one.found for one in answers if one.found.best is not None]
+    asked = any(spans)
     rows: list[list[str]] = []
-    for one in answers:
+    for at, one in enumerate(answers):
         found, best = one.found, one.found.best
         if best is None:
             why = _too_large(found.nearest, found.capacity) if found.nearest else "every plan is refused"
-            rows.append([f"{found.ranks:,}", f"{found.batch:,}", "", "", "", why])
+            rows.append([f"{found.ranks:,}", f"{found.batch:,}", "", "", "", *([""] if asked else []), why])
             continue
         rate = found.batch / best.step_seconds
         first = fitting[0]
@@ -231,12 +236,23 @@ def counts_table(answers: Sequence[Answer], price: float, by: str) -> str:
         share = rate / found.ranks / (first.batch / first.best.step_seconds / first.ranks)
         money = found.ranks * 1e6 / rate / HOUR * (price or 1.0)
         cells = [f"{found.ranks:,}", f"{found.batch:,}", f"{rate:,.4g}", f"{share:.0%}", f"{money:,.4g}"]
+        cells += [_trained(spans[at], limit)] if asked else []
         rows.append([*cells, best.plan])
     unit = "cost/1M" if price else "hours/1M"
-    text = listed(["ranks", "batch", "samples/s", "each", unit, f"best plan by {by}"], rows)
+    header = ["ranks", "batch", "samples/s", "each", unit, *(["trains in"] if asked else []), f"best plan by {by}"]
+    text = listed(header, rows)
     note = f"each: samples/s of a rank, against the first that fits; {unit}: "
     note += f"a million samples, at {price:g} a device an hour" if price else "device-hours of a million samples"
+    note += f"; {LATE}: not within {show_span(limit)}" if any(taken > limit for taken in spans) else ""
     return f"{text}\n{folded(note, 2)}"
+
+
+LATE = "!"
+"""Stands before a training that misses the deadline."""
+
+
+def _trained(taken: float, limit: float) -> str:
+    return f"{LATE} {show_span(taken)}" if taken > limit else show_span(taken)
 
 
 # nothing fits

@@ -28,6 +28,7 @@ class Wanted(NamedTuple):
     also: tuple[str, ...] = ()
     fixed: str = ""
     max_memory: str | None = None
+    calibration: str = ""
 
     def question(self, example: str) -> Question:
         """The one question that these stand for."""
@@ -52,6 +53,7 @@ class Wanted(NamedTuple):
             wishes=Wishes(only=self.only, without=self.without, also=self.also, fixed=self.fixed.strip()),
             max_memory=self.max_memory or 0.0,
             counts=counts,
+            calibration=self.calibration,
         )
 
 
@@ -63,12 +65,17 @@ def words_of(context: click.Context, option: click.Parameter, texts: tuple[str, 
     return tuple(word for part in parts for word in part)
 
 
+CALIBRATION = click.option(
+    "--calibration", metavar="FILE", default="", help="What `foretell calibrate` wrote; or none (the one kept here)."
+)
+
 _JOB = (
     click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 64xh100, dgx-a100, my.toml."),
     click.option("--batch", type=int, metavar="N", help="Samples of a step, of all ranks together."),
     click.option("--seq", type=int, metavar="N", help="Tokens in a sequence."),
     click.option("--trainer", metavar="NAME", default="pytorch", help="The software that runs it (pytorch)."),
     click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's)."),
+    CALIBRATION,
 )
 
 PRECISION = click.option(
@@ -101,3 +108,23 @@ def searched(verb: Callable[..., None]) -> Callable[..., None]:
 def wanted(options: dict[str, Any]) -> Wanted:
     """Those of a verb's options that ask, taken out of them."""
     return Wanted(**{name: options.pop(name) for name in Wanted._fields if name in options})
+
+
+def tell(found: Any, page: Callable[[Any], str], question: Question, as_json: bool) -> None:
+    """Print an answer, for programs or for people, with what was chosen for the person who asks."""
+    notes = (*question.place().notes, *getattr(found, "notes", ()))
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode({**msgspec.to_builtins(found), "notes": notes}))
+        return
+    click.echo(page(found))
+    tell_notes(notes)
+
+
+def tell_notes(notes: Sequence[str]) -> None:
+    """What was chosen for the person who asks, beside the answer."""
+    from foretell.cli.plan_pages import folded
+
+    for note in notes:
+        click.echo(folded(f"note: {note}", 2), err=True)

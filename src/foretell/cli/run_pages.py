@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from foretell.cli.table import WIDTH, fit, table
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from foretell.runtime.assignment import Assignment, Collective
     from foretell.runtime.comparison import Comparison, Traffic
     from foretell.runtime.measure import Measurement
+    from foretell.runtime.outside import Outside
 
 
 def page(found: Measurement) -> str:
@@ -24,11 +26,23 @@ def page(found: Measurement) -> str:
         ("ranks", f"{found.ranks}, batch {found.batch:,}"),
         ("step", f"{show_seconds(found.step_seconds)}, {spread} in eight of ten of {found.samples.n} steps"),
         ("loss", f"{found.losses[0]:.4g} at first, {found.losses[-1]:.4g} at last"),
+        *_learnt(found),
         ("memory", f"{show_bytes(found.memory_bytes)} of tensors on the fullest rank"),
         ("record", found.record),
     ]
-    head = "\n".join(f"{name:<14}{text}" for name, text in facts)
+    head = "\n".join(f"{name:<14}{text}" for name, text in facts if text)
     return "\n\n".join([head, _time(found), _collectives(found.collectives)])
+
+
+def _learnt(found: Measurement) -> list[tuple[str, str]]:
+    """What was seen of held-out data, at last and at best."""
+    if not found.validation:
+        return []
+    last = found.validation[-1]
+    best = max((one.metric for one in found.validation if one.metric is not None), default=None)
+    right = f"{last.metric:.1%} right (best {best:.1%}), " if last.metric is not None and best is not None else ""
+    when = f"after {last.samples:,} samples and {show_seconds(last.seconds)}"
+    return [("held out", f"{right}loss {last.loss:.4g} {when}")]
 
 
 def _time(found: Measurement) -> str:
@@ -69,8 +83,24 @@ def comparison_page(found: Comparison) -> str:
         before, after = predicted.breakdown.get(name, 0.0), measured.breakdown.get(name, 0.0)
         share = f"{found.error.breakdown[name] / measured.step_seconds:+.1%}"
         rows.append([f"  {name}", show_seconds(before), show_seconds(after), share])
-    parts = [table(["", "predicted", "measured", "error"], rows), _traffic(found.collectives)]
+    parts = [table(["", "predicted", "measured", "error"], rows), _traffic(found.collectives), _outside(found.outside)]
     return "\n\n".join(parts)
+
+
+def _outside(found: tuple[Outside, ...]) -> str:
+    """Phases and ranks outside their band, and why that may be."""
+    if not found:
+        return "Nothing is outside its band."
+    lines = ["outside the band:"]
+    for one in found:
+        lines += textwrap.wrap(
+            f"{one.kind}, {one.name}: {show_seconds(one.seconds)}, "
+            f"and {show_seconds(one.low)} to {show_seconds(one.high)} would be no surprise; {one.why}",
+            WIDTH,
+            initial_indent="  ",
+            subsequent_indent="    ",
+        )
+    return "\n".join(lines)
 
 
 def dry_page(assignment: Assignment, ranks: int, collectives: Sequence[Collective], found: Traffic) -> str:

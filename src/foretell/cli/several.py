@@ -54,7 +54,9 @@ def numbers(text: str, where: str, what: str, example: str) -> list[int]:
             raise BadInput(f"{text!r} are no {what}", where=where, fix=example)
         return sorted(set(found))
     low, high = int(form[1]), int(form[2])
-    if not 1 <= low <= high:
+    if low < 1:
+        raise BadInput(f"{text!r} are no {what}: they begin at 1", where=where, fix=example)
+    if low > high:
         fix = f"from the lower number to the higher: {example}"
         raise BadInput(f"{low} to {high} {what}", where=where, fix=fix)
     doubled = [low * 2**times for times in range(MOST_DOUBLINGS)]

@@ -57,7 +57,7 @@ def _amount(found: Sweep) -> str:
     """How many cells there are, by what became of them."""
     counts = Counter(one.status for one in found.rows)
     told = [f"{count:,} {'answered' if status == OK else status}" for status, count in counts.most_common()]
-    text = f"{len(found.rows):,} cells: {', '.join(told)}"
+    text = f"{len(found.rows):,} cell{'s' if len(found.rows) > 1 else ''}: {', '.join(told)}"
     if found.kept:
         text += f"; {found.kept:,} from before"
     return f"{text}; interrupted" if counts[MISSING] else text

@@ -59,23 +59,23 @@ def trained(*alone: str) -> Callable[[Callable[..., None]], Callable[..., None]]
 
 
 def _read(given: dict[str, Any], alone: tuple[str, ...]) -> Run:
-    amount = {name: _count(given[name], f"--{name}") for name in ("tokens", "samples")}
+    amount = {name: positive(given[name], f"--{name}") for name in ("tokens", "samples")}
     if all(amount.values()):
         raise BadInput("a run of tokens and of samples", where="--tokens, --samples", fix="one of the two")
-    epochs = _count(given["epochs"], "--epochs")
+    epochs = positive(given["epochs"], "--epochs")
     about = [name for name, value in given.items() if value is not None and name not in (*amount, *alone)]
     if about and not any(amount.values()):
         what = f"{_option(about[0])} is about a whole run, and nothing says how long it is"
         raise BadInput(what, where=_option(about[0]), fix="--tokens 1e12, or --samples 1e6")
     conditions = Conditions(
-        input_rate=_count(given["input_rate"], "--input-rate") or math.inf,
+        input_rate=positive(given["input_rate"], "--input-rate") or math.inf,
         dataset=_figure(given["dataset"], "memory", "--dataset"),
         storage=_figure(given["storage"], "bandwidth", "--storage"),
         interval=span(given["interval"], "--interval"),
         device_mtbf=span(given["device_mtbf"], "--device-mtbf") or math.inf,
         node_mtbf=span(given["node_mtbf"], "--node-mtbf") or math.inf,
         restart=span(given["restart"], "--restart"),
-        price=_count(given["price"], "--price"),
+        price=positive(given["price"], "--price"),
     )
     return Run(**amount, epochs=epochs or 1.0, conditions=conditions)
 
@@ -84,7 +84,8 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _count(value: float | None, where: str) -> float:
+def positive(value: float | None, where: str) -> float:
+    """A number that was typed; 0 where it was not."""
     if value is None:
         return 0.0
     if not (value > 0 and math.isfinite(value)):

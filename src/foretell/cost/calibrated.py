@@ -33,6 +33,10 @@ from foretell.program.action import Update
 LEAST: Final = 0.25
 """Share of a sample that has to be the kernel's own, for it to say something of the kernel."""
 
+WAITED: Final = (("zero2", 0.0), ("zero3", 0.0))
+"""What FSDP2 hides on a processor: it leaves its messages to streams of the device, and a processor has none (PyTorch
+2.13, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: they are not asynchronous)."""
+
 STREAMED: Final = 2**22
 """Bytes from which on a copy tells of the memory rather than of a cache."""
 
@@ -53,7 +57,7 @@ def calibrated(cluster: Cluster, runs: Trainer, found: Calibration, ranks: int =
     groups = tuple(msgspec.structs.replace(group, device=device) for group in cluster.groups)
     plain = msgspec.structs.replace(cluster, groups=groups)
     levels = tuple(_level(level, plain, found) for level in cluster.levels)
-    return Calibrated(msgspec.structs.replace(plain, levels=levels), _trainer(runs, found))
+    return Calibrated(msgspec.structs.replace(plain, levels=levels), _trainer(runs, found, ranks))
 
 
 def told(found: Calibration) -> str:
@@ -162,12 +166,10 @@ def _runs(layout: str) -> Trainer:
 
 def _crowded(kind: str, found: Calibration, ranks: int) -> float:
     """How much longer a kernel takes while other cores are busy as well: cores share units, caches and memory."""
-    busy = min(ranks, found.machine.count)
-    if busy < 2:
-        return 1.0
-    product = kind.split()[0] in PRODUCTS
-    factor = _figure(found, "crowded product" if product else "crowded copy") or 1.0
-    return max(1.0, factor) ** ((busy - 1) / (found.machine.count - 1))
+    name = "crowded product" if kind.split()[0] in PRODUCTS else "crowded copy"
+    more = {one.about.ranks for one in found.samples if isinstance(one.about, Figure) and one.about.name == name}
+    # Nobody gets slower when others stop: where more ranks were less slow, something else had disturbed the fewer.
+    return max(1.0, min(_among(found, name, count, alone=1.0) for count in (ranks, *(n for n in more if n > ranks))))
 
 
 # links
@@ -199,31 +201,34 @@ def exchange_points(cluster: Cluster, found: Calibration) -> dict[str, list[Poin
 # the trainer
 
 
-def _trainer(runs: Trainer, found: Calibration) -> Trainer:
+def _trainer(runs: Trainer, found: Calibration, ranks: int) -> Trainer:
     """The trainer with the constants that belong to a machine.
 
     What was timed is PyTorch, operator by operator: trainers that start kernels in another way keep their own time.
     """
     alike = runs.execution == "eager" and runs.host.launch == _runs("first").host.launch
-    given = dict(_constants(found)) if alike else dict(_memory(found))
+    given = dict(_constants(found, ranks)) if alike else dict(_memory(found))
     made = runs
     for key, value in given.items():
         table, name = key.split(".")
         part = msgspec.structs.replace(getattr(made, table), **{name: value})
         made = msgspec.structs.replace(made, **{table: part})
-    sources = tuple((key, told(found) if key in given else source) for key, source in runs.sources)
+    timed = any(isinstance(one.about, Step) for one in found.samples)  # a processor's launch is set without, too
+    known = {key for key in given if key != "host.launch" or timed}
+    sources = tuple((key, told(found) if key in known else source) for key, source in runs.sources)
     return msgspec.structs.replace(made, sources=sources)
 
 
-def _constants(found: Calibration) -> Iterator[tuple[str, object]]:
+def _constants(found: Calibration, ranks: int) -> Iterator[tuple[str, object]]:
     yield from _memory(found)
     steps = [one.p50 / one.about.launches for one in found.samples if isinstance(one.about, Step)]
     if found.machine.kind == "cpu":  # one thread calls and computes: the time is the device's launch_seconds
         yield "host.launch", 0.0
     elif steps:
         yield "host.launch", statistics.median(steps)
-    if found.machine.kind == "cpu" and (share := _figure(found, "overlap", -1.0)) >= 0:
-        yield "gradients.overlap", (("any", min(1.0, share)),)
+    if found.machine.kind == "cpu" and _figure(found, "overlap", -1.0) >= 0:
+        share = min(1.0, _among(found, "overlap", max(2, ranks), alone=1.0))
+        yield "gradients.overlap", (("any", share), *WAITED)
 
 
 def _memory(found: Calibration) -> Iterator[tuple[str, object]]:
@@ -258,6 +263,19 @@ def _figure(found: Calibration, name: str, otherwise: float = 0.0) -> float:
     """A measured number that is no time."""
     values = [one.p50 for one in found.samples if isinstance(one.about, Figure) and one.about.name == name]
     return statistics.median(values) if values else otherwise
+
+
+def _among(found: Calibration, name: str, ranks: int, alone: float) -> float:
+    """A figure as it is with so many ranks busy: between the two numbers that were tried, by straight line."""
+    known: dict[int, list[float]] = defaultdict(list)
+    known[1].append(alone)
+    for one in found.samples:
+        if isinstance(one.about, Figure) and one.about.name == name:
+            known[one.about.ranks or found.machine.count].append(one.p50)
+    below = max(count for count in known if count <= max(1, ranks))
+    above = min((count for count in known if count >= ranks), default=below)
+    low, high = (statistics.median(known[count]) for count in (below, above))
+    return low if below == above else low + (high - low) * (ranks - below) / (above - below)
 
 
 def _median(values: Iterable[float]) -> float:

@@ -103,6 +103,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, tag="figure"):
 
     name: str
     unit: str = ""
+    ranks: int = 0  # that were busy; 0: all of the machine's, or it is no matter of ranks
 
 
 About: TypeAlias = Kernel | Rule | Exchange | Transfer | Step | Layer | Figure

@@ -187,7 +187,7 @@ class Prices:
         payload = message.payload
         size = payload if isinstance(payload, int | float) else payload.tobytes()
         leaders = self._by_leaders(message)
-        key = (message.kind, size, group, message.messages, message.what, message.axes, leaders)
+        key = (message.kind, size, group, message.messages, message.what, message.axes, leaders, message.slices)
         if key not in self._messages:
             servers = message.messages if message.kind in ("push", "pull") else 1
             price = collective_seconds(
@@ -199,7 +199,8 @@ class Prices:
                 sharing=1 if leaders else sharing(group, self.cluster),
                 servers=servers,
             )
-            self._messages[key] = self._in_a_step(message, group, price)
+            cut = self.trainer.storage.slice * message.slices * group.ranks
+            self._messages[key] = self._in_a_step(message, group, price) + cut
         return self._messages[key] / message.every
 
     @property

@@ -34,18 +34,23 @@ def gpus() -> int:
 def _from_gpus(names: list[str]) -> Cluster | None:
     """A cluster of the GPUs that nvidia-smi names, when all are the same known device."""
     device = known_device(names[0]) if names and len(set(names)) == 1 else None
-    if device is None:
-        return None
-    level = Level("node", len(names), members.link(device.node.link))
-    return _named(f"{len(names)} x {device.title}", device, level, "counted by nvidia-smi")
+    return of_devices(device.name, len(names)) if device is not None else None
 
 
-def processor() -> Cluster:
-    """The cores of this machine, a rank each."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    device = _one_core(cores)
-    title = f"{cores} x {device.title}"
-    return _named(title, device, Level("node", cores, members.link("loopback")), "found by the operating system")
+def of_devices(name: str, count: int) -> Cluster:
+    """One node with so many of a device."""
+    device = members.device(name)
+    level = Level("node", count, members.link(device.node.link))
+    return _named(f"{count} x {device.title}", device, level, "counted by nvidia-smi")
+
+
+def processor(cores: int = 0, title: str = "", memory_bytes: int = 0) -> Cluster:
+    """The cores of this machine, a rank each; or those of another one, with the memory that each of them has."""
+    if not cores:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    device = _one_core(title or f"a core of {_processor()}", memory_bytes or _memory_bytes() // cores)
+    level = Level("node", cores, members.link("loopback"))
+    return _named(f"{cores} x {device.title}", device, level, "found by the operating system")
 
 
 def _named(title: str, device: Device, node: Level, source: str) -> Cluster:
@@ -59,19 +64,18 @@ def _named(title: str, device: Device, node: Level, source: str) -> Cluster:
     )
 
 
-def _one_core(cores: int) -> Device:
+def _one_core(title: str, memory_bytes: int) -> Device:
     """One core with its share of what the host has; rates are those of `cpu`, a core each."""
     host = members.device("cpu")
     share = 1 / host.multiprocessors
-    memory = _memory_bytes() // cores
     sources = {key: f"a core's share of cpu: {text}" for key, text in host.sources.items()}
     sources["memory"] = "a core's share of the memory that the operating system reports"
     sources["multiprocessors"] = "a rank is one core"
     return msgspec.structs.replace(
         host,
         name="cpu-core",
-        title=f"a core of {_processor()}",
-        memory_bytes=memory,
+        title=title,
+        memory_bytes=memory_bytes,
         memory_bandwidth=host.memory_bandwidth * share,
         cache_bytes=round(host.cache_bytes * share),
         multiprocessors=1,

@@ -14,6 +14,7 @@ from foretell.errors import ForetellError
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.source import LARGEST_BATCH, load
+from foretell.oracle.calibrations import NONE, elsewhere, with_calibration
 from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.training import STEP_ALONE, Run
 from foretell.plan.facts import facts
@@ -50,6 +51,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     seq: int = 0
     optimizer: str = ""
     graph: Graph | None = None  # a model that is given as a graph, for the batch that it has
+    calibration: str = NONE  # a file, none, or empty: the newest of this device that is kept here
     run: Run = STEP_ALONE  # how much to train, and under which conditions
     notes: tuple[str, ...] = ()  # on what was chosen for the person who asks
 
@@ -179,7 +181,8 @@ class Asker:
         setting = Setting(graph, job, counted, self.wish.trainer)
         for refusal in refusals(setting, cluster):
             return refusal.why, refusal.way_out
-        return Found(plan, counted, micro, predict(setting, cluster), setting)
+        known = with_calibration(setting, cluster, elsewhere(self.wish.cluster, cluster, self.wish.calibration))
+        return Found(plan, counted, micro, predict(known.setting, known.cluster), setting)
 
     def _graph(self, batch: int, seq: int, dtype: str) -> Graph:
         if self.fixed:

@@ -49,10 +49,10 @@ def changes(asked: Asker, worst: Found) -> Iterator[Change]:
     """What would fit, the smallest change first: of the plan, then of the sequence, then of the hardware."""
     found: list[Change] = []
     for kind in (_smaller_passes, _policies, _storages, _axes):
-        found += _proved(asked, kind(asked, worst))
+        found += _proved(asked, worst, kind(asked, worst))
     yield from sorted(found, key=lambda change: -change.samples_per_second)
     for kind in (_shorter, _larger_devices, _more_ranks):
-        yield from _proved(asked, kind(asked, worst))
+        yield from _proved(asked, worst, kind(asked, worst))
 
 
 def two_changes(asked: Asker, worst: Found) -> Iterator[Change]:
@@ -63,7 +63,7 @@ def two_changes(asked: Asker, worst: Found) -> Iterator[Change]:
         for first in last.values():
             half = asked.ask(first.plan, asked.sizes(first.plan)[0])
             if isinstance(half, Found):
-                others = [_proved(asked, other(asked, half)) for other in (_policies, _storages, _axes)]
+                others = [_proved(asked, worst, other(asked, half)) for other in (_policies, _storages, _axes)]
                 both = [change for found in others for change in found]
                 for change in sorted(both, key=lambda change: -change.samples_per_second):
                     words = frozenset(change.plan.split())
@@ -83,18 +83,18 @@ class Proposal(NamedTuple):
     seq: int = 0
 
 
-def _proved(asked: Asker, proposals: Iterator[Proposal]) -> Iterator[Change]:
-    """Those that fit when they are predicted."""
+def _proved(asked: Asker, worst: Found, proposals: Iterator[Proposal]) -> Iterator[Change]:
+    """Those that fit when they are predicted, each with all that it changes in the plan that does not."""
     done: set[str] = set()
     for one in proposals:
         if one.group in done:
             continue
-        found = asked.ask(one.plan, asked.sizes(one.plan)[0], one.cluster, one.seq)
-        if isinstance(found, Found) and found.prediction.fits:
+        found = _fastest(asked, one)
+        if found is not None:
             done.add(one.group)
             answer = found.prediction
             yield Change(
-                one.what,
+                _named(one, found, worst),
                 str(found.plan),
                 answer.cluster,
                 one.seq,
@@ -106,6 +106,29 @@ def _proved(asked: Asker, proposals: Iterator[Proposal]) -> Iterator[Change]:
             )
 
 
+def _fastest(asked: Asker, one: Proposal) -> Found | None:
+    """A proposal that fits; where the batch is given, in as many micro-batches as make it fastest."""
+    sizes = asked.sizes(one.plan)
+    smallest = asked.ask(one.plan, sizes[0], one.cluster, one.seq)
+    if not isinstance(smallest, Found) or not smallest.prediction.fits:
+        return None
+    others = sizes[1:] if asked.wish.batch else ()
+    found = [smallest, *(asked.ask(one.plan, micro, one.cluster, one.seq) for micro in others)]
+    fitting = [other for other in found if isinstance(other, Found) and other.prediction.fits]
+    return max(fitting, key=lambda other: (other.prediction.samples_per_second, other.micro))
+
+
+def _named(one: Proposal, found: Found, worst: Found) -> str:
+    """What is changed; another number of micro-batches is a change too."""
+    if one.group == PASSES or found.plan.microbatches == worst.plan.microbatches:
+        return one.what
+    return f"{one.what}, +m{found.plan.microbatches}"
+
+
+PASSES: Final = "passes"
+"""The group of changes that are nothing but other numbers of micro-batches."""
+
+
 def _smaller_passes(asked: Asker, worst: Found) -> Iterator[Proposal]:
     """The same samples in more micro-batches."""
     if asked.fixed:
@@ -114,7 +137,7 @@ def _smaller_passes(asked: Asker, worst: Found) -> Iterator[Proposal]:
         count = worst.plan.microbatches * worst.micro // micro
         if count <= MOST:
             plan = with_policy(worst.asked, Microbatches(count=count))
-            yield Proposal(f"{count} micro-batches of {micro}", plan, "passes")
+            yield Proposal(f"{count} micro-batches of {micro}", plan, PASSES)
 
 
 def _policies(asked: Asker, worst: Found) -> Iterator[Proposal]:
@@ -148,7 +171,8 @@ def _axes(asked: Asker, worst: Found) -> Iterator[Proposal]:
         rest = msgspec.structs.replace(data, ranks=data.ranks // factor)
         plan = _with_axis(worst.asked, data, rest)
         for axis in _wider(worst.asked, factor):
-            yield Proposal(f"{axis.word}{axis.ranks}", _joined(plan, axis), axis.word)
+            left = f" beside {rest.word}{rest.ranks}" if rest.ranks > 1 else ""
+            yield Proposal(f"{axis.word}{axis.ranks}{left}", _joined(plan, axis), axis.word)
 
 
 def _wider(plan: Plan, factor: int) -> Iterator[Tensor | Pipeline]:

@@ -56,6 +56,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     cluster: str
     trainer: str
+    ranks: int  # of the cluster
     batch: int
     first: Prediction
     second: Prediction
@@ -76,6 +77,7 @@ def diff(trial: Trial, first: Plan, second: Plan) -> Diff:
         model=one.model,
         cluster=one.cluster,
         trainer=one.trainer,
+        ranks=trial.question.cluster.ranks,
         batch=one.batch,
         first=one,
         second=other,

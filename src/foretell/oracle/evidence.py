@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group, sharing
-from foretell.cost.kernels import kernel_seconds
+from foretell.cost.kernels import kernel_seconds, timed
 from foretell.hardware.cluster import Cluster, Device
 from foretell.oracle.bands import ALWAYS, bands
 from foretell.plan.policies.precision import Precision
@@ -171,7 +171,7 @@ def evidence(outline: Outline, cluster: Cluster) -> Evidence:
         trainer=setting.trainer.name,
         nodes=-(-setting.plan.ranks // cluster.ranks_per_node),
         spread=spread(device, main.operator) if main and device.measured else 0.0,
-        measured=device.sources.get("measured", ""),
+        measured=device.sources.get("measured", "") if main and timed(main, device, form, setting.trainer) else "",
         constants=_host_source(setting.trainer) if _is_measured_here(setting.trainer) else PUBLISHED,
     )
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy
 
 from foretell.oracle.part_choice import best_part, open_axes
-from foretell.oracle.planning import Answer, replaced
+from foretell.oracle.planning import Answer, Question, Watching, answered, replaced
 from foretell.oracle.priced_plans import Candidate, PricedPlans, plainness
 from foretell.oracle.search import Finer, Found
 from foretell.oracle.stages import Effort, best_split, may_choose
@@ -68,6 +68,11 @@ def finer(answer: Answer) -> Answer:
     if not told and complete == answer.found.complete:
         return answer
     return answer._replace(found=replaced(answer.found, finer=tuple(told), complete=complete))
+
+
+def answered_finely(question: Question, watching: Watching | None = None) -> Answer:
+    """What `foretell plan` answers: the search, and what is chosen besides."""
+    return finer(answered(question, watching))
 
 
 def _chosen(answer: Answer, choice: Choice) -> tuple[Answer, Finer, bool]:
@@ -145,7 +150,7 @@ def _shape(plan: Plan) -> Hashable:
 
 
 def _stages(answer: Answer, setting: Setting, reached: float, effort: Effort) -> Chosen | None:
-    found = best_split(setting, answer.question.cluster, answer.found.capacity, reached, effort)
+    found = best_split(setting, answer.space.cluster, answer.found.capacity, reached, effort)
     if found is None:
         return None
     return Chosen(Candidate(found.plan, found.step_seconds, found.memory_bytes), found.least_seconds)
@@ -156,7 +161,7 @@ def _parts(answer: Answer, setting: Setting, reached: float, effort: Effort) -> 
     best, least = None, float("inf")
     for word in [axis.word for axis in open_axes(setting.plan)]:
         axis = next(axis for axis in setting.plan.axes if axis.word == word)
-        found = best_part(setting, axis, answer.question.cluster, answer.found.capacity, reached)
+        found = best_part(setting, axis, answer.space.cluster, answer.found.capacity, reached)
         least, effort.spent = min(least, found.least_seconds), effort.spent + found.priced
         if found.best is not None:
             best, reached = found.best, found.best.step_seconds * (1 - WORTH)

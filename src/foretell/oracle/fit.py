@@ -12,11 +12,13 @@ from typing import Final
 
 import msgspec
 
-from foretell.errors import BadInput
+from foretell.errors import BadInput, unknown
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
+from foretell.model.operators.optimizer import RULES
 from foretell.oracle.asker import Asker, Climbed, Found, Rung, Wish, with_policy
+from foretell.oracle.calibrations import NONE, as_measured, with_calibration
 from foretell.oracle.changes import Change, changes, two_changes
 from foretell.oracle.ladder import ladder
 from foretell.oracle.predict import Prediction, predict
@@ -98,7 +100,10 @@ def fitted(wish: Wish) -> tuple[Fit, Setting]:
 
 def _under_way(best: Found, wish: Wish) -> Prediction:
     """The prediction with what the run meets; plans were compared by their steps alone."""
-    return best.prediction if wish.run == STEP_ALONE else predict(best.setting, wish.cluster, wish.run)
+    if wish.run == STEP_ALONE:
+        return best.prediction
+    known = with_calibration(best.setting, wish.cluster, wish.calibration)
+    return predict(known.setting, known.cluster, wish.run)
 
 
 def would_fit(wish: Wish, prediction: Prediction, setting: Setting) -> tuple[Change, ...]:
@@ -142,20 +147,30 @@ def wish(
     optimizer: str = "",
     graph: Graph | None = None,
     run: Run = STEP_ALONE,
+    calibration: str = NONE,
 ) -> Wish:
     """A wish from what a person writes."""
     if batch is not None and batch < 1:
         raise BadInput(f"a batch of {batch}", where="--batch", fix="1 or more, for all ranks together")
+    if seq is not None and seq < 1:
+        raise BadInput(f"a sequence of {seq}", where="--seq", fix="1 or more tokens: --seq 4096")
+    if optimizer and optimizer not in RULES:
+        raise unknown("optimizer", optimizer, RULES).within("--optimizer")
     named = catalog.named(cluster) if isinstance(cluster, str) else catalog.Named(cluster, ())
+    runs = trainer(trainer_name)
+    place = as_measured(
+        named.cluster, runs, named.cluster.ranks, calibration
+    )  # refused here if it is of another device
     return Wish(
         model=model,
         cluster=named.cluster,
-        trainer=trainer(trainer_name),
+        trainer=runs,
         plan=parse(plan) if isinstance(plan, str) else plan,
         batch=batch or 0,
         seq=seq or 0,
         optimizer=optimizer,
         graph=graph,
         run=run,
-        notes=named.notes,
+        calibration=calibration,
+        notes=(*named.notes, *place.notes),
     )

@@ -80,6 +80,7 @@ class Piped(NamedTuple):
     cut: Cutting
     row: int
     shapes: tuple[int, ...]  # a number for each, the same where weights are
+    layers: int  # a number for those of all shapes: cuts into as many stages have them in common
 
 
 class Programs(NamedTuple):
@@ -166,7 +167,8 @@ class Parts:
             cut = cutting(model.graph, pipeline, self.trainer.pipeline.split)
             weights = ((shape._replace(received=(), sent=()), cut.schedule.flushes) for shape in cut.shapes)
             row = add_cut(self.builder, cut, model.kinds)
-            self._piped[key] = Piped(cut, row, tuple(self.number((model.number, *one)) for one in weights))
+            layers = self.number((model.number, cut.ranks > 1, tuple(own.runs for own in cut.shape_runs)))
+            self._piped[key] = Piped(cut, row, tuple(self.number((model.number, *one)) for one in weights), layers)
         return self._piped[key]
 
     def order(self, cut: Cutting, count: int) -> tuple[int, int, int]:
@@ -236,9 +238,9 @@ class Parts:
                 self.builder.sends(stage_sends(piped.cut, local, prices), size)
         return self._sends[key]
 
-    def holds(self, programs: Programs, piped: Piped, chosen: Chosen, cared: Cared) -> int:
+    def holds(self, programs: Programs, piped: Piped, cared: Cared, chosen: Chosen) -> int:
         """The row of what is held, of the first number of samples; the others' follow."""
-        key = (programs.row, piped.row, chosen.held, cared.gathered)
+        key = (programs.row, piped.layers, chosen.held, cared.gathered)
         if key not in self._holds:
             self._holds[key] = len(self.builder.columns["kept"])
             for local, size in programs.parts:

@@ -18,6 +18,7 @@ from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.resize import with_samples
 from foretell.model.source import load
+from foretell.oracle.calibrations import NONE, Place, as_measured
 from foretell.oracle.changes import GROWTH, grown
 from foretell.oracle.ladder import usual_precision
 from foretell.oracle.predict import Prediction, predict
@@ -38,6 +39,19 @@ HALVINGS: Final = 3
 """How often the batch is halved in search of one that fits."""
 
 
+class Upgrade(NamedTuple):
+    """Better hardware than there is: what of it, how many times as good, and what that makes of a cluster."""
+
+    what: str
+    times: float
+    change: Callable[[Cluster, float], Cluster]
+
+    def of(self, cluster: Cluster) -> Cluster:
+        """The better cluster, with a name of its own: nothing that was remembered of the old one is meant."""
+        better = self.change(cluster, self.times)
+        return msgspec.structs.replace(better, text=f"{cluster.text}, {self.times:g}x {self.what}")
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """One search: everything that decides its answer."""
 
@@ -52,6 +66,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     most: float = 0.0  # bytes of a device that may be used; 0: all that it has
     top: int = TOP
     graph: Graph | None = None  # the model itself, where it is no text
+    calibration: str = NONE  # a file, none, or empty: the newest of this device that is kept here
+    upgrade: Upgrade | None = None  # of the hardware, after it was calibrated: corrections are those of the old one
 
     def __post_init__(self) -> None:
         for value, what, where in ((self.batch, "batch", "--batch"), (self.top, "list", "--top")):
@@ -59,6 +75,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
                 raise BadInput(f"a {what} of {value}", where=where, fix="1 or more")
         if self.seq < 0:
             raise BadInput(f"a sequence of {self.seq}", where="--seq", fix="1 or more tokens: --seq 4096")
+
+    def place(self, ranks: int = 0) -> Place:
+        """Where plans of so many ranks (0: of all) run, as it was measured."""
+        found = as_measured(self.cluster, trainer(self.trainer), ranks or self.cluster.ranks, self.calibration)
+        return found if self.upgrade is None else found._replace(cluster=self.upgrade.of(found.cluster))
 
     def space(self) -> Space:
         """The plans that are looked through."""
@@ -68,7 +89,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         else:
             graph = with_samples(self.graph, self.batch)
         job = make_job(self.batch, trainer=self.trainer, optimizer=self.optimizer, sequence=self.seq)
-        return Space(graph, job, trainer(self.trainer), self.cluster, name, self.wishes)
+        where = self.place()
+        return Space(graph, job, where.trainer, where.cluster, name, self.wishes)
 
     def _precision(self) -> str:
         fixed = parse(self.wishes.fixed, "--fix").policy(Precision).name if self.wishes.fixed.strip() else ""
@@ -94,6 +116,7 @@ def asked(
     max_memory: str | float = 0.0,
     top: int = TOP,
     counts: Sequence[int] = (),
+    calibration: str | PathLike[str] = "",
 ) -> list[Question]:
     """The questions that a person's words stand for: one, or one for each number of ranks and of ranks that split."""
     graph = model if isinstance(model, Graph) else None
@@ -117,6 +140,7 @@ def asked(
         most=quantity.parse(max_memory, "memory", "--max-memory") if isinstance(max_memory, str) else max_memory,
         top=top,
         graph=graph,
+        calibration=fspath(calibration),
     )
     found = on_counts(question, counts) if counts else [question]
     return found if batch_per_rank is None else [weak for one in found for weak in for_each_rank(one, batch_per_rank)]
@@ -150,7 +174,7 @@ class Answer(NamedTuple):
     def predicted(self, plan: str, run: Run = STEP_ALONE) -> Prediction:
         """One of its plans as `foretell predict` tells it."""
         setting = self.space.setting(parse(plan))
-        return msgspec.structs.replace(predict(setting, self.question.cluster, run), model=self.question.model)
+        return msgspec.structs.replace(predict(setting, self.space.cluster, run), model=self.question.model)
 
 
 Watching = Callable[[Space], Watch]
@@ -345,3 +369,24 @@ def _larger(question: Question) -> Iterator[tuple[str, Question]]:
         cluster = grown(question.cluster, question.cluster.ranks * factor)
         if cluster is not None and cluster.ranks == question.cluster.ranks * factor and not question.wishes.splits:
             yield f"on {cluster.text}", msgspec.structs.replace(question, cluster=cluster)
+
+
+# where nothing is legal
+
+
+def other_batches(answer: Answer) -> list[int]:
+    """Batches near the one asked about that leave legal plans where it leaves none; each was searched."""
+    question = answer.question
+    if BATCH_RULE not in answer.found.refused or question.wishes.splits:
+        return []
+    near = around(question.batch, question.cluster.ranks)
+    return [batch for batch in near if answered(msgspec.structs.replace(question, batch=batch)).found.evaluated]
+
+
+BATCH_RULE: Final = "batch divides"
+
+
+def around(batch: int, ranks: int) -> list[int]:
+    """The nearest multiples of a number of ranks, the smaller one first."""
+    below = batch // ranks * ranks
+    return [other for other in (below, below + ranks) if other and other != batch]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -13,6 +15,7 @@ from foretell.model.totals import totals
 from foretell.oracle.causes import causes
 from foretell.oracle.evidence import evidence
 from foretell.oracle.explain import Bottleneck, bottlenecks
+from foretell.oracle.similar import Accuracy, accuracy
 from foretell.oracle.training import STEP_ALONE, Run, Training, step_input, whole
 from foretell.plan.facts import facts
 from foretell.plan.policies.lora import Lora
@@ -22,6 +25,9 @@ from foretell.program.lower import notes
 from foretell.timeline.compose import composed
 from foretell.timeline.observation import Observation
 from foretell.timeline.sheet import Priced, priced
+
+LAYERS: Final = ("forward", "backward", "recompute")
+"""Parts of a step that are the work of layers."""
 
 
 class Prediction(Observation, frozen=True, kw_only=True):
@@ -48,6 +54,10 @@ class Prediction(Observation, frozen=True, kw_only=True):
     provenance: dict[str, str]
     notes: tuple[str, ...]
     training: Training | None = None  # a whole run, where one is asked about
+    accuracy: Accuracy | None = None  # of similar measured runs; None: none is similar
+
+
+T = TypeVar("T", bound=Prediction)
 
 
 def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Prediction:
@@ -88,17 +98,37 @@ def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Predic
         bottlenecks=(),
         provenance=known.provenance(),
         notes=notes(outline),
+        accuracy=accuracy(cluster.text, outline.trainer.name, ranks, known.factors()),
     )
     amount = whole(found, setting, cluster, run) if run.asked else None
-    why = causes(outline, plan.prices, breakdown, functools.partial(_compute, plan))
-    limits = bottlenecks(breakdown, step, used, device.memory_bytes, why, amount)
-    return msgspec.structs.replace(found, bottlenecks=tuple(limits), training=amount)
+    whole_run = msgspec.structs.replace(found, training=amount)
+    return msgspec.structs.replace(whole_run, bottlenecks=_limits(plan, cluster, whole_run))
+
+
+def explained(found: T, setting: Setting, cluster: Cluster) -> T:
+    """A prediction that measurements corrected, with what limits the step as it is now."""
+    plan = priced(setting, cluster)
+    slower = _computing(found.breakdown) / _computing(composed(plan, cluster).breakdown)
+    return msgspec.structs.replace(found, bottlenecks=_limits(plan, cluster, found, slower))
+
+
+def _limits(plan: Priced, cluster: Cluster, found: Prediction, slower: float = 1.0) -> tuple[Bottleneck, ...]:
+    """The rules that fire; `slower` is how much longer than by its prices a rank computes."""
+    why = causes(plan.outline, plan.prices, found.breakdown, lambda kind: slower * _compute(plan, kind))
+    why = why._replace(redundant=slower * why.redundant)
+    memory = cluster.device.memory_bytes
+    return tuple(bottlenecks(found.breakdown, found.step_seconds, found.memory, memory, why, found.training))
+
+
+def _computing(breakdown: Mapping[str, float]) -> float:
+    """Seconds of a step that a rank computes in layers."""
+    return sum(breakdown.get(name, 0.0) for name in LAYERS)
 
 
 def _compute(plan: Priced, kind: Kind) -> float:
     """Seconds that one micro-batch computes in a kind of layer, both passes."""
     forward, backward, *_ = plan.kinds[kind].parts
-    return sum(own.get(name, 0.0) for own in (forward, backward) for name in ("forward", "backward", "recompute"))
+    return sum(own.get(name, 0.0) for own in (forward, backward) for name in LAYERS)
 
 
 def _model_flops(setting: Setting) -> float:

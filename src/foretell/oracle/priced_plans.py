@@ -7,6 +7,7 @@ are told in one order, whatever the order they were found in: fewer words first,
 from __future__ import annotations
 
 import csv
+import functools
 import importlib
 from collections.abc import Callable, Iterator
 from os import PathLike, fspath
@@ -47,17 +48,22 @@ class PricedPlans:
 
     def fastest(self, count: int) -> tuple[Candidate, ...]:
         """Of those that fit; of two that are as fast the one that takes less memory comes first."""
-        found = self._first(self._fitting(self._by_time()), count)
+        found = self._first(self._by_time if self.fits.any() else (), count)
         return tuple(sorted(found, key=lambda one: (one.step_seconds, one.memory_bytes, plainness(one)))[:count])
 
     def smallest(self, count: int) -> tuple[Candidate, ...]:
         """Those that need the least memory, whether they fit or not; the faster of two first."""
-        found = self._first(numpy.lexsort((self.seconds, self.memory)), count)
+        if count < len(self):
+            most = numpy.partition(self.memory, count)[count - 1]
+            few = numpy.flatnonzero(self.memory <= most)
+        else:
+            few = numpy.arange(len(self))
+        found = self._first(few[numpy.lexsort((self.seconds[few], self.memory[few]))], count)
         return tuple(sorted(found, key=lambda one: (one.memory_bytes, one.step_seconds, plainness(one)))[:count])
 
     def front(self) -> tuple[Candidate, ...]:
         """From the fastest on, each plan that needs less memory than all before; of those that fit, if some do."""
-        order = self._fitting(self._by_time()) if self.fits.any() else self._by_time()
+        order = self._by_time
         if not len(order):
             return ()
         least = numpy.minimum.accumulate(self.memory[order])
@@ -94,11 +100,11 @@ class PricedPlans:
 
     # order
 
+    @functools.cached_property
     def _by_time(self) -> Any:
-        return numpy.lexsort((self.memory, self.seconds))
-
-    def _fitting(self, order: Any) -> Any:
-        return order[self.fits[order]]
+        """Those that fit; all, if none does."""
+        own = numpy.flatnonzero(self.fits) if self.fits.any() else numpy.arange(len(self))
+        return own[numpy.lexsort((self.memory[own], self.seconds[own]))]
 
     def _first(self, order: Any, count: int) -> list[Candidate]:
         """The first ones, and all that equal the last of them."""

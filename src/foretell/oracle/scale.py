@@ -9,13 +9,14 @@ cluster and trainer.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.oracle.planning import Answer, Question, Watching, answered, on_counts
+from foretell.oracle.planning import BATCH_RULE, Answer, Question, Watching, answered, around, on_counts
 from foretell.oracle.priced_plans import Candidate
+from foretell.oracle.stages import may_choose
 from foretell.plan.job import batch_ranks
 from foretell.plan.members import policies, strategies
 from foretell.plan.mending import DATA, divisors
@@ -84,6 +85,7 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True):
     ends: dict[str, Gap]  # of each line that ends
     fastest: dict[int, str]  # by number of ranks, the line
     complete: bool  # False: interrupted, and this is what was found until then
+    notes: tuple[str, ...] = ()  # what the lines leave open
 
 
 def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching: Watching | None = None) -> Scaling:
@@ -104,7 +106,7 @@ def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching
     if not priced:
         limits = [f"  {name}: {one.why}" for (name, _), one in found.items() if isinstance(one, Gap)]
         what = "\n".join([f"no strategy holds {question.model} on so many ranks", *limits[: len(names)]])
-        raise BadInput(what, where="--gpus", fix="more ranks, or foretell plan: several strategies together")
+        raise BadInput(what, where="--gpus", fix=_way_out(question, sizes[-1].cluster.ranks, found.values(), per_rank))
     base = min(priced, key=lambda one: (one.ranks, -one.samples_per_second))
     told = {key: _with_efficiency(one, base) for key, one in found.items()}
     lines = tuple(_line(name, [one for (own, _), one in told.items() if own == name and one]) for name in names)
@@ -119,11 +121,29 @@ def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching
         base_ranks=base.ranks,
         base_plan=base.plan,
         lines=shown,
-        crossings=tuple(_crossings(shown)),
+        crossings=tuple(crossings(shown)),
         ends={line.name: line.end for line in lines if line.end is not None},
         fastest=_fastest(shown),
         complete=len(found) == len(cells) * len(names) and all(cell.complete for cell in cells),
+        notes=_open(question, priced),
     )
+
+
+def _way_out(question: Question, ranks: int, found: Iterable[Point | Gap | None], per_rank: int) -> str:
+    """What would give lines where there are none."""
+    if not per_rank and any(isinstance(one, Gap) and one.limit == BATCH_RULE for one in found):
+        near = around(question.batch, ranks)
+        return ", or ".join([*(f"--batch {batch}" for batch in near), "foretell plan: several strategies together"])
+    return "more ranks, or foretell plan: several strategies together"
+
+
+def _open(question: Question, points: Sequence[Point]) -> tuple[str, ...]:
+    """Stages are chosen for the leading plans of one search; there are many here, and the trainer cuts them."""
+    space = question.space()
+    cut = (point for point in points if may_choose(space.setting(parse(point.plan))))
+    if next(cut, None) is None:
+        return ()
+    return ("stages are as the trainer cuts them; `foretell plan` also chooses the layers of each stage",)
 
 
 def _until_interrupted(
@@ -137,6 +157,9 @@ def _until_interrupted(
 
 
 MEMORY = "memory"
+
+TIED = 0.01
+"""Lines whose rates differ by a smaller share tie: less than any prediction can tell apart."""
 
 
 def _names(question: Question) -> Iterator[str]:
@@ -285,16 +308,21 @@ def _line(name: str, found: Sequence[Point | Gap]) -> Line:
     )
 
 
-def _crossings(lines: Sequence[Line]) -> Iterator[Crossing]:
+def crossings(lines: Sequence[Line]) -> Iterator[Crossing]:
     for one, other in itertools.combinations(lines, 2):
         here = {point.ranks: point.samples_per_second for point in one.points}
         there = {point.ranks: point.samples_per_second for point in other.points}
         both = sorted(set(here) & set(there))
-        ahead = [(ranks, here[ranks] > there[ranks]) for ranks in both if here[ranks] != there[ranks]]
+        ahead = [(ranks, here[ranks] > there[ranks]) for ranks in both if _apart(here[ranks], there[ranks])]
         for (low, before), (high, after) in itertools.pairwise(ahead):
             if before != after:
                 first, second = (one, other) if before else (other, one)
                 yield Crossing(first.name, second.name, low, high)
+
+
+def _apart(one: float, other: float) -> bool:
+    """Whether one of two lines is ahead: plans that hardly differ tie, and ties are no order that could change."""
+    return abs(one - other) > TIED * max(one, other)
 
 
 def _fastest(lines: Sequence[Line]) -> dict[int, str]:

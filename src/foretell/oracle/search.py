@@ -110,7 +110,7 @@ def search(space: Space, most: float = 0.0, watch: Watch | None = None, top: int
     return _Search(space, most, watch or (lambda plans: None), top).run()
 
 
-SLICE = 4096
+SLICE = 16384
 """Plans that are priced between two looks at whether somebody has interrupted."""
 
 NAMES = ("mesh", "which", "place", "microbatches")
@@ -119,8 +119,14 @@ NAMES = ("mesh", "which", "place", "microbatches")
 Columns: TypeAlias = dict[str, Any]
 """Rows of plans in the tables, and where in the space they are: an array for each column."""
 
-SAME = ("care", "local", "sends", "manner", "before", "cut", "order")
-"""Plans that have these in common, the last ones first, lie next to each other: they are played together."""
+PLAYED = ("order", "cut", "before")
+"""Plans that have these in common lie next to each other: they are played together."""
+
+TAKES = ("manner", "sends", "local", "care")
+"""And of those the ones next to each other that have these in common too, as many as possible: they take as long."""
+
+HOLDS = ("order", "cut", "holds")
+"""Plans that have these in common hold the same."""
 
 
 class _Search:
@@ -169,7 +175,7 @@ class _Search:
         if not self.rows:
             return
         columns = {name: numpy.concatenate([own[name] for own in self.rows]) for name in self.rows[0]}
-        order = numpy.lexsort([columns[name] for name in SAME])
+        order = numpy.lexsort([_packed(columns, TAKES), _packed(columns, PLAYED)])
         columns = {name: values[order] for name, values in columns.items()}
         self.used.update(numpy.unique(columns["local"]).tolist())
         fast = available() and (len(order) > FEW or loaded(recurrence.__name__))
@@ -182,7 +188,12 @@ class _Search:
             plans = plan_rows({name: own[name] for name in PLAN_COLUMNS}, compiled=fast)
             names = numpy.stack([own[name] for name in NAMES], axis=1).astype(numpy.int32)
             seconds, memory = numpy.zeros(len(names)), numpy.zeros(len(names))
-            kernels.evaluate(tables, plans, 0, len(names), seconds, memory)
+            kernels.evaluate(tables, plans, 0, len(names), seconds)
+            alike = numpy.argsort(_packed(own, HOLDS), kind="stable")
+            by_holding = plan_rows({name: own[name][alike] for name in PLAN_COLUMNS}, compiled=fast)
+            found = numpy.zeros(len(names))
+            kernels.evaluate_memory(tables, by_holding, 0, len(names), found)
+            memory[alike] = found
             self.priced.append((names, seconds, memory))
             self.done += len(names)
         self.rows, self.waiting = [], 0
@@ -226,6 +237,14 @@ class _Search:
         return self.space.plan(axes, way)
 
 
+def _packed(columns: Columns, names: Sequence[str]) -> Any:
+    """One whole number for several columns of them, larger where the first ones are."""
+    found = numpy.zeros(len(columns[names[0]]), dtype=numpy.int64)
+    for name in names:
+        found = found * (int(columns[name].max()) + 2) + columns[name] + 1  # none is less than -1
+    return found
+
+
 def _by_model(chosen: Sequence[Chosen]) -> list[dict[int, Chosen]]:
     """Sets of policies, those together that leave the model, and what its samples share, the same."""
     found: dict[Hashable, dict[int, Chosen]] = defaultdict(dict)
@@ -237,10 +256,15 @@ def _by_model(chosen: Sequence[Chosen]) -> list[dict[int, Chosen]]:
 class Ways(NamedTuple):
     """Which of a mesh's pipelines takes which of its counts of micro-batches: a row each."""
 
-    pipelines: dict[int, Piped]  # by their place among those of so many ranks
-    place: Any  # of the pipeline
+    pipelines: list[Piped]  # those that any count suits
+    own: Any  # the place of the pipeline among these
     count: Any  # the place of the count among those of the mesh
+    shapes: Any  # of stages
     columns: Columns  # what is known of them whatever the mesh
+
+    def each(self, figures: Sequence[int]) -> Any:
+        """Figures of pipelines, for each way."""
+        return numpy.array(figures, dtype=numpy.int64)[self.own]
 
 
 class _Meshed:
@@ -261,12 +285,13 @@ class _Meshed:
         self.where = self.parts.number((self.model.number, self.local_axes, where))
         self.executions: dict[int, Launched] = {}
         self.keepings: dict[Hashable, Keeping] = {}
-        self.cares: dict[Hashable, Cared] = {}
+        self.cares: dict[Hashable, tuple[list[Cared], Any]] = {}
+        self.sends: dict[Hashable, Any] = {}
 
     def rows(self) -> Iterator[Columns]:
         """All plans of the mesh, those of a set of policies at a time."""
         ways = self._ways()
-        if not len(ways.place):
+        if not len(ways.own):
             return
         number, fixed = len(self.search.meshes), {**ways.columns, **self._constants(ways)}
         for which, chosen in self.chosen.items():
@@ -289,19 +314,23 @@ class _Meshed:
             if self.space.schedulable(pipeline, count)
         ]
         places = sorted({place for place, _ in found})
-        piped = {place: self.parts.piped(self.model, pipelines[place]) for place in places}
-        orders = [self.parts.order(piped[place].cut, self.counts[at]) for place, at in found]
-        place, count = (numpy.array([row[n] for row in found], dtype=numpy.int64) for n in range(2))
+        piped = [self.parts.piped(self.model, pipelines[place]) for place in places]
+        own = [places.index(place) for place, _ in found]
+        orders = [
+            self.parts.order(piped[at].cut, self.counts[count]) for at, (_, count) in zip(own, found, strict=True)
+        ]
+        count = numpy.array([at for _, at in found], dtype=numpy.int64)
         columns = {
             name: numpy.array([row[n] for row in orders]) for n, name in enumerate(("order", "before", "rounds"))
         }
         columns |= {
-            "cut": numpy.array([piped[one].row for one in place.tolist()]),
-            "splits": numpy.array([piped[one].cut.schedule.splits_backward for one in place.tolist()]),
-            "place": place,
+            "cut": numpy.array([piped[at].row for at in own]),
+            "splits": numpy.array([piped[at].cut.schedule.splits_backward for at in own]),
+            "place": numpy.array([place for place, _ in found]),
             "microbatches": numpy.array(self.counts)[count],
         }
-        return Ways(piped, place, count, columns)
+        shapes = numpy.array([len(piped[at].cut.shapes) for at in own])
+        return Ways(piped, numpy.array(own, dtype=numpy.int64), count, shapes, columns)
 
     def _chosen(self, chosen: Chosen, ways: Ways) -> Columns:
         """What is known of all ways with a set of policies."""
@@ -311,18 +340,14 @@ class _Meshed:
             self.model, self.local_axes, chosen, executed, launched.prices, self.samples, self.where
         )
         offset = numpy.array([programs.place[count] for count in self.samples])[ways.count]
-        sends, holds, care, shapes = (numpy.zeros(max(ways.pipelines) + 1, dtype=numpy.int64) for _ in range(4))
-        for place, piped in ways.pipelines.items():
-            cared = self._cared(chosen, executed, launched, piped, programs)
-            care[place], shapes[place] = cared.row, len(piped.cut.shapes)
-            sends[place] = self.parts.sends(programs, piped, executed, launched.prices)
-            holds[place] = self.parts.holds(programs, piped, chosen, cared)
-        later = offset * shapes[ways.place]
+        later = offset * ways.shapes
+        cared, care = self._cared(chosen, executed, launched, ways, programs)
+        holds = [self.parts.holds(programs, *one, chosen) for one in zip(ways.pipelines, cared, strict=True)]
         return {
             "local": programs.row + offset,
-            "sends": sends[ways.place] + later,
-            "holds": holds[ways.place] + later,
-            "care": care[ways.place],
+            "sends": self._sends(programs, executed, launched, ways) + later,
+            "holds": ways.each(holds) + later,
+            "care": care,
             "manner": launched.manner,
             "share": launched.share,
         }
@@ -340,13 +365,26 @@ class _Meshed:
             self.executions[executed.number] = Launched(prices, manner, share)
         return self.executions[executed.number]
 
-    def _cared(self, chosen: Chosen, executed: Executed, launched: Launched, piped: Piped, programs: Programs) -> Cared:
-        key = (piped.row, chosen.care, executed.number)
+    def _sends(self, programs: Programs, executed: Executed, launched: Launched, ways: Ways) -> Any:
+        """For each way the row of what crosses between its stages."""
+        key = (programs.layouts, executed.number)
+        if key not in self.sends:
+            found = [self.parts.sends(programs, piped, executed, launched.prices) for piped in ways.pipelines]
+            self.sends[key] = ways.each(found)
+        return self.sends[key]
+
+    def _cared(
+        self, chosen: Chosen, executed: Executed, launched: Launched, ways: Ways, programs: Programs
+    ) -> tuple[list[Cared], Any]:
+        """The care of the weights for each pipeline, and for each way its row."""
+        key = (chosen.care, executed.number)
         if key not in self.cares:
             local, prices = programs.parts[0][0], launched.prices
             if chosen.care not in self.keepings:
                 self.keepings[chosen.care] = self.parts.keeping(self.model, self.mesh, chosen, local, prices)
-            self.cares[key] = self.parts.cared(piped, local, executed, self.keepings[chosen.care], prices)
+            keeping = self.keepings[chosen.care]
+            found = [self.parts.cared(piped, local, executed, keeping, prices) for piped in ways.pipelines]
+            self.cares[key] = found, ways.each([one.row for one in found])
         return self.cares[key]
 
     def _constants(self, ways: Ways) -> Columns:
@@ -360,7 +398,7 @@ class _Meshed:
 
 def _column(value: Any, ways: Ways) -> Any:
     """A value for each of some ways, if it is not one already."""
-    return numpy.full(len(ways.place), value) if isinstance(value, int | float) else value
+    return numpy.full(len(ways.own), value) if isinstance(value, int | float) else value
 
 
 class Launched(NamedTuple):

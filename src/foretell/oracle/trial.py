@@ -9,6 +9,7 @@ from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.resize import with_samples
 from foretell.model.source import load
+from foretell.oracle.calibrations import Place
 from foretell.oracle.planning import Question
 from foretell.oracle.predict import Prediction, predict
 from foretell.plan.fitness import fits, passing, refusals
@@ -27,6 +28,7 @@ class Trial:
     def __init__(self, question: Question, graphs: dict[str, Graph] | None = None) -> None:
         self.question = question
         self.trainer = trainer(question.trainer)
+        self._places: dict[int, Place] = {}
         self.job = make_job(
             question.batch, trainer=question.trainer, optimizer=question.optimizer, sequence=question.seq
         )
@@ -36,7 +38,8 @@ class Trial:
 
     @property
     def cluster(self) -> Cluster:
-        return self.question.cluster
+        """As it was measured with all its ranks busy."""
+        return self._of_ranks(self.question.cluster.ranks).cluster
 
     def elsewhere(self, question: Question) -> Trial:
         """The same plans for a question that differs: the model is not loaded again for other hardware."""
@@ -52,7 +55,16 @@ class Trial:
                 load(self.question.model, self.job.batch, self.question.seq or None, kind) if own is None else own
             )
         graph = with_samples(self._graphs[kind], max(1, self.job.batch // plan.microbatches))
-        return Setting(graph, self.job, plan, self.trainer)
+        return Setting(graph, self.job, plan, self._place(plan).trainer)
+
+    def _place(self, plan: Plan) -> Place:
+        """Where a plan runs: fewer busy ranks of a machine may each be faster."""
+        return self._of_ranks(min(plan.ranks, self.question.cluster.ranks))
+
+    def _of_ranks(self, ranks: int) -> Place:
+        if ranks not in self._places:
+            self._places[ranks] = self.question.place(ranks)
+        return self._places[ranks]
 
     def complete(self, plan: Plan) -> Plan:
         """The plan with the precision that the trainer gives it."""
@@ -60,6 +72,8 @@ class Trial:
 
     def readable(self, text: str | Plan, where: str = "--plan") -> Plan:
         """The plan that a text says, if it breaks no rule."""
+        if isinstance(text, str) and not text.strip():
+            raise BadInput("no plan is given", where=where, fix="'dp8:zero3 +bf16'; one rank alone is dp1")
         plan = parse(text, where) if isinstance(text, str) else text
         found = self.refusals(plan)
         if found:
@@ -83,7 +97,7 @@ class Trial:
     def predicted(self, plan: Plan) -> Prediction:
         """What `foretell predict` says of a plan that is legal."""
         if plan not in self._found:
-            found = predict(self.setting(plan), self.cluster)
+            found = predict(self.setting(plan), self._place(plan).cluster)
             self._found[plan] = msgspec.structs.replace(found, model=self.question.model)
         return self._found[plan]
 

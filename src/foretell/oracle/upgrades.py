@@ -14,7 +14,7 @@ import msgspec
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device, Group, Level, Link
 from foretell.model.source import load
-from foretell.oracle.planning import Question
+from foretell.oracle.planning import Question, Upgrade
 from foretell.plan.facts import facts
 
 TIMES: Final = (1.25, 1.5, 2.0, 4.0)
@@ -70,12 +70,7 @@ def _scaled(question: Question, field: str, value: float) -> Question | None:
 
 
 def _on(change: ClusterChange, name: str) -> Callable[[Question, float], Question]:
-    def changed(question: Question, times: float) -> Question:
-        cluster = change(question.cluster, times)
-        text = f"{question.cluster.text}, {times:g}x {name}"  # nothing that was remembered of the old one is meant
-        return msgspec.structs.replace(question, cluster=msgspec.structs.replace(cluster, text=text))
-
-    return changed
+    return lambda question, times: msgspec.structs.replace(question, upgrade=Upgrade(name, times, change))
 
 
 # clusters

@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.oracle.planning import Question, Watching, answered
+from foretell.oracle.finer import answered_finely
+from foretell.oracle.planning import Question, Watching
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.trial import Trial, like
@@ -45,6 +46,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     cluster: str
     trainer: str
+    ranks: int  # of the cluster
     batch: int
     seq: int  # 0: samples are no sequences
     plan: str
@@ -58,7 +60,7 @@ def whatif(question: Question, plan: Plan | None, again: bool = False, watching:
     """Predict a plan (None: the best there is) with each thing changed; `again`: also search for the best then."""
     trial = Trial(question)
     if plan is None:
-        found = answered(question, watching).found
+        found = answered_finely(question, watching).found
         if found.best is None and not found.complete:
             raise BadInput("interrupted before a plan that fits was found", where="--plan best", fix="a plan's text")
         if found.best is None:
@@ -73,6 +75,7 @@ def whatif(question: Question, plan: Plan | None, again: bool = False, watching:
         model=question.model,
         cluster=question.cluster.text,
         trainer=step.trainer,
+        ranks=question.cluster.ranks,
         batch=question.batch,
         seq=round(step.tokens_per_second / step.samples_per_second),
         plan=str(chosen),
@@ -141,7 +144,7 @@ class _Effects:
     def _searched(self, effect: Effect, question: Question, times: float) -> Effect:
         if not self.again or times != TWICE:
             return effect
-        best = answered(question, self.watching).found.best
+        best = answered_finely(question, self.watching).found.best
         if best is None:
             return effect
         step = self.trial.elsewhere(question).predicted(parse(best.plan))

@@ -9,8 +9,9 @@ import msgspec
 
 from foretell.oracle.changes import Change
 from foretell.oracle.diff import Step, Walk
+from foretell.oracle.finer import answered_finely
 from foretell.oracle.fit import wish, would_fit
-from foretell.oracle.planning import Answer, Question, Watching, answered
+from foretell.oracle.planning import Answer, Question, Watching
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.trial import Trial, like
@@ -39,6 +40,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     cluster: str
     trainer: str
+    ranks: int  # of the cluster
     batch: int
     asked: str  # the plan that was asked about
     verdict: str  # refused, too large, loses, or best
@@ -64,7 +66,7 @@ def why(question: Question, plan: Plan, watching: Watching | None = None) -> Why
     asked = trial.complete(plan)
     broken = trial.refusals(asked)
     own = trial.nearest(asked) if broken else asked
-    best = answered(like(question, asked), watching)
+    best = answered_finely(like(question, asked), watching)  # as `plan` answers, stages and parts chosen
     found = best.found
     step = trial.predicted(own) if own is not None else None
     over = max(0.0, step.memory_bytes - trial.usable(step)) if step else 0.0
@@ -75,6 +77,7 @@ def why(question: Question, plan: Plan, watching: Watching | None = None) -> Why
         model=question.model,
         cluster=question.cluster.text,
         trainer=trial.trainer.name,
+        ranks=question.cluster.ranks,
         batch=question.batch,
         asked=str(asked),
         verdict=verdict,
@@ -110,6 +113,7 @@ def _fixes(trial: Trial, step: Prediction, plan: Plan) -> tuple[Change, ...]:
         seq=question.seq or None,
         optimizer=setting.job.optimizer,
         graph=question.graph,
+        calibration=question.calibration,
     )
     most = question.most or float("inf")
     return tuple(one for one in would_fit(hope, step, setting) if one.memory_bytes <= most)
@@ -153,7 +157,7 @@ def _wins(trial: Trial, plan: Plan, best: Answer, knob: Knob, verdict: str, watc
         others = [there.predicted(rival) for rival in rivals]
         if any(there.fits(other) and other.step_seconds < (1 - ALIKE) * step.step_seconds for other in others):
             continue
-        found = answered(question, watching).found  # the whole space, on that hardware
+        found = answered_finely(question, watching).found  # the whole space, on that hardware
         if not found.complete:
             return
         if found.best is None or found.best.step_seconds >= (1 - ALIKE) * step.step_seconds:

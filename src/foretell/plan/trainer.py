@@ -125,6 +125,7 @@ class Gradients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     overlap_pipeline: Shares  # the same with more than one stage
     each: tuple[StorageWord, ...]  # storages in which each micro-batch's gradients are summed; else once a step
     each_pipeline: tuple[StorageWord, ...]  # the same with more than one stage
+    whole: tuple[StorageWord, ...]  # storages in which they are summed for everybody, in one message, though in shares
 
     def first(self, data_ranks: int) -> float:
         """Bytes of the first bucket; 0: there is only one."""
@@ -181,6 +182,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reshard_pipeline: bool  # the same with more than one stage
     reshard_root: bool  # whether it does so for what is in no block (vocabulary, last norm)
     prefetch: Count  # blocks gathered ahead
+    slice: Seconds  # of the host, for each rank's slice of each tensor that is gathered after the update
 
 
 class Stages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

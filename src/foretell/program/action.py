@@ -39,6 +39,7 @@ class Communicate(msgspec.Struct, frozen=True, tag="communicate", tag_field="act
     path: str
     messages: int = 1
     every: int = 1  # steps from one to the next
+    slices: int = 0  # tensors of which the host cuts a slice for each rank, and copies it
 
     @property
     def sent(self) -> Quantity:

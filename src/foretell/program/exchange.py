@@ -41,6 +41,7 @@ class Exchanges:
     compression: Compression
     layer_bytes: float  # of a gradient as it is summed along the axes of layers
     one_by_one: bool  # whether weights that a tensor axis has whole are summed along it each by itself
+    whole: tuple[str, ...] = ()  # storages whose gradients everybody gets summed, in one message, for a share of them
     known: dict[Hashable, Any] = field(init=False, repr=False, compare=False, default_factory=dict[Hashable, Any])
 
     def ranks(self, names: tuple[str, ...]) -> int:
@@ -56,12 +57,14 @@ class Exchanges:
         """Elements of it whose states this rank holds."""
         return weight.part(self.ranks(weight.shared)) if weight.shared else weight.elements
 
-    def gather(self, weights: Sequence[Weight], path: str) -> Iterator[Communicate]:
+    def gather(self, weights: Sequence[Weight], path: str, sliced: bool = False) -> Iterator[Communicate]:
         """Bring weights that lie in shares together for use."""
         for shared, group in _by(weights, lambda weight: weight.shared).items():
             ranks = self.ranks(shared)
             payload = sum(weight.part(ranks) * weight.times for weight in group) * self.weight_bytes
-            yield from self._moved(SHARE, REPLICATED, shared, payload, "weights", path)
+            slices = sum(weight.times for weight in group) if sliced else 0
+            for message in self._moved(SHARE, REPLICATED, shared, payload, "weights", path):
+                yield msgspec.structs.replace(message, slices=slices) if slices else message
 
     def gathered_bytes(self, weights: Sequence[Weight]) -> float:
         return sum(weight.elements * weight.times for weight in weights) * self.weight_bytes
@@ -76,12 +79,17 @@ class Exchanges:
         for shared, group in _by(trained, lambda weight: weight.shared).items():
             ranks = self.ranks(shared)
             payload = sum(self._compressed(weight, weight.part(ranks) * ranks) * weight.times for weight in group)
-            yield from self._moved(PARTIAL, SHARE, shared, payload, "weight gradients", path)
+            target = REPLICATED if self._whole(shared) else SHARE
+            yield from self._moved(PARTIAL, target, shared, payload, "weight gradients", path)
         for (shared, rest), group in _by(trained, lambda weight: (weight.shared, self.sums(weight)[1])).items():
-            ranks = self.ranks(shared)
+            ranks = 1 if self._whole(shared) else self.ranks(shared)
             payload = sum(self._compressed(weight, weight.part(ranks)) * weight.times for weight in group)
             source = PARTIAL if self.compression.adds else SHARE  # of a list of everybody's summands
             yield from self._moved(source, REPLICATED, rest, payload, "weight gradients", path)
+
+    def _whole(self, shared: tuple[str, ...]) -> bool:
+        """Whether gradients are summed for everybody, though each rank needs its share alone."""
+        return bool(shared) and self.axes[shared[0]].storage.name in self.whole
 
     def in_buckets(self, weights: Sequence[Weight]) -> Iterator[Communicate]:
         """The same for all weights of a stage, in the order their gradients are made, bucket by bucket."""
@@ -153,6 +161,8 @@ class Exchanges:
         order = _backwards(weights)
         sizes = [weight.elements * self.gradient_bytes for weight in weights]
         limit, held, first = (self.first_bucket or self.bucket) or float("inf"), 0.0, 0
+        if weights and self._whole(weights[0].shared):
+            limit = float("inf")
         for stop, at in enumerate(order, 1):
             held += sizes[at]
             if held >= limit:

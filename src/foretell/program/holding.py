@@ -7,9 +7,10 @@ in the middle of a long run of equal ones add the same each, so only its ends ar
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from foretell.model.graph import Graph
 from foretell.model.layers import Run
@@ -69,17 +70,15 @@ class Script(NamedTuple):
     backward: Pass
     long: bool
 
-    def profile(self, sizes: Sequence[Quantity], made: Sequence[Quantity]) -> Profile | None:
+    def profile(self, sizes: SizeTable, made: SizeTable) -> Profile | None:
         """What is held, of these sizes; None where the layers of the long run do not all add the same.
 
         `made` are the same sizes with those of the weights' gradients, which rest elsewhere in `sizes`.
         """
-        heights = _heights if all(isinstance(size, int | float) for size in sizes) else _Heights(sizes).of
-        up = heights(self.forward.changes, sizes, 0.0)
-        kept = heights(self.between, sizes, up[-1])[-1]
-        down = heights(self.backward.changes, sizes, kept)
-        heights = heights if heights is _heights else _Heights(made).of
-        making = heights(self.backward.changes, made, kept)
+        up = _heights(self.forward.changes, sizes, 0.0)
+        kept = _heights(self.between, sizes, up[-1])[-1]
+        down = _heights(self.backward.changes, sizes, kept)
+        making = _heights(self.backward.changes, made, kept)
         if not self.long:
             return Profile(kept, 0.0, 0.0, (_most(up), 0.0), (_most(down), 0.0), (_most(making), 0.0))
         (a, b, c), (d, e, f) = self.forward.marks, self.backward.marks
@@ -112,29 +111,55 @@ class Profile(NamedTuple):
         )
 
 
-def _heights(changes: Sequence[int], sizes: Sequence[float], start: float) -> Sequence[float]:
+SizeTable: TypeAlias = Any
+"""Sizes: a list, or an array with a row for each where they are for several numbers of samples."""
+
+
+def size_table(sizes: Sequence[Quantity], samples: Quantity) -> SizeTable:
+    """Sizes for a number of samples, or for each of several."""
+    if isinstance(samples, int):
+        return list(sizes)
+    import numpy
+
+    found = numpy.empty((len(sizes), len(samples)))
+    for at, size in enumerate(sizes):
+        found[at] = size
+    return found
+
+
+def joined_tables(tables: Sequence[SizeTable]) -> SizeTable:
+    """The sizes of several tables in one; single numbers are the same for all numbers of samples."""
+    whole = next((table for table in tables if not isinstance(table, float | int)), None)
+    if isinstance(whole, list):
+        return [size for table in tables for size in ([table] if isinstance(table, float | int) else table)]
+    import numpy
+
+    assert whole is not None
+    rows = [numpy.full((1, whole.shape[1]), table) if isinstance(table, float | int) else table for table in tables]
+    return numpy.concatenate(rows)
+
+
+def _heights(changes: tuple[int, ...], sizes: SizeTable, start: Quantity) -> Any:
     """What is held before and after each change."""
-    return list(accumulate((sizes[c - 1] if c > 0 else -sizes[-c - 1] for c in changes), initial=start))
+    if isinstance(sizes, list):
+        numbers = cast("list[float]", sizes)
+        return list(accumulate((numbers[c - 1] if c > 0 else -numbers[-c - 1] for c in changes), initial=start))
+    import numpy
+
+    places, signs = _signed(changes)
+    found = numpy.empty((len(changes) + 1, sizes.shape[1]))
+    found[0] = start
+    numpy.multiply(sizes[places], signs, out=found[1:])
+    return numpy.cumsum(found, axis=0)
 
 
-class _Heights:
-    """The same for arrays of sizes: a row for each change, in which one of the sizes is added."""
+@functools.lru_cache(maxsize=4096)
+def _signed(changes: tuple[int, ...]) -> tuple[Any, Any]:
+    """The numbers of sizes that change, and whether each is added or taken away."""
+    import numpy
 
-    def __init__(self, sizes: Sequence[Quantity]) -> None:
-        import numpy
-
-        count = next(len(size) for size in sizes if not isinstance(size, int | float))
-        self.rows = numpy.zeros((2 * len(sizes) + 1, count))
-        for at, size in enumerate(sizes, 1):
-            self.rows[at] = size
-        self.rows[len(sizes) + 1 :] = -self.rows[len(sizes) : 0 : -1]  # -1 is where the first one ends
-
-    def of(self, changes: Sequence[int], sizes: Sequence[Quantity], start: Quantity) -> Any:
-        import numpy
-
-        found = self.rows[[0, *changes]]
-        found[0] = start
-        return numpy.cumsum(found, axis=0)
+    found = numpy.array(changes, dtype=numpy.int64)
+    return numpy.abs(found) - 1, numpy.sign(found)[:, None].astype(float)
 
 
 def _most(heights: Any) -> Quantity:

@@ -7,14 +7,26 @@ the pipeline has or how many ranks hold copies: so plans that differ only in the
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, NamedTuple, cast
 
 from foretell.model.layers import Run
 from foretell.model.resize import skeleton
 from foretell.program.action import Action, Actions, Allocate, Compute, Copy, Free
 from foretell.program.body import Bodies, Made
-from foretell.program.holding import PLAYED, Event, Events, Passes, Profile, Script, StageRuns, script
+from foretell.program.holding import (
+    PLAYED,
+    Event,
+    Events,
+    Passes,
+    Profile,
+    Script,
+    SizeTable,
+    StageRuns,
+    joined_tables,
+    script,
+    size_table,
+)
 from foretell.program.layout import Layout
 from foretell.program.weights import Weight, sampled, used
 from foretell.units import Quantity
@@ -120,22 +132,18 @@ class Local:
         gradient: float,
         long: bool,
     ) -> Profile | None:
-        stage: list[Events] = []
-        sizes: list[Quantity] = []
-        made: list[Quantity] = []
+        stage: list[_Held] = []
         for at, (run, size) in enumerate(zip(own, gathered or (0.0,) * len(own), strict=True)):
             held = self._held(kind_of(run), plain)
-            if size:
-                held = held.gathering(f"run{at} weights", size, reshards)
-            stage.append(Events(run, held.forward, held.backward))
-            sizes += [0.0 if new else size for size, new in zip(held.sizes, held.new, strict=True)]
-            made += [size * gradient if new else size for size, new in zip(held.sizes, held.new, strict=True)]
-        key = (skeleton(self.graph), tuple(stage), long, pipelined)
+            stage.append(held.gathering(f"run{at} weights", size, reshards) if size else held)
+        key = (skeleton(self.graph), own, tuple(held.events for held in stage), long, pipelined)
         if key not in _SCRIPTS:
             if len(_SCRIPTS) >= MOST_SCRIPTS:
                 _SCRIPTS.clear()
-            _SCRIPTS[key] = script(key[0], stage, long, pipelined)
-        return _SCRIPTS[key].profile(sizes, made)
+            events = [Events(run, held.forward, held.backward) for run, held in zip(own, stage, strict=True)]
+            _SCRIPTS[key] = script(key[0], events, long, pipelined)
+        sizes, made = joined_tables([held.sizes for held in stage]), joined_tables([held.made for held in stage])
+        return _SCRIPTS[key].profile(sizes, _with(sizes, made, gradient))
 
     def inputs(self, own: StageRuns) -> Quantity:
         """Bytes of the samples that a stage is given: tensors of the first block, which none of its layers makes."""
@@ -149,7 +157,8 @@ class Local:
     def _held(self, kind: Kind, plain: bool) -> _Held:
         if (kind, plain) not in self._holds:
             bodies = self.plain if plain else self.bodies
-            self._holds[kind, plain] = _Held.of(bodies.forward(*kind, "").actions, bodies.making(*kind))
+            passes = bodies.forward(*kind, "").actions, bodies.making(*kind)
+            self._holds[kind, plain] = _Held.of(*passes, self.layout.samples)
         return self._holds[kind, plain]
 
 
@@ -157,35 +166,53 @@ MOST_SCRIPTS = 4096
 _SCRIPTS: dict[Any, Script] = {}
 
 
-class _Held(NamedTuple):
-    """The events of memory of a kind of layer, and their sizes: bytes, of new gradients of weights their elements."""
+_EVENTS: dict[Hashable, int] = {}
+"""A number for the events of each kind of layer there was."""
 
+
+class _Held(NamedTuple):
+    """The events of memory of a kind of layer, and their sizes."""
+
+    events: Hashable  # the same where they are, whatever their sizes
     forward: tuple[Event, ...]
     backward: tuple[Event, ...]
-    sizes: tuple[Quantity, ...]
-    new: tuple[bool, ...]
+    sizes: SizeTable
+    made: SizeTable  # elements of new gradients of weights, which have no bytes among the sizes
     runs_back: bool
 
     @classmethod
-    def of(cls, forward: Iterable[Action | Made], backward: Sequence[Action | Made]) -> _Held:
+    def of(cls, forward: Iterable[Action | Made], backward: Sequence[Action | Made], samples: Quantity) -> _Held:
         ahead, back = _events(forward), _events(backward)
-        sizes = tuple(one.elements if isinstance(one, Made) else one.bytes for one in (*ahead, *back))
-        new = tuple(isinstance(one, Made) for one in (*ahead, *back))
-        return cls(_named(ahead), _named(back), sizes, new, any(isinstance(one, Compute) for one in backward))
+        both = _named(ahead), _named(back)
+        found = (*ahead, *back)
+        sizes = size_table([0.0 if isinstance(one, Made) else one.bytes for one in found], samples)
+        made = size_table([one.elements if isinstance(one, Made) else 0.0 for one in found], samples)
+        runs_back = any(isinstance(one, Compute) for one in backward)
+        return cls(_EVENTS.setdefault(both, len(_EVENTS)), *both, sizes, made, runs_back)
 
     def gathering(self, name: str, size: float, reshards: bool) -> _Held:
         """The same with weights that are gathered before each use."""
         begin, end = Event(True, name, "every"), Event(False, name, "every")
         ahead, split = self.forward, len(self.forward)
         forward = (begin, *ahead, *((end,) if reshards else ()))
-        first = (size, *self.sizes[:split], *((size,) if reshards else ()))
-        old = (False,) * len(first)
+        again, none = ((size,), (0.0,)) if reshards else ((), ())
+        first, new = (size, self.sizes[:split], *again), (0.0, self.made[:split], *none)
+        events = (self.events, name, reshards, self.runs_back)
         if reshards and not self.runs_back:  # frozen, and so is all before it
-            return self._replace(forward=forward, sizes=(*first, *self.sizes[split:]), new=(*old, *self.new[split:]))
+            sizes, made = joined_tables([*first, self.sizes[split:]]), joined_tables([*new, self.made[split:]])
+            return self._replace(events=events, forward=forward, sizes=sizes, made=made)
         backward = (*((begin,) if reshards else ()), *self.backward, end)
-        second = (*((size,) if reshards else ()), *self.sizes[split:], size)
-        new = (*old, *((False,) if reshards else ()), *self.new[split:], False)
-        return _Held(forward, backward, (*first, *second), new, self.runs_back)
+        sizes = joined_tables([*first, *again, self.sizes[split:], size])
+        made = joined_tables([*new, *none, self.made[split:], 0.0])
+        return _Held(events, forward, backward, sizes, made, self.runs_back)
+
+
+def _with(sizes: SizeTable, made: SizeTable, gradient: float) -> SizeTable:
+    """Sizes with those of new gradients of weights."""
+    if isinstance(sizes, list):
+        numbers = cast("list[float]", sizes)
+        return [size + elements * gradient for size, elements in zip(numbers, made, strict=True)]
+    return sizes + made * gradient
 
 
 def _events(actions: Iterable[Action | Made]) -> list[Allocate | Free | Made]:

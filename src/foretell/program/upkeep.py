@@ -142,6 +142,7 @@ class Upkeep:
             bucket or max(gradients.bucket, gradients.bucket_rank * data),
             setting.plan.policy(Compression),
             *self._along_layers(),
+            gradients.whole,
         )
         self.each = gradients.each_pipeline if self.pipelined else gradients.each
         served = [axis.exchange.weights for axis in axes if isinstance(axis.exchange.weights, Served)]
@@ -339,7 +340,7 @@ class Upkeep:
         yield from pull
         trained = [weight for weight in own if weight.trainable]
         apart = [weight for weight in trained if weight.shared and not self.exchanges.storage(weight).weights]
-        yield from self.exchanges.gather(apart, "after the update")
+        yield from self.exchanges.gather(apart, "after the update", sliced=self.trainer.storage.slice > 0)
         yield from self.exchanges.averaged(own)
         if self.offload.weights:
             home = [weight for weight in trained if not (self.offload.optimizer and self._updated_at_rest(weight))]

@@ -28,17 +28,37 @@ def save(path: Path, record: Record) -> None:
 
 
 def _whole(record: Record, target: Path, publish: Callable[[Path, Path], object]) -> None:
-    """Write a file under another name, and give it its own when it is finished."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
+    """Write a file under another name, and give it its own when it is finished and on the disk."""
+    temporary = ""
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
         with os.fdopen(handle, "wb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
             file.flush()
             os.fsync(file.fileno())
         publish(Path(temporary), target)
+        _settle(target.parent)
+    except OSError as problem:
+        what = f"the record cannot be written: {problem.strerror}; those that are there are as they were"
+        raise BadInput(what, where=str(target), fix="another folder: --records, --out or FORETELL_RECORDS") from None
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _settle(folder: Path) -> None:
+    """Let the new name reach the disk too, where folders can be asked for that."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass  # not on this file system
+    finally:
+        os.close(handle)
 
 
 def _publish(temporary: Path, target: Path) -> None:

@@ -29,11 +29,14 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: str = ""  # the trainer's own
     rate: float = 0.0  # learning rate; 0: the usual one of the optimizer
     task: str = "synthetic"
+    loss: str = ""  # file.py:function of outputs and target; empty: the model's own
     steps: int = 20  # that are measured
+    validate_every: int = 0  # steps between two looks at held-out data; 0: none
     dropped: int = 3  # before them: buckets are laid out anew, memory is allocated, the counts are taken
     seed: int = 0
     device: str = "cpu"
     threads: int = 1  # of a rank, for computing
+    traced: bool = False  # whether one more step is watched by the profiler
     weights: bool = False  # whether the trained weights are handed back
     dry: bool = False  # one rank alone, beside others that are not there
 
@@ -67,6 +70,25 @@ class Collective(msgspec.Struct, frozen=True, order=True):
     phase: str = ""  # forward, backward, optimizer; a pipeline's passes lie among each other: step
 
 
+class Happening(msgspec.Struct, frozen=True, array_like=True):
+    """Something that one thread or stream of a rank did."""
+
+    name: str
+    thread: str
+    start: int  # nanoseconds of the machine's clock
+    nanoseconds: int
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A look at held-out data: after so many steps, samples, and seconds of training."""
+
+    step: int
+    samples: int
+    seconds: float  # of the steps before it, the looks themselves not among them
+    loss: float
+    metric: float | None  # share of right answers; None where a target is no class
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank has seen."""
 
@@ -74,8 +96,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     place: dict[str, int] = {}  # on each axis
     losses: list[float] = []  # of every step, dropped ones included; none on ranks without a loss
     phases: dict[str, list[float]] = {}  # seconds, a number for each measured step
+    busy: dict[str, list[float]] = {}  # of these, seconds that the rank's own thread had a core
     steps: list[float] = []  # seconds of each measured step
+    checks: list[Check] = []  # of held-out data, the same on every rank
     collectives: list[Collective] = []
+    trace: list[Happening] = []  # of one more step
+    exposed: dict[str, float] = {}  # seconds of it, by axis, in which a GPU only talked to others
     allocated: int = 0  # bytes at the fullest moment of a step
     resting: int = 0  # bytes between two steps
     versions: dict[str, str] = {}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from foretell.cost.samples import Machine
 from foretell.errors import BadInput
 from foretell.hardware import catalog
+from foretell.hardware.cluster import Cluster
 from foretell.oracle.calibrations import with_calibration
 from foretell.oracle.predict import Prediction, predict
 from foretell.program.lower import lower
@@ -17,6 +19,9 @@ from foretell.records.record import Record
 from foretell.runtime.assignment import Assignment, Collective
 from foretell.runtime.expected import expected, whenever
 from foretell.runtime.measure import Measurement
+from foretell.runtime.outside import Outside, outside
+from foretell.runtime.recording import HERE, cluster_of
+from foretell.timeline.simulate import Simulated, simulate
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -40,21 +45,30 @@ class Comparison(msgspec.Struct, frozen=True):
     measured: Measurement
     error: Difference
     collectives: Traffic
+    outside: tuple[Outside, ...] = ()  # phases and ranks outside their band
 
 
 def compared(
-    assignment: Assignment, measured: Measurement, place: int, cluster: str, calibration: str = ""
+    assignment: Assignment,
+    measured: Measurement,
+    place: int,
+    where: Cluster,
+    calibration: str = "",
+    places: tuple[int, ...] = (),
 ) -> Comparison:
-    """Predict what was run, as the machine was calibrated, and subtract. `place` is the critical rank's, of stages."""
+    """Predict what was run, as the machine was calibrated, and subtract.
+
+    `place` is the critical rank's, of stages, and `places` are those of all ranks.
+    """
     setting = assignment.setting()
-    where = catalog.cluster(cluster)
     if setting.plan.ranks > where.ranks:
         what = f"{setting.plan} ran {setting.plan.ranks} ranks, and {where.text} has {where.ranks}: they share cores"
         raise BadInput(what, where="--on", fix="fewer ranks, or --on the cluster it ran on")
     known = with_calibration(setting, where, calibration)
     predicted = predict(known.setting, known.cluster)
     found = traffic(lower(setting), place, measured.collectives)
-    return Comparison(predicted, measured, _difference(predicted, measured), found)
+    beyond = outside(predicted, measured, places or (0,) * measured.ranks)
+    return Comparison(predicted, measured, _difference(predicted, measured), found, beyond)
 
 
 def traffic(program: Program, place: int, counted: Iterable[Collective]) -> Traffic:
@@ -77,15 +91,51 @@ def _difference(predicted: Prediction, measured: Measurement) -> Difference:
     return Difference(step, memory, parts, relative)
 
 
-def of_record(found: Record, where: str, cluster: str = "", calibration: str = "") -> Comparison:
-    """The comparison of a run that was recorded, on the cluster of the record or another one."""
+class Ran(NamedTuple):
+    """What the record of a run says: what was asked, what came out, and where."""
+
+    assignment: Assignment
+    measured: Measurement
+    place: int  # of the critical rank, on the pipeline
+    places: tuple[int, ...]  # of all ranks
+    cluster: Cluster
+
+
+def ran(found: Record, where: str, cluster: str = "") -> Ran:
+    """A record as a run, on the cluster that it names or another one."""
     if found.kind != "run":
         raise BadInput(f"a record of a {found.kind}, not of a run", where=where, fix="a file that `foretell run` wrote")
     content: dict[str, Any] = found.content
     try:
-        assignment = msgspec.convert(content["assignment"], Assignment)
         measured = msgspec.convert(content["measurement"], Measurement)
-        place = int(content["place"])
-    except (KeyError, TypeError, msgspec.ValidationError) as problem:
+        return Ran(
+            assignment=msgspec.convert(content["assignment"], Assignment),
+            measured=measured,
+            place=int(content["place"]),
+            places=tuple(int(one["place"].get("pp", 0)) for one in content.get("reports", ())) or (0,) * measured.ranks,
+            cluster=_cluster(found, cluster),
+        )
+    except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as problem:
         raise BadInput(f"not a whole record of a run: {problem}", where=where) from None
-    return compared(assignment, measured, place, cluster or found.cluster, calibration)
+
+
+def _cluster(found: Record, said: str) -> Cluster:
+    """The cluster that is named now, that was named then, or the machine that the record describes."""
+    named = said or (found.cluster if found.cluster != HERE or "machine" not in found.content else "")
+    return catalog.cluster(named) if named else cluster_of(msgspec.convert(found.content["machine"], Machine))
+
+
+def of_record(found: Record, where: str, cluster: str = "", calibration: str = "") -> Comparison:
+    """The comparison of a run that was recorded, on the cluster of the record or another one."""
+    one = ran(found, where, cluster)
+    return compared(one.assignment, one.measured, one.place, one.cluster, calibration, one.places)
+
+
+def simulated(found: Record, where: str, calibration: str = "") -> Simulated | None:
+    """The step of a recorded run as it is predicted, event by event; None where it ran more ranks than cores."""
+    one = ran(found, where)
+    setting = one.assignment.setting()
+    if setting.plan.ranks > one.cluster.ranks:
+        return None
+    known = with_calibration(setting, one.cluster, calibration)
+    return simulate(lower(known.setting), known.setting, known.cluster)

@@ -8,7 +8,7 @@ from statistics import median
 import msgspec
 
 from foretell.cost.memory import MemoryUse
-from foretell.runtime.assignment import Assignment, Collective, Report
+from foretell.runtime.assignment import Assignment, Check, Collective, Report
 from foretell.timeline.observation import Observation
 
 PHASES = {"exchange": "other"}
@@ -35,6 +35,9 @@ class Measurement(Observation, frozen=True, kw_only=True):
     losses: list[float]  # of every step, dropped ones too
     collectives: tuple[Collective, ...]  # of a step of the rank that works most
     by_rank: dict[str, list[float]]  # median seconds of each phase, rank by rank
+    busy_by_rank: dict[str, list[float]] = {}  # noqa: RUF012 (msgspec copies it) of these, on a core
+    memory_by_rank: tuple[int, ...] = ()  # bytes of tensors at the fullest moment
+    validation: tuple[Check, ...] = ()  # looks at held-out data
     record: str = ""
 
 
@@ -57,7 +60,10 @@ def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence
         samples=Samples(_quantile(steps, 0.1), _quantile(steps, 0.9), len(steps)),
         losses=_losses(reports),
         collectives=tuple(critical.collectives),
-        by_rank=_by_rank(reports),
+        by_rank=_by_rank([report.phases for report in reports]),
+        busy_by_rank=_by_rank([report.busy for report in reports]),
+        memory_by_rank=tuple(report.allocated for report in reports),
+        validation=tuple(reports[0].checks),
     )
 
 
@@ -76,6 +82,9 @@ def _breakdown(report: Report, step: float) -> dict[str, float]:
     for name, seconds in report.phases.items():
         key = PHASES.get(name, name)
         found[key] = found.get(key, 0.0) + median(seconds)
+    for axis, seconds in report.exposed.items():  # of a GPU: it lies in the backward pass, where gradients are summed
+        hidden = min(seconds, found.get("backward", 0.0))
+        found |= {"backward": found.get("backward", 0.0) - hidden, f"exposed.{axis}": hidden}
     told = sum(found.values())
     if told > step:
         return {name: seconds * step / told for name, seconds in found.items()}
@@ -104,9 +113,10 @@ def _losses(reports: Sequence[Report]) -> list[float]:
     return [sum(losses) / len(losses) for losses in zip(*seen, strict=True)]
 
 
-def _by_rank(reports: Sequence[Report]) -> dict[str, list[float]]:
-    names = dict.fromkeys(name for report in reports for name in report.phases)
-    return {name: [median(report.phases.get(name, [0.0])) for report in reports] for name in names}
+def _by_rank(ranks: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
+    """Medians of what each rank has seen."""
+    names = dict.fromkeys(name for phases in ranks for name in phases)
+    return {name: [median(phases.get(name, [0.0])) for phases in ranks] for name in names}
 
 
 def _quantile(values: Sequence[float], share: float) -> float:

@@ -5,25 +5,31 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import platform
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from foretell.errors import BadInput
 from foretell.plan.job import micro_batch
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.runtime import appliers, mesh
-from foretell.runtime.assignment import Assignment, Report
+from foretell.runtime.assignment import Assignment, Check, Happening, Report
 from foretell.runtime.clock import Clock
 from foretell.runtime.counting import Counting
+from foretell.runtime.held_out import HeldOut
 from foretell.runtime.memory import Watched
 from foretell.runtime.models import Model, model
 from foretell.runtime.subject import Driver, Rule, Subject
-from foretell.runtime.tasks import TASKS, Batch
+from foretell.runtime.tasks import Batch, Task, task
+from foretell.runtime.tasks._own import loss as own_loss
+from foretell.runtime.tracing import exposed_seconds
 from foretell.runtime.waiting import told
+from foretell.runtime.watching import Watching
 
 RULES: dict[str, Rule] = {
     "sgd": Rule(torch.optim.SGD, {"lr": 0.05}),
@@ -51,7 +57,10 @@ class Training:
         self.mesh = mesh.made(setting.plan, self.device.type)
         torch.manual_seed(assignment.seed)  # whoever makes numbers makes the same ones on every rank
         self.model = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
-        self.batches = _data(assignment, self.model)
+        if assignment.loss:
+            self.model = self.model._replace(loss=own_loss(assignment.loss))
+        self.task = task(assignment.task)
+        self.batches = _data(self.task, assignment, self.model)
         self.memory = Watched(self.device)  # data is not what is asked about
         self.subject = self._subject(self.model)
         appliers.apply(self.subject)
@@ -59,6 +68,10 @@ class Training:
         self.driver: Driver = self.subject.driver(self.subject)
         self.optimizer = self.subject.optimizer(self.subject.rule, self.subject.weights())
         self.clock = Clock(self.device)
+
+    @functools.cached_property
+    def held_out(self) -> HeldOut:
+        return HeldOut(self.model, self.task, self.subject)
 
     def _subject(self, found: Model) -> Subject:
         """The model as it is on one rank alone: the same weights on every rank, whatever becomes of them."""
@@ -92,6 +105,8 @@ class Training:
 def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report, dict[str, torch.Tensor]]:
     """Do an assignment; what was seen, and the weights if they are wanted."""
     training = Training(assignment, setting)
+    if assignment.validate_every:
+        _ = training.held_out  # where nothing is held out, nobody trains first
     losses: list[float | None] = []
     losses += [training.step() for _ in range(assignment.dropped - 1)]
     counting = Counting(training.mesh)  # by now buckets lie as they will
@@ -99,15 +114,24 @@ def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report
     with counting, training.memory.step(training.subject):
         losses.append(training.step())
     training.clock = Clock(training.device)
+    checks: list[Check] = []
     with _waits(training):
-        losses += [training.step() for _ in range(assignment.steps)]
+        for at in range(assignment.steps):
+            losses.append(training.step())
+            if assignment.validate_every and (at + 1) % assignment.validate_every == 0:
+                checks.append(_checked(training, at + 1))
+    watched = _watched(training)
     weights = training.subject.whole_weights() if assignment.weights else {}
     report = Report(
         rank=rank,
         place=training.mesh.places,
         losses=[loss for loss in losses if loss is not None],
         phases=training.clock.phases,
+        busy=training.clock.busy,
         steps=training.clock.steps,
+        checks=checks,
+        trace=watched if assignment.traced else [],
+        exposed={_works(training): exposed_seconds(watched)} if watched and _alone(training) else {},
         collectives=counting.found(),
         allocated=training.memory.peak,
         resting=training.memory.resting,
@@ -116,15 +140,44 @@ def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report
     return report, weights
 
 
+def _checked(training: Training, steps: int) -> Check:
+    """A look at held-out data after so many measured steps."""
+    done = training.assignment.dropped + steps
+    return training.held_out.check(done, done * training.setting.job.batch, sum(training.clock.steps))
+
+
 def _waits(training: Training) -> AbstractContextManager[None]:
     """What tells the clock of waiting, where a rank's thread waits itself."""
-    works = next((name for name in ("shard", "dp", *training.mesh.sizes) if name in training.mesh), "")
-    return told(training.clock, works) if training.device.type == "cpu" else nullcontext()
+    return told(training.clock, _works(training)) if training.device.type == "cpu" else nullcontext()
 
 
-def _data(assignment: Assignment, found: Model) -> Any:
-    task = TASKS[assignment.task]
-    why = task.unfit(found.like, found.classes)
+def _works(training: Training) -> str:
+    """The axis along which weights are gathered and summed."""
+    return next((name for name in ("shard", "dp", *training.mesh.sizes) if name in training.mesh), "")
+
+
+def _alone(training: Training) -> bool:
+    """Whether a GPU's messages are all along one axis, so that what is exposed of them is that axis's."""
+    return training.device.type == "cuda" and len(training.mesh.sizes) == 1
+
+
+def _watched(training: Training) -> list[Happening]:
+    """One more step under the profiler, where somebody wants to see it, or a GPU is to tell what it waits for."""
+    if not training.assignment.traced and not _alone(training):
+        return []
+    measured, training.clock = training.clock, Clock(training.device)
+    watching = Watching(training.device, training.clock)
+    dist.barrier()
+    with watching:
+        training.step()
+    training.clock = measured
+    return watching.found
+
+
+def _data(given: Task, assignment: Assignment, found: Model) -> Iterator[Batch]:
+    """Batches to train on; the first is made at once, and with it all that they are made of."""
+    why = given.unfit(found.like, found.classes)
     if why:
         raise BadInput(why, where="--task", fix="--task synthetic")
-    return task.batches(found.like, assignment.seed)
+    row = given.batches(found.like, assignment.seed)
+    return itertools.chain([next(row)], row)

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
+from foretell.hardware.kept_memory import keep_memory
 from foretell.plan.refusal import Refusal, refused
 from foretell.plan.setting import Setting
 from foretell.runtime import appliers, dry
@@ -35,6 +36,7 @@ def checked(assignment: Assignment) -> Setting:
 
 def begun(device: str, place: Place, store: Any = None) -> None:
     """Join the group: by a store, or by the addresses in the environment. A rank has the GPU of its number here."""
+    keep_memory()
     backend, rank, world = "nccl" if device == "cuda" else "gloo", place.rank, place.world
     if device == "cuda":
         torch.cuda.set_device(place.local)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from foretell.oracle.calibrations import NONE
 from foretell.version import __version__
 
 OK = "ok"
@@ -44,14 +45,15 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     also: tuple[str, ...] = ()
     fixed: str = ""
     max_memory: str = ""
+    calibration: str = NONE  # a file, or none: which of those kept here was decided when the cell was made
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """Equal for questions that have the same answer: words, the files they name, and foretell itself."""
         digest = hashlib.sha256(msgspec.json.encode(self, order="deterministic"))
-        for text in (self.model, self.cluster):
-            for file in _files(text):
-                digest.update(file.read_bytes())
+        measured = [] if self.calibration == NONE else [Path(self.calibration)]
+        for file in (*_files(self.model), *_files(self.cluster), *measured):
+            digest.update(file.read_bytes())
         digest.update(_foretell())
         return digest.hexdigest()[:32]
 

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from foretell.errors import BadInput
+from foretell.errors import BadInput, ForetellError
+from foretell.hardware import catalog
+from foretell.oracle.calibrations import NONE, device_of, file_of
 from foretell.records import store
 from foretell.records.record import record
 from foretell.registry import OpenSet
@@ -40,14 +42,16 @@ class Grid(NamedTuple):
     plans: Sequence[str] = ()
     ask: str = ""  # empty: `predict` where plans are given, else `plan`
 
-    def cells(self, **alike: Any) -> list[Cell]:
-        """The cells; `alike` is what they have in common."""
+    def cells(self, calibration: str = "", **alike: Any) -> list[Cell]:
+        """The cells; `alike` is what they have in common. Each has the calibration of its cluster's device."""
         ask = self.ask or ("predict" if self.plans else "plan")
         self._check(ask)
         axes = (self.models, self.clusters, self.batches, self.trainers, self.seqs, self.precisions)
         found = itertools.product(*map(dict.fromkeys, (*axes, self.plans or ("",))))
         names = ("model", "cluster", "batch", "trainer", "seq", "precision", "plan")
-        return [Cell(ask=ask, **dict(zip(names, one, strict=True)), **alike) for one in found]
+        asked = [dict(zip(names, one, strict=True)) for one in found]
+        measured = calibrations(self.clusters, calibration)
+        return [Cell(ask=ask, **one, **alike, calibration=measured[str(one["cluster"])]) for one in asked]
 
     def _check(self, ask: str) -> None:
         takes = ANSWERS[ask].TAKES_PLANS
@@ -67,6 +71,27 @@ class Grid(NamedTuple):
             count *= max(1, len(several))
         if count > MOST_CELLS:
             raise BadInput(f"a sweep of {count:,} cells", fix=f"at most {MOST_CELLS:,}")
+
+
+def calibrations(clusters: Sequence[str], named: str) -> dict[str, str]:
+    """The file that each cluster is calibrated by: the one that is named for its device, or what is kept here.
+
+    Decided here and not where a cell is answered, so that the engine makes no difference.
+    """
+    found: dict[str, str] = {}
+    own = device_of(named) if named not in ("", NONE) else ""
+    for text in clusters:
+        try:
+            place = catalog.cluster(text)
+        except ForetellError:  # its cells will say so
+            found[text] = NONE
+            continue
+        path = file_of(place, named if not own or place.device.name == own else "")
+        found[text] = NONE if path is None else str(path.absolute())
+    if own and Path(named).absolute() not in map(Path, found.values()):
+        what = f"this calibration is of {own}, and no cluster of the sweep has it"
+        raise BadInput(what, where="--calibration", fix=f"a cluster of {own}, or --calibration none")
+    return found
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):

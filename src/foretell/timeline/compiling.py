@@ -34,6 +34,12 @@ def whole_zeros(count: int) -> Any:
     return [0] * count
 
 
+def natural(number: int) -> Any:
+    """A number that counts nothing from the end, as negative ones do: compiled, loops over such places take several
+    at a time."""
+    return number
+
+
 @functools.cache
 def available() -> bool:
     """Whether there is a compiler."""
@@ -61,6 +67,7 @@ def compiled(name: str) -> ModuleType:
         spec.loader.exec_module(module)
         _array_of(module, "zeros", numpy.float64)
         _array_of(module, "whole_zeros", numpy.int64)
+        _unsigned(module, "natural")
     return module
 
 
@@ -72,6 +79,15 @@ def _array_of(module: ModuleType, name: str, kind: Any) -> None:
         return numpy.zeros(count, kind)
 
     setattr(module, name, kernel(array))
+
+
+def _unsigned(module: ModuleType, name: str) -> None:
+    import numpy
+
+    def unsigned(number: int) -> Any:
+        return numpy.uint64(number)
+
+    setattr(module, name, kernel(unsigned))
 
 
 @contextmanager

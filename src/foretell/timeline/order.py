@@ -170,13 +170,13 @@ class _Ordered:
         is_last = self.row([0] * len(slot))
         self.kernels.ends(*written, self.stages, is_last)
         kind, stage, last = (_picked(values, slot) for values in (self.kind, self.stage, is_last))
-        tail, begun = list[bool](), [False] * self.ranks
-        for where, ends in zip(_listed(rank), last, strict=True):
-            begun[where] |= bool(ends)
-            tail.append(begun[where])
+        ranks, begun = _listed(rank), [len(slot)] * self.ranks
+        for at in reversed([at for at, ends in enumerate(last) if ends]):
+            begun[ranks[at]] = at
+        tail = [at >= begun[where] for at, where in enumerate(ranks)]
         moments = tuple(tuple(self._moments(place)) for place in range(self.ranks))
         tails = [at for at, late in enumerate(tail) if late]
-        return Order(self.ranks, _listed(rank), kind, stage, _listed(source), last, tail, tails, self.held, moments)
+        return Order(self.ranks, ranks, kind, stage, _listed(source), last, tail, tails, self.held, moments)
 
     def _moments(self, place: int) -> Iterator[Moment]:
         """The slots of a rank in which it may hold most."""
@@ -186,10 +186,11 @@ class _Ordered:
         flying = self.row([0] * ((stop - first + 1) * len(held)))
         count = self.kernels.fullest(first, stop, self.kind, self.stage, self.row(held), kept, flying)
         in_flight = _listed(flying[: count * len(held)])
-        for at, n in enumerate(_listed(kept[:count])):
-            kind = KINDS[int(self.kind[n])]
+        slots = kept[:count]
+        kinds, stages, microbatches = (_picked(values, slots) for values in (self.kind, self.stage, self.microbatch))
+        for at, (kind, stage, microbatch) in enumerate(zip(kinds, stages, microbatches, strict=True)):
             own = tuple(in_flight[at * len(held) : (at + 1) * len(held)])
-            yield Moment(own, int(self.stage[n]), kind == "F", kind, int(self.microbatch[n]))
+            yield Moment(own, stage, kind == 0, KINDS[kind], microbatch)
 
 
 def _words(pattern: str) -> list[tuple[int, int]]:

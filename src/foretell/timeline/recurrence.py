@@ -12,7 +12,7 @@ docs/timeline.md; the simulation finds the same out by playing.
 # Tables are lists or arrays, and compilers infer types: annotations would have to lie.
 # pyright: basic
 
-from foretell.timeline.compiling import kernel, whole_zeros, zeros
+from foretell.timeline.compiling import kernel, natural, whole_zeros, zeros
 
 F, B, I, W = 0, 1, 2, 3  # noqa: E741
 """Kinds of slots, as numbers."""
@@ -273,8 +273,11 @@ def play(t, plans, at, order, turns, begin, end, inline):
 
 
 @kernel
-def drained(t, plans, at, order, turns, begin, end, started, left):
-    """Seconds of sums that come once a step which each rank has still to wait for after its last slot."""
+def drained(t, plans, at, order, turns, begin, end, started, lanes, lane, left):
+    """Seconds of sums that come once a step which each rank has still to wait for after its last slot.
+
+    `started` is how its last slots began, in a lane of several plans that were played side by side.
+    """
     share = plans.f[plans.share + at]
     stage_at = t.i[t.stage_at + plans.i[plans.cut + at]]
     first = t.i[t.tail_at + order]
@@ -284,7 +287,8 @@ def drained(t, plans, at, order, turns, begin, end, started, left):
         place = t.i[t.stage_shape + stage_at + t.i[t.slot_stage + slot]] * 8 + t.i[t.slot_kind + slot]
         if t.i[t.slot_last + slot]:
             place += 4
-        idle, free, host = started[3 * (n - first)], started[3 * (n - first) + 1], started[3 * (n - first) + 2]
+        noted = 3 * (n - first) * lanes + lane
+        idle, free, host = started[noted], started[noted + lanes], started[noted + 2 * lanes]
         once = max(left[r] - idle, 0.0)
         for turn in range(begin[place], end[place], TURN):
             host += turns[turn + 1]
@@ -333,14 +337,14 @@ def all_slots(t, plans, at, turns, begin, end):
 
 
 @kernel
-def sums_left(t, plans, at, turns, begin, end, started):
+def sums_left(t, plans, at, turns, begin, end, started, lanes, lane):
     """For each rank seconds of sums once a step that are left after its slots, if none travel in every micro-batch."""
     order = plans.i[plans.order + at]
     left = zeros(t.i[t.order_ranks + order])
     if inline(t, plans, at):
         return left
     if plans.f[plans.share + at]:
-        drained(t, plans, at, order, turns, begin, end, started, left)
+        drained(t, plans, at, order, turns, begin, end, started, lanes, lane, left)
     else:
         for r in range(len(left)):
             left[r] = rank_sum(t, plans, at, r, t.once_all, t.i[t.care_at + plans.i[plans.care + at]])
@@ -352,7 +356,7 @@ def step_seconds(t, plans, at):
     """Seconds of a step, the rank that ends last, and how long its device waited for the host, and for sums."""
     turns, begin, end = all_turns(t, plans, at)
     free, late, exposed, started = all_slots(t, plans, at, turns, begin, end)
-    left = sums_left(t, plans, at, turns, begin, end, started)
+    left = sums_left(t, plans, at, turns, begin, end, started, 1, 0)
     found, worst = finished(t, plans, at, free, left)
     return found, worst, late[worst], exposed[worst] + left[worst]
 
@@ -378,23 +382,20 @@ def finished(t, plans, at, free, left):
 
 
 @kernel
-def rank_memory(t, plans, at, rank):
-    """The most bytes in tensors that a rank has at once, and in which moment of its order; -1: after the update."""
+def rank_peaks(t, plans, at, rank):
+    """The most bytes of micro-batches that a rank has at once, and in which moment of its order (-1: it has none).
+
+    Then the same without the activations of the backward pass that is going on: its new gradients come to these.
+    """
     order, holds = plans.i[plans.order + at], plans.i[plans.holds + at]
     stage_at = t.i[t.stage_at + plans.i[plans.cut + at]]
-    base = t.i[t.care_at + plans.i[plans.care + at]]
     place = t.i[t.rank_at + order] + rank
-    parameters = rank_sum(t, plans, at, rank, t.parameters, base)
-    resting = rank_sum(t, plans, at, rank, t.resting, base) + plans.f[plans.copies + at] * parameters
-    resting += plans.f[plans.workspace + at]
     made = plans.f[plans.made + at] > 0 and one_each(t, plans, at)
-    there = resting - rank_sum(t, plans, at, rank, t.gradients, base) if made else resting
     first, stop = t.i[t.held_at + place], t.i[t.held_at + place + 1]
-    chunks = stop - first
-    most, when = 0.0, -1
+    most, when, others, then = 0.0, -1, 0.0, -1
     for moment in range(t.i[t.moment_at + place], t.i[t.moment_at + place + 1]):
         held = 0.0
-        for chunk in range(chunks):
+        for chunk in range(stop - first):
             kept = t.f[t.kept + holds + t.i[t.stage_shape + stage_at + t.i[t.held + first + chunk]]]
             held += t.f[t.flying + t.i[t.flying_at + moment] + chunk] * kept
         shape = holds + t.i[t.stage_shape + stage_at + t.i[t.moment_stage + moment]]
@@ -402,11 +403,29 @@ def rank_memory(t, plans, at, rank):
         if t.i[t.moment_forward + moment]:
             now = held + kept + max(0.0, t.f[t.forward_peak + shape] - kept)
         else:
-            # new gradients are all there when the slot's own activations are gone
             peak = t.f[t.making_peak + shape] if made else t.f[t.backward_peak + shape]
-            now = held + max(0.0, peak - kept, plans.f[plans.fresh + at] * parameters - kept)
+            now = held + max(0.0, peak - kept)
+            if held - kept > others or then < 0:
+                others, then = held - kept, moment
         if now > most or when < 0:
             most, when = now, moment
+    return most, when, others, then
+
+
+@kernel
+def rank_bytes(t, plans, at, rank, peaks):
+    """The most bytes in tensors that a rank has at once, and in which moment of its order; -1: after the update."""
+    base = t.i[t.care_at + plans.i[plans.care + at]]
+    parameters = rank_sum(t, plans, at, rank, t.parameters, base)
+    resting = rank_sum(t, plans, at, rank, t.resting, base) + plans.f[plans.copies + at] * parameters
+    resting += plans.f[plans.workspace + at]
+    there = resting
+    if plans.f[plans.made + at] > 0 and one_each(t, plans, at):
+        there = resting - rank_sum(t, plans, at, rank, t.gradients, base)
+    most, when, others, then = peaks
+    fresh = others + plans.f[plans.fresh + at] * parameters  # all are there when the pass's own activations are gone
+    if then >= 0 and fresh > most:
+        most, when = fresh, then
     working = there + most + plans.f[plans.cached + at] * parameters
     working += min(plans.f[plans.streams + at], max(0.0, plans.f[plans.limit + at] - working))
     after = resting + plans.f[plans.gathered + at] * parameters
@@ -424,19 +443,14 @@ def one_each(t, plans, at):
 
 
 @kernel
-def memory_bytes(t, plans, at):
-    """Bytes that the device of the worst rank reports, and which rank that is."""
-    found, worst = -1.0, 0
-    for r in range(t.i[t.order_ranks + plans.i[plans.order + at]]):
-        most, _ = rank_memory(t, plans, at, r)
-        if most > found:
-            found, worst = most, r
-    return found * plans.f[plans.reserved + at] + plans.f[plans.context + at], worst
+def rank_memory(t, plans, at, rank):
+    """The same of a rank alone."""
+    return rank_bytes(t, plans, at, rank, rank_peaks(t, plans, at, rank))
 
 
 # Many plans. -----------------------------------------------------------------------------------------
 
-LANES = 8
+LANES = 32
 """Plans that are played side by side: what they have in common is looked up once, and a processor adds several
 numbers at a time."""
 
@@ -448,12 +462,11 @@ def plain(t, plans, at):
 
 
 @kernel
-def together(t, plans, at, other):
-    """Whether two plans can be played side by side: their slots are the same ones in the same order."""
+def together(plans, at, other):
+    """Whether the slots of two plans are the same ones in the same order."""
     same = plans.i[plans.cut + at] == plans.i[plans.cut + other]
     same = same and plans.i[plans.order + at] == plans.i[plans.order + other]
-    same = same and plans.i[plans.before + at] == plans.i[plans.before + other]
-    return same and plain(t, plans, at) and plain(t, plans, other)
+    return same and plans.i[plans.before + at] == plans.i[plans.before + other]
 
 
 @kernel
@@ -505,93 +518,144 @@ def play_lanes(t, plans, rows, lanes, order):
         for shape in range(shapes):
             sent[2 * shape * lanes + p] = t.f[t.sent_forward + plans.i[plans.sends + rows[p]] + shape]
             sent[(2 * shape + 1) * lanes + p] = t.f[t.sent_back + plans.i[plans.sends + rows[p]] + shape]
-    recorded = 0
+    every, recorded = natural(lanes), 0
     for n in range(first, stop):
-        r, kind = t.i[t.slot_rank + n], t.i[t.slot_kind + n]
+        kind = t.i[t.slot_kind + n]
         shape = t.i[t.stage_shape + stage_at + t.i[t.slot_stage + n]]
-        place, base = shape * 8 + kind, r * lanes
+        place, rank = shape * 8 + kind, natural(t.i[t.slot_rank + n] * lanes)
         back = 0 if kind == F else 1
         receives = t.i[t.gets_back + whole + shape] if back else t.i[t.gets_forward + whole + shape]
         if receives and kind != W:
-            source = (t.i[t.slot_source + n] - first) * lanes
-            for p in range(lanes):
-                wait = arrived[source + p] - free[base + p]
-                wait = wait if wait > 0.0 else 0.0
-                idle[p] = wait
-                now = free[base + p] + wait
-                free[base + p] = now
-                host[base + p] = host[base + p] if host[base + p] > now else now
+            source = natural((t.i[t.slot_source + n] - first) * lanes)
+            lanes_wait(arrived, source, free, host, rank, idle, every)
         else:
             for p in range(lanes):
                 idle[p] = 0.0
         if t.i[t.slot_tail + n]:
-            for p in range(lanes):
-                started[recorded + p] = idle[p]
-                started[recorded + lanes + p] = free[base + p]
-                started[recorded + 2 * lanes + p] = host[base + p]
+            lanes_note(started, natural(recorded), idle, free, host, rank, every)
             recorded += 3 * lanes
         for turn in range(low[place], high[place]):
-            work = turn * lanes
-            for p in range(lanes):
-                ready = host[base + p] + launched[work + p]
-                done = free[base + p] + device[work + p]
-                gap = ready - done
-                host[base + p] = ready
-                free[base + p] = done + (gap if gap > 0.0 else 0.0)
+            lanes_turn(free, host, rank, device, launched, natural(turn * lanes), every)
         if kind != W and sent[(2 * shape + back) * lanes]:  # one cut: all lanes send, or none
-            link, send = (2 * r + back) * lanes, (2 * shape + back) * lanes
-            for p in range(lanes):
-                begun = way[link + p] if way[link + p] > free[base + p] else free[base + p]
-                way[link + p] = begun + sent[send + p]
-                arrived[(n - first) * lanes + p] = way[link + p]
+            link, send = natural((2 * t.i[t.slot_rank + n] + back) * lanes), natural((2 * shape + back) * lanes)
+            lanes_send(free, rank, way, link, sent, send, arrived, natural((n - first) * lanes), every)
     return free, started
 
 
 @kernel
-def lane(values, lanes, p):
-    """What a lane has."""
-    found = zeros(len(values) // lanes)
-    for n in range(len(found)):
-        found[n] = values[n * lanes + p]
-    return found
+def lanes_wait(arrived, source, free, host, rank, idle, lanes):
+    """A rank waits for what a slot receives."""
+    for p in range(lanes):
+        wait = arrived[source + p] - free[rank + p]
+        wait = wait if wait > 0.0 else 0.0
+        idle[p] = wait
+        now = free[rank + p] + wait
+        free[rank + p] = now
+        host[rank + p] = host[rank + p] if host[rank + p] > now else now
 
 
 @kernel
-def evaluate(t, plans, first, stop, seconds, memory):
-    """Step time and memory of some plans; those that can be played together should lie next to each other."""
+def lanes_note(started, to, idle, free, host, rank, lanes):
+    """How a slot begins is written down."""
+    for p in range(lanes):
+        started[to + p] = idle[p]
+        started[to + lanes + p] = free[rank + p]
+        started[to + lanes + lanes + p] = host[rank + p]
+
+
+@kernel
+def lanes_turn(free, host, rank, device, launched, turn, lanes):
+    """Host and device take a turn."""
+    for p in range(lanes):
+        ready = host[rank + p] + launched[turn + p]
+        done = free[rank + p] + device[turn + p]
+        gap = ready - done
+        host[rank + p] = ready
+        free[rank + p] = done + (gap if gap > 0.0 else 0.0)
+
+
+@kernel
+def lanes_send(free, rank, way, link, sent, send, arrived, to, lanes):
+    """What a slot made leaves when its way is free."""
+    for p in range(lanes):
+        begun = way[link + p] if way[link + p] > free[rank + p] else free[rank + p]
+        over = begun + sent[send + p]
+        way[link + p] = over
+        arrived[to + p] = over
+
+
+@kernel
+def evaluate(t, plans, first, stop, seconds):
+    """Step time of some plans; those that can be played together should lie next to each other."""
     rows, of = whole_zeros(LANES), whole_zeros(stop - first)
     at = first
     while at < stop:
-        after, lanes = at + 1, 1
-        rows[0], of[0] = at, 0
         if plain(t, plans, at):
-            while after < stop and together(t, plans, after, at):
-                if not as_long(plans, after, after - 1):
-                    if lanes == LANES:
-                        break
-                    rows[lanes] = after
-                    lanes += 1
-                of[after - at] = lanes - 1
-                after += 1
-            order, before = plans.i[plans.order + at], plans.i[plans.before + at]
-            free, started = play_lanes(t, plans, rows, lanes, order)
-            earlier = free
-            if before >= 0:
-                earlier, _ = play_lanes(t, plans, rows, lanes, before)
-            for row in range(at, after):
-                if row > at and of[row - at] == of[row - 1 - at] and as_late(plans, row, row - 1):
-                    seconds[row] = seconds[row - 1]
-                    continue
-                p, rounds = of[row - at], plans.i[plans.rounds + row]
-                over = lane(free, lanes, p)
-                if before >= 0:
-                    for r in range(len(over)):
-                        over[r] += (over[r] - earlier[r * lanes + p]) * rounds
-                turns, begin, end = all_turns(t, plans, row)
-                left = sums_left(t, plans, row, turns, begin, end, lane(started, lanes, p))
-                seconds[row] = finished(t, plans, row, over, left)[0]
+            at = played_together(t, plans, at, stop, rows, of, seconds)
+            continue
+        if at > first and together(plans, at, at - 1) and as_long(plans, at, at - 1) and as_late(plans, at, at - 1):
+            seconds[at] = seconds[at - 1]
         else:
             seconds[at] = step_seconds(t, plans, at)[0]
-        for row in range(at, after):
-            memory[row] = memory_bytes(t, plans, row)[0]
-        at = after
+        at += 1
+
+
+@kernel
+def played_together(t, plans, at, stop, rows, of, seconds):
+    """Play a plan and those after it that can be played side by side with it; where the next one is.
+
+    `rows` are the plans that stand for all whose slots take as long, `of` is which of these each plan has.
+    """
+    after, lanes = at + 1, 1
+    rows[0], of[0] = at, 0
+    while after < stop and together(plans, after, at) and plain(t, plans, after):
+        if not as_long(plans, after, after - 1):
+            if lanes == LANES:
+                break
+            rows[lanes] = after
+            lanes += 1
+        of[after - at] = lanes - 1
+        after += 1
+    order, before = plans.i[plans.order + at], plans.i[plans.before + at]
+    free, started = play_lanes(t, plans, rows, lanes, order)
+    earlier = free
+    if before >= 0:
+        earlier, _ = play_lanes(t, plans, rows, lanes, before)
+    over = zeros(t.i[t.order_ranks + order])
+    for row in range(at, after):
+        if row > at and of[row - at] == of[row - 1 - at] and as_late(plans, row, row - 1):
+            seconds[row] = seconds[row - 1]
+            continue
+        p, rounds = of[row - at], plans.i[plans.rounds + row]
+        for r in range(len(over)):
+            over[r] = free[r * lanes + p]
+            if before >= 0:
+                over[r] += (over[r] - earlier[r * lanes + p]) * rounds
+        turns, begin, end = all_turns(t, plans, row)
+        left = sums_left(t, plans, row, turns, begin, end, started, lanes, p)
+        seconds[row] = finished(t, plans, row, over, left)[0]
+    return after
+
+
+@kernel
+def evaluate_memory(t, plans, first, stop, memory):
+    """Bytes that the device of the worst rank reports; plans that hold the same should lie next to each other."""
+    peaks = [(0.0, -1, 0.0, -1)]
+    for at in range(first, stop):
+        ranks = t.i[t.order_ranks + plans.i[plans.order + at]]
+        if at == first or not as_full(plans, at, at - 1):
+            peaks = [rank_peaks(t, plans, at, r) for r in range(ranks)]
+        most = -1.0
+        for r in range(ranks):
+            most = max(most, rank_bytes(t, plans, at, r, peaks[r])[0])
+        memory[at] = most * plans.f[plans.reserved + at] + plans.f[plans.context + at]
+
+
+@kernel
+def as_full(plans, at, other):
+    """Whether micro-batches of two plans hold the same."""
+    same = plans.i[plans.order + at] == plans.i[plans.order + other]
+    same = same and plans.i[plans.cut + at] == plans.i[plans.cut + other]
+    same = same and plans.f[plans.made + at] == plans.f[plans.made + other]
+    same = same and plans.i[plans.rounds + at] == plans.i[plans.rounds + other]
+    return same and plans.i[plans.holds + at] == plans.i[plans.holds + other]

@@ -12,6 +12,7 @@ import numpy
 
 from foretell.oracle.bands import ALWAYS, ANCHORED, REASONS, Bands, Widths
 from foretell.oracle.predict import Prediction
+from foretell.oracle.similar import Group, device_of, extent_of, work_of
 from foretell.validation.evaluate import Compared
 
 Numbers: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
@@ -52,6 +53,7 @@ class Residual(NamedTuple):
     model: str
     ranks: int
     healthy: bool
+    device: str = ""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -86,10 +88,24 @@ def residuals(family: str, study: str, compared: Iterable[Compared]) -> Iterator
             log=math.log(row.step_seconds / found.step_seconds),
             reasons=tuple(found.band),
             group=(source, row.trainer, found.cluster.split("x")[-1].split(",")[0]),
+            device=device_of(found.cluster),
             model=row.model,
             ranks=found.ranks,
             healthy=FAULT not in row.subsets,
         )
+
+
+def grouped(found: Iterable[Residual]) -> list[Group]:
+    """Errors of healthy runs by source, trainer, device, work and extent: what an answer's accuracy rests on."""
+    errors: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    for one in found:
+        if one.healthy:
+            key = (one.source, one.group[1], one.device, work_of(one.reasons), extent_of(one.ranks, one.reasons))
+            errors[key].append(round(abs(math.exp(-one.log) - 1), 4))
+    return [
+        Group(source=source, trainer=trainer, device=device, work=work, extent=extent, errors=tuple(sorted(found)))
+        for (source, trainer, device, work, extent), found in sorted(errors.items())
+    ]
 
 
 class Lesson(NamedTuple):

@@ -191,19 +191,37 @@ def scores(study: Study, compared: list[Compared]) -> Scores:
 
 def subset(compared: list[Compared]) -> Subset:
     """Scores of some runs."""
-    groups: dict[tuple[str, ...], list[Pair]] = {}
-    for one in compared:
-        if one.time is not None:
-            groups.setdefault(one.row.choice, []).append(one.time)
+    groups = [[one.time for one in plans_of(group) if one.time is not None] for group in choices(compared)]
     return Subset(
         n=sum(one.prediction is not None for one in compared),
-        time=score.errors(pair for group in groups.values() for pair in group),
+        time=score.errors(one.time for one in compared if one.time is not None),
         memory=score.errors(pair for one in compared for pair in one.memory),
         fits=score.fits(one.verdict for one in compared),
-        rank_correlation=score.rank_correlation(groups.values()),
-        regret=score.regret(groups.values()),
+        rank_correlation=score.rank_correlation(groups),
+        regret=score.regret(groups),
         inside=_share([one.inside for one in compared if one.inside is not None]),
     )
+
+
+def choices(compared: Iterable[Compared]) -> list[list[Compared]]:
+    """Runs of the same job on the same cluster together: what somebody had to choose from."""
+    groups: dict[tuple[str, ...], list[Compared]] = {}
+    for one in compared:
+        groups.setdefault(one.row.choice, []).append(one)
+    return list(groups.values())
+
+
+def plans_of(choice: Iterable[Compared]) -> list[Compared]:
+    """Every plan that was timed, once: of several runs of one plan the one in the middle.
+
+    Runs of one plan are no plans to choose between; that they differ says how well it was measured.
+    """
+    runs: dict[str, list[tuple[float, Compared]]] = {}
+    for one in choice:
+        if one.time is not None:
+            runs.setdefault(str(one.row.plan), []).append((one.time.measured, one))
+    ordered = (sorted(own, key=lambda run: run[0]) for own in runs.values())
+    return [own[(len(own) - 1) // 2][1] for own in ordered]
 
 
 def _share(inside: list[bool]) -> float | None:

@@ -1,9 +1,10 @@
 """What choosing by prediction costs: for each sweep of plans, the plan that we would have picked and the best measured.
 
-A choice is a model on a cluster with a batch, of which several plans were measured. The loss is the measured time of
-the picked plan over that of the fastest plan, less one. There are two picks. Ours, as `foretell plan` makes it, is the
-plan that is predicted fastest of those foretold to fit: one that really ran and was foretold not to fit cannot be
-picked, and that costs too. The pick by time alone leaves memory out, and its mean is the scoreboard's `regret`.
+A choice is a job (a model, a batch, a trainer) on a cluster, for which several plans were measured; runs of one plan
+are one plan, with the time in the middle. The loss is the measured time of the picked plan over that of the fastest
+plan, less one. There are two picks. Ours, as `foretell plan` makes it, is the plan that is predicted fastest of those
+foretold to fit: one that really ran and was foretold not to fit cannot be picked, and that costs too. The pick by
+time alone leaves memory out, and its mean is the scoreboard's `regret`.
 
 A plan that failed has no time; those that were foretold to fit and to be faster than our pick are counted.
 """
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from foretell.hardware import catalog
-from foretell.validation.evaluate import Compared
+from foretell.validation.evaluate import Compared, choices, plans_of
 from foretell.validation.score import Pair, Regret
 
 HEALTHY: Final = "healthy"
@@ -60,10 +61,7 @@ class Regrets(msgspec.Struct, frozen=True):
 
 def regrets(compared: Iterable[Compared]) -> Regrets:
     """The choices that runs offer; a single plan is none."""
-    choices: dict[tuple[str, ...], list[Compared]] = {}
-    for one in compared:
-        choices.setdefault(one.row.choice, []).append(one)
-    picks = [_pick(group) for group in choices.values() if sum(one.time is not None for one in group) > 1]
+    picks = [_pick(group) for group in choices(compared) if len(plans_of(group)) > 1]
     picks.sort(key=lambda one: (-_worst(one), one.model, one.ranks, one.batch))
     losses = [one.loss for one in picks if one.loss is not None]
     return Regrets(_summary(losses), _summary([one.loss_by_time for one in picks]), tuple(picks))
@@ -83,7 +81,7 @@ def healthy(compared: Iterable[Compared]) -> list[Compared]:
 
 
 def _pick(group: list[Compared]) -> Pick:
-    timed = [Timed(one, one.time) for one in group if one.time is not None]
+    timed = [Timed(one, one.time) for one in plans_of(group) if one.time is not None]
     best = min(timed, key=lambda one: one.time.measured)
     fitting = [one for one in timed if one.run.prediction is not None and one.run.prediction.fits]
     ours, by_time = _fastest(fitting) if fitting else None, _fastest(timed)

@@ -62,8 +62,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def choice(self) -> tuple[str, ...]:
-        """Rows with the same answer are ways to do the same thing: their order can be compared."""
-        return (self.model, self.cluster, str(self.job.batch))
+        """Rows with the same answer are ways to do the same thing with the same software: their order is compared."""
+        return (self.model, self.cluster, *(str(value) for value in msgspec.structs.astuple(self.job)))
 
 
 class NotScored(msgspec.Struct, frozen=True):

@@ -39,9 +39,11 @@ def cases(scope: Scope) -> Iterator[Case]:
             for size in scope.choose(FEW, CPU, CUDA):
                 about = Exchange(kind=kind, ranks=ranks, payload=size)
                 yield Case(about, lambda clock, r=ranks, k=kind, s=size: _swept(scope, r)[k, s])
-    if scope.device == "cpu" and scope.count > 1:
-        for name in ("crowded product", "crowded copy", "overlap"):
-            yield Case(Figure(name=name), lambda clock, n=name: _beside(scope)[n])
+    if scope.device == "cpu":
+        for ranks in _groups(scope):
+            for name in ("crowded product", "crowded copy", "overlap"):
+                about = Figure(name=name, ranks=ranks)
+                yield Case(about, lambda clock, n=name, r=ranks: _beside(r)[n])
 
 
 def _groups(scope: Scope) -> Iterator[int]:
@@ -116,15 +118,15 @@ def _sent(one: torch.Tensor, rank: int) -> None:
 
 
 @cache
-def _beside(scope: Scope) -> dict[str, Sequence[float]]:
-    """How much longer computation takes with all cores busy, and how much of a message hides behind it."""
+def _beside(ranks: int) -> dict[str, Sequence[float]]:
+    """How much longer computation takes with so many cores busy, and how much of a message hides behind it."""
     alone = together(_work, 1)
-    crowded = together(_work, scope.count)
+    crowded = together(_work, ranks)
     ratios = {
         "crowded product": [crowded["product"] / alone["product"]],
         "crowded copy": [crowded["copy"] / alone["copy"]],
     }
-    return {**ratios, "overlap": together(_overlap, scope.count)}
+    return {**ratios, "overlap": together(_overlap, ranks)}
 
 
 def _work(rank: int, ranks: int) -> dict[str, float]:

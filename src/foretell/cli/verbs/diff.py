@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from foretell.cli.question_options import about, wanted
+from foretell.cli.question_options import about, tell, wanted
 
 EXAMPLE = "foretell diff llama3-8b --on 8xh100 --batch 64 'dp8:zero3 +bf16' 'dp2:zero3 tp4:sp +bf16'"
 
@@ -22,12 +22,11 @@ def command(plan1: str, plan2: str, as_json: bool, **options: Any) -> None:
     Time and memory side by side, and a way from the first to the second by single
     changes, each plan of it predicted.
     """
-    import msgspec
-
     from foretell.cli.compare_pages import diff_page
     from foretell.oracle.diff import diff
     from foretell.oracle.trial import Trial
 
-    trial = Trial(wanted(options).question(EXAMPLE))
+    question = wanted(options).question(EXAMPLE)
+    trial = Trial(question)
     found = diff(trial, trial.readable(plan1, "PLAN1"), trial.readable(plan2, "PLAN2"))
-    click.echo(msgspec.json.encode(found) if as_json else diff_page(found))
+    tell(found, diff_page, question, as_json)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from foretell.cli.main import NOTHING_FITS
+from foretell.cli.question_options import CALIBRATION
 from foretell.cli.table import WIDTH, table
 from foretell.cli.table import fit as shortened
 from foretell.cli.training_options import run_lines, trained
@@ -30,6 +31,7 @@ LIMITS = {"memory": "more do not fit", "batch": "the batch has no more", "model"
 @click.option("--seq", type=int, metavar="N", help="Tokens in a sequence.")
 @click.option("--trainer", metavar="NAME", default="pytorch", help="The software that runs it (pytorch).")
 @click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's).")
+@CALIBRATION
 @trained()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
@@ -40,6 +42,7 @@ def command(
     seq: int | None,
     trainer: str,
     optimizer: str,
+    calibration: str,
     run: Run,
     as_json: bool,
 ) -> None:
@@ -54,7 +57,17 @@ def command(
 
     if cluster is None:
         raise BadInput("no cluster is given", where="--on", fix=EXAMPLE)
-    asked = wish(model, cluster, plan, batch=batch, trainer_name=trainer, seq=seq, optimizer=optimizer, run=run)
+    asked = wish(
+        model,
+        cluster,
+        plan,
+        batch=batch,
+        trainer_name=trainer,
+        seq=seq,
+        optimizer=optimizer,
+        run=run,
+        calibration=calibration,
+    )
     found = fit(asked)
     amount = found.prediction.training if found.fits else None
     if as_json:

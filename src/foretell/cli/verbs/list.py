@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from foretell.plan.policy import Policy
     from foretell.plan.strategy import Strategy
 
-KINDS = ["models", "devices", "links", "clusters", "strategies", "policies", "schedules", "trainers"]
+KINDS = ["models", "devices", "links", "clusters", "strategies", "policies", "schedules", "trainers", "dialects"]
 
 
 @click.command("list", short_help="The names foretell knows.")
@@ -25,7 +25,7 @@ def command(what: str, as_json: bool) -> None:
     """Print the names of one kind.
 
     KIND is models (if none is given), devices, links, clusters, strategies,
-    policies, schedules or trainers.
+    policies, schedules, trainers or dialects.
     """
     if what not in KINDS:
         raise BadInput(f"foretell has no list of {what!r}", fix=", ".join(near(what, KINDS, 1) or KINDS))
@@ -109,10 +109,15 @@ def _cluster_row(cluster: Cluster) -> list[str]:
 
 
 def _choices(what: str, as_json: bool) -> str:
-    """Trainers and schedules: the name, and what each does."""
+    """Trainers, schedules and dialects: the name, and what each does."""
     from foretell.plan import schedule, trainer
 
-    found = trainer.names() if what == "trainers" else {n: one.summary for n, one in schedule.schedules().items()}
+    if what == "dialects":
+        from foretell.dialects import dialect, names
+
+        found = {name: f"{dialect(name).summary} ({dialect(name).version})" for name in names()}
+    else:
+        found = trainer.names() if what == "trainers" else {n: one.summary for n, one in schedule.schedules().items()}
     return _json(what, found) if as_json else _described([(name, [text]) for name, text in found.items()])
 
 

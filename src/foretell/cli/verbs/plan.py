@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +13,14 @@ import msgspec
 
 from foretell.cli.main import NOTHING_FITS
 from foretell.cli.progress import Progress
-from foretell.cli.question_options import words_of
+from foretell.cli.question_options import CALIBRATION, tell_notes, words_of
 from foretell.cli.several import numbers
-from foretell.cli.training_options import show_span, span
+from foretell.cli.training_options import positive, show_span, span
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
+    from foretell.cli.config_change import Change
+    from foretell.cli.config_options import Today
     from foretell.oracle.batches import BatchChoice
     from foretell.oracle.planning import Answer, Question, Tried
     from foretell.oracle.search import Found
@@ -26,7 +30,9 @@ EXAMPLE = "foretell plan llama3-8b --on 8xh100 --batch 64"
 
 
 @click.command("plan", short_help="The best plan there is, and what comes close.")
-@click.argument("model")
+@click.argument("model", required=False)
+@click.option("--from-config", metavar="FILE", help="What you run today: the best plan is told against it.")
+@click.option("--out", metavar="FILE", help="With --from-config: write that file with the best plan instead.")
 @click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 64xh100, dgx-a100, my.toml.")
 @click.option("--batch", metavar="N", help="Samples of a step, of all ranks together; auto, or LOW..HIGH: the best.")
 @click.option("--noise-scale", metavar="N", help="For --batch auto: of gradients, '2e6 tokens' or '500 samples'.")
@@ -40,17 +46,19 @@ EXAMPLE = "foretell plan llama3-8b --on 8xh100 --batch 64"
 @click.option("--also", multiple=True, callback=words_of, metavar="WORDS", help="Those not searched unasked: local.")
 @click.option("--fix", "fixed", metavar="TEXT", default="", help="Each plan has this: 'tp8 +recompute:block'.")
 @click.option("--max-memory", metavar="SIZE", help="A rank may use this much: '60 GB'.")
+@CALIBRATION
 @click.option("--gpus", metavar="LOW..HIGH", help="A search for each number, doubling: 8..1024.")
 @click.option(
     "--by", type=click.Choice(["time", "money", "memory", "gpus"]), default="time", help="What is best (time)."
 )
-@click.option("--tokens", type=float, default=0.0, metavar="N", help="Also: days to train on this many tokens.")
-@click.option("--samples", type=float, default=0.0, metavar="N", help="Also: days to train on this many samples.")
-@click.option("--epochs", type=float, default=1.0, metavar="N", help="Go through these so often (1).")
-@click.option("--price", type=float, default=0.0, metavar="P", help="Of a device an hour.")
+@click.option("--tokens", type=float, metavar="N", help="Also: days to train on this many tokens.")
+@click.option("--samples", type=float, metavar="N", help="Also: days to train on this many samples.")
+@click.option("--epochs", type=float, metavar="N", help="Go through these so often (1).")
+@click.option("--price", type=float, metavar="P", help="Of a device an hour.")
 @click.option("--deadline", metavar="TIME", help="The training ends within this time: 30d.")
 @click.option("--top", type=int, default=10, metavar="N", help="How many plans are told (10).")
 @click.option("--table", metavar="FILE", help="Write every priced plan: plans.csv, plans.parquet.")
+@click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(as_json: bool, **options: Any) -> None:
     """The best plan for MODEL on a cluster, of all legal plans there are.
@@ -65,6 +73,7 @@ def command(as_json: bool, **options: Any) -> None:
 
     if options["table"] is not None:
         writable(options["table"])
+    today = _today(options)
     run, limit = _run(options), _limit(options)
     by: str = options["by"]
     progress = Progress()
@@ -77,17 +86,61 @@ def command(as_json: bool, **options: Any) -> None:
         answers = [one._replace(found=by_memory(one.found)) for one in answers]
     else:
         answers = [finer(one) for one in answers]
-    met = [one for one in answers if _in_time(one, run, limit)]
-    best = best_of(met, by)
+    spans = [_span(one, run) for one in answers]
+    best = best_of([one for one, taken in zip(answers, spans, strict=True) if taken <= limit], by)
     tried = [] if best or best_of(answers, by) else _would_fit(answers, progress)
     if options["table"] is not None:
         (best or answers[0]).found.plans.write(options["table"])
+    change = _change(today, best, options["out"]) if today and best else None
+    if options["html"] is not None and best is not None:
+        from foretell.cli.reports import plan_page
+        from foretell.report.files import save
+
+        save(plan_page(best), options["html"])
     if as_json:
-        click.echo(_json(answers, best, tried))
+        click.echo(_json(answers, best, tried, change, spans if run.asked else (), limit))
     else:
-        click.echo(_page(answers, best, tried, run, limit, by))
+        click.echo(_page(answers, best, tried, run, spans, limit, by))
+        if change is not None:
+            click.echo(f"\n{change.page()}")
+        tell_notes(_notes(answers))
     if best is None:
         raise click.exceptions.Exit(NOTHING_FITS)
+
+
+# what is run today
+
+
+def _today(options: dict[str, Any]) -> Today | None:
+    """The configuration that is given; what was not typed is as it says."""
+    file, out = options.pop("from_config"), options["out"]
+    if file is None:
+        if out is not None:
+            raise BadInput(
+                "no configuration to write anew", where="--out", fix="--from-config ds_config.json --out new.json"
+            )
+        if not options["model"]:
+            raise BadInput("no model is given", where="MODEL", fix=EXAMPLE)
+        return None
+    from foretell.cli.config_options import model_of, today, typed
+
+    if options["batch_per_rank"] is not None or _is_choice(options):
+        raise BadInput("another way to say the batch", where="--from-config", fix="--batch N, or the file's own")
+    found = today(file, options["cluster"], _batch(options["batch"]))
+    options |= {"model": model_of(options["model"], found), "batch": options["batch"] or str(found.recipe.batch)}
+    options |= {"seq": options["seq"] or found.recipe.sequence or None}
+    options |= {"optimizer": options["optimizer"] or found.recipe.optimizer}
+    if not typed("trainer"):
+        options["trainer"] = found.trainer
+    for note in found.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return found
+
+
+def _change(found: Today, best: Answer, out: str | None) -> Change:
+    from foretell.cli.config_change import changed
+
+    return changed(found, best, out)
 
 
 # what is asked
@@ -124,6 +177,7 @@ def _questions(options: dict[str, Any], batch: int | None) -> list[Question]:
         max_memory=options["max_memory"] or 0.0,
         top=options["top"],
         counts=counts(options["gpus"]) if options["gpus"] is not None else (),
+        calibration=options["calibration"],
     )
 
 
@@ -135,9 +189,12 @@ def counts(text: str) -> list[int]:
 def _run(options: dict[str, Any]) -> Run:
     from foretell.oracle.training import run
 
-    if options["price"] < 0:
-        raise BadInput(f"a price of {options['price']:g}", where="--price", fix="--price 2.5")
-    return run(options["tokens"], options["samples"], options["epochs"], options["price"])
+    tokens, samples, epochs, price = (positive(options[name], f"--{name}") for name in RUN)
+    return run(tokens, samples, epochs or 1.0, price)
+
+
+RUN = ("tokens", "samples", "epochs", "price")
+"""What is said of a whole run."""
 
 
 def _limit(options: dict[str, Any]) -> float:
@@ -167,7 +224,9 @@ def _answers(questions: Sequence[Question], progress: Progress) -> list[Answer]:
 
 
 def _refuse(answers: Sequence[Answer]) -> list[Answer]:
-    """No plan is left: say by which rules."""
+    """No plan is left: say by which rules, and what would leave some."""
+    from foretell.oracle.planning import other_batches
+
     if any(not one.found.complete for one in answers):
         raise click.Abort
     first = answers[-1]
@@ -184,16 +243,16 @@ def _refuse(answers: Sequence[Answer]) -> list[Answer]:
     ]
     said = f" with {' '.join(given)}" if given else ""
     what = f"no plan is left for {first.question.model} on {first.found.cluster}{said}"
-    fix = "fewer constraints" if given else "another batch, number of ranks or trainer"
-    raise BadInput("\n".join([what, *rules]), fix=fix)
+    others = [f"--batch {batch}" for batch in other_batches(first)]
+    fix = [*others, *(["fewer constraints"] if given else [] if others else ["another number of ranks or trainer"])]
+    raise BadInput("\n".join([what, *rules]), fix=", or ".join(fix))
 
 
-def _in_time(answer: Answer, run: Run, limit: float) -> bool:
+def _span(answer: Answer, run: Run) -> float:
+    """Seconds that the best plan of an answer trains; none where no run is asked about."""
     best = answer.found.best
-    if best is None or limit == float("inf"):
-        return best is not None
-    training = answer.predicted(best.plan, run).training
-    return training is not None and training.seconds <= limit
+    training = answer.predicted(best.plan, run).training if best is not None and run.asked else None
+    return training.seconds if training is not None else 0.0
 
 
 def _would_fit(answers: Sequence[Answer], progress: Progress) -> list[Tried]:
@@ -278,25 +337,56 @@ def _tell(as_json: bool, answer: Answer, choice: BatchChoice, page: str) -> None
         found: dict[str, Any] = msgspec.to_builtins(answer.found)
         weighed: dict[str, Any] = msgspec.to_builtins(choice)
         names = ("noise_scale", "least_samples", "batches")
-        click.echo(msgspec.json.encode({**found, **{name: weighed[name] for name in names}, "choice": weighed["best"]}))
+        chosen = {**{name: weighed[name] for name in names}, "choice": weighed["best"]}
+        click.echo(msgspec.json.encode({**found, **chosen, "notes": _notes([answer])}))
         return
     click.echo(page)
+    tell_notes(_notes([answer]))
 
 
 # for programs and people
 
 
-def _json(answers: Sequence[Answer], best: Answer | None, tried: Sequence[Tried]) -> bytes:
+def _notes(answers: Sequence[Answer]) -> tuple[str, ...]:
+    """What was chosen for the person who asks, the same for all numbers of ranks; and a batch that nothing divides."""
+    return (*answers[0].question.place().notes, *_undivided(answers))
+
+
+def _undivided(answers: Sequence[Answer]) -> list[str]:
+    """A batch that no ranks can share leaves few plans, and seldom is what was meant."""
+    from foretell.oracle.planning import around
+
+    found = [one.question for one in answers if one.found.ranks > 1]
+    if not found or any(math.gcd(one.batch, one.cluster.ranks) > 1 or one.wishes.splits for one in found):
+        return []
+    one = found[-1]
+    batch, ranks = one.batch, one.cluster.ranks
+    near = [f"--batch {other}" for other in around(batch, ranks)]
+    return [f"a batch of {batch} can be shared by no number of ranks that divides {ranks}: {' or '.join(near)} can"]
+
+
+def _json(
+    answers: Sequence[Answer],
+    best: Answer | None,
+    tried: Sequence[Tried],
+    change: Change | None,
+    spans: Sequence[float],
+    limit: float,
+) -> bytes:
     from foretell.oracle.planning import nearest
 
     chosen = (best or nearest(answers)).found
-    answer: dict[str, Any] = msgspec.to_builtins(chosen)
+    answer: dict[str, Any] = {**msgspec.to_builtins(chosen), "notes": _notes(answers)}
     if best is None:
         answer |= {"best": None}
     else:
         answer |= _headroom(best)
+    if change is not None:
+        answer["today"] = change
     if len(answers) > 1:
         answer["searches"] = [_short(one.found) for one in answers]
+        for one, taken in zip(answer["searches"], spans, strict=False):
+            one |= {"training_seconds": taken, "in_time": bool(one["best"]) and taken <= limit}
     if tried:
         answer["tried"] = [{"what": one.what, **_short(one.answer.found)} for one in tried]
     return msgspec.json.encode(answer)
@@ -318,31 +408,36 @@ def _short(found: Found) -> dict[str, Any]:
 
 
 def _page(
-    answers: Sequence[Answer], best: Answer | None, tried: Sequence[Tried], run: Run, limit: float, by: str
+    answers: Sequence[Answer],
+    best: Answer | None,
+    tried: Sequence[Tried],
+    run: Run,
+    spans: Sequence[float],
+    limit: float,
+    by: str,
 ) -> str:
     from foretell.cli import plan_pages as pages
     from foretell.oracle.planning import nearest
 
     price = run.conditions.price
-    parts = [pages.counts_table(answers, price, by)] if len(answers) > 1 else []
+    parts = [pages.counts_table(answers, price, by, spans, limit)] if len(answers) > 1 else []
     if best is not None:
         assert best.found.best is not None
         step = best.predicted(best.found.best.plan, run)
         return "\n\n".join([pages.answer_page(best, step, price, by), *parts])
     if any(one.found.best for one in answers):
-        return "\n\n".join([_late(answers, run, limit), *parts])
+        return "\n\n".join([_late(answers, spans, limit), *parts])
     return "\n\n".join([pages.nothing_page(nearest(answers), tried), *parts])
 
 
-def _late(answers: Sequence[Answer], run: Run, limit: float) -> str:
+def _late(answers: Sequence[Answer], spans: Sequence[float], limit: float) -> str:
     """Plans fit, and none is done in time."""
-    spans: list[tuple[float, Answer, str]] = []
-    for one in answers:
-        if one.found.best is not None:
-            training = one.predicted(one.found.best.plan, run).training
-            assert training is not None
-            spans.append((training.seconds, one, one.found.best.plan))
-    least, answer, plan = min(spans, key=lambda one: one[0])
+    found = [
+        (taken, one, one.found.best.plan)
+        for taken, one in zip(spans, answers, strict=True)
+        if one.found.best is not None
+    ]
+    least, answer, plan = min(found, key=lambda one: one[0])
     return "\n".join(
         [
             f"No plan trains within {show_span(limit)}.",

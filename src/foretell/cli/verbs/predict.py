@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
@@ -37,6 +37,8 @@ SMALLEST = 1e-6
 @measured
 @click.option("--memory", is_flag=True, help="The largest tensors that are alive at the fullest moment.")
 @click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Write a timeline for Perfetto.")
+@click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
+@click.option("--keep", metavar="FILE", help="Keep question and answer, for `foretell check`.")
 @click.option("--oracle", type=click.Choice(["foretell", "paper"]), default="foretell", help="Who is asked.")
 @click.option("--release", metavar="NAME", help="Of the paper's tool: 2020, 2021, source, table3 (2020).")
 @click.option("--ranks", type=int, metavar="N", help="Of the paper's: every strategy on this many ranks.")
@@ -47,6 +49,8 @@ def command(
     known: Known,
     memory: bool,
     trace: str | None,
+    html: str | None,
+    keep: str | None,
     oracle: str,
     release: str | None,
     ranks: int | None,
@@ -62,7 +66,7 @@ def command(
     if oracle == "paper":
         from foretell.cli.paper_pages import answer_paper
 
-        _only_steps(run, memory, trace, known)
+        _only_steps(run, memory, trace or keep or html, known)
         answer_paper(given.model, given.plan, given.batch, given.cluster, release, ranks, as_json)
         return
     if release is not None or ranks is not None:
@@ -71,7 +75,7 @@ def command(
         paper = given.model.endswith("-paradl") or given.model.endswith(".net")
         hint = "--on 16xv100-16, or the paper's own: --oracle paper" if paper else EXAMPLE
         raise BadInput("no cluster is given", where="--on", fix=hint)
-    _predict(given, known, run, memory, trace, as_json)
+    _predict(given, known, run, Files(trace, html, keep), memory, as_json)
 
 
 def _only_steps(run: Run, memory: bool, trace: str | None, known: Known) -> None:
@@ -79,7 +83,7 @@ def _only_steps(run: Run, memory: bool, trace: str | None, known: Known) -> None
     from foretell.oracle.training import STEP_ALONE
 
     asked = [
-        ("--trace", trace),
+        ("--trace, --keep or --html", trace),
         ("--memory", memory),
         ("an option about a whole run", run != STEP_ALONE),
         ("a measurement", known != Known()),
@@ -89,13 +93,30 @@ def _only_steps(run: Run, memory: bool, trace: str | None, known: Known) -> None
             raise BadInput(f"{name} is not for --oracle paper", where="--oracle", fix="--oracle foretell")
 
 
-def _predict(given: Given, known: Known, run: Run, memory: bool, trace: str | None, as_json: bool) -> None:
+class Files(NamedTuple):
+    """Files that were asked for beside the answer."""
+
+    trace: str | None
+    html: str | None
+    keep: str | None
+
+
+def _predict(given: Given, known: Known, run: Run, files: Files, memory: bool, as_json: bool) -> None:
     asked, found = answered(given, known, run)
     assert asked.cluster is not None
-    if trace is not None:
-        _trace(asked, trace)
+    if files.keep is not None:
+        from foretell.cli.kept import keep_answer
+
+        keep_answer(files.keep, given, known, found)
+    if files.trace is not None:
+        _trace(asked, files.trace)
+    if files.html is not None:
+        from foretell.cli.reports import step_page
+        from foretell.report.files import save
+
+        save(step_page(asked.setting, asked.cluster, found, asked.notes), files.html)
     held = _alive(asked, found) if memory or as_json or not found.fits else ()
-    changes = () if found.fits else _changes(given, asked, found)
+    changes = () if found.fits else _changes(given, asked, found, known)
     if as_json:
         click.echo(_json(found, asked, run, held, changes))
         return
@@ -126,12 +147,19 @@ def _alive(asked: Asked, found: Prediction) -> tuple[Alive, ...]:
     return alive(lower(asked.setting), asked.setting, found.memory)
 
 
-def _changes(given: Given, asked: Asked, found: Prediction) -> tuple[Change, ...]:
+def _changes(given: Given, asked: Asked, found: Prediction, known: Known) -> tuple[Change, ...]:
+    from foretell.oracle.calibrations import NONE
     from foretell.oracle.fit import wish, would_fit
 
-    assert asked.cluster is not None
+    assert given.cluster is not None and asked.cluster is not None
+    other = known.profile or known.anchors  # they corrected this cluster, and say nothing of another
     hope = wish(
-        given.model, asked.cluster, trainer_name=given.trainer, seq=given.seq, optimizer=asked.setting.job.optimizer
+        given.model,
+        asked.cluster if other else given.cluster,
+        trainer_name=given.trainer,
+        seq=given.seq,
+        optimizer=asked.setting.job.optimizer,
+        calibration=NONE if other else known.calibration,
     )
     return would_fit(hope, found, asked.setting)
 
@@ -253,7 +281,9 @@ def _why(found: Prediction) -> list[str]:
 
 def _known(found: Prediction) -> str:
     """How each part was obtained."""
-    width = 2 + max(map(len, found.provenance))
+    width = 2 + max(len("accuracy"), *map(len, found.provenance))
     lines = [_folded(f"{part:<{width}}{text}", width) for part, text in found.provenance.items()]
     lines += [_folded(f"{'narrower':<{width}}{way}", width) for way in found.narrower[:1]]
+    if found.accuracy is not None:
+        lines.append(_folded(f"{'accuracy':<{width}}{found.accuracy}", width))
     return "\n".join(["how it is known", *lines])

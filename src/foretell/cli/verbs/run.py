@@ -26,7 +26,9 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @planned
 @click.option("--ranks", type=int, metavar="N", help="Ranks; a plan has its own number. Without a plan: dpN.")
 @click.option("--steps", type=int, default=20, metavar="N", help="Steps that are measured (20).")
-@click.option("--task", default="synthetic", metavar="NAME", help="Data: synthetic, digits, text (synthetic).")
+@click.option("--task", default="synthetic", metavar="NAME", help="Data: synthetic, digits, text ... or file.py:data.")
+@click.option("--loss", default="", metavar="FILE:NAME", help="file.py:function of outputs and target.")
+@click.option("--validate-every", type=int, default=0, metavar="N", help="Steps between two looks at held-out data.")
 @click.option("--rate", type=float, default=0.0, metavar="X", help="Learning rate (the optimizer's usual one).")
 @click.option("--seed", type=int, default=0, metavar="N", help="Of weights and data (0).")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Where ranks compute (GPUs, if there are enough).")
@@ -36,6 +38,7 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--rendezvous", metavar="HOST:PORT", help="Where the nodes meet; passed to torchrun.")
 @click.option("--records", default="", metavar="FOLDER", help="Where the record is written (your records).")
 @click.option("--calibration", metavar="FILE", default="", help="For --compare: what `foretell calibrate` wrote.")
+@click.option("--trace", metavar="FILE", help="One more step of all ranks, next to the predicted one, for Perfetto.")
 @click.option("--dry-run", is_flag=True, help="One rank, beside others that are not there: no measurement.")
 @click.option("--compare", "with_comparison", is_flag=True, help="Predict the same, and subtract.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -59,7 +62,9 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
 
     for name in ("steps", "threads"):
         _at_least_one(f"--{name}", options[name])
-    names = ("rate", "task", "steps", "seed", "threads")
+    if options["validate_every"]:
+        _at_least_one("--validate-every", options["validate_every"])
+    names = ("rate", "task", "loss", "validate_every", "steps", "seed", "threads")
     return Assignment(
         model=given.model,
         plan=str(asked.setting.plan),
@@ -69,6 +74,7 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         optimizer=asked.setting.job.optimizer,
         device=options["device"] or _device(asked.setting.plan.ranks),
         dry=options["dry_run"],
+        traced=options["trace"] is not None,
         **{name: options[name] for name in names},
     )
 
@@ -92,10 +98,10 @@ def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, 
         launch.torchrun(asked.setting.plan.ranks, options["nnodes"], options["rendezvous"], sys.argv[1:])
     reports = _reports(assignment, here, options["timeout"])
     if reports:
-        cluster = given.cluster or "this-machine"
-        found = _recorded(assignment, asked.setting.graph.fingerprint, reports, options["records"], cluster)
-        where = (cluster, options["calibration"])
-        compared = _compared(assignment, found, reports, *where) if options["with_comparison"] else None
+        found = _kept(assignment, reports, options, given.cluster or "")
+        compared = _compared(found, options["calibration"]) if options["with_comparison"] else None
+        if options["trace"] is not None:
+            _traced(reports, found, options["trace"], options["calibration"])
         _tell(found, compared, options["as_json"])
         for note in asked.notes if not options["as_json"] else ():
             print(f"note: {note}", file=sys.stderr)
@@ -150,34 +156,31 @@ def _reports(assignment: Assignment, here: Place | None, seconds: float) -> tupl
         return ranks.run(assignment, seconds)
 
 
-def _recorded(
-    assignment: Assignment, fingerprint: str, reports: tuple[Report, ...], folder: str, cluster: str
-) -> Measurement:
-    """The measurement, written down with all that every rank has seen."""
-    from foretell.records.home import home
-    from foretell.records.record import record
-    from foretell.records.store import write
-    from foretell.runtime.measure import critical_rank, measurement
+def _kept(assignment: Assignment, reports: tuple[Report, ...], options: dict[str, Any], cluster: str) -> Measurement:
+    """The measurement with its record. Where that cannot be written, what was measured is told all the same."""
+    from foretell.runtime.recording import observed, recorded
 
-    found = measurement(assignment, assignment.plan, assignment.batch, reports)
-    content: dict[str, Any] = {
-        "assignment": msgspec.to_builtins(assignment),
-        "measurement": msgspec.to_builtins(found),
-        "place": critical_rank(reports).place.get("pp", 0),
-        "reports": msgspec.to_builtins(reports),
-    }
-    about = {"model": assignment.model, "plan": assignment.plan, "fingerprint": fingerprint}
-    made = record("run", content, versions=reports[0].versions, cluster=cluster, **about)
-    return msgspec.structs.replace(found, record=str(write(Path(folder) if folder else home(), made)))
+    try:
+        return recorded(assignment, reports, options["records"], cluster)
+    except BadInput:
+        _tell(observed(assignment, reports), None, options["as_json"])
+        raise
 
 
-def _compared(
-    assignment: Assignment, found: Measurement, reports: tuple[Report, ...], cluster: str, calibration: str
-) -> Comparison:
-    from foretell.runtime.comparison import compared
-    from foretell.runtime.measure import critical_rank
+def _traced(reports: tuple[Report, ...], found: Measurement, file: str, calibration: str) -> None:
+    """The step that was watched and the one that is predicted, in one file."""
+    from foretell.records.store import read as read_record
+    from foretell.runtime.comparison import simulated
+    from foretell.runtime.tracing import write_merged
 
-    return compared(assignment, found, critical_rank(reports).place.get("pp", 0), cluster, calibration)
+    write_merged(reports, simulated(read_record(Path(found.record)), found.record, calibration), file)
+
+
+def _compared(found: Measurement, calibration: str) -> Comparison:
+    from foretell.records.store import read as read_record
+    from foretell.runtime.comparison import of_record
+
+    return of_record(read_record(Path(found.record)), found.record, calibration=calibration)
 
 
 def _tell(found: Measurement, compared: Comparison | None, as_json: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from foretell.cli.question_options import PRECISION, about, searched, wanted
+from foretell.cli.question_options import PRECISION, about, searched, tell, wanted
 from foretell.errors import BadInput
 
 EXAMPLE = "foretell scale resnet50 --on v100-16 --gpus 1..64 --batch 256"
@@ -18,16 +18,15 @@ EXAMPLE = "foretell scale resnet50 --on v100-16 --gpus 1..64 --batch 256"
 @click.option("--gpus", metavar="LOW..HIGH", help="Numbers of GPUs, doubling: 1..4096; or 4,12,24.")
 @PRECISION
 @searched
+@click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(batch_per_rank: int | None, gpus: str | None, as_json: bool, **options: Any) -> None:
+def command(batch_per_rank: int | None, gpus: str | None, html: str | None, as_json: bool, **options: Any) -> None:
     """How each strategy scales MODEL over numbers of GPUs.
 
     A line for each way to store along data ranks, each other strategy, and data ranks
     with each of these. With --batch the batch stays the same (strong scaling), with
     --batch-per-rank it grows with the ranks that split it (weak scaling).
     """
-    import msgspec
-
     from foretell.cli.progress import Progress
     from foretell.cli.scale_pages import scale_page
     from foretell.cli.verbs.plan import counts
@@ -40,4 +39,9 @@ def command(batch_per_rank: int | None, gpus: str | None, as_json: bool, **optio
     progress = Progress()
     found = scale(question, counts(gpus), batch_per_rank or 0, progress.of)
     progress.end()
-    click.echo(msgspec.json.encode(found) if as_json else scale_page(found))
+    if html is not None:
+        from foretell.report.files import save
+        from foretell.report.sections import scaling_page
+
+        save(scaling_page(found), html)
+    tell(found, scale_page, question, as_json)

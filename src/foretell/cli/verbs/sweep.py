@@ -10,7 +10,7 @@ import click
 
 from foretell.cli import several
 from foretell.cli.main import INTERRUPTED, NOTHING_FITS
-from foretell.cli.question_options import words_of
+from foretell.cli.question_options import CALIBRATION, tell_notes, words_of
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ TABLES = (".csv", ".parquet", ".arrow")
 @click.option("--also", multiple=True, callback=words_of, metavar="WORDS", help="Those not searched unasked.")
 @click.option("--fix", "fixed", metavar="TEXT", default="", help="Each plan has this: 'tp8 +recompute:block'.")
 @click.option("--max-memory", metavar="SIZE", default="", help="A rank may use this much: '60 GB'.")
+@CALIBRATION
 @click.option("--out", metavar="FOLDER", help="Keep each answer here; asked again, it goes on from there.")
 @click.option("--table", metavar="FILE", help="Write the table: sweep.csv, sweep.parquet.")
 @click.option("--jobs", type=int, default=0, metavar="N", help="Processes (one for each core).")
@@ -69,6 +70,7 @@ def command(as_json: bool, out: str | None, table: str | None, jobs: int, engine
         click.echo(msgspec.json.encode(found))
     else:
         click.echo(page(found))
+        tell_notes(_notes(cells, options["calibration"]))
     if not found.complete:
         raise click.exceptions.Exit(INTERRUPTED)
     if not any(one.status == OK for one in found.rows):
@@ -101,6 +103,8 @@ def _cells(options: dict[str, Any]) -> list[Cell]:
     for name, option in (("models", "--model"), ("clusters", "--on"), ("batches", "--batch")):
         if not options[name]:
             raise BadInput(f"no {name} are given", where=option, fix=EXAMPLE)
+    if not all(plan.strip() for plan in options["plans"]):
+        raise BadInput("a plan is blank", where="--plan", fix="--plan 'dp8 +bf16'; one rank alone is dp1")
     grid = Grid(
         models=several.models(options["models"]),
         clusters=several.clusters(options["clusters"]),
@@ -111,8 +115,18 @@ def _cells(options: dict[str, Any]) -> list[Cell]:
         plans=[plan.strip() for plan in options["plans"]],
         ask=options["ask"],
     )
-    alike = {name: options[name] for name in ("optimizer", "only", "without", "also", "max_memory")}
+    alike = {name: options[name] for name in ("optimizer", "only", "without", "also", "max_memory", "calibration")}
     return grid.cells(**alike, fixed=options["fixed"].strip())
+
+
+def _notes(cells: Sequence[Cell], named: str) -> list[str]:
+    """Calibrations that were picked up without being named."""
+    from foretell.oracle.calibrations import NONE, device_of
+
+    kept = {cell.calibration: None for cell in cells if cell.calibration != NONE}
+    if named:
+        kept.pop(str(Path(named).absolute()), None)
+    return [f"a calibration of {device_of(file)} is kept here; --calibration none" for file in kept]
 
 
 def _named(texts: Sequence[str], where: str) -> list[str]:

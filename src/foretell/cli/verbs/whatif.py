@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from foretell.cli.question_options import PRECISION, about, searched, wanted
+from foretell.cli.question_options import PRECISION, about, searched, tell, wanted
 from foretell.errors import BadInput
 
 EXAMPLE = "foretell whatif llama3-8b --on 8xh100 --plan best --batch 64"
@@ -25,18 +25,16 @@ def command(plan: str | None, again: bool, as_json: bool, **options: Any) -> Non
     Links by level, bandwidth and latency, the compute rate, the bandwidth and size of
     memory, the batch and the sequence are changed one by one and predicted again.
     """
-    import msgspec
-
     from foretell.cli.compare_pages import whatif_page
     from foretell.cli.progress import Progress
     from foretell.oracle.trial import Trial
     from foretell.oracle.whatif import whatif
 
-    if plan is None:
+    if plan is None or not plan.strip():
         raise BadInput("no plan is given", where="--plan", fix=EXAMPLE)
     question = wanted(options).question(EXAMPLE)
     chosen = None if plan.strip() == "best" else Trial(question).readable(plan)
     progress = Progress()
     found = whatif(question, chosen, again, progress.of)
     progress.end()
-    click.echo(msgspec.json.encode(found) if as_json else whatif_page(found))
+    tell(found, whatif_page, question, as_json)

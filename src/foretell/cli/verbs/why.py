@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from foretell.cli.question_options import about, searched, wanted
+from foretell.cli.question_options import about, searched, tell, wanted
 from foretell.errors import BadInput
 
 EXAMPLE = "foretell why llama3-8b --on 8xh100 --plan 'tp8 +bf16' --batch 64"
@@ -25,16 +25,15 @@ def command(plan: str | None, as_json: bool, **options: Any) -> None:
     better hardware on which it would win. The best is of the plan's own precision
     and of what else the search does not vary.
     """
-    import msgspec
-
     from foretell.cli.compare_pages import why_page
     from foretell.cli.progress import Progress
     from foretell.oracle.why import why
     from foretell.plan.text import parse
 
-    if plan is None:
+    if plan is None or not plan.strip():
         raise BadInput("no plan is given", where="--plan", fix=EXAMPLE)
     progress = Progress()
-    found = why(wanted(options).question(EXAMPLE), parse(plan), progress.of)
+    question = wanted(options).question(EXAMPLE)
+    found = why(question, parse(plan), progress.of)
     progress.end()
-    click.echo(msgspec.json.encode(found) if as_json else why_page(found))
+    tell(found, why_page, question, as_json)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from foretell.cost.kernels._chains import chains
-from foretell.cost.kernels._measured import corrected, corrected_update, profiled, profiled_update
+from foretell.cost.kernels._measured import corrected, corrected_update, profiled, profiled_update, timed
 from foretell.cost.kernels._price import ORIGINS, Price
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
@@ -19,7 +19,7 @@ from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute, Update
 from foretell.registry import OpenSet
 
-__all__ = ["FAMILIES", "ORIGINS", "Price", "chains", "families", "kernel_seconds", "update_seconds"]
+__all__ = ["FAMILIES", "ORIGINS", "Price", "chains", "families", "kernel_seconds", "timed", "update_seconds"]
 
 FAMILIES = OpenSet(__name__, "kernel family")
 

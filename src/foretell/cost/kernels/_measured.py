@@ -78,6 +78,12 @@ def corrected(price: Price, action: Compute, device: Device, form: Format, train
     return price
 
 
+def timed(action: Compute, device: Device, form: Format, trainer: Trainer) -> bool:
+    """Whether such kernels, or its own layer, were timed on the device; what else was says nothing of them."""
+    known = any(kind in device.measured for kind in kinds(action, form, trainer))
+    return known or _of_layer(action, device) is not None
+
+
 def update_kind(rule: str, form: Format) -> str:
     """The kind of kernels that an optimizer's step is."""
     return f"update {rule} {'fused' if form.master else form.activation}"
@@ -95,14 +101,20 @@ def corrected_update(price: Price, action: Update, device: Device, form: Format)
 
 def profiled(price: Price, action: Compute, device: Device) -> Price:
     """The price with what the layer was measured to take that the kernel belongs to."""
+    factor = _of_layer(action, device)
+    return price if factor is None else _times(price, factor)
+
+
+def _of_layer(action: Compute, device: Device) -> float | None:
+    """Measured over formula of the layer that a kernel belongs to."""
     way = "forward" if action.part == "forward" else "backward"
     path = action.path
     while path:
         factor = device.profiled.get(f"{path} {way}")
         if factor is not None:
-            return _times(price, factor)
+            return factor
         path = path.rpartition(".")[0]
-    return price
+    return None
 
 
 def profiled_update(price: Price, device: Device) -> Price:

@@ -48,6 +48,17 @@ HEAD: Final = 128
 EXPONENTS: Final = 43
 """Features of a head that a score's exponential costs as much as: heads of 64 and 128."""
 
+PROCESSORS: Final = ("cpu", "cpu-core")
+
+KEYS: Final = 512
+"""Keys of one block on a processor: causal attention to fewer computes every score (PyTorch 2.13: with 64 and 256 keys
+it took as long with a mask as without, with 1,024 three quarters)."""
+
+SHORT: Final = 85
+SHALLOW: Final = 25
+"""On a processor, keys that a row costs besides its own, and features of a head that a score's exponential costs as
+much as: 30 calls on one core, 64 to 1,024 keys, heads of 8 to 128."""
+
 HALF: Final = 2  # bytes of a 16-bit number
 FULL: Final = 4  # bytes of an fp32 number
 
@@ -77,7 +88,10 @@ def _heads(n: Sizes) -> Quantity:
 def _fused(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
     n, cost, kernels = action.loops, action.cost, trainer.attention
     backward = kernels.flash_backward
-    if activation_width(form) > HALF and "tf32" in device.peak:
+    if device.name in PROCESSORS:
+        peak = device.matrix_rate(form.other_kernels) * _reach_of_core(action)
+        backward = 1.0
+    elif activation_width(form) > HALF and "tf32" in device.peak:
         peak = SPLIT_FLOPS * device.multiprocessors * device.clock_hz * _reach(action, SPLIT_RAMP)
         backward = SPLIT_BACKWARD
     elif kernels.kernel == "flash3" and device.architecture in NEWEST:
@@ -107,6 +121,14 @@ def _reach(action: Compute, ramp: float) -> Quantity:
     whole = n["query"] * n["key"] / (ceil_div(n["query"], QUERIES) * blocks * QUERIES**2)
     head = n["qk"] / (n["qk"] + EXPONENTS) * (HEAD + EXPONENTS) / HEAD
     return whole * used / spent * head
+
+
+def _reach_of_core(action: Compute) -> Quantity:
+    """Share of a core's rate for products that attention gets, over the share of the scores that are told to count."""
+    n, density = action.loops, _density(action)
+    blocks = ceil_div(n["key"], KEYS)
+    computed = (blocks + 1) / (2 * blocks) if density < 1 else 1.0
+    return density / computed * n["key"] / (n["key"] + SHORT) * n["qk"] / (n["qk"] + SHALLOW)
 
 
 def _unfused(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:

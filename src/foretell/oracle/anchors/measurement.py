@@ -66,7 +66,19 @@ def _checked(parts: dict[str, Any], seconds: float, path: Path) -> None:
 def _flat(content: dict[str, Any]) -> dict[str, Any]:
     """A record keeps what was run beside what came out."""
     inner = content.get("content")
-    if "kind" in content and isinstance(inner, dict):
-        about = {key: content[key] for key in ("model", "plan", "cluster") if content.get(key)}
-        return {**about, **cast("dict[str, Any]", inner)}
-    return content
+    if "kind" not in content or not isinstance(inner, dict):
+        return content
+    about = {key: content[key] for key in ("model", "plan", "cluster") if content.get(key)}
+    return {**about, **_of_run(cast("dict[str, Any]", inner))}
+
+
+def _of_run(content: dict[str, Any]) -> dict[str, Any]:
+    """What `foretell run` keeps: the assignment and what was measured, but for the memory: tensors alone are counted
+    there, and a device reports more."""
+    asked, found = content.get("assignment"), content.get("measurement")
+    if not isinstance(asked, dict) or not isinstance(found, dict):
+        return content
+    given = cast("dict[str, Any]", asked)
+    about = {key: given.get(key) for key in ("seq", "trainer", "optimizer") if given.get(key)}
+    measured = cast("dict[str, Any]", found)
+    return {**about, **{key: measured.get(key) for key in ("batch", "step_seconds", "breakdown")}}

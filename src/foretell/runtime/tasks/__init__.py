@@ -1,17 +1,18 @@
 # pyright: basic
 """What models are trained on: one file a task, found without downloads.
 
-A task's file has `batches(like, seed)`, an endless row of batches in the shapes of the batch `like`, and
-`unfit(like, classes)`, why a model that tells so many classes apart cannot be trained on it, or nothing.
+A task's file has `task(given)`, where `given` is what stands after a colon in its name (`images:FOLDER`). Most are of
+two kinds: images with a class each (`_images.py`), and sequences with the next token at every place (`_tokens.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
 
 import torch
 
+from foretell.errors import BadInput
 from foretell.registry import OpenSet
 
 TASKS = OpenSet(__name__, "task")
@@ -28,3 +29,36 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         return Batch(tuple(tensor.to(device) for tensor in self.inputs), self.target.to(device))
+
+
+class Task(Protocol):
+    """Data to train on, and data that is held out to see how well it was learnt."""
+
+    def unfit(self, like: Batch, classes: int) -> str:
+        """Why a model that reads such batches and tells so many classes apart cannot be trained on it, or nothing."""
+        ...
+
+    def batches(self, like: Batch, seed: int) -> Iterator[Batch]:
+        """An endless row of batches in these shapes: the same for the same seed."""
+        ...
+
+    def held_out(self, like: Batch) -> Iterator[Batch]:
+        """Batches that are never trained on, each once; none where a task has no such thing."""
+        ...
+
+
+def task(text: str) -> Task:
+    """The task of a name, `name:what it is given`, or of a person's own `file.py:function`."""
+    name, _, given = text.partition(":")
+    if name.endswith(".py"):
+        from foretell.runtime.tasks import _own
+
+        return _own.task(text)
+    found: Task = TASKS[name].task(given)
+    return found
+
+
+def nothing_given(name: str, given: str) -> None:
+    """Refuse what a task has no use for."""
+    if given:
+        raise BadInput(f"{name} is given {given!r}, and takes nothing", where="--task", fix=name)

@@ -8,23 +8,31 @@ from collections.abc import Iterator
 
 import torch
 
-from foretell.runtime.tasks import Batch
+from foretell.runtime.tasks import Batch, Task, nothing_given
 
 DIFFERENT = 4
 """Batches that are made; then they come again. Making numbers is no part of a step."""
 
 
-def unfit(like: Batch, classes: int) -> str:
-    return ""
+def task(given: str) -> Task:
+    nothing_given("synthetic", given)
+    return Synthetic()
 
 
-def batches(like: Batch, seed: int) -> Iterator[Batch]:
-    generator = torch.Generator().manual_seed(seed)
+class Synthetic:
+    def unfit(self, like: Batch, classes: int) -> str:
+        return ""
 
-    def made(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.is_floating_point():
-            return torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
-        return torch.randint(int(tensor.max()) + 1, tensor.shape, generator=generator, dtype=tensor.dtype)
+    def batches(self, like: Batch, seed: int) -> Iterator[Batch]:
+        generator = torch.Generator().manual_seed(seed)
 
-    found = [Batch(tuple(map(made, like.inputs)), made(like.target)) for _ in range(DIFFERENT)]
-    return itertools.cycle(found)
+        def made(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.is_floating_point():
+                return torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
+            return torch.randint(int(tensor.max()) + 1, tensor.shape, generator=generator, dtype=tensor.dtype)
+
+        found = [Batch(tuple(map(made, like.inputs)), made(like.target)) for _ in range(DIFFERENT)]
+        return itertools.cycle(found)
+
+    def held_out(self, like: Batch) -> Iterator[Batch]:
+        return iter(())

@@ -24,6 +24,7 @@ def question(cell: Cell) -> Question:
         wishes=wishes,
         max_memory=cell.max_memory or 0.0,
         top=1,
+        calibration=cell.calibration,
     )
     return found
 

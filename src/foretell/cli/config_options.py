@@ -1,0 +1,71 @@
+"""What a person runs today, read from a trainer's configuration: `--from-config FILE`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import click
+
+from foretell.cli.inputs import Given
+from foretell.dialects import Configuration, Launch, Recipe, open_configuration, put_together
+from foretell.errors import BadInput
+from foretell.hardware import catalog
+
+
+class Today(NamedTuple):
+    """A configuration, what it says, and what a person should know about how it was read."""
+
+    configuration: Configuration
+    recipe: Recipe
+    notes: tuple[str, ...]
+
+    @property
+    def plan(self) -> str:
+        return str(put_together(self.recipe))
+
+    @property
+    def trainer(self) -> str:
+        return self.configuration.dialect.trainer(self.recipe)
+
+
+def today(file: str, cluster: str | None, batch: int | None) -> Today:
+    """What a file says; ranks that it leaves open are those of the cluster."""
+    found = open_configuration(file)
+    ranks = catalog.named(cluster).cluster.ranks if cluster is not None else 0
+    recipe = found.recipe(Launch(ranks, batch or 0))
+    said = f"{file} is read as {found.dialect.name}: {put_together(recipe)}, batch {recipe.batch}"
+    about = [
+        f", sequences of {recipe.sequence}" if recipe.sequence else "",
+        f", {recipe.model}" if recipe.model else "",
+    ]
+    return Today(found, recipe, ("".join([said, *about]), *found.notes))
+
+
+def filled(given: Given, file: str) -> Given:
+    """The options, those that were not typed as the file says them."""
+    if given.batch_per_rank is not None:
+        raise BadInput("--batch-per-rank beside a configuration", where="--from-config", fix="--batch, of all ranks")
+    found = today(file, given.cluster, given.batch)
+    return given._replace(
+        model=model_of(given.model, found),
+        plan=given.plan or found.plan,
+        batch=given.batch or found.recipe.batch,
+        seq=given.seq or found.recipe.sequence or None,
+        trainer=given.trainer if typed("trainer") else found.trainer,
+        optimizer=given.optimizer or found.recipe.optimizer,
+        notes=found.notes,
+    )
+
+
+def model_of(given: str | None, found: Today) -> str:
+    """The model that was typed, or the one that the file describes."""
+    if given or found.recipe.model:
+        return given or found.recipe.model
+    what = f"{found.configuration.file} does not say its model, or not all of its sizes"
+    raise BadInput(what, where="MODEL", fix="the model before the options: llama3-8b --from-config ...")
+
+
+def typed(option: str) -> bool:
+    """Whether a person gave an option, and not its default."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source not in (None, click.core.ParameterSource.DEFAULT)

@@ -1,0 +1,110 @@
+"""Predictions that a team keeps: the question, the answer, and whether the answer is still the same."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from foretell.cli.evidence_options import Known, answered
+from foretell.cli.inputs import Given
+from foretell.errors import BadInput, ForetellError
+from foretell.records import store
+from foretell.records.record import Record, record
+
+if TYPE_CHECKING:
+    from foretell.oracle.predict import Prediction
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A kept prediction against that of now."""
+
+    file: str
+    hash: str  # of the question and the kept figures
+    plan: str
+    kept_seconds: float
+    step_seconds: float  # 0: it is refused now
+    kept_memory: float
+    memory_bytes: float
+    fits: bool
+    regressed: tuple[str, ...]  # what became worse: step, memory, fits, refused
+    why: str = ""
+
+    @property
+    def slower(self) -> float:
+        return self.step_seconds / self.kept_seconds - 1 if self.kept_seconds else 0.0
+
+    @property
+    def larger(self) -> float:
+        return self.memory_bytes / self.kept_memory - 1 if self.kept_memory else 0.0
+
+
+def keep_answer(file: str, given: Given, known: Known, found: Prediction) -> None:
+    """Write what was asked and what the answer was. Files that were measured are named, not copied."""
+    question = {name: value for name, value in given._asdict().items() if value not in (None, "", ())}
+    question.pop("notes", None)
+    question |= {name: value for name, value in known._asdict().items() if value}
+    answer = {"step_seconds": found.step_seconds, "memory_bytes": found.memory_bytes, "fits": found.fits}
+    content = {"question": question, "answer": answer, "hash": _digest(question, answer)}
+    kept = record("prediction", content, model=found.model, plan=found.plan, cluster=found.cluster)
+    try:
+        store.save(Path(file), kept)
+    except OSError as problem:
+        raise BadInput(f"{file} cannot be written: {problem.strerror}", where="--keep", fix="another file") from None
+
+
+def checked(file: str, tolerance: float) -> Check:
+    """Ask again what a file has, and compare."""
+    from foretell.oracle.training import STEP_ALONE
+
+    question, answer, digest, plan = _read(Path(file))
+    seconds, memory = float(answer["step_seconds"]), float(answer["memory_bytes"])
+    known = Known(**{name: _given(question, name) for name in Known._fields if name in question})
+    typed: dict[str, Any] = {name: question.get(name) for name in Given._fields if name != "notes"}
+    given = Given(**typed | {"optimizer": question.get("optimizer", "")})
+    try:
+        _, found = answered(given, known, STEP_ALONE)
+    except ForetellError as problem:
+        return Check(file=file, hash=digest, plan=plan, kept_seconds=seconds, step_seconds=0.0, kept_memory=memory,
+                     memory_bytes=0.0, fits=False, regressed=("refused",), why=str(problem))  # fmt: skip
+    worse = [
+        ("step", found.step_seconds > seconds * (1 + tolerance)),
+        ("memory", found.memory_bytes > memory * (1 + tolerance)),
+        ("fits", bool(answer["fits"]) and not found.fits),
+    ]
+    return Check(
+        file=file,
+        hash=digest,
+        plan=found.plan,
+        kept_seconds=seconds,
+        step_seconds=found.step_seconds,
+        kept_memory=memory,
+        memory_bytes=found.memory_bytes,
+        fits=found.fits,
+        regressed=tuple(name for name, regressed in worse if regressed),
+    )
+
+
+def _given(question: dict[str, Any], name: str) -> Any:
+    return tuple(question[name]) if name == "anchors" else question[name]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], str, str]:
+    found: Record = store.read(path)
+    question, answer = found.content.get("question"), found.content.get("answer")
+    if found.kind != "prediction" or not isinstance(question, dict) or not isinstance(answer, dict):
+        what = f"a record of a {found.kind}, not of a kept prediction"
+        raise BadInput(what, where=str(path), fix="one that `foretell predict --keep FILE` wrote")
+    asked, told = cast("dict[str, Any]", question), cast("dict[str, Any]", answer)
+    digest = str(found.content.get("hash", ""))
+    if digest != _digest(asked, told):
+        what = "the record was changed after it was kept: its hash is another"
+        raise BadInput(what, where=str(path), fix="keep it anew: foretell predict ... --keep FILE")
+    return asked, told, digest, found.plan
+
+
+def _digest(question: dict[str, Any], answer: dict[str, Any]) -> str:
+    content = msgspec.json.encode([msgspec.to_builtins(question), answer], order="deterministic")
+    return hashlib.sha256(content).hexdigest()[:16]

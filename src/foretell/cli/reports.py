@@ -1,0 +1,38 @@
+"""Answers as pages to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from foretell.cost.alive import alive
+from foretell.program.lower import lower
+from foretell.report.page import Page, Section
+from foretell.report.sections import prediction_page, search_section
+from foretell.timeline.simulate import simulate
+
+if TYPE_CHECKING:
+    from foretell.hardware.cluster import Cluster
+    from foretell.oracle.planning import Answer
+    from foretell.oracle.predict import Prediction
+    from foretell.plan.setting import Setting
+
+
+def step_page(
+    setting: Setting, cluster: Cluster, found: Prediction, notes: Sequence[str] = (), more: Sequence[Section] = ()
+) -> Page:
+    """A prediction, with its program and its timeline."""
+    program = lower(setting)
+    played = simulate(program, setting, cluster)
+    held = alive(program, setting, found.memory)
+    return prediction_page(found, setting, program, played, held, (*notes, *found.notes), more)
+
+
+def plan_page(answer: Answer, more: Sequence[Section] = ()) -> Page:
+    """The best plan of a search, and the search."""
+    from foretell.plan.text import parse
+
+    assert answer.found.best is not None
+    best = answer.predicted(answer.found.best.plan)
+    setting = answer.space.setting(parse(answer.found.best.plan))
+    return step_page(setting, answer.question.cluster, best, (), (search_section(answer.found), *more))

@@ -1,0 +1,83 @@
+"""What `foretell results` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from foretell.cli.run_pages import page as run_page
+from foretell.cli.run_pages import show_seconds
+from foretell.cli.table import fit, table
+from foretell.units import show_bytes
+
+if TYPE_CHECKING:
+    from foretell.records.columns import Row
+    from foretell.records.record import Record
+
+DIGITS = 8
+"""Letters of a record's digest that tell it from others in a list."""
+
+
+def page(rows: Sequence[Row]) -> str:
+    """A line a record: what it is of, and the figures that matter most."""
+    shown = [
+        [
+            str(row["created"])[:16].replace("T", " "),
+            short(str(row["id"])),
+            fit(str(row["plan"] or ""), 24),
+            str(row["model"] or row["kind"] or ""),
+            show_seconds(row["step_seconds"]) if isinstance(row["step_seconds"], float) else "",
+            show_bytes(row["memory_bytes"]) if isinstance(row["memory_bytes"], float) else "",
+        ]
+        for row in rows
+    ]
+    lines = table(["when, UTC", "id", "plan", "model", "step", "memory"], shown, left=(0, 1, 2, 3))
+    return f"{lines}\n\n{len(rows)} record{'s' if len(rows) != 1 else ''}; `foretell results show ID` shows one"
+
+
+def short(identity: str) -> str:
+    """What tells a record apart in a list: the beginning of its digest, or its name where it was given one."""
+    kind, _, rest = identity.partition("-")
+    moment, _, digest = rest.partition("-")
+    return digest[:DIGITS] if kind and moment.isdigit() and digest else identity
+
+
+def chosen_page(columns: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
+    """The columns that were asked for."""
+    shown = [["" if value is None else _written(value) for value in line] for line in lines]
+    texts = tuple(at for at in range(len(columns)) if any(isinstance(line[at], str) for line in lines))
+    return table(list(columns), shown, left=texts or (0,))
+
+
+def _written(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def record_page(path: Path, found: Record) -> str:
+    """What a record says about itself, and its figures."""
+    facts = [("record", str(path)), ("kind", found.kind), ("created", f"{found.created[:19].replace('T', ' ')} UTC")]
+    facts += [("foretell", found.foretell), *sorted(found.versions.items())]
+    facts += [(name, getattr(found, name)) for name in ("model", "plan", "cluster", "fingerprint")]
+    head = "\n".join(f"{name:<14}{text}" for name, text in facts if text)
+    return f"{head}\n\n{_content(path, found)}"
+
+
+def _content(path: Path, found: Record) -> str:
+    if found.kind == "run" and "measurement" in found.content:
+        from foretell.runtime.measure import Measurement
+
+        try:
+            return run_page(msgspec.convert({**found.content["measurement"], "record": str(path)}, Measurement))
+        except msgspec.ValidationError:
+            pass  # of an older version: it is shown as it is
+    parts = [[name, _size(value)] for name, value in found.content.items()]
+    return table(["content", ""], parts) if parts else "no content"
+
+
+def _size(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return f"{len(value)} entries"  # pyright: ignore[reportUnknownArgumentType]
+    return _written(value)

@@ -1,0 +1,94 @@
+"""foretell export: a plan as the configuration of a trainer."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from foretell.cli.inputs import Asked, Given, planned, read
+from foretell.errors import BadInput
+
+if TYPE_CHECKING:
+    from foretell.dialects import Dialect, Written
+
+EXAMPLE = "foretell export llama3-8b --on 64xh100 --plan 'dp8:zero3 tp8:sp +bf16' --batch 64 --to torchtitan"
+
+
+@click.command("export", short_help="A plan as the configuration of a trainer.")
+@planned
+@click.option("--to", "target", metavar="NAME", help="The trainer's configuration: torchtitan, megatron-lm, ...")
+@click.option("--out", metavar="FILE", help="Write the configuration there.")
+@click.option("--launch", "launcher", metavar="NAME", help="Also the command that starts it: torchrun, sbatch, ray.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(given: Given, target: str | None, out: str | None, launcher: str | None, as_json: bool) -> None:
+    """Write the plan for MODEL as the configuration of a trainer.
+
+    A plan that the trainer has no words for is refused. What its file leaves to
+    something else is told, with where it belongs. With --launch and no --out the
+    answer is the command or script that starts it.
+    """
+    from foretell.dialects import dialect, names, recipe_of, write
+    from foretell.dialects.launchers import launch
+
+    if target is None:
+        raise BadInput("no target is named", where="--to", fix=", ".join(names()))
+    chosen = dialect(target)
+    asked = _asked(given, chosen)
+    recipe = recipe_of(asked.setting, given.model, asked.cluster)
+    written = write(chosen, recipe, _head(asked, chosen))
+    file = out or chosen.file
+    start = launch(launcher or chosen.launcher, recipe, chosen.command(written.document, file), chosen.own)
+    if out is not None:
+        save(out, written.text)
+    if as_json:
+        told = {"dialect": target, "plan": str(asked.setting.plan), "trainer": asked.setting.trainer.name, "file": file}
+        told |= {"text": written.text, "unsaid": written.unsaid, "launch": start, "notes": asked.notes}
+        click.echo(msgspec.json.encode(told))
+        return
+    if launcher is not None:
+        click.echo(start, nl=False)
+    elif out is None:
+        click.echo(written.text, nl=False)
+    tell(written, asked.notes)
+
+
+def _asked(given: Given, chosen: Dialect) -> Asked:
+    """The setting under the trainer that the file is for, unless another one was named."""
+    from foretell.cli.config_options import typed
+    from foretell.dialects import trainer_of
+    from foretell.plan.text import parse
+
+    if given.plan is None or typed("trainer"):
+        return read(given)
+    return read(given._replace(trainer=trainer_of(chosen, parse(given.plan))))
+
+
+def _head(asked: Asked, chosen: Dialect) -> list[str]:
+    job = asked.setting.job
+    place = f" on {asked.cluster.text}" if asked.cluster else ""
+    return [
+        f"{asked.model}{place}, batch {job.batch}",
+        f"plan: {asked.setting.plan}",
+        f"fields of {chosen.version}; written by foretell",
+    ]
+
+
+def save(file: str, text: str) -> None:
+    """Write a file, or say why not."""
+    try:
+        Path(file).write_text(text)
+    except OSError as problem:
+        raise BadInput(f"{file} cannot be written: {problem.strerror}", where="--out", fix="another file") from None
+
+
+def tell(written: Written, notes: tuple[str, ...]) -> None:
+    """What is not in the file, and what else a person should know, beside the answer."""
+    for one in written.unsaid:
+        value = msgspec.json.encode(one.value).decode().strip('"') if not isinstance(one.value, str) else one.value
+        print(f"note: {one.figure} {value} is not said in this file: {one.where}", file=sys.stderr)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)

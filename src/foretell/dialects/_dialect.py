@@ -1,0 +1,188 @@
+"""A dialect: the configuration of one trainer, as a table. What is written is read again before anybody gets it.
+
+Reading back is how a dialect knows what it cannot say. A figure that comes back changed would be another plan, so the
+plan is refused; one that files of this dialect leave to something else is told, with where it belongs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import msgspec
+
+from foretell.dialects._formats import Format
+from foretell.dialects._recipe import HINTS, Recipe, put_together
+from foretell.dialects._shell import SHELL
+from foretell.dialects._table import NOTES, VARIABLE, Correspondence, Document, Figures, Launch, completed
+from foretell.dialects.launchers import launch, launching
+from foretell.errors import BadInput
+
+AUTO: Final = "auto"
+"""What files say (DeepSpeed's, of Hugging Face's Trainer) where a script fills in the value."""
+
+
+def _nothing(recipe: Recipe) -> Document:
+    return {}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one trainer is configured.
+
+    table      which key says which figure
+    elsewhere  figures that its files do not say, and where they are said
+    beside     figures that its files say and something else must say too, and where
+    fixed      keys that a file needs besides, to be complete
+    command    the words that start the trainer with a file, after those of the launcher
+    """
+
+    name: str
+    summary: str
+    version: str  # the software whose fields were looked up
+    trainer: Callable[[Recipe], str]
+    format: Format
+    file: str  # what its file is usually called
+    table: tuple[Correspondence, ...]
+    command: Callable[[Document, str], Sequence[str]]
+    elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
+    beside: Mapping[str, str] = field(default_factory=dict[str, str])
+    fixed: Callable[[Recipe], Document] = _nothing
+    open: tuple[str, ...] = ()  # keys that only describe the model: where they are not known, a person names it
+    assumed: tuple[str, ...] = ()  # keys whose absence leaves a figure to somebody else, and is told
+    launcher: str = "torchrun"
+    own: str = ""  # the program that starts the ranks of a node itself; empty: the launcher does
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(key for one in self.table for key in one.keys))
+
+
+class Unsaid(msgspec.Struct, frozen=True):
+    """A figure of the plan that the file does not say, and where it is said instead."""
+
+    figure: str
+    value: Any
+    where: str
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A configuration: its text, and what it leaves to others."""
+
+    dialect: str
+    text: str
+    document: dict[str, Any]
+    unsaid: tuple[Unsaid, ...]
+
+
+def figures_of(dialect: Dialect, document: Document) -> Figures:
+    """What a document says, as far as the table goes."""
+    found: Figures = {}
+    open_keys = [key for key in dialect.keys if document.get(key) == AUTO]
+    notes = [f"{key} is {AUTO}: the training script decides, and it is read as not said" for key in open_keys]
+    document = {key: value for key, value in document.items() if key not in open_keys}
+    for one in dialect.table:
+        said = {name: value for name, value in one.read(document).items() if value is not None}
+        notes += said.pop(NOTES, ())
+        found |= said
+    notes += [f"{key} is not set: taken as 1" for key in dialect.assumed if document.get(key) is None]
+    return found | {NOTES: tuple(notes)}
+
+
+def read(dialect: Dialect, document: Document, beside: Launch, where: str) -> Recipe:
+    """The recipe that a document is of."""
+    return completed(_figures(dialect, document, where), beside, where)
+
+
+def notes(dialect: Dialect, document: Document, where: str) -> tuple[str, ...]:
+    """What a person should know about how a document was read."""
+    found: tuple[str, ...] = _figures(dialect, document, where)[NOTES]
+    return found
+
+
+def _figures(dialect: Dialect, document: Document, where: str) -> Figures:
+    for key in dialect.keys:
+        value = document.get(key)
+        if isinstance(value, str) and value.startswith(VARIABLE) and key not in dialect.open:
+            name = value.strip("${}[]@*")
+            raise BadInput(
+                f"{key} is {value}, which only a running shell knows", where=where, fix=f"{name}=8 foretell ..."
+            )
+    try:
+        return figures_of(dialect, document)
+    except BadInput as problem:
+        raise problem.within(where) from None
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as problem:
+        raise BadInput(f"a value that {dialect.name} does not have: {problem}", where=where) from None
+
+
+def write(dialect: Dialect, recipe: Recipe, head: Sequence[str] = (), base: Document | None = None) -> Written:
+    """The configuration of a run. `base` is one that it replaces: keys that no figure has stay as they are."""
+    kept = {key: value for key, value in (base or {}).items() if not launching(key) and key not in dialect.keys}
+    document = (dialect.fixed(recipe) if base is None else {}) | kept
+    for one in dialect.table:
+        document |= one.write(recipe)
+    text = _text(dialect, recipe, document, head)
+    again = _read_back(dialect, recipe, text)
+    return Written(dialect.name, text, document, tuple(_unsaid(dialect, recipe, again)))
+
+
+def _read_back(dialect: Dialect, recipe: Recipe, text: str) -> Recipe:
+    try:
+        document = dialect.format.read(text)
+        return read(dialect, document, Launch(recipe.ranks, recipe.batch), f"as {dialect.name} reads it")
+    except BadInput as problem:
+        what = f"{dialect.name} has no word for this plan: {problem.what}"
+        raise BadInput(what, where="--to", fix="another target, or another plan") from None
+
+
+def _text(dialect: Dialect, recipe: Recipe, document: Document, head: Sequence[str]) -> str:
+    """The file. Where options of a command are the configuration, the file is the script that starts it."""
+    if dialect.format is not SHELL:
+        return dialect.format.write(document, head)
+    script = launch(dialect.launcher, recipe, dialect.command(document, dialect.file), dialect.own)
+    comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
+    return f"#!/bin/bash\n{comment}{script}"
+
+
+def changed(recipe: Recipe, again: Recipe) -> dict[str, Any]:
+    """Figures that came back changed."""
+    names = [one.name for one in msgspec.structs.fields(Recipe) if one.name != "per_node"]
+    found = {name: getattr(recipe, name) for name in names if getattr(recipe, name) != getattr(again, name)}
+    if recipe.shape is not None and recipe.shape == again.shape:
+        found.pop("model", None)
+    elif recipe.model == again.model:
+        found.pop("shape", None)
+    return found
+
+
+def _unsaid(dialect: Dialect, recipe: Recipe, again: Recipe) -> list[Unsaid]:
+    lost = changed(recipe, again)
+    wrong = [name for name in lost if name not in HINTS and name not in dialect.elsewhere]
+    if wrong:
+        raise _refused(dialect, recipe, again, wrong)
+    usual = Recipe()
+    told: dict[str, str] = {}
+    for name, where in dialect.elsewhere.items():
+        if getattr(recipe, name) != getattr(usual, name):
+            told[name] = where
+    for name, where in dialect.beside.items():
+        if getattr(recipe, name) != getattr(usual, name):
+            told[name] = where
+    for name in lost:
+        told.setdefault(name, f"{dialect.name} files have no word for it: the trainer's own holds")
+    if "model" in told:
+        told.pop("shape", None)
+    return [Unsaid(name, msgspec.to_builtins(getattr(recipe, name)), where) for name, where in told.items()]
+
+
+def _refused(dialect: Dialect, recipe: Recipe, again: Recipe, wrong: Sequence[str]) -> BadInput:
+    said = "; ".join(f"{name} {_shown(getattr(recipe, name))}" for name in wrong)
+    what = f"{dialect.name} has no word for this plan: {said}"
+    meant = str(put_together(again))
+    return BadInput(what, where="--to", fix=f"another target, or what its file would mean: --plan '{meant}'")
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,202 @@
+"""What Megatron-LM, Megatron-Bridge and NeMo have in common: Megatron-Core's words, each under keys of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from foretell.dialects._recipe import Recipe
+from foretell.dialects._table import NOTES, Choice, Correspondence, Document, Figures, Formula, Same
+from foretell.errors import BadInput
+
+GRADIENT: Final = 4
+"""Bytes of a gradient as it travels (fp32): buckets are counted in elements."""
+
+DISTRIBUTED = ("pp", "dp", "cp", "tp")
+REPLICAS_OUTSIDE = ("dp", "pp", "cp", "tp")
+"""With use_tp_pp_dp_mapping the stages of a pipeline are nearer to each other than its copies."""
+
+Place = Callable[[str], str]
+"""Where a dialect has one of Megatron-Core's words."""
+
+
+def common(at: Place, absent: Any = None) -> tuple[Correspondence, ...]:
+    """The part of the table that all three share. `absent` is how a switch that is off is written, if it is."""
+    return (
+        Same(at("tensor_model_parallel_size"), "tensor", 1),
+        Choice("sequence_parallel", _switch(at("sequence_parallel"), absent), default=False),
+        Same(at("context_parallel_size"), "context", 1, told=False),
+        Choice(
+            "exchange",
+            {"ring": {at("cp_comm_type"): "p2p"}, "alltoall": {at("cp_comm_type"): "a2a"}},
+            default="ring",
+            when="context",
+        ),
+        Same(at("expert_model_parallel_size"), "experts", 1, told=False),
+        Choice("expert_tensor", {1: {at("expert_tensor_parallel_size"): 1}}, default=0),
+        _stages(at),
+        _storage(at, absent),
+        Choice(
+            "order",
+            {REPLICAS_OUTSIDE: {at("use_tp_pp_dp_mapping"): True}},
+            default=DISTRIBUTED,
+            also=((DISTRIBUTED, {at("use_tp_pp_dp_mapping"): False}),),
+        ),
+        _recompute(at),
+        Choice(
+            "offload", {("optimizer",): {at("optimizer_cpu_offload"): True}}, default=(),
+            also=(((), {at("optimizer_cpu_offload"): False}),),
+        ),
+        Formula(
+            (at("overlap_grad_reduce"), at("overlap_param_gather")),
+            lambda recipe: _overlapped(recipe, at, absent),
+            lambda document: {"overlap": "trainer" if document.get(at("overlap_grad_reduce")) else "never"},
+        ),
+        Formula(
+            (at("bucket_size"),),
+            lambda recipe: {at("bucket_size"): recipe.bucket // GRADIENT} if recipe.bucket else {},
+            lambda document: {"bucket": GRADIENT * int(document.get(at("bucket_size")) or 0)},
+        ),
+        Same(at("micro_batch_size"), "micro_batch"),
+        Same(at("global_batch_size"), "batch"),
+        Same(at("seq_length"), "sequence"),
+    )  # fmt: skip
+
+
+def _switch(key: str, absent: Any) -> Mapping[Any, Mapping[str, Any]]:
+    return {True: {key: True}, False: {key: absent}}
+
+
+def _overlapped(recipe: Recipe, at: Place, absent: Any) -> Document:
+    """Gradients, and with shares of the states the new weights, travel beside the computation."""
+    on = recipe.overlap != "never"
+    keys = [at("overlap_grad_reduce"), *([at("overlap_param_gather")] if recipe.storage != "replicated" else [])]
+    return {key: True if on else absent for key in keys if on or absent is not None}
+
+
+# --- stages -------------------------------------------------------------------------------------
+
+
+def _stages(at: Place) -> Formula:
+    degree, chunks, each, layout = (
+        at("pipeline_model_parallel_size"),
+        at("virtual_pipeline_model_parallel_size"),
+        at("num_layers_per_virtual_pipeline_stage"),
+        at("pipeline_model_parallel_layout"),
+    )
+
+    def write(recipe: Recipe) -> Document:
+        keys: Document = {degree: recipe.pipeline}
+        if recipe.split:
+            keys[layout] = _layout(recipe.split)
+        elif recipe.schedule == "interleaved":
+            keys[chunks] = recipe.chunks
+        return keys
+
+    def read(document: Document) -> Figures:
+        ranks = int(document.get(degree) or 1)
+        split = _split(document.get(layout))
+        count = int(document.get(chunks) or 1)
+        if document.get(each):
+            layers = document.get(at("num_layers"))
+            if not layers:
+                raise BadInput(f"{each} without {at('num_layers')}", fix=f"{chunks}: stages of a rank")
+            count = int(layers) // (ranks * int(document[each]))
+        if split:
+            count = len(split) // ranks
+        schedule = "interleaved" if count > 1 else "1f1b"
+        return {"pipeline": ranks, "schedule": schedule, "chunks": count if count > 1 else 0, "split": split}
+
+    return Formula((degree, chunks, each, layout), write, read)
+
+
+def _layout(split: tuple[int, ...]) -> str:
+    """Layers of each stage as Megatron-Core writes them: Ettt|tttt|ttL."""
+    stages = ["t" * layers for layers in split]
+    return f"E{'|'.join(stages)}L"
+
+
+def _split(layout: Any) -> tuple[int, ...]:
+    """Layers of each stage; nothing where no layout is given."""
+    if not isinstance(layout, str):
+        return ()
+    text = layout.replace(",", "")
+    for pattern in (r"\(([^()]+)\)\*([0-9]{1,3})", r"(.)\*([0-9]{1,3})"):
+        text = re.sub(pattern, lambda match: match[1] * int(match[2]), text)
+    if set(text) - set("EtL|"):
+        raise BadInput(f"the layout {layout!r} has layers that no plan has a word for", fix="E, t, L and |")
+    counts = tuple(stage.count("t") for stage in text.split("|"))
+    if 0 in counts:
+        raise BadInput(f"the layout {layout!r} has a stage without layers", fix="a layer in each stage")
+    return counts
+
+
+# --- shares of weights, gradients and states ----------------------------------------------------
+
+STRATEGIES: Final = {"zero1": "optim", "zero2": "optim_grads", "zero3": "optim_grads_params"}
+
+
+def _storage(at: Place, absent: Any) -> Formula:
+    optimizer, fsdp, strategy, groups = (
+        at("use_distributed_optimizer"),
+        at("use_megatron_fsdp"),
+        at("data_parallel_sharding_strategy"),
+        at("num_distributed_optimizer_instances"),
+    )
+
+    def write(recipe: Recipe) -> Document:
+        if recipe.storage == "replicated":
+            return {} if absent is None else {optimizer: absent}
+        keys: Document = {optimizer: True}
+        if recipe.storage != "zero1":
+            keys |= {fsdp: True, strategy: STRATEGIES[recipe.storage]}
+        if recipe.shard:
+            keys[groups] = recipe.replicas
+        return keys
+
+    def read(document: Document) -> Figures:
+        replicas = int(document.get(groups) or 1)
+        figures: Figures = {"replicas": replicas}
+        if document.get(fsdp):
+            said = document.get(strategy) or "optim_grads_params"
+            words = {name: word for word, name in STRATEGIES.items()} | {"no_shard": "replicated"}
+            if said not in words:
+                raise BadInput(f"{strategy} is {said!r}", fix=", ".join(words))
+            return figures | {"storage": words[said]}
+        return figures | {"storage": "zero1" if document.get(optimizer) else "replicated"}
+
+    return Formula((optimizer, fsdp, strategy, groups), write, read)
+
+
+# --- recomputation ------------------------------------------------------------------------------
+
+
+def _recompute(at: Place) -> Formula:
+    granularity, method, layers = at("recompute_granularity"), at("recompute_method"), at("recompute_num_layers")
+    short, modules = at("recompute_activations"), at("recompute_modules")
+
+    def write(recipe: Recipe) -> Document:
+        if recipe.recompute == "attention":
+            return {granularity: "selective"}
+        every = {"block": "1"}.get(recipe.recompute, recipe.recompute.removeprefix("every"))
+        if not every.isdecimal():
+            return {}
+        return {granularity: "full", method: "uniform", layers: int(every)}
+
+    def read(document: Document) -> Figures:
+        said = document.get(granularity) or ("selective" if document.get(short) else None)
+        if said is None:
+            return {"recompute": "none"}
+        if said == "selective":
+            chosen = document.get(modules)
+            if chosen and chosen not in ("core_attn", ["core_attn"]):
+                raise BadInput(f"recompute_modules {chosen}: no plan has a word for it", fix="core_attn")
+            return {"recompute": "attention"}
+        count = int(document.get(layers) or 1)
+        if document.get(method) == "block":
+            note = f"{method} block recomputes the first {count} layers of a stage; taken as all of them"
+            return {"recompute": "block", NOTES: (note,)}
+        return {"recompute": "block" if count == 1 else f"every{count}"}
+
+    return Formula((granularity, method, layers, short, modules), write, read)

@@ -1,0 +1,146 @@
+"""What both configurations of torchtitan have in common: degrees, batches and types under the same keys."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from foretell.dialects._recipe import Recipe
+from foretell.dialects._table import Choice, Correspondence, Document, Figures, Formula, Same
+from foretell.errors import BadInput
+
+_DEGREES = "parallelism"
+
+FLAVORS: Final = {
+    "llama3.2-1b": "1B",
+    "llama3.2-3b": "3B",
+    "llama3-8b": "8B",
+    "llama3-70b": "70B",
+    "llama3-405b": "405B",
+}
+"""Names of the zoo, and what `torchtitan/models/llama3/__init__.py` calls the same sizes."""
+
+SCHEDULES: Final = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved": "Interleaved1F1B",
+    "zb-v": "ZBVZeroBubble",
+    "dualpipe-v": "DualPipeV",
+}
+"""torch.distributed.pipelining.schedules: those that keep the order of one of ours."""
+
+SELECTIVE: Final = (
+    "selective activation checkpointing keeps some operators of a block and not others, which no plan has a word for: "
+    "taken as no recomputation, so memory is over- and time underestimated"
+)
+
+STAGES_PER_RANK: Final = 2
+"""Of looped schedules where no number of layers a stage is given: torchtitan/distributed/pipeline_parallel.py."""
+
+
+def _degrees(recipe: Recipe) -> Document:
+    """Data ranks as replicas of shards. `default` lets gathered weights go unless there is a pipeline."""
+    shard = 1 if recipe.storage == "replicated" else recipe.shard or recipe.data
+    reshard = {"zero3": "default", "zero2": "never"}.get(recipe.storage)
+    keys = {
+        f"{_DEGREES}.data_parallel_replicate_degree": recipe.data // shard,
+        f"{_DEGREES}.data_parallel_shard_degree": shard,
+    }
+    return keys | ({f"{_DEGREES}.fsdp_reshard_after_forward": reshard} if reshard else {})
+
+
+def _data(document: Document) -> Figures:
+    replicas = int(document.get(f"{_DEGREES}.data_parallel_replicate_degree", 1))
+    shard = int(document.get(f"{_DEGREES}.data_parallel_shard_degree", -1))
+    never = document.get(f"{_DEGREES}.fsdp_reshard_after_forward", "default") == "never"
+    storage = "replicated" if shard == 1 else "zero2" if never else "zero3"
+    if shard < 0:  # all that is left
+        if replicas > 1:
+            raise BadInput(
+                "data_parallel_shard_degree = -1 beside replicas", fix="the number of ranks of a shard group"
+            )
+        return {"storage": storage, "replicas": replicas}
+    return {"storage": storage, "data": replicas * shard, "shard": shard if replicas > 1 and shard > 1 else 0}
+
+
+def _batches(recipe: Recipe) -> Document:
+    """With a pipeline all micro-batches of a replica are one local batch; without one each is."""
+    local = recipe.micro_batch * (recipe.microbatches if recipe.pipeline > 1 else 1)
+    keys: Document = {"training.local_batch_size": local, "training.global_batch_size": recipe.batch}
+    if recipe.pipeline > 1:
+        keys[f"{_DEGREES}.pipeline_parallel_microbatch_size"] = recipe.micro_batch
+    return keys
+
+
+def _batch(document: Document) -> Figures:
+    local = int(document.get("training.local_batch_size", 8))
+    batch = int(document.get("training.global_batch_size", -1))
+    piped = int(document.get(f"{_DEGREES}.pipeline_parallel_degree", 1)) > 1
+    micro = int(document.get(f"{_DEGREES}.pipeline_parallel_microbatch_size", 1)) if piped else local
+    figures: Figures = {"micro_batch": micro}
+    return figures | ({"batch": batch} if batch > 0 else {"microbatches": local // micro})
+
+
+def _stages(recipe: Recipe) -> Document:
+    """Looped schedules have two stages a rank unless the layers of a stage are given."""
+    if recipe.pipeline == 1:
+        return {}
+    name = SCHEDULES.get(recipe.schedule)
+    keys: Document = {f"{_DEGREES}.pipeline_parallel_schedule": name} if name else {}
+    if recipe.chunks > STAGES_PER_RANK and recipe.shape is not None:
+        stages = recipe.pipeline * recipe.chunks
+        both_ends = recipe.shape.layers + 2  # the embedding and the head count as a layer each
+        keys[f"{_DEGREES}.pipeline_parallel_layers_per_stage"] = -(-both_ends // stages)
+    return keys
+
+
+def _schedule(document: Document) -> Figures:
+    said = str(document.get(f"{_DEGREES}.pipeline_parallel_schedule", "1F1B"))
+    words = {name.lower(): word for word, name in SCHEDULES.items()}
+    if said.lower() not in words:
+        raise BadInput(
+            f"pipeline_parallel_schedule = {said!r}: no plan has a word for it", fix=", ".join(SCHEDULES.values())
+        )
+    word = words[said.lower()]
+    figures: Figures = {"schedule": word, "chunks": STAGES_PER_RANK if word == "interleaved" else 0}
+    layers = document.get(f"{_DEGREES}.pipeline_parallel_layers_per_stage")
+    if layers and word == "interleaved":
+        figures["layers_per_stage"] = int(layers)
+    return figures
+
+
+COMMON: Final[tuple[Correspondence, ...]] = (
+    Formula(
+        (
+            f"{_DEGREES}.data_parallel_replicate_degree",
+            f"{_DEGREES}.data_parallel_shard_degree",
+            f"{_DEGREES}.fsdp_reshard_after_forward",
+        ),
+        _degrees,
+        _data,
+    ),
+    Same(f"{_DEGREES}.tensor_parallel_degree", "tensor", 1),
+    Same(f"{_DEGREES}.context_parallel_degree", "context", 1),
+    Same(f"{_DEGREES}.pipeline_parallel_degree", "pipeline", 1),
+    Formula(
+        (f"{_DEGREES}.pipeline_parallel_schedule", f"{_DEGREES}.pipeline_parallel_layers_per_stage"),
+        _stages,
+        _schedule,
+    ),
+    Same(f"{_DEGREES}.expert_parallel_degree", "experts", 1, told=False),
+    Formula(
+        (
+            "training.local_batch_size",
+            "training.global_batch_size",
+            f"{_DEGREES}.pipeline_parallel_microbatch_size",
+        ),
+        _batches,
+        _batch,
+    ),
+    Same("training.seq_len", "sequence", 2048),
+    Choice(
+        "offload",
+        {("optimizer", "weights"): {"training.enable_cpu_offload": True}},
+        default=(),
+        also=(((), {"training.enable_cpu_offload": False}),),
+    ),
+)

@@ -1,0 +1,142 @@
+"""DeepSpeed: one JSON file about batches, ZeRO and precision. The model and its pipeline are Python.
+
+Field names: DeepSpeed 0.19.8, deepspeed/runtime/{config,constants,precision_config}.py, runtime/zero/config.py,
+runtime/tensor_parallel/config.py. Ranks lie as (pipe, data, model): deepspeed/runtime/pipe/topology.py.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from foretell.dialects._dialect import Dialect
+from foretell.dialects._formats import JSON
+from foretell.dialects._recipe import Recipe
+from foretell.dialects._table import Choice, Document, Figures, Formula, Same
+
+_ZERO = "zero_optimization"
+
+GRADIENT = 2
+"""Bytes of a gradient as it travels in 16-bit training: buckets are counted in elements."""
+
+
+def _offloaded(recipe: Recipe) -> Document:
+    places = {"optimizer": f"{_ZERO}.offload_optimizer.device", "weights": f"{_ZERO}.offload_param.device"}
+    return {key: "cpu" for word, key in places.items() if word in recipe.offload} | (
+        {"activation_checkpointing.cpu_checkpointing": True} if "activations" in recipe.offload else {}
+    )
+
+
+def _offload(document: Document) -> Figures:
+    said = {
+        "optimizer": document.get(f"{_ZERO}.offload_optimizer.device", "none") != "none"
+        or bool(document.get(f"{_ZERO}.cpu_offload")),
+        "activations": bool(document.get("activation_checkpointing.cpu_checkpointing")),
+        "weights": document.get(f"{_ZERO}.offload_param.device", "none") != "none",
+    }
+    return {"offload": tuple(word for word, moved in said.items() if moved)}
+
+
+def _bucket(recipe: Recipe) -> Document:
+    return {f"{_ZERO}.reduce_bucket_size": recipe.bucket // GRADIENT} if recipe.bucket else {}
+
+
+def _bucket_bytes(document: Document) -> Figures:
+    return {"bucket": GRADIENT * int(document.get(f"{_ZERO}.reduce_bucket_size", 0))}
+
+
+def _interval(recipe: Recipe) -> Document:
+    every = {"block": 1, "none": 0}.get(recipe.recompute, recipe.recompute.removeprefix("every"))
+    return {"pipeline.activation_checkpoint_interval": int(every)} if str(every).isdecimal() and every else {}
+
+
+def _recomputed(document: Document) -> Figures:
+    every = int(document.get("pipeline.activation_checkpoint_interval", 0))
+    return {"recompute": {0: "none", 1: "block"}.get(every, f"every{every}")}
+
+
+def _fixed(recipe: Recipe) -> Document:
+    return {"gradient_clipping": 1.0, "steps_per_print": 10}
+
+
+DIALECT = Dialect(
+    name="deepspeed",
+    summary="DeepSpeed's JSON: batches, zero_optimization, precision",
+    version="DeepSpeed 0.19.8",
+    trainer=lambda recipe: "deepspeed",
+    format=JSON,
+    file="ds_config.json",
+    table=(
+        Same("train_batch_size", "batch"),
+        Same("train_micro_batch_size_per_gpu", "micro_batch"),
+        Same("gradient_accumulation_steps", "microbatches"),
+        Choice(
+            "storage",
+            {
+                "replicated": {f"{_ZERO}.stage": 0},
+                "zero1": {f"{_ZERO}.stage": 1},
+                "zero2": {f"{_ZERO}.stage": 2},
+                "zero3": {f"{_ZERO}.stage": 3},
+            },
+            default="replicated",
+        ),
+        Formula(
+            (
+                f"{_ZERO}.offload_optimizer.device",
+                f"{_ZERO}.offload_param.device",
+                f"{_ZERO}.cpu_offload",
+                "activation_checkpointing.cpu_checkpointing",
+            ),
+            _offloaded,
+            _offload,
+        ),
+        Choice(
+            "overlap",
+            {"always": {f"{_ZERO}.overlap_comm": True}, "never": {f"{_ZERO}.overlap_comm": False}},
+            default="trainer",
+        ),
+        Formula((f"{_ZERO}.reduce_bucket_size",), _bucket, _bucket_bytes),
+        Choice(
+            "precision",
+            {
+                "bf16": {"bf16.enabled": True, "bf16.bf16_master_weights_and_grads": None},
+                "bf16:pure": {
+                    "bf16.enabled": True,
+                    "bf16.bf16_master_weights_and_grads": True,
+                    "bf16.bf16_optimizer_states": True,
+                },
+                "fp16": {"fp16.enabled": True},
+                "amp_bf16": {"torch_autocast.enabled": True, "torch_autocast.dtype": "bfloat16"},
+                "amp_fp16": {"torch_autocast.enabled": True, "torch_autocast.dtype": "float16"},
+                "fp32": {"bf16.enabled": False, "fp16.enabled": False},
+            },
+            default="fp32",
+        ),
+        Same("tensor_parallel.autotp_size", "tensor", 1, told=False),
+        Same("sequence_parallel_size", "context", 1, told=False),
+        Choice("exchange", {"alltoall": {}}, default="alltoall"),
+        Same("pipeline.stages", "pipeline", 1, told=False),
+        Formula(("pipeline.activation_checkpoint_interval",), _interval, _recomputed),
+        Choice(
+            "optimizer",
+            {
+                "adamw": {"optimizer.type": "AdamW"},
+                "adam": {"optimizer.type": "Adam"},
+                "sgd": {"optimizer.type": "SGD"},
+                "lamb": {"optimizer.type": "Lamb"},
+            },
+        ),
+    ),
+    elsewhere={
+        "model": "the model that deepspeed.initialize(model=...) gets",
+        "sequence": "the samples that the training script gives it",
+        "experts": "deepspeed.moe.layer.MoE(ep_size=...) in the model",
+    },
+    beside={
+        "pipeline": "PipelineModule(num_stages=...) in the training script",
+        "tensor": "deepspeed.tp_model_init in the training script",
+        "context": "the sequence groups of deepspeed.sequence (Ulysses) in the training script",
+        "recompute": "PipelineModule(activation_checkpoint_interval=...), or the model's own checkpointing without one",
+    },
+    fixed=_fixed,
+    command=lambda document, file: ["train.py", f"--deepspeed --deepspeed_config {shlex.quote(file)}"],
+)

@@ -1,0 +1,127 @@
+"""Megatron-LM: options of `pretrain_gpt.py`, mostly in a shell script.
+
+Option names: Megatron-LM main of 2026-08 (d98e8a6), megatron/training/arguments.py and the dataclasses that it makes
+options of (megatron/core/transformer/transformer_config.py, core/model_parallel_config.py). Ranks lie as pp, dp, cp,
+tp, the last innermost (`order="tp-cp-ep-dp-pp"` in megatron/core/parallel_state.py).
+"""
+
+from __future__ import annotations
+
+from foretell.dialects._dialect import Dialect
+from foretell.dialects._megatron import common
+from foretell.dialects._recipe import Recipe
+from foretell.dialects._shell import SHELL, arguments
+from foretell.dialects._table import VARIABLE, Choice, Document, Figures, Formula
+from foretell.dialects.launchers import started
+
+_OWN = {
+    "virtual_pipeline_model_parallel_size": "num-virtual-stages-per-pipeline-rank",
+    "bucket_size": "ddp-bucket-size",
+}
+
+
+def _at(word: str) -> str:
+    return _OWN.get(word, word.replace("_", "-"))
+
+
+_SIZES = {
+    "num-layers": "layers",
+    "hidden-size": "hidden",
+    "ffn-hidden-size": "ffn",
+    "num-attention-heads": "heads",
+    "kv-channels": "head_dim",
+    "vocab-size": "vocab",
+}
+_LLAMA = {
+    "swiglu": True,
+    "normalization": "RMSNorm",
+    "disable-bias-linear": True,
+    "position-embedding-type": "rope",
+}
+_OTHERS = (
+    *("group-query-attention", "num-query-groups", "rotary-base", "num-experts", "moe-router-topk"),
+    *("untie-embeddings-and-output-weights", "max-position-embeddings", "padded-vocab-size"),
+)
+
+
+def _model(recipe: Recipe) -> Document:
+    shape = recipe.shape
+    if shape is None:
+        return {}
+    keys: Document = {key: getattr(shape, size) for key, size in _SIZES.items()}
+    keys["max-position-embeddings"] = recipe.sequence
+    if shape.family != "gpt":
+        keys |= {**_LLAMA, "rotary-base": int(shape.theta)}
+    if shape.kv_heads != shape.heads:
+        keys |= {"group-query-attention": True, "num-query-groups": shape.kv_heads}
+    if not shape.tied:
+        keys["untie-embeddings-and-output-weights"] = True
+    if shape.experts:
+        keys |= {"num-experts": shape.experts, "moe-router-topk": shape.top_k}
+    return keys
+
+
+def _shape(document: Document) -> Figures:
+    if any(str(document.get(key)).startswith(VARIABLE) for key in (*_SIZES, *_OTHERS)):
+        return {}
+    found: Figures = {f"shape.{size}": document.get(key) for key, size in _SIZES.items()}
+    found["shape.vocab"] = document.get("vocab-size") or document.get("padded-vocab-size")
+    gated = bool(document.get("swiglu"))
+    found["shape.family"] = "llama" if gated else "gpt"
+    hidden = document.get("hidden-size")
+    if isinstance(hidden, int) and not found["shape.ffn"]:
+        found["shape.ffn"] = int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden
+    if document.get("group-query-attention"):
+        found["shape.kv_heads"] = document.get("num-query-groups")
+    found["shape.tied"] = not document.get("untie-embeddings-and-output-weights")
+    found["shape.theta"] = document.get("rotary-base")
+    found |= {"shape.experts": document.get("num-experts"), "shape.top_k": document.get("moe-router-topk")}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _fixed(recipe: Recipe) -> Document:
+    """Synthetic data and a short run, to be changed to one's own."""
+    return {
+        "use-mcore-models": True,
+        "transformer-impl": "transformer_engine",
+        "mock-data": True,
+        "tokenizer-type": "NullTokenizer",
+        "train-iters": 100,
+        "lr": 3e-4,
+        "attention-dropout": 0.0,
+        "hidden-dropout": 0.0,
+        "log-interval": 1,
+        "log-throughput": True,
+    }
+
+
+DIALECT = Dialect(
+    name="megatron-lm",
+    summary="options of Megatron-LM's pretrain_gpt.py, as a script",
+    version="Megatron-LM main, 2026-08 (d98e8a6)",
+    trainer=lambda recipe: "megatron-core",
+    format=SHELL,
+    file="pretrain.sh",
+    table=(
+        *common(_at),
+        Choice(
+            "precision",
+            {
+                "mxfp8": {"bf16": True, "fp8-format": "e4m3", "fp8-recipe": "mxfp8"},
+                "fp8": {"bf16": True, "fp8-format": "hybrid", "fp8-recipe": "delayed"},
+                "nvfp4": {"bf16": True, "fp4-format": "e2m1", "fp4-recipe": "nvfp4"},
+                "bf16": {"bf16": True, "fp8-format": None, "fp4-format": None},
+                "fp16": {"fp16": True, "fp8-format": None},
+                "fp32": {"bf16": None, "fp16": None},
+            },
+            default="fp32",
+            also=(("fp8", {"bf16": True, "fp8-format": "hybrid"}), ("fp8", {"bf16": True, "fp8-format": "e4m3"})),
+        ),
+        Choice("optimizer", {"adamw": {"optimizer": "adam"}, "sgd": {"optimizer": "sgd"}}, default="adamw"),
+        Formula((*_SIZES, *_LLAMA, *_OTHERS), _model, _shape),
+        Formula((), lambda recipe: {}, started),
+    ),
+    open=(*_SIZES, *_LLAMA, *_OTHERS),
+    fixed=_fixed,
+    command=lambda document, file: ["pretrain_gpt.py", *arguments(document)],
+)

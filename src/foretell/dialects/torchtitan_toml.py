@@ -1,0 +1,86 @@
+"""torchtitan up to 0.2: a TOML file.
+
+Field names: torchtitan 0.2.2, torchtitan/config/job_config.py. Ranks lie as (pp, dp_replicate, dp_shard, cp, tp):
+torchtitan/distributed/parallel_dims.py.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from foretell.dialects._dialect import Dialect
+from foretell.dialects._formats import TOML
+from foretell.dialects._recipe import Recipe
+from foretell.dialects._table import Choice, Document
+from foretell.dialects._titan import COMMON, FLAVORS, SELECTIVE
+
+
+def _fixed(recipe: Recipe) -> Document:
+    return {
+        "job.dump_folder": "./outputs",
+        "optimizer.lr": 3e-4,
+        "training.steps": 100,
+        "training.dataset": "c4_test",
+    }
+
+
+_TYPE, _REDUCED, _CONVERTERS = "training.dtype", "training.mixed_precision_param", "model.converters"
+
+DIALECT = Dialect(
+    name="torchtitan-toml",
+    summary="torchtitan's TOML, up to release 0.2",
+    version="torchtitan 0.2.2",
+    trainer=lambda recipe: "torchtitan",
+    format=TOML,
+    file="torchtitan.toml",
+    table=(
+        Choice(
+            "model",
+            {
+                name: {"model.name": "llama3", "model.flavor": size}
+                for name, size in FLAVORS.items()
+                if size in ("8B", "70B", "405B")
+            },
+            open=True,
+        ),
+        *COMMON,
+        Choice(
+            "precision",
+            {
+                "fp8": {_REDUCED: "bfloat16", _CONVERTERS: ["quantize.linear.float8"], _TYPE: None},
+                "mxfp8": {_REDUCED: "bfloat16", _CONVERTERS: ["quantize.linear.mx"], _TYPE: None},
+                "bf16:pure": {_TYPE: "bfloat16"},
+                "bf16": {_REDUCED: "bfloat16"},
+                "fp32": {_REDUCED: "float32"},
+            },
+            default="bf16",
+            also=(("bf16", {_TYPE: "float32"}),),
+        ),
+        Choice(
+            "recompute",
+            {
+                "none": {"activation_checkpoint.mode": "none"},
+                "block": {"activation_checkpoint.mode": "full"},
+            },
+            near=(("none", {"activation_checkpoint.mode": "selective"}, SELECTIVE),),
+        ),
+        Choice("sequence_parallel", {True: {}}, default=True),
+        Choice(
+            "execution",
+            {"compiled": {"compile.enable": True}},
+            default="trainer",
+            also=(("trainer", {"compile.enable": False}),),
+        ),
+        Choice(
+            "exchange",
+            {"ring": {"parallelism.context_parallel_rotate_method": "alltoall"}},
+            default="ring",
+            also=(("ring", {"parallelism.context_parallel_rotate_method": "allgather"}),),
+            when="context",
+        ),
+        Choice("expert_tensor", {1: {"parallelism.expert_tensor_parallel_degree": 1}}, default=1, when="experts"),
+        Choice("optimizer", {"adamw": {"optimizer.name": "AdamW"}, "adam": {"optimizer.name": "Adam"}}, "adamw"),
+    ),
+    fixed=_fixed,
+    command=lambda document, file: ["-m torchtitan.train", f"--job.config_file {shlex.quote(file)}"],
+)

@@ -1,0 +1,84 @@
+"""Lines of a table written to a file: CSV, JSON or Parquet by its ending; whole, or not at all."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from foretell.errors import BadInput, MissingExtra
+
+Lines: TypeAlias = Sequence[Sequence[Any]]
+
+
+def export(file: str, columns: Sequence[str], lines: Lines) -> None:
+    """Write lines to a file that a person named; one that is there is replaced."""
+    target = Path(file)
+    if target.suffix not in WRITERS:
+        raise BadInput(f"{file!r} has no ending that says how to write it", where="--to", fix=", ".join(WRITERS))
+    handle, temporary = -1, ""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=target.suffix)
+        os.close(handle)
+        WRITERS[target.suffix](Path(temporary), columns, lines)
+        Path(temporary).replace(target)
+    except OSError as problem:
+        raise BadInput(f"cannot be written: {problem.strerror}", where=file) from None
+    finally:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _csv(path: Path, columns: Sequence[str], lines: Lines) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(lines)
+
+
+def _json(path: Path, columns: Sequence[str], lines: Lines) -> None:
+    rows = [dict(zip(columns, line, strict=True)) for line in lines]
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
+
+
+def _parquet(path: Path, columns: Sequence[str], lines: Lines) -> None:
+    """By pyarrow, or by DuckDB."""
+    values = list(zip(*lines, strict=True)) or [()] * len(columns)
+    types = ["VARCHAR" if any(isinstance(one, str) for one in column) else "DOUBLE" for column in values]
+    try:
+        arrow = importlib.import_module("pyarrow")
+    except ModuleNotFoundError:
+        return _parquet_by_duckdb(path, columns, types, lines)
+    kinds = {"VARCHAR": arrow.string(), "DOUBLE": arrow.float64()}
+    made = [arrow.array(column, kinds[kind]) for column, kind in zip(values, types, strict=True)]
+    importlib.import_module("pyarrow.parquet").write_table(arrow.table(dict(zip(columns, made, strict=True))), path)
+    return None
+
+
+def _parquet_by_duckdb(path: Path, columns: Sequence[str], types: Sequence[str], lines: Lines) -> None:
+    try:
+        duckdb = importlib.import_module("duckdb")
+    except ModuleNotFoundError:
+        fix = "pip install 'foretell[results]', or a file that ends in .csv"
+        raise MissingExtra("Parquet is written by DuckDB or pyarrow", fix=fix) from None
+    with duckdb.connect(":memory:") as database:
+        made = ", ".join(f'"{name}" {kind}' for name, kind in zip(columns, types, strict=True))
+        database.execute(f"CREATE TABLE found ({made})")
+        if lines:
+            blanks = ", ".join("?" * len(columns))
+            database.executemany(f"INSERT INTO found VALUES ({blanks})", [list(one) for one in lines])
+        name = str(path).replace("'", "''")
+        database.execute(f"COPY found TO '{name}' (FORMAT parquet)")
+
+
+WRITERS: Final[dict[str, Callable[[Path, Sequence[str], Lines], None]]] = {
+    ".csv": _csv,
+    ".json": _json,
+    ".parquet": _parquet,
+}

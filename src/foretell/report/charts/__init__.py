@@ -1,0 +1,1 @@
+"""The charts: one file each, from answers to a `Chart`."""

@@ -1,0 +1,58 @@
+"""A run that was measured, written down: with the machine, the versions, and every sample of every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from foretell.cost.samples import Machine
+from foretell.hardware import this_machine
+from foretell.hardware.cluster import Cluster
+from foretell.records.home import home
+from foretell.records.record import record
+from foretell.records.store import write
+from foretell.runtime.assignment import Assignment, Report
+from foretell.runtime.measure import Measurement, critical_rank, measurement
+
+HERE = "this-machine"
+"""The cluster of a run of which nobody said where it was."""
+
+
+def observed(assignment: Assignment, reports: Sequence[Report]) -> Measurement:
+    """The measurement of what ranks have seen."""
+    setting = assignment.setting()
+    return measurement(assignment, str(setting.plan), setting.job.batch, reports)
+
+
+def recorded(assignment: Assignment, reports: Sequence[Report], folder: str = "", cluster: str = "") -> Measurement:
+    """The same with the file that it was written to, beside all that every rank has said."""
+    found = observed(assignment, reports)
+    content: dict[str, Any] = {
+        "assignment": msgspec.to_builtins(assignment),
+        "machine": msgspec.to_builtins(machine(assignment.device)),
+        "measurement": msgspec.to_builtins(found),
+        "place": critical_rank(reports).place.get("pp", 0),
+        "reports": [msgspec.to_builtins(msgspec.structs.replace(report, trace=[])) for report in reports],
+    }
+    about = {"model": assignment.model, "plan": found.plan, "fingerprint": assignment.setting().graph.fingerprint}
+    made = record("run", content, versions=reports[0].versions, cluster=cluster or HERE, **about)
+    return msgspec.structs.replace(found, record=str(write(Path(folder) if folder else home(), made)))
+
+
+def machine(device: str) -> Machine:
+    """What the ranks of this machine run on: its processor, or its GPUs."""
+    cluster = this_machine.processor() if device == "cpu" else this_machine.machine().cluster
+    one = cluster.device
+    return Machine(
+        device=one.name, title=one.title, kind=device, count=cluster.ranks_per_node, memory_bytes=one.memory_bytes
+    )
+
+
+def cluster_of(found: Machine) -> Cluster:
+    """The machine of a record as a cluster, wherever the record is read."""
+    if found.kind == "cpu":
+        return this_machine.processor(found.count, found.title, found.memory_bytes)
+    return this_machine.of_devices(found.device, found.count)

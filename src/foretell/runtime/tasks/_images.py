@@ -1,0 +1,65 @@
+# pyright: basic
+"""Images with a class each, in the size and channels that a model reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from foretell.runtime.tasks import Batch
+
+
+class Labelled(NamedTuple):
+    """Images of one size, from 0 to 1, and their classes."""
+
+    images: torch.Tensor  # samples, channels, height, width
+    classes: torch.Tensor
+
+    def split(self, share: float) -> tuple[Labelled, Labelled]:
+        """Two parts, the second with this share; the order is shuffled once, always the same way."""
+        order = torch.randperm(len(self.classes), generator=torch.Generator().manual_seed(0))
+        kept = round(len(order) * (1 - share))
+        one, other = order[:kept], order[kept:]
+        return Labelled(self.images[one], self.classes[one]), Labelled(self.images[other], self.classes[other])
+
+
+class Images(NamedTuple):
+    """A task of images. They are read when the first batch is asked for."""
+
+    name: str
+    count: int  # classes
+    read: Callable[[], tuple[Labelled, Labelled]]  # to train on, and held out
+
+    def unfit(self, like: Batch, classes: int) -> str:
+        image = like.inputs[0]
+        if len(like.inputs) != 1 or image.dim() != 4 or not image.is_floating_point() or like.target.dim() != 1:
+            return f"{self.name} are images with a class each; this model reads something else"
+        return f"{self.name} have {self.count} classes, this model {classes}" if 0 < classes < self.count else ""
+
+    def batches(self, like: Batch, seed: int) -> Iterator[Batch]:
+        """In a new order each time round."""
+        found = self.read()[0]
+        count, generator = len(like.target), torch.Generator().manual_seed(seed)
+        while True:
+            order = torch.randperm(len(found.classes), generator=generator)
+            order = order.repeat(-(-count // len(order)))  # a batch may be larger than all there is
+            for rows in order.split(count):
+                if len(rows) == count:
+                    yield _batch(found, rows, like.inputs[0])
+
+    def held_out(self, like: Batch) -> Iterator[Batch]:
+        found = self.read()[1]
+        for rows in torch.arange(len(found.classes)).split(len(like.target)):
+            yield _batch(found, rows, like.inputs[0])
+
+
+def _batch(found: Labelled, rows: torch.Tensor, like: torch.Tensor) -> Batch:
+    images = found.images[rows].to(like.dtype)
+    if images.shape[2:] != like.shape[2:]:
+        images = F.interpolate(images, size=like.shape[2:], mode="bilinear")
+    if images.shape[1] != like.shape[1]:
+        images = images.mean(1, keepdim=True).expand(-1, like.shape[1], -1, -1)
+    return Batch((images.contiguous(),), found.classes[rows])

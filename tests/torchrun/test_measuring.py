@@ -1,0 +1,46 @@
+"""What a run measures: a thread's own time beside the wall's, and one step as the profiler saw it on every rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from foretell.oracle.anchors import read
+from foretell.runtime.assignment import Assignment
+from foretell.runtime.clock import Clock
+from foretell.runtime.launch import Ranks
+from foretell.runtime.recording import recorded
+from foretell.runtime.tracing import merged
+
+LENET = Assignment(model="lenet", plan="dp2", batch=8, steps=3, traced=True)
+
+
+def test_a_step_is_seen_on_every_rank_and_its_record_is_an_anchor(ranks: Ranks, tmp_path: Path) -> None:
+    reports = ranks.run(LENET)
+    for report in reports:
+        names = {one.name for one in report.trace if one.thread == "phases"}
+        assert {"forward", "backward", "optimizer"} <= names
+        assert any(one.name.startswith("aten::") for one in report.trace)
+        assert len(report.steps) == 3  # the step that was watched is not measured
+        for name, seconds in report.busy.items():
+            assert all(own >= 0 for own in seconds) and len(seconds) == 3, name
+    processes = {one["pid"] for one in merged(reports, None)["traceEvents"]}
+    assert len(processes) == 2
+    found = recorded(LENET, reports, str(tmp_path))
+    assert Path(found.record).stat().st_size < 50_000  # without the trace
+    anchor = read(Path(found.record))
+    assert anchor.step_seconds == found.step_seconds and anchor.parts == found.breakdown
+    assert anchor.asked["plan"] == "dp2" and anchor.asked["batch"] == 8 and anchor.memory_bytes == 0
+
+
+def test_waiting_is_not_ones_own_time() -> None:
+    clock = Clock(torch.device("cpu"))
+    with clock.step():
+        with clock.phase("forward"):
+            clock.waited("tp", 0.25)
+        clock.add("bubble", 1.0)
+        assert clock.spent == pytest.approx(1.0, abs=0.05)
+    assert clock.phases["exposed.tp"] == [0.25] and clock.phases["bubble"] == [1.0]
+    assert 0 <= clock.busy["forward"][0] < 0.05 and "exposed.tp" not in clock.busy

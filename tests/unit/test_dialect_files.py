@@ -1,0 +1,325 @@
+"""Dialects: their fields by name, scripts as people write them, and files that are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretell.dialects import Launch, dialect, names, open_configuration, put_together
+from foretell.dialects._python import read as read_python
+from foretell.dialects._shell import read as read_shell
+from foretell.errors import BadInput, ForetellError
+
+ALWAYS = ()
+
+MEGATRON = """#!/bin/bash
+#SBATCH --nodes=4
+#SBATCH --gpus-per-node=8
+GPUS_PER_NODE=8
+NNODES=${SLURM_NNODES:-4}
+TP=2  # inside a node
+WORLD=$(($GPUS_PER_NODE*$NNODES))
+DISTRIBUTED_ARGS=(
+    --nproc_per_node $GPUS_PER_NODE
+    --nnodes $NNODES
+)
+GPT_MODEL_ARGS=(
+    --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336
+    --num-attention-heads 32
+    --group-query-attention --num-query-groups 8
+    --swiglu --normalization RMSNorm --rotary-base 500000
+    --untie-embeddings-and-output-weights
+    --vocab-size 128256
+    --seq-length 8192
+)
+ARGS="--micro-batch-size 1 \\
+      --global-batch-size 128"
+ARGS+=" --bf16"
+torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py "${GPT_MODEL_ARGS[@]}" $ARGS \\
+    --tensor-model-parallel-size $TP \\
+    --pipeline-model-parallel-size 4 \\
+    --num-layers-per-virtual-pipeline-stage 4 \\
+    --sequence-parallel \\
+    --use-distributed-optimizer --overlap-grad-reduce \\
+    --recompute-activations --load $1
+"""
+
+
+def opened(folder: Path, name: str, text: str) -> Any:
+    file = folder / name
+    file.write_text(text)
+    return open_configuration(str(file))
+
+
+def plan(found: Any, ranks: int = 0, batch: int = 0) -> str:
+    return str(put_together(found.recipe(Launch(ranks, batch))))
+
+
+def test_a_script_with_variables_and_arrays(tmp_path: Path) -> None:
+    found = opened(tmp_path, "run.sh", MEGATRON)
+    recipe = found.recipe(Launch())
+    assert found.dialect.name == "megatron-lm"
+    assert plan(found) == "pp4:interleaved,v2 dp4:zero1 tp2:sp +m32 +recompute:attention +bf16"
+    assert (recipe.model, recipe.sequence, recipe.batch, recipe.ranks) == ("llama3-8b", 8192, 128, 32)
+
+
+def test_layouts_say_the_layers_of_each_stage(tmp_path: Path) -> None:
+    text = "pretrain_gpt.py --pipeline-model-parallel-size 4 --bf16 --micro-batch-size 1 --global-batch-size 8 "
+    found = opened(
+        tmp_path, "a.sh", text + "--pipeline-model-parallel-layout 'Ettt|t*4|(tt)*2,|ttL' --overlap-grad-reduce"
+    )
+    assert plan(found, ranks=4) == "pp4:1f1b,split=3/4/4/2 +m8 +bf16"
+
+
+def test_shell_words() -> None:
+    read = read_shell("x=3\npython t.py --a=$x --b ${y:-7} --flag --list 1 2 3 --c $(( (x+1)*2 )) # --no\n")
+    assert read == {"a": 3, "b": 7, "flag": True, "list": [1, 2, 3], "c": 8}
+
+
+def test_shell_sums_in_variables() -> None:
+    text = "N=4\nG=8\nW=$((N*G))\nH=$(hostname)\nM=$((W / 2))\npython t.py --a $W --b $M --c $H\n"
+    assert read_shell(text) == {"a": 32, "b": 16, "c": "$(hostname)"}
+
+
+def test_a_script_whose_variables_never_end() -> None:
+    with pytest.raises(BadInput, match="grow without end"):
+        read_shell("x=aaaaaaaa\n" + "x=$x$x\n" * 40 + "python t.py --a $x\n")
+
+
+def test_what_only_a_running_shell_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "TP=${TP:-$TENSOR}\npretrain_gpt.py --tensor-model-parallel-size $TP "
+    text += "--micro-batch-size 1 --global-batch-size 8 --bf16"
+    found = opened(tmp_path, "a.sh", text)
+    with pytest.raises(BadInput, match="only a running shell knows") as problem:
+        plan(found, ranks=8)
+    assert problem.value.fix == "TENSOR=8 foretell ..."
+    monkeypatch.setenv("TENSOR", "4")
+    assert plan(opened(tmp_path, "a.sh", text), ranks=8) == "dp2 tp4 +m4 +bf16 +no-overlap"
+
+
+def test_models_that_sizes_do_not_tell_are_not_guessed(tmp_path: Path) -> None:
+    sizes = "num_hidden_layers: 2, hidden_size: 64, num_attention_heads: 4, intermediate_size: 256, vocab_size: 512"
+    text = "parallelism: {{dp: 2, tp: 1, pp: 1}}\ntokens: {{micro_batch_size: 1, sequence_length: 32}}\n"
+    text += "model: {{model_config: {{{kind}: true, {sizes}}}}}\n"
+    llama = opened(tmp_path, "a.yaml", text.format(kind="is_llama_config", sizes=sizes)).recipe(Launch())
+    assert llama.model.startswith("llama:layers=2,hidden=64")
+    assert not opened(tmp_path, "b.yaml", text.format(kind="is_qwen2_config", sizes=sizes)).recipe(Launch()).model
+
+
+def test_torchtitan_toml(tmp_path: Path) -> None:
+    text = """
+[model]
+name = "llama3"
+flavor = "70B"
+[training]
+local_batch_size = 8
+seq_len = 8192
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 8
+[activation_checkpoint]
+mode = "full"
+[compile]
+enable = true
+"""
+    found = opened(tmp_path, "llama3_70b.toml", text)
+    assert plan(found, ranks=64) == "dp8:zero3 tp8:sp +recompute:block +bf16 +compiled"
+    assert found.recipe(Launch(64)).model == "llama3-70b"
+    selective = opened(tmp_path, "b.toml", text.replace('"full"', '"selective"'))
+    assert "selective" in selective.notes[0]
+    with pytest.raises(BadInput, match="how many ranks"):
+        plan(found)
+    with pytest.raises(BadInput, match="60 ranks are not a multiple of the 8"):
+        plan(found, ranks=60)
+
+
+def test_torchtitan_python_follows_functions(tmp_path: Path) -> None:
+    text = """
+def base():
+    return Trainer.Config(
+        model_spec=model_registry("8B"),
+        training=TrainingConfig(local_batch_size=2, seq_len=4096),
+        parallelism=ParallelismConfig(tensor_parallel_degree=2),
+        activation_checkpoint=FullAC.Config(),
+    )
+
+def mine():
+    config = base()
+    config.parallelism.tensor_parallel_degree = 4
+    return config
+"""
+    (tmp_path / "c.py").write_text(text)
+    with pytest.raises(BadInput, match="2 functions") as problem:
+        open_configuration(str(tmp_path / "c.py"))
+    assert "FILE.py:base" in problem.value.fix
+    found = open_configuration(f"{tmp_path / 'c.py'}:mine")
+    assert found.dialect.name == "torchtitan"
+    assert plan(found, ranks=8) == "dp2:zero3 tp4:sp +recompute:block +bf16 +captured"
+
+
+def test_python_is_read_and_never_run(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    text = (
+        f"open({str(mark)!r}, 'w')\ncfg = make(x=__import__('os').getpid())\ncfg.model.tensor_model_parallel_size = 2\n"
+    )
+    assert read_python(text)["model.tensor_model_parallel_size"] == 2
+    assert not mark.exists()
+
+
+def test_deepspeed_solves_the_batch_as_it_does_itself(tmp_path: Path) -> None:
+    text = json.dumps(
+        {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 2}}
+    )
+    assert plan(opened(tmp_path, "ds.json", text), ranks=8) == "dp8:zero2 +m4 +fp32"
+    whole = json.dumps({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}})
+    assert plan(opened(tmp_path, "ds.json", whole), ranks=8) == "dp8 +m4 +bf16"
+    with pytest.raises(BadInput, match="does not divide"):
+        plan(opened(tmp_path, "ds.json", whole), ranks=3)
+
+
+def test_what_a_training_script_fills_in(tmp_path: Path) -> None:
+    text = json.dumps({
+        "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"},
+        "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto"},
+    })  # fmt: skip
+    found = opened(tmp_path, "ds.json", text)
+    assert plan(found, ranks=8, batch=32) == "dp8:zero3 +fp32"
+    assert len(found.notes) == 4
+    with pytest.raises(BadInput, match="does not say its batch"):
+        plan(found, ranks=8)
+
+
+def test_a_model_without_a_sequence_has_no_length(foretell: Any) -> None:
+    question = ("resnet50", "--on", "8xh100", "--plan", "dp8 +bf16", "--batch", "64", "--json")
+    for name in ("deepspeed", "megatron-lm", "nanotron", "torchtitan-toml"):
+        answer = json.loads(foretell("export", *question, "--to", name).out)
+        assert "seq" not in answer["text"].replace("sequence_parallel", "")
+        assert "model" in {one["figure"] for one in answer["unsaid"]}
+
+
+def test_accelerate_alone_is_automatic_mixed_precision(tmp_path: Path) -> None:
+    text = "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 4\nnum_machines: 1\n"
+    assert plan(opened(tmp_path, "a.yaml", text), batch=8) == "dp4 +amp_bf16"
+    with pytest.raises(BadInput, match="does not say its batch"):
+        plan(opened(tmp_path, "a.yaml", text))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", b"{"),
+        ("a.json", b"[1, 2]"),
+        ("a.json", b"[" * 100_000),
+        ("a.toml", b"= 3"),
+        ("a.yaml", b"a: [1"),
+        ("a.yaml", b"- 1\n- 2\n"),
+        ("a.py", b"def f(:"),
+        ("a.py", b"x = 1\0"),
+        ("a.sh", b'echo "never closed'),
+        ("a.sh", b"ls -l"),
+        ("a.bin", b"\x00\xff\xfe"),
+        ("a.toml", b"[parallelism]\ntensor_parallel_degree = 'two'\ndata_parallel_shard_degree = 1\n"),
+        ("a.toml", b"[parallelism]\ntensor_parallel_degree = -4\ndata_parallel_shard_degree = 1\n"),
+        ("a.yaml", b"parallelism: {dp: 2, tp: [], pp: {}}\ntokens: {micro_batch_size: 1}\n"),
+        ("a.json", b'{"zero_optimization": {"stage": 9}, "train_batch_size": 8}'),
+        ("a.json", b'{"zero_optimization": 7, "train_batch_size": "many"}'),
+    ],
+)
+def test_files_that_are_none(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ForetellError):
+        open_configuration(str(tmp_path / name)).recipe(Launch(8, 8))
+
+
+def test_yaml_that_names_itself_into_billions(tmp_path: Path) -> None:
+    lines = [
+        "a0: &a0 {x: 1}",
+        *(f"a{n}: &a{n} {{{', '.join(f'k{k}: *a{n - 1}' for k in range(9))}}}" for n in range(1, 12)),
+    ]
+    (tmp_path / "a.yaml").write_text("\n".join(lines))
+    with pytest.raises(BadInput, match="keys"):
+        open_configuration(str(tmp_path / "a.yaml"))
+
+
+def test_every_dialect_tells_what_it_was_looked_up_in() -> None:
+    for name in names():
+        found = dialect(name)
+        assert found.name == name
+        assert any(char.isdigit() for char in found.version)
+        assert found.summary
+
+
+# --- the command line
+
+
+def test_export_and_back(foretell: Any, tmp_path: Path) -> None:
+    file = tmp_path / "run.sh"
+    question = ("llama3-8b", "--on", "64xh100", "--plan", "dp8:zero1 tp8:sp +bf16", "--batch", "64")
+    ran = foretell("export", *question, "--to", "megatron-lm", "--out", str(file), "--launch", "sbatch")
+    assert ran.code == 0
+    assert "#SBATCH --nodes=8" in ran.out
+    assert "--tensor-model-parallel-size 8" in file.read_text()
+    there = json.loads(foretell("predict", *question, "--trainer", "megatron-core", "--json").out)
+    back = json.loads(foretell("predict", "--from-config", str(file), "--on", "64xh100", "--json").out)
+    assert back["step_seconds"] == there["step_seconds"]
+    assert back["plan"] == there["plan"]
+    assert back["notes"][0].endswith("batch 64, sequences of 8192, llama3-8b")
+
+
+def test_what_a_file_does_not_say_is_told(foretell: Any) -> None:
+    question = ("llama3-8b", "--on", "8xh100", "--plan", "dp8:zero3 +m2 +bf16", "--batch", "32", "--to", "accelerate")
+    answer = json.loads(foretell("export", *question, "--json").out)
+    assert {one["figure"] for one in answer["unsaid"]} == {"model", "microbatches", "micro_batch", "sequence"}
+    assert "fsdp_version: 2" in answer["text"]
+    assert foretell("export", *question).err.count("note:") == 4
+
+
+def test_what_it_cannot_say_is_refused(foretell: Any) -> None:
+    ran = foretell(
+        "export", "llama3-8b", "--on", "8xh100", "--plan", "pp2:1f1b dp4 +m4", "--batch", "16", "--to", "accelerate"
+    )
+    assert ran.code == 2
+    assert "no word for this plan: data 4; pipeline 2" in ran.err
+    assert foretell("export", "llama3-8b", "--plan", "dp2", "--batch", "2", "--to", "torchtian").code == 2
+    assert "torchtitan" in foretell("export", "llama3-8b", "--plan", "dp2", "--batch", "2").err
+
+
+def test_a_better_configuration(foretell: Any, tmp_path: Path) -> None:
+    file, better = tmp_path / "ds.json", tmp_path / "better.json"
+    file.write_text(
+        json.dumps({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3},
+                    "bf16": {"enabled": True}, "wall_clock_breakdown": True})
+    )  # fmt: skip
+    model = "gpt:layers=4,hidden=256,heads=4,vocab=1024,seq=128"
+    question = ("plan", model, "--from-config", str(file), "--on", "4xh100", "--only", "dp")
+    answer = json.loads(foretell(*question, "--out", str(better), "--json").out)
+    assert answer["today"]["plan"] == "dp4:zero3 +m8 +bf16"
+    assert answer["today"]["better_seconds"] < answer["today"]["step_seconds"]
+    said = json.loads(better.read_text())
+    assert said["wall_clock_breakdown"] is True
+    assert said["train_micro_batch_size_per_gpu"] > 1
+    page = foretell(*question).out
+    assert "times as fast" in page
+    assert foretell("plan", "gpt2", "--on", "4xh100", "--batch", "8", "--out", "x").code == 2
+
+
+def test_the_same_from_python(foretell: Any) -> None:
+    import foretell as package
+
+    plan = "dp8:zero1 tp2:sp +bf16"
+    there = package.export("llama3-8b", "16xh100", plan, 16, to="megatron-lm")
+    ran = foretell(
+        "export", "llama3-8b", "--on", "16xh100", "--plan", plan, "--batch", "16", "--to", "megatron-lm", "--json"
+    )
+    said = [line for line in json.loads(ran.out)["text"].splitlines() if not line.startswith("#")]
+    assert said == there.text.splitlines()[1:]
+    with pytest.raises(BadInput, match="no word"):
+        package.export("llama3-8b", "16xh100", "pp2:1f1b dp8 +m2", 32, to="accelerate")
+
+
+def test_dialects_are_listed(foretell: Any) -> None:
+    assert set(json.loads(foretell("list", "dialects", "--json").out)["dialects"]) == set(names())
+    assert "Megatron-LM main" in foretell("list", "dialects").out

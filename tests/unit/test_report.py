@@ -1,0 +1,214 @@
+"""Reports: well-formed, self-contained, told to those who hear them, and true to the numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretell.report.charts import breakdown, errors, memory, memory_time, pareto
+from foretell.report.charts.memory_time import Moment
+from foretell.report.charts.pareto import Dot
+from foretell.report.charts.timeline import stretches
+from foretell.report.files import LARGEST
+from foretell.report.page import Card, Page, Section, figure_style, html
+from foretell.report.svg import Chart, Scale
+from foretell.timeline.simulate import Event
+
+ALWAYS = ()
+
+SVG = "{http://www.w3.org/2000/svg}"
+TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
+
+
+def parsed(chart: Chart) -> ET.Element:
+    return ET.fromstring(chart.svg(figure_style()))
+
+
+class _Reader(HTMLParser):
+    """Which tags are open, and what a page would fetch."""
+
+    VOID = ("meta", "br", "img", "link", "input")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.fetched: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href", "action") or (name == "style" and "url(" in (value or "")):
+                self.fetched.append(value or "")
+            if name == "id":
+                self.ids.append(value or "")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def read(page: str) -> _Reader:
+    reader = _Reader()
+    reader.feed(page)
+    assert reader.open == []
+    return reader
+
+
+seconds = st.floats(1e-6, 1e4)
+
+
+@settings(max_examples=30)
+@given(st.dictionaries(st.text(min_size=1, max_size=12), seconds, min_size=1, max_size=9))
+def test_a_bar_is_as_long_as_its_parts(parts: dict[str, float]) -> None:
+    chart = breakdown.draw({"a step": parts})
+    root = parsed(chart)
+    drawn = [float(one.attrib["width"]) for one in root.iter(f"{SVG}rect")]
+    kept = breakdown.phases([parts])
+    assert len(drawn) == len(kept) == len(chart.rows)
+    whole = sum(parts[name] for name in kept)
+    longest = max(parts[name] for name in kept)
+    assert max(drawn) / sum(drawn) == pytest.approx(longest / whole, abs=0.02)
+    assert all(one.attrib["aria-label"] for one in root.iter(f"{SVG}g"))
+
+
+@settings(max_examples=30)
+@given(st.lists(st.floats(1, 1e12), min_size=1, max_size=8), st.floats(1e6, 1e12))
+def test_memory_is_told_in_full(sizes: list[float], usable: float) -> None:
+    chart = memory.draw({f"kind {at}": size for at, size in enumerate(sizes)}, usable, 1.1 * usable, "some moment")
+    assert len(chart.rows) == len(sizes)
+    assert len(list(parsed(chart).iter(f"{SVG}g"))) == len(sizes) + 1
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(seconds, st.floats(1e6, 1e12)), min_size=1, max_size=20))
+def test_every_plan_of_a_front_is_a_mark(dots: list[tuple[float, float]]) -> None:
+    front = [Dot(f"dp{at + 1}", *one) for at, one in enumerate(dots)]
+    assert len(list(parsed(pareto.draw(front, front, 8e10)).iter(f"{SVG}circle"))) == len(front)
+
+
+@settings(max_examples=30)
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.booleans())
+def test_ticks_lie_between_the_ends(low: float, span: float, logarithmic: bool) -> None:
+    low = abs(low) + 1e-3 if logarithmic else low
+    scale = Scale(low, low + span, 0.0, 100.0, logarithmic=logarithmic)
+    for tick in scale.ticks():
+        assert -1 <= scale(tick) <= 101
+    assert len(scale.ticks()) <= 40
+
+
+def test_long_steps_keep_their_fullest_moment() -> None:
+    moments = [Moment(f"F{at}", 1e9 + (at == 777) * 1e9) for at in range(5000)]
+    chart = memory_time.draw(moments, 5e8, 8e9, "every rank")
+    assert "F777" in chart.told
+    assert len(chart.svg()) < 200_000
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.floats(0, 10), st.floats(1e-4, 1), st.sampled_from("ab")), max_size=30))
+def test_stretches_cover_what_was_busy(parts: list[tuple[float, float, str]]) -> None:
+    events = [Event(0, "compute", "x", start, length, category) for start, length, category in parts]
+    found = list(stretches(events, 1e-3))
+    assert sum(one.events for one in found) == len(events)
+    for event in events:
+        assert any(one.start <= event.start and event.start + event.seconds <= one.end + 1e-12 for one in found)
+
+
+def test_names_that_would_break_a_page() -> None:
+    hostile = "<script>alert(1)</script>\"'&\x00"
+    chart = errors.draw({hostile: [0.1, 0.2]})
+    page = html(Page(hostile, hostile, (Card(hostile, hostile),), (Section(hostile, hostile, (chart,)),), (hostile,)))
+    assert "<script>alert" not in page
+    read(page)
+
+
+def test_figures_alone_need_no_variables() -> None:
+    assert "var(" not in figure_style()
+    assert "#0072b2" in figure_style()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("report")
+
+
+def test_a_report_of_the_best_plan(foretell: Any, folder: Path) -> None:
+    file, figures = folder / "r.html", folder / "figures"
+    asked = ("report", TINY, "--on", "4xh100", "--batch", "8", "--gpus", "1..4", "--html", str(file))
+    answer = json.loads(foretell(*asked, "--svg", str(figures), "--json").out)
+    page = file.read_text()
+    reader = read(page)
+    assert reader.fetched == []
+    assert len(reader.ids) == len(set(reader.ids))
+    assert len(page.encode()) == answer["bytes"] < LARGEST
+    assert not re.findall(r"https?://(?!www\.w3\.org)", page)
+    assert answer["plan"] in page
+    for title in ("Where the time goes", "Memory", "Timeline", "Plans", "Scaling", "How it is known", "Literature"):
+        assert f"<h2>{title}</h2>" in page
+    assert {path.name for path in figures.iterdir()} == set(answer["figures"]) >= {"step.svg", "timeline.svg"}
+    for path in figures.iterdir():
+        ET.fromstring(path.read_bytes())
+
+
+def test_pages_of_other_verbs(foretell: Any, folder: Path) -> None:
+    predicted, plans, scaled = (str(folder / f"{name}.html") for name in ("predict", "plan", "scale"))
+    plan = "pp2:1f1b dp2 +m4 +bf16"
+    assert foretell("predict", TINY, "--on", "4xh100", "--plan", plan, "--batch", "8", "--html", predicted).code == 0
+    page = Path(predicted).read_text()
+    assert plan in page
+    assert "place 1" in page
+    assert "Narayanan" in page
+    read(page)
+    assert foretell("plan", TINY, "--on", "2xh100", "--batch", "8", "--only", "dp", "--html", plans).code == 0
+    assert "Plans by time and memory" in Path(plans).read_text()
+    assert foretell("scale", TINY, "--on", "2xh100", "--batch", "8", "--gpus", "1..2", "--html", scaled).code == 0
+    assert "Throughput over GPUs" in Path(scaled).read_text()
+    assert foretell("predict", TINY, "--on", "2xh100", "--plan", "dp2", "--batch", "2", "--html", "/no/where").code == 2
+
+
+def test_a_run_against_its_prediction() -> None:
+    import foretell as package
+    from foretell.report.sections import comparison_page
+    from foretell.timeline.observation import Observation
+
+    predicted = package.predict(TINY, "2xh100", "dp2 +bf16", 8)
+    longer = {name: 2 * part for name, part in predicted.breakdown.items()}
+    measured = Observation(2 * predicted.step_seconds, predicted.memory_bytes, predicted.memory, longer)
+    page = comparison_page(predicted, measured)
+    assert "-50.0%" in [card.value for card in page.cards]
+    bars = [float(one.attrib["width"]) for one in parsed(page.charts[0]).iter(f"{SVG}rect")]
+    half = len(bars) // 2
+    assert sum(bars[half:]) == pytest.approx(2 * sum(bars[:half]), rel=0.02)
+    read(html(page))
+
+
+@pytest.mark.slow
+def test_a_browser_shows_it(foretell: Any, tmp_path: Path) -> None:
+    """The script runs, marks can be reached by keyboard, nothing is complained of and nothing is asked for."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        pytest.skip("no chromium: apt install chromium")
+    file = tmp_path / "r.html"
+    assert foretell("report", TINY, "--on", "2xh100", "--plan", "dp2", "--batch", "8", "--html", str(file)).code == 0
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    options += [f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--dump-dom"]
+    ran = subprocess.run([browser, *options, file.as_uri()], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0
+    assert "CONSOLE" not in ran.stderr
+    assert re.search(r'<button id="theme"[^>]*aria-pressed="false">', ran.stdout)  # the script showed it
+    assert re.search(r'class="mark" tabindex="0"', ran.stdout)

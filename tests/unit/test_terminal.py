@@ -1,0 +1,135 @@
+"""check, doctor, completion, and the accuracy line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretell.oracle import similar
+from foretell.oracle.similar import Group, accuracy, device_of
+
+ALWAYS = ()
+
+QUESTION = ("gpt2", "--on", "8xh100", "--plan", "dp8 +bf16", "--batch", "8")
+
+
+def kept(foretell: Any, folder: Path) -> Path:
+    file = folder / "step.json"
+    assert foretell("predict", *QUESTION, "--keep", str(file)).code == 0
+    return file
+
+
+def test_what_holds(foretell: Any, tmp_path: Path) -> None:
+    file = kept(foretell, tmp_path)
+    ran = foretell("check", str(file), "--json")
+    answer = json.loads(ran.out)
+    assert ran.code == 0
+    assert not answer["regressed"]
+    assert answer["checks"][0]["step_seconds"] == answer["checks"][0]["kept_seconds"]
+    assert "holds" in foretell("check", str(file)).out
+
+
+def test_what_became_worse(foretell: Any, tmp_path: Path) -> None:
+    from foretell.cli.kept import _digest  # pyright: ignore[reportPrivateUsage]
+
+    file = kept(foretell, tmp_path)
+    record = json.loads(file.read_text())
+    content = record["content"]
+    content["answer"] |= {"step_seconds": content["answer"]["step_seconds"] * 0.9}
+    content["hash"] = _digest(content["question"], content["answer"])
+    file.write_text(json.dumps(record))
+    ran = foretell("check", str(file), "--json")
+    assert ran.code == 1
+    assert json.loads(ran.out)["checks"][0]["regressed"] == ["step"]
+    assert foretell("check", str(file), "--tolerance", "20").code == 0
+
+
+def test_a_record_that_was_changed_by_hand(foretell: Any, tmp_path: Path) -> None:
+    file = kept(foretell, tmp_path)
+    file.write_text(file.read_text().replace('"fits": true', '"fits": false'))
+    ran = foretell("check", str(file))
+    assert ran.code == 2
+    assert "hash" in ran.err
+
+
+def test_a_question_that_is_refused_now(foretell: Any, tmp_path: Path) -> None:
+    from foretell.cli.kept import _digest  # pyright: ignore[reportPrivateUsage]
+
+    file = kept(foretell, tmp_path)
+    record = json.loads(file.read_text())
+    content = record["content"]
+    content["question"]["batch"] = 7
+    content["hash"] = _digest(content["question"], content["answer"])
+    file.write_text(json.dumps(record))
+    ran = foretell("check", str(file), "--json")
+    assert ran.code == 1
+    assert json.loads(ran.out)["checks"][0]["regressed"] == ["refused"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("nowhere.json",), ("x", "--tolerance", "-1")])
+def test_checks_of_nothing(foretell: Any, arguments: tuple[str, ...]) -> None:
+    assert foretell("check", *arguments).code == 2
+
+
+def test_doctor_tells_what_is_there_and_how_to_get_the_rest(foretell: Any) -> None:
+    answer = json.loads(foretell("doctor", "--json").out)
+    found = {one["name"]: one for one in answer["findings"]}
+    assert found["numpy"]["found"]
+    assert all(one["get"] for one in found.values() if not one["found"])
+    page = foretell("doctor").out
+    assert "numpy" in page
+    assert max(map(len, page.splitlines())) < 100
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(foretell: Any, shell: str) -> None:
+    assert "_FORETELL_COMPLETE" in foretell("completion", shell).out
+    assert foretell("completion", "tcsh").code == 2
+
+
+# --- accuracy
+
+
+def test_devices_of_clusters() -> None:
+    assert device_of("64xh100,ib200") == "h100"
+    assert device_of("8xrtx4090") == "rtx4090"
+    assert device_of("dgx-a100") == "dgx-a100"
+
+
+def test_the_most_similar_runs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def group(source: str, trainer: str, device: str, extent: str, error: float, runs: int = 6) -> Group:
+        return Group(source=source, trainer=trainer, device=device, work="matrix products", extent=extent,
+                     errors=(error,) * runs)  # fmt: skip
+
+    known = (
+        group("a", "nanotron", "h100", "several nodes", 0.05),
+        group("b", "nanotron", "h100", "one node", 0.10, runs=2),
+        group("c", "fsdp", "h100", "one node", 0.20),
+        group("d", "fsdp", "v100", "one node", 0.40),
+    )
+    monkeypatch.setattr(similar, "groups", lambda: known)
+    exact = accuracy("64xh100", "nanotron", 64, ("always", "ranks", "nodes"))
+    assert exact is not None
+    assert (exact.runs, exact.median_error, exact.study) == (6, 0.05, "a")
+    few = accuracy("8xh100", "nanotron", 8, ("always", "ranks"))  # two runs on one node tell too little
+    assert few is not None
+    assert (few.runs, few.alike) == (8, ("matrix products", "nanotron", "h100"))
+    other = accuracy("8xb200", "deepspeed", 8, ("always", "ranks"))
+    assert other is not None
+    assert other.runs == 20
+    assert accuracy("8xh100", "fsdp", 8, ("always", "convolutions")) is None
+
+
+def test_the_line_is_on_answers(foretell: Any) -> None:
+    assert "median error of" in " ".join(foretell("predict", *QUESTION).out.split())
+    answer = json.loads(foretell("predict", *QUESTION, "--json").out)
+    assert answer["accuracy"]["runs"] >= 5
+    assert 0 < answer["accuracy"]["median_error"] < 1
+
+
+def test_what_ships_was_learnt_from_many_runs() -> None:
+    assert sum(len(one.errors) for one in similar.groups()) > 2000
+    assert len({one.source for one in similar.groups()}) > 20
