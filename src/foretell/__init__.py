@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from foretell.program.program import Program
     from foretell.runtime.measure import Measurement
     from foretell.sweeping.sweep import Sweep
+    from foretell.virtual.disturbance import Disturbances
+    from foretell.virtual.simulate import Simulation
 
 __all__ = [
     "__version__",
@@ -43,6 +45,7 @@ __all__ = [
     "run",
     "scale",
     "search",
+    "simulate",
     "sweep",
     "trace",
     "whatif",
@@ -402,6 +405,53 @@ def whatif(
     words = (only, without, also)
     asked = _question(model, cluster, batch, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
     return oracle.whatif(asked, None if plan == "best" else Trial(asked).readable(plan, "plan"), again)
+
+
+@checked
+def simulate(
+    model: str | PathLike[str],
+    cluster: str | Cluster,
+    workers: int | Sequence[int],
+    algorithms: str | Sequence[str] = ("sync@replicated", "async"),
+    *,
+    learns: str = "",
+    task: str = "digits",
+    batch: int = 8,
+    rates: float | Sequence[float] = 0.5,
+    momentum: float = 0.0,
+    target: float = 0.0,
+    samples: int = 0,
+    seed: int = 0,
+    trainer: str = "pytorch",
+    disturbances: Disturbances | None = None,
+) -> Simulation:
+    """Training algorithms by the virtual time to a target loss: `foretell simulate`.
+
+    Times are those of `model` on the cluster, gradients those of `learns` (the model itself where it is small).
+    `batch` is a worker's; of several `rates` the best counts for each algorithm.
+    """
+    from foretell.hardware import catalog
+    from foretell.virtual.disturbance import CALM
+    from foretell.virtual.simulate import Contest
+    from foretell.virtual.simulate import simulate as simulated
+
+    asked = Contest(
+        fspath(model),
+        catalog.cluster(cluster) if isinstance(cluster, str) else cluster,
+        (workers,) if isinstance(workers, int) else tuple(workers),
+        (algorithms,) if isinstance(algorithms, str) else tuple(algorithms),
+        learns=learns,
+        task=task,
+        batch=batch,
+        rates=(rates,) if isinstance(rates, int | float) else tuple(rates),
+        momentum=momentum,
+        target=target,
+        samples=samples,
+        seed=seed,
+        trainer=trainer,
+        disturbances=disturbances or CALM,
+    )
+    return simulated(asked)
 
 
 @checked

@@ -52,6 +52,9 @@ EXAMPLES: Final = {
     "batches": "whole numbers, batches=[32, 64]",
     "seqs": "whole numbers, seqs=[2048, 8192]",
     "plans": 'plans=["dp8 +bf16", "tp8 +bf16"]',
+    "workers": "whole numbers, workers=[4, 16]",
+    "rates": "numbers, rates=[0.3, 1.0]",
+    "disturbances": "a foretell.virtual.disturbance.Disturbances",
     "out": 'a folder, out="my-sweep"',
 }
 """What would work, by the name of the argument."""

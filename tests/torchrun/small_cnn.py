@@ -44,6 +44,20 @@ class SmallCnn(nn.Module):
         return self.fc(self.pool(self.blocks(image)).mean((2, 3)))
 
 
+class SmallBox(nn.Module):
+    """Volumes: convolutions with strides and without, an overlapping pool, and a dense layer over the mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv3d(2, 4, 3, stride=(2, 1, 2), padding=1)
+        self.pool = nn.MaxPool3d(3, stride=2, padding=1)
+        self.second = nn.Conv3d(4, 6, (3, 2, 3), padding=(1, 0, 1))
+        self.fc = nn.Linear(6, 5)
+
+    def forward(self, box: torch.Tensor) -> torch.Tensor:
+        return self.fc(F.relu(self.second(self.pool(F.relu(self.first(box))))).mean((2, 3, 4)))
+
+
 def _first_class(outputs: torch.Tensor) -> torch.Tensor:
     return F.log_softmax(outputs, 1)[:, 0].neg().mean()
 
@@ -65,3 +79,12 @@ def normed_single(batch: int = 8) -> tuple[nn.Module, torch.Tensor, object]:
 
 def normed_double(batch: int = 8) -> tuple[nn.Module, torch.Tensor, object]:
     return SmallCnn(NormedBlock).double(), torch.randn(batch, 3, 21, 21, dtype=torch.float64), _first_class
+
+
+def box_single(batch: int = 8) -> tuple[nn.Module, torch.Tensor, object]:
+    """Boxes of 13 x 9 x 11."""
+    return SmallBox(), torch.randn(batch, 2, 13, 9, 11), _first_class
+
+
+def box_double(batch: int = 8) -> tuple[nn.Module, torch.Tensor, object]:
+    return SmallBox().double(), torch.randn(batch, 2, 13, 9, 11, dtype=torch.float64), _first_class

@@ -6,28 +6,37 @@ that it was seen to make are those of the program, in single precision, which is
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 
+from foretell import modules
 from foretell.program.action import Communicate
 from foretell.program.lower import lower
-from foretell.runtime.assignment import Assignment, Collective, Report
-from foretell.runtime.expected import expected, whenever
+from foretell.runtime.assignment import Collective
+from foretell.runtime.expected import expected
 from foretell.runtime.launch import Ranks
-
-TOLERANCE = 1e-10
-LLAMA = "llama:layers=2,hidden=32,heads=4,kv_heads=2,ffn=48,vocab=40,seq=8"
-DEEP = "llama:layers=4,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=40,seq=8"
-TIED = "gpt:layers=4,hidden=16,heads=4,ffn=24,vocab=40,seq=8,tied=true,dropout=0"
-LENET = "lenet:image=29"
-CNN = f"{Path(__file__).parent / 'small_cnn.py'}:single"
-NORMED = CNN.replace("single", "normed_single")
+from laws import (
+    BOX,
+    CNN,
+    DEEP,
+    DEEPSEEK,
+    LENET,
+    LLAMA,
+    MIXTURE,
+    NORMED,
+    TIED,
+    alone,
+    assert_same_collectives,
+    assert_same_values,
+    assignment,
+    double,
+    half,
+    trained,
+)
 
 CASES = (
     (LLAMA, "dp2"),
@@ -67,57 +76,22 @@ CASES = (
     (LENET, "dp2:zero3 filter2"),
     (NORMED, "dp2 +syncbn"),
     (LLAMA, "pp2:gpipe dp2 tp2 +m2"),
+    (TIED.replace("vocab=40", "vocab=41"), "tp2"),
+    (LLAMA, "cp4:ring"),
+    (LLAMA, "dp2 cp2:alltoall +m2"),
+    (LLAMA, "cp2:ring tp2:sp"),
+    (LLAMA, "dp2:zero3 cp2:ring"),
+    (TIED, "cp2:ring +m2"),
+    (DEEP, "pp2:1f1b cp2:ring +m2"),
+    (DEEP, "pp2:zb-h1 dp2 +m4"),
+    (DEEP, "pp2:zb-v dp2 +m4"),
+    (DEEP, "dp2 +recompute:every2"),
+    (DEEP, "cp2:alltoall +recompute:attention"),
+    (DEEP, "dp2 +no-overlap +m2"),
+    (MIXTURE, "tp2"),
+    (DEEPSEEK, "dp2 cp2:ring"),
+    (CNN, "filter2[blocks.2.*]"),
 )
-
-
-def _assignment(model: str, plan: str) -> Assignment:
-    return Assignment(model=model, plan=plan, batch=8, steps=1, weights=True, rate=0.01)
-
-
-def _double(model: str) -> str:
-    return model.replace("single", "double") if model in (CNN, NORMED) else f"{model},dtype=fp64"
-
-
-class Trained(msgspec.Struct, frozen=True):
-    """What came of a run: the mean losses of its steps, its whole weights, and each rank's report."""
-
-    losses: list[float]
-    weights: dict[str, torch.Tensor]
-    reports: tuple[Report, ...]
-
-
-def _trained(ranks: Ranks, model: str, plan: str) -> Trained:
-    reports = ranks.run(_assignment(_double(model), plan), seconds=300)
-    weights: dict[str, torch.Tensor] = {}
-    for report in reports:
-        weights |= torch.load(ranks.folder / f"weights-{report.rank}.pt")
-    seen = [report.losses for report in reports if report.losses]
-    return Trained([sum(losses) / len(losses) for losses in zip(*seen, strict=True)], weights, reports)
-
-
-@functools.cache
-def _alone(ranks: Ranks, model: str, plan: str = "dp1") -> Trained:
-    """One process; with as many micro-batches as others have, batch norm sees what it sees there."""
-    return _trained(ranks, model, plan)
-
-
-def _assert_same_values(one: Trained, other: Trained) -> None:
-    assert len(one.losses) == len(other.losses) == 4
-    assert one.losses == pytest.approx(other.losses, abs=TOLERANCE, rel=0)
-    assert one.losses[0] != one.losses[-1]  # something was learnt
-    assert one.weights.keys() == other.weights.keys()
-    for name, weight in one.weights.items():
-        torch.testing.assert_close(weight, other.weights[name], atol=TOLERANCE, rtol=0, msg=name)
-
-
-def _half(found: Sequence[Collective]) -> list[Collective]:
-    return [msgspec.structs.replace(one, payload=one.payload // 2) for one in whenever(found)]
-
-
-def _assert_same_collectives(model: str, plan: str, reports: tuple[Report, ...]) -> None:
-    program = lower(_assignment(model, plan).setting())
-    for report in reports:
-        assert _half(report.collectives) == expected(program, report.place.get("pp", 0)), f"rank {report.rank}"
 
 
 def _name(case: tuple[str, str]) -> str:
@@ -128,9 +102,9 @@ def _name(case: tuple[str, str]) -> str:
 @pytest.mark.parametrize("case", CASES, ids=_name)
 def test_it_trains_and_talks_as_it_should(ranks: Ranks, case: tuple[str, str]) -> None:
     model, plan = case
-    found = _trained(ranks, model, plan)
-    _assert_same_values(found, _alone(ranks, model))
-    _assert_same_collectives(model, plan, found.reports)
+    found = trained(ranks, model, plan)
+    assert_same_values(found, alone(ranks, model))
+    assert_same_collectives(model, plan, found.reports)
 
 
 LOCAL_NORMS = ((NORMED, "dp2"), (NORMED, "pp2:1f1b +m2"))
@@ -139,10 +113,10 @@ LOCAL_NORMS = ((NORMED, "dp2"), (NORMED, "pp2:1f1b +m2"))
 @pytest.mark.parametrize("case", LOCAL_NORMS, ids=_name)
 def test_batch_norm_sees_the_samples_of_its_rank_and_pass(ranks: Ranks, case: tuple[str, str]) -> None:
     model, plan = case
-    found = _trained(ranks, model, plan)
-    _assert_same_values(found, _alone(ranks, model, "dp1 +m2"))
+    found = trained(ranks, model, plan)
+    assert_same_values(found, alone(ranks, model, "dp1 +m2"))
     with pytest.raises(AssertionError):
-        _assert_same_values(found, _alone(ranks, model))
+        assert_same_values(found, alone(ranks, model))
 
 
 IN_SHARES = (
@@ -151,6 +125,13 @@ IN_SHARES = (
     (CNN, "spatial3"),
     (LENET, "spatial2"),
     (NORMED, "dp2 spatial2 +syncbn"),
+    (NORMED, "spatial2x2 +syncbn"),
+    (LENET, "spatial2x2"),
+    (BOX, "spatial2"),
+    (BOX, "spatial1x2x2"),
+    (CNN, "pp2:1f1b spatial2 +m2"),
+    (CNN, "spatial2 filter2"),
+    (CNN, "spatial2[blocks.0..blocks.1]"),
 )
 
 
@@ -162,16 +143,23 @@ def test_images_in_shares(ranks: Ranks, case: tuple[str, str]) -> None:
     rows, but of other sizes where a layer strides or has more filters than channels.
     """
     model, plan = case
-    found = _trained(ranks, model, plan)
-    _assert_same_values(found, _alone(ranks, model))
-    program = lower(_assignment(model, plan).setting())
-    said = [one for one in expected(program) if one.kind != "exchange"]
-    for report in found.reports:
-        assert [one for one in _half(report.collectives) if one.kind not in ("send", "receive")] == said
-    if model == CNN and "spatial2" in plan:  # shares of odd sizes begin elsewhere: others fetch a row more, or less
+    found = trained(ranks, model, plan)
+    assert_same_values(found, alone(ranks, model))
+    program = lower(assignment(model, plan).setting())
+    largest = [report for report in found.reports if "filter" not in plan or not report.place["spatial"]]
+    for report in largest:  # the program's; what filters gather of smaller shares is less
+        said = [one for one in expected(program, report.place.get("pp", 0)) if one.kind != "exchange"]
+        ran = [one for one in half(report.collectives) if one.kind not in MESSAGES or one.axes == ("pp",)]
+        assert [one for one in ran if one.axes != ("pp",)] == [one for one in said if one.axes != ("pp",)]
+        assert [one.count for one in ran if one.axes == ("pp",)] == [one.count for one in said if one.axes == ("pp",)]
+    if model == CNN and plan in ("spatial2", "dp2 spatial2 +m2"):
+        # shares of odd sizes begin elsewhere: others fetch a row more, or less
         rows = {message.payload for message, _ in program.communications(program.kinds[0]) if _goes_forward(message)}
         ran = {one.payload // 2 for report in found.reports for one in report.collectives if _went_forward(one)}
         assert ran == rows
+
+
+MESSAGES = ("send", "receive")
 
 
 def _goes_forward(message: Communicate) -> bool:
@@ -180,6 +168,19 @@ def _goes_forward(message: Communicate) -> bool:
 
 def _went_forward(one: Collective) -> bool:
     return one.kind in ("send", "receive") and one.phase == "forward"
+
+
+WITH_ADAPTERS = ("dp2 +lora4", "pp2:1f1b cp2:ring +m2 +lora4", "dp2:zero3 +lora4")
+
+
+@pytest.mark.parametrize("plan", WITH_ADAPTERS)
+def test_adapters_alone_are_trained(ranks: Ranks, plan: str) -> None:
+    found = trained(ranks, DEEP, plan)
+    assert_same_values(found, alone(ranks, DEEP, "dp1 +lora4"))
+    torch.manual_seed(0)
+    for name, weight in modules.build(double(DEEP)).named_parameters():
+        assert torch.equal(weight, found.weights[name]), f"{name} is frozen"
+    assert_same_collectives(DEEP, plan, found.reports)
 
 
 # Where torch does something else than the program says: both sides are pinned, with the reason. -----------------
@@ -202,10 +203,10 @@ def test_torch_sums_for_everybody_under_zero1(ranks: Ranks, plan: str) -> None:
 
     The program says what ZeRO's paper says: a reduce-scatter, and one all-gather.
     """
-    found = _trained(ranks, DEEP, plan)
-    _assert_same_values(found, _alone(ranks, DEEP))
-    said = _bytes(expected(lower(_assignment(DEEP, plan).setting())))
-    ran = _bytes(_half(found.reports[0].collectives))
+    found = trained(ranks, DEEP, plan)
+    assert_same_values(found, alone(ranks, DEEP))
+    said = _bytes(expected(lower(assignment(DEEP, plan).setting())))
+    ran = _bytes(half(found.reports[0].collectives))
     along = ("dp",)
     weights = said.pop(("reduce-scatter", along))
     assert said.pop(("all-gather", along)) == weights // 2
@@ -217,9 +218,9 @@ def test_torch_sums_for_everybody_under_zero1(ranks: Ranks, plan: str) -> None:
 @pytest.mark.parametrize("plan", ["dp2:zero2", "dp2:zero2 +m2"])
 def test_torch_gathers_and_sums_layer_by_layer_under_zero2(ranks: Ranks, plan: str) -> None:
     """FSDP2 gathers each layer in the forward pass; the program gathers all weights at once after the update."""
-    found = _trained(ranks, LLAMA, plan)
-    _assert_same_values(found, _alone(ranks, LLAMA))
-    said, ran = expected(lower(_assignment(LLAMA, plan).setting())), _half(found.reports[0].collectives)
+    found = trained(ranks, LLAMA, plan)
+    assert_same_values(found, alone(ranks, LLAMA))
+    said, ran = expected(lower(assignment(LLAMA, plan).setting())), half(found.reports[0].collectives)
     assert _bytes(ran) == _bytes(said)
     assert sum(one.count for one in ran) == 3 * sum(one.count for one in said)  # two layers, and what is in none
 
@@ -230,10 +231,10 @@ def test_torch_does_not_finish_what_it_recomputes(ranks: Ranks, plan: str) -> No
 
     The program runs a layer again to its end, with the sum over the tensor ranks there.
     """
-    found = _trained(ranks, LLAMA, plan)
-    _assert_same_values(found, _alone(ranks, LLAMA))
-    said = _counts(expected(lower(_assignment(LLAMA, plan).setting())))
-    ran = _counts(_half(found.reports[0].collectives))
+    found = trained(ranks, LLAMA, plan)
+    assert_same_values(found, alone(ranks, LLAMA))
+    said = _counts(expected(lower(assignment(LLAMA, plan).setting())))
+    ran = _counts(half(found.reports[0].collectives))
     (missing,) = (said - ran).items()
     assert ran - said == Counter()
     (kind, axes, _), count = missing
@@ -243,10 +244,61 @@ def test_torch_does_not_finish_what_it_recomputes(ranks: Ranks, plan: str) -> No
 def test_torch_keeps_weights_from_the_first_backward_pass_of_a_pipeline(ranks: Ranks) -> None:
     """The pipeline tells FSDP2 not to let go of weights after a backward pass; the program gathers them for each."""
     plan = "pp2:1f1b dp2:zero3 +m2"
-    found = _trained(ranks, DEEP, plan)
-    _assert_same_values(found, _alone(ranks, DEEP))
-    said = _counts(expected(lower(_assignment(DEEP, plan).setting())))
-    ran = _counts(_half(found.reports[0].collectives))
+    found = trained(ranks, DEEP, plan)
+    assert_same_values(found, alone(ranks, DEEP))
+    said = _counts(expected(lower(assignment(DEEP, plan).setting())))
+    ran = _counts(half(found.reports[0].collectives))
     assert ran - said == Counter()
     assert {kind for kind, _, _ in said - ran} == {"all-gather"}
     assert sorted((said - ran).values()) == [1, 2]  # of the table once, and of both layers in the second pass
+
+
+# Experts: whoever is chosen decides how many rows go where. --------------------------------------------------------
+
+DIVIDED = (
+    "dp4:ep4",
+    "dp4:ep2 +m2",
+    "dp2:ep2,etp1 tp2:sp",
+    "dp2:ep4,etp1 tp2:sp",
+    "dp4:zero3,ep2",
+    "pp2:1f1b dp2:ep2 +m2",
+)
+
+
+@pytest.mark.parametrize("plan", DIVIDED)
+def test_rows_go_where_their_experts_are(ranks: Ranks, plan: str) -> None:
+    """The program says that ranks have equal loads. Those of a run are not; their mean is what the program says.
+
+    Beside them go the numbers of rows, an all-to-all a layer and pass that the program leaves out.
+    """
+    found = trained(ranks, MIXTURE, plan)
+    assert_same_values(found, alone(ranks, MIXTURE))
+    program = lower(assignment(MIXTURE, plan).setting())
+    sums: Counter[str] = Counter()
+    for report in found.reports:
+        said, ran = expected(program, report.place.get("pp", 0)), half(report.collectives)
+        assert [one for one in ran if one.kind != "all-to-all"] == [one for one in said if one.kind != "all-to-all"]
+        numbers = [one for one in ran if one.kind == "all-to-all" and one.payload == 4 * EXPERTS]
+        rows = [one for one in ran if one.kind == "all-to-all" and one not in numbers]
+        assert {one.axes for one in rows} == {one.axes for one in said if one.kind == "all-to-all"}
+        assert _times(rows) == 4 * _times(numbers) == sum(one.count for one in said if one.kind == "all-to-all")
+        sums["ran"] += sum(one.payload * one.count for one in rows)
+        sums["said"] += sum(one.payload * one.count for one in said if one.kind == "all-to-all")
+    assert sums["ran"] == sums["said"]
+
+
+EXPERTS = 4
+
+
+def _times(found: Sequence[Collective]) -> int:
+    return sum(one.count for one in found)
+
+
+def test_columns_of_experts_are_told_how_many_rows_come(ranks: Ranks) -> None:
+    """With shares of the sequence, ranks gather each other's rows, and the numbers of them for each expert."""
+    found = trained(ranks, MIXTURE, "tp2:sp")
+    assert_same_values(found, alone(ranks, MIXTURE))
+    said = expected(lower(assignment(MIXTURE, "tp2:sp").setting()))
+    for report in found.reports:
+        more = [one for one in half(report.collectives) if one not in said]
+        assert [(one.kind, one.payload, one.count) for one in more] == [("all-gather", 4 * EXPERTS, 2)]

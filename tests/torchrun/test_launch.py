@@ -13,6 +13,7 @@ import pytest
 
 from foretell.errors import BadInput
 from foretell.program.lower import lower
+from foretell.runtime.appliers import APPLIERS
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.comparison import Traffic, traffic
 from foretell.runtime.launch import Ranks
@@ -86,15 +87,22 @@ def test_no_rank_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
 
 def test_a_plan_without_an_applier_is_refused_by_name(ranks: Ranks) -> None:
     for plan, word in (
-        ("cp2:ring", "cp2"),
         ("tp2 +fp8", r"\+fp8"),
-        ("pp2:zb-h1 +m4", "zb-h1"),
-        ("dp2 +lora4", "lora4"),
-        ("pp2:zb-v dp2 +m4", "zb-v beside dp2"),
-        ("pp2:zb-v dp2:zero3 +m4", "zb-v beside dp2"),
+        ("pp2:dualpipe +m4", "dualpipe"),
+        ("tp2 +lora4", "lora4 beside tp"),
+        ("pp2:zb-v dp2:zero3 +m4", "zb-v beside dp2:zero3"),
+        ("pp2:stash dp2 +m4", "stash beside dp"),
+        ("tp2 +compiled", "compiled layers beside tp"),
+        ("dp2:zero3 +recompute:every2", "every2 beside zero3"),
+        ("dp2 +offload:optimizer", "offload:optimizer"),
     ):
-        with pytest.raises(BadInput, match=rf"(?s){word}.*does not run|{word}.*no applier yet"):
+        with pytest.raises(BadInput, match=rf"(?s){word}.*(does|do) not run|{word}.*no applier yet"):
             ranks.run(Assignment(model="llama:layers=4,hidden=32,heads=4,ffn=48,vocab=40,seq=8", plan=plan, batch=8))
+
+
+def test_a_share_without_rows_is_refused_with_the_numbers(ranks: Ranks) -> None:
+    with pytest.raises(BadInput, match=r"features\.20 makes 1 of 2 rows, and 2 ranks would share them"):
+        ranks.run(Assignment(model="vgg11:image=32", plan="dp2 spatial2", batch=4))
 
 
 def _ran(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -137,6 +145,8 @@ DRY = (
     ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3,shard16 +m2"),
     ("lenet", "dp1024"),
     ("lenet", "dp64:zero3 filter2"),
+    ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3 cp8:alltoall"),
+    ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3 cp8:ring"),
 )
 
 
@@ -152,3 +162,14 @@ def test_a_dry_run_of_many_ranks_says_what_the_program_says(ranks: Ranks, model:
 def test_a_dry_run_refuses_what_reads_answers(ranks: Ranks) -> None:
     with pytest.raises(BadInput, match="pp2 reads what other ranks send"):
         ranks.run(Assignment(model="lenet", plan="pp2:1f1b +m2", batch=4, dry=True))
+    with pytest.raises(BadInput, match="how many rows other ranks send"):
+        ranks.run(Assignment(model="mixtral-8x7b:layers=1", plan="dp2:ep2", batch=4, dry=True))
+
+
+def test_the_page_names_all_that_runs() -> None:
+    page = (HERE.parents[1] / "docs" / "run.md").read_text()
+    table = page[page.index("## What runs today") : page.index("## Two laws")]
+    words = {"microbatches": "`+m16`", "precision": "`+bf16`", "batchnorm": "`+syncbn`", "bucket": "`+bucket:"}
+    words |= {"overlap": "`+no-overlap`", "execution": "`+compiled`", "lora": "`+lora16`", "recompute": "`+recompute:"}
+    for name in APPLIERS:
+        assert words.get(name, f"`{name}") in table, name

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from foretell.cost.beside import hidden_seconds
-from foretell.cost.collectives import Price, collective_seconds
+from foretell.cost.collectives import GLOO, Price, collective_seconds, library_of
 from foretell.cost.fabric import Group, sharing
 from foretell.cost.host import host_of_update, host_update_seconds
 from foretell.cost.kernels import Price as KernelPrice
@@ -225,7 +225,7 @@ class Prices:
             return price.seconds
         if "tp" in message.axes:
             return price.seconds + at_least(self.trainer.tensor.hop * (group.ranks - 1) - price.latency, 0.0)
-        if message.what in HIDES:
+        if message.what in HIDES and library_of(self.cluster) is not GLOO:  # whose links are all its own
             waited = self.trainer.gradients.hop * (group.ranks - 1)
             return (
                 price.seconds

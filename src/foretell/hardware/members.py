@@ -13,6 +13,9 @@ from foretell.hardware.reading import Machine
 
 _HERE = Path(__file__).parent
 
+CORE = "cpu-core"
+"""A core of whatever machine asks: a device without a file."""
+
 
 @functools.cache
 def names(kind: str) -> tuple[str, ...]:
@@ -30,6 +33,10 @@ def device(name: str) -> Device:
     """A device by name or other spelling, or from a file of one's own."""
     if name.endswith(".toml"):
         return reading.device(Path(name), names("links"))
+    if name == CORE:
+        from foretell.hardware import this_machine  # which reads devices from here
+
+        return this_machine.processor().device
     return _device(aliases().get(name, name))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,9 @@ from foretell.model.zoo._decoder import Decoder
 from foretell.modules._encoder import scores_written_out
 from foretell.modules._normalization import RMSNorm
 from foretell.modules._rotary import Angles, Rotary
+
+Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, float], torch.Tensor]
+"""Attention of queries to keys and values under a bias, with dropout; instead of one of torch's kernels."""
 
 
 def distances(sequence: int, device: torch.device) -> torch.Tensor:
@@ -29,7 +33,7 @@ def causal_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    kernel: str,
+    kernel: str | Kernel,
     bias: torch.Tensor | None = None,
     dropout: float = 0.0,
 ) -> torch.Tensor:
@@ -37,19 +41,34 @@ def causal_attention(
 
     A bias holds the mask too. Fewer key and value heads are shared by groups of query heads: flash
     kernels do that themselves, for all others (fp32, a bias, scores written out) heads are repeated.
+    A kernel that is a function is brought by those who have some of the places only.
     """
     groups = query.shape[1] // key.shape[1]
-    flash = kernel == "flash" and bias is None and query.dtype in (torch.bfloat16, torch.float16)
-    if groups > 1 and not flash:
+    if groups > 1 and not _is_flash(query, kernel, bias):
         key, value = (part.unsqueeze(2).expand(-1, -1, groups, -1, -1).flatten(1, 2) for part in (key, value))
+    attend = partial(attended, kernel) if isinstance(kernel, str) else kernel
+    return attend(query, key, value, bias, dropout).transpose(1, 2).flatten(2)
+
+
+def _is_flash(query: torch.Tensor, kernel: str | Kernel, bias: torch.Tensor | None) -> bool:
+    return kernel != "math" and bias is None and query.dtype in (torch.bfloat16, torch.float16)
+
+
+def attended(
+    kernel: str,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    dropout: float = 0.0,
+) -> torch.Tensor:
+    """Attention alone, by the kernel of this name."""
     if kernel == "math":
         if bias is None:
             bias = mask_of(distances(query.shape[2], query.device) >= 0, query)
-        y = scores_written_out(query, key, value, bias, query.shape[-1] ** -0.5, dropout)
-    else:
-        shared = flash and groups > 1
-        y = F.scaled_dot_product_attention(query, key, value, bias, dropout, bias is None, enable_gqa=shared)
-    return y.transpose(1, 2).flatten(2)
+        return scores_written_out(query, key, value, bias, query.shape[-1] ** -0.5, dropout)
+    shared = query.shape[1] > key.shape[1]
+    return F.scaled_dot_product_attention(query, key, value, bias, dropout, bias is None, enable_gqa=shared)
 
 
 class GatedFeedForward(nn.Module):

@@ -14,8 +14,11 @@ Angles = tuple[torch.Tensor, torch.Tensor]
 
 def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, sign: int) -> torch.Tensor:
     """x[..., sequence, feature] with features i and i + n turned by angle i (or back, if sign is -1)."""
-    y = torch.empty_like(x)
     half = cos.shape[-1]
+    if torch.compiler.is_compiling():  # writing to parts of a tensor inside a gradient's rule is compiled wrong (2.13)
+        first, second, rest = x.split((half, half, x.shape[-1] - 2 * half), dim=-1)
+        return torch.cat([first * cos - sign * second * sin, second * cos + sign * first * sin, rest], dim=-1)
+    y = torch.empty_like(x)
     first, second, rest = x.split((half, half, x.shape[-1] - 2 * half), dim=-1)
     to_first, to_second, to_rest = y.split((half, half, x.shape[-1] - 2 * half), dim=-1)
     torch.mul(first, cos, out=to_first).addcmul_(second, sin, value=-sign)

@@ -53,7 +53,7 @@ def _observed(meaning: str, *keys: str | int) -> Column:
 
 
 COLUMNS: Final[dict[str, Column]] = {
-    "kind": _text("run, prediction, calibration, profile or answer (of a sweep)", ("kind",)),
+    "kind": _text("run, failed-run, prediction, calibration, profile or answer (of a sweep)", ("kind",)),
     "created": _text("when, UTC", ("created",)),
     "model": _text("what was trained or asked about", ("model",), ("content", "model")),
     "plan": _text("axes and policies", ("plan",)),

@@ -38,6 +38,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 1  # of a rank, for computing
     traced: bool = False  # whether one more step is watched by the profiler
     weights: bool = False  # whether the trained weights are handed back
+    collectives: str = ""  # an algorithm of our own in the place of gloo's
+    patience: float = 300.0  # seconds in which no rank goes on, after which a run is given up
     dry: bool = False  # one rank alone, beside others that are not there
 
     def setting(self) -> Setting:
@@ -115,13 +117,21 @@ class Failure(msgspec.Struct, frozen=True):
     where: str = ""
     fix: str = ""
 
-    def raised(self) -> BadInput:
+    def raised(self, reports: tuple[Report, ...] = ()) -> RunFailed:
         """As an error to raise: a person is told the same, whichever process found out."""
-        return BadInput(self.what, where=self.where, fix=self.fix)
+        return RunFailed(self.what, where=self.where, fix=self.fix, reports=reports)
+
+
+class RunFailed(BadInput):
+    """A run that came to nothing, with what its ranks had measured until then."""
+
+    def __init__(self, what: str, *, where: str = "", fix: str = "", reports: tuple[Report, ...] = ()) -> None:
+        super().__init__(what, where=where, fix=fix)
+        self.reports = reports
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """All that comes of an assignment: a report from each rank, or a failure."""
+    """All that comes of an assignment: a report from each rank, or a failure with the reports until then."""
 
     reports: tuple[Report, ...] = ()
     failure: Failure | None = None

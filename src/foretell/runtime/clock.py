@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from foretell.runtime import journal
+
 BETWEEN = "step"
 """What a watcher is told when no phase runs: a pipeline's messages go there."""
 
@@ -97,6 +99,7 @@ class Clock:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         self.watcher(name)
+        journal.here().entered(name)
         self._in = name
         start = self._marks.now()
         try:
@@ -143,3 +146,7 @@ class Clock:
             for name in {*kept, *now}:
                 kept.setdefault(name, [0.0] * before).append(now.get(name, 0.0))
         self.steps.append(seconds)
+
+    def last(self, loss: float | None) -> journal.Ended:
+        """The step that ended last."""
+        return journal.Ended(self.steps[-1], {name: times[-1] for name, times in self.phases.items()}, loss)

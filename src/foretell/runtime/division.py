@@ -16,11 +16,11 @@ def divided(setting: Setting, axis: str) -> dict[str, frozenset[str]]:
         for index, node in enumerate(block.nodes):
             loops = frozenset(place.loop for place in spread.places[at, index])
             for repetition in range(block.times):
-                found.setdefault(_path(block, node.path, repetition), loops)
+                found.setdefault(of_repetition(block, node.path, repetition), loops)
     return found
 
 
-def _path(block: Block, path: str, repetition: int) -> str:
+def of_repetition(block: Block, path: str, repetition: int) -> str:
     """A path as one repetition of its block has it."""
     if block.times == 1:
         return path

@@ -16,10 +16,12 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from foretell.plan.facts import facts
 from foretell.plan.job import micro_batch
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
+from foretell.plan.strategies.tensor import Tensor
 from foretell.runtime import appliers, mesh
 from foretell.runtime.appliers._replicas import wrappers
 from foretell.runtime.assignment import Assignment, Report
@@ -42,6 +44,10 @@ def refusals(setting: Setting) -> Iterator[tuple[str, str]]:
         axis = setting.plan.axis(word)
         if axis is not None and axis.world > 1:
             yield f"{word}{axis.ranks} reads what other ranks send, and in a dry run there are none", "no --dry-run"
+    data, tensor = setting.plan.axis(Data), setting.plan.axis(Tensor)
+    in_shares = (data is not None and data.experts > 1) or (tensor is not None and tensor.sequence)
+    if facts(setting.graph).experts and in_shares:
+        yield "experts in shares read how many rows other ranks send, and in a dry run there are none", "no --dry-run"
 
 
 def reported(assignment: Assignment, setting: Setting) -> Report:

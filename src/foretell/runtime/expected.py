@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from foretell.program.action import Communicate
 from foretell.program.program import Program
 from foretell.runtime.assignment import Collective
 
@@ -13,8 +14,14 @@ def expected(program: Program, place: int = 0) -> list[Collective]:
     """Of a step of the ranks at a place of the pipeline."""
     found: Counter[tuple[str, tuple[str, ...], int, int]] = Counter()
     for message, times in program.communications(program.kinds[place]):
-        found[message.kind, message.axes, message.ranks, round(message.payload)] += times * message.messages
+        for kind, ranks in _seen(message):
+            found[kind, message.axes, ranks, round(message.payload)] += times * message.messages
     return sorted(Collective(*key, count) for key, count in found.items())
+
+
+def _seen(message: Communicate) -> tuple[tuple[str, int], ...]:
+    """What a rank is seen to do: where all pass something on at once, it sends to one rank and receives from one."""
+    return (("send", 2), ("receive", 2)) if message.kind == "shift" else ((message.kind, message.ranks),)
 
 
 def whenever(counted: Iterable[Collective]) -> list[Collective]:

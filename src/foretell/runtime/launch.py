@@ -71,7 +71,7 @@ class Ranks:
             raise self._gone() from None
         found = msgspec.json.decode(self._line(assignment, seconds), type=Outcome)
         if found.failure is not None:
-            raise found.failure.raised()
+            raise found.failure.raised(found.reports)
         return found.reports
 
     def _line(self, assignment: Assignment, seconds: float) -> bytes:

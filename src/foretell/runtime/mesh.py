@@ -33,8 +33,8 @@ class Mesh(NamedTuple):
         return self._devices.get_group(name)
 
     def along(self, *names: str) -> DeviceMesh:
-        """Torch's mesh of some axes."""
-        found = [name for name in names if name in self.sizes]
+        """Torch's mesh of some axes, or of axes that were joined: `dp_cp`."""
+        found = [name for name in names if name in self.sizes or "_" in name]
         return self._devices[tuple(found) if len(found) > 1 else found[0]]
 
     @property

@@ -13,6 +13,7 @@ from torch import nn
 from foretell import modules
 from foretell.errors import BadInput
 from foretell.model import zoo
+from foretell.modules.cosmoflow import value_loss
 from foretell.modules.task import class_loss, token_loss
 from foretell.plan.policies.precision import FORMATS
 from foretell.plan.setting import Setting
@@ -44,7 +45,8 @@ def _typed(spec: str, setting: Setting, precision: str) -> str:
     said = {item.partition("=")[0].strip() for item in spec.partition(":")[2].split(",")}
     fields: dict[str, str] = {}
     if "dtype" not in said:
-        fields["dtype"] = {2: "bf16", 4: "fp32"}[FORMATS[precision].weight]
+        found = FORMATS[precision]
+        fields["dtype"] = "fp32" if found.weight == 4 else found.activation
     if setting.job.sequence:
         fields["seq"] = str(setting.job.sequence)
     more = ",".join(f"{name}={value}" for name, value in fields.items())
@@ -63,7 +65,7 @@ def _tokens_in_double(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tens
     return F.cross_entropy(outputs.flatten(0, -2), target.flatten())
 
 
-IN_DOUBLE: dict[Loss, Loss] = {class_loss: F.cross_entropy, token_loss: _tokens_in_double}
+IN_DOUBLE: dict[Loss, Loss] = {class_loss: F.cross_entropy, token_loss: _tokens_in_double, value_loss: F.mse_loss}
 """The zoo's losses compute in fp32. Where values are compared in double precision, these stand in for them."""
 
 

@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import tempfile
-import time
 import traceback
 from pathlib import Path
 from typing import NoReturn
@@ -27,11 +26,13 @@ from torch._C._distributed_c10d import FileStore
 
 from foretell.errors import ForetellError
 from foretell.plan.setting import Setting
-from foretell.runtime import dry
+from foretell.runtime import dry, hosts, journal
 from foretell.runtime.assignment import Assignment, Failure, Outcome, Report
+from foretell.runtime.guard import Guard, ended_by
+from foretell.runtime.pace import slowed
 from foretell.runtime.place import Place
 from foretell.runtime.training import trained
-from foretell.runtime.worker import begun, checked, leave
+from foretell.runtime.worker import begun, by_own, checked, leave
 
 PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
@@ -39,8 +40,13 @@ PARENT_DEATH_SIGNAL = 1
 
 CONSEQUENCE = "Consequence"
 
-GRACE = 1.0
-"""Seconds after the first failure in which others may tell what they know of it."""
+LOST = ("gloo", "lost rank", "heard nothing from rank")
+"""What a rank says that misses another one: gloo's words, and those of our own collectives."""
+
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory")
+"""What torch and the kernel say."""
+
+LESS = "fewer samples, more ranks, or +recompute:block"
 
 
 def end_with_parent() -> None:
@@ -60,9 +66,10 @@ def outcome(assignment: Assignment, folder: Path) -> Outcome:
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
         count = 1 if assignment.dry else setting.plan.ranks
         ranks = {_forked(assignment, setting, rank, Path(meeting), folder): rank for rank in range(count)}
-        failed = _waited(ranks)
-        if failed:
-            return Outcome(failure=_why(failed, Path(meeting)))
+        guard = Guard(ranks, Path(meeting), assignment.patience)
+        if not guard.over():
+            until = journal.until_then(Path(meeting), count, assignment.dropped)
+            return Outcome(until, _why(guard, Path(meeting)))
         files = (Path(meeting) / f"report-{rank}.json" for rank in range(count))
         return Outcome(tuple(msgspec.json.decode(file.read_bytes(), type=Report) for file in files))
 
@@ -78,15 +85,19 @@ def _forked(assignment: Assignment, setting: Setting, rank: int, meeting: Path, 
 def _rank(assignment: Assignment, setting: Setting, rank: int, meeting: Path, folder: Path) -> NoReturn:
     try:
         end_with_parent()
+        journal.keep(meeting, rank)
         if assignment.dry:
             report, weights = dry.reported(assignment, setting), {}
         else:
             world = setting.plan.ranks
+            hosts.settle(rank, world)
             begun(assignment.device, Place(rank, world, rank), FileStore(str(meeting / "store"), world))
-            report, weights = trained(assignment, setting, rank)
+            by_own(assignment.collectives)
+            with slowed(hosts.pace(rank)):
+                report, weights = trained(assignment, setting, rank)
         if weights:
             torch.save(weights, folder / f"weights-{rank}.pt")
-        (meeting / f"report-{rank}.json").write_bytes(msgspec.json.encode(report))
+        _write(meeting / f"report-{rank}.json", report)
         leave()
     except ForetellError as problem:
         (meeting / f"failure-{rank}.json").write_bytes(msgspec.json.encode(_said(problem)))
@@ -95,25 +106,11 @@ def _rank(assignment: Assignment, setting: Setting, rank: int, meeting: Path, fo
     leave(1)
 
 
-def _waited(ranks: dict[int, int]) -> dict[int, int]:
-    """Wait for all; how those ended that failed. When one fails the others would wait for it for ever: end them."""
-    left, failed = dict(ranks), dict[int, int]()
-    until = None
-    while left:
-        child, status = os.waitpid(-1, os.WNOHANG if until else 0)
-        code = os.waitstatus_to_exitcode(status)
-        if child in left and code:
-            failed[left[child]] = code
-            until = until or time.monotonic() + GRACE
-        left.pop(child, None)
-        if until and time.monotonic() > until:
-            for other in left:
-                os.kill(other, signal.SIGKILL)
-                os.waitpid(other, 0)
-            return failed
-        if not child:
-            time.sleep(0.05)
-    return failed
+def _write(file: Path, report: Report) -> None:
+    """All of it or nothing."""
+    part = file.with_suffix(".part")
+    part.write_bytes(msgspec.json.encode(report))
+    part.replace(file)
 
 
 def _said(problem: ForetellError) -> Failure:
@@ -122,21 +119,32 @@ def _said(problem: ForetellError) -> Failure:
 
 def _broken(rank: int, problem: BaseException) -> Failure:
     """An error of a rank. One that misses another rank is the consequence of an error, not the error."""
+    if any(word in str(problem) for word in OUT_OF_MEMORY) or isinstance(problem, MemoryError):
+        last = str(problem).strip().splitlines()[:1]
+        return Failure("BadInput", f"rank {rank} ran out of memory: {''.join(last)}", fix=LESS)
     lines = traceback.format_exc(limit=-4)
-    kind = CONSEQUENCE if "gloo" in str(problem) or isinstance(problem, dist.DistError) else "BadInput"
+    lost = isinstance(problem, dist.DistError) or any(word in str(problem) for word in LOST)
+    kind = CONSEQUENCE if lost else "BadInput"
     return Failure(kind, f"rank {rank} ended with an error:\n{lines}")
 
 
-def _why(failed: dict[int, int], meeting: Path) -> Failure:
+def _why(guard: Guard, meeting: Path) -> Failure:
     """The first cause that is known: an error of a rank's own, a signal, or what the others noticed of it."""
-    written = (meeting / f"failure-{rank}.json" for rank in failed)
-    said = [msgspec.json.decode(file.read_bytes(), type=Failure) for file in written if file.is_file()]
-    causes = [one for one in said if one.kind != CONSEQUENCE]
-    causes += [
-        Failure("BadInput", f"rank {rank} was ended by signal {-code}") for rank, code in failed.items() if code < 0
-    ]
-    rank, code = next(iter(failed.items()))
-    return next(iter([*causes, *said]), Failure("BadInput", f"rank {rank} ended with {code}"))
+    said = {rank: _told(meeting / f"failure-{rank}.json") for rank in guard.failed}
+    causes = [_placed(one, guard.where(rank)) for rank, one in said.items() if one and one.kind != CONSEQUENCE]
+    causes += [ended_by(rank, code, guard.where(rank)) for rank, code in guard.failed.items() if code < 0]
+    causes += [guard.still] if guard.still else []
+    causes += [_placed(one, guard.where(rank)) for rank, one in said.items() if one]
+    rank, code = next(iter(guard.failed.items()), (0, 0))
+    return next(iter(causes), Failure("BadInput", f"rank {rank} ended with {code}", guard.where(rank)))
+
+
+def _told(file: Path) -> Failure | None:
+    return msgspec.json.decode(file.read_bytes(), type=Failure) if file.is_file() else None
+
+
+def _placed(failure: Failure, where: str) -> Failure:
+    return failure if failure.where else msgspec.structs.replace(failure, where=where)
 
 
 def main() -> None:

@@ -17,6 +17,9 @@ from foretell.records.store import write
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.measure import Measurement, critical_rank, measurement
 
+FAILED = "failed-run"
+"""The kind of a record of a run that did not come to its end: nothing is compared with it."""
+
 HERE = "this-machine"
 """The cluster of a run of which nobody said where it was."""
 
@@ -27,8 +30,10 @@ def observed(assignment: Assignment, reports: Sequence[Report]) -> Measurement:
     return measurement(assignment, str(setting.plan), setting.job.batch, reports)
 
 
-def recorded(assignment: Assignment, reports: Sequence[Report], folder: str = "", cluster: str = "") -> Measurement:
-    """The same with the file that it was written to, beside all that every rank has said."""
+def recorded(
+    assignment: Assignment, reports: Sequence[Report], folder: str = "", cluster: str = "", failure: str = ""
+) -> Measurement:
+    """The same with the file that it was written to, beside all that every rank has said, and why it ended early."""
     found = observed(assignment, reports)
     content: dict[str, Any] = {
         "assignment": msgspec.to_builtins(assignment),
@@ -36,9 +41,10 @@ def recorded(assignment: Assignment, reports: Sequence[Report], folder: str = ""
         "measurement": msgspec.to_builtins(found),
         "place": critical_rank(reports).place.get("pp", 0),
         "reports": [msgspec.to_builtins(msgspec.structs.replace(report, trace=[])) for report in reports],
+        **({"failure": failure} if failure else {}),
     }
     about = {"model": assignment.model, "plan": found.plan, "fingerprint": assignment.setting().graph.fingerprint}
-    made = record("run", content, versions=reports[0].versions, cluster=cluster or HERE, **about)
+    made = record(FAILED if failure else "run", content, versions=reports[0].versions, cluster=cluster or HERE, **about)
     return msgspec.structs.replace(found, record=str(write(Path(folder) if folder else home(), made)))
 
 

@@ -8,7 +8,7 @@ The stages hold the very modules of the model under the same names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -89,14 +89,22 @@ def tried(module: nn.Module, walk: fx.Interpreter, sample: Batch) -> None:
 def _places(graph: fx.Graph, parts: Sequence[frozenset[str]]) -> dict[fx.Node, int]:
     """The part of each step that an input decides: what is between two layers goes with the one before."""
     names = {name: at for at, own in enumerate(parts) for name in own}
+    layer = {node: _layer(str(node.target), names) for node in graph.nodes if node.op == "call_module"}
     steps = [node for node in graph.nodes if node.op not in ("placeholder", "output") and _decided(node)]
-    last = max((at for at, node in enumerate(steps) if node.target in names), default=-1)
+    last = max((at for at, node in enumerate(steps) if layer.get(node)), default=-1)
     place: dict[fx.Node, int] = {}
     here = 0
     for at, node in enumerate(steps):
-        here = len(parts) - 1 if at > last else max(here, names.get(str(node.target), here))
+        here = len(parts) - 1 if at > last else max(here, names.get(layer.get(node, ""), here))
         place[node] = here
     return place
+
+
+def _layer(path: str, names: Container[str]) -> str:
+    """The layer that a module is, or is inside of: those who followed the module before may have taken it apart."""
+    while path and path not in names:
+        path = path.rpartition(".")[0]
+    return path
 
 
 def _decided(node: fx.Node) -> bool:

@@ -49,7 +49,9 @@ class Subject:
     parts      the modules that this rank has: the model, or a stage each
     sample     a micro-batch in its shapes, before any share is taken but that of samples
     shares     what takes this rank's share out of a batch, one function an axis
+    alike      axes beside those that share the batch along which all weights are averaged
     summands   weights whose gradients are summands along more axes than those that share the batch, and these
+    divided    weights that are cut along axes that share the batch, and these: there is nothing to average along them
     quiet      the context in which a part's gradients are not exchanged: not the last micro-batch yet
     driver     made when all parts are ready
     summed     told when a part's last backward pass is over, in which its gradients were exchanged
@@ -66,7 +68,11 @@ class Subject:
     loss: Loss
     rule: Rule
     shares: list[Callable[[Batch], Batch]] = field(default_factory=list)
+    alike: list[str] = field(default_factory=list)
     summands: dict[nn.Parameter, tuple[str, ...]] = field(default_factory=dict)
+    divided: dict[nn.Parameter, tuple[str, ...]] = field(default_factory=dict)
+    averaged: bool = False  # whether somebody takes care of it
+    later: bool = False  # whether gradients are averaged when all passes are through, not beside them
     quiet: Callable[[nn.Module], AbstractContextManager[Any]] = field(default=lambda part: nullcontext())
     driver: Callable[[Subject], Driver] = field(default=lambda subject: Straight(subject))
     summed: list[Callable[[Clock], None]] = field(default_factory=list)
@@ -83,7 +89,8 @@ class Subject:
 
     def weights(self) -> list[nn.Parameter]:
         """All that are trained here; one that two parts have, once."""
-        return list(dict.fromkeys(weight for part in self.parts for weight in part.parameters()))
+        found = (weight for part in self.parts for weight in part.parameters() if weight.requires_grad)
+        return list(dict.fromkeys(found))
 
     def whole_weights(self) -> dict[str, torch.Tensor]:
         """The weights that this rank has some of, whole and under the model's own names. All ranks take part."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import math
 import platform
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -17,7 +18,7 @@ from foretell.errors import BadInput
 from foretell.plan.job import micro_batch
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
-from foretell.runtime import appliers, mesh
+from foretell.runtime import appliers, journal, mesh
 from foretell.runtime.assignment import Assignment, Check, Happening, Report
 from foretell.runtime.clock import Clock
 from foretell.runtime.counting import Counting
@@ -99,7 +100,18 @@ class Training:
             with clock.phase("optimizer"):
                 self.optimizer.step()
                 self.optimizer.zero_grad()
-        return torch.stack(losses).mean().item() if losses else None
+        loss = torch.stack(losses).mean().item() if losses else None
+        journal.here().stepped(clock.last(_finite(loss)))
+        return loss
+
+
+def _finite(loss: float | None) -> float | None:
+    """The loss; one that is no number any more ends the run."""
+    if loss is not None and not math.isfinite(loss):
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        what = f"the loss of rank {rank} is {loss}: training diverged"
+        raise BadInput(what, fix="a smaller --rate, or +bf16 in the place of +fp16")
+    return loss
 
 
 def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report, dict[str, torch.Tensor]]:

@@ -1,9 +1,9 @@
 # pyright: basic
 """The time that this rank's own thread stands still for others, told to the clock.
 
-Torch waits in three places: a `Work` of a collective (FSDP2, the optimizer in shares), a functional collective
-(DTensor), and the end of a backward pass (DistributedDataParallel, whose buckets travel beside it). On a GPU the
-thread does not stand still, so nothing is told there: what is exposed stays in its phase.
+Torch waits in two places: a `Work` of a collective (FSDP2, the optimizer in shares, layers in shares), and the end of
+a backward pass (DistributedDataParallel, whose buckets travel beside it). On a GPU the thread does not stand still, so
+nothing is told there: what is exposed stays in its phase.
 """
 
 from __future__ import annotations
@@ -15,32 +15,40 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as functional
 from torch import nn
 
 from foretell.runtime.clock import Clock
 
-LAYERS = "tp"
-"""The axis whose collectives are functional ones."""
+_along: list[str] = []
+"""The axis of the collectives that this rank's thread is in now."""
+
+
+@contextmanager
+def along(group: dist.ProcessGroup) -> Iterator[None]:
+    """While this holds, waits are for ranks of this group; torch names a group of a mesh after its axis."""
+    _along.append(group.group_desc.removeprefix("mesh_").partition("_")[0])
+    try:
+        yield
+    finally:
+        _along.pop()
 
 
 @contextmanager
 def told(clock: Clock, works: str) -> Iterator[None]:
-    """While this holds, every wait is told. `works` is the axis along which weights are gathered and summed."""
-    wait, wait_tensor = dist.Work.wait, functional.wait_tensor
+    """While this holds, every wait is told. `works` is the axis of those that nothing names."""
+    wait = dist.Work.wait
     dist.Work.wait = _timed(wait, clock, works)
-    functional.wait_tensor = _timed(wait_tensor, clock, LAYERS)
     try:
         yield
     finally:
-        dist.Work.wait, functional.wait_tensor = wait, wait_tensor
+        dist.Work.wait = wait
 
 
 def _timed(function: Callable[..., Any], clock: Clock, axis: str) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
         result = function(*args, **kwargs)
-        clock.waited(axis, time.perf_counter() - start)
+        clock.waited(_along[-1] if _along else axis, time.perf_counter() - start)
         return result
 
     return timed

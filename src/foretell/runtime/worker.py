@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from datetime import timedelta
 from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 
+from foretell.errors import BadInput
 from foretell.hardware.kept_memory import keep_memory
 from foretell.plan.refusal import Refusal, refused
 from foretell.plan.setting import Setting
 from foretell.runtime import appliers, dry
 from foretell.runtime.assignment import Assignment, Report
+from foretell.runtime.collectives import chosen
 from foretell.runtime.place import Place
 from foretell.runtime.training import trained
 
@@ -23,9 +26,15 @@ PATIENCE = timedelta(seconds=300)
 """That ranks wait for each other in a collective before they give up."""
 
 
+FAREWELL = 10.0
+"""Seconds in which all ranks come through a barrier that one of them is through."""
+
+
 def checked(assignment: Assignment) -> Setting:
     """The setting of an assignment that can run: one that is legal, and whose every part has an applier."""
     setting = assignment.setting()
+    if assignment.collectives and chosen(assignment.collectives) and assignment.device == "cuda":
+        raise BadInput("collectives of our own are between host processors", where="--collectives", fix="--device cpu")
     missing = tuple(appliers.refusals(setting))
     if assignment.dry:
         missing += tuple(Refusal("dry run", why, fix) for why, fix in dry.refusals(setting))
@@ -43,9 +52,24 @@ def begun(device: str, place: Place, store: Any = None) -> None:
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PATIENCE)
 
 
+def by_own(collectives: str) -> None:
+    """Have collectives done by an algorithm of our own, where one is named."""
+    if collectives:
+        from foretell.runtime.collectives._torch import Installed
+
+        _INSTALLED.append(Installed(chosen(collectives)))
+
+
+_INSTALLED: list[object] = []
+"""Kernels live as long as whoever made them."""
+
+
 def take_part(assignment: Assignment, place: Place) -> tuple[Report, ...]:
     """Be one of the ranks that somebody else started. Rank 0 gets all reports, the others none."""
     setting = checked(assignment)
+    if assignment.collectives:
+        what = "collectives of our own join ranks that this command starts"
+        raise BadInput(what, where="--collectives", fix="without torchrun or srun")
     begun(assignment.device, place)
     report, _ = trained(assignment, setting, place.rank)
     gathered: list[Any] = [None] * place.world
@@ -54,9 +78,22 @@ def take_part(assignment: Assignment, place: Place) -> tuple[Report, ...]:
 
 
 def leave(code: int = 0) -> NoReturn:
-    """End this process at once: on the long way out gloo's threads abort one process in twelve."""
+    """End this process at once: on the long way out gloo's threads abort one process in twelve.
+
+    Nobody ends before all have told the store that they are through the barrier: the end of a rank closes what others
+    still listen to.
+    """
     if code == 0 and dist.is_initialized():
         dist.barrier()
+        _await_others()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _await_others() -> None:
+    store: Any = dist.distributed_c10d._get_default_store()
+    until = time.monotonic() + FAREWELL
+    store.add("left", 1)
+    while store.add("left", 0) < dist.get_world_size() and time.monotonic() < until:
+        time.sleep(0.005)

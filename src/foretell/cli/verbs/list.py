@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from foretell.plan.strategy import Strategy
 
 KINDS = ["models", "devices", "links", "clusters", "strategies", "policies", "schedules", "trainers", "dialects"]
+VIRTUAL = ["algorithms", "topologies", "compressors"]
 
 
 @click.command("list", short_help="The names foretell knows.")
@@ -25,13 +26,28 @@ def command(what: str, as_json: bool) -> None:
     """Print the names of one kind.
 
     KIND is models (if none is given), devices, links, clusters, strategies,
-    policies, schedules, trainers or dialects.
+    policies, schedules, trainers, dialects; algorithms, topologies or compressors (of
+    virtual time).
     """
-    if what not in KINDS:
-        raise BadInput(f"foretell has no list of {what!r}", fix=", ".join(near(what, KINDS, 1) or KINDS))
+    every = [*KINDS, *VIRTUAL]
+    if what not in every:
+        raise BadInput(f"foretell has no list of {what!r}", fix=", ".join(near(what, every, 1) or every))
     tables = {"models": _models, "devices": _devices, "links": _links, "clusters": _clusters}
-    tables |= {"strategies": _words, "policies": _words}
+    tables |= {"strategies": _words, "policies": _words} | dict.fromkeys(VIRTUAL, _virtual)
     click.echo(tables.get(what, _choices)(what, as_json))
+
+
+def _virtual(what: str, as_json: bool) -> str:
+    from foretell.virtual.members import about
+
+    rows = about(what)
+    if as_json:
+        return _json(what, rows)
+    return "\n".join(
+        textwrap.fill(f"{row['name']:<14}{row['summary']}", 80, subsequent_indent=" " * 14)
+        + (f"\n{' ' * 14}options: {row['options']}" if row["options"] else "")
+        for row in rows
+    )
 
 
 def _models(what: str, as_json: bool) -> str:

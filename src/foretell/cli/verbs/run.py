@@ -14,7 +14,7 @@ from foretell.cli.run_pages import comparison_page, page
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
-    from foretell.runtime.assignment import Assignment, Report
+    from foretell.runtime.assignment import Assignment, Report, RunFailed
     from foretell.runtime.comparison import Comparison
     from foretell.runtime.measure import Measurement
     from foretell.runtime.place import Place
@@ -34,6 +34,8 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Where ranks compute (GPUs, if there are enough).")
 @click.option("--threads", type=int, default=1, metavar="N", help="Of each rank on a CPU (1).")
 @click.option("--timeout", type=float, default=900.0, metavar="SECONDS", help="Until the ranks are ended (900).")
+@click.option("--patience", type=float, default=300.0, metavar="SECONDS", help="Until a hang is given up (300).")
+@click.option("--collectives", default="", metavar="NAME", help="By an algorithm of our own: ring, ps:2, rabenseifner.")
 @click.option("--nnodes", metavar="N", help="Nodes, each of which runs this command; passed to torchrun.")
 @click.option("--rendezvous", metavar="HOST:PORT", help="Where the nodes meet; passed to torchrun.")
 @click.option("--records", default="", metavar="FOLDER", help="Where the record is written (your records).")
@@ -64,7 +66,7 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         _at_least_one(f"--{name}", options[name])
     if options["validate_every"]:
         _at_least_one("--validate-every", options["validate_every"])
-    names = ("rate", "task", "loss", "validate_every", "steps", "seed", "threads")
+    names = ("rate", "task", "loss", "validate_every", "steps", "seed", "threads", "patience", "collectives")
     return Assignment(
         model=given.model,
         plan=str(asked.setting.plan),
@@ -91,12 +93,16 @@ def _device(ranks: int) -> str:
 def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, Any]) -> None:
     """Train on ranks that are started here, or as one of those that somebody else started."""
     from foretell.runtime import launch
+    from foretell.runtime.assignment import RunFailed
     from foretell.runtime.place import place
 
     here = place()
     if options["nnodes"] is not None and here is None:
         launch.torchrun(asked.setting.plan.ranks, options["nnodes"], options["rendezvous"], sys.argv[1:])
-    reports = _reports(assignment, here, options["timeout"])
+    try:
+        reports = _reports(assignment, here, options["timeout"])
+    except RunFailed as problem:
+        raise _with_record(problem, assignment, options["records"], given.cluster or "") from None
     if reports:
         found = _kept(assignment, reports, options, given.cluster or "")
         compared = _compared(found, options["calibration"]) if options["with_comparison"] else None
@@ -107,6 +113,17 @@ def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, 
             print(f"note: {note}", file=sys.stderr)
     if here is not None:
         launch.leave()
+
+
+def _with_record(problem: RunFailed, assignment: Assignment, folder: str, cluster: str) -> BadInput:
+    """The failure with the file that has what was measured until then, if anything was."""
+    from foretell.runtime.recording import recorded
+
+    if not problem.reports:
+        return problem
+    found = recorded(assignment, problem.reports, folder, cluster, str(problem))
+    what = f"{problem.what}\n{found.samples.n} steps were measured until then: {found.record}"
+    return BadInput(what, where=problem.where, fix=problem.fix)
 
 
 def _with_plan(given: Given, ranks: int | None) -> Given:

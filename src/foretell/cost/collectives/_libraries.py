@@ -7,6 +7,7 @@ from typing import cast
 
 import msgspec
 
+from foretell.cost.collectives import gloo
 from foretell.cost.collectives._protocols import ALPHA_BETA, NCCL_PROTOCOLS, SOCKETS, Protocol
 from foretell.cost.collectives._traffic import KINDS, POINT_KINDS, REDUCING, SERVER_KINDS, Algorithm
 from foretell.cost.fabric import Route
@@ -38,11 +39,11 @@ class Library(msgspec.Struct, frozen=True):
         return tuple(name for name in self.algorithms.get(kind, ()) if name not in off)
 
 
-_EXCHANGES = {
-    "all-to-all": ("direct",),
+_MESSAGES = {
     **dict.fromkeys(POINT_KINDS, ("point_to_point",)),
     **dict.fromkeys(SERVER_KINDS, ("parameter_server",)),
 }
+_EXCHANGES = {"all-to-all": ("direct",), **_MESSAGES}
 _RINGS = {**dict.fromkeys(REDUCING, ("ring",)), "broadcast": ("ring",)}
 
 NCCL = Library(
@@ -53,13 +54,14 @@ NCCL = Library(
     # (NCCL_ALGO=Ring,Tree and NCCL_NVLS_ENABLE=0; NVIDIA/aicr pull 422).
     {"tcpx": ("tree", "nvls"), "tcpxo": ("nvls",)},
 )
-GLOO = Library("gloo", {**_RINGS, **_EXCHANGES}, (SOCKETS,), {})
+GLOO = Library("gloo", {**dict.fromkeys(gloo.KINDS, ("gloo",)), **_MESSAGES}, (SOCKETS,), {})
 
 
 @cache
 def alpha_beta() -> Library:
     """Every algorithm of the set with a latency a hop and a rate: the papers' formulas come out of it."""
-    kinds = {name: cast(Algorithm, ALGORITHMS[name]).KINDS for name in ALGORITHMS}
+    every = {name: cast(Algorithm, ALGORITHMS[name]) for name in ALGORITHMS}
+    kinds = {name: one.KINDS for name, one in every.items() if one.FAMILY in ALPHA_BETA.families}
     found = {kind: tuple(name for name in kinds if kind in kinds[name]) for kind in KINDS}
     return Library("alpha-beta", found, (ALPHA_BETA,), {})
 

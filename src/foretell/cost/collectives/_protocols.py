@@ -110,7 +110,7 @@ NCCL_PROTOCOLS = (
 EVERY_FAMILY = ("ring", "tree", "nvls", "point")
 
 SOCKETS = Protocol(
-    name="sockets", families=EVERY_FAMILY, base=0.0, hop=1.0, network_hop=1.0, fabric_hop=1.0, fill=0.0
+    name="sockets", families=(*EVERY_FAMILY, "gloo"), base=0.0, hop=1.0, network_hop=1.0, fabric_hop=1.0, fill=0.0
 )  # fmt: skip
 """Gloo over TCP: a latency a hop and a rate, measured on loopback from 1 KiB to 64 MiB (links/loopback.toml)."""
 

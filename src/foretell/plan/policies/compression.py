@@ -27,6 +27,8 @@ class Compression(Policy, frozen=True, kw_only=True, tag="compression"):
 
     fp16      each element in 16 bits
     int8      each element in 8 bits, and a scale (Dettmers 2016)
+    ternary   minus one, nought or one, and a scale: two bits (Wen et al. 2017)
+    qsgd      a norm, and each element as a sign and one of so many levels of it (Alistarh et al. 2017)
     1bit      the signs, and a scale; what is lost is added next time (Seide et al. 2014, Tang et al. 2021)
     topk      the largest elements only, each with its place (Aji and Heafield 2017, Lin et al. 2018)
     powersgd  two thin matrices whose product is near (Vogels et al. 2019)
@@ -37,6 +39,8 @@ class Compression(Policy, frozen=True, kw_only=True, tag="compression"):
     summary: ClassVar[str] = "make gradients smaller before they travel"
     references: ClassVar[tuple[str, ...]] = (
         "Dettmers 2016 (8-bit), arXiv 1511.04561",
+        "Alistarh et al. 2017 (QSGD), arXiv 1610.02132",
+        "Wen et al. 2017 (TernGrad), arXiv 1705.07878",
         "Seide et al. 2014 (1-bit SGD), Interspeech",
         "Tang et al. 2021 (1-bit Adam), arXiv 2102.02888",
         "Aji and Heafield 2017 (sparse communication), arXiv 1704.05021",
@@ -44,23 +48,27 @@ class Compression(Policy, frozen=True, kw_only=True, tag="compression"):
         "Vogels et al. 2019 (PowerSGD), arXiv 1905.13727",
     )
     syntax: ClassVar[tuple[Option, ...]] = (
-        Choice("width", {"fp16": "fp16", "int8": "int8", "1bit": "1bit"}),
+        Choice("width", {"fp16": "fp16", "int8": "int8", "1bit": "1bit", "ternary": "ternary"}),
         Fraction("topk", "kept"),
         Number("powersgd", "rank"),
+        Number("qsgd", "levels"),
     )
     example: ClassVar[str] = "+compress:powersgd4"
 
     width: str = "same"
     kept: float = 0.0  # share of the elements that travel; 0: not by top-k
     rank: int = 0  # of the product; 0: not by PowerSGD
+    levels: int = 0  # that a magnitude is rounded to, nought apart; 0: not by QSGD
 
     @property
     def method(self) -> str:
-        """One of none, fp16, int8, 1bit, topk, powersgd."""
+        """One of none, fp16, int8, ternary, qsgd, 1bit, topk, powersgd."""
         if self.kept:
             return "topk"
         if self.rank:
             return "powersgd"
+        if self.levels:
+            return "qsgd"
         return "none" if self.width == "same" else self.width
 
     @property
@@ -74,6 +82,10 @@ class Compression(Policy, frozen=True, kw_only=True, tag="compression"):
             return 2 * elements
         if self.method == "int8":
             return elements + SCALE
+        if self.method == "ternary":
+            return ceil_div(elements, 4) + SCALE
+        if self.method == "qsgd":  # a sign, and which level: as bits of one width, without Elias's coding
+            return ceil_div(elements * (1 + self.levels.bit_length()), 8) + SCALE
         if self.method == "1bit":
             return ceil_div(elements, 8) + SCALE
         if self.method == "topk":

@@ -15,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
-from foretell.plan.plan import Plan, axis_text, policy_text
+from foretell.plan.plan import axis_text, policy_text
+from foretell.plan.policies.execution import Execution
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
 from foretell.plan.setting import Setting
 from foretell.plan.strategy import Strategy
 from foretell.registry import OpenSet
+from foretell.runtime.appliers._replicas import replicate
 from foretell.runtime.subject import Subject
 
 APPLIERS = OpenSet(__name__, "applier")
@@ -31,7 +33,7 @@ RULE = "runs today"
 
 def refusals(setting: Setting) -> Iterator[Refusal]:
     """Why a plan cannot run, though it may be a good one."""
-    for part in _parts(setting.plan):
+    for part in _parts(setting):
         if part.word not in APPLIERS:
             strategies = ", ".join(name for name in APPLIERS)
             yield Refusal(RULE, f"{_text(part)} has no applier yet: it is predicted, not run", f"one of {strategies}")
@@ -40,14 +42,20 @@ def refusals(setting: Setting) -> Iterator[Refusal]:
 
 
 def apply(subject: Subject) -> None:
-    """Put the whole plan on a subject."""
-    for part in sorted(_parts(subject.setting.plan), key=lambda part: _applier(part).ORDER):
+    """Put the whole plan on a subject. Where no axis shares the batch, gradients may still have to be averaged."""
+    for part in sorted(_parts(subject.setting), key=lambda part: _applier(part).ORDER):
         _applier(part).apply(part, subject)
+    if not subject.averaged:
+        replicate(subject, [])
 
 
-def _parts(plan: Plan) -> list[Strategy | Policy]:
-    """What there is to apply. An axis of one rank does nothing."""
-    return [*(axis for axis in plan.axes if axis.world > 1), *plan.policies]
+def _parts(setting: Setting) -> list[Strategy | Policy]:
+    """What there is to apply. An axis of one rank does nothing; what the plan does not say, the trainer may."""
+    plan = setting.plan
+    found: list[Strategy | Policy] = [*(axis for axis in plan.axes if axis.world > 1), *plan.policies]
+    if plan.policy(Execution).mode == "trainer" and setting.trainer.execution == "compiled":
+        found.append(Execution(mode="compiled"))
+    return found
 
 
 def _applier(part: Strategy | Policy) -> ModuleType:

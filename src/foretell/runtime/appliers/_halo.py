@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from foretell.runtime import waiting
+
 DIM = 2
-"""Of [sample, channel, height, ...]: the extent that is shared out."""
+"""Of [sample, channel, height, ...]: the first extent that can be shared out."""
 
 
 class Rows(NamedTuple):
@@ -52,70 +54,72 @@ class Window(NamedTuple):
         return self.reach(rank, ranks).within(Rows(0, self.size))
 
 
-def exchanged(x: torch.Tensor, window: Window, group: dist.ProcessGroup) -> torch.Tensor:
-    """The rows that this rank's windows need, out of everybody's shares."""
-    return _Exchanged.apply(x, window, group)
+def exchanged(x: torch.Tensor, dim: int, window: Window, group: dist.ProcessGroup) -> torch.Tensor:
+    """The rows along a dim that this rank's windows need, out of everybody's shares."""
+    return _Exchanged.apply(x, dim, window, group)
 
 
 class _Exchanged(torch.autograd.Function):
     """Rows go to those who need them; their gradients come back to those who have them, and are added."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, window: Window, group: dist.ProcessGroup) -> torch.Tensor:
-        ctx.window, ctx.group, ctx.shape = window, group, x.shape
-        return _moved(x, window, group)
+    def forward(ctx: Any, x: torch.Tensor, dim: int, window: Window, group: dist.ProcessGroup) -> torch.Tensor:
+        ctx.dim, ctx.window, ctx.group, ctx.shape = dim, window, group, x.shape
+        return _moved(x, dim, window, group)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return _moved_back(gradient, ctx.shape, ctx.window, ctx.group), None, None
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        return _moved_back(gradient, ctx.dim, ctx.shape, ctx.window, ctx.group), None, None, None
 
 
-def _moved(x: torch.Tensor, window: Window, group: dist.ProcessGroup) -> torch.Tensor:
+def _moved(x: torch.Tensor, dim: int, window: Window, group: dist.ProcessGroup) -> torch.Tensor:
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)
     own, needs = share(window.size, rank, ranks), window.needs(rank, ranks)
-    pieces: dict[int, torch.Tensor] = {rank: _cut(x, needs.within(own), own.first)}
+    pieces: dict[int, torch.Tensor] = {rank: _cut(x, dim, needs.within(own), own.first)}
     messages: list[dist.P2POp] = []
     for other in _others(rank, ranks):
         wanted = window.needs(other, ranks).within(own)
         if wanted.count:
-            messages.append(_message(dist.isend, _cut(x, wanted, own.first).contiguous(), other, group))
+            messages.append(_message(dist.isend, _cut(x, dim, wanted, own.first).contiguous(), other, group))
         missing = needs.within(share(window.size, other, ranks))
         if missing.count:
-            pieces[other] = _like(x, missing.count)
+            pieces[other] = _like(x, dim, missing.count)
             messages.append(_message(dist.irecv, pieces[other], other, group))
-    _waited(messages)
-    return torch.cat([pieces[other] for other in sorted(pieces)], DIM)
+    _waited(messages, group)
+    return torch.cat([pieces[other] for other in sorted(pieces)], dim)
 
 
-def _moved_back(gradient: torch.Tensor, shape: torch.Size, window: Window, group: dist.ProcessGroup) -> torch.Tensor:
+def _moved_back(
+    gradient: torch.Tensor, dim: int, shape: torch.Size, window: Window, group: dist.ProcessGroup
+) -> torch.Tensor:
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)
     own, needs = share(window.size, rank, ranks), window.needs(rank, ranks)
     total = gradient.new_zeros(shape)
     here = needs.within(own)
-    _cut(total, here, own.first).add_(_cut(gradient, here, needs.first))
+    _cut(total, dim, here, own.first).add_(_cut(gradient, dim, here, needs.first))
     messages: list[dist.P2POp] = []
     summands: list[tuple[Rows, torch.Tensor]] = []
     for other in _others(rank, ranks):
         lent = needs.within(share(window.size, other, ranks))
         if lent.count:
-            messages.append(_message(dist.isend, _cut(gradient, lent, needs.first).contiguous(), other, group))
+            messages.append(_message(dist.isend, _cut(gradient, dim, lent, needs.first).contiguous(), other, group))
         borrowed = window.needs(other, ranks).within(own)
         if borrowed.count:
-            summands.append((borrowed, _like(gradient, borrowed.count)))
+            summands.append((borrowed, _like(gradient, dim, borrowed.count)))
             messages.append(_message(dist.irecv, summands[-1][1], other, group))
-    _waited(messages)
+    _waited(messages, group)
     for rows, summand in summands:
-        _cut(total, rows, own.first).add_(summand)
+        _cut(total, dim, rows, own.first).add_(summand)
     return total
 
 
-def _cut(x: torch.Tensor, rows: Rows, first: int) -> torch.Tensor:
+def _cut(x: torch.Tensor, dim: int, rows: Rows, first: int) -> torch.Tensor:
     """Some rows of a tensor whose first row is `first`."""
-    return x.narrow(DIM, rows.first - first if rows.count else 0, rows.count)
+    return x.narrow(dim, rows.first - first if rows.count else 0, rows.count)
 
 
-def _like(x: torch.Tensor, rows: int) -> torch.Tensor:
-    return x.new_empty((*x.shape[:DIM], rows, *x.shape[DIM + 1 :]))
+def _like(x: torch.Tensor, dim: int, rows: int) -> torch.Tensor:
+    return x.new_empty((*x.shape[:dim], rows, *x.shape[dim + 1 :]))
 
 
 def _others(rank: int, ranks: int) -> list[int]:
@@ -126,6 +130,7 @@ def _message(function: Any, tensor: torch.Tensor, other: int, group: dist.Proces
     return dist.P2POp(function, tensor, group=group, group_peer=other)
 
 
-def _waited(messages: list[dist.P2POp]) -> None:
-    for work in dist.batch_isend_irecv(messages) if messages else ():
-        work.wait()
+def _waited(messages: list[dist.P2POp], group: dist.ProcessGroup) -> None:
+    with waiting.along(group):
+        for work in dist.batch_isend_irecv(messages) if messages else ():
+            work.wait()

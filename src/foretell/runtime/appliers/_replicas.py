@@ -2,7 +2,8 @@
 """Weights that several ranks have: DistributedDataParallel averages their gradients, over the ranks that saw others.
 
 Most weights are averaged along the axes that share the batch. A weight that saw shares of samples (rows of an image)
-is averaged along that axis too, as one group; each group is a wrapper of its own that leaves the others' weights alone.
+is averaged along that axis too, as one group, and experts are not along the axis that divides them; each group is a
+wrapper of its own that leaves the others' weights alone.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import _DEFAULT_FIRST_BUCKET_BYTES as FIRST
+from torch._C._distributed_c10d import _compute_bucket_assignment_by_size
 from torch.nn.parallel import DistributedDataParallel
 
 from foretell.plan.policies.bucket import Bucket
+from foretell.runtime import waiting
 from foretell.runtime.subject import Subject
 from foretell.runtime.waiting import LastGradient
 
@@ -36,13 +40,25 @@ def replicate(subject: Subject, names: list[str]) -> None:
     """Average gradients along these axes, and of some weights along more."""
     size = subject.setting.plan.policy(Bucket).size
     cap = size / MIB if size else None  # torch's own: a small first bucket, then 25 MiB
-    over = sorted({(*names, *subject.summands.get(weight, ())) for weight in subject.weights()} - {()})
+    over = sorted({axes_of(subject, weight, names) for weight in subject.weights()} - {()})
+    subject.averaged = True
+    if not over:
+        return
+    if subject.later:
+        subject.settles += [_Later(subject, part, names, axes).settle for axes in over for part in subject.parts]
+        return
     if subject.device.type == "cpu":
         subject.summed += [LastGradient(part, over[-1][-1]).passed for part in subject.parts]
     subject.wholes.append(functools.partial(_unwrapped, {name for part in subject.parts for name in _names(part)}))
     for axes in over:
         subject.parts = [_replica(subject, part, names, axes, cap) for part in subject.parts]
     subject.quiet = _quiet
+
+
+def axes_of(subject: Subject, weight: nn.Parameter, names: list[str]) -> tuple[str, ...]:
+    """The axes along which the gradients of a weight are averaged."""
+    cut = subject.divided.get(weight, ())
+    return tuple(name for name in (*names, *subject.alike, *subject.summands.get(weight, ())) if name not in cut)
 
 
 def _names(part: nn.Module) -> list[str]:
@@ -61,7 +77,7 @@ def _replica(
 ) -> nn.Module:
     """The part with the gradients of those weights averaged that belong to these axes."""
     weights = dict(part.named_parameters())
-    others = [name for name, one in weights.items() if (*names, *subject.summands.get(one, ())) != axes]
+    others = [name for name, one in weights.items() if axes_of(subject, one, names) != axes]
     if len(others) == len(weights):
         return part
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(part, others)
@@ -69,10 +85,33 @@ def _replica(
     return DistributedDataParallel(part, process_group=joined(subject, axes), bucket_cap_mb=cap, **more)
 
 
+class _Later:
+    """Gradients that are averaged when all passes are through, in the buckets that DistributedDataParallel makes."""
+
+    def __init__(self, subject: Subject, part: nn.Module, names: list[str], axes: tuple[str, ...]) -> None:
+        self.group = joined(subject, axes)
+        trained = (weight for weight in part.parameters() if weight.requires_grad)
+        own = [weight for weight in trained if axes_of(subject, weight, names) == axes][::-1]
+        size = subject.setting.plan.policy(Bucket).size
+        bounds = [size] if size else [FIRST, 25 * MIB]
+        found, _ = _compute_bucket_assignment_by_size(list[torch.Tensor](own), bounds) if own else ([], [])
+        self.buckets = [[own[at] for at in bucket] for bucket in found]
+
+    def settle(self) -> None:
+        ranks = dist.get_world_size(self.group)
+        for bucket in self.buckets:
+            gradients = [weight.grad for weight in bucket if weight.grad is not None]
+            flat = torch.cat([gradient.flatten() for gradient in gradients]).div_(ranks)
+            with waiting.along(self.group):
+                dist.all_reduce(flat, group=self.group)
+            for gradient, mean in zip(gradients, flat.split([one.numel() for one in gradients]), strict=True):
+                gradient.copy_(mean.view_as(gradient))
+
+
 def joined(subject: Subject, axes: tuple[str, ...]) -> dist.ProcessGroup:
     """One group over some axes."""
     along = subject.mesh.along(*axes)
-    return (along._flatten() if len(axes) > 1 else along).get_group()
+    return (along._flatten("_".join(axes)) if len(axes) > 1 else along).get_group()
 
 
 def wrappers(part: nn.Module) -> Iterator[DistributedDataParallel]:

@@ -65,6 +65,6 @@ def features(module: nn.Module) -> int:
 
 
 def keep(module: nn.Module, name: str, dim: int, group: dist.ProcessGroup) -> None:
-    """Leave this rank's share of a weight."""
+    """Leave this rank's share of a weight; it stays the same one to all who know it."""
     weight = getattr(module, name)
-    setattr(module, name, nn.Parameter(_sharing.own(weight.detach(), dim, group).clone()))
+    weight.data = _sharing.own(weight.detach(), dim, group).clone()

@@ -20,7 +20,7 @@ from foretell.runtime.appliers._replicas import joined
 from foretell.runtime.subject import Subject
 
 ORDER = 16
-AXES = ("dp", "shard", "spatial")
+AXES = ("dp", "shard", "spatial", "spatial.0", "spatial.1", "spatial.2")
 """Along which ranks have different samples, or different rows of them."""
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)

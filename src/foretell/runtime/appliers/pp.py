@@ -15,16 +15,19 @@ from torch.distributed.pipelining import (
     ScheduleDualPipeV,
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
     ScheduleZBVZeroBubble,
 )
 from torch.nn.parallel import DistributedDataParallel
 
+from foretell.plan.schedule import find
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.cutting import cutting
 from foretell.program.weights import shared_between_blocks
 from foretell.runtime import stages
+from foretell.runtime.appliers._stash import Stashed, crossings
 from foretell.runtime.appliers._tied import Tied, tied
 from foretell.runtime.clock import Clock
 from foretell.runtime.subject import Subject
@@ -36,27 +39,39 @@ SCHEDULES: dict[str, Any] = {
     "gpipe": ScheduleGPipe,
     "1f1b": Schedule1F1B,
     "interleaved": ScheduleInterleaved1F1B,
+    "zb-h1": ScheduleInterleavedZeroBubble,
     "zb-v": ScheduleZBVZeroBubble,
     "dualpipe-v": ScheduleDualPipeV,
 }
 
-SPLIT = ("zb-v", "dualpipe-v")
+STASH = "stash"
+"""The schedule that never runs empty: torch has none."""
+
+SPLIT = tuple(name for name in SCHEDULES if find(name).splits_backward)
 """Schedules that make gradients of weights apart from those of inputs. Neither DistributedDataParallel nor FSDP2 sums
-the former (torch 2.13): trained values were wrong in the third digit."""
+the former (torch 2.13): trained values were wrong in the third digit. So they are averaged after the last pass."""
 
 
 def refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:
-    if part.schedule not in SCHEDULES:
-        yield (
-            f"pp{part.ranks}:{part.schedule} does not run yet",
-            " or ".join(f"pp{part.ranks}:{name}" for name in SCHEDULES),
-        )
+    if part.schedule == STASH:
+        yield from _stash_refusals(part, setting)
+    elif part.schedule not in SCHEDULES:
+        why = f"pp{part.ranks}:{part.schedule} does not run yet"
+        yield why, " or ".join(f"pp{part.ranks}:{name}" for name in (*SCHEDULES, STASH))
     data = setting.plan.axis(Data)
-    if part.schedule in SPLIT and data is not None and data.world > 1:
-        beside = f"pp{part.ranks}:{part.schedule} beside {data.word}{data.ranks}"
+    if part.schedule in SPLIT and data is not None and data.world > 1 and data.storage in ("zero2", "zero3"):
+        beside = f"pp{part.ranks}:{part.schedule} beside {data.word}{data.ranks}:{data.storage}"
         yield f"{beside} does not run: torch leaves gradients of the split pass unsummed", f"pp{part.ranks}:1f1b"
     if part.schedule in SPLIT and shared_between_blocks(setting.graph):
         yield f"pp{part.ranks}:{part.schedule} with a weight that two of its stages have does not run", "tied=false"
+
+
+def _stash_refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:
+    beside = [axis.word for axis in setting.plan.axes if axis.word != "pp" and axis.world > 1]
+    if beside:
+        yield f"pp{part.ranks}:{STASH} beside {beside[0]} does not run yet", f"pp{part.ranks}:{STASH} alone"
+    if shared_between_blocks(setting.graph):
+        yield f"pp{part.ranks}:{STASH} with a weight that two of its stages have does not run", "tied=false"
 
 
 def apply(part: Pipeline, subject: Subject) -> None:
@@ -71,6 +86,10 @@ def apply(part: Pipeline, subject: Subject) -> None:
     rank = dict(zip(found.part, found.rank, strict=True))
     for copies in shared:
         _tie(subject, copies, sorted({rank[at] for at, stage in enumerate(cut) if _has(stage, copies)}))
+    if part.schedule == STASH:
+        subject.driver = functools.partial(Stashed, crossing=crossings(cut, subject.sample))
+        return
+    subject.later |= part.schedule in SPLIT
     subject.driver = functools.partial(Scheduled, part=part, own=own, count=found.count)
 
 
@@ -97,7 +116,7 @@ class Scheduled:
         ]
         for stage, told in zip(self.stages, subject.summed, strict=False):
             stage.summed = told
-        several = len(own) > 1
+        several = len(own) > 1 or part.schedule == "zb-h1"
         self.schedule = SCHEDULES[part.schedule](
             self.stages if several else self.stages[0], subject.setting.plan.microbatches, loss_fn=subject.loss
         )

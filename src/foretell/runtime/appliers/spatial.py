@@ -1,5 +1,5 @@
 # pyright: basic
-"""Spatial parallelism: every rank has some rows of each image, and its neighbours' rows where windows overlap.
+"""Spatial parallelism: every rank has a part of each image, and its neighbours' rows where windows overlap.
 
 The forward of the module is followed once with symbols (`torch.fx`). Convolutions and pools fetch the rows that they
 need beyond their share; what works element by element goes on with the share; a mean over the image is a sum over
@@ -11,38 +11,43 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Container, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import fx, nn
-from torch._C._distributed_c10d import _resolve_process_group
 from torch.fx.proxy import TraceError
 
 from foretell.errors import BadInput
+from foretell.model.graph import Graph
+from foretell.model.operators.convolution import Convolution
+from foretell.model.operators.pooling import Pool
+from foretell.plan.parts import members
 from foretell.plan.plan import axis_text
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.spatial import Spatial
+from foretell.runtime import waiting
 from foretell.runtime.appliers._halo import DIM, Rows, Window, exchanged, share
-from foretell.runtime.appliers._replicas import replicate
+from foretell.runtime.appliers._replicas import joined
+from foretell.runtime.division import of_repetition
 from foretell.runtime.stages import tried
 from foretell.runtime.subject import Subject
 from foretell.runtime.tasks import Batch
 
-ORDER = 15
+ORDER = 9
 
-ALONE = ("tp", "pp", "filter", "channel", "cp")
+ALONE = ("tp", "cp")
 """Strategies beside which it does not run yet."""
 
 CONVOLUTIONS: dict[type[nn.Module], Any] = {nn.Conv1d: F.conv1d, nn.Conv2d: F.conv2d, nn.Conv3d: F.conv3d}
 MAX_POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
 AVERAGE_POOLS = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
 ADAPTIVE = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
-ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.GELU, nn.Hardswish, nn.Hardsigmoid)
+ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.GELU, nn.Hardswish, nn.Hardsigmoid)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)  # of a rank's own rows, or of all: +syncbn
 ELEMENTWISE_MODULES = (*ACTIVATIONS, *NORMS, nn.Identity, nn.Dropout, nn.LocalResponseNorm)
 ELEMENTWISE = (torch.relu, F.relu, F.gelu, F.silu, torch.tanh, torch.sigmoid)
@@ -52,33 +57,96 @@ ELEMENTWISE_METHODS = ("relu", "relu_", "tanh", "sigmoid", "add", "add_", "mul",
 
 def refusals(part: Spatial, setting: Setting) -> Iterator[tuple[str, str]]:
     said, plan = axis_text(part), setting.plan
-    if part.grid_ranks or part.only:
-        yield f"{said}: rows of the whole model alone run in shares yet", f"spatial{part.ranks}"
+    if part.rest:
+        yield f"{said}: samples in the rest of the model do not run in shares yet", f"spatial{part.ranks}[{part.only}]"
     beside = [axis.word for axis in plan.axes if axis.word in ALONE and axis.world > 1]
     if beside:
-        yield f"{said} beside {beside[0]} does not run yet", f"dp and spatial{part.ranks}"
+        yield f"{said} beside {beside[0]} does not run yet", f"dp, pp, filter or channel beside spatial{part.ranks}"
     data = plan.axis(Data)
     if data is not None and data.storage in ("zero2", "zero3"):
         yield f"{said} beside {data.storage} does not run yet", "dp, or dp:zero1"
     if plan.policy(Recompute) != Recompute():
         yield f"{said} with recomputation does not run yet", "no +recompute"
+    yield from _empty(part, setting.graph)
+
+
+def _empty(part: Spatial, graph: Graph) -> Iterator[tuple[str, str]]:
+    """A layer that makes fewer rows than there are ranks to share them."""
+    inside = members(graph, part.only)
+    for at, block in enumerate(graph.blocks):
+        for index, node in enumerate(block.nodes):
+            if isinstance(node.operator, Convolution | Pool) and (inside is None or (at, index) in inside):
+                ways = len(node.operator.kernel)
+                read, made = (
+                    [dim.size for dim in graph.tensor(block, one).dims[-ways:]]
+                    for one in (node.inputs[0].tensor, node.outputs[0])
+                )
+                short = [at for at, ranks in enumerate(grid(part)[:ways]) if made[at] < ranks]
+                if short and max(read) > 1:
+                    where = f"{axis_text(part)}: {node.path} makes {made[short[0]]} of {read[short[0]]} rows"
+                    why = f"{where}, and {grid(part)[short[0]]} ranks would share them"
+                    yield why, f"a part of the model that ends before it: spatial{part.ranks}[FIRST..LAST]"
+                    return
+
+
+def grid(part: Spatial) -> tuple[int, ...]:
+    """Ranks along each extent."""
+    return part.grid_ranks or (part.ranks,)
 
 
 def apply(part: Spatial, subject: Subject) -> None:
-    group = subject.mesh.group("spatial")
+    names = tuple(axis.name for axis in part.axes())
+    cuts = _Cuts(
+        tuple((DIM + at, subject.mesh.group(name)) for at, name in enumerate(names) if name in subject.mesh),
+        joined(subject, tuple(name for name in names if name in subject.mesh)),
+    )
     (module,) = subject.parts
-    rewriting = _Rewriting(module, group, subject.sample)
+    rewriting = _Rewriting(module, cuts, subject.sample, _inside(part, subject.setting.graph))
     subject.parts = [rewriting.made()]
-    subject.shares.append(functools.partial(_rows, rewriting.size, group))
-    subject.summands |= dict.fromkeys(rewriting.weights(), ("spatial",))
-    if not any(axis.word == "dp" and axis.world > 1 for axis in subject.setting.plan.axes):
-        replicate(subject, [])
+    share = functools.partial(_share, cuts)
+    subject.shares.append(share)
+    subject.sample = share(subject.sample)
+    along = tuple(name for name in names if name in subject.mesh)
+    subject.summands |= dict.fromkeys(rewriting.weights(), along)
 
 
-def _rows(size: int, group: dist.ProcessGroup, batch: Batch) -> Batch:
-    own = share(size, dist.get_rank(group), dist.get_world_size(group))
+def _inside(part: Spatial, graph: Graph) -> frozenset[str] | None:
+    """The paths of the operators of a part of the model; none where it is all of it."""
+    inside = members(graph, part.only)
+    if inside is None:
+        return None
+    found = [(graph.blocks[at], graph.blocks[at].nodes[index].path) for at, index in inside]
+    return frozenset(of_repetition(block, path, at) for block, path in found for at in range(block.times))
+
+
+class _Cuts(NamedTuple):
+    """The dims that lie in shares, each with the ranks along it, and all ranks together, the last dim's fastest."""
+
+    dims: tuple[tuple[int, dist.ProcessGroup], ...]
+    all: dist.ProcessGroup
+
+    def rows(self, sizes: Sequence[int], rank: int) -> list[Rows]:
+        """The share of one of all ranks, where the whole has these sizes along the dims."""
+        found: list[Rows] = []
+        for size, (_, group) in zip(reversed(sizes), reversed(self.dims), strict=True):
+            rank, place = divmod(rank, dist.get_world_size(group))
+            found.append(share(size, place, dist.get_world_size(group)))
+        return found[::-1]
+
+    def sizes(self, shape: Sequence[int]) -> list[int]:
+        return [shape[dim] for dim, _ in self.dims]
+
+    def own(self, x: torch.Tensor) -> torch.Tensor:
+        """This rank's share of a whole."""
+        rows = self.rows(self.sizes(x.shape), dist.get_rank(self.all))
+        for own, (dim, _) in zip(rows, self.dims, strict=True):
+            x = x.narrow(dim, own.first, own.count)
+        return x
+
+
+def _share(cuts: _Cuts, batch: Batch) -> Batch:
     image, *others = batch.inputs
-    return Batch((image.narrow(DIM, own.first, own.count).contiguous(), *others), batch.target)
+    return Batch((cuts.own(image).contiguous(), *others), batch.target)
 
 
 class _Shapes(fx.Interpreter):
@@ -98,8 +166,8 @@ class _Shapes(fx.Interpreter):
 class _Rewriting:
     """A module whose values lie in shares as far as they can."""
 
-    def __init__(self, module: nn.Module, group: dist.ProcessGroup, sample: Batch) -> None:
-        self.module, self.group = module, group
+    def __init__(self, module: nn.Module, cuts: _Cuts, sample: Batch, inside: frozenset[str] | None) -> None:
+        self.module, self.cuts, self.inside = module, cuts, inside
         try:
             self.graph = fx.Tracer().trace(module)
         except (TraceError, TypeError) as problem:
@@ -109,7 +177,8 @@ class _Rewriting:
         tried(module, shapes, sample)
         self.shapes = shapes.found
         self.shared: set[fx.Node] = set()
-        self.size = sample.inputs[0].shape[DIM]
+        self.wholes: dict[fx.Node, fx.Node] = {}
+        self.last = DIM + len(cuts.dims)  # dims up to, not with, this one
 
     def weights(self) -> list[nn.Parameter]:
         """The weights that see shares."""
@@ -127,7 +196,7 @@ class _Rewriting:
     def _place(self, node: fx.Node) -> None:
         """Decide whether a value lies in shares, and change how it is made."""
         if node.op == "placeholder":
-            if not self.shared and len(self.shapes[node]) > DIM:
+            if not self.shared and len(self.shapes[node]) >= self.last:
                 self.shared.add(node)
         elif any(source in self.shared for source in node.all_input_nodes):
             if self._in_shares(node):
@@ -141,7 +210,7 @@ class _Rewriting:
             return node.target in ELEMENTWISE and self._alike(node)
         if node.op == "call_method":
             return node.target in ELEMENTWISE_METHODS and self._alike(node)
-        if node.op != "call_module":
+        if node.op != "call_module" or (self.inside is not None and str(node.target) not in self.inside):
             return False
         module = self._module(node)
         if isinstance(module, (*CONVOLUTIONS, *MAX_POOLS, *AVERAGE_POOLS)):
@@ -152,19 +221,24 @@ class _Rewriting:
     def _alike(self, node: fx.Node) -> bool:
         """Whether all tensors that a step reads lie in shares of the same rows."""
         tensors = [source for source in node.all_input_nodes if source in self.shapes]
-        sizes = {self.shapes[source][DIM] if len(self.shapes[source]) > DIM else 0 for source in tensors}
+        sizes = {tuple(self.shapes[source][DIM : self.last]) for source in tensors}
         return len(sizes) == 1 and all(source in self.shared for source in tensors)
 
     # windows
 
     def _walk(self, node: fx.Node, module: nn.Module) -> None:
         (source,) = node.all_input_nodes
-        size, made = self.shapes[source][DIM], self.shapes[node][DIM]
-        kernel, stride, padding = (_first(getattr(module, name)) for name in ("kernel_size", "stride", "padding"))
-        reach = _first(getattr(module, "dilation", 1)) * (kernel - 1) + 1
-        window = Window(size, made, reach, stride, padding)
-        _check(node, module, window)
-        module.forward = functools.partial(_windowed, module, window, self.group)
+        ways = len(self.shapes[node]) - DIM
+        windows: dict[int, tuple[Window, dist.ProcessGroup]] = {}
+        for dim, group in self.cuts.dims:
+            kernel, stride, padding, dilation = (
+                _each(getattr(module, name, 1), ways)[dim - DIM]
+                for name in ("kernel_size", "stride", "padding", "dilation")
+            )
+            size, made = self.shapes[source][dim], self.shapes[node][dim]
+            windows[dim] = Window(size, made, dilation * (kernel - 1) + 1, stride, padding), group
+            _check(node, module, windows[dim][0])
+        module.forward = functools.partial(_windowed, module, windows)
 
     # the way out of shares
 
@@ -180,7 +254,7 @@ class _Rewriting:
             count *= shape[dim]
         keep = len(self.shapes[node]) == len(shape)
         with self.graph.inserting_before(node):
-            mean = self.graph.call_function(_mean, (source, dims, keep, count, self.group.group_name))
+            mean = self._step(_Mean(dims, keep, count, self.cuts.all), source)
         node.replace_all_uses_with(mean)
         self.shapes[mean] = self.shapes[node]
         self.graph.erase_node(node)
@@ -197,15 +271,23 @@ class _Rewriting:
             return None
         said: Any = node.args[1]
         found = tuple(int(dim) % ways for dim in (said if isinstance(said, tuple | list) else (said,)))
-        return found if DIM in found else None
+        cut = {dim for dim, _ in self.cuts.dims}
+        return found if cut <= set(found) else None
 
     def _gather(self, node: fx.Node) -> None:
-        """Before a step that needs everything."""
+        """Before a step that needs everything; others that need it too find it there."""
         for source in [one for one in node.all_input_nodes if one in self.shared]:
-            with self.graph.inserting_before(node):
-                whole = self.graph.call_function(_whole, (source, self.shapes[source][DIM], self.group.group_name))
-            self.shapes[whole] = self.shapes[source]
-            node.replace_input_with(source, whole)
+            if source not in self.wholes:
+                with self.graph.inserting_before(node):
+                    self.wholes[source] = self._step(_Whole(self.shapes[source], self.cuts), source)
+                self.shapes[self.wholes[source]] = self.shapes[source]
+            node.replace_input_with(source, self.wholes[source])
+
+    def _step(self, module: nn.Module, source: fx.Node) -> fx.Node:
+        """A new step of the graph: a module, which others who follow the graph again take as one step."""
+        name = f"out_of_shares_{len(self.wholes)}_{source.name}"
+        self.module.add_module(name, module)
+        return self.graph.call_module(name, (source,))
 
 
 def _check(node: fx.Node, module: nn.Module, window: Window) -> None:
@@ -218,26 +300,25 @@ def _check(node: fx.Node, module: nn.Module, window: Window) -> None:
         raise BadInput(f"{path} does not count its padding; that does not run in shares yet", where="spatial")
 
 
-def _first(value: Any) -> int:
-    return int(value[0] if isinstance(value, tuple | list) else value)
+def _windowed(module: Any, windows: dict[int, tuple[Window, dist.ProcessGroup]], x: torch.Tensor) -> torch.Tensor:
+    """A convolution or pool over the rows that its windows reach; padding is put on by hand where the image ends.
 
-
-def _windowed(module: Any, window: Window, group: dist.ProcessGroup, x: torch.Tensor) -> torch.Tensor:
-    """A convolution or pool over the rows that its windows reach; padding is put on by hand where the image ends."""
-    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
-    reach = window.reach(rank, ranks)
-    rows = exchanged(x, window, group)
-    above, below = max(0, -reach.first), max(0, reach.last - window.size)
-    around = (*(0, 0) * (x.dim() - DIM - 1), above, below)
+    Dim by dim: what was fetched along one takes part in the next, corners come that way.
+    """
+    around = [0] * (2 * (x.dim() - DIM))
+    for dim, (window, group) in windows.items():
+        reach = window.reach(dist.get_rank(group), dist.get_world_size(group))
+        x = exchanged(x, dim, window, group)
+        last = 2 * (x.dim() - 1 - dim)  # torch pads from the last dim on
+        around[last : last + 2] = max(0, -reach.first), max(0, reach.last - window.size)
     nothing = -torch.inf if isinstance(module, MAX_POOLS) else 0.0
-    rows = F.pad(rows, around, value=nothing) if above or below else rows
-    return _walked(module, rows)
+    return _walked(module, F.pad(x, around, value=nothing) if any(around) else x, windows)
 
 
-def _walked(module: Any, rows: torch.Tensor) -> torch.Tensor:
-    """The module's own step without padding above and below."""
+def _walked(module: Any, rows: torch.Tensor, cut: Container[int]) -> torch.Tensor:
+    """The module's own step, without padding along dims in shares."""
     extents = rows.dim() - DIM
-    padding = (0, *_each(module.padding, extents)[1:])
+    padding = tuple(0 if DIM + at in cut else one for at, one in enumerate(_each(module.padding, extents)))
     for kind, function in CONVOLUTIONS.items():
         if isinstance(module, kind):
             return function(rows, module.weight, module.bias, module.stride, padding, module.dilation, module.groups)
@@ -251,13 +332,15 @@ def _each(value: Any, extents: int) -> tuple[int, ...]:
     return tuple(value) if isinstance(value, tuple | list) else (value,) * extents
 
 
-def _named(group: str) -> dist.ProcessGroup:
-    """A process group by its name: a step of a graph has texts and numbers for arguments."""
-    return _resolve_process_group(group)  # pyright: ignore[reportArgumentType]
+class _Mean(nn.Module):
+    """The mean over the image, out of shares."""
 
+    def __init__(self, dims: tuple[int, ...], keep: bool, count: int, group: dist.ProcessGroup) -> None:
+        super().__init__()
+        self.dims, self.keep, self.count, self.group = dims, keep, count, group
 
-def _mean(x: torch.Tensor, dims: tuple[int, ...], keep: bool, count: int, group: str) -> torch.Tensor:
-    return _Total.apply(x.sum(dims, keepdim=keep) / count, _named(group))
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _Total.apply(x.sum(self.dims, keepdim=self.keep) / self.count, self.group)
 
 
 class _Total(torch.autograd.Function):
@@ -267,7 +350,8 @@ class _Total(torch.autograd.Function):
     def forward(ctx: Any, summand: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
         ctx.ranks = dist.get_world_size(group)
         total = summand.contiguous().clone()
-        dist.all_reduce(total, group=group)
+        with waiting.along(group):
+            dist.all_reduce(total, group=group)
         return total
 
     @staticmethod
@@ -275,25 +359,56 @@ class _Total(torch.autograd.Function):
         return gradient * ctx.ranks, None
 
 
-def _whole(x: torch.Tensor, size: int, group: str) -> torch.Tensor:
-    return _Gathered.apply(x, size, _named(group))
+class _Whole(nn.Module):
+    """The whole of an image in shares."""
+
+    def __init__(self, shape: torch.Size, cuts: _Cuts) -> None:
+        super().__init__()
+        self.sizes, self.cuts = cuts.sizes(shape), cuts
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _Gathered.apply(x, self.sizes, self.cuts)
 
 
 class _Gathered(torch.autograd.Function):
     """All rows of shares that may differ by one; gradients count for all ranks here too."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, size: int, group: dist.ProcessGroup) -> torch.Tensor:
-        rank, ranks = dist.get_rank(group), dist.get_world_size(group)
-        ctx.own, ctx.ranks = share(size, rank, ranks), ranks
-        shares = [share(size, other, ranks) for other in range(ranks)]
-        most = shares[0].count
-        mine = F.pad(x, (*(0, 0) * (x.dim() - DIM - 1), 0, most - ctx.own.count)).contiguous()
+    def forward(ctx: Any, x: torch.Tensor, sizes: list[int], cuts: _Cuts) -> torch.Tensor:
+        ranks = dist.get_world_size(cuts.all)
+        ctx.cuts, ctx.ranks = cuts, ranks
+        most = [rows.count for rows in cuts.rows(sizes, 0)]
+        mine = _padded(x, cuts, most).contiguous()
         found = x.new_empty((ranks, *mine.shape))
-        dist.all_gather_into_tensor(found.view(-1), mine.view(-1), group=group)
-        return torch.cat([part.narrow(DIM, 0, own.count) for part, own in zip(found, shares, strict=True)], DIM)
+        with waiting.along(cuts.all):
+            dist.all_gather_into_tensor(found.view(-1), mine.view(-1), group=cuts.all)
+        whole = x.new_empty(_resized(x.shape, cuts, sizes))
+        for rank, part in enumerate(found):
+            _put(whole, part, cuts, cuts.rows(sizes, rank))
+        return whole
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        own: Rows = ctx.own
-        return gradient.narrow(DIM, own.first, own.count) * ctx.ranks, None, None
+        return ctx.cuts.own(gradient) * ctx.ranks, None, None
+
+
+def _padded(x: torch.Tensor, cuts: _Cuts, most: list[int]) -> torch.Tensor:
+    """A share as large as the largest."""
+    around = [0] * (2 * (x.dim() - DIM))
+    for (dim, _), count in zip(cuts.dims, most, strict=True):
+        around[2 * (x.dim() - 1 - dim) + 1] = count - x.shape[dim]
+    return F.pad(x, around) if any(around) else x
+
+
+def _resized(shape: torch.Size, cuts: _Cuts, sizes: list[int]) -> list[int]:
+    found = list(shape)
+    for (dim, _), size in zip(cuts.dims, sizes, strict=True):
+        found[dim] = size
+    return found
+
+
+def _put(whole: torch.Tensor, part: torch.Tensor, cuts: _Cuts, rows: list[Rows]) -> None:
+    """A rank's share at its place."""
+    for own, (dim, _) in zip(rows, cuts.dims, strict=True):
+        whole, part = whole.narrow(dim, own.first, own.count), part.narrow(dim, 0, own.count)
+    whole.copy_(part)

@@ -1,234 +1,282 @@
 # pyright: basic
-"""Tensor parallelism with DTensor: columns first, rows second, and with `sp` shares of the sequence between them.
+"""Tensor parallelism: columns of layers first, rows second, and with `sp` shares of the sequence between them.
 
-Which layers are cut which way follows from the types of modules. A weight stays a plain tensor, this rank's
-share; it is a DTensor where a layer reads it (a parametrization), so that whatever replicates or shards weights
-meets nothing it does not know.
+Which layers are cut which way follows from the types of modules. Weights are plain tensors, this rank's shares, and
+layers talk by plain collectives: whatever replicates or shards weights, and every version of torch, meets nothing that
+it does not know.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    PrepareModuleInput,
-    PrepareModuleOutput,
-    RowwiseParallel,
-    SequenceParallel,
-    parallelize_module,
-)
-from torch.distributed.tensor.parallel.style import ParallelStyle
-from torch.nn.utils import parametrize
 
 from foretell.model import zoo
 from foretell.model.zoo.gpt import Gpt
 from foretell.model.zoo.llama import Llama
+from foretell.model.zoo.mixture import Mixture
 from foretell.modules._decoder import GatedFeedForward
+from foretell.modules._experts import ExpertFeedForward
 from foretell.modules._normalization import RMSNorm
 from foretell.modules.gpt import FeedForward, FusedAttention
 from foretell.modules.llama import GroupedQueryAttention
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.tensor import Tensor
+from foretell.runtime.appliers import _sharing
+from foretell.runtime.appliers._experts import columns
+from foretell.runtime.appliers._sharing import Collected, Copied, Gathered, Own, Scattered, Summed
 from foretell.runtime.appliers._tied import tied
 from foretell.runtime.subject import Subject
 
 ORDER = 20
 
-Styles = Mapping[str, ParallelStyle]
 SEQUENCE = 1
 """The dim of activations [sample, sequence, hidden] that is shared out with `sp`."""
+
+HEAD_NORMS = ("query_norm", "key_norm")
+"""Norms of [sample, sequence, head, head_dim]: every rank norms its own heads."""
 
 
 def refusals(part: Tensor, setting: Setting) -> Iterator[tuple[str, str]]:
     """Read from the name of the model: its module is not there yet."""
     name = setting.graph.name
-    fields = zoo.parse(name)[1] if name.partition(":")[0] in zoo.names() else None
-    if not isinstance(fields, Llama | Gpt):
-        yield f"tp{part.ranks}: of all modules, llama and gpt ones run in shares today", "dp, pp, or one of these"
-    elif isinstance(fields, Gpt) and fields.positions == "alibi":
+    fields: Any = zoo.parse(name)[1] if name.partition(":")[0] in zoo.names() else None
+    if not isinstance(fields, Llama | Gpt | Mixture):
+        yield f"tp{part.ranks}: of all modules, llama, mixture and gpt ones run in shares today", "dp, pp, or these"
+        return
+    if getattr(fields, "positions", "") == "alibi":
         yield f"tp{part.ranks}: a bias on the scores does not run in shares yet", f"{name} with other positions"
-    if fields is not None and getattr(fields, "tied", False) and setting.plan.axis("pp") is not None:
+    window: int = getattr(fields, "window", 0)
+    if part.sequence and 0 < window < fields.seq:
+        why = f"tp{part.ranks}:sp: a window of {window} in a sequence of {fields.seq} does not run in shares yet"
+        yield why, f"tp{part.ranks}, or window=0"
+    if getattr(fields, "tied", False) and setting.plan.axis("pp") is not None:
         yield f"tp{part.ranks} beside pp: a token table that is the head too is not split yet", "tied=false"
 
 
 def apply(part: Tensor, subject: Subject) -> None:
-    mesh = subject.mesh.along("tp")
     data = subject.setting.plan.axis(Data)
     at_once = data is not None and data.storage in ("zero2", "zero3")  # FSDP2 takes gradients as soon as they are made
-    orders: dict[str, torch.Tensor] = {}
+    cut = _Cut(subject.mesh.group("tp"), part.sequence, _experts(data))
     for own in subject.parts:
         shared = tied(own)
-        orders |= _reordered(own, part.ranks)
-        parallelize_module(own, mesh, dict(_styles(own, part.sequence)))
-        for module in list(own.modules()):
-            _plain_weights(module, at_once)
+        for name, module in list(own.named_modules()):
+            cut.module(name, module)
         _tie(own, shared)
-    if not at_once:
-        subject.settles.append(functools.partial(_sum, list(subject.parts), subject.mesh.group("tp")))
-    subject.wholes.append(_Wholes(subject.parts, orders))
+    if at_once:
+        cut.sum_on_the_way_back()
+    else:
+        subject.settles.append(functools.partial(_sum, cut))
+    subject.wholes.append(cut.whole)
 
 
-# which layers are cut which way
+def _experts(data: Data | None) -> str:
+    """What tensor ranks have of experts: some columns of each, whole ones, or some of them, which `dp` divides."""
+    if data is None or data.expert_tensor != 1:
+        return "columns"
+    return "some" if data.experts > (data.shard or data.ranks) else "whole"
 
 
-def _styles(own: nn.Module, sequence: bool) -> Iterator[tuple[str, ParallelStyle]]:
-    between = Shard(SEQUENCE) if sequence else Replicate()
-    for name, module in own.named_modules():
+@dataclass
+class _Cut:
+    """The layers of one rank. Shares are named with the dim they lie along, and the whole's size there."""
+
+    group: dist.ProcessGroup
+    sequence: bool
+    experts: str
+    shares: dict[str, tuple[int, int]] = field(default_factory=dict)
+    orders: dict[str, torch.Tensor] = field(default_factory=dict)
+    summands: list[tuple[nn.Module, str]] = field(default_factory=list)
+
+    @property
+    def ranks(self) -> int:
+        return dist.get_world_size(self.group)
+
+    # which layers are cut which way
+
+    def module(self, name: str, module: Any) -> None:
         if isinstance(module, GroupedQueryAttention):
-            inner = {part: ColwiseParallel() for part in ("query", "key", "value")}
-            inner |= {"output": RowwiseParallel(output_layouts=between), **_head_norms(module)}
-            yield from _placed(name, inner, between if sequence else None, arguments=3)
+            self._pair(name, module, ("query", "key", "value"), "output")
         elif isinstance(module, FusedAttention):
-            inner = {"qkv": ColwiseParallel(), "output": RowwiseParallel(output_layouts=between)}
-            yield from _placed(name, inner, between if sequence else None, arguments=3)
+            self._reorder(name, module)
+            self._pair(name, module, ("qkv",), "output")
         elif isinstance(module, FeedForward):
-            inner = {"up": ColwiseParallel(), "down": RowwiseParallel(output_layouts=between)}
-            yield from _placed(name, inner, between if sequence else None, arguments=1)
+            self._pair(name, module, ("up",), "down")
         elif isinstance(module, GatedFeedForward):
-            inner = {part: ColwiseParallel() for part in ("gate", "up")}
-            inner |= {"down": RowwiseParallel(output_layouts=between)}
-            yield from _placed(name, inner, between if sequence else None, arguments=1)
-        elif isinstance(module, RMSNorm | nn.LayerNorm) and sequence and not name.endswith(("query_norm", "key_norm")):
-            yield name, SequenceParallel(sequence_dim=SEQUENCE)
-        elif name == "position" and sequence:  # every rank looks all places up and goes on with its share of them
-            yield name, PrepareModuleOutput(output_layouts=Replicate(), desired_output_layouts=Shard(0))
+            self._pair(name, module, ("gate", "up"), "down")
+        elif isinstance(module, ExpertFeedForward):
+            self._experts(name, module)
+        elif isinstance(module, RMSNorm | nn.LayerNorm) and (self.sequence or name.endswith(HEAD_NORMS)):
+            self._summands(module)  # every rank saw tokens, or heads, of its own
         elif name == "embedding":
-            yield name, RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
+            self._table(name, module)
+        elif name == "position" and self.sequence:  # every rank looks all places up and goes on with its share of them
+            _after(module, lambda y: Own.apply(y, 0, self.group))
         elif name == "head":
-            yield name, ColwiseParallel(input_layouts=between, output_layouts=Replicate())
+            self._head(name, module)
+
+    def _pair(self, name: str, module: nn.Module, into: tuple[str, ...], out: str) -> None:
+        """Columns of the first products, rows of the last."""
+        if self.sequence:
+            _before(module, self._entered)
+        for part in into:
+            column = module.get_submodule(part)
+            self._keep(f"{name}.{part}", column, 0)
+            if not self.sequence:
+                _before(column, self._entered)
+        self._rows(f"{name}.{out}", module.get_submodule(out))
+
+    def _entered(self, x: torch.Tensor) -> torch.Tensor:
+        return Collected.apply(x, SEQUENCE, self.group) if self.sequence else Copied.apply(x, self.group)
+
+    def _left(self, x: torch.Tensor) -> torch.Tensor:
+        return Scattered.apply(x, SEQUENCE, self.group) if self.sequence else Summed.apply(x, self.group)
+
+    def _rows(self, name: str, module: Any) -> None:
+        """The bias is a summand of the first rank; all see the gradient of the whole output, so all make its own."""
+        self._keep(name, module, 1, "weight")
+        first = dist.get_rank(self.group) == 0
+
+        def forward(x: torch.Tensor) -> torch.Tensor:
+            bias = module.bias
+            return self._left(F.linear(x, module.weight, bias if bias is None else _Added.apply(bias, first)))
+
+        module.forward = forward
+
+    def _table(self, name: str, module: Any) -> None:
+        """Some rows of the token table; other tokens are looked up by other ranks."""
+        size = module.weight.shape[0]
+        first = dist.get_rank(self.group) * -(-size // self.ranks)
+        self._keep(name, module, 0)
+
+        def forward(tokens: torch.Tensor) -> torch.Tensor:
+            here = tokens - first
+            elsewhere = (here < 0) | (here >= module.weight.shape[0])
+            found = F.embedding(here.masked_fill(elsewhere, 0), module.weight)
+            return self._left(found.masked_fill(elsewhere[..., None], 0))
+
+        module.forward = forward
+
+    def _head(self, name: str, module: Any) -> None:
+        classes = module.weight.shape[0]
+        self._keep(name, module, 0)
+        _before(module, self._entered)
+        _after(module, lambda y: Gathered.apply(y, -1, self.group, classes))
+
+    def _experts(self, name: str, module: ExpertFeedForward) -> None:
+        if self.sequence:
+            self._summands(module.router)
+            if module.shared_gate is not None:
+                self._summands(module.shared_gate)
+        for part, dim in (("gate", 2), ("up", 2), ("down", 1)):
+            inner = module.experts.get_submodule(part)
+            if self.experts == "whole":  # every rank saw tokens of its own
+                self._summands(inner)
+            elif self.experts == "columns":
+                self._keep(f"{name}.experts.{part}", inner, dim)
+        if self.experts == "columns":
+            columns(module.experts, self.group, self.sequence)
+
+    # weights
+
+    def _keep(self, name: str, module: Any, dim: int, *only: str) -> None:
+        """Leave this rank's shares of a layer's weights."""
+        for weight, whole in list(module.named_parameters(recurse=False)):
+            if not only or weight in only:
+                self.shares[f"{name}.{weight}"] = (dim, whole.shape[dim])
+                setattr(module, weight, nn.Parameter(_sharing.own(whole.detach(), dim, self.group).clone()))
+
+    def _summands(self, module: nn.Module) -> None:
+        """The gradients of weights that all ranks have, each its own: they are to be summed."""
+        self.summands += [(module, name) for name, _ in module.named_parameters(recurse=False)]
+
+    def sum_on_the_way_back(self) -> None:
+        for module in dict.fromkeys(module for module, _ in self.summands):
+            names = [name for one, name in self.summands if one is module]
+            module.forward = _Summing(module, names, self.group)
+
+    def _reorder(self, name: str, module: FusedAttention) -> None:
+        """Put the rows of a product that makes queries, keys and values at once in such an order that a share is some
+        heads. The order is kept for those who put the shares together again."""
+        starts = [0, module.heads[0], module.heads[0] + module.heads[1]]
+        rows = torch.arange(sum(module.heads) * module.head_dim).view(-1, module.head_dim)
+        parts = [rows[start : start + count] for start, count in zip(starts, module.heads, strict=True)]
+        shares = (part.chunk(self.ranks)[rank] for rank in range(self.ranks) for part in parts)
+        order = torch.cat(list(shares)).flatten()
+        query, key, value = (count // self.ranks for count in module.heads)
+        module.heads = (query, key, value)
+        for weight, whole in module.qkv.named_parameters():
+            whole.data = whole.data[order.to(whole.device)]
+            self.orders[f"{name}.qkv.{weight}"] = order
+
+    def whole(self, name: str, share: torch.Tensor) -> tuple[str, torch.Tensor]:
+        """What was cut, gathered."""
+        if name in self.shares:
+            dim, size = self.shares[name]
+            share = _sharing.gathered(share, dim, self.group, size)
+        if name in self.orders:
+            share = torch.empty_like(share).index_copy_(0, self.orders[name].to(share.device), share)
+        return name, share
 
 
-def _head_norms(attention: GroupedQueryAttention) -> Styles:
-    """Norms of [sample, sequence, head, head_dim]: every rank norms its own heads."""
-    names = ("query_norm", "key_norm")
-    found = [name for name in names if isinstance(attention.get_submodule(name), RMSNorm)]
-    return {name: SequenceParallel(sequence_dim=2, use_local_output=True) for name in found}
+class _Added(torch.autograd.Function):
+    """A weight that one rank adds and all have the gradient of."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, here: bool) -> torch.Tensor:
+        return weight.view_as(weight) if here else torch.zeros_like(weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient, None
 
 
-def _placed(name: str, inner: Styles, shares: Placement | None, arguments: int) -> Iterator[tuple[str, ParallelStyle]]:
-    """The styles inside a module; where its input comes in shares, that it is gathered once for all of them."""
-    yield from ((f"{name}.{part}", style) for part, style in inner.items())
-    if shares is not None:
-        rest = [None] * (arguments - 1)
-        yield name, PrepareModuleInput(input_layouts=(shares, *rest), desired_input_layouts=(Replicate(), *rest))
+def _before(module: nn.Module, change: Any) -> None:
+    """Change what a module reads first."""
+    inner = module.forward
+    module.forward = lambda x, *others: inner(change(x), *others)
 
 
-# heads
-
-
-def _reordered(own: nn.Module, ranks: int) -> dict[str, torch.Tensor]:
-    """Put the rows of products that make queries, keys and values at once in such an order that a share is some heads.
-
-    The order of each such weight is returned, for those who put the shares together again.
-    """
-    found: dict[str, torch.Tensor] = {}
-    for path, module in own.named_modules():
-        if isinstance(module, FusedAttention):
-            starts = [0, module.heads[0], module.heads[0] + module.heads[1]]
-            rows = torch.arange(sum(module.heads) * module.head_dim).view(-1, module.head_dim)
-            parts = [rows[start : start + count] for start, count in zip(starts, module.heads, strict=True)]
-            shares = (part.chunk(ranks)[rank] for rank in range(ranks) for part in parts)
-            order = torch.cat(list(shares)).flatten()
-            query, key, value = (count // ranks for count in module.heads)
-            module.heads = (query, key, value)
-            for name, weight in module.qkv.named_parameters():
-                weight.data = weight.data[order.to(weight.device)]
-                found[f"{path}.qkv.{name}"] = order
-    return found
-
-
-# weights
+def _after(module: nn.Module, change: Any) -> None:
+    inner = module.forward
+    module.forward = lambda *inputs: change(inner(*inputs))
 
 
 def _tie(own: nn.Module, shared: list[list[str]]) -> None:
-    """One weight again where there was one: torch splits each use of it, a table and a head alike by rows."""
+    """One weight again where there was one: a table and a head are cut alike, by rows."""
     for first, *others in shared:
-        owner: Any = own.get_submodule(first.rpartition(".")[0])
         for other in others:
-            user: Any = own.get_submodule(other.rpartition(".")[0])
-            user.parametrizations.weight.original = owner.parametrizations.weight.original
+            path, _, name = other.rpartition(".")
+            setattr(own.get_submodule(path), name, own.get_parameter(first))
 
 
-class _AsShare(nn.Module):
-    """This rank's share of a weight, seen as the whole one.
+class _Summing:
+    """The forward of a module whose weights' gradients are summed over ranks as soon as they are made."""
 
-    Where ranks saw different tokens their gradients of a weight that all of them have are summands. They are
-    summed on the way back, `at_once`, or left for the end of the step.
-    """
+    def __init__(self, module: nn.Module, names: list[str], group: dist.ProcessGroup) -> None:
+        self.module, self.names, self.group, self.inner = module, names, group, module.forward
 
-    def __init__(self, weight: DTensor, at_once: bool) -> None:
-        super().__init__()
-        self.mesh: DeviceMesh = weight.device_mesh
-        self.placements = weight.placements
-        self.shape, self.stride = weight.shape, weight.stride()
-        self.later = not at_once and weight.placements == (Replicate(),)
-        self.summand = False  # whether its gradient was one
-
-    def forward(self, share: torch.Tensor) -> torch.Tensor:
-        return _Unsummed.apply(share, self) if self.later else self.whole(share)
-
-    def whole(self, share: torch.Tensor) -> DTensor:
-        return DTensor.from_local(
-            share, self.mesh, self.placements, run_check=False, shape=self.shape, stride=self.stride
-        )
+    def __call__(self, *inputs: Any) -> Any:
+        weights: dict[str, Any] = self.module._parameters
+        kept = {name: weights[name] for name in self.names}
+        weights.update({name: Copied.apply(weight, self.group) for name, weight in kept.items()})
+        try:
+            return self.inner(*inputs)
+        finally:
+            weights.update(kept)
 
 
-class _Unsummed(torch.autograd.Function):
-    """A weight whose gradient stays this rank's summand."""
-
-    @staticmethod
-    def forward(ctx: Any, share: torch.Tensor, seen: _AsShare) -> DTensor:
-        ctx.seen = seen
-        return seen.whole(share.detach())
-
-    @staticmethod
-    def backward(ctx: Any, gradient: DTensor) -> tuple[torch.Tensor, None]:
-        ctx.seen.summand = gradient.placements[0].is_partial()
-        return gradient.to_local(), None
-
-
-def _plain_weights(module: nn.Module, at_once: bool) -> None:
-    for name, weight in list(module.named_parameters(recurse=False)):
-        if isinstance(weight, DTensor):
-            seen = _AsShare(weight, at_once)
-            setattr(module, name, nn.Parameter(weight.to_local().detach().clone()))
-            parametrize.register_parametrization(module, name, seen, unsafe=True)
-
-
-def _sum(parts: list[nn.Module], group: dist.ProcessGroup) -> None:
+def _sum(cut: _Cut) -> None:
     """Sum the gradients at the end of a step that are summands."""
-    for own in parts:
-        for seen in own.modules():
-            if isinstance(seen, parametrize.ParametrizationList) and seen[0].summand:
-                dist.all_reduce(seen.original.grad, group=group)
-
-
-class _Wholes:
-    """Gathers what was cut."""
-
-    def __init__(self, parts: list[nn.Module], orders: dict[str, torch.Tensor]) -> None:
-        self.orders = orders
-        self.shares: dict[str, Any] = {
-            f"{path}.original": seen[0]
-            for part in parts
-            for path, seen in part.named_modules()
-            if isinstance(seen, parametrize.ParametrizationList) and isinstance(seen[0], _AsShare)
-        }
-
-    def __call__(self, name: str, share: torch.Tensor) -> tuple[str, torch.Tensor]:
-        if name not in self.shares:
-            return name, share
-        whole = self.shares[name].whole(share).full_tensor()
-        name = name.replace(".parametrizations.", ".").removesuffix(".original")
-        if name in self.orders:
-            whole = torch.empty_like(whole).index_copy_(0, self.orders[name].to(whole.device), whole)
-        return name, whole
+    for module, name in cut.summands:
+        gradient = getattr(module, name).grad
+        if gradient is not None:
+            dist.all_reduce(gradient, group=cut.group)

@@ -1,0 +1,163 @@
+"""The proof bench: collectives and steps between emulated hosts, beside what formulas and predictions say.
+
+    python benchmarks/lab.py collectives [--out studies/lab/collectives.jsonl]     about eight minutes
+    python benchmarks/lab.py steps [--out studies/lab/steps.jsonl]                 about five minutes
+    python benchmarks/lab.py show studies/lab/collectives.jsonl                    the table of a file, without hosts
+
+Needs root on Linux, and a C compiler (`foretell lab selftest` says what is missing). Samples are written as it goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from foretell.lab.hosts import Lab
+from foretell.lab.measure import SMALL, Row, cases, measured, orders, overhead, selftested, summary
+from foretell.lab.network import Network, Wire
+
+HOSTS = (2, 4)
+RATES = (12.5e6, 37.5e6, 125e6)
+DELAYS = (1e-4, 1e-3, 5e-3)
+ISLANDS = Network(hosts=4, rate=125e6, delay=1e-3, island=2, uplink=Wire(12.5e6, 2e-3))
+LARGE = (0.03, 0.15)
+"""Seconds that the large tensors take over a port, once."""
+
+LLAMA = "llama:layers=4,hidden=256,heads=8,kv_heads=4,ffn=512,vocab=1000,seq=64"
+STEPS = (
+    ("lenet", "dp2", 64),
+    ("lenet", "spatial2", 64),
+    ("lenet", "filter2", 64),
+    (LLAMA, "tp2", 4),
+    (LLAMA, "pp2:1f1b +m4", 8),
+    (LLAMA, "dp2", 4),
+    (LLAMA, "dp2:zero3", 4),
+)
+NETWORKS = (("200Mbit", "1ms"), ("1Gbit", "0.5ms"))
+
+
+def collectives(out: Path, repeats: int) -> None:
+    rows: list[Row] = []
+    for hosts in HOSTS:
+        for rate in RATES:
+            for delay in DELAYS:
+                rows += _network(Network(hosts=hosts, rate=rate, delay=delay), out, repeats)
+    rows += _network(ISLANDS, out, repeats)
+    show(rows)
+
+
+def _network(network: Network, out: Path, repeats: int) -> list[Row]:
+    known = [row for row in _rows(out) if _key(row) == _key(network)]
+    if known:
+        return known  # a run that was cut short goes on
+    slowest = network.uplink.rate if network.uplink else network.rate
+    sizes = (1 << 10, 1 << 14, *(int(slowest * seconds) // 4096 * 4096 for seconds in LARGE))
+    with Lab(network) as lab:
+        extra = overhead(selftested(lab))
+        rows = measured(lab, cases(network, (), sizes, repeats), extra, 600.0)
+    with out.open("ab") as file:
+        file.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
+    errors = [abs(row.error) for row in rows]
+    print(
+        f"{network.hosts} hosts, {network.rate * 8e-6:g} Mb/s, {network.delay * 1e3:g} ms"
+        f"{', islands' if network.island else ''}: {len(rows)} rows, mean error {statistics.mean(errors):.1%},"
+        f" a message takes {extra * 1e6:.0f} us more",
+        flush=True,
+    )
+    return rows
+
+
+def _rows(file: Path) -> list[Row]:
+    return [msgspec.json.decode(line, type=Row) for line in file.read_bytes().splitlines()] if file.exists() else []
+
+
+def _key(of: Row | Network) -> tuple[object, ...]:
+    return of.hosts, of.rate, of.delay, of.island
+
+
+def show(rows: list[Row]) -> None:
+    """Mean errors by algorithm, and how often the formula names the fastest one."""
+    print(f"\n{'collective':16}{'by':22}{'rows':>5}{'small':>8}{'large':>8}{'worst':>8}")
+    for one in summary(rows):
+        print(f"{one.kind:16}{one.algorithm:22}{one.rows:5}{one.small:8.1%}{one.large:8.1%}{one.worst:+8.1%}")
+    small = [abs(row.error) for row in rows if row.size <= SMALL]
+    large = [abs(row.error) for row in rows if row.size > SMALL]
+    print(
+        f"\nall: {len(rows)} rows; small (to {SMALL // 1024} KiB) mean {statistics.mean(small):.1%}"
+        f" median {statistics.median(small):.1%}; large mean {statistics.mean(large):.1%}"
+        f" median {statistics.median(large):.1%}"
+    )
+    found = [order for network in _by_network(rows) for order in orders(network)]
+    hit = sum(order.predicted == order.fastest for order in found)
+    lost = statistics.mean(max(0.0, order.regret) for order in found)
+    print(f"fastest algorithm: the formula names it in {hit} of {len(found)} cases; trusting it costs {lost:.1%}")
+
+
+def _by_network(rows: list[Row]) -> list[list[Row]]:
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_key(row), []).append(row)
+    return list(groups.values())
+
+
+def steps(out: Path) -> None:
+    """Steps of plans across two hosts, by the command, beside their predictions."""
+    errors: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for rate, delay in NETWORKS:
+            for model, plan, batch in STEPS:
+                command = [sys.executable, "-m", "foretell", "lab", "run", "--rate", rate, "--delay", delay, model]
+                command += ["--plan", plan, "--batch", str(batch), "--steps", "10", "--records", folder]
+                ran = subprocess.run([*command, "--compare", "--json"], capture_output=True, text=True, env=os.environ)
+                if ran.returncode:
+                    print(f"{rate} {delay} {model} {plan}: {ran.stderr.strip()[:300]}", flush=True)
+                    continue
+                answer = json.loads(ran.stdout)
+                predicted = answer["comparison"]["predicted"]
+                row = {"rate": rate, "delay": delay, "model": model, "plan": plan, "batch": batch}
+                row |= {"seconds": answer["step_seconds"], "samples": answer["samples"]}
+                row |= {"predicted": predicted["step_seconds"], "breakdown": answer["breakdown"]}
+                row |= {"predicted_breakdown": predicted["breakdown"]}
+                with out.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+                errors.append(row["predicted"] / row["seconds"] - 1)
+                waits = [_waiting(row[key]) for key in ("breakdown", "predicted_breakdown")]
+                print(
+                    f"{rate:8}{delay:6} {model[:6]:7}{plan:13} step {row['seconds'] * 1e3:7.1f} ms,"
+                    f" predicted {row['predicted'] * 1e3:7.1f} {errors[-1]:+6.1%};"
+                    f" waiting {waits[0] * 1e3:7.1f} ms, predicted {waits[1] * 1e3:7.1f}",
+                    flush=True,
+                )
+    print(f"mean error {statistics.mean(abs(error) for error in errors):.1%} over {len(errors)} steps")
+
+
+def _waiting(breakdown: dict[str, float]) -> float:
+    """Seconds of a step that are messages, or waiting for them."""
+    return sum(seconds for key, seconds in breakdown.items() if key.startswith("exposed.") or key == "bubble")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["collectives", "steps", "show"])
+    parser.add_argument("file", nargs="?", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args()
+    out = given.out or Path(f"studies/lab/{given.what}.jsonl")
+    if given.what == "show":
+        show(_rows(given.file or Path("studies/lab/collectives.jsonl")))
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    collectives(out, given.repeats) if given.what == "collectives" else steps(out)
+
+
+if __name__ == "__main__":
+    main()

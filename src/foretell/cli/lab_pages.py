@@ -1,0 +1,73 @@
+"""The lab's answers as pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from foretell.cli.table import table
+from foretell.hardware.quantity import show
+from foretell.lab.measure import Row, orders, summary
+from foretell.units import show_bytes
+
+if TYPE_CHECKING:
+    from foretell.lab.bench import Attained
+
+
+def selftest(found: Sequence[Attained]) -> str:
+    """Pairs of hosts: asked for, and attained."""
+    rows = [
+        [
+            f"{one.pair[0]} - {one.pair[1]}",
+            _bits(one.asked_rate),
+            _bits(one.rate),
+            f"{one.rate / one.asked_rate - 1:+.1%}",
+            show(one.asked_delay, "time"),
+            show(one.delay, "time"),
+        ]
+        for one in found
+    ]
+    most = max(one.overhead for one in found)
+    lines = [
+        table(["hosts", "payload", "attained", "", "delay", "attained"], rows),
+        "",
+        f"A message takes {show(most, 'time')} beside its delay and its bytes.",
+    ]
+    return "\n".join(lines)
+
+
+def measured(rows: Sequence[Row]) -> str:
+    """Every collective beside its formula, then which is fastest."""
+    header = ["collective", "by", "tensor", "messages", "sent", "formula", "measured", "error"]
+    body = [
+        [
+            row.kind,
+            row.algorithm,
+            show_bytes(row.size),
+            str(row.messages),
+            show_bytes(row.bytes),
+            _ms(row.formula),
+            _ms(row.seconds),
+            f"{row.error:+.1%}",
+        ]
+        for row in sorted(rows, key=lambda row: (row.kind, row.size, row.algorithm))
+    ]
+    short = [
+        [one.kind, one.algorithm, f"{one.small:.1%}", f"{one.large:.1%}", f"{one.worst:+.1%}"] for one in summary(rows)
+    ]
+    best = [[one.kind, show_bytes(one.size), one.predicted, one.fastest, f"{one.regret:.1%}"] for one in orders(rows)]
+    return "\n\n".join(
+        [
+            table(header, body, left=(0, 1)),
+            table(["mean error", "by", "small", "large", "largest"], short, left=(0, 1)),
+            table(["fastest", "tensor", "by formula", "measured", "lost"], best, left=(0, 2, 3)),
+        ]
+    )
+
+
+def _bits(rate: float) -> str:
+    return f"{rate * 8 / 1e6:.4g} Mb/s"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"

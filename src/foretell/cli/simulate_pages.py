@@ -1,0 +1,132 @@
+"""What `foretell simulate` prints: runs by time to the target, figure 14, and the batch-size trade-off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from foretell.cli.compare_pages import lines
+from foretell.cli.table import table
+from foretell.units import show_bytes, show_seconds
+from foretell.virtual.batches import Measured
+from foretell.virtual.chart import Line, Panel
+from foretell.virtual.delays import Delay
+from foretell.virtual.simulate import Ran, Simulation
+
+SHOWN = (1, 2, 4, 8, 15)
+"""Workers of figure 14 that have a column."""
+
+
+def simulation_page(found: Simulation) -> str:
+    """The pace, and a table for each number of workers."""
+    pace = found.pace
+    head = lines(
+        [
+            ("model", f"{found.model}: its times; gradients are those of {found.learns}"),
+            ("on", found.cluster),
+            ("gradient", f"{show_seconds(pace.compute)}, of {found.batch} samples"),
+            ("exchange", _exchange(found)),
+            ("target", f"a loss of {found.target:.4g}"),
+        ]
+    )
+    counts = sorted({run.workers for run in found.runs})
+    return "\n\n".join([head, *(_runs(found.of(count), count) for count in counts)])
+
+
+def _exchange(found: Simulation) -> str:
+    pace = found.pace
+    far = f", {show_seconds(pace.transmit_far)} between nodes" if pace.transmit_far != pace.transmit else ""
+    sums = f"{show_seconds(pace.reduce)} to sum two, {show_seconds(pace.update)} to update"
+    return f"{show_bytes(pace.bytes)} in {show_seconds(pace.transmit)}{far}; {sums}"
+
+
+def _runs(runs: Sequence[Ran], workers: int) -> str:
+    who = f"{workers:,} worker{'s' * (workers > 1)}"
+    header = [who, "to target", "samples", "loss", "stale", "idle", "link", "bytes"]
+    return table(header, [_row(run) for run in runs])
+
+
+def _row(run: Ran) -> list[str]:
+    reached = run.virtual_seconds_to_target
+    time = show_seconds(reached) if reached is not None else run.ended
+    stale = f"{run.staleness['mean']:.3g}" if run.staleness else "-"
+    figures = [f"{run.loss:.3g}", stale, f"{run.idle:.0%}", f"{run.link_utilisation:.0%}"]
+    return [run.algorithm, time, f"{run.samples:,}", *figures, show_bytes(run.bytes["total"])]
+
+
+def simulation_panels(found: Simulation) -> list[Panel]:
+    """The loss over virtual time, a panel for each number of workers."""
+    return [
+        Panel(
+            f"{count:,} workers",
+            "virtual seconds",
+            "loss",
+            [Line(run.algorithm, [(seconds, loss) for _, _, seconds, loss, _ in run.curve]) for run in found.of(count)],
+        )
+        for count in sorted({run.workers for run in found.runs})
+    ]
+
+
+def delays_page(found: Sequence[Delay]) -> str:
+    """Figure 14: seconds of an exchange over workers; those that computing hides have no mark."""
+    parts: list[str] = []
+    for model, link in dict.fromkeys((one.model, one.link) for one in found):
+        own = [one for one in found if (one.model, one.link) == (model, link)]
+        header = ["pattern", *(f"n={count}" for count in SHOWN), "hidden to"]
+        rows = [[one.pattern, *(_delay(one, count) for count in SHOWN), str(one.hidden_to or "-")] for one in own]
+        computing = f"a batch takes {show_seconds(own[0].compute_seconds)}, * takes longer"
+        parts.append(f"{model}, {link}: {computing}\n\n{table(header, rows)}")
+    return "\n\n".join(parts)
+
+
+def _delay(one: Delay, workers: int) -> str:
+    seconds = one.seconds[workers - 1]
+    return f"{show_seconds(seconds)}{'*' if seconds > one.compute_seconds else ' '}"
+
+
+def delays_panels(found: Sequence[Delay]) -> list[Panel]:
+    """The figure's panels, with computing as a dashed line."""
+    panels: list[Panel] = []
+    for model, link in dict.fromkeys((one.model, one.link) for one in found):
+        own = [one for one in found if (one.model, one.link) == (model, link)]
+        drawn = [Line(one.pattern, list(enumerate(one.seconds, 1))) for one in own]
+        computing = Line("a batch", [(1, own[0].compute_seconds), (len(own[0].seconds), own[0].compute_seconds)], True)
+        panels.append(Panel(f"{model}, {link}", "workers", "seconds", [*drawn, computing]))
+    return panels
+
+
+def batches_page(found: Measured, model: str) -> str:
+    """Steps and samples over batches, the law that was fitted, and what to ask the search."""
+    rows = [
+        [
+            f"{one.batch:,}",
+            f"{one.steps:,}" if one.steps else "not reached",
+            f"{one.samples:,}" if one.samples else "",
+            f"{found.least_steps * (1 + found.critical_batch / one.batch):,.0f}",
+            f"{one.rate:g}" if one.rate else "",
+            f"{one.noise_scale:,.0f}" if one.noise_scale else "",
+        ]
+        for one in found.batches
+    ]
+    head = lines(
+        [
+            ("learns", found.learns),
+            ("target", f"a loss of {found.target:.4g}"),
+            ("critical batch", f"{found.critical_batch:,.0f} samples: steps and samples are both twice their least"),
+            ("noise scale", f"{found.noise_scale:,.0f} samples, by the gradients of single samples"),
+            (
+                "least",
+                f"{found.least_steps:,.0f} steps with large batches, {found.least_samples:,.0f} samples with small",
+            ),
+        ],
+        16,
+    )
+    counted = table(["batch", "steps", "samples", "by the law", "rate", "noise scale"], rows)
+    ask = f"foretell plan {model} --on CLUSTER --batch auto --noise-scale '{found.critical_batch:.0f} samples'"
+    return f"{head}\n\n{counted}\n\nfor the search: {ask}"
+
+
+def batches_panels(found: Measured) -> list[Panel]:
+    """Steps over batches, counted and by the law."""
+    counted = [(float(one.batch), float(one.steps)) for one in found.batches if one.steps]
+    law = [(batch, found.least_steps * (1 + found.critical_batch / batch)) for batch, _ in counted]
+    return [Panel("steps to the target", "batch", "steps", [Line("counted", counted), Line("by the law", law, True)])]

@@ -1,0 +1,66 @@
+"""What `foretell systems` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from foretell.cli.compare_pages import lines
+from foretell.cli.table import table
+from foretell.taxonomy.advice import Advice
+from foretell.taxonomy.systems import AXES
+from foretell.units import show_seconds
+
+
+def listed_page(found: Mapping[str, Any]) -> str:
+    """A line a system."""
+    rows = [
+        [name, "+".join(one.parallelism), one.optimization, one.scheduling, ", ".join(one.topology)]
+        for name, one in found.items()
+    ]
+    return table(["system", "parallelism", "optimization", "scheduling", "topology"], rows, tuple(range(5)))
+
+
+def compared_page(found: Mapping[str, Any]) -> str:
+    """All about each."""
+    parts: list[str] = []
+    for name, one in found.items():
+        about = [("system", f"{one.title} ({name})"), *((axis, ", ".join(one.on(axis))) for axis in AXES)]
+        about += [("remark", one.remark), ("source", one.source)]
+        about += [("as a plan", one.plan)] if one.plan else []
+        about += [("to simulate", one.simulate)] if one.simulate else []
+        parts.append(lines(about))
+    return "\n\n".join(parts)
+
+
+def classes_page(found: Mapping[str, Any]) -> str:
+    return lines([(axis, ", ".join(values)) for axis, values in found.items()], 16)
+
+
+def axes_page(found: Mapping[str, Any]) -> str:
+    parts: list[str] = []
+    for axis, about in found.items():
+        values = [(f"  {value}", meaning) for value, meaning in about.values.items()]
+        parts.append(lines([(axis, about.source), *values], 24))
+    return "\n\n".join(parts)
+
+
+def advice_page(found: Advice) -> str:
+    """What to use, why, and all techniques by what they cost."""
+    step = f"{found.plan}, a step of {show_seconds(found.step_seconds)}" if found.step_seconds else "none fits"
+    about = [("model", found.model), ("on", f"{found.workers} workers of {found.cluster}"), ("use", found.use)]
+    head = lines([*about, *(("why", one) for one in found.why), ("fastest plan", step)], 14)
+    if not found.choices:
+        return head
+    rows = [
+        [
+            one.title.removeprefix("data parallelism, "),
+            one.algorithm,
+            show_seconds(one.seconds_to_target) if one.seconds_to_target else "not reached",
+            f"{one.costs:.1f}x" if one.costs else "",
+            f"{one.idle:.0%}",
+        ]
+        for one in found.choices
+    ]
+    needs = lines([(one.technique, ", ".join(one.needs)) for one in found.choices], 18)
+    return f"{head}\n\n{table(['data parallelism', 'its best', 'to target', 'costs', 'idle'], rows, (0, 1))}\n\n{needs}"

@@ -1,0 +1,62 @@
+"""foretell advise: which technique of distributed training to use, why, and what it costs to be wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from foretell.errors import BadInput
+
+EXAMPLE = "foretell advise resnet50 --on 16xv100-16"
+MOST = 16
+"""Workers that are simulated where nobody says how many: more of them take longer to learn than a person waits."""
+
+
+@click.command("advise", short_help="Which technique to use on a cluster, why, and what a mistake costs.")
+@click.argument("model")
+@click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 16xh100.")
+@click.option("--workers", type=int, metavar="N", help="Workers in virtual time (all ranks, at most 16).")
+@click.option("--batch", type=int, metavar="N", default=8, help="Samples of a worker's gradient (8).")
+@click.option("--learn", "learns", metavar="MODEL", default="squares", help="Whose gradients (squares); lenet.")
+@click.option("--rate", "rates", metavar="R,R", default="0.3,0.6,1.2", help="Rates to try; the best counts.")
+@click.option("--target", type=float, metavar="LOSS", default=0.0, help="The loss to reach.")
+@click.option("--trainer", metavar="NAME", default="pytorch", help="The software whose times count (pytorch).")
+@click.option("--jitter", type=float, metavar="S", default=0.0, help="Spread of the times of gradients: 0.2.")
+@click.option("--stragglers", metavar="PxF", default="", help="A share that takes F times as long: 0.1x5.")
+@click.option("--slow", metavar="NxF", default="", help="Workers that are always slow: 2x3.")
+@click.option("--failures", metavar="S/S", default="", help="Seconds between a worker's, and to come back: 600/30.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(model: str, as_json: bool, **options: Any) -> None:
+    """Advise on MODEL: techniques of the taxonomy by virtual time to a loss.
+
+    Each technique of its table of choices is simulated with algorithms that stand for it;
+    beside them is the fastest plan of the search, for a model that has to be cut.
+    """
+    import msgspec
+
+    from foretell.cli.system_pages import advice_page
+    from foretell.cli.verbs.simulate import read_rates, tell
+    from foretell.hardware import catalog
+    from foretell.taxonomy.advice import advise
+    from foretell.virtual.disturbance import read
+    from foretell.virtual.simulate import Contest
+
+    if options["cluster"] is None:
+        raise BadInput("no cluster is given", where="--on", fix=EXAMPLE)
+    cluster = catalog.cluster(options["cluster"])
+    workers = min(cluster.ranks, MOST) if options["workers"] is None else options["workers"]
+    if workers < 2:
+        raise BadInput(f"{workers} worker: nothing to choose", where="--workers", fix="2 or more, on a larger cluster")
+    words = ("jitter", "stragglers", "slow", "failures")
+    asked = Contest(
+        model,
+        cluster,
+        (workers,),
+        (),
+        rates=read_rates(options["rates"]),
+        disturbances=read(*(options[word] for word in words)),
+        **{name: options[name] for name in ("learns", "batch", "target", "trainer")},
+    )
+    found = advise(asked, tell)
+    click.echo(msgspec.json.encode(found) if as_json else advice_page(found))

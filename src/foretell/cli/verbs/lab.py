@@ -1,0 +1,194 @@
+"""foretell lab: several hosts on this machine, joined by links of a known rate and delay."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from foretell.errors import BadInput
+
+if TYPE_CHECKING:
+    from foretell.lab.network import Network
+
+_NETWORK = (
+    click.option("--hosts", type=int, default=2, metavar="N", help="Emulated hosts (2)."),
+    click.option("--rate", default="1Gbit", metavar="RATE", help="Of every host's port, each way (1Gbit)."),
+    click.option("--delay", default="0.5ms", metavar="TIME", help="One way between two hosts (0.5ms)."),
+    click.option("--island", type=int, default=0, metavar="N", help="Hosts of an island, which share a way out."),
+    click.option("--uplink", default="", metavar="RATE,TIME", help="The way out of an island: 100Mbit,2ms."),
+    click.option("--port", "ports", multiple=True, metavar="HOST:RATE", help="A host with another port: 1:100Mbit."),
+    click.option("--link", "links", multiple=True, metavar="A-B:RATE,TIME", help="A pair with a link of its own."),
+)
+
+
+def networked(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the options that make a network; it gets the network."""
+
+    @functools.wraps(verb)
+    def called(**options: Any) -> Any:
+        from foretell.lab import text
+
+        names = {"hosts": "hosts", "rate": "speed", "delay": "apart", "island": "island", "uplink": "uplink"}
+        given = {word: options.pop(name) for name, word in (names | {"ports": "ports", "links": "links"}).items()}
+        return verb(text.network(**given), **options)
+
+    for option in reversed(_NETWORK):
+        called = option(called)
+    return called
+
+
+@click.group("lab", short_help="Several hosts on this machine: measure and run across them.")
+def command() -> None:
+    """Several hosts on this machine, joined by links of a known rate and delay.
+
+    The hosts are network namespaces, so this needs root (or its rights) on
+    Linux, and a C compiler. Nothing is left when the command ends, however.
+    """
+
+
+@command.command("selftest", short_help="What rate and delay the hosts attain.")
+@networked
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def selftest(network: Network, as_json: bool) -> None:
+    """Messages between pairs of hosts: the rate and the delay that were asked
+    for, and those that are attained."""
+    from foretell.cli import lab_pages
+    from foretell.lab.hosts import Lab
+    from foretell.lab.measure import overhead, selftested
+
+    with Lab(network) as lab:
+        found = selftested(lab)
+    if as_json:
+        click.echo(msgspec.json.encode({"pairs": [one._asdict() for one in found], "overhead": overhead(found)}))
+    else:
+        click.echo(lab_pages.selftest(found))
+
+
+@command.command("describe", short_help="Write the lab as a cluster that `predict --on` takes.")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@networked
+@click.option("--overhead", metavar="TIME", help="Of a message beside its delay (the self-test finds out).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def describe(network: Network, file: Path, overhead: str | None, as_json: bool) -> None:
+    """Write FILE.toml, the cluster that this network is, and its links beside it.
+
+    Without --overhead the hosts come up once, and the time that a message
+    takes beside delay and bytes is measured.
+    """
+    from foretell.lab import text
+
+    extra = text.delay(overhead, "--overhead") if overhead else _overhead(network)
+    files = [str(one) for one in _described(network, extra, file)]
+    if as_json:
+        click.echo(msgspec.json.encode({"files": files, "overhead": extra}))
+        return
+    click.echo(f"written: {', '.join(files)}\nuse it: foretell predict ... --on {file}")
+
+
+def _overhead(network: Network) -> float:
+    from foretell.lab.hosts import Lab
+    from foretell.lab.measure import overhead, selftested
+
+    with Lab(network) as lab:
+        return overhead(selftested(lab))
+
+
+def _described(network: Network, extra: float, file: Path) -> list[Path]:
+    from foretell.lab import describe
+
+    if file.suffix != ".toml":
+        raise BadInput(f"{file} is no name of a cluster's file", where="FILE", fix=f"{file}.toml")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return describe.write(describe.described(network, extra), file)
+
+
+@command.command("measure", short_help="Every collective algorithm beside its formula.")
+@networked
+@click.option("--algorithm", "algorithms", multiple=True, metavar="NAME", help="Only these: ring, ps:2, rabenseifner.")
+@click.option("--sizes", default="", metavar="LIST", help="Bytes of the tensors: 1KiB,1MiB.")
+@click.option("--repeats", type=click.IntRange(min=1), default=5, metavar="N", help="Of each (5).")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Raw samples, added as JSON lines.")
+@click.option("--timeout", type=float, default=600.0, metavar="SECONDS", help="Until it is given up (600).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def measure(
+    network: Network,
+    algorithms: tuple[str, ...],
+    sizes: str,
+    repeats: int,
+    out: Path | None,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Do collectives between the hosts by algorithms of our own, a rank each, and
+    put the latency-bandwidth formula beside what they took."""
+    from foretell.cli import lab_pages
+    from foretell.lab.hosts import Lab
+    from foretell.lab.measure import SIZES, cases, measured, orders, overhead, selftested, summary
+
+    wanted = cases(network, algorithms, _sizes(sizes) or SIZES, repeats)
+    with Lab(network) as lab:
+        rows = measured(lab, wanted, overhead(selftested(lab)), timeout)
+    if out:
+        with out.open("ab") as file:
+            file.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
+    if as_json:
+        click.echo(msgspec.json.encode({"rows": rows, "summary": summary(rows), "orders": orders(rows)}))
+    else:
+        click.echo(lab_pages.measured(rows))
+
+
+def _name(network: Network, extra: float) -> str:
+    """The same for the same network, and for no other."""
+    return f"lab-{hashlib.sha256(msgspec.json.encode((repr(network), extra))).hexdigest()[:12]}"
+
+
+def _sizes(text: str) -> list[int]:
+    from foretell.hardware import quantity
+
+    return [round(quantity.parse(word, "memory", "--sizes")) for word in text.split(",") if word.strip()]
+
+
+@command.command(
+    "run",
+    short_help="foretell run, a rank on every host.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True},
+)
+@networked
+@click.option("--slow-rank", "slow", multiple=True, metavar="RANK:FACTOR", help="A rank that computes slowly: 1:2x.")
+@click.option("--traffic", multiple=True, metavar="A-B:RATE", help="Another job that sends from A to B: 0-1:500Mbit.")
+@click.option("--describe", "file", type=click.Path(dir_okay=False, path_type=Path), help="Keep the cluster's file.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(
+    network: Network, slow: tuple[str, ...], traffic: tuple[str, ...], file: Path | None, arguments: tuple[str, ...]
+) -> Any:
+    """foretell run with a rank on every host, in their order.
+
+    Takes all that `foretell run` takes: MODEL --plan TEXT --batch N --compare.
+    The comparison is with this network, as the self-test finds it.
+    """
+    from foretell.cli.verbs.run import command as run_command
+    from foretell.lab.hosts import Lab
+    from foretell.lab.measure import overhead, selftested
+    from foretell.lab.text import factor
+    from foretell.lab.traffic import flows, sending
+    from foretell.records.home import home
+    from foretell.runtime import hosts
+
+    if "--on" in arguments:
+        raise BadInput("--on is this network", where="foretell lab run", fix="--hosts, --rate and --delay")
+    others = flows(traffic, network)
+    pace = dict(factor(text, "--slow-rank") for text in slow)
+    with Lab(network) as lab:
+        extra = overhead(selftested(lab))
+        cluster = file or home() / "labs" / f"{_name(network, extra)}.toml"  # the record names it
+        _described(network, extra, cluster)
+        os.environ.update(hosts.told([host.namespace for host in lab.hosts], pace))
+        with sending(lab, others):
+            return run_command.main([*arguments, "--on", str(cluster)], standalone_mode=False)

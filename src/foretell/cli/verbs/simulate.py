@@ -1,0 +1,178 @@
+"""foretell simulate: how well a model learns under asynchronous, stale, averaged and compressed training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from foretell.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from foretell.virtual.chart import Panel
+
+EXAMPLE = "foretell simulate lenet --on 64xv100-16 --workers 4,16,64"
+USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
+
+
+@click.command("simulate", short_help="How well algorithms learn on a cluster, in virtual time.")
+@click.argument("model", required=False)
+@click.option("--on", "cluster", metavar="CLUSTER", help="The cluster whose times count: 64xh100.")
+@click.option("--workers", metavar="N,N", default="4,16", help="Numbers of workers (4,16).")
+@click.option("--algorithms", metavar="LIST", default=USUAL, help="sync, ssp:s=3, async@sharded:k=4+qsgd, ...")
+@click.option("--systems", metavar="NAMES", default="", help="As these systems do: distbelief,petuum.")
+@click.option("--learn", "learns", metavar="MODEL", default="", help="Whose gradients (MODEL, or a small one).")
+@click.option("--task", metavar="NAME", default="digits", help="What it learns (digits).")
+@click.option("--batch", type=int, metavar="N", default=8, help="Samples of a worker's gradient (8).")
+@click.option("--rate", "rates", metavar="R,R", default="0.5", help="Of a step of all workers; the best counts (0.5).")
+@click.option("--momentum", type=float, metavar="M", default=0.0, help="Explicit momentum (0).")
+@click.option("--target", type=float, metavar="LOSS", default=0.0, help="The loss to reach (a fifth of the first).")
+@click.option("--samples", type=int, metavar="N", default=0, help="To learn from at most (40 times all).")
+@click.option("--seed", type=int, metavar="N", default=0, help="Of data, weights and disturbances (0).")
+@click.option("--trainer", metavar="NAME", default="pytorch", help="The software whose times count (pytorch).")
+@click.option("--jitter", type=float, metavar="S", default=0.0, help="Spread of the times of gradients: 0.2.")
+@click.option("--stragglers", metavar="PxF", default="", help="A share that takes F times as long: 0.1x5.")
+@click.option("--slow", metavar="NxF", default="", help="Workers that are always slow: 2x3.")
+@click.option("--failures", metavar="S/S", default="", help="Seconds between a worker's, and to come back: 600/30.")
+@click.option("--changes", metavar="LIST", default="", help="Who joins and leaves: +3@10,-0@20 (worker, second).")
+@click.option("--batches", metavar="LOW..HIGH", help="Instead: steps to the target over batch sizes, noise scale.")
+@click.option("--fig14", is_flag=True, help="Instead: delays of an exchange, figure 14 of the taxonomy.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: curves.svg.")
+@click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Timeline of the fastest, for Perfetto.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(fig14: bool, batches: str | None, **options: Any) -> None:
+    """Compare training algorithms on a cluster by the time to a loss.
+
+    Workers, servers and links take the times that `predict` has for MODEL on the cluster;
+    gradients are real, of MODEL or of a smaller one. An algorithm is written with its
+    topology and compressor: async@sharded:k=4+topk:share=0.01. `foretell list algorithms`
+    (topologies, compressors) has them all.
+    """
+    if fig14:
+        _figure(options)
+    elif options["model"] is None:
+        raise BadInput("no model is given", where="MODEL", fix=EXAMPLE)
+    elif batches is not None:
+        _tradeoff(batches, options)
+    else:
+        _contest(options)
+
+
+def _contest(options: dict[str, Any]) -> None:
+    from foretell.cli.several import numbers
+    from foretell.cli.simulate_pages import simulation_page, simulation_panels
+    from foretell.hardware import catalog
+    from foretell.virtual.disturbance import read
+    from foretell.virtual.simulate import Contest, simulate
+
+    if options["cluster"] is None:
+        raise BadInput("no cluster is given", where="--on", fix=EXAMPLE)
+    same = ("learns", "task", "batch", "momentum", "target", "samples", "seed", "trainer")
+    words = ("jitter", "stragglers", "slow", "failures", "changes")
+    asked = Contest(
+        options["model"],
+        catalog.cluster(options["cluster"]),
+        tuple(numbers(options["workers"], "--workers", "numbers of workers", "4,16,64")),
+        tuple(_presets(options["systems"]) or _algorithms(options["algorithms"])),
+        rates=read_rates(options["rates"]),
+        disturbances=read(*(options[word] for word in words)),
+        **{name: options[name] for name in same},
+    )
+    found = simulate(asked, tell)
+    if options["trace"] is not None:
+        _trace(asked, found, options["trace"])
+    _answer(found, options, lambda: simulation_page(found), lambda: simulation_panels(found))
+
+
+def _trace(asked: Any, found: Any, file: Path) -> None:
+    import msgspec
+
+    from foretell.virtual.outcome import trace
+    from foretell.virtual.simulate import traced
+
+    text = found.of(max(asked.workers))[0].algorithm
+    file.write_bytes(msgspec.json.encode(trace(traced(asked, found, text), text)))
+
+
+def _figure(options: dict[str, Any]) -> None:
+    from foretell.cli.simulate_pages import delays_page, delays_panels
+    from foretell.virtual.delays import figure14
+
+    found = figure14()
+    _answer({"delays": found}, options, lambda: delays_page(found), lambda: delays_panels(found))
+
+
+def _tradeoff(batches: str, options: dict[str, Any]) -> None:
+    from foretell.cli.several import numbers
+    from foretell.cli.simulate_pages import batches_page, batches_panels
+    from foretell.virtual.batches import measured
+    from foretell.virtual.simulate import FALL, learnt_by, problem_of
+
+    model = options["model"]
+    problem = problem_of(options["learns"] or learnt_by(model), options["task"])
+    target = options["target"] or FALL * problem.judged([problem.start(options["seed"])]).loss
+    sizes = numbers(batches, "--batches", "batches", "8..512")
+    found = measured(problem, sizes, read_rates(options["rates"]), target, seed=options["seed"], told=tell)
+    _answer(found, options, lambda: batches_page(found, model), lambda: batches_panels(found))
+
+
+def _answer(found: Any, options: dict[str, Any], page: Any, panels: Any) -> None:
+    import msgspec
+
+    if options["plot"] is not None:
+        _draw(panels(), options["plot"])
+    click.echo(msgspec.json.encode(found) if options["as_json"] else page())
+
+
+def _draw(panels: Sequence[Panel], file: Path) -> None:
+    from foretell.virtual.chart import svg
+
+    if file.suffix.lower() != ".svg":
+        raise BadInput(f"{file} is no drawing that foretell writes", where="--plot", fix=f"{file.with_suffix('.svg')}")
+    file.write_text(svg(panels))
+
+
+def _algorithms(text: str) -> list[str]:
+    """Names with commas between them; what has a `=` and no name before it is one more option of the last."""
+    found: list[str] = []
+    for part in filter(None, (part.strip() for part in text.replace(" ", ",").split(","))):
+        if found and "=" in part.partition(":")[0]:
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    if not found:
+        raise BadInput("no algorithm is named", where="--algorithms", fix=USUAL)
+    return list(dict.fromkeys(found))
+
+
+def _presets(text: str) -> list[str]:
+    """What systems of the taxonomy come to in virtual time."""
+    from foretell.taxonomy.systems import system
+
+    found: list[str] = []
+    for name in filter(None, text.split(",")):
+        preset = system(name.strip()).simulate
+        if not preset:
+            raise BadInput(f"{name} has nothing to simulate", where="--systems", fix=f"foretell systems {name}")
+        found.append(preset)
+    return list(dict.fromkeys(found))
+
+
+def read_rates(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or not all(0 <= rate < 1e6 for rate in found):
+        raise BadInput(f"{text!r} are no rates", where="--rate", fix="--rate 0.1,0.3,1")
+    return found
+
+
+def tell(text: str) -> None:
+    import sys
+
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{text}", nl=False, err=True)

@@ -1,0 +1,123 @@
+"""The lab as a cluster: what `predict --on FILE.toml` takes, the other side of a run across its hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from foretell.hardware.cluster import Cluster, Group, Level, Link
+from foretell.hardware.this_machine import processor
+from foretell.lab.network import HEADERS, MTU, PAYLOAD, Network
+
+OVERHEAD = 100e-6
+"""Seconds that a message takes beside the delay and its bytes, where the self-test has not measured it: two processes
+have to wake, and the switch twice (70 to 130 us on two cores)."""
+
+SOURCE = "the lab that was asked for"
+ATTAINED = "measured: a round of small messages less the delay, by the self-test"
+HEADER = f"derived: {MTU - HEADERS} of the {MTU} bytes of a packet are payload"
+
+
+def described(network: Network, overhead: float = OVERHEAD, name: str = "lab") -> Cluster:
+    """The cluster that the lab stands for: a core of this machine as the device of every host.
+
+    Where ports or links differ, the slowest counts: a group waits for it. The hosts of an island are the ranks of one
+    node, and its way out is the node's port.
+    """
+    core = processor().device
+    levels = _islands(network, overhead, name) if network.island else _flat(network, overhead, name)
+    return Cluster(
+        name=name,
+        title=f"{network.hosts} emulated hosts",
+        groups=(Group(core, network.hosts),),
+        levels=levels,
+        text=name,
+        sources={f"levels[{at}].size": SOURCE for at in range(len(levels))},
+    )
+
+
+def _flat(network: Network, overhead: float, name: str) -> tuple[Level, ...]:
+    pairs = [network.between(a, b) for a in range(network.hosts) for b in range(a)]
+    rate, delay = min(pair.rate for pair in pairs), max(pair.delay for pair in pairs)
+    wire = _link(f"{name}-port", "ethernet", rate, overhead, delay)
+    alone = _link(f"{name}-alone", "loopback", rate, overhead, 0.0)  # a host has one rank: nothing goes this way
+    return Level("node", 1, alone), Level("fabric", network.hosts, wire)
+
+
+def _islands(network: Network, overhead: float, name: str) -> tuple[Level, ...]:
+    assert network.uplink
+    inside = _link(f"{name}-port", "loopback", network.rate, network.delay + overhead, 0.0)
+    out = _link(f"{name}-uplink", "ethernet", network.uplink.rate, overhead, network.delay + network.uplink.delay)
+    return Level("node", network.island, inside), Level("fabric", network.islands, out)
+
+
+def _link(name: str, kind: str, rate: float, latency: float, hop: float) -> Link:
+    efficiency: dict[str, float] = dict.fromkeys(("ring", "all_to_all", "point"), PAYLOAD)
+    sources = {"bandwidth": SOURCE, "latency": ATTAINED, **({"hop": SOURCE} if hop else {})}
+    return Link(
+        name=name,
+        title=f"emulated, {8 * rate / 1e6:g} Mb/s a port",
+        kind=kind,
+        bandwidth=rate,
+        latency_seconds=latency,
+        hop_seconds=hop,
+        switched=True,
+        multicast=False,
+        ceiling=rate,
+        efficiency=efficiency,
+        sources=sources | {f"efficiency.{key}": HEADER for key in efficiency},
+    )
+
+
+# as files
+
+
+def write(cluster: Cluster, path: Path) -> list[Path]:
+    """The description as files: the cluster, and its links beside it under names of their own."""
+    files = {path: _cluster_text(cluster, path.stem)}
+    for level in cluster.levels:
+        files[path.with_name(f"{_renamed(level.link, cluster, path.stem)}.toml")] = _link_text(level.link)
+    for file, text in files.items():
+        file.write_text(text, encoding="utf-8")
+    return list(files)
+
+
+def _renamed(link: Link, cluster: Cluster, stem: str) -> str:
+    return f"{stem}-{link.name.removeprefix(f'{cluster.name}-')}"
+
+
+def _cluster_text(cluster: Cluster, stem: str) -> str:
+    lines = [f'title = "{cluster.title}"', 'device = "cpu-core"  # of the machine that reads this', ""]
+    for level in cluster.levels:
+        lines += [
+            "[[levels]]",
+            f'name = "{level.name}"',
+            f'size = {{ value = {level.size}, source = "lab" }}',
+            f'link = "{_renamed(level.link, cluster, stem)}.toml"',
+            *([f'ports = {{ value = {level.ports}, source = "lab" }}'] if level.link.per_port else []),
+            "",
+        ]
+    return "\n".join([*lines, "[sources]", f'lab = "{SOURCE}"', ""])
+
+
+def _link_text(link: Link) -> str:
+    hop = [f'hop = {{ value = "{link.hop_seconds * 1e6:.6g} us", source = "lab" }}'] if link.per_port else []
+    lines = [
+        f'title = "{link.title}"',
+        f'kind = "{link.kind}"',
+        f"switched = {str(link.switched).lower()}",
+        f"multicast = {str(link.multicast).lower()}",
+        "",
+        f'bandwidth = {{ value = "{link.bandwidth * 8 / 1e6:.9g} Mb/s", source = "lab" }}',
+        f'latency = {{ value = "{link.latency_seconds * 1e6:.6g} us", source = "attained" }}',
+        *hop,
+        "",
+        "[efficiency]",
+        *(f'{key} = {{ value = {value:.6g}, source = "headers" }}' for key, value in link.efficiency.items()),
+        "",
+        "[sources]",
+        f'lab = "{SOURCE}"',
+        f'attained = "{ATTAINED}"',
+        f'headers = "{HEADER}"',
+        "",
+    ]
+    return "\n".join(lines)

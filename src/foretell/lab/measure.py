@@ -1,0 +1,177 @@
+"""Every algorithm between emulated hosts beside its formula: what `foretell lab measure` tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from foretell.cost.collectives import alpha_beta, collective_seconds
+from foretell.cost.fabric import Group
+from foretell.hardware.cluster import Cluster
+from foretell.lab.bench import Attained, Case, Timed, attained, timed
+from foretell.lab.describe import described
+from foretell.lab.hosts import Lab
+from foretell.lab.network import Network
+from foretell.runtime.collectives import ALGORITHMS, Choice, chosen
+
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all")
+SIZES = (1 << 10, 1 << 15, 1 << 20, 1 << 23)
+SMALL = 1 << 16
+"""Bytes up to which latencies count more than rates."""
+
+PROBE_SECONDS = 0.1
+"""That a large message of the self-test should take."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One collective of one size: seconds of every repeat, and what the formula says."""
+
+    algorithm: str
+    kind: str
+    hosts: int
+    rate: float  # B/s of a port
+    delay: float  # s
+    overhead: float  # s of a message, as the self-test of the same lab found it
+    size: int  # bytes of the tensor
+    messages: int  # that the busiest rank sends
+    bytes: int
+    formula: float  # s
+    seconds: float  # the median of the samples
+    samples: tuple[float, ...]
+    island: int = 0
+
+    @property
+    def error(self) -> float:
+        """Formula less measured, as a share of what was measured."""
+        return self.formula / self.seconds - 1
+
+
+def selftested(lab: Lab) -> list[Attained]:
+    """What pairs of hosts attain: neighbours all at once, as in a collective, then one pair between islands."""
+    network = lab.network
+    pairs = [(at, at + 1) for at in range(0, network.hosts - 1, 2)]
+    if network.island and network.islands > 1:
+        pairs.append((0, network.hosts - 1))
+    slowest = min(network.between(*pair).rate for pair in pairs)
+    return attained(lab, pairs, max(1 << 16, min(1 << 24, round(slowest * PROBE_SECONDS))))
+
+
+def overhead(found: Iterable[Attained]) -> float:
+    """Seconds of a message beside delay and bytes: the most of all pairs."""
+    return max(one.overhead for one in found)
+
+
+def cases(network: Network, algorithms: Sequence[str], sizes: Sequence[int], repeats: int) -> list[Case]:
+    """All kinds of every algorithm that is wanted."""
+    found: list[Case] = []
+    for text in algorithms or everything(network):
+        choice = chosen(text)
+        found += [Case(choice.text, kind, size, repeats) for kind in KINDS if choice.does(kind) for size in sizes]
+    return found
+
+
+def everything(network: Network) -> list[str]:
+    """All algorithms; servers one, two and everywhere; islands where there are some."""
+    names = [name for name in ALGORITHMS if name not in ("parameter_server", "hierarchical")]
+    servers = sorted({1, 2, network.hosts})
+    islands = [f"hierarchical:{network.island}"] if network.island else []
+    return [*names, *islands, *(f"parameter_server:{count}" for count in servers)]
+
+
+def measured(lab: Lab, wanted: Sequence[Case], extra: float, seconds: float) -> list[Row]:
+    """Time the cases, and put what the formulas say beside them."""
+    cluster = described(lab.network, extra)
+    return [_row(lab.network, cluster, extra, one) for one in timed(lab, wanted, seconds)]
+
+
+def _row(network: Network, cluster: Cluster, extra: float, one: Timed) -> Row:
+    case = one.case
+    return Row(
+        algorithm=case.algorithm,
+        kind=case.kind,
+        hosts=network.hosts,
+        rate=network.rate,
+        delay=network.delay,
+        overhead=extra,
+        size=case.size,
+        messages=max(one.messages),
+        bytes=max(one.bytes),
+        formula=formula(chosen(case.algorithm), case.kind, case.size, cluster),
+        seconds=one.median,
+        samples=tuple(one.seconds),
+        island=network.island,
+    )
+
+
+def formula(choice: Choice, kind: str, size: int, cluster: Cluster) -> float:
+    """Seconds of a tensor of so many bytes, by the latency-bandwidth formula of this one algorithm."""
+    payload = size / cluster.ranks if kind == "all-gather" else size
+    servers = (choice.number or cluster.ranks) if choice.name == "parameter_server" else 1
+    library = alpha_beta().only(choice.name)
+    return collective_seconds(kind, payload, Group(cluster.ranks), cluster, servers=servers, library=library).seconds
+
+
+# all of it in short
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """Errors of one algorithm, as shares: mean of small and of large tensors, and the largest."""
+
+    algorithm: str
+    kind: str
+    rows: int
+    small: float
+    large: float
+    worst: float
+
+
+def summary(rows: Iterable[Row]) -> list[Summary]:
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.kind, row.algorithm), []).append(row)
+    return [
+        Summary(
+            algorithm=algorithm,
+            kind=kind,
+            rows=len(group),
+            small=_mean([abs(row.error) for row in group if row.size <= SMALL]),
+            large=_mean([abs(row.error) for row in group if row.size > SMALL]),
+            worst=max((row.error for row in group), key=abs),
+        )
+        for (kind, algorithm), group in sorted(groups.items())
+    ]
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """Which algorithm is fastest for one size, on either side, and what trusting the formula costs."""
+
+    kind: str
+    size: int
+    predicted: str
+    fastest: str
+    regret: float  # time of the predicted one over that of the fastest, less one
+
+
+def orders(rows: Iterable[Row]) -> list[Order]:
+    """The fastest algorithm of each kind and size: the crossovers, as predicted and as measured."""
+    groups: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.kind, row.size), []).append(row)
+    found: list[Order] = []
+    for (kind, size), group in sorted(groups.items()):
+        said, was = min(group, key=lambda row: row.formula), min(group, key=lambda row: row.seconds)
+        found.append(
+            Order(
+                kind=kind,
+                size=size,
+                predicted=said.algorithm,
+                fastest=was.algorithm,
+                regret=said.seconds / was.seconds - 1,
+            )
+        )
+    return found

@@ -1,0 +1,76 @@
+"""Another job on the links: datagrams from one host to another at a steady rate, whatever becomes of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from foretell.errors import BadInput
+from foretell.lab import text
+from foretell.lab.hosts import Host, Lab, end_with_parent
+from foretell.lab.network import Network, address
+
+PORT = 7600
+DATAGRAM = 8192
+BEAT = 1e-3
+"""Seconds between two bursts."""
+
+
+class Flow(NamedTuple):
+    source: int
+    target: int
+    rate: float  # B/s
+
+
+def flows(texts: Sequence[str], network: Network) -> list[Flow]:
+    """What `--traffic 0-1:500Mbit` asks for; the first host is the one that sends."""
+    found: list[Flow] = []
+    for one in texts:
+        ends, _, speed = one.partition(":")
+        first, _, second = ends.partition("-")
+        text.pair(ends, "--traffic")
+        flow = Flow(int(first), int(second), text.rate(speed, "--traffic"))
+        if max(flow[:2]) >= network.hosts:
+            fix = f"0 to {network.hosts - 1}"
+            raise BadInput(f"there is no host {max(flow[:2])}", where="--traffic", fix=fix)
+        found.append(flow)
+    return found
+
+
+@contextmanager
+def sending(lab: Lab, wanted: Sequence[Flow]) -> Generator[None]:
+    """While this holds, the flows flow."""
+    children = [_started(lab.hosts, flow) for flow in wanted]
+    try:
+        yield
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def _started(hosts: Sequence[Host], flow: Flow) -> int:
+    child = os.fork()
+    if not child:
+        end_with_parent()
+        hosts[flow.target].enter()
+        sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # never read: what comes is dropped there
+        sink.bind((address(flow.target), PORT))
+        hosts[flow.source].enter()
+        _send(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), flow)
+    return child
+
+
+def _send(line: socket.socket, flow: Flow) -> None:
+    """For ever; the process ends with the one that started it."""
+    data, start, sent = bytes(DATAGRAM), time.monotonic(), 0
+    while True:
+        while sent < (time.monotonic() - start) * flow.rate:
+            line.sendto(data, (address(flow.target), PORT))
+            sent += DATAGRAM
+        time.sleep(BEAT)

@@ -1,0 +1,82 @@
+# pyright: basic
+"""Master weights: layers read 16 bits, and an optimizer updates a copy in fp32, so that small updates are not lost.
+
+With fp16 gradients are scaled too (Micikevicius et al. 2018): a step whose gradients are not finite anywhere is left
+out, and the scale is halved; after many good ones it is doubled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+PATIENCE = 2000
+"""Good steps after which a scale is doubled: that of torch's own."""
+
+
+class Scale:
+    """By how much gradients are larger than they are."""
+
+    def __init__(self, now: float = 2.0**16) -> None:
+        self.now, self.good = now, 0
+
+    def is_sound(self, gradients: list[torch.Tensor]) -> bool:
+        """Whether all gradients of all ranks are finite; the scale is adjusted for the next step."""
+        bad = torch.zeros(1, dtype=torch.float32, device=gradients[0].device if gradients else "cpu")
+        for gradient in gradients:
+            bad += (~_local(gradient).isfinite()).any()
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            dist.all_reduce(bad, op=dist.ReduceOp.MAX)
+        if bad.item():
+            self.now, self.good = self.now / 2, 0
+            return False
+        self.good += 1
+        if self.good % PATIENCE == 0:
+            self.now *= 2
+        return True
+
+
+class Times(torch.autograd.Function):
+    """The same values, and so many times their gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, times: float) -> torch.Tensor:
+        ctx.times = times
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient * ctx.times, None
+
+
+def mastered(kind: type[torch.optim.Optimizer], scale: Scale | None) -> type[torch.optim.Optimizer]:
+    """An optimizer of this kind over copies in fp32 of the weights that it is given."""
+
+    class Mastered(torch.optim.Optimizer):
+        def __init__(self, params: Any, **arguments: Any) -> None:
+            super().__init__(params, arguments)
+            self.weights = [weight for group in self.param_groups for weight in group["params"]]
+            self.masters = [weight.detach().float().clone() for weight in self.weights]
+            self.inner = kind(self.masters, **arguments)
+
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> None:
+            by = scale.now if scale is not None else 1.0
+            gradients = [weight.grad for weight in self.weights if weight.grad is not None]
+            if scale is not None and not scale.is_sound(gradients):
+                return
+            for weight, master in zip(self.weights, self.masters, strict=True):
+                master.grad = None if weight.grad is None else weight.grad.float().div_(by)
+            self.inner.step()
+            for weight, master in zip(self.weights, self.masters, strict=True):
+                weight.copy_(master)
+                master.grad = None
+
+    return Mastered
+
+
+def _local(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.to_local() if isinstance(gradient, DTensor) else gradient

@@ -1,0 +1,67 @@
+"""Ranks that lie on emulated hosts, and ranks that are slowed down: what `foretell lab run` tells those that it starts.
+
+It is told by the environment, since the ranks are started by processes that know nothing of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+from collections.abc import Mapping, Sequence
+
+from foretell.errors import BadInput
+
+NAMESPACES = "FORETELL_HOSTS"
+PACE = "FORETELL_PACE"
+DEVICE = "lab0"
+"""What every emulated host calls its network device."""
+
+CLONE_NEWNET = 0x40000000
+
+
+def told(namespaces: Sequence[str], pace: Mapping[int, float]) -> dict[str, str]:
+    """The environment of ranks on hosts, some of them slow."""
+    slow = ",".join(f"{rank}:{factor!r}" for rank, factor in pace.items())
+    return {NAMESPACES: ",".join(namespaces), PACE: slow}
+
+
+def hosts(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The hosts that ranks of this process lie on; none where they lie on this machine."""
+    return [one for one in environment.get(NAMESPACES, "").split(",") if one]
+
+
+def pace(rank: int, environment: Mapping[str, str] = os.environ) -> float:
+    """How many times slower than this machine a rank computes."""
+    pairs = (pair.partition(":") for pair in environment.get(PACE, "").split(",") if pair)
+    return next((float(factor) for slow, _, factor in pairs if int(slow) == rank), 1.0)
+
+
+def own_address() -> str:
+    """Where ranks of other hosts reach this process; this machine's own ranks need no network."""
+    if not hosts():
+        return "127.0.0.1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+        line.connect(("10.77.0.254", 9))  # nothing is sent: the kernel says which address would be used
+        return line.getsockname()[0]
+
+
+def settle(rank: int, world: int) -> None:
+    """Put this process on the host of a rank, if there are hosts: as many ranks next to each other on each."""
+    found = hosts()
+    if not found:
+        return
+    if world % len(found):
+        what = f"{world} ranks on {len(found)} hosts"
+        raise BadInput(what, where="foretell lab run", fix=f"--hosts {world}, or a plan of {len(found)} ranks")
+    enter(found[rank * len(found) // world])
+    os.environ["GLOO_SOCKET_IFNAME"] = DEVICE
+
+
+def enter(namespace: str) -> None:
+    """Put this thread, and what it starts from now on, into a network namespace."""
+    space = os.open(namespace, os.O_RDONLY)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(space, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "cannot enter the host", namespace)
+    os.close(space)

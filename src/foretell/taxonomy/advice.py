@@ -1,0 +1,137 @@
+"""Which technique to use: the taxonomy's table of choices, with numbers from the oracle and from virtual runs."""
+
+from __future__ import annotations
+
+import functools
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from foretell.errors import BadInput
+from foretell.oracle import planning
+from foretell.virtual.simulate import Contest, Ran, Simulation, simulate
+
+SEARCHED = ("dp", "tp", "pp", "recompute")
+"""What the plan beside the runs is made of: advice is about techniques, and all plans there are take minutes."""
+
+CLOSE = 0.002
+"""The target on least squares, which falls to a fifth within a few steps of any algorithm."""
+
+
+class Technique(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of the table; the columns that need a large data set or a balanced model are flags."""
+
+    title: str
+    rate: str
+    overlap: str
+    parameters: str
+    resilience: str
+    reproducible: str
+    large_data: bool = False
+    balanced_model: bool = False
+    simulate: tuple[str, ...] = ()
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """A technique on this cluster: its best algorithm, the time to the target, and how much longer than the best."""
+
+    technique: str
+    title: str
+    algorithm: str
+    seconds_to_target: float | None
+    costs: float | None  # times as long as the best; None: not reached
+    idle: float
+    needs: tuple[str, ...]
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """What to use, why, and what it costs to be wrong. `plan` is the fastest step of all plans that fit."""
+
+    model: str
+    cluster: str
+    workers: int
+    fits_one: bool  # a whole copy on each rank
+    plan: str
+    step_seconds: float | None
+    use: str
+    why: tuple[str, ...]
+    choices: tuple[Choice, ...]
+
+
+@functools.cache
+def techniques() -> Mapping[str, Technique]:
+    found = tomllib.loads((Path(__file__).parent / "techniques.toml").read_text())
+    return msgspec.convert(found, dict[str, Technique])
+
+
+def advise(asked: Contest, told: Callable[[str], None] = lambda text: None) -> Advice:
+    """Weigh the techniques by virtual time to a target; `asked` has one number of workers, and no algorithms yet."""
+    batch = asked.batch * max(asked.workers)
+    best = planning.answered_best(
+        planning.asked(asked.model, asked.cluster, batch, trainer=asked.trainer, wishes=planning.wished(SEARCHED))
+    ).found.best
+    if asked.learns == "squares" and not asked.target:
+        asked = asked._replace(target=CLOSE)
+    texts = tuple(text for one in techniques().values() for text in one.simulate)
+    try:
+        runs = simulate(asked._replace(algorithms=texts), told)
+    except BadInput as problem:
+        if "does not fit a rank" not in problem.what:
+            raise
+        runs = None
+    choices = _choices(runs) if runs else ()
+    return Advice(
+        model=asked.model,
+        cluster=asked.cluster.text,
+        workers=max(asked.workers),
+        fits_one=runs is not None,
+        plan=best.plan if best else "",
+        step_seconds=best.step_seconds if best else None,
+        use=choices[0].algorithm if choices and choices[0].costs else best.plan if best else "",
+        why=tuple(_why(asked, runs, choices)),
+        choices=choices,
+    )
+
+
+def _choices(runs: Simulation) -> tuple[Choice, ...]:
+    least = min((one.virtual_seconds_to_target or math.inf for one in runs.runs), default=math.inf)
+    found: list[Choice] = []
+    for name, technique in techniques().items():
+        own = [run for run in runs.runs if run.algorithm in technique.simulate]
+        if own:
+            found.append(_choice(name, technique, own[0], least))  # runs are in the order of their times
+    return tuple(sorted(found, key=lambda one: one.costs or math.inf))
+
+
+def _choice(name: str, technique: Technique, run: Ran, least: float) -> Choice:
+    reached = run.virtual_seconds_to_target
+    needs = ["a large, balanced data set"] if technique.large_data else []
+    needs += [f"{technique.rate} rates as it grows", f"{technique.reproducible} to reproduce"]
+    return Choice(
+        technique=name,
+        title=technique.title,
+        algorithm=run.algorithm,
+        seconds_to_target=reached,
+        costs=reached / least if reached is not None else None,
+        idle=run.idle,
+        needs=tuple(needs),
+    )
+
+
+def _why(asked: Contest, runs: Simulation | None, choices: tuple[Choice, ...]) -> list[str]:
+    if runs is None:
+        return ["the model does not fit a rank: it has to be cut, and the fastest plan that fits says how"]
+    pace = runs.pace
+    ratio = pace.transmit_far / pace.compute
+    said = [f"one model travels between ranks in {ratio:.2g} of the time of a gradient"]
+    if asked.disturbances.random or asked.disturbances.slow:
+        said.append("workers are uneven: whoever waits for all waits for the slowest")
+    reached = [one for one in choices if one.costs]
+    if len(reached) > 1:
+        last = reached[-1]
+        said.append(f"the worst choice that gets there, {last.algorithm}, takes {last.costs or 0:.1f} times as long")
+    lost = [one.algorithm for one in choices if not one.costs]
+    return [*said, *([f"not reached: {', '.join(lost)}"] if lost else [])]

@@ -1,0 +1,66 @@
+"""Eager stale synchronous: the server sends new weights before anybody asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from foretell.virtual.algorithms.ssp import StaleSynchronous
+from foretell.virtual.vector import Vector
+
+if TYPE_CHECKING:
+    from foretell.virtual.world import Worker, World
+
+
+@dataclass
+class EagerStaleSynchronous(StaleSynchronous):
+    """Whoever may go on does so at once, with the newest weights it was sent and its own gradients since then."""
+
+    paper: ClassVar[str] = "Dai et al. 2015 (ESSP), arXiv 1410.8043"
+    summary: ClassVar[str] = "bounded as ssp; the server pushes weights to all when the slowest moves on"
+    invariant: ClassVar[str] = "the lead never exceeds s; a worker's weights hold all of its own gradients"
+
+    def begin(self, world: World) -> None:
+        super().begin(world)
+        self.sent = 0  # the slowest clock whose weights were sent
+
+    def on_gradient(self, world: World, worker: Worker, gradient: Vector) -> None:
+        own: list[tuple[int, Vector]] = worker.memory.setdefault("own", [])
+        own.append((worker.clock, world.rate / world.count * gradient))
+        super().on_gradient(world, worker, gradient)
+
+    def release(self, world: World) -> None:
+        before = self.waiting
+        self.slowest = min(self.taken[worker.number] for worker in world.members())
+        self.waiting = [worker for worker in before if self.taken[worker.number] - self.slowest > self.s]
+        if self.slowest > self.sent:
+            self.sent = self.slowest
+            world.reply(world.members())
+        for worker in before:
+            if worker not in self.waiting:
+                self.longest = max(self.longest, self.taken[worker.number] - self.slowest)
+                self.go_on(world, worker)
+
+    def on_reply(self, world: World, worker: Worker, weights: Vector, version: int) -> None:
+        worker.memory["newest"] = (weights, version, self.taken[worker.number])
+        if worker.clock == 0 or worker.memory.pop("lost", False):
+            self.go_on(world, worker)
+
+    def on_return(self, world: World, worker: Worker) -> None:
+        worker.memory["lost"] = True
+        world.reply([worker])
+
+    def on_join(self, world: World, worker: Worker) -> None:
+        worker.memory["lost"] = True
+        super().on_join(world, worker)
+
+    def go_on(self, world: World, worker: Worker) -> None:
+        if worker.ticket is not None:
+            return
+        newest, version, held = worker.memory.get("newest", (worker.weights, worker.version, worker.clock))
+        own = [(clock, step) for clock, step in worker.memory.get("own", ()) if clock > held]
+        worker.memory["own"] = own
+        worker.weights, worker.version = newest, version
+        for _, step in own:
+            worker.weights = worker.weights - step
+        world.compute(worker)

@@ -1,0 +1,1 @@
+"""What is learnt: convex problems with known answers, and small networks on real data."""

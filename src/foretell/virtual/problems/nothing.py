@@ -1,0 +1,32 @@
+"""Nothing to learn: the clock alone, with one weight that never moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from foretell.virtual.problem import Judged
+from foretell.virtual.vector import Rows, Shapes, Vector
+
+
+class Nothing:
+    name: str = "nothing"
+    metric: str = "nothing"
+    shapes: Shapes = ((1,),)
+    samples: int = 0
+
+    def __init__(self) -> None:
+        self._zero = np.zeros(1)
+
+    def start(self, seed: int) -> Vector:
+        return self._zero
+
+    def gradients(self, weights: Sequence[Vector], rows: Sequence[Rows]) -> Sequence[Vector]:
+        return [self._zero] * len(weights)
+
+    def judged(self, models: Sequence[Vector]) -> Judged:
+        return Judged(0.0, 0.0)
+
+    def distilled(self, models: Sequence[Vector]) -> Nothing:
+        return self

@@ -1,0 +1,222 @@
+"""Algorithms side by side on one cluster, by the virtual time to a target loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from foretell.errors import BadInput, MissingExtra
+from foretell.hardware.cluster import Cluster
+from foretell.model.source import load
+from foretell.model.totals import totals
+from foretell.virtual.disturbance import CALM, Disturbances
+from foretell.virtual.members import composed
+from foretell.virtual.outcome import Outcome, outcome
+from foretell.virtual.pace import Pace, on_cluster
+from foretell.virtual.problem import Problem
+from foretell.virtual.world import Limits, World
+
+STAND_IN: Final = "lenet:image=16"
+"""What is learnt where the model itself is too large to be learnt while somebody waits."""
+
+SMALL: Final = 200_000
+"""Parameters up to which a model is learnt itself."""
+
+LEARNABLE: Final = ("lenet", "mlp")
+"""Families that tell samples of the digits apart and keep no statistics."""
+
+EPOCHS: Final = 40
+"""Times through the samples, at most, where nobody says how many."""
+
+FALL: Final = 0.2
+"""The target, as a share of the loss at the start, where nobody says one."""
+
+LOOKS: Final = 200
+
+
+class Contest(NamedTuple):
+    """`model` gives the times, `learns` the gradients. `rates` are tried for each run; the best counts."""
+
+    model: str
+    cluster: Cluster
+    workers: tuple[int, ...]
+    algorithms: tuple[str, ...]
+    learns: str = ""
+    task: str = "digits"
+    batch: int = 8  # samples of a worker's gradient
+    rates: tuple[float, ...] = (0.5,)
+    momentum: float = 0.0
+    target: float = 0.0
+    samples: int = 0
+    seed: int = 0
+    trainer: str = "pytorch"
+    disturbances: Disturbances = CALM
+
+
+class Timed(msgspec.Struct, frozen=True, kw_only=True):
+    """The pace that all runs had: seconds, and bytes of the model."""
+
+    compute: float
+    update: float
+    reduce: float
+    transmit: float  # between neighbours
+    transmit_far: float  # between nodes
+    bytes: float
+
+
+class Ran(Outcome, frozen=True, kw_only=True):
+    """A run with the rate that did best."""
+
+    rate: float
+
+
+class Simulation(msgspec.Struct, frozen=True, kw_only=True):
+    """All runs, by workers and then by time to the target."""
+
+    model: str
+    learns: str
+    cluster: str
+    batch: int
+    target: float
+    pace: Timed
+    runs: tuple[Ran, ...]
+    fastest: dict[str, str]  # by workers
+
+    def of(self, workers: int) -> list[Ran]:
+        return [run for run in self.runs if run.workers == workers]
+
+
+def simulate(asked: Contest, told: Callable[[str], None] = lambda text: None) -> Simulation:
+    """Run every algorithm with every number of workers."""
+    _check(asked)
+    course = _course(asked)
+    runs: list[Ran] = []
+    for workers in asked.workers:
+        for text in asked.algorithms:
+            told(f"{text}, {workers} workers")
+            runs.append(_best(course, workers, text))
+    runs.sort(key=_order)
+    fastest: dict[str, str] = {}
+    for run in runs:
+        if run.virtual_seconds_to_target is not None:
+            fastest.setdefault(str(run.workers), run.algorithm)
+    return Simulation(
+        model=asked.model,
+        learns=course.problem.name,
+        cluster=asked.cluster.text,
+        batch=asked.batch,
+        target=course.target,
+        pace=_timed(course.pace, asked.cluster),
+        runs=tuple(runs),
+        fastest=fastest,
+    )
+
+
+def _order(run: Ran) -> tuple[int, float, float]:
+    reached = run.virtual_seconds_to_target
+    return run.workers, math.inf if reached is None else reached, run.loss if math.isfinite(run.loss) else math.inf
+
+
+def _check(asked: Contest) -> None:
+    for text in asked.algorithms:
+        composed(text)  # a slip of the pen is told before anything runs
+    most = max(asked.workers)
+    if most > asked.cluster.ranks:
+        what = f"{most} workers on {asked.cluster.ranks} ranks of {asked.cluster.text}"
+        raise BadInput(what, where="--workers", fix=f"up to {asked.cluster.ranks}, or a larger cluster")
+    if asked.batch < 1 or min(asked.rates) < 0 or not 0 <= asked.momentum < 1:
+        raise BadInput("a batch below 1, a rate below 0 or a momentum that is no share", fix="--batch 8 --rate 0.5")
+
+
+def learnt_by(model: str) -> str:
+    """The model itself if it is small and its family can be learnt, else a stand-in."""
+    family = model.partition(":")[0]
+    if not any(family.startswith(name) for name in LEARNABLE):
+        return STAND_IN
+    return model if totals(load(model, 1)).parameters <= SMALL else STAND_IN
+
+
+def problem_of(text: str, task: str) -> Problem:
+    """What is learnt: `squares`, or a model of the zoo."""
+    if text.partition(":")[0] == "squares":
+        from foretell.virtual.problems.squares import Squares
+
+        return Squares()
+    try:
+        from foretell.virtual.problems.network import Network
+    except ModuleNotFoundError:
+        raise MissingExtra("gradients are PyTorch's", fix="pip install 'foretell[run]', or --learn squares") from None
+    return Network(text, task)
+
+
+class _Course(NamedTuple):
+    """What all runs of a contest share, made once."""
+
+    asked: Contest
+    problem: Problem
+    pace: Pace
+    target: float
+
+
+def _course(asked: Contest) -> _Course:
+    problem = problem_of(asked.learns or learnt_by(asked.model), asked.task)
+    pace = on_cluster(asked.model, asked.cluster, asked.batch, asked.trainer)
+    return _Course(asked, problem, pace, asked.target or FALL * problem.judged([problem.start(asked.seed)]).loss)
+
+
+def _world(course: _Course, workers: int, text: str, rate: float, traced: bool = False) -> World:
+    """One run before it begins."""
+    asked, problem, pace, target = course
+    what = composed(text)
+    gradients = max(1, (asked.samples or EPOCHS * problem.samples) // asked.batch)
+    return World(
+        problem,
+        what.algorithm,
+        what.topology,
+        what.compressor,
+        pace,
+        workers,
+        batch=asked.batch,
+        rate=rate,
+        momentum=asked.momentum,
+        seed=asked.seed,
+        disturbances=asked.disturbances,
+        limits=Limits(gradients, loss=target),
+        look_every=max(1, gradients // LOOKS),
+        traced=traced,
+    )
+
+
+def _best(course: _Course, workers: int, text: str) -> Ran:
+    def runs() -> Iterator[Ran]:
+        for rate in course.asked.rates:
+            world = _world(course, workers, text, rate)
+            world.run()
+            found = outcome(world, text, course.problem.name)
+            yield Ran(**{name: getattr(found, name) for name in found.__struct_fields__}, rate=rate)
+
+    return min(runs(), key=_order)
+
+
+def traced(asked: Contest, found: Simulation, text: str) -> World:
+    """The run of an algorithm with the most workers again, with all its spans."""
+    workers = max(asked.workers)
+    rate = next(run.rate for run in found.of(workers) if run.algorithm == text)
+    world = _world(_course(asked), workers, text, rate, traced=True)
+    world.run()
+    return world
+
+
+def _timed(pace: Pace, cluster: Cluster) -> Timed:
+    near, far = (sum(pace.network.flight(0, to, pace.size)) for to in (min(1, cluster.ranks - 1), cluster.ranks - 1))
+    return Timed(
+        compute=pace.compute,
+        update=pace.update,
+        reduce=pace.reduce,
+        transmit=near,
+        transmit_far=far,
+        bytes=pace.size,
+    )

@@ -1,0 +1,465 @@
+"""Workers, a server and the messages between them, on a clock: what algorithms are written against."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from foretell.errors import BadInput
+from foretell.virtual.algorithm import Algorithm
+from foretell.virtual.compressor import Compressor, Sender, dense
+from foretell.virtual.compressors.none import Unchanged
+from foretell.virtual.disturbance import CALM, Disturbances
+from foretell.virtual.engine import Engine
+from foretell.virtual.pace import Pace
+from foretell.virtual.problem import Pool, Problem, Ticket
+from foretell.virtual.topology import Hop, Round, Topology
+from foretell.virtual.vector import Vector
+
+NO_ROWS = np.zeros(0, dtype=np.int64)
+
+
+class Worker:
+    """One that computes gradients, at `weights`."""
+
+    __slots__ = (
+        *("busy", "clock", "draws", "memory", "number", "present", "problem", "rate", "sender", "ticket", "velocity"),
+        *("until", "version", "weights"),
+    )
+
+    def __init__(self, number: int, weights: Vector, problem: Problem, rate: float, sender: Sender, seed: int) -> None:
+        self.number, self.weights, self.problem, self.rate, self.sender = number, weights, problem, rate, sender
+        self.version = 0  # updates that the server had made when these weights were read
+        self.clock = 0  # gradients made
+        self.present = True
+        self.busy = 0.0  # seconds of gradients begun
+        self.until = 0.0  # when the last of them ends
+        self.velocity: Vector | None = None
+        self.ticket: Ticket | None = None
+        self.memory: dict[str, Any] = {}  # what an algorithm keeps here
+        self.draws = np.random.default_rng([seed, number])
+
+
+class Server:
+    """The weights that count, and when the server is free again."""
+
+    __slots__ = ("free", "velocity", "version", "weights")
+
+    def __init__(self, weights: Vector) -> None:
+        self.weights = weights
+        self.version = 0
+        self.velocity: Vector | None = None
+        self.free = 0.0
+
+
+class Push(NamedTuple):
+    """What a worker pushed, at which weights it was made, and how many updates these had seen."""
+
+    worker: Worker
+    vector: Vector
+    read: Vector
+    version: int
+    clock: int
+
+
+class Point(NamedTuple):
+    """Where a run stands."""
+
+    samples: int
+    updates: int
+    seconds: float
+    loss: float
+    metric: float
+
+
+class Span(NamedTuple):
+    """Something that took time, for the trace."""
+
+    node: int
+    what: str
+    start: float
+    seconds: float
+
+
+class Limits(NamedTuple):
+    """When a run is over."""
+
+    gradients: float = math.inf  # taken in
+    seconds: float = math.inf
+    loss: float = -math.inf  # the target
+    events: float = math.inf
+
+
+NO_LIMITS = Limits()
+
+
+class World:
+    """A run while it goes on. `rate` is that of one synchronous step of all workers."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        algorithm: Algorithm,
+        topology: Topology,
+        compressor: Compressor | None,
+        pace: Pace,
+        workers: int,
+        *,
+        batch: int = 8,
+        rate: float = 0.1,
+        momentum: float = 0.0,
+        seed: int = 0,
+        disturbances: Disturbances = CALM,
+        batched: bool = True,
+        limits: Limits = NO_LIMITS,
+        look_every: int = 0,
+        traced: bool = False,
+    ) -> None:
+        self.problem, self.algorithm, self.topology, self.compressor = problem, algorithm, topology, compressor
+        self.pace, self.count, self.batch, self.rate, self.momentum = pace, workers, batch, rate, momentum
+        self.disturbances, self.limits = disturbances, limits
+        self.engine = Engine()
+        self.pool = Pool(batched)
+        self.server = Server(problem.start(seed))
+        self.draws = np.random.default_rng([seed, workers, 1])
+        shapes = problem.shapes
+        self._weight = pace.size / dense(shapes)  # bytes that travel for each byte of what is learnt
+        self.workers = [
+            Worker(at, self.server.weights, problem, rate, self._sender(at, seed), seed) for at in range(workers)
+        ]
+        nodes = workers + topology.servers(workers)
+        self._flight, self._through = pace.network.flight, pace.network.ports
+        self._ports_out = [0.0] * pace.network.port_count(nodes)  # when they are free
+        self._ports_in = list(self._ports_out)
+        self.out_seconds, self.in_seconds = list(self._ports_out), list(self._ports_out)  # that they were busy
+        self.moving = [0.0] * nodes  # seconds that a node sent or received
+        self.bytes = {"up": 0.0, "down": 0.0, "peers": 0.0}
+        self.staleness: Counter[int] = Counter()
+        self.absorbed = 0  # gradients
+        self.failures = 0
+        self.curve: list[Point] = []
+        self.spans: list[Span] | None = [] if traced else None
+        self._look_every = look_every or workers
+        self._next_look = 0
+        self._pushed: list[tuple[Push, float]] = []  # that wait for a collective, with their bytes
+        self._size_of_one = pace.size
+        self._legs: dict[tuple[bool, int], Sequence[Sequence[Hop]]] = {}
+        self._check()
+
+    def _check(self) -> None:
+        name = type(self.algorithm).__module__.rpartition(".")[2]
+        if self.topology.collective and not self.algorithm.barrier:
+            fix = (
+                "a topology with a server (single, sharded, proxies), or an algorithm that waits for all (sync, local)"
+            )
+            raise BadInput(f"{name} does not wait for all, and this topology carries everybody's at once", fix=fix)
+        if self.disturbances.changes and not self.algorithm.elastic:
+            raise BadInput(f"{name} knows its neighbours: nobody can join or leave", fix="sync, async, gosgd, local")
+        if any(change.worker >= self.count for change in self.disturbances.changes):
+            raise BadInput("a worker joins or leaves that is not among them", fix=f"workers 0 to {self.count - 1}")
+
+    def _sender(self, at: int, seed: int) -> Sender:
+        return Sender(self.compressor or Unchanged(), self.problem.shapes, np.random.default_rng([seed, at, 2]))
+
+    # what a person asks
+
+    def run(self) -> None:
+        """Until a limit is reached, or nobody has anything left to do."""
+        self.algorithm.begin(self)
+        self.look()
+        for worker in self.workers:
+            worker.present = not self.disturbances.away_at_first(worker.number)
+            if worker.present:
+                self.algorithm.start(self, worker)
+        for change in self.disturbances.changes:
+            self.engine.at(change.seconds, self._changed, self.workers[change.worker], change.joins)
+        self.engine.run(self.limits.seconds, self.limits.events)
+        if self.absorbed and (not self.curve or self.curve[-1].seconds < self.now) and not self.engine.stopped:
+            self.look()
+
+    @property
+    def now(self) -> float:
+        return self.engine.now
+
+    @property
+    def present(self) -> int:
+        return sum(worker.present for worker in self.workers) if self.disturbances.changes else self.count
+
+    def members(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker.present]
+
+    # what algorithms do
+
+    def compute(self, worker: Worker) -> None:
+        """A worker begins a gradient at its weights."""
+        ticket = worker.ticket = self.pool.ask(worker.problem, worker.weights, self._rows(worker))
+        seconds = self.pace.compute
+        if self.disturbances is not CALM:
+            seconds *= self.disturbances.factor(worker.number, self.count, worker.draws)
+            fails = self.disturbances.failure(worker.draws)
+            if fails < seconds:
+                self.engine.at(self.now + fails, self._failed, worker, ticket)
+                return
+        worker.busy += seconds
+        worker.until = self.engine.now + seconds
+        if self.spans is not None:
+            self.spans.append(Span(worker.number, "gradient", self.now, seconds))
+        self.engine.at(worker.until, self._computed, worker, ticket)
+
+    def _rows(self, worker: Worker) -> Any:
+        return worker.draws.integers(self.problem.samples, size=self.batch) if self.problem.samples else NO_ROWS
+
+    def _computed(self, worker: Worker, ticket: Ticket) -> None:
+        if ticket is not worker.ticket:  # it left meanwhile
+            return
+        worker.ticket = None
+        worker.clock += 1
+        self.algorithm.on_gradient(self, worker, self.pool.take(ticket))
+
+    def push(self, worker: Worker, vector: Vector, weights: bool = False) -> None:
+        """Send a gradient (or weights, which are never compressed) to whoever holds the weights that count."""
+        arrives, size = (vector, dense(self.problem.shapes)) if weights else worker.sender.send(vector)
+        push = Push(worker, arrives, worker.weights, worker.version, worker.clock)
+        size *= self._weight
+        if self.topology.collective:
+            self._pushed.append((push, size))
+            self._gather_if_all()
+            return
+        self._travel(self._way(worker, up=True), 0, size, "up", self.algorithm.on_push, self, push)
+
+    def serve(self, pushes: int, act: Callable[[], None]) -> None:
+        """Have the server act after the work of summing so many pushes and updating once."""
+        owners = self.topology.owners(self.count)
+        begin = max(self.engine.now, self.server.free)
+        summing = 0.0 if self.topology.collective else (pushes - 1) * self.pace.reduce  # else: summed on the way
+        seconds = (summing + self.pace.update) / owners
+        self.server.free = begin + seconds
+        if self.spans is not None and not self.topology.replicated:
+            self.spans.append(Span(self.count, "update", begin, seconds))
+        self.engine.at(self.server.free, act)
+
+    def absorb(self, pushes: Sequence[Push], rate: float, vectors: Sequence[Vector] = ()) -> None:
+        """The server takes gradients in, one after the other: one update."""
+        server = self.server
+        weights = server.weights
+        gradients = vectors or [push.vector for push in pushes]
+        if self.momentum:
+            before = gradients[0] * 0 if server.velocity is None else server.velocity
+            server.velocity = self.momentum * before
+            weights = weights - rate * server.velocity
+        for gradient in gradients:
+            weights = weights - rate * gradient
+            if server.velocity is not None:
+                server.velocity = server.velocity + gradient
+        server.weights = weights
+        for push in pushes:
+            self.staleness[server.version - push.version] += 1
+        server.version += 1
+        self.learnt(len(pushes))
+
+    def local_step(self, worker: Worker, gradient: Vector) -> None:
+        """A worker takes a gradient into its own weights."""
+        if self.momentum:
+            worker.velocity = gradient if worker.velocity is None else self.momentum * worker.velocity + gradient
+            gradient = worker.velocity
+        worker.weights = worker.weights - worker.rate * gradient
+        self.learnt(1)
+
+    def learnt(self, gradients: int) -> None:
+        """So many more gradients are in the weights that are judged."""
+        self.absorbed += gradients
+        if self.absorbed >= self._next_look:
+            self._next_look += self._look_every * (1 + (self.absorbed - self._next_look) // self._look_every)
+            self.engine.at(self.engine.now, self.look)
+
+    def reply(self, workers: Sequence[Worker]) -> None:
+        """Send the server's weights to workers; they have them as they are now."""
+        weights, version = self.server.weights, self.server.version
+        if self.topology.collective and len(workers) >= self.present:
+            end = self._spread()
+            for worker in workers:
+                self.engine.at(end, self._replied, worker, weights, version)
+            return
+        size = self.pace.size
+        for worker in workers:
+            if self.topology.collective:
+                self._carry_alone(worker, size, weights, version)
+            else:
+                self._travel(self._way(worker, up=False), 0, size, "down", self._replied, worker, weights, version)
+
+    def _carry_alone(self, worker: Worker, size: float, weights: Vector, version: int) -> None:
+        """One that joins or returns where nobody serves: its neighbour sends what all have."""
+        giver = (worker.number + 1) % self.count
+        arrival = self._carry(giver, worker.number, size, self.now, "down") if self.count > 1 else self.now
+        self.engine.at(arrival, self._replied, worker, weights, version)
+
+    def send(self, worker: Worker, target: int, said: Any) -> None:
+        """A worker sends its model, with whatever an algorithm says of it, to another."""
+        size = self.pace.size
+        arrival = self._carry(worker.number, target, size, self.engine.now, "peers")
+        self.engine.at(arrival, self._said, self.workers[target], worker.number, said)
+
+    def stop(self) -> None:
+        self.engine.stopped = True
+
+    def look(self) -> None:
+        """Judge what would be handed over now."""
+        judged = self.problem.judged(self.algorithm.models(self))
+        updates = self.server.version
+        self.curve.append(Point(self.absorbed * self.batch, updates, self.engine.now, judged.loss, judged.metric))
+        over = judged.loss <= self.limits.loss or self.absorbed >= self.limits.gradients
+        if over or not math.isfinite(judged.loss):
+            self.stop()
+
+    # messages
+
+    def _replied(self, worker: Worker, weights: Vector, version: int) -> None:
+        if worker.present:
+            self.algorithm.on_reply(self, worker, weights, version)
+
+    def _said(self, worker: Worker, sender: int, said: Any) -> None:
+        self.algorithm.on_message(self, worker, sender, said)
+
+    def _way(self, worker: Worker, up: bool) -> Sequence[Sequence[Hop]]:
+        key = (up, worker.number)
+        known = self._legs.get(key)
+        if known is None:
+            way = self.topology.up if up else self.topology.down
+            known = self._legs[key] = way(worker.number, self.count)
+        return known
+
+    def _travel(
+        self, legs: Sequence[Sequence[Hop]], at: int, size: float, kind: str, act: Callable[..., None], *given: Any
+    ) -> None:
+        """One leg after the other; then act."""
+        now = self.engine.now
+        if at == len(legs):
+            self.engine.at(now, act, *given)
+            return
+        arrival = now
+        for hop in legs[at]:
+            arrival = max(arrival, self._carry(hop.source, hop.target, size * hop.share, now, kind))
+        if at + 1 == len(legs):
+            self.engine.at(arrival, act, *given)
+        else:
+            self.engine.at(arrival, self._travel, legs, at + 1, size, kind, act, *given)
+
+    def _carry(self, source: int, target: int, size: float, ready: float, kind: str) -> float:
+        """When a message is there: both ports take one at a time, each way."""
+        latency, busy = self._flight(source, target, size)
+        out, into = self._ports_out, self._ports_in
+        leaves, comes = self._through(source, target)
+        start = max(ready, out[leaves], into[comes])
+        out[leaves] = into[comes] = start + busy
+        self.out_seconds[leaves] += busy
+        self.in_seconds[comes] += busy
+        self.moving[source] += busy
+        self.moving[target] += busy
+        self.bytes[kind] += size
+        if self.spans is not None:
+            self.spans.append(Span(source, f"{kind} to {target}", start, busy + latency))
+        return start + latency + busy
+
+    # collectives
+
+    def _gather_if_all(self) -> None:
+        if not self._pushed or len(self._pushed) < self.present:
+            return
+        waiting, self._pushed = self._pushed, []
+        self._size_of_one = max(size for _, size in waiting)
+        rounds = [self._everybodys()] if self._apart() else self.topology.gather(self.count)
+        end = self._play(rounds, "up")
+        for push, _ in waiting:
+            self.engine.at(end, self.algorithm.on_push, self, push)
+
+    def _spread(self) -> float:
+        """When all have the new weights, or the sum to make them from."""
+        return self.now if self._apart() else self._play(self.topology.spread(self.count), "down")
+
+    def _apart(self) -> bool:
+        """Whether every worker needs everybody's gradient: no sum of compressed ones can be sent on."""
+        return self.topology.replicated and self.compressor is not None and self.compressor.sums == "apart"
+
+    def _everybodys(self) -> Round:
+        """Each gradient all the way round a ring."""
+        ring = tuple((at, (at + 1) % self.count) for at in range(self.count)) if self.count > 1 else ()
+        return Round(ring, times=self.count - 1)
+
+    def _size_of(self, kind: str, inside: int) -> float:
+        """Bytes of a message of the whole model with the sum of so many gradients in it."""
+        if kind == "down" and not self.topology.replicated:
+            return self.pace.size  # the server's weights
+        if self.compressor is None or self._apart():
+            return self._size_of_one
+        one = self._size_of_one / self._weight
+        return self.compressor.size_of_sum(one, min(inside, self.count), self.problem.shapes) * self._weight
+
+    def _play(self, rounds: Sequence[Round], kind: str) -> float:
+        """When the last of the rounds is over. Nothing else is under way: everybody is in it."""
+        time, inside = self.now, self.count if kind == "down" else 1
+        for one in rounds:
+            alike = self.compressor is None or kind == "down" or self._apart()  # sums do not grow on the way
+            for _ in range(1 if alike else one.times):
+                size = self._size_of(kind, inside) * one.share
+                time = self._round(one, size, one.times if alike else 1, time, kind)
+                inside = inside * 2 if one.share == 1 else inside + 1
+        return time
+
+    def _round(self, one: Round, size: float, times: int, time: float, kind: str) -> float:
+        """Messages of a round, so many times over: those of the first stand for the others."""
+        if not one.pairs or not times:
+            return time
+        arrival = max(self._carry(source, target, size, time, kind) for source, target in one.pairs)
+        end = time + times * (arrival - time + (self.pace.reduce * one.share if one.sums else 0.0))
+        self.bytes[kind] += (times - 1) * size * len(one.pairs)
+        for source, target in one.pairs:
+            leaves, comes = self._through(source, target)
+            busy = self._flight(source, target, size).busy * (times - 1)
+            self.out_seconds[leaves] += busy
+            self.in_seconds[comes] += busy
+            self.moving[source] += busy
+            self.moving[target] += busy
+            self._ports_out[leaves] = max(self._ports_out[leaves], end)
+            self._ports_in[comes] = max(self._ports_in[comes], end)
+        return end
+
+    # what goes wrong
+
+    def _failed(self, worker: Worker, ticket: Ticket) -> None:
+        if ticket is not worker.ticket:
+            return
+        self._abandon(worker)
+        self.failures += 1
+        self.engine.at(self.now + self.disturbances.repair, self._returned, worker)
+
+    def _returned(self, worker: Worker) -> None:
+        if worker.present:
+            self.algorithm.on_return(self, worker)
+
+    def _changed(self, worker: Worker, joins: bool) -> None:
+        if joins == worker.present:
+            return
+        worker.present = joins
+        if joins:
+            self.algorithm.on_join(self, worker)
+            return
+        self._abandon(worker)
+        self._pushed = [one for one in self._pushed if one[0].worker is not worker]
+        if not self.present:
+            self.stop()
+            return
+        self.algorithm.on_leave(self, worker)
+        self._gather_if_all()
+
+    def _abandon(self, worker: Worker) -> None:
+        if worker.ticket is not None:
+            self.pool.drop(worker.ticket)
+            worker.ticket = None
+
+    def computing(self) -> Iterator[Worker]:
+        """Workers that have a gradient under way."""
+        return (worker for worker in self.workers if worker.ticket is not None)

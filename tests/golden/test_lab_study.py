@@ -1,0 +1,62 @@
+"""What real algorithms took between emulated hosts (studies/lab), beside the formulas as they are now."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from foretell.lab.describe import described
+from foretell.lab.measure import SMALL, Row, formula, orders
+from foretell.lab.network import Network
+from foretell.runtime.collectives import chosen
+
+FILE = Path(__file__).parents[2] / "studies" / "lab" / "collectives.jsonl"
+ROWS = [row for line in FILE.read_bytes().splitlines() if not (row := msgspec.json.decode(line, type=Row)).island]
+
+
+def error(row: Row) -> float:
+    """The formula of today less what was measured, as a share."""
+    network = Network(hosts=row.hosts, rate=row.rate, delay=row.delay)
+    said = formula(chosen(row.algorithm), row.kind, row.size, described(network, row.overhead))
+    return said / row.seconds - 1
+
+
+def errors(hosts: int, delay: float, small: bool) -> list[float]:
+    """Of all rows with so many hosts, at least so far apart."""
+    return [
+        abs(error(row)) for row in ROWS if row.hosts == hosts and row.delay >= delay and (row.size <= SMALL) == small
+    ]
+
+
+def test_the_study_has_every_network_and_algorithm() -> None:
+    assert {(row.hosts, round(row.rate * 8e-9, 3), row.delay) for row in ROWS} == {
+        (hosts, rate, delay) for hosts in (2, 4) for rate in (0.1, 0.3, 1.0) for delay in (1e-4, 1e-3, 5e-3)
+    }
+    assert len({(row.algorithm, row.kind) for row in ROWS}) == 16
+
+
+def test_large_tensors_take_what_formulas_say() -> None:
+    found = errors(2, 0.0, small=False)
+    assert statistics.mean(found) < 0.015
+    assert sum(one < 0.05 for one in found) >= 0.99 * len(found)
+    assert statistics.mean(errors(4, 0.0, small=False)) < 0.05
+
+
+def test_small_ones_too_where_the_delay_is_more_than_the_software() -> None:
+    for hosts in (2, 4):
+        found = errors(hosts, 1e-3, small=True)
+        assert statistics.mean(found) < 0.05
+        assert sum(one < 0.15 for one in found) >= 0.95 * len(found)
+
+
+@pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "reduce-scatter", "broadcast"])
+def test_the_fastest_algorithm_is_near_the_one_that_formulas_name(kind: str) -> None:
+    networks: dict[tuple[int, float, float], list[Row]] = {}
+    for row in ROWS:
+        if row.kind == kind and row.delay >= 1e-3:
+            networks.setdefault((row.hosts, row.rate, row.delay), []).append(row)
+    regrets = [order.regret for rows in networks.values() for order in orders(rows)]
+    assert statistics.mean(regrets) < 0.03

@@ -1,0 +1,27 @@
+"""Compiled layers train as they do eagerly. The backend needs no compiler of C++: it shows what torch follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from foretell.runtime.launch import Ranks
+from laws import LLAMA, alone, assert_same_collectives, assert_same_values, assignment, double, trained_as
+
+
+@pytest.fixture(scope="module")
+def compiling() -> Iterator[Ranks]:
+    """Ranks that find the backend in their environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FORETELL_COMPILE_BACKEND", "aot_eager")
+        with Ranks() as found:
+            yield found
+
+
+@pytest.mark.slow
+def test_compiled_layers_train_alike(ranks: Ranks, compiling: Ranks) -> None:
+    plan = "dp2 +compiled"
+    found = trained_as(compiling, assignment(double(LLAMA), plan))
+    assert_same_values(found, alone(ranks, LLAMA))
+    assert_same_collectives(LLAMA, plan, found.reports)

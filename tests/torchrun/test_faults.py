@@ -1,0 +1,102 @@
+"""A rank that dies, stands still, runs out of memory or diverges ends the run in bounded time, and is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foretell.runtime.assignment import Assignment, RunFailed
+from foretell.runtime.launch import Ranks
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parents[1] / "src"
+
+
+def failed(ranks: Ranks, how: str, **given: object) -> RunFailed:
+    """How a run of two ranks fails whose rank 1 has such an end; nothing may take longer than two minutes."""
+    assignment = Assignment(model=f"{HERE}/endings.py:{how}", plan="dp2", batch=4, **given)  # type: ignore[arg-type]
+    with pytest.raises(RunFailed) as caught:
+        ranks.run(assignment, seconds=120)
+    assert not _children(ranks), "ranks are left"
+    return caught.value
+
+
+def _children(ranks: Ranks) -> list[str]:
+    """Processes that the one that forks ranks has."""
+    process = ranks._child.pid
+    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
+
+
+def test_a_rank_that_is_killed(ranks: Ranks) -> None:
+    problem = failed(ranks, "killed")
+    assert problem.what == "rank 1 was ended by signal 9 (SIGKILL)"
+    assert problem.where == "step 0, forward"
+    assert problem.reports == ()
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_stopped_after_six_steps(ranks: Ranks) -> None:
+    problem = failed(ranks, "stopped", dropped=2)
+    assert "rank 1 has been stopped" in problem.what
+    assert problem.where == "step 6, forward"
+    assert [len(report.steps) for report in problem.reports] == [4, 4]
+    assert all(set(report.phases) >= {"forward", "backward", "optimizer"} for report in problem.reports)
+    assert [len(report.losses) for report in problem.reports] == [6, 6]
+
+
+@pytest.mark.slow
+def test_a_rank_that_goes_round_for_ever(ranks: Ranks) -> None:
+    problem = failed(ranks, "looping", patience=3.0)
+    assert problem.what == "no rank went on for 3 s; rank 1 is the furthest behind"
+    assert problem.where == "step 0, forward"
+
+
+@pytest.mark.slow
+def test_a_rank_that_runs_out_of_memory(ranks: Ranks) -> None:
+    problem = failed(ranks, "exhausted")
+    assert problem.what.startswith("rank 1 ran out of memory")
+    assert "recompute" in problem.fix
+
+
+def test_a_rank_that_diverges(ranks: Ranks) -> None:
+    problem = failed(ranks, "diverging", dropped=1)
+    assert problem.what == "the loss of rank 1 is nan: training diverged"
+    assert "--rate" in problem.fix
+    assert {len(report.steps) for report in problem.reports} == {5}
+
+
+def test_a_peer_that_is_lost_in_a_collective_of_our_own(ranks: Ranks) -> None:
+    problem = failed(ranks, "killed", collectives="ring")
+    assert problem.what == "rank 1 was ended by signal 9 (SIGKILL)"
+
+
+def test_after_all_that_ranks_come_up_again(ranks: Ranks) -> None:
+    reports = ranks.run(Assignment(model="lenet", plan="dp2", batch=8, steps=1), seconds=120)
+    assert [report.rank for report in reports] == [0, 1]
+
+
+@pytest.mark.slow
+def test_the_command_tells_it_and_keeps_what_was_measured(tmp_path: Path) -> None:
+    arguments = ("run", f"{HERE}/endings.py:stopped", "--plan", "dp2", "--batch", "4", "--device", "cpu")
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    ran = subprocess.run(
+        [sys.executable, "-m", "foretell", *arguments, "--records", str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert ran.returncode == 2
+    assert "rank 1 has been stopped" in ran.stderr
+    assert "step 6, forward" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    (file,) = tmp_path.glob("failed-run-*.json")
+    assert str(file) in ran.stderr
+    found = json.loads(file.read_text())
+    assert found["content"]["measurement"]["samples"]["n"] == 3
+    assert "rank 1 has been stopped" in found["content"]["failure"]

@@ -1,0 +1,141 @@
+"""Every system has its place, presets can be read, and plans and algorithms lie where their systems do."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from foretell.cli.command import cli
+from foretell.errors import UnknownName
+from foretell.hardware.catalog import cluster
+from foretell.plan.text import parse
+from foretell.taxonomy.advice import Advice, advise, techniques
+from foretell.taxonomy.classify import plan_classes, run_classes
+from foretell.taxonomy.systems import AXES, categories, matching, names, system
+from foretell.virtual.disturbance import Disturbances
+from foretell.virtual.members import ALGORITHMS, COMPRESSORS, TOPOLOGIES, composed
+from foretell.virtual.simulate import Contest
+
+LANGER = [name for name in names() if system(name).source.startswith("Langer")]
+NICHOLS = [name for name in names() if system(name).source.startswith("Nichols")]
+
+
+def name_of(one: object) -> str:
+    return type(one).__module__.rpartition(".")[2]
+
+
+def test_the_tables_of_both_papers_are_there() -> None:
+    assert len(LANGER) == 17
+    assert len(NICHOLS) == 12
+
+
+def test_counts_of_the_taxonomy() -> None:
+    """Table 1 of Langer et al.: six decentral systems; three asynchronous without a bound."""
+    assert sum(system(name).optimization == "decentral" for name in LANGER) == 6
+    assert sorted(set(LANGER) & set(matching({"scheduling": "asynchronous"}))) == [
+        "distbelief",
+        "easgd",
+        "project-adam",
+    ]
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_plan_lies_where_its_system_does(name: str) -> None:
+    one = system(name)
+    if not one.plan:
+        return
+    classes = plan_classes(parse(one.plan))
+    assert set(classes["parallelism"]) <= set(one.parallelism)
+    assert classes["optimization"] == (one.optimization,)
+    assert str(parse(one.plan)) == one.plan
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_run_lies_where_its_system_does(name: str) -> None:
+    one = system(name)
+    if not one.simulate:
+        return
+    made = composed(one.simulate)
+    classes = run_classes(name_of(made.algorithm), name_of(made.topology))
+    assert classes["optimization"] == (one.optimization,)
+    assert set(classes["topology"]) <= set(one.topology)
+
+
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def test_every_algorithm_has_a_place_on_every_axis(algorithm: str) -> None:
+    for topology in TOPOLOGIES:
+        for compressor in COMPRESSORS:
+            classes = run_classes(algorithm, topology, compressor)
+            assert set(classes) == set(categories())
+            for axis, values in classes.items():
+                assert set(values) <= set(categories()[axis].values), (axis, values)
+
+
+@pytest.mark.parametrize(
+    ("plan", "axis", "value"),
+    [
+        ("dp8", "exchange", "all-reduce"),
+        ("dp8:zero3", "exchange", "scatter-reduce"),
+        ("ps8:ssp,s3,k8", "topology", "every-worker"),
+        ("ps8:async", "scheduling", "asynchronous"),
+        ("gossip8", "scheduling", "soft-bounded"),
+        ("ring8", "exchange", "neighbours"),
+        ("local8:tau4", "optimization", "decentral"),
+        ("pp4:stash +m4", "scheduling", "bounded"),
+        ("tp8", "parallelism", "horizontal"),
+        ("dp8 +compress:topk0.01", "compression", "sparsification"),
+        ("dp8 +compress:1bit", "compression", "quantization"),
+        ("dp8 +offload:optimizer", "parallelism", "out-of-core"),
+    ],
+)
+def test_plans_are_classified(plan: str, axis: str, value: str) -> None:
+    classes = plan_classes(parse(plan))
+    assert value in classes[axis]
+    assert set(classes) == set(categories())
+
+
+def test_the_command_lists_filters_compares_and_classifies() -> None:
+    def said(*words: str) -> str:
+        ran = CliRunner().invoke(cli, ["systems", *words])
+        assert ran.exception is None, ran.exception
+        return ran.stdout
+
+    assert len(said().splitlines()) == 2 + len(names())
+    assert "distbelief" in said("--scheduling", "asynchronous")
+    assert "petuum" not in said("--scheduling", "asynchronous")
+    assert "downpour@sharded:k=4" in said("distbelief", "petuum")
+    assert "horizontal" in said("--plan", "tp8")
+    assert "elastic" in said("--algorithm", "easgd")
+    assert all(axis in said("--axes") for axis in AXES)
+
+
+def test_a_name_or_value_nobody_knows() -> None:
+    for words in (["systems", "distbelieve"], ["systems", "--topology", "rings"]):
+        problem = CliRunner().invoke(cli, words).exception
+        assert isinstance(problem, UnknownName)
+        assert problem.fix
+
+
+@pytest.mark.slow
+def test_advice_weighs_what_can_be_simulated() -> None:
+    asked = Contest("lenet", cluster("4xv100-16"), (4,), (), learns="squares", rates=(1.0,))
+    calm, uneven = advise(asked), advise(asked._replace(disturbances=Disturbances(often=0.2, times=30.0)))
+    assert calm.fits_one
+    assert {one.technique for one in calm.choices} == {name for name, one in techniques().items() if one.simulate}
+    assert calm.choices[0].costs == 1.0
+    assert calm.use == calm.choices[0].algorithm
+
+    def cost(of: Advice, technique: str) -> float:
+        return next(one.costs or float("inf") for one in of.choices if one.technique == technique)
+
+    assert cost(uneven, "central-sync") > cost(calm, "central-sync")
+    assert any("uneven" in one for one in uneven.why)
+
+
+@pytest.mark.slow
+def test_a_model_that_fits_no_rank_has_to_be_cut() -> None:
+    asked = Contest("llama3-8b", cluster("16xv100-16"), (16,), (), learns="squares", batch=1)
+    found = advise(asked)
+    assert not found.fits_one
+    assert found.use == found.plan
+    assert "has to be cut" in found.why[0]

@@ -1,0 +1,184 @@
+"""The command: what it answers, refuses, writes; the batch-size trade-off."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from foretell.cli.command import cli
+from foretell.errors import BadInput
+from foretell.virtual import batches
+from foretell.virtual.delays import figure14
+from foretell.virtual.disturbance import Change, read
+from foretell.virtual.members import about, composed
+from foretell.virtual.problems.squares import Squares
+
+QUICK = [
+    "simulate",
+    "lenet",
+    "--on",
+    "8xv100-16",
+    "--learn",
+    "squares",
+    "--rate",
+    "1",
+    "--target",
+    "0.005",
+    "--workers",
+    "2,4",
+    "--algorithms",
+]
+
+
+def answer(*words: str) -> Any:
+    ran = CliRunner().invoke(cli, [*words, "--json"])
+    if ran.exception is not None:
+        raise ran.exception
+    return json.loads(ran.stdout)
+
+
+def test_runs_are_in_the_order_of_their_time_to_the_target() -> None:
+    found = answer(*QUICK, "sync@replicated,ssp:s=1,local:tau=4")
+    assert [run["workers"] for run in found["runs"]] == [2, 2, 2, 4, 4, 4]
+    times = [run["virtual_seconds_to_target"] for run in found["runs"]]
+    assert times[:3] == sorted(times[:3])
+    assert found["fastest"]["2"] == found["runs"][0]["algorithm"]
+    for run in found["runs"]:
+        assert run.keys() >= {"algorithm", "workers", "virtual_seconds_to_target", "updates", "staleness", "bytes"}
+        assert run["ended"] == "target"
+        assert run["curve"][-1][3] <= found["target"]
+
+
+def test_options_with_commas_stay_with_their_algorithm() -> None:
+    found = answer(*QUICK, "easgd:tau=2,alpha=0.2,sync")
+    assert {run["algorithm"] for run in found["runs"]} == {"easgd:tau=2,alpha=0.2", "sync"}
+
+
+def test_the_best_rate_counts() -> None:
+    few, many = (answer(*QUICK, "sync", "--rate", rates)["runs"][0] for rates in ("0.1", "0.1,0.5,1"))
+    assert many["virtual_seconds_to_target"] < few["virtual_seconds_to_target"]
+    assert many["rate"] > few["rate"] == 0.1
+
+
+def test_stragglers_and_failures_cost_time() -> None:
+    calm = answer(*QUICK, "sync")["runs"][0]
+    late = answer(*QUICK, "sync", "--stragglers", "0.2x10", "--failures", "0.05/0.01")["runs"][0]
+    assert late["seconds"] > calm["seconds"]
+    assert late["failures"] > 0 == calm["failures"]
+
+
+def test_plots_and_traces_can_be_opened(tmp_path: Path) -> None:
+    plot, timeline = tmp_path / "curves.svg", tmp_path / "trace.json"
+    answer(*QUICK, "sync,async", "--plot", str(plot), "--trace", str(timeline))
+    assert len(ElementTree.parse(plot).getroot().findall("{*}polyline")) == 4
+    events = json.loads(timeline.read_text())["traceEvents"]
+    assert {"gradient"} <= {event["name"] for event in events}
+    with pytest.raises(BadInput, match="no drawing"):
+        answer(*QUICK, "sync", "--plot", str(tmp_path / "curves.png"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["simulate"], "no model is given"),
+        (["simulate", "lenet"], "no cluster is given"),
+        ([*QUICK, "nosuch"], "no algorithm is called 'nosuch'"),
+        ([*QUICK, "sync@nosuch"], "no topology is called"),
+        ([*QUICK, "sync+nosuch"], "no compressor is called"),
+        ([*QUICK, "ssp:q=3"], "has no option 'q'"),
+        ([*QUICK, "ssp:s=many"], "is no number"),
+        ([*QUICK, "gosgd@single"], "has no server"),
+        ([*QUICK, "sync@ring"], "needs somebody to push to"),
+        ([*QUICK, "tree_easgd@ring"], "goes up and down a tree"),
+        ([*QUICK, "async@replicated"], "does not wait for all"),
+        ([*QUICK, "sync", "--workers", "64"], "64 workers on 8 ranks"),
+        ([*QUICK, "sync", "--stragglers", "often"], "are not two numbers"),
+        ([*QUICK, "sync", "--rate", "fast"], "are no rates"),
+        ([*QUICK, "dpsgd", "--changes", "-1@0.01"], "nobody can join or leave"),
+    ],
+)
+def test_what_cannot_run_says_what_would(words: list[str], said: str) -> None:
+    with pytest.raises(BadInput, match=said) as problem:
+        answer(*words)
+    assert problem.value.fix
+
+
+def test_disturbances_as_they_are_written() -> None:
+    found = read(0.2, "0.1x5", "2x3", "600/30", "+3@10,-0@20.5")
+    assert found[:7] == (0.2, 0.1, 5.0, 2, 3.0, 600.0, 30.0)
+    assert found.changes == (Change(10.0, 3, True), Change(20.5, 0, False))
+
+
+def test_every_member_has_a_paper_and_a_summary() -> None:
+    for what in ("algorithms", "topologies", "compressors"):
+        for row in about(what):
+            assert row["paper"], row
+            assert row["summary"], row
+            assert what != "algorithms" or row["invariant"]
+    assert answer("list", "algorithms")["algorithms"] == about("algorithms")
+    assert composed("async").algorithm.__class__.__name__ == "Downpour"
+
+
+# figure 14
+
+
+def test_figure_14_reads_as_its_paper_does() -> None:
+    found = {(one.model.split(",")[0], one.link, one.pattern): one for one in figure14()}
+    assert len(found) == 3 * 2 * 7
+    small = [one for (model, _, pattern), one in found.items() if model == "ResNet-110" and "single" not in pattern]
+    assert all(one.hidden_to == 15 for one in small)
+    vgg = [one for (model, link, _), one in found.items() if (model, link) == ("VGG-A", "10G Ethernet")]
+    assert sum(one.seconds[14] > one.compute_seconds for one in vgg) >= 6
+    ring = found["VGG-A", "InfiniBand QDR", "sync@replicated"]
+    assert ring.seconds[14] == pytest.approx(ring.compute_seconds, rel=0.35)
+    flat = found["ResNet-152", "10G Ethernet", "sync@shares"]
+    assert flat.seconds[14] < 1.3 * flat.seconds[3]
+
+
+# the batch-size trade-off
+
+
+def test_noise_scale_of_known_gradients() -> None:
+    """Gradients of single samples that are +1 and -1 about a mean of 0.5: a variance of 1 over a square of 0.25."""
+
+    class Known(Squares):
+        def gradients(self, weights: Any, rows: Any) -> Any:
+            return [np.full(1, 0.5 + np.mean(np.where(chosen % 2, 1.0, -1.0))) for chosen in rows]
+
+    scale = batches.noise_scale(Known(size=1), np.zeros(1), np.random.default_rng(0))
+    assert scale == pytest.approx(4.0, rel=0.05)
+
+
+def test_the_law_is_found_in_steps_that_obey_it() -> None:
+    law = [(batch, round(1000 * (1 + 64 / batch))) for batch in (4, 16, 64, 256, 1024)]
+    least, critical = batches._fit(law)  # pyright: ignore[reportPrivateUsage]
+    assert least == pytest.approx(1000, rel=1e-3)
+    assert critical == pytest.approx(64, rel=1e-3)
+
+
+def test_larger_batches_take_fewer_steps_and_more_samples() -> None:
+    words = [
+        "simulate",
+        "lenet",
+        "--learn",
+        "squares",
+        "--batches",
+        "1..64",
+        "--rate",
+        "0.05,0.2,0.5,1",
+        "--target",
+        "0.01",
+    ]
+    found = answer(*words)
+    steps = [one["steps"] for one in found["batches"]]
+    samples = [one["samples"] for one in found["batches"]]
+    assert steps[0] > steps[-1]
+    assert samples[0] < samples[-1]
+    assert 0.5 < found["critical_batch"] < 64
+    assert "--noise-scale" in CliRunner().invoke(cli, words).stdout

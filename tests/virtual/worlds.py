@@ -1,0 +1,31 @@
+"""Small worlds for tests: double precision, gradients one by one, a pace in round numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from foretell.virtual.members import composed
+from foretell.virtual.pace import Pace, even
+from foretell.virtual.problem import Problem
+from foretell.virtual.problems.squares import Squares
+from foretell.virtual.world import Limits, World
+
+SQUARES = Squares()
+
+
+def world(text: str, workers: int = 4, pace: Pace | None = None, problem: Problem = SQUARES, **more: Any) -> World:
+    """A world that has not begun; `gradients` limits it."""
+    what = composed(text)
+    limits = Limits(
+        more.pop("gradients", 400), more.pop("seconds", float("inf")), more.pop("loss", -1.0), more.pop("events", 1e9)
+    )
+    more = {"rate": 0.2, "batched": False} | more
+    return World(
+        problem, what.algorithm, what.topology, what.compressor, pace or even(1.0, 0.05), workers, limits=limits, **more
+    )
+
+
+def played(text: str, workers: int = 4, **more: Any) -> World:
+    made = world(text, workers, **more)
+    made.run()
+    return made
