@@ -145,9 +145,12 @@ def test_the_fullest_moment_is_that_of_the_slots_played_through(setting: Setting
     program = lower(quiet)
     used = composed(priced(quiet, ON), ON).memory
     worst = max(range(len(used.by_stage)), key=lambda at: used.by_stage[at])
-    if "gathering" not in used.peak_moment:
+    if "update" not in used.peak_moment:
         found = used.by_kind["activations"] + used.by_kind["working"]
-        assert found == pytest.approx(activations(program, program.kinds[worst]), rel=1e-12)
+        least = activations(program, program.kinds[worst])
+        rest = sum(program.stages[stage].memory.gradients for stage in program.kinds[worst].stages)
+        made = rest - used.by_kind["gradients"]  # gradients that the backward pass makes lie among what it works with
+        assert least * (1 - 1e-12) <= found <= (least + made) * (1 + 1e-12)
 
 
 @given(settings())
@@ -157,20 +160,16 @@ def test_a_script_of_sizes_holds_what_a_replay_by_names_holds(setting: Setting) 
     if not fits(plain, ON):
         return
     program = lower(plain)
-    for stage in program.stages:
+    outline = Outline(plain)
+    for at, stage in enumerate(program.stages):
         turns = [Turn(layer.run, layer.forward, layer.backward) for layer in stage.layers]
-        found = replay(_graph(plain), turns, pipelined=len(program.kinds) > 1)
+        found = replay(outline.graph, turns, pipelined=len(program.kinds) > 1)
         root = sum(a.bytes for a in stage.enter.actions if getattr(a, "name", "") == "root weights")
-        memory = stage.memory
-        assert memory.kept == found.kept
-        assert memory.forward_peak == found.forward_peak + root
-        assert memory.backward_peak == found.backward_peak + root
-
-
-def _graph(setting: Setting) -> Any:
-    from foretell.program.outline import Outline
-
-    return Outline(setting).graph
+        memory, cut = stage.memory, outline.cutting
+        given = outline.local.inputs(cut.shape_runs[cut.stage_shapes[at]])
+        assert memory.kept == found.kept + given
+        assert memory.forward_peak == pytest.approx(found.forward_peak + root + given, rel=1e-12)
+        assert memory.backward_peak == pytest.approx(found.backward_peak + root + given, rel=1e-12)
 
 
 # Slots and weights, written down in short. -----------------------------------------------------------

@@ -97,6 +97,6 @@ def test_the_moment_after_the_update_has_no_activations() -> None:
     small = "llama:layers=8,hidden=512,heads=8,kv_heads=8,ffn=2048,vocab=8000,seq=2"
     found, device = _alive(small, "dp4:zero1 +bf16", "nanotron")
     used = foretell.predict(small, cluster("4xh100"), "dp4:zero1 +bf16", batch=8, trainer="nanotron").memory
-    assert used.peak_moment == "the gathering of weights after the update"
+    assert used.peak_moment == "the update of weights"
     assert not any(one.kind == "activation" for one in found)
     assert math.fsum(one.bytes for one in found) == pytest.approx(device)

@@ -99,7 +99,7 @@ def _activations(program: Program, outline: Outline, used: MemoryUse, rank: int)
     rest = whole - math.fsum(one.bytes for one in found)
     if rest < -1:
         return [Alive(kind, kind, 1, used.by_kind[kind]) for kind in ("activations", "working") if used.by_kind[kind]]
-    return [*found, Alive("root weights, work space", "working", 1, rest)] if rest > 1 else found
+    return [*found, Alive("samples, root weights, work space", "working", 1, rest)] if rest > 1 else found
 
 
 def _tensors(program: Program, outline: Outline, rank: int) -> Iterator[Alive]:

@@ -13,13 +13,17 @@ import msgspec
 
 from foretell.hardware.cluster import Cluster
 from foretell.model.resize import SAMPLE
+from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import MeshAxis
-from foretell.plan.trainer import Trainer, look_up_depth
+from foretell.plan.trainer import Trainer, look_up, look_up_depth
 from foretell.units import Quantity, product, somewhere
+
+MIB = 2**20
 
 
 class MemoryUse(msgspec.Struct, frozen=True):
@@ -36,12 +40,14 @@ class MemoryUse(msgspec.Struct, frozen=True):
 class Constants(NamedTuple):
     """What a trainer adds to the bytes of a program."""
 
+    made: float  # 1 where a step of one micro-batch makes its gradients in the backward pass; 0: they rest
     # bytes for each parameter that a rank computes with and trains
     copies: float  # all the time: buckets of gradients, and copies of its own
     fresh: float  # of gradients, new in a backward pass
     cached: float  # of gradients, while working with weights in shares
-    gathered: float  # of weights, after their update in shares
+    gathered: float  # in the update: of states, or of weights after their update in shares
     # other bytes
+    workspace: float  # of libraries
     streams: Quantity  # buffers that communication streams have not given back
     limit: float  # bytes in tensors that a device has room for: streams hold nothing back beyond it
     reserved: float  # over what is allocated: a factor
@@ -65,15 +71,30 @@ def memory_constants(
     data = product(axis.ranks for axis in axes if axis.name in ("dp", "shard", "ep"))
     context = alive.context + (alive.communicator if axes else 0.0)
     return Constants(
+        made=float(alive.new_gradients),
         copies=_buckets(setting, data) + stored.extra + stored.extra_shared / data,
         fresh=stored.transient_gradient,
         cached=alive.cached_gradients if shares else 0.0,
-        gathered=alive.gather if shares else 0.0,
+        gathered=alive.gather if shares else _update_copies(setting),
+        workspace=look_up(alive.workspace, cluster.device.architecture) * MIB,
         streams=_held_back(setting, samples if somewhere(samples) else setting.graph.batch),
         limit=(usable_bytes(setting.trainer, cluster) - context) / alive.reserved,
         reserved=alive.reserved,
         context=context,
     )
+
+
+UPDATE_COPIES = ("adam", "adamw")
+"""Rules whose update by lists of tensors (`foreach`) makes a list of its own: the roots of all second moments."""
+
+
+def _update_copies(setting: Setting) -> float:
+    """Bytes for each parameter that are made for the update and gone after it."""
+    form = setting.plan.policy(Precision).format
+    by_lists = form.master == 0 and setting.job.optimizer in UPDATE_COPIES
+    if not by_lists or setting.plan.policy(Offload).optimizer:
+        return 0.0
+    return form.state * setting.trainer.memory.update_copies
 
 
 def _buckets(setting: Setting, data: int) -> float:

@@ -1,4 +1,4 @@
-"""Which images lie with their channels innermost because the model itself turned them.
+"""Which images lie with their channels innermost because the model itself, or a compiler, turned them.
 
 A model that norms or multiplies the channels of each position (ConvNeXt) views its images with channels last and back.
 Views move nothing, and PyTorch's operators give their output the order of their input: from there on images lie with
@@ -24,6 +24,47 @@ def turned_convolutions(graph: Graph) -> frozenset[tuple[int, int]]:
     """The convolutions, as (block, place in it), whose input has its channels innermost by the model's own doing."""
     last: set[tuple[int, int]] = set()
     return frozenset(_found(graph, last))
+
+
+@functools.lru_cache(maxsize=64)
+def compiled_convolutions(graph: Graph) -> frozenset[tuple[int, int]]:
+    """The convolutions whose images a compiler turns: all of a model or none, by what it has of them.
+
+    The rules of PyTorch 2.13 for training (torch/_inductor/graph.py, decide_layout_opt): none where one has groups of
+    several channels, or windows and half as many channels out as in, where all are narrow, or where they are few.
+    """
+    found = {
+        (at, index): node
+        for at, block in enumerate(graph.blocks)
+        for index, node in enumerate(block.nodes)
+        if isinstance(node.operator, Convolution)
+    }
+    operators = sum(len(block.nodes) * block.times for block in graph.blocks)
+    times = sum(graph.blocks[at].times for at, _ in found)
+    if not found or operators >= FEW * times or any(map(_stays_first, found.values())):
+        return frozenset()
+    return frozenset() if all(map(_is_narrow, found.values())) else frozenset(found)
+
+
+FEW = 300  # operators for each convolution from which on images stay as they are
+NARROW = 64  # channels
+
+
+def _channels(node: Node) -> tuple[int, int, int]:
+    """Groups, and channels in and out of each."""
+    sizes = node.sizes()
+    return int(sizes["group"]), int(sizes["in"]), int(sizes["out"])
+
+
+def _stays_first(node: Node) -> bool:
+    groups, ins, outs = _channels(node)
+    windows = isinstance(node.operator, Convolution) and node.operator.kernel[0] > 1
+    return (groups > 1 and ins > 1) or (windows and 2 * groups * outs <= ins)
+
+
+def _is_narrow(node: Node) -> bool:
+    groups, ins, outs = _channels(node)
+    return groups * outs <= NARROW and ins <= NARROW
 
 
 def _found(graph: Graph, last: set[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -276,7 +276,8 @@ class Parts:
             if key not in self._cares:
                 self._cares[key] = care_figures(cut, shape, local, upkeep, prices)
             figures.append(self._cares[key])
-        gathered = (upkeep.reshards, tuple((one.gathered, one.root_bytes) for one in figures))
+        made = ((one.resting.gradients, one.resting.trained) for one in figures)
+        gathered = (upkeep.reshards, tuple((one.gathered, one.root_bytes) for one in figures), tuple(made))
         return Cared(self.builder.care(figures), tuple(figures), upkeep.reshards, self.number(gathered))
 
 

@@ -104,7 +104,6 @@ class Fusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Traffic of the operators between the matrix products, when a layer is priced as a whole."""
 
     hidden_passes: Ratios  # times that the hidden tensor is read or written per layer forward, by architecture
-    split_passes: Ratio  # the same for the tensors that a tensor axis divides
     backward: Ratio  # backward passes over forward passes
     logit_bytes: PerLogit  # traffic of the loss, forward
     logit_passes: Ratio  # forward and backward over forward
@@ -199,15 +198,15 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Alive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is alive beside weights, states and saved activations, and what the device reports on top."""
 
-    logit: PerLogit  # logits, their copies and softmax at the loss
     scatters_loss: bool  # whether the gradient of the losses is laid into zeros, as large as the logits, on its way
-    head_gradient: PerParameter  # the vocabulary weight's own gradient at the loss, beside the accumulated one
+    new_gradients: bool  # whether the backward pass makes gradients, each when its layer is done; else they rest
+    update_copies: Ratio  # states' worth of memory that an update of Adam by lists of tensors makes for itself
     cached_gradients: PerParameter  # freed 16-bit gradients that stay in the pool while states lie in shares
     gather: PerParameter  # copies while weights are gathered after a step on shares of the states
-    working_layers: Ratio  # layers' worth of working tensors
     usable: Share  # of a device that a run can fill before its allocator fails
     held: Depths  # tensor axis: bytes per token and hidden unit that streams hold back, by pipeline ranks, middle
     held_most: Depths  # the same, most; the least is none
+    workspace: Ratios  # MiB that libraries keep in tensors, by architecture
     reserved: Ratio  # what the allocator reserves over what tensors take
     context: Bytes  # device context, libraries
     communicator: Bytes  # communicators of one set of axes
@@ -366,7 +365,13 @@ def _parts(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
 
 def _check_words(made: Trainer, where: str) -> None:
     """Tables must say what holds for the words and numbers that they do not have; words must be known."""
-    for key in ("attention.peak", "fusion.hidden_passes", "gradients.overlap", "gradients.overlap_pipeline"):
+    for key in (
+        "attention.peak",
+        "fusion.hidden_passes",
+        "memory.workspace",
+        "gradients.overlap",
+        "gradients.overlap_pipeline",
+    ):
         if "any" not in dict(made.constant(key)):
             raise BadInput("no entry for `any`", where=f"{where}, {key}", fix="{ any = 0.5, hopper = 0.35 }")
     for key in ("memory.held", "memory.held_most"):

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
+from foretell.model.autocast import PRODUCTS
 from foretell.model.graph import Node
 from foretell.model.layers import pieces
-from foretell.model.memory_order import turned_convolutions
+from foretell.model.memory_order import compiled_convolutions, turned_convolutions
 from foretell.model.operators.attention import Attention
 from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.operators.elementwise import Elementwise
@@ -27,6 +29,18 @@ from foretell.program.layout import Layout, Moment, has_weight_gradient
 from foretell.program.lifetimes import End, Lifetimes, lifetimes
 from foretell.program.spread import Change
 from foretell.units import WIDTH, Quantity
+
+HALF = 2  # bytes of a 16-bit number
+
+
+class Made(NamedTuple):
+    """The gradient of a weight, new where the backward pass first meets it; it stays until the update.
+
+    It is no action: where gradients rest, or add up over micro-batches, nothing begins here.
+    """
+
+    name: str
+    elements: Quantity
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -53,14 +67,15 @@ class Bodies:
     kept: Lifetimes = field(init=False)
     index: _Index = field(init=False)
     turned: frozenset[tuple[int, int]] = field(init=False)
-    written: dict[tuple[str, int, int, int], Actions] = field(
-        init=False, default_factory=dict[tuple[str, int, int, int], Actions]
+    written: dict[tuple[str, int, int, int], tuple[Action | Made, ...]] = field(
+        init=False, default_factory=dict[tuple[str, int, int, int], tuple[Action | Made, ...]]
     )
 
     def __post_init__(self) -> None:
         graph = self.layout.graph
         like = skeleton(graph)
-        object.__setattr__(self, "turned", turned_convolutions(like))
+        by_compiler = compiled_convolutions(like) if self.layout.compiled else frozenset[tuple[int, int]]()
+        object.__setattr__(self, "turned", turned_convolutions(like) | by_compiler)
         object.__setattr__(self, "plain", lifetimes(like))
         object.__setattr__(self, "index", _Index(self.layout, self.plain))
         blocks = range(len(graph.blocks))
@@ -80,13 +95,17 @@ class Bodies:
 
     def forward(self, at: int, start: int, stop: int, name: str) -> Body:
         """The forward pass of some operators of a block."""
-        return Body(name, "forward", self._once("forward", at, start, stop))
+        return Body(name, "forward", _actions(self._once("forward", at, start, stop)))
 
     def backward(self, at: int, start: int, stop: int, name: str) -> Body:
         """The backward pass of the same operators, with what runs again before it."""
-        return Body(name, "backward", self._once("backward", at, start, stop))
+        return Body(name, "backward", _actions(self._once("backward", at, start, stop)))
 
-    def _once(self, phase: str, at: int, start: int, stop: int) -> Actions:
+    def making(self, at: int, start: int, stop: int) -> tuple[Action | Made, ...]:
+        """The actions of a backward pass, and where it makes gradients of weights."""
+        return self._once("backward", at, start, stop)
+
+    def _once(self, phase: str, at: int, start: int, stop: int) -> tuple[Action | Made, ...]:
         """Equal layers of several stages share their actions."""
         key = (phase, at, start, stop)
         if key not in self.written:
@@ -94,14 +113,14 @@ class Bodies:
             self.written[key] = tuple(write(at, start, stop))
         return self.written[key]
 
-    def _forwards(self, at: int, start: int, stop: int) -> list[Action]:
-        actions: list[Action] = []
+    def _forwards(self, at: int, start: int, stop: int) -> list[Action | Made]:
+        actions: list[Action | Made] = []
         for index in range(start, stop):
             actions += self._forward(at, index, self.kept, again=False)
         return actions
 
-    def _backwards(self, at: int, start: int, stop: int) -> list[Action]:
-        actions: list[Action] = []
+    def _backwards(self, at: int, start: int, stop: int) -> list[Action | Made]:
+        actions: list[Action | Made] = []
         if self.again == "all" and self._runs_again(at):
             for index in range(start, stop):
                 actions += self._forward(at, index, self.plain, again=True)
@@ -124,6 +143,8 @@ class Bodies:
         for number in lives.begins.get((at, index), ()):
             if not (again and (at, number) in self.index.handed_on):
                 yield Allocate(self._name(at, number), self._made_bytes(at, index, number), "activation")
+        if not self._drops_casts(at) or again:
+            yield from self._casts(at, node, Allocate)
         yield from self._compute(at, index, node, "forward", again)
         yield from self.layout.moving(at, Moment(index, "forward", after=True, gradient=False))
         for end in lives.forward.get((at, index), ()):
@@ -166,7 +187,7 @@ class Bodies:
 
     # backward
 
-    def _backward(self, at: int, index: int) -> Iterator[Action]:
+    def _backward(self, at: int, index: int) -> Iterator[Action | Made]:
         node = self.layout.graph.blocks[at].nodes[index]
         if node.gradients:
             yield from self.layout.moving(at, Moment(index, "backward", after=True, gradient=True))
@@ -177,7 +198,9 @@ class Bodies:
             yield from self._scattered(at, node, Free)
             yield from self.layout.moving(at, Moment(index, "backward", after=False, gradient=True))
             yield from self._compute(at, index, node, "weight_gradient")
+            yield from self._made(at, node)
             yield from self._gradients_end(at, index, node)
+        yield from self._casts(at, node, Free)
         lives = self.plain if self.again == "all" and self._runs_again(at) else self.kept
         for end in lives.backward.get((at, index), ()):
             if lives is self.kept or end.name.number < len(self.layout.graph.blocks[at].tensors):
@@ -185,6 +208,22 @@ class Bodies:
         if lives is not self.kept:
             for end in self.kept.backward.get((at, index), ()):
                 yield self._free(end)
+
+    def _drops_casts(self, at: int) -> bool:
+        """Whether a layer makes its copies of weights once more when it runs again."""
+        return self.again == "all" and self._runs_again(at)
+
+    def _casts(self, at: int, node: Node, event: type[Allocate] | type[Free]) -> Iterator[Action]:
+        """Autocast copies an fp32 weight to 16 bits for each product, which keeps the copy for its backward pass."""
+        if not self.layout.autocast or node.kind not in PRODUCTS:
+            return
+        for operand in node.inputs:
+            if self.layout.graph.tensor(self.layout.graph.blocks[at], operand.tensor).role == "parameter":
+                name, size = (
+                    f"{self._name(at, operand.tensor)} cast",
+                    self.layout.elements_of(at, operand.tensor) * HALF,
+                )
+                yield Allocate(name, size, "activation") if event is Allocate else Free(name, size)
 
     def _scattered(self, at: int, node: Node, event: type[Allocate] | type[Free]) -> Iterator[Action]:
         """PyTorch's loss lays the gradient of each row's loss into zeros, as large as the logits, on its way."""
@@ -212,14 +251,22 @@ class Bodies:
                 or (at, number) not in self.index.flows
             ):
                 continue
-            yield Allocate(f"{self._name(at, number)} gradient", self.layout.bytes(at, number), "gradient")
+            yield Allocate(f"{self._name(at, number)} gradient", self.layout.gradient_bytes(at, number), "gradient")
+
+    def _made(self, at: int, node: Node) -> Iterator[Made]:
+        graph = self.layout.graph
+        for operand in node.inputs:
+            home, number = storage_owner(graph, at, operand.tensor)
+            tensor = graph.blocks[home].tensors[number]
+            if tensor.role == "parameter" and tensor.trainable:
+                yield Made(f"{self._name(at, operand.tensor)} made", self.layout.elements_of(home, number))
 
     def _gradients_end(self, at: int, index: int, node: Node) -> Iterator[Action]:
         block = self.layout.graph.blocks[at]
         for number in node.outputs[:1]:
             reader = self.index.reader.get((at, number))
             if reader is not None and (at, number) in self.index.flows and not self._passes(block.nodes[reader]):
-                yield Free(f"{self._name(at, number)} gradient", self.layout.bytes(at, number))
+                yield Free(f"{self._name(at, number)} gradient", self.layout.gradient_bytes(at, number))
 
     # copies in another placement
 
@@ -244,7 +291,7 @@ class Bodies:
     def _made_bytes(self, at: int, index: int, number: int) -> Quantity:
         tensor = self.layout.graph.blocks[at].tensors[number]
         if tensor.role != "kept":
-            return self.layout.bytes(at, number)
+            return self.layout.held_bytes(at, number)
         return self._extra_bytes(at, index, number)
 
     def _extra_bytes(self, at: int, index: int, number: int) -> Quantity:
@@ -267,13 +314,17 @@ class Bodies:
     def _size(self, at: int, number: int) -> Quantity:
         tensor = self.layout.graph.blocks[at].tensors[number]
         if tensor.role != "kept":
-            return self.layout.bytes(at, number)
+            return self.layout.held_bytes(at, number)
         index = next(i for i, node in enumerate(self.layout.graph.blocks[at].nodes) if number in node.keeps)
         return self._extra_bytes(at, index, number)
 
     def _imported_size(self, at: int, number: int) -> Quantity:
         home, storage = storage_owner(self.layout.graph, at, number)
         return self._size(home, storage)
+
+
+def _actions(written: tuple[Action | Made, ...]) -> Actions:
+    return tuple(one for one in written if not isinstance(one, Made))
 
 
 class _Index:

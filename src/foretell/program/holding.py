@@ -24,6 +24,7 @@ class Passes(NamedTuple):
     kept: Quantity
     forward_peak: Quantity
     backward_peak: Quantity
+    making_peak: Quantity  # in the backward pass, with the gradients of weights that it has made so far
 
 
 class Event(NamedTuple):
@@ -69,18 +70,24 @@ class Script(NamedTuple):
     backward: Pass
     long: bool
 
-    def profile(self, sizes: SizeTable) -> Profile | None:
-        """What is held, of these sizes; None where the layers of the long run do not all add the same."""
+    def profile(self, sizes: SizeTable, made: SizeTable) -> Profile | None:
+        """What is held, of these sizes; None where the layers of the long run do not all add the same.
+
+        `made` are the same sizes with those of the weights' gradients, which rest elsewhere in `sizes`.
+        """
         up = _heights(self.forward.changes, sizes, 0.0)
         kept = _heights(self.between, sizes, up[-1])[-1]
         down = _heights(self.backward.changes, sizes, kept)
+        making = _heights(self.backward.changes, made, kept)
         if not self.long:
-            return Profile(kept, 0.0, (_most(up), 0.0), (_most(down), 0.0))
+            return Profile(kept, 0.0, 0.0, (_most(up), 0.0), (_most(down), 0.0), (_most(making), 0.0))
         (a, b, c), (d, e, f) = self.forward.marks, self.backward.marks
-        added = up[b] - up[a]
-        if any(somewhere(other - added) for other in (up[c] - up[b], down[d] - down[e], down[e] - down[f])):
+        added, new = up[b] - up[a], (making[e] - making[d]) - (down[e] - down[d])
+        same = (up[c] - up[b], down[d] - down[e], down[e] - down[f], making[e] - making[f] + new)
+        if any(somewhere(other - added) for other in same):
             return None
-        return Profile(kept, added, (_most(up[: b + 1]), _most(up[b:])), (_most(down[: e + 1]), _most(down[e:])))
+        halves = ((up[: b + 1], up[b:]), (down[: e + 1], down[e:]), (making[: e + 1], making[e:]))
+        return Profile(kept, added, new, *((_most(before), _most(after)) for before, after in halves))
 
 
 class Profile(NamedTuple):
@@ -88,14 +95,19 @@ class Profile(NamedTuple):
 
     kept: Quantity
     each: Quantity
+    new: Quantity  # gradients of weights that each one more makes
     forward: tuple[Quantity, Quantity]  # the most before the middle of the run, and after it
     backward: tuple[Quantity, Quantity]
+    making: tuple[Quantity, Quantity]
 
     def passes(self, times: int) -> Passes:
-        more = self.each * max(0, times - PLAYED)
-        before, after = self.backward
+        left_out = max(0, times - PLAYED)
+        more = self.each * left_out
         return Passes(
-            self.kept + more, at_least(self.forward[0], self.forward[1] + more), at_least(before + more, after)
+            self.kept + more,
+            at_least(self.forward[0], self.forward[1] + more),
+            at_least(self.backward[0] + more, self.backward[1]),
+            at_least(self.making[0] + more, self.making[1] + self.new * left_out),
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from foretell.model.autocast import Held, held_under_autocast
 from foretell.model.dims import Dim
 from foretell.model.graph import Graph, Node, Tensor
 from foretell.model.resize import SAMPLE, skeleton
@@ -47,6 +48,8 @@ class Layout:
     padding: Mapping[str, int] = field(default_factory=dict[str, int])  # dims and what they are a multiple of
     imbalance: float = 1.0  # rows of the fullest rank of those that divide experts, over the mean
     scatters_loss: bool = False  # whether the gradient of the losses is laid into zeros before that of log-softmax
+    autocast: bool = False  # whether products run in 16 bits, and the rest in fp32
+    compiled: bool = False  # whether a compiler joins copies in 16 bits, and turns images
     known_sizes: dict[tuple[int, int], dict[str, Quantity]] = field(
         init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], dict[str, Quantity]]
     )
@@ -127,6 +130,25 @@ class Layout:
             elements = rounded_up(elements * self.imbalance)
         return elements * WIDTH[self.graph.tensor(self.graph.blocks[at], number).dtype]
 
+    def held_bytes(self, at: int, number: int) -> Quantity:
+        """Local bytes of all that is held of a tensor, copies in another type included."""
+        held = self._held(at, number)
+        return self.bytes(at, number) if held is None else self.elements_of(at, number) * held.kept
+
+    def gradient_bytes(self, at: int, number: int) -> Quantity:
+        """Local bytes of its gradient."""
+        held = self._held(at, number)
+        return self.bytes(at, number) if held is None else self.elements_of(at, number) * held.gradient
+
+    def elements_of(self, at: int, number: int) -> Quantity:
+        """Local elements of a tensor."""
+        return self.bytes(at, number) / WIDTH[self.graph.tensor(self.graph.blocks[at], number).dtype]
+
+    def _held(self, at: int, number: int) -> Held | None:
+        if not self.autocast:
+            return None
+        return held_under_autocast(self.graph, self.compiled).get(self.graph.home(at, number)[:2])
+
     def _routed(self, at: int, number: int, instead: Mapping[str, Placement]) -> bool:
         """Whether a rank holds the rows of its experts: also of what was sent to them, which is kept as it came."""
         home = owner(self.graph, at, number)
@@ -163,7 +185,8 @@ def layout(
     like = graph if any(axis.splitting.shares_samples for axis in axes) else skeleton(graph)
     spreads = tuple(spread(like, axis, conventions) for axis in axes)
     count = graph.batch if isinstance(samples, int) and samples == 0 else samples
-    bare = Layout(like, count, axes, spreads, {}, padding or {}, imbalance, conventions.scatters_loss)
+    said = (padding or {}, imbalance, conventions.scatters_loss, conventions.autocast, conventions.compiled)
+    bare = Layout(like, count, axes, spreads, {}, *said)
     travels: dict[tuple[int, Moment], list[Communicate]] = defaultdict(list)
     for (at, moment, number), found in _grouped(axes, spreads).items():
         for kind, members in _joined(found).items():
@@ -171,7 +194,7 @@ def layout(
     for (at, moment), messages in _statistics(bare).items():
         travels[at, moment] += messages
     found = {key: tuple(messages) for key, messages in travels.items()}
-    return Layout(like, count, axes, spreads, found, padding or {}, imbalance, conventions.scatters_loss)
+    return Layout(like, count, axes, spreads, found, *said)
 
 
 _Members = list[tuple[MeshAxis, Change, int]]

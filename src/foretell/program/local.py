@@ -7,13 +7,13 @@ the pipeline has or how many ranks hold copies: so plans that differ only in the
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, NamedTuple, cast
 
 from foretell.model.layers import Run
 from foretell.model.resize import skeleton
-from foretell.program.action import Actions, Allocate, Copy, Free
-from foretell.program.body import Bodies, Body
+from foretell.program.action import Action, Actions, Allocate, Compute, Copy, Free
+from foretell.program.body import Bodies, Made
 from foretell.program.holding import (
     PLAYED,
     Event,
@@ -92,16 +92,22 @@ class Local:
     # memory
 
     def passes(
-        self, own: StageRuns, gathered: tuple[float, ...], reshards: bool, plain: bool, pipelined: bool
+        self,
+        own: StageRuns,
+        gathered: tuple[float, ...],
+        reshards: bool,
+        plain: bool,
+        pipelined: bool,
+        gradient: float = 0.0,
     ) -> Passes:
         """What a micro-batch holds on a stage of these layers.
 
         `gathered` are bytes of weights that are brought together for each run, and let go between the passes if it
-        `reshards`; `plain` is as if nothing ran again.
+        `reshards`; `plain` is as if nothing ran again. `gradient` is bytes of the gradient of each parameter.
         """
         if not own.runs:
-            return Passes(0.0, 0.0, 0.0)
-        how = (gathered, reshards, plain, pipelined)
+            return Passes(0.0, 0.0, 0.0, 0.0)
+        how = (gathered, reshards, plain, pipelined, gradient)
         if own.times > PLAYED:
             key = (own.alike, how)
             if key not in self._profiles:
@@ -123,6 +129,7 @@ class Local:
         reshards: bool,
         plain: bool,
         pipelined: bool,
+        gradient: float,
         long: bool,
     ) -> Profile | None:
         stage: list[_Held] = []
@@ -135,12 +142,22 @@ class Local:
                 _SCRIPTS.clear()
             events = [Events(run, held.forward, held.backward) for run, held in zip(own, stage, strict=True)]
             _SCRIPTS[key] = script(key[0], events, long, pipelined)
-        return _SCRIPTS[key].profile(joined_tables([held.sizes for held in stage]))
+        sizes, made = joined_tables([held.sizes for held in stage]), joined_tables([held.made for held in stage])
+        return _SCRIPTS[key].profile(sizes, _with(sizes, made, gradient))
+
+    def inputs(self, own: StageRuns) -> Quantity:
+        """Bytes of the samples that a stage is given: tensors of the first block, which none of its layers makes."""
+        read: set[tuple[int, int]] = set()
+        for run in own.runs:
+            for node in self.graph.blocks[run.block].nodes[run.start : run.stop]:
+                homes = (self.graph.home(run.block, operand.tensor)[:2] for operand in node.inputs)
+                read.update(home for home in homes if self.graph.blocks[home[0]].tensors[home[1]].role == "input")
+        return sum(self.layout.held_bytes(*home) for home in read)
 
     def _held(self, kind: Kind, plain: bool) -> _Held:
         if (kind, plain) not in self._holds:
             bodies = self.plain if plain else self.bodies
-            passes = bodies.forward(*kind, ""), bodies.backward(*kind, "")
+            passes = bodies.forward(*kind, "").actions, bodies.making(*kind)
             self._holds[kind, plain] = _Held.of(*passes, self.layout.samples)
         return self._holds[kind, plain]
 
@@ -160,37 +177,50 @@ class _Held(NamedTuple):
     forward: tuple[Event, ...]
     backward: tuple[Event, ...]
     sizes: SizeTable
+    made: SizeTable  # elements of new gradients of weights, which have no bytes among the sizes
     runs_back: bool
 
     @classmethod
-    def of(cls, forward: Body, backward: Body, samples: Quantity) -> _Held:
+    def of(cls, forward: Iterable[Action | Made], backward: Sequence[Action | Made], samples: Quantity) -> _Held:
         ahead, back = _events(forward), _events(backward)
         both = _named(ahead), _named(back)
-        sizes = size_table([action.bytes for action in (*ahead, *back)], samples)
-        return cls(_EVENTS.setdefault(both, len(_EVENTS)), *both, sizes, any(backward.computations()))
+        found = (*ahead, *back)
+        sizes = size_table([0.0 if isinstance(one, Made) else one.bytes for one in found], samples)
+        made = size_table([one.elements if isinstance(one, Made) else 0.0 for one in found], samples)
+        runs_back = any(isinstance(one, Compute) for one in backward)
+        return cls(_EVENTS.setdefault(both, len(_EVENTS)), *both, sizes, made, runs_back)
 
     def gathering(self, name: str, size: float, reshards: bool) -> _Held:
         """The same with weights that are gathered before each use."""
         begin, end = Event(True, name, "every"), Event(False, name, "every")
         ahead, split = self.forward, len(self.forward)
         forward = (begin, *ahead, *((end,) if reshards else ()))
-        again = (size,) if reshards else ()
-        first = (size, self.sizes[:split], *again)
+        again, none = ((size,), (0.0,)) if reshards else ((), ())
+        first, new = (size, self.sizes[:split], *again), (0.0, self.made[:split], *none)
         events = (self.events, name, reshards, self.runs_back)
         if reshards and not self.runs_back:  # frozen, and so is all before it
-            sizes = joined_tables([*first, self.sizes[split:]])
-            return self._replace(events=events, forward=forward, sizes=sizes)
+            sizes, made = joined_tables([*first, self.sizes[split:]]), joined_tables([*new, self.made[split:]])
+            return self._replace(events=events, forward=forward, sizes=sizes, made=made)
         backward = (*((begin,) if reshards else ()), *self.backward, end)
         sizes = joined_tables([*first, *again, self.sizes[split:], size])
-        return _Held(events, forward, backward, sizes, self.runs_back)
+        made = joined_tables([*new, *none, self.made[split:], 0.0])
+        return _Held(events, forward, backward, sizes, made, self.runs_back)
 
 
-def _events(body: Body) -> list[Allocate | Free]:
-    return [action for action in body.actions if isinstance(action, Allocate | Free)]
+def _with(sizes: SizeTable, made: SizeTable, gradient: float) -> SizeTable:
+    """Sizes with those of new gradients of weights."""
+    if isinstance(sizes, list):
+        numbers = cast("list[float]", sizes)
+        return [size + elements * gradient for size, elements in zip(numbers, made, strict=True)]
+    return sizes + made * gradient
 
 
-def _named(actions: list[Allocate | Free]) -> tuple[Event, ...]:
+def _events(actions: Iterable[Action | Made]) -> list[Allocate | Free | Made]:
+    return [action for action in actions if isinstance(action, Allocate | Free | Made)]
+
+
+def _named(actions: list[Allocate | Free | Made]) -> tuple[Event, ...]:
     return tuple(
-        Event(True, action.name, "every") if isinstance(action, Allocate) else Event(False, action.name, action.when)
+        Event(False, action.name, action.when) if isinstance(action, Free) else Event(True, action.name, "every")
         for action in actions
     )

@@ -20,6 +20,7 @@ from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.imbalance import Imbalance
 from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
 from foretell.plan.storage import STORAGES
@@ -91,11 +92,22 @@ class Outline:
 
 
 def stage_passes(
-    local: Local, own: StageRuns, plan: Plan, gathered: tuple[float, ...], reshards: bool, pipelined: bool
+    local: Local,
+    own: StageRuns,
+    plan: Plan,
+    gathered: tuple[float, ...],
+    reshards: bool,
+    pipelined: bool,
+    gradient: float = 0.0,
 ) -> Passes:
-    """What a micro-batch holds on a stage of these layers, with weights gathered for each run of them, if any are."""
+    """What a micro-batch holds on a stage of these layers, with weights gathered for each run of them, if any are.
+
+    `gradient` is bytes of the gradient of each parameter, where the backward pass makes them.
+    """
     recompute = plan.policy(Recompute)
-    passes = local.passes(own, gathered, reshards, plain=False, pipelined=pipelined)
+    passes = local.passes(own, gathered, reshards, plain=False, pipelined=pipelined, gradient=gradient)
+    given = local.inputs(own)
+    passes = Passes(*(size + given for size in passes))
     if not own.layers:
         return passes
     if recompute.segment(own.layers) > 1:
@@ -103,7 +115,7 @@ def stage_passes(
     if plan.policy(Offload).activations:  # two layers at a time: one at work, one on its way
         waiting = passes.kept if own.layers <= 2 else 2 * passes.kept / own.layers
         gone = passes.kept - waiting
-        passes = Passes(waiting, passes.forward_peak - gone, passes.backward_peak - gone)
+        passes = Passes(waiting, *(peak - gone for peak in passes[1:]))
     return passes
 
 
@@ -116,7 +128,8 @@ def _segmented(local: Local, own: StageRuns, recompute: Recompute, passes: Passe
     size = recompute.segment(own.layers)
     kept = ends + ceil_div(own.layers, size) * inputs
     gone = passes.kept - kept
-    return Passes(kept, passes.forward_peak - gone, passes.backward_peak - gone + (size - 1) * each)
+    again = (size - 1) * each - gone
+    return Passes(kept, passes.forward_peak - gone, passes.backward_peak + again, passes.making_peak + again)
 
 
 def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer) -> Local:
@@ -193,6 +206,8 @@ def _conventions(plan: Plan, trainer: Trainer) -> Conventions:
         gathers_logits=trainer.tensor.loss == "gathered",
         scatters_loss=trainer.tensor.loss == "gathered" and trainer.memory.scatters_loss,
         whole_bias=trainer.tensor.row_bias == "whole",
+        autocast=plan.policy(Precision).format.autocast,
+        compiled=trainer.execution == "compiled",
     )
 
 

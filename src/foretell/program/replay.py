@@ -20,6 +20,10 @@ Storage: TypeAlias = tuple[int, int, int, str]
 """Block, tensor, repetition, and what of it: '' for the tensor itself, 'gradient', 'gathered'."""
 
 
+PARTS = ("gradient", "gathered", "cast", "made")
+"""What of a tensor a name can mean: also a weight's copy in 16 bits, and its own new gradient."""
+
+
 class Turn(NamedTuple):
     """The bodies of a run of layers."""
 
@@ -139,4 +143,4 @@ def _meant(name: str) -> tuple[int, bool, str]:
     if not block.isdigit():
         return -1, False, ""
     imported = number.startswith("import")
-    return int(number.removeprefix("import")), imported, what if what in ("gradient", "gathered") else ""
+    return int(number.removeprefix("import")), imported, what if what in PARTS else ""

@@ -38,6 +38,8 @@ class Conventions:
     synchronised    batch norm takes its statistics over all ranks
     gathers_logits  the loss wants all classes of a row
     scatters_loss   the gradient of the losses is laid into zeros, as large as the logits, before that of log-softmax
+    autocast        products run in 16 bits, and the rest in fp32
+    compiled        a compiler makes one copy of a tensor in another type for all that read it, and turns images
     whole_bias      the gradient of a bias that is added to a sum is made from all of the sum's gradient,
                     not from the share that a rank goes on with
     """
@@ -47,6 +49,8 @@ class Conventions:
     synchronised: bool = False
     gathers_logits: bool = False
     scatters_loss: bool = False
+    autocast: bool = False
+    compiled: bool = False
     whole_bias: bool = False
 
 

@@ -113,7 +113,7 @@ class _One:
 
     def _moment(self, rank: int, when: int) -> str:
         if when < 0:
-            return "the gathering of weights after the update"
+            return "the update of weights"
         moment = self.plan.played.moments[rank][when - int(self.tables.i[self.tables.moment_at + rank])]
         return f"the {PASS[moment.kind]} pass of micro-batch {moment.microbatch}"
 
@@ -129,14 +129,19 @@ class _One:
             "states": sum(one.states for one in resting),
             "trainer's copies": constants.copies * parameters,
         }
+        if constants.workspace:
+            kinds["workspace"] = constants.workspace
         if when < 0:
-            kinds["gathered weights"] = constants.gathered * parameters
+            kinds["update's copies"] = constants.gathered * parameters
         else:
+            made = bool(constants.made) and self.kernels.one_each(self.tables, self.plans, 0)
+            kinds["gradients"] *= not made
             moment = plan.played.moments[rank][when - int(self.tables.i[self.tables.moment_at + rank])]
             passes = [plan.holds[plan.stages[stage]] for stage in held]
             flying = sum(count * own.kept for count, own in zip(moment.flying, passes, strict=True))
             now = plan.holds[plan.stages[moment.stage]]
-            peak = now.forward_peak if moment.forward else now.backward_peak
+            back = now.making_peak if made else now.backward_peak
+            peak = now.forward_peak if moment.forward else back
             kinds["activations"] = flying + (now.kept if moment.forward else 0.0)
             kinds["working"] = max(0.0, peak - now.kept)
             fresh = 0.0 if moment.forward else constants.fresh * parameters

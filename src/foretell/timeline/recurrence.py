@@ -390,6 +390,7 @@ def rank_peaks(t, plans, at, rank):
     order, holds = plans.i[plans.order + at], plans.i[plans.holds + at]
     stage_at = t.i[t.stage_at + plans.i[plans.cut + at]]
     place = t.i[t.rank_at + order] + rank
+    made = plans.f[plans.made + at] > 0 and one_each(t, plans, at)
     first, stop = t.i[t.held_at + place], t.i[t.held_at + place + 1]
     most, when, others, then = 0.0, -1, 0.0, -1
     for moment in range(t.i[t.moment_at + place], t.i[t.moment_at + place + 1]):
@@ -402,7 +403,8 @@ def rank_peaks(t, plans, at, rank):
         if t.i[t.moment_forward + moment]:
             now = held + kept + max(0.0, t.f[t.forward_peak + shape] - kept)
         else:
-            now = held + max(0.0, t.f[t.backward_peak + shape] - kept)
+            peak = t.f[t.making_peak + shape] if made else t.f[t.backward_peak + shape]
+            now = held + max(0.0, peak - kept)
             if held - kept > others or then < 0:
                 others, then = held - kept, moment
         if now > most or when < 0:
@@ -416,16 +418,28 @@ def rank_bytes(t, plans, at, rank, peaks):
     base = t.i[t.care_at + plans.i[plans.care + at]]
     parameters = rank_sum(t, plans, at, rank, t.parameters, base)
     resting = rank_sum(t, plans, at, rank, t.resting, base) + plans.f[plans.copies + at] * parameters
+    resting += plans.f[plans.workspace + at]
+    there = resting
+    if plans.f[plans.made + at] > 0 and one_each(t, plans, at):
+        there = resting - rank_sum(t, plans, at, rank, t.gradients, base)
     most, when, others, then = peaks
     fresh = others + plans.f[plans.fresh + at] * parameters  # all are there when the pass's own activations are gone
     if then >= 0 and fresh > most:
         most, when = fresh, then
-    working = resting + most + plans.f[plans.cached + at] * parameters
+    working = there + most + plans.f[plans.cached + at] * parameters
     working += min(plans.f[plans.streams + at], max(0.0, plans.f[plans.limit + at] - working))
     after = resting + plans.f[plans.gathered + at] * parameters
     if after > working:
         return after, -1
     return working, when
+
+
+@kernel
+def one_each(t, plans, at):
+    """Whether every rank has one stage and one micro-batch: a pass forward and one back."""
+    order = plans.i[plans.order + at]
+    slots = t.i[t.order_at + order + 1] - t.i[t.order_at + order]
+    return plans.i[plans.rounds + at] == 0 and slots == 2 * t.i[t.order_ranks + order]
 
 
 @kernel
@@ -642,4 +656,6 @@ def as_full(plans, at, other):
     """Whether micro-batches of two plans hold the same."""
     same = plans.i[plans.order + at] == plans.i[plans.order + other]
     same = same and plans.i[plans.cut + at] == plans.i[plans.cut + other]
+    same = same and plans.f[plans.made + at] == plans.f[plans.made + other]
+    same = same and plans.i[plans.rounds + at] == plans.i[plans.rounds + other]
     return same and plans.i[plans.holds + at] == plans.i[plans.holds + other]

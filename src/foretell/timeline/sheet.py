@@ -84,9 +84,9 @@ def stage_holds(
     """For each shape what a micro-batch holds, weights that are gathered for it included."""
     found: list[Passes] = []
     for own, care in zip(cutting.shape_runs, cares, strict=True):
-        held = stage_passes(local, own, plan, care.gathered, reshards, cutting.ranks > 1)
-        root = care.root_bytes
-        found.append(Passes(held.kept, held.forward_peak + root, held.backward_peak + root))
+        gradient = care.resting.gradients / care.resting.trained if care.resting.trained else 0.0
+        held = stage_passes(local, own, plan, care.gathered, reshards, cutting.ranks > 1, gradient)
+        found.append(Passes(held.kept, *(peak + care.root_bytes for peak in held[1:])))
     return tuple(found)
 
 

@@ -52,6 +52,7 @@ class Tables(NamedTuple):
     kept: int
     forward_peak: int
     backward_peak: int
+    making_peak: int
     # care of weights, by shape
     care_at: int
     care_inline: int
@@ -68,6 +69,7 @@ class Tables(NamedTuple):
     tied: int
     finish: int
     resting: int
+    gradients: int  # of what rests
     parameters: int  # that are trained
     care_span_at: int
     gather_forward: int
@@ -125,12 +127,14 @@ class Plans(NamedTuple):
     rounds: int  # that are left out
     splits: int  # whether backward passes are in two parts
     share: int  # how fast messages for weights go while a rank computes
+    made: int  # whether a step of one micro-batch makes its gradients in the backward pass
     # bytes for each parameter
     copies: int  # all the time
     fresh: int  # in a backward pass
     cached: int  # while working
     gathered: int  # after the update
     # other bytes
+    workspace: int
     streams: int
     limit: int  # in tensors
     reserved: int  # a factor
@@ -147,6 +151,7 @@ REAL = frozenset(
         "kept",
         "forward_peak",
         "backward_peak",
+        "making_peak",
         "enter_forward",
         "enter_back",
         "leave_back",
@@ -158,6 +163,7 @@ REAL = frozenset(
         "tied",
         "finish",
         "resting",
+        "gradients",
         "parameters",
         "gather_forward",
         "gather_back",
@@ -176,10 +182,12 @@ REAL = frozenset(
         "device_layer",
         "sharpness",
         "share",
+        "made",
         "copies",
         "fresh",
         "cached",
         "gathered",
+        "workspace",
         "streams",
         "limit",
         "reserved",
@@ -280,6 +288,7 @@ class Builder:
         to["once_all"].append(sum(one.once))
         to["finish"].append(sum(one.finish.values()))
         to["resting"].append(float(one.resting.weights + one.resting.gradients + one.resting.states))
+        to["gradients"].append(float(one.resting.gradients))
         to["parameters"].append(float(one.resting.trained))
         to["care_span_at"].append(len(to["sums"]))
         to["gather_forward"].extend(one.gather_forward)

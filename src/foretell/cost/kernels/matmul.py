@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from foretell.cost.kernels._frame import activation_width, kernels_of, launches_of, priced_product
+from foretell.cost.kernels._frame import activation_width, kernels_of, priced_product
 from foretell.cost.kernels._price import Price
-from foretell.cost.kernels._reached import ROW_LAST, by_rows
+from foretell.cost.kernels._reached import ROW_LAST, VECTOR_BYTES, by_rows
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
@@ -32,9 +32,13 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     of_weight = grouped or _is_one(n["batch"])
     precision = kernels_of(action.path, form) if of_weight else form.other_kernels
     beside, casts = _casts(action.part, x, w, y, form, precision) if of_weight else (0, 0)
-    launches = launches_of(action.cost, trainer.execution) + casts
+    launches = action.cost.launches + casts  # of compiled code too: the sum of a bias's gradient is a kernel of its own
     width = activation_width(form)
-    share = by_rows(device, precision, ins * width, outs * width)
+    if trainer.execution == "compiled" and of_weight:
+        beside = beside + _padding(action.part, w, y, ins * width, outs * width) * width
+        share: Quantity = 1.0
+    else:
+        share = by_rows(device, precision, ins * width, outs * width)
     share = share * ROW_LAST.get((device.architecture, precision), {}).get(action.part, 1.0)
     return priced_product(action, shape, x + w + y, precision, launches, device, form, beside=beside, share=share)
 
@@ -42,6 +46,17 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
 def _is_one(batch: Quantity) -> bool:
     """Whether it is a dense layer rather than a product of two activations."""
     return batch == 1 if isinstance(batch, int) else bool((batch == 1).all())
+
+
+def _padding(part: str, w: Quantity, y: Quantity, in_bytes: Quantity, out_bytes: Quantity) -> Quantity:
+    """Elements read and written by a compiler that pads rows to whole vectors, where they are not.
+
+    The weight before the forward pass, the gradient of the output before both parts of the backward one (PyTorch 2.13,
+    torch/_inductor/fx_passes/pad_mm.py): GPT-2's head, 50,257 columns, then runs on the newest kernels.
+    """
+    copied = {"forward": 2 * w, "input_gradient": 2 * y, "weight_gradient": 0}[part]
+    odd = (in_bytes % VECTOR_BYTES != 0) | (out_bytes % VECTOR_BYTES != 0)
+    return copied * odd
 
 
 def _casts(part: str, x: Quantity, w: Quantity, y: Quantity, form: Format, precision: str) -> tuple[Quantity, int]:

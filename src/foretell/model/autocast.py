@@ -1,0 +1,105 @@
+"""Automatic mixed precision: in how many bytes tensors are held when products run in 16 bits and the rest in 32.
+
+PyTorch's rules (torch.amp, "CUDA Ops that can autocast"): products cast what they read to 16 bits; norms of tokens,
+softmax and losses run in fp32; everything else runs in the widest type that it reads. Weights are fp32, so that
+embeddings, and sums with a weight, are wide. Whatever a product keeps of a wide tensor is a copy of its own: three
+projections of one tensor keep three.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from foretell.model.graph import Block, Graph, Node, Tensor
+from foretell.model.operators.normalization import Normalize
+from foretell.units import WIDTH
+
+PRODUCTS: Final = ("matmul", "grouped_matmul", "convolution", "attention", "recurrent")
+"""Operators that run in 16 bits."""
+
+IN_FULL: Final = ("embedding", "softmax", "cross_entropy", "squared_error")
+"""Operators that run in fp32 whatever they read."""
+
+OVER_TOKENS: Final = ("layer", "rms", "group")
+"""Norms that do so; batch and instance norm take images as they come."""
+
+FULL: Final = 4
+FLOATS: Final = ("fp32", "bf16", "fp16")
+
+
+class Held(NamedTuple):
+    """Bytes of an element: of all that is held of a tensor, and of its gradient."""
+
+    kept: float
+    gradient: float
+
+
+@functools.lru_cache(maxsize=64)
+def held_under_autocast(graph: Graph, compiled: bool) -> dict[tuple[int, int], Held]:
+    """For each storage (block, tensor) that is not as the graph says, what is held of it.
+
+    A compiler makes one copy for all products that read a tensor.
+    """
+    wide = _wide(graph)
+    copies: Counter[tuple[int, int]] = Counter()
+    itself: set[tuple[int, int]] = set()
+    for at, block in enumerate(graph.blocks):
+        for node in block.nodes:
+            homes = {home for number in node.keeps for home in _homes(graph, at, block, number)}
+            if node.kind in PRODUCTS:
+                copies.update(homes)
+            else:
+                itself.update(homes)
+    found: dict[tuple[int, int], Held] = {}
+    for home in wide:
+        tensor = graph.blocks[home[0]].tensors[home[1]]
+        stays = home in itself or not copies[home] or tensor.role == "input"
+        made = min(copies[home], 1) if compiled else copies[home]
+        found[home] = Held(FULL * stays + _narrow(graph) * made, FULL)
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _narrow(graph: Graph) -> int:
+    """Bytes that products run in: those of the graph's narrowest activation."""
+    widths = (WIDTH[tensor.dtype] for block in graph.blocks for tensor in block.tensors if _counts(tensor))
+    return min(widths, default=FULL)
+
+
+def _counts(tensor: Tensor) -> bool:
+    return tensor.role in ("activation", "input") and tensor.dtype in FLOATS
+
+
+def _wide(graph: Graph) -> set[tuple[int, int]]:
+    """Storages of fp32 tensors. Layers read what they carry themselves: it takes a second round to know that."""
+    wide = {(0, n) for n, tensor in enumerate(graph.blocks[0].tensors) if tensor.role == "input" and _counts(tensor)}
+    for _ in range(2):
+        for at, block in enumerate(graph.blocks):
+            for node in block.nodes:
+                if _runs_wide(graph, at, block, node, wide):
+                    homes = (graph.home(at, number)[:2] for number in node.outputs)
+                    wide.update(home for home in homes if _counts(graph.blocks[home[0]].tensors[home[1]]))
+    return wide
+
+
+def _runs_wide(graph: Graph, at: int, block: Block, node: Node, wide: set[tuple[int, int]]) -> bool:
+    if node.kind in PRODUCTS:
+        return False
+    if node.kind in IN_FULL or (isinstance(node.operator, Normalize) and node.operator.kind in OVER_TOKENS):
+        return True
+    norm = isinstance(node.operator, Normalize)
+    return any(
+        home in wide or (not norm and graph.blocks[home[0]].tensors[home[1]].role == "parameter")
+        for operand in node.inputs
+        for home in _homes(graph, at, block, operand.tensor)
+    )
+
+
+def _homes(graph: Graph, at: int, block: Block, number: int) -> Iterator[tuple[int, int]]:
+    """Where a block's tensor comes from: the first time, and in later repetitions what they carry."""
+    yield graph.home(at, number)[:2]
+    if number >= len(block.tensors) and block.imports[number - len(block.tensors)].carried >= 0:
+        yield graph.home(at, block.imports[number - len(block.tensors)].carried)[:2]
