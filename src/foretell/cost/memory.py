@@ -7,11 +7,14 @@ what the device reports. The terms and their constants are those of the trainer,
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import msgspec
 
 from foretell.hardware.cluster import Cluster
+from foretell.model.graph import Graph
+from foretell.model.layers import layers
 from foretell.model.resize import SAMPLE
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
@@ -70,7 +73,7 @@ def memory_constants(
     shares = _stored_in_shares(setting)
     data = product(axis.ranks for axis in axes if axis.name in ("dp", "shard", "ep"))
     context = alive.context + (alive.communicator if axes else 0.0)
-    return Constants(
+    found = Constants(
         made=float(alive.new_gradients),
         copies=_buckets(setting, data) + stored.extra + stored.extra_shared / data,
         fresh=stored.transient_gradient,
@@ -82,6 +85,55 @@ def memory_constants(
         reserved=alive.reserved,
         context=context,
     )
+    return _on_processor(setting, axes, found) if cluster.device.name in PROCESSORS else found
+
+
+PROCESSORS = ("cpu", "cpu-core")
+
+SUMMED = ("dp", "shard", "spatial")
+"""Axes along which DistributedDataParallel sums gradients, when `foretell run` runs a plan."""
+
+
+def _on_processor(setting: Setting, axes: tuple[MeshAxis, ...], found: Constants) -> Constants:
+    """What PyTorch holds where no GPU is: no library has work space of its own, buckets are as wide as the gradients,
+    also with states in shares (ZeroRedundancyOptimizer), and weights are updated one by one.
+
+    Counted by the allocator in runs on gloo ranks (tests/torchrun/test_memory.py).
+    """
+    data = setting.plan.axis("dp")
+    stored = STORAGES[getattr(data, "storage", "replicated")]
+    buckets = any(axis.name.startswith(SUMMED) and axis.ranks > 1 for axis in axes) and not stored.gradients
+    form = setting.plan.policy(Precision).format
+    sizes = _weights(setting.graph)
+    adam = setting.job.optimizer in UPDATE_COPIES
+    ways = data.world if data is not None and stored.gradients else 1
+    return found._replace(
+        copies=form.gradient if buckets else 0.0,
+        cached=2 * form.gradient * sizes.layer if stored.gradients else 0.0,
+        gathered=2 * form.state * sizes.weight / ways if adam else 0.0,
+        workspace=0.0,
+    )
+
+
+class _Largest(NamedTuple):
+    """The largest weight, and the largest layer, as shares of all weights."""
+
+    weight: float
+    layer: float
+
+
+@functools.lru_cache(maxsize=256)
+def _weights(graph: Graph) -> _Largest:
+    total, largest, units = 0.0, 0.0, dict[str, float]()
+    names = layers(graph)
+    for block in graph.blocks:
+        for one in (one for one in block.tensors if one.trainable):
+            size = float(one.elements())
+            total += block.times * size
+            largest = max(largest, size)
+            layer = next((name for name in names if one.name.startswith(f"{name}.")), "")
+            units[layer] = units.get(layer, 0.0) + size
+    return _Largest(largest / total, max(units.values()) / total) if total else _Largest(0.0, 0.0)
 
 
 UPDATE_COPIES = ("adam", "adamw")
