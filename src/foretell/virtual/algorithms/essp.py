@@ -23,6 +23,8 @@ class EagerStaleSynchronous(StaleSynchronous):
     def begin(self, world: World) -> None:
         super().begin(world)
         self.sent = 0  # the slowest clock whose weights were sent
+        for worker in world.workers:
+            worker.memory["newest"] = (worker.weights, 0, 0)  # weights, their version, own gradients in them
 
     def on_gradient(self, world: World, worker: Worker, gradient: Vector) -> None:
         own: list[tuple[int, Vector]] = worker.memory.setdefault("own", [])
@@ -66,7 +68,7 @@ class EagerStaleSynchronous(StaleSynchronous):
     def go_on(self, world: World, worker: Worker) -> None:
         if worker.ticket is not None or not worker.present:
             return
-        newest, version, held = worker.memory.get("newest", (worker.weights, worker.version, worker.clock))
+        newest, version, held = worker.memory["newest"]
         own = [(clock, step) for clock, step in worker.memory.get("own", ()) if clock > held]
         worker.memory["own"] = own
         worker.weights, worker.version = newest, version
