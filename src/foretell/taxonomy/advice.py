@@ -137,7 +137,7 @@ def _why(asked: Contest, runs: Simulation | None, choices: tuple[Choice, ...]) -
     reached = [one for one in choices if one.costs is not None]
     if reached and reached[-1].seconds_to_target == 0:
         said.append("the target is met before the first gradient: a lower --target tells techniques apart")
-    if len(reached) > 1:
+    elif len(reached) > 1:
         last = reached[-1]
         said.append(f"the worst choice that gets there, {last.algorithm}, takes {last.costs or 0:.1f} times as long")
     lost = [one.algorithm for one in choices if one.costs is None]
