@@ -98,7 +98,8 @@ def test_eager_workers_hold_their_own_gradients_once(transmit: float) -> None:
     for worker in one.workers:
         worker.problem = Own()
         worker.problem.at = worker.number
-    begin, checked = one.compute, []
+    begin = one.compute
+    checked: list[int] = []
 
     def compute(worker: Any) -> None:
         checked.append(worker.clock)
