@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from foretell.dialects import Launch, dialect, names, open_configuration, put_together
+from foretell.dialects import Launch, dialect, names, open_configuration, put_together, write
 from foretell.dialects._python import read as read_python
 from foretell.dialects._shell import read as read_shell
 from foretell.errors import BadInput, ForetellError
-
-ALWAYS = ()
 
 MEGATRON = """#!/bin/bash
 #SBATCH --nodes=4
@@ -323,3 +321,39 @@ def test_the_same_from_python(foretell: Any) -> None:
 def test_dialects_are_listed(foretell: Any) -> None:
     assert set(json.loads(foretell("list", "dialects", "--json").out)["dialects"]) == set(names())
     assert "Megatron-LM main" in foretell("list", "dialects").out
+
+
+# --- what is kept of a file that is changed
+
+
+def rewritten(folder: Path, name: str, text: str, ranks: int = 8) -> str:
+    """A file with the plan that it has already."""
+    found = opened(folder, name, text)
+    return write(found.dialect, found.recipe(Launch(ranks, 8)), base=found.document).text
+
+
+PLAIN = "torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 8 --bf16"
+
+
+def test_no_secret_of_the_environment_enters_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SECRET", 'it\'s "hush"')
+    text = rewritten(tmp_path, "a.sh", f"{PLAIN} --wandb-api-key $MY_SECRET --wandb-name ${{MY_SECRET:-x}}\n")
+    assert "hush" not in text
+    assert "--wandb-api-key $MY_SECRET" in text
+    assert "--wandb-name ${MY_SECRET:-x}" in text
+
+
+def test_options_that_are_kept_stand_as_they_stood(tmp_path: Path) -> None:
+    kept = """--data-path $DATA_PATH --seed 007 --name="my run" --split '9,1 $0' --paths "$A" b --log-throughput"""
+    text = rewritten(tmp_path, "a.sh", f"{PLAIN} {kept}\n")
+    for word in ("--data-path $DATA_PATH", "--seed 007", '--name "my run"', "--split '9,1 $0'", '--paths "$A" b'):
+        assert f"    {word} \\\n" in text
+    assert "--log-throughput" in text
+
+
+@pytest.mark.parametrize(
+    "text", [f'{PLAIN}\necho "done"\n', f"{PLAIN} 2>&1 | tee log\n", f"pip install -U x --a 1 --b 2 --c 3 --d 4 --e 5\n{PLAIN}",
+             f"mkdir -p x && {PLAIN}\nrm --recursive x\n", PLAIN.replace(" --", "\n--")]
+)  # fmt: skip
+def test_the_command_that_trains_is_read(tmp_path: Path, text: str) -> None:
+    assert plan(opened(tmp_path, "a.sh", text), ranks=8) == "dp4 tp2 +m2 +bf16 +no-overlap"

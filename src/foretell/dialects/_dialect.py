@@ -14,7 +14,7 @@ import msgspec
 
 from foretell.dialects._formats import Format
 from foretell.dialects._recipe import HINTS, Recipe, put_together
-from foretell.dialects._shell import SHELL
+from foretell.dialects._shell import SHELL, Script
 from foretell.dialects._table import NOTES, VARIABLE, Correspondence, Document, Figures, Launch, completed
 from foretell.dialects.launchers import launch, launching
 from foretell.errors import BadInput
@@ -119,7 +119,8 @@ def _figures(dialect: Dialect, document: Document, where: str) -> Figures:
 
 def write(dialect: Dialect, recipe: Recipe, head: Sequence[str] = (), base: Document | None = None) -> Written:
     """The configuration of a run. `base` is one that it replaces: keys that no figure has stay as they are."""
-    kept = {key: value for key, value in (base or {}).items() if not launching(key) and key not in dialect.keys}
+    before = base.raw if isinstance(base, Script) else base or {}
+    kept = {key: value for key, value in before.items() if not launching(key) and key not in dialect.keys}
     document = (dialect.fixed(recipe) if base is None else {}) | kept
     for one in dialect.table:
         document |= one.write(recipe)

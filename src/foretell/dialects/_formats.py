@@ -27,6 +27,10 @@ class Format:
     write: Callable[[Document, Sequence[str]], str]
 
 
+class Code(str):
+    """A text that stands in a file as it is, without quotes."""
+
+
 MOST = 20_000
 """Keys of the largest document. A few lines of YAML can name each other into billions."""
 

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from foretell.dialects._formats import Format
+from foretell.dialects._formats import Code, Format
 from foretell.dialects._table import Document
 from foretell.errors import BadInput
 
@@ -148,10 +148,6 @@ def calls(frame: str, classes: Mapping[str, str]) -> Callable[[Document, Sequenc
         return comment + frame.replace("{calls}", "\n".join(lines))
 
     return write
-
-
-class Code(str):
-    """A text that stands in Python as it is, without quotes."""
 
 
 def _python(value: Any) -> str:

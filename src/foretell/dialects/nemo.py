@@ -10,7 +10,8 @@ import shlex
 
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._megatron import common
-from foretell.dialects._python import CALLED, Code, assignments, python
+from foretell.dialects._formats import Code
+from foretell.dialects._python import CALLED, assignments, python
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import Choice, Document, Figures, Formula
 
