@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
@@ -357,3 +358,105 @@ def test_options_that_are_kept_stand_as_they_stood(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_the_command_that_trains_is_read(tmp_path: Path, text: str) -> None:
     assert plan(opened(tmp_path, "a.sh", text), ranks=8) == "dp4 tp2 +m2 +bf16 +no-overlap"
+
+
+TITAN = """
+import os
+from mine import Metrics
+
+PROJECT = "big"
+
+def planned():
+    config = Trainer.Config(
+        model_spec=model_registry("8B", attn_backend="flex"),
+        metrics=Metrics.Config(Inner(2), name=f"{PROJECT}-run", **EXTRA),
+        training=TrainingConfig(local_batch_size=2, seq_len=4096, steps=50 * 1000, dtype_of=torch.bfloat16),
+        parallelism=ParallelismConfig(tensor_parallel_degree=DEGREE),
+    )
+    config.training.seed = SEED
+    return config
+"""
+
+BRIDGE = """
+import torch
+cfg = llama3_8b_pretrain_config(dir="/x")
+cfg.model.tensor_model_parallel_size = 2
+cfg.train.train_iters = 50 * 1000
+cfg.train.micro_batch_size = 1
+cfg.train.global_batch_size = 8
+cfg.model.pipeline_dtype = torch.bfloat16
+cfg.logger = Logger(project=PROJECT, every=[1, two])
+"""
+
+
+def test_expressions_that_are_kept_stay_expressions(tmp_path: Path) -> None:
+    text = rewritten(tmp_path, "a.py", BRIDGE)
+    for line in (
+        "import torch",
+        "cfg = llama3_8b_pretrain_config(dir='/x')",
+        "cfg.train.train_iters = 50 * 1000",
+        "cfg.model.pipeline_dtype = torch.bfloat16",
+        "cfg.logger = Logger(project=PROJECT, every=[1, two])",
+    ):
+        assert line in text.splitlines()
+
+
+def test_a_python_configuration_is_written_anew(tmp_path: Path) -> None:
+    text = rewritten(tmp_path, "a.py", TITAN.replace("DEGREE", "2"))
+    compile(text, "a.py", "exec")
+    (made,) = (node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Return))
+    assert isinstance(made, ast.Call)
+    given = {one.arg: ast.unparse(one.value) for one in made.keywords}
+    assert ast.unparse(made.func) == "Trainer.Config"
+    assert given["metrics"] == "Metrics.Config(Inner(2), name=f\"{'big'}-run\", **EXTRA)"
+    assert given["model_spec"] == "model_registry('8B', attn_backend='flex')"
+    assert "steps=50 * 1000, dtype_of=torch.bfloat16, seed=SEED" in given["training"]
+    assert "from mine import Metrics" in text
+
+
+def test_why_a_better_configuration_is_not_written(foretell: Any, tmp_path: Path) -> None:
+    file, out = tmp_path / "a.py", tmp_path / "b.py"
+    file.write_text(TITAN.replace("DEGREE", "2").replace("config.training.seed", "config.faults.often"))
+    ran = foretell("plan", "--from-config", str(file), "--on", "8xh100", "--only", "dp,tp", "--out", str(out))
+    assert ran.code == 0
+    assert "the file does not say what makes faults" in " ".join(ran.out.split())
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("degree", "found"), [("2 * 4", 8), ("2 ** 3 // 2", 4), ("BASE", 2), ("BASE * 2", 4), ("-(-8) // 2", 4)]
+)
+def test_degrees_that_are_computed(tmp_path: Path, degree: str, found: int) -> None:
+    text = f"BASE = 1\nBASE = 2\n{TITAN.replace('DEGREE', degree)}"
+    assert opened(tmp_path, "a.py", text).recipe(Launch(8, 8)).tensor == found
+
+
+@pytest.mark.parametrize("degree", ["int(os.environ['TP'])", "TP", "args.tp", "2 * n", "4 if big else 2", "10 ** 999"])
+def test_degrees_that_nobody_knows_are_refused(tmp_path: Path, degree: str) -> None:
+    with pytest.raises(BadInput, match=r"parallelism\.tensor_parallel_degree is .*only the running program knows"):
+        plan(opened(tmp_path, "a.py", TITAN.replace("DEGREE", degree)), ranks=8)
+
+
+@pytest.mark.parametrize(
+    ("after", "tensor"),
+    [
+        ("if False:\n    SET = 4", 2),
+        ("if True:\n    SET = 4\nelse:\n    SET = 8", 4),
+        ("if big:\n    SET = 4\nelse:\n    SET = 4", 4),
+        ("if __name__ == '__main__':\n    SET = 4", 4),
+        ("if big:\n    SET = 4", None),
+        ("for size in (4, 8):\n    SET = size", None),
+        ("try:\n    SET = 4\nexcept ValueError:\n    pass", None),
+        ("SET *= 2", None),
+        ("n = 2\nif big:\n    n = 4\nSET = n", None),
+        ("n, m = 4, 8\nSET = n", 4),
+    ],
+)
+def test_what_a_condition_or_a_loop_sets(tmp_path: Path, after: str, tensor: int | None) -> None:
+    text = BRIDGE + after.replace("SET", "cfg.model.tensor_model_parallel_size")
+    found = opened(tmp_path, "a.py", text)
+    if tensor is not None:
+        assert found.recipe(Launch(8, 8)).tensor == tensor
+        return
+    with pytest.raises(BadInput, match="only the running program knows"):
+        found.recipe(Launch(8, 8))

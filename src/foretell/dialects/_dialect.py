@@ -13,9 +13,20 @@ from typing import Any, Final, cast
 import msgspec
 
 from foretell.dialects._formats import Format
+from foretell.dialects._python import CALLED, GIVEN
 from foretell.dialects._recipe import HINTS, Recipe, put_together
-from foretell.dialects._shell import SHELL, Script
-from foretell.dialects._table import NOTES, VARIABLE, Correspondence, Document, Figures, Launch, completed
+from foretell.dialects._shell import SHELL
+from foretell.dialects._table import (
+    NOTES,
+    VARIABLE,
+    Correspondence,
+    Document,
+    Figures,
+    Launch,
+    Source,
+    Unknown,
+    completed,
+)
 from foretell.dialects.launchers import launch, launching
 from foretell.errors import BadInput
 
@@ -109,6 +120,7 @@ def _figures(dialect: Dialect, document: Document, where: str) -> Figures:
             raise BadInput(
                 f"{key} is {value}, which only a running shell knows", where=where, fix=f"{name}=8 foretell ..."
             )
+        _known(dialect, document, key, where)
     try:
         return figures_of(dialect, document)
     except BadInput as problem:
@@ -117,16 +129,46 @@ def _figures(dialect: Dialect, document: Document, where: str) -> Figures:
         raise BadInput(f"a value that {dialect.name} does not have: {problem}", where=where) from None
 
 
+def _known(dialect: Dialect, document: Document, key: str, where: str) -> None:
+    """Refuse what a running program would say for a key: the value of an expression, of a call, of an unpacked table."""
+    value, call = document.get(key), f"{key}.{CALLED}"
+    values = cast("list[Any]", value) if isinstance(value, list) else [value]
+    said = next((str(one) for one in values if isinstance(one, Unknown)), "")
+    if not said and call in document and call not in dialect.keys:
+        said = f"made by {document[call]}(...)"
+    if said:
+        what = f"{key} is {said}: only the running program knows its value"
+        raise BadInput(what, where=where, fix="a number or a word in its place")
+    table = key.rpartition(".")[0]
+    unpacked = next((one for one in document if one.rpartition(".")[0] == table and "**" in one), None)
+    if unpacked is not None and key not in document:
+        what = f"**{document[unpacked]} may say {key}: only the running program knows"
+        raise BadInput(what, where=where, fix=f"{key} by its name")
+
+
 def write(dialect: Dialect, recipe: Recipe, head: Sequence[str] = (), base: Document | None = None) -> Written:
     """The configuration of a run. `base` is one that it replaces: keys that no figure has stay as they are."""
-    before = base.raw if isinstance(base, Script) else base or {}
-    kept = {key: value for key, value in before.items() if not launching(key) and key not in dialect.keys}
-    document = (dialect.fixed(recipe) if base is None else {}) | kept
+    said: Document = {}
     for one in dialect.table:
-        document |= one.write(recipe)
+        said |= one.write(recipe)
+    document = (dialect.fixed(recipe) if base is None else _kept(dialect, base, said)) | said
     text = _text(dialect, recipe, document, head)
     again = _read_back(dialect, recipe, text)
     return Written(dialect.name, text, document, tuple(_unsaid(dialect, recipe, again)))
+
+
+def _kept(dialect: Dialect, base: Document, said: Document) -> Document:
+    """What stays of a file: all that no figure has, unless it was given to what is another thing now."""
+    kept: Document = {}
+    for key, value in (base.raw if isinstance(base, Source) else base).items():
+        plain = key.removeprefix(GIVEN)
+        call = f"{plain.rpartition('.')[0]}.{CALLED}"
+        if launching(plain) or plain in dialect.keys or (call in dialect.keys and base.get(call) != said.get(call)):
+            continue
+        if value == "...":
+            raise BadInput(f"{plain} is set in some cases only", fix="one value for it")
+        kept[key] = value
+    return kept
 
 
 def _read_back(dialect: Dialect, recipe: Recipe, text: str) -> Recipe:

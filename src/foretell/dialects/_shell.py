@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, cast
 
 from foretell.dialects._formats import Code, Format, number
-from foretell.dialects._table import Document
+from foretell.dialects._table import Document, Source
 from foretell.errors import BadInput
 
 DEPTH = 8
@@ -37,15 +37,7 @@ _BETWEEN = re.compile(r"[;&|]+")
 _NO_VALUE = re.compile(r"--?[A-Za-z]|[0-9]*[><]|[|;&)]")
 
 
-class Script(Document):
-    """The options of a command as they are understood, and `raw`: as they stand in the script."""
-
-    def __init__(self, options: Document, raw: Document) -> None:
-        super().__init__(options)
-        self.raw = raw
-
-
-def read(text: str, known: Collection[str] = ()) -> Script:
+def read(text: str, known: Collection[str] = ()) -> Source:
     """Options by their names without dashes; those of Slurm begin with `sbatch.`.
 
     Of several commands it is the one with most of the `known` options, or with most options.
@@ -61,7 +53,7 @@ def read(text: str, known: Collection[str] = ()) -> Script:
     plain = re.sub(r'"(\$\{\w+\[@\]\})"', r"\1", _ASSIGNMENT.sub("", _ARRAY.sub("", plain)))
     commands = [list(_options(words)) for words in _commands(_filled(plain, variables))]
     best = max(commands, key=lambda one: (sum(name in known for name, _, _ in one), len(one)), default=[])
-    return Script({name: value for name, value, _ in best} | slurm, {name: raw for name, _, raw in best})
+    return Source({name: value for name, value, _ in best} | slurm, {name: raw for name, _, raw in best})
 
 
 def _uncommented(line: str) -> str:

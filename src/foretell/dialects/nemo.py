@@ -84,7 +84,7 @@ DIALECT = Dialect(
                 "from nemo.collections import llm",
                 "from nemo.collections.llm.recipes.precision import mixed_precision",
                 "",
-                "recipe = {made}()",
+                "recipe = {made}({given})",
             ],
             [
                 "",
