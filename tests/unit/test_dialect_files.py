@@ -213,6 +213,8 @@ def test_accelerate_alone_is_automatic_mixed_precision(tmp_path: Path) -> None:
         ("a.json", b"[1, 2]"),
         ("a.json", b"[" * 100_000),
         ("a.toml", b"= 3"),
+        ("a.toml", b"a = " + b"[" * 5000 + b"]" * 5000),
+        ("a.yaml", b"a: 2001-13-45"),
         ("a.yaml", b"a: [1"),
         ("a.yaml", b"- 1\n- 2\n"),
         ("a.py", b"def f(:"),
@@ -241,6 +243,16 @@ def test_yaml_that_names_itself_into_billions(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("\n".join(lines))
     with pytest.raises(BadInput, match="keys"):
         open_configuration(str(tmp_path / "a.yaml"))
+
+
+def test_messages_stay_short(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [1]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 7))]
+    for large in ("*a6", f"[{'1, ' * 9000}]", "x" * 9000):
+        text = "\n".join(lines) if large == "*a6" else ""
+        text += f"\nparallelism: {{dp: 2, tp: {large}, pp: 1}}\ntokens: {{micro_batch_size: 1}}\n"
+        with pytest.raises(BadInput) as problem:
+            opened(tmp_path, "a.yaml", text).recipe(Launch(8, 8))
+        assert len(str(problem.value)) < 1000
 
 
 def test_every_dialect_tells_what_it_was_looked_up_in() -> None:
@@ -353,9 +365,15 @@ def test_options_that_are_kept_stand_as_they_stood(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [f'{PLAIN}\necho "done"\n', f"{PLAIN} 2>&1 | tee log\n", f"pip install -U x --a 1 --b 2 --c 3 --d 4 --e 5\n{PLAIN}",
-             f"mkdir -p x && {PLAIN}\nrm --recursive x\n", PLAIN.replace(" --", "\n--")]
-)  # fmt: skip
+    "text",
+    [
+        f'{PLAIN}\necho "done"\n',
+        f"{PLAIN} 2>&1 | tee log\n",
+        f"pip install -U x --a 1 --b 2 --c 3 --d 4 --e 5\n{PLAIN}",
+        f"mkdir -p x && {PLAIN}\nrm --recursive x\n",
+        PLAIN.replace(" --", "\n--"),
+    ],
+)
 def test_the_command_that_trains_is_read(tmp_path: Path, text: str) -> None:
     assert plan(opened(tmp_path, "a.sh", text), ranks=8) == "dp4 tp2 +m2 +bf16 +no-overlap"
 

@@ -11,8 +11,6 @@ import pytest
 from foretell.oracle import similar
 from foretell.oracle.similar import Group, accuracy, device_of
 
-ALWAYS = ()
-
 QUESTION = ("gpt2", "--on", "8xh100", "--plan", "dp8 +bf16", "--batch", "8")
 
 

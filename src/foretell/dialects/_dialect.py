@@ -34,6 +34,10 @@ AUTO: Final = "auto"
 """What files say (DeepSpeed's, of Hugging Face's Trainer) where a script fills in the value."""
 
 
+LONGEST: Final = 400
+"""Characters of a message about a file."""
+
+
 def _nothing(recipe: Recipe) -> Document:
     return {}
 
@@ -103,7 +107,14 @@ def figures_of(dialect: Dialect, document: Document) -> Figures:
 
 def read(dialect: Dialect, document: Document, beside: Launch, where: str) -> Recipe:
     """The recipe that a document is of."""
-    return completed(_figures(dialect, document, where), beside, where)
+    try:
+        return completed(_figures(dialect, document, where), beside, where)
+    except BadInput as problem:  # which may have a value in it that is as long as the file
+        raise type(problem)(_short(problem.what), where=problem.where, fix=_short(problem.fix)) from None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
 
 
 def notes(dialect: Dialect, document: Document, where: str) -> tuple[str, ...]:
@@ -130,7 +141,7 @@ def _figures(dialect: Dialect, document: Document, where: str) -> Figures:
 
 
 def _known(dialect: Dialect, document: Document, key: str, where: str) -> None:
-    """Refuse what a running program would say for a key: the value of an expression, of a call, of an unpacked table."""
+    """Refuse what a running program would say for a key: an expression, a call, a table that is unpacked."""
     value, call = document.get(key), f"{key}.{CALLED}"
     values = cast("list[Any]", value) if isinstance(value, list) else [value]
     said = next((str(one) for one in values if isinstance(one, Unknown)), "")

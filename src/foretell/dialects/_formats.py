@@ -49,7 +49,20 @@ def _flatten(nested: Any, before: str, found: Document) -> None:
         if isinstance(value, dict) and value:
             _flatten(value, f"{before}{key}.", found)
         else:
+            _counted(value)
             found[f"{before}{key}"] = value
+
+
+def _counted(value: Any) -> None:
+    """Refuse lists inside lists that are as large: their texts would be."""
+    left, seen = [value], 0
+    while left:
+        one = left.pop()
+        parts = list(one.values()) if isinstance(one, dict) else cast("list[Any]", one) if isinstance(one, list) else []
+        left += cast("list[Any]", parts)
+        seen += 1
+        if seen + len(left) > MOST:
+            raise BadInput(f"more than {MOST:,} values in one list", fix="the configuration of a trainer")
 
 
 def nested(document: Document) -> dict[str, Any]:
@@ -78,7 +91,7 @@ def _table(content: Any, what: str) -> Document:
 def _read_toml(text: str) -> Document:
     try:
         return _table(tomllib.loads(text), "TOML file")
-    except tomllib.TOMLDecodeError as problem:
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
         raise BadInput(f"not TOML: {problem}") from None
 
 
@@ -131,7 +144,7 @@ def _read_yaml(text: str) -> Document:
     yaml = _yaml()
     try:
         return _table(yaml.safe_load(text), "YAML file")
-    except (yaml.YAMLError, RecursionError) as problem:
+    except (yaml.YAMLError, RecursionError, ValueError) as problem:  # a date of month 13 is a ValueError
         raise BadInput(f"not YAML: {' '.join(str(problem).split())}") from None
 
 

@@ -81,7 +81,7 @@ def _filled(text: str, variables: dict[str, str]) -> str:
 
 
 def _understood(word: str) -> str:
-    """A word with the environment's variables, and its quotes gone; one that is not set is its default, or its $name."""
+    """A word without quotes, with the environment's variables; one that is not set is its default, or its $name."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[3]

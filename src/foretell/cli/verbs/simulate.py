@@ -130,8 +130,6 @@ def _answer(found: Any, options: dict[str, Any], page: Any, panels: Any) -> None
 def _draw(panels: Sequence[Panel], file: Path) -> None:
     from foretell.virtual.chart import svg
 
-    if file.suffix.lower() != ".svg":
-        raise BadInput(f"{file} is no drawing that foretell writes", where="--plot", fix=f"{file.with_suffix('.svg')}")
     file.write_text(svg(panels))
 
 
