@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from foretell.dialects import Launch, dialect, names, open_configuration, put_together, write
+from foretell.dialects import Launch, dialect, names, open_configuration, put_together, taken_apart, write
 from foretell.dialects._python import read as read_python
 from foretell.dialects._shell import read as read_shell
 from foretell.errors import BadInput, ForetellError
+from foretell.plan.text import parse
 
 MEGATRON = """#!/bin/bash
 #SBATCH --nodes=4
@@ -478,3 +479,33 @@ def test_what_a_condition_or_a_loop_sets(tmp_path: Path, after: str, tensor: int
         return
     with pytest.raises(BadInput, match="only the running program knows"):
         found.recipe(Launch(8, 8))
+
+
+# --- what trainers want beside their files
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [("dp4 tp2", True), ("dp4 cp2", True), ("dp8", False), ("dp4:zero3 tp2:sp", False), ("dp4:zero1 tp2:sp", True)],
+)
+@pytest.mark.parametrize("launcher", ["torchrun", "sbatch", "ray"])
+def test_megatron_wants_one_connection(foretell: Any, words: str, wanted: bool, launcher: str) -> None:
+    question = ("llama3-8b", "--on", "8xh100", "--plan", f"{words} +bf16", "--batch", "8", "--to", "megatron-lm")
+    answer = json.loads(foretell("export", *question, "--launch", launcher, "--json").out)
+    line = "os.environ.update({'CUDA_DEVICE_MAX_CONNECTIONS': '1'})" if launcher == "ray" else None
+    assert ((line or "export CUDA_DEVICE_MAX_CONNECTIONS=1") in answer["launch"]) == wanted
+    assert ("export CUDA_DEVICE_MAX_CONNECTIONS=1" in answer["text"].splitlines()) == wanted
+
+
+def test_nemo_starts_all_nodes() -> None:
+    text = write(dialect("nemo"), taken_apart(parse("dp16:zero1 +bf16"), batch=16, model="llama3-8b", per_node=8)).text
+    assert "nodes=recipe.trainer.num_nodes" in text
+    compile(text, "a.py", "exec")
+
+
+@pytest.mark.parametrize(("precision", "elements"), [("bf16", 2**20), ("fp32", 2**19)])
+def test_buckets_count_gradients_as_they_travel(precision: str, elements: int) -> None:
+    recipe = taken_apart(parse(f"dp4:zero1 +{precision} +bucket:2MiB"), batch=4)
+    written = write(dialect("deepspeed"), recipe)
+    assert written.document["zero_optimization.reduce_bucket_size"] == elements
+    assert "bucket" not in {one.figure for one in written.unsaid}

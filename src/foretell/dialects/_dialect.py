@@ -66,6 +66,7 @@ class Dialect:
     fixed: Callable[[Recipe], Document] = _nothing
     open: tuple[str, ...] = ()  # keys that only describe the model: where they are not known, a person names it
     assumed: tuple[str, ...] = ()  # keys whose absence leaves a figure to somebody else, and is told
+    variables: Callable[[Recipe], Mapping[str, str]] = _nothing  # of the environment, that the trainer wants
     launcher: str = "torchrun"
     own: str = ""  # the program that starts the ranks of a node itself; empty: the launcher does
 
@@ -195,7 +196,9 @@ def _text(dialect: Dialect, recipe: Recipe, document: Document, head: Sequence[s
     """The file. Where options of a command are the configuration, the file is the script that starts it."""
     if dialect.format is not SHELL:
         return dialect.format.write(document, head)
-    script = launch(dialect.launcher, recipe, dialect.command(document, dialect.file), dialect.own)
+    script = launch(
+        dialect.launcher, recipe, dialect.command(document, dialect.file), dialect.own, dialect.variables(recipe)
+    )
     comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
     return f"#!/bin/bash\n{comment}{script}"
 
