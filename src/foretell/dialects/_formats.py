@@ -55,11 +55,14 @@ def _flatten(nested: Any, before: str, found: Document) -> None:
 
 def _counted(value: Any) -> None:
     """Refuse lists inside lists that are as large: their texts would be."""
-    left, seen = [value], 0
+    left: list[Any] = [value]
+    seen = 0
     while left:
         one = left.pop()
-        parts = list(one.values()) if isinstance(one, dict) else cast("list[Any]", one) if isinstance(one, list) else []
-        left += cast("list[Any]", parts)
+        if isinstance(one, dict):
+            left += cast("dict[Any, Any]", one).values()
+        elif isinstance(one, list):
+            left += cast("list[Any]", one)
         seen += 1
         if seen + len(left) > MOST:
             raise BadInput(f"more than {MOST:,} values in one list", fix="the configuration of a trainer")

@@ -52,7 +52,7 @@ def read(text: str, known: Collection[str] = ()) -> Source:
         variables[name] = f"{variables.get(name, '')} {value}".strip() if more else value
     plain = re.sub(r'"(\$\{\w+\[@\]\})"', r"\1", _ASSIGNMENT.sub("", _ARRAY.sub("", plain)))
     commands = [list(_options(words)) for words in _commands(_filled(plain, variables))]
-    best = max(commands, key=lambda one: (sum(name in known for name, _, _ in one), len(one)), default=[])
+    best = max(commands, key=lambda one: (sum(name in known for name, _, _ in one), len(one)))
     return Source({name: value for name, value, _ in best} | slurm, {name: raw for name, _, raw in best})
 
 
