@@ -166,7 +166,8 @@ def test_a_script_of_sizes_holds_what_a_replay_by_names_holds(setting: Setting) 
         found = replay(outline.graph, turns, pipelined=len(program.kinds) > 1)
         root = sum(a.bytes for a in stage.enter.actions if getattr(a, "name", "") == "root weights")
         memory, cut = stage.memory, outline.cutting
-        given = outline.local.inputs(cut.shape_runs[cut.stage_shapes[at]])
+        samples = cut.shape_runs[cut.stage_shapes[at]].inputs
+        given = sum(outline.layout.held_bytes(*home) for home in samples)
         assert memory.kept == found.kept + given
         assert memory.forward_peak == pytest.approx(found.forward_peak + root + given, rel=1e-12)
         assert memory.backward_peak == pytest.approx(found.backward_peak + root + given, rel=1e-12)
