@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 def ran(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "XDG_DATA_HOME": str(folder)}
     command = [sys.executable, "-m", "foretell", "lab", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
 
 
 def test_the_selftest_tells_what_is_attained(tmp_path: Path) -> None:

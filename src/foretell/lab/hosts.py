@@ -28,7 +28,7 @@ from foretell.runtime import hosts
 PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 
 
 class Host(NamedTuple):
