@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import BadInput
+from foretell.lab import rights
 from foretell.lab.bench import Case, timed
 from foretell.lab.hosts import Lab
 from foretell.lab.measure import KINDS, everything
@@ -158,6 +159,18 @@ def test_other_traffic_is_on_the_link() -> None:
         assert _carried(lab, 1, 0) < 1000
 
 
+def test_two_flows_may_go_to_one_host() -> None:
+    network = Network(hosts=3, rate=12.5e6, delay=1e-4)
+    with Lab(network) as lab, sending(lab, [Flow(0, 2, 2e6), Flow(1, 2, 2e6)]):
+        soon("datagrams of both arrive", lambda: min(_carried(lab, 0, 2), _carried(lab, 1, 2)) > 100_000)
+
+
+def test_what_a_slow_port_cannot_take_is_dropped_and_not_kept() -> None:
+    network = Network(hosts=2, rate=12.5e6, delay=1e-4, ports={1: 1e5})
+    with Lab(network) as lab, sending(lab, [Flow(0, 1, 5e6)]):
+        soon("datagrams are dropped", lambda: lab.passed()[0].dropped > 0)
+
+
 def _carried(lab: Lab, source: int, target: int) -> int:
     return next(path.bytes for path in lab.passed() if (path.source, path.target) == (source, target))
 
@@ -187,6 +200,29 @@ def test_an_error_on_a_host_is_told_and_the_lab_goes() -> None:
         lab.each(fails, LONG)
     assert switches() == []
     assert namespaces(os.getpid()) <= before
+
+
+def test_an_answer_that_cannot_be_told_is_an_error_of_its_rank() -> None:
+    with pytest.raises(BadInput, match=r"rank 0 failed: .*object"), Lab(FAST) as lab:
+        lab.each(lambda rank: object(), LONG)
+    assert switches() == []
+
+
+def test_a_switch_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    mute = tmp_path / "mute"
+    mute.write_text("#!/bin/sh\nexec sleep 600\n")
+    mute.chmod(0o755)
+    before = tree(os.getpid())
+    monkeypatch.setattr("foretell.lab.compiler.program", lambda: mute)
+    monkeypatch.setattr("foretell.lab.hosts.START_SECONDS", 0.1)
+    with pytest.raises(BadInput, match="does not answer"), Lab(FAST):
+        pass
+    assert set(tree(os.getpid())) <= set(before)
+
+
+def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert "no `ip`" in " ".join(what for what, _ in rights.missing())
 
 
 def test_a_host_that_hangs_is_given_up_and_ended() -> None:
