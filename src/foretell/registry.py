@@ -15,7 +15,7 @@ class OpenSet:
 
     def __init__(self, package: str, kind: str) -> None:
         self._package = package
-        self._kind = kind
+        self.kind = kind
         self._names: tuple[str, ...] | None = None
 
     def __iter__(self) -> Iterator[str]:
@@ -30,5 +30,5 @@ class OpenSet:
 
     def __getitem__(self, name: str) -> ModuleType:
         if name not in self:
-            raise unknown(self._kind, name, self)
+            raise unknown(self.kind, name, self)
         return importlib.import_module(f"{self._package}.{name}")

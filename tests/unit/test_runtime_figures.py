@@ -106,7 +106,7 @@ def test_what_is_no_whole_record_of_a_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_is_too_small_is_not_predicted(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="dp2 ran 2 ranks, and cpu has 1"):
+    with pytest.raises(BadInput, match="dp2 has 2 ranks, and cpu has 1"):
         of_record(read(_recorded(tmp_path)), "here", "1xcpu")
 
 

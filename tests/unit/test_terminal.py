@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from foretell.oracle import similar
-from foretell.oracle.similar import Group, accuracy, device_of
+from foretell.oracle.similar import Group, accuracy
 
 ALWAYS = ()
 
@@ -93,12 +93,6 @@ def test_completion(foretell: Any, shell: str) -> None:
 # --- accuracy
 
 
-def test_devices_of_clusters() -> None:
-    assert device_of("64xh100,ib200") == "h100"
-    assert device_of("8xrtx4090") == "rtx4090"
-    assert device_of("dgx-a100") == "dgx-a100"
-
-
 def test_the_most_similar_runs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def group(source: str, trainer: str, device: str, extent: str, error: float, runs: int = 6) -> Group:
         return Group(source=source, trainer=trainer, device=device, work="matrix products", extent=extent,
@@ -111,16 +105,16 @@ def test_the_most_similar_runs_are_told(monkeypatch: pytest.MonkeyPatch) -> None
         group("d", "fsdp", "v100", "one node", 0.40),
     )
     monkeypatch.setattr(similar, "groups", lambda: known)
-    exact = accuracy("64xh100", "nanotron", 64, ("always", "ranks", "nodes"))
+    exact = accuracy("h100", "nanotron", 64, ("always", "ranks", "nodes"))
     assert exact is not None
     assert (exact.runs, exact.median_error, exact.study) == (6, 0.05, "a")
-    few = accuracy("8xh100", "nanotron", 8, ("always", "ranks"))  # two runs on one node tell too little
+    few = accuracy("h100", "nanotron", 8, ("always", "ranks"))  # two runs on one node tell too little
     assert few is not None
     assert (few.runs, few.alike) == (8, ("matrix products", "nanotron", "h100"))
-    other = accuracy("8xb200", "deepspeed", 8, ("always", "ranks"))
+    other = accuracy("b200", "deepspeed", 8, ("always", "ranks"))
     assert other is not None
     assert other.runs == 20
-    assert accuracy("8xh100", "fsdp", 8, ("always", "convolutions")) is None
+    assert accuracy("h100", "fsdp", 8, ("always", "convolutions")) is None
 
 
 def test_the_line_is_on_answers(foretell: Any) -> None:

@@ -101,7 +101,7 @@ def batches_page(found: Measured, model: str) -> str:
             f"{one.batch:,}",
             f"{one.steps:,}" if one.steps else "not reached",
             f"{one.samples:,}" if one.samples else "",
-            f"{found.least_steps * (1 + found.critical_batch / one.batch):,.0f}",
+            _count(found.by_the_law(one.batch)),
             f"{one.rate:g}" if one.rate else "",
             f"{one.noise_scale:,.0f}" if one.noise_scale else "",
         ]
@@ -111,22 +111,39 @@ def batches_page(found: Measured, model: str) -> str:
         [
             ("learns", found.learns),
             ("target", f"a loss of {found.target:.4g}"),
-            ("critical batch", f"{found.critical_batch:,.0f} samples: steps and samples are both twice their least"),
+            ("critical batch", _critical(found)),
             ("noise scale", f"{found.noise_scale:,.0f} samples, by the gradients of single samples"),
-            (
-                "least",
-                f"{found.least_steps:,.0f} steps with large batches, {found.least_samples:,.0f} samples with small",
-            ),
+            *_least(found),
         ],
         16,
     )
     counted = table(["batch", "steps", "samples", "by the law", "rate", "noise scale"], rows)
+    if found.critical_batch is None:
+        return f"{head}\n\n{counted}"
     ask = f"foretell plan {model} --on CLUSTER --batch auto --noise-scale '{found.critical_batch:.0f} samples'"
     return f"{head}\n\n{counted}\n\nfor the search: {ask}"
+
+
+def _count(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _critical(found: Measured) -> str:
+    if found.critical_batch is None:
+        return "larger batches needed: steps still fall in full with the largest"
+    return f"{found.critical_batch:,.0f} samples: steps and samples are both twice their least"
+
+
+def _least(found: Measured) -> list[tuple[str, str]]:
+    if found.least_steps is None:
+        return []
+    steps, samples = _count(found.least_steps), _count(found.least_samples)
+    return [("least", f"{steps} steps with large batches, {samples} samples with small")]
 
 
 def batches_panels(found: Measured) -> list[Panel]:
     """Steps over batches, counted and by the law."""
     counted = [(float(one.batch), float(one.steps)) for one in found.batches if one.steps]
-    law = [(batch, found.least_steps * (1 + found.critical_batch / batch)) for batch, _ in counted]
-    return [Panel("steps to the target", "batch", "steps", [Line("counted", counted), Line("by the law", law, True)])]
+    law = [(batch, steps) for batch, _ in counted if (steps := found.by_the_law(batch)) is not None]
+    fitted = [Line("by the law", law, True)] if law else []
+    return [Panel("steps to the target", "batch", "steps", [Line("counted", counted), *fitted])]

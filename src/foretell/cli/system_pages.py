@@ -45,10 +45,18 @@ def axes_page(found: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def _learnt(problem: str) -> str:
+    toy = "least squares, a toy problem, not the model: --learn lenet:image=16 learns a network"
+    return toy if problem == "squares" else problem
+
+
 def advice_page(found: Advice) -> str:
     """What to use, why, and all techniques by what they cost."""
-    step = f"{found.plan}, a step of {show_seconds(found.step_seconds)}" if found.step_seconds else "none fits"
+    step = (
+        f"{found.plan}, a step of {show_seconds(found.step_seconds)}" if found.step_seconds is not None else "none fits"
+    )
     about = [("model", found.model), ("on", f"{found.workers} workers of {found.cluster}"), ("use", found.use)]
+    about[2:2] = [("learns", _learnt(found.learns))] if found.learns else []
     head = lines([*about, *(("why", one) for one in found.why), ("fastest plan", step)], 14)
     if not found.choices:
         return head
@@ -56,8 +64,8 @@ def advice_page(found: Advice) -> str:
         [
             one.title.removeprefix("data parallelism, "),
             one.algorithm,
-            show_seconds(one.seconds_to_target) if one.seconds_to_target else "not reached",
-            f"{one.costs:.1f}x" if one.costs else "",
+            show_seconds(one.seconds_to_target) if one.seconds_to_target is not None else "not reached",
+            f"{one.costs:.1f}x" if one.costs is not None else "",
             f"{one.idle:.0%}",
         ]
         for one in found.choices

@@ -85,10 +85,8 @@ def memory_constants(
         reserved=alive.reserved,
         context=context,
     )
-    return _on_processor(setting, axes, found) if cluster.device.name in PROCESSORS else found
+    return _on_processor(setting, axes, found) if cluster.device.is_processor else found
 
-
-PROCESSORS = ("cpu", "cpu-core")
 
 SUMMED = ("dp", "shard", "spatial")
 """Axes along which DistributedDataParallel sums gradients, when `foretell run` runs a plan."""

@@ -52,6 +52,9 @@ class NodeShape(msgspec.Struct, frozen=True):
     domain: int  # devices that `link` reaches; more than `size` where it spans nodes
 
 
+PROCESSORS = ("cpu", "cpu-core")
+
+
 class Device(msgspec.Struct, frozen=True):
     """One accelerator as software sees it (one of two dies where a card shows up as two devices)."""
 
@@ -75,6 +78,11 @@ class Device(msgspec.Struct, frozen=True):
 
     def __hash__(self) -> int:
         return hash((self.name, self.memory_bytes, self.memory_bandwidth))
+
+    @property
+    def is_processor(self) -> bool:
+        """Whether it is a processor or a core of one: ranks on it talk by gloo."""
+        return self.name in PROCESSORS
 
     def matrix_rate(self, precision: str) -> float:
         """The best dense flop/s for matrix products in this precision.

@@ -244,7 +244,8 @@ class Parts:
         if key not in self._holds:
             self._holds[key] = len(self.builder.columns["kept"])
             for local, size in programs.parts:
-                held = stage_holds(piped.cut, local, chosen.plan, cared.reshards, cared.figures)
+                made = self.trainer.memory.new_gradients
+                held = stage_holds(piped.cut, local, chosen.plan, cared.reshards, cared.figures, made)
                 self.builder.holds(held, size)
         return self._holds[key]
 
@@ -276,7 +277,7 @@ class Parts:
             if key not in self._cares:
                 self._cares[key] = care_figures(cut, shape, local, upkeep, prices)
             figures.append(self._cares[key])
-        made = ((one.resting.gradients, one.resting.trained) for one in figures)
+        made = [(one.resting.gradients, one.resting.trained) for one in figures if self.trainer.memory.new_gradients]
         gathered = (upkeep.reshards, tuple((one.gathered, one.root_bytes) for one in figures), tuple(made))
         return Cared(self.builder.care(figures), tuple(figures), upkeep.reshards, self.number(gathered))
 

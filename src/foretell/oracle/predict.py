@@ -98,7 +98,7 @@ def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Predic
         bottlenecks=(),
         provenance=known.provenance(),
         notes=notes(outline),
-        accuracy=accuracy(cluster.text, outline.trainer.name, ranks, known.factors()),
+        accuracy=accuracy(cluster.device.name, outline.trainer.name, ranks, known.factors()),
     )
     amount = whole(found, setting, cluster, run) if run.asked else None
     whole_run = msgspec.structs.replace(found, training=amount)

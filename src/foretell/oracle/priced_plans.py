@@ -54,7 +54,7 @@ class PricedPlans:
     def smallest(self, count: int) -> tuple[Candidate, ...]:
         """Those that need the least memory, whether they fit or not; the faster of two first."""
         if count < len(self):
-            most = numpy.partition(self.memory, count)[count - 1]
+            most = numpy.partition(self.memory, count - 1)[count - 1]
             few = numpy.flatnonzero(self.memory <= most)
         else:
             few = numpy.arange(len(self))

@@ -125,7 +125,7 @@ PLAYED = ("order", "cut", "before")
 TAKES = ("manner", "sends", "local", "care")
 """And of those the ones next to each other that have these in common too, as many as possible: they take as long."""
 
-HOLDS = ("order", "cut", "holds")
+HOLDS = ("order", "cut", "holds", "rounds")
 """Plans that have these in common hold the same."""
 
 

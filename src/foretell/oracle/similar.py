@@ -1,7 +1,7 @@
 """How far predictions of runs like this one were from what was measured: one line on every answer.
 
-`similar.json` has a line for each source, trainer, device and extent of published runs: how many they are, and how
-far the middle one was. `foretell validate --coverage --learn` writes it with the bands. Runs are alike that have the
+`similar.json` has a line for each source, trainer, device and extent of published runs: how far each was.
+`foretell validate --coverage --learn` writes it with the bands. Runs are alike that have the
 most in common with the question: trainer, device, convolutions or not, one rank, one node or several.
 """
 
@@ -55,11 +55,6 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.median_error:.1%} median error of {self.runs:,} measured runs ({common}), most of {self.study}"
 
 
-def device_of(cluster: str) -> str:
-    """The device that a cluster's text names: h100 of 64xh100,ib200."""
-    return cluster.split("x", 1)[-1].split(",")[0] if cluster[:1].isdecimal() else cluster.split(",")[0]
-
-
 def extent_of(ranks: int, reasons: Iterable[str]) -> str:
     """How far a plan reaches."""
     if "nodes" in reasons:
@@ -77,13 +72,13 @@ def groups() -> tuple[Group, ...]:
     return msgspec.json.decode(FILE.read_bytes(), type=tuple[Group, ...])
 
 
-def accuracy(cluster: str, trainer: str, ranks: int, reasons: Iterable[str]) -> Accuracy | None:
+def accuracy(device: str, trainer: str, ranks: int, reasons: Iterable[str]) -> Accuracy | None:
     """Of the runs most like this one; None where none are like it at all."""
     told = tuple(reasons)
     question = {
         "work": work_of(told),
         "trainer": trainer,
-        "device": device_of(cluster),
+        "device": device,
         "extent": extent_of(ranks, told),
     }
     for common in ALIKE:

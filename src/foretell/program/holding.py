@@ -70,15 +70,15 @@ class Script(NamedTuple):
     backward: Pass
     long: bool
 
-    def profile(self, sizes: SizeTable, made: SizeTable) -> Profile | None:
+    def profile(self, sizes: SizeTable, made: SizeTable | None) -> Profile | None:
         """What is held, of these sizes; None where the layers of the long run do not all add the same.
 
-        `made` are the same sizes with those of the weights' gradients, which rest elsewhere in `sizes`.
+        `made` are the same sizes with those of the weights' gradients; None: they rest elsewhere.
         """
         up = _heights(self.forward.changes, sizes, 0.0)
         kept = _heights(self.between, sizes, up[-1])[-1]
         down = _heights(self.backward.changes, sizes, kept)
-        making = _heights(self.backward.changes, made, kept)
+        making = down if made is None else _heights(self.backward.changes, made, kept)
         if not self.long:
             return Profile(kept, 0.0, 0.0, (_most(up), 0.0), (_most(down), 0.0), (_most(making), 0.0))
         (a, b, c), (d, e, f) = self.forward.marks, self.backward.marks
@@ -184,8 +184,19 @@ class StageRuns:
             for at, run in enumerate(runs)
         )
         """Stages that hold the same; the longest run is told apart by what it has at least."""
+        self.inputs = _inputs(graph, runs)
         between = tuple(run for run in runs if not run.layer)
         self.between = self if between == runs else StageRuns(graph, between)
+
+
+def _inputs(graph: Graph, runs: Iterable[Run]) -> frozenset[tuple[int, int]]:
+    """The samples that a stage is given: tensors of the first block, which none of its layers makes."""
+    found: set[tuple[int, int]] = set()
+    for run in runs:
+        for node in graph.blocks[run.block].nodes[run.start : run.stop]:
+            homes = (graph.home(run.block, operand.tensor)[:2] for operand in node.inputs)
+            found.update(home for home in homes if graph.blocks[home[0]].tensors[home[1]].role == "input")
+    return frozenset(found)
 
 
 def longest(runs: Iterable[Run]) -> int:

@@ -142,17 +142,9 @@ class Local:
                 _SCRIPTS.clear()
             events = [Events(run, held.forward, held.backward) for run, held in zip(own, stage, strict=True)]
             _SCRIPTS[key] = script(key[0], events, long, pipelined)
-        sizes, made = joined_tables([held.sizes for held in stage]), joined_tables([held.made for held in stage])
-        return _SCRIPTS[key].profile(sizes, _with(sizes, made, gradient))
-
-    def inputs(self, own: StageRuns) -> Quantity:
-        """Bytes of the samples that a stage is given: tensors of the first block, which none of its layers makes."""
-        read: set[tuple[int, int]] = set()
-        for run in own.runs:
-            for node in self.graph.blocks[run.block].nodes[run.start : run.stop]:
-                homes = (self.graph.home(run.block, operand.tensor)[:2] for operand in node.inputs)
-                read.update(home for home in homes if self.graph.blocks[home[0]].tensors[home[1]].role == "input")
-        return sum(self.layout.held_bytes(*home) for home in read)
+        sizes = joined_tables([held.sizes for held in stage])
+        made = _with(sizes, joined_tables([held.made for held in stage]), gradient) if gradient else None
+        return _SCRIPTS[key].profile(sizes, made)
 
     def _held(self, kind: Kind, plain: bool) -> _Held:
         if (kind, plain) not in self._holds:

@@ -106,8 +106,9 @@ def stage_passes(
     """
     recompute = plan.policy(Recompute)
     passes = local.passes(own, gathered, reshards, plain=False, pipelined=pipelined, gradient=gradient)
-    given = local.inputs(own)
-    passes = Passes(*(size + given for size in passes))
+    if own.inputs:
+        given = sum(local.layout.held_bytes(*home) for home in own.inputs)
+        passes = Passes(*(size + given for size in passes))
     if not own.layers:
         return passes
     if recompute.segment(own.layers) > 1:

@@ -60,15 +60,23 @@ def compared(
 
     `place` is the critical rank's, of stages, and `places` are those of all ranks.
     """
-    setting = assignment.setting()
-    if setting.plan.ranks > where.ranks:
-        what = f"{setting.plan} ran {setting.plan.ranks} ranks, and {where.text} has {where.ranks}: they share cores"
-        raise BadInput(what, where="--on", fix="fewer ranks, or --on the cluster it ran on")
-    known = with_calibration(setting, where, calibration)
-    predicted = predict(known.setting, known.cluster)
-    found = traffic(lower(setting), place, measured.collectives)
+    predicted = foreseen(assignment, where, calibration)
+    found = traffic(lower(assignment.setting()), place, measured.collectives)
     beyond = outside(predicted, measured, places or (0,) * measured.ranks)
     return Comparison(predicted, measured, _difference(predicted, measured), found, beyond)
+
+
+def foreseen(assignment: Assignment, where: Cluster, calibration: str = "") -> Prediction:
+    """What is predicted of a run on a cluster that can have been its own."""
+    setting = assignment.setting()
+    if setting.plan.ranks > where.ranks:
+        what = f"{setting.plan} has {setting.plan.ranks} ranks, and {where.text} has {where.ranks}: they share cores"
+        raise BadInput(what, where="--on", fix="fewer ranks, or --on the cluster it runs on")
+    if (assignment.device == "cpu") != (where.device.is_processor):
+        what = f"ranks compute on {assignment.device}, and {where.text} has {where.device.name}"
+        raise BadInput(what, where="--on", fix=f"--on {HERE}, which is the default")
+    known = with_calibration(setting, where, calibration)
+    return predict(known.setting, known.cluster)
 
 
 def traffic(program: Program, place: int, counted: Iterable[Collective]) -> Traffic:

@@ -160,7 +160,9 @@ def _checked(training: Training, steps: int, before: float) -> Check:
 
 def _waits(training: Training) -> AbstractContextManager[None]:
     """What tells the clock of waiting, where a rank's thread waits itself."""
-    return told(training.clock, _works(training)) if training.device.type == "cpu" else nullcontext()
+    if training.device.type != "cpu":
+        return nullcontext()
+    return told(training.clock, _works(training), training.mesh.groups())
 
 
 def _works(training: Training) -> str:

@@ -9,7 +9,7 @@ nothing is told there: what is exposed stays in its phase.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,10 +23,15 @@ _along: list[str] = []
 """The axis of the collectives that this rank's thread is in now."""
 
 
+_axes: dict[frozenset[int], tuple[str, ...]] = {}
+"""The axes that join each set of ranks of this run."""
+
+
 @contextmanager
 def along(group: dist.ProcessGroup) -> Iterator[None]:
-    """While this holds, waits are for ranks of this group; torch names a group of a mesh after its axis."""
-    _along.append(group.group_desc.removeprefix("mesh_").partition("_")[0])
+    """While this holds, waits are for ranks of this group."""
+    found = _axes.get(frozenset(dist.get_process_group_ranks(group)))
+    _along.append("+".join(found) if found else group.group_desc.removeprefix("mesh_").partition("_")[0])
     try:
         yield
     finally:
@@ -34,14 +39,16 @@ def along(group: dist.ProcessGroup) -> Iterator[None]:
 
 
 @contextmanager
-def told(clock: Clock, works: str) -> Iterator[None]:
-    """While this holds, every wait is told. `works` is the axis of those that nothing names."""
+def told(clock: Clock, works: str, axes: Mapping[frozenset[int], tuple[str, ...]]) -> Iterator[None]:
+    """While this holds, every wait is told. `works` is the axis of those that nothing names; see `Mesh.groups`."""
     wait = dist.Work.wait
     dist.Work.wait = _timed(wait, clock, works)
+    _axes.update(axes)
     try:
         yield
     finally:
         dist.Work.wait = wait
+        _axes.clear()
 
 
 def _timed(function: Callable[..., Any], clock: Clock, axis: str) -> Callable[..., Any]:

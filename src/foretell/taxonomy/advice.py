@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from foretell.errors import BadInput
 from foretell.oracle import planning
+from foretell.virtual.pace import DoesNotFit
 from foretell.virtual.simulate import Contest, Ran, Simulation, simulate
 
 SEARCHED = ("dp", "tp", "pp", "recompute")
@@ -53,6 +53,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     cluster: str
     workers: int
+    learns: str  # whose losses are compared
     fits_one: bool  # a whole copy on each rank
     plan: str
     step_seconds: float | None
@@ -78,32 +79,32 @@ def advise(asked: Contest, told: Callable[[str], None] = lambda text: None) -> A
     texts = tuple(text for one in techniques().values() for text in one.simulate)
     try:
         runs = simulate(asked._replace(algorithms=texts), told)
-    except BadInput as problem:
-        if "does not fit a rank" not in problem.what:
-            raise
+    except DoesNotFit:
         runs = None
     choices = _choices(runs) if runs else ()
     return Advice(
         model=asked.model,
         cluster=asked.cluster.text,
         workers=max(asked.workers),
+        learns=runs.learns if runs else "",
         fits_one=runs is not None,
         plan=best.plan if best else "",
         step_seconds=best.step_seconds if best else None,
-        use=choices[0].algorithm if choices and choices[0].costs else best.plan if best else "",
+        use=choices[0].algorithm if choices and choices[0].costs is not None else best.plan if best else "",
         why=tuple(_why(asked, runs, choices)),
         choices=choices,
     )
 
 
 def _choices(runs: Simulation) -> tuple[Choice, ...]:
-    least = min((one.virtual_seconds_to_target or math.inf for one in runs.runs), default=math.inf)
+    times = [run.virtual_seconds_to_target for run in runs.runs]
+    least = min((seconds for seconds in times if seconds is not None), default=math.inf)
     found: list[Choice] = []
     for name, technique in techniques().items():
         own = [run for run in runs.runs if run.algorithm in technique.simulate]
         if own:
             found.append(_choice(name, technique, own[0], least))  # runs are in the order of their times
-    return tuple(sorted(found, key=lambda one: one.costs or math.inf))
+    return tuple(sorted(found, key=lambda one: math.inf if one.costs is None else one.costs))
 
 
 def _choice(name: str, technique: Technique, run: Ran, least: float) -> Choice:
@@ -115,10 +116,14 @@ def _choice(name: str, technique: Technique, run: Ran, least: float) -> Choice:
         title=technique.title,
         algorithm=run.algorithm,
         seconds_to_target=reached,
-        costs=reached / least if reached is not None else None,
+        costs=None if reached is None else _costs(reached, least),
         idle=run.idle,
         needs=tuple(needs),
     )
+
+
+def _costs(seconds: float, least: float) -> float:
+    return 1.0 if seconds == least else seconds / least  # all alike where the target is met at the start, after 0 s
 
 
 def _why(asked: Contest, runs: Simulation | None, choices: tuple[Choice, ...]) -> list[str]:
@@ -129,9 +134,11 @@ def _why(asked: Contest, runs: Simulation | None, choices: tuple[Choice, ...]) -
     said = [f"one model travels between ranks in {ratio:.2g} of the time of a gradient"]
     if asked.disturbances.random or asked.disturbances.slow:
         said.append("workers are uneven: whoever waits for all waits for the slowest")
-    reached = [one for one in choices if one.costs]
-    if len(reached) > 1:
+    reached = [one for one in choices if one.costs is not None]
+    if reached and reached[-1].seconds_to_target == 0:
+        said.append("the target is met before the first gradient: a lower --target tells techniques apart")
+    elif len(reached) > 1:
         last = reached[-1]
         said.append(f"the worst choice that gets there, {last.algorithm}, takes {last.costs or 0:.1f} times as long")
-    lost = [one.algorithm for one in choices if not one.costs]
+    lost = [one.algorithm for one in choices if one.costs is None]
     return [*said, *([f"not reached: {', '.join(lost)}"] if lost else [])]

@@ -57,7 +57,7 @@ def priced(setting: Setting, cluster: Cluster) -> Priced:
         cutting.stage_shapes,
         cares,
         stage_sends(cutting, local, prices),
-        stage_holds(cutting, local, plan, upkeep.reshards, cares),
+        stage_holds(cutting, local, plan, upkeep.reshards, cares, trainer.memory.new_gradients),
         played(outline.schedule.name, outline.ranks, plan.microbatches, outline.chunks),
         overlap_share(plan, trainer, outline.ranks > 1),
         memory_constants(setting, outline.axes, cluster),
@@ -79,12 +79,15 @@ def stage_sends(cutting: Cutting, local: Local, prices: Prices) -> tuple[Sends, 
 
 
 def stage_holds(
-    cutting: Cutting, local: Local, plan: Plan, reshards: bool, cares: Sequence[CareFigures]
+    cutting: Cutting, local: Local, plan: Plan, reshards: bool, cares: Sequence[CareFigures], made: bool
 ) -> tuple[Passes, ...]:
-    """For each shape what a micro-batch holds, weights that are gathered for it included."""
+    """For each shape what a micro-batch holds, weights that are gathered for it included.
+
+    `made`: gradients of weights are new in each step, and begin when the backward pass makes them.
+    """
     found: list[Passes] = []
     for own, care in zip(cutting.shape_runs, cares, strict=True):
-        gradient = care.resting.gradients / care.resting.trained if care.resting.trained else 0.0
+        gradient = care.resting.gradients / care.resting.trained if made and care.resting.trained else 0.0
         held = stage_passes(local, own, plan, care.gathered, reshards, cutting.ranks > 1, gradient)
         found.append(Passes(held.kept, *(peak + care.root_bytes for peak in held[1:])))
     return tuple(found)

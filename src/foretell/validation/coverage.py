@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,9 +11,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 import numpy
 
+from foretell.hardware import catalog
 from foretell.oracle.bands import ALWAYS, ANCHORED, REASONS, Bands, Widths
 from foretell.oracle.predict import Prediction
-from foretell.oracle.similar import Group, device_of, extent_of, work_of
+from foretell.oracle.similar import Group, extent_of, work_of
 from foretell.validation.evaluate import Compared
 
 Numbers: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
@@ -88,11 +90,16 @@ def residuals(family: str, study: str, compared: Iterable[Compared]) -> Iterator
             log=math.log(row.step_seconds / found.step_seconds),
             reasons=tuple(found.band),
             group=(source, row.trainer, found.cluster.split("x")[-1].split(",")[0]),
-            device=device_of(found.cluster),
+            device=_device(found.cluster),
             model=row.model,
             ranks=found.ranks,
             healthy=FAULT not in row.subsets,
         )
+
+
+@functools.cache
+def _device(cluster: str) -> str:
+    return catalog.cluster(cluster).device.name
 
 
 def grouped(found: Iterable[Residual]) -> list[Group]:

@@ -8,7 +8,6 @@ Two families, as in Langer et al. 2020 (arXiv 2007.03970, section 3.2):
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -116,10 +115,12 @@ class Rounds(Algorithm):
         return world.present
 
     def on_push(self, world: World, push: Push) -> None:
-        self.waiting.append(push)
-        self.check(world)
+        if push.worker.present:  # else a round would end without somebody who is there
+            self.waiting.append(push)
+            self.check(world)
 
     def on_leave(self, world: World, worker: Worker) -> None:
+        self.waiting = [push for push in self.waiting if push.worker is not worker]
         self.check(world)
 
     def check(self, world: World) -> None:
@@ -154,6 +155,3 @@ class Decentral(Algorithm):
 
     def models(self, world: World) -> Sequence[Vector]:
         return [mean([worker.weights for worker in world.members()])]
-
-
-NEVER = math.inf

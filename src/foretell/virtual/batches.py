@@ -40,10 +40,16 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     learns: str
     target: float
     batches: tuple[Counted, ...]
-    least_steps: float  # Smin
-    least_samples: float  # Emin
-    critical_batch: float  # Bnoise of the fit: steps and samples are both twice their least
+    least_steps: float | None  # Smin; None, as the next two, where larger batches are needed to see the law
+    least_samples: float | None  # Emin
+    critical_batch: float | None  # Bnoise of the fit: steps and samples are both twice their least
     noise_scale: float  # Bnoise of the gradients
+
+    def by_the_law(self, batch: float) -> float | None:
+        """Steps, where the law fits."""
+        if self.least_steps is None or self.critical_batch is None:
+            return None
+        return self.least_steps * (1 + self.critical_batch / batch)
 
 
 def noise_scale(problem: Problem, weights: Vector, draws: np.random.Generator) -> float:
@@ -76,15 +82,15 @@ def measured(
             where="--target",
             fix="a higher --target, or other --rate",
         )
-    least, critical = _fit([(one.batch, one.steps or 0) for one in reached])
+    law = _fit([(one.batch, one.steps or 0) for one in reached])
     scales = [one.noise_scale for one in reached if one.noise_scale is not None]
     return Measured(
         learns=problem.name,
         target=target,
         batches=tuple(found),
-        least_steps=least,
-        least_samples=least * critical,
-        critical_batch=critical,
+        least_steps=law and law[0],
+        least_samples=law and law[0] * law[1],
+        critical_batch=law and law[1],
         noise_scale=float(np.median(scales)),
     )
 
@@ -118,12 +124,15 @@ def _run(problem: Problem, batch: int, rate: float, target: float, most: int, se
     return None
 
 
-def _fit(points: Sequence[tuple[int, int]]) -> tuple[float, float]:
-    """Smin and Bnoise of S = Smin (1 + Bnoise / B), by least squares of relative errors; a line in 1/B."""
+def _fit(points: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
+    """Smin and Bnoise of S = Smin (1 + Bnoise / B), by least squares of relative errors; a line in 1/B.
+
+    None where even the largest batch gains in full: steps are not yet flat, and say nothing of where they will be.
+    """
     inverse = np.array([1.0 / batch for batch, _ in points])
     steps = np.array([float(count) for _, count in points])
     rows = np.stack([1 / steps, inverse / steps], axis=1)
     least, slope = np.linalg.lstsq(rows, np.ones(len(points)), rcond=None)[0]
-    if least <= 0:  # not yet flat: even the largest batch gains in full
-        return float(steps.min()), float(max(batch for batch, _ in points))
+    if least <= 0:
+        return None
     return float(least), float(max(slope, 0.0) / least)

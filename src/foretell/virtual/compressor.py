@@ -29,12 +29,16 @@ class Compressor:
     sums: ClassVar[str] = "apart"  # a sum is as large as one ("adds"), as all without what is dense ("grows"), or none
     correction: ClassVar[float] = 0.0  # momentum that is taken before compression (Lin et al. 2018)
 
+    def of_batch(self, batch: int) -> Compressor:
+        """The same for gradients of so many samples."""
+        return self
+
     def lossy(self, vector: Vector, shapes: Shapes, draws: np.random.Generator) -> Vector:
         """What the other side has after reading."""
         raise NotImplementedError
 
     def size(self, vector: Vector, shapes: Shapes) -> float:
-        """Bytes of this vector, as `lossy` made it."""
+        """Bytes of a gradient of these shapes; `vector` is what `lossy` made, where what is learnt stands for it."""
         raise NotImplementedError
 
     def size_of_sum(self, one: float, count: int, shapes: Shapes) -> float:
@@ -50,6 +54,7 @@ def dense(shapes: Shapes) -> float:
     return WIDTH * size(shapes)
 
 
+@functools.lru_cache(maxsize=64)
 def priced(policy: Compression, shapes: Shapes) -> float:
     """Bytes as the oracle has them for a plan with this policy: one formula for both."""
     total = 0.0
@@ -62,10 +67,13 @@ def priced(policy: Compression, shapes: Shapes) -> float:
 class Sender:
     """One worker's side of a compressor: what it still owes."""
 
-    __slots__ = ("_compressor", "_draws", "_momentum", "_owed", "_shapes")
+    __slots__ = ("_compressor", "_draws", "_momentum", "_owed", "_priced", "_shapes")
 
-    def __init__(self, compressor: Compressor, shapes: Shapes, draws: np.random.Generator) -> None:
+    def __init__(
+        self, compressor: Compressor, shapes: Shapes, draws: np.random.Generator, priced_as: Shapes = ()
+    ) -> None:
         self._compressor, self._shapes, self._draws = compressor, shapes, draws
+        self._priced = priced_as or shapes  # what is learnt may be far smaller than what travels
         self._owed: Vector | None = None
         self._momentum: Vector | None = None
 
@@ -84,7 +92,7 @@ class Sender:
             self._owed = meant - arrives
         if self._momentum is not None:  # what went out is not pushed further (Lin et al. 2018, section 3.2)
             self._momentum = np.where(arrives != 0, 0.0, self._momentum).astype(gradient.dtype)
-        return arrives, compressor.size(arrives, self._shapes)
+        return arrives, compressor.size(arrives, self._priced)
 
     def _with_momentum(self, gradient: Vector) -> Vector:
         share = self._compressor.correction

@@ -70,8 +70,10 @@ def read(
     often, times = _pair(stragglers, "x", "--stragglers", "0.1x5: a tenth of the gradients takes 5 times as long")
     count, slower = _pair(slow, "x", "--slow", "2x3: two workers take 3 times as long")
     mtbf, repair = _pair(failures, "/", "--failures", "600/30: one in 600 s of computing, 30 s to come back")
-    if jitter < 0 or often > 1 or (times < 1 and stragglers) or (slower < 1 and slow):
+    if not 0 <= jitter < math.inf or often > 1 or (times < 1 and stragglers) or (slower < 1 and slow):
         raise BadInput("disturbances make things slower", where="--jitter, --stragglers, --slow", fix="0.1x5")
+    if not count.is_integer():
+        raise BadInput(f"{count:g} workers", where="--slow", fix="2x3: two workers take 3 times as long")
     moves = tuple(_change(text.strip()) for text in changes.split(",")) if changes else ()
     return Disturbances(
         jitter, often, times or 1.0, int(count), slower or 1.0, mtbf if failures else math.inf, repair, moves
@@ -92,7 +94,7 @@ def _pair(text: str, between: str, where: str, fix: str) -> tuple[float, float]:
 
 
 def _change(text: str) -> Change:
-    form = re.fullmatch(r"([+-])([0-9]+)@([0-9.]+)", text)
+    form = re.fullmatch(r"([+-])([0-9]+)@([0-9]+(?:\.[0-9]*)?|\.[0-9]+)", text)
     if form is None:
         fix = "+3@10: worker 3 joins after 10 s; -0@20: worker 0 leaves after 20 s"
         raise BadInput(f"{text!r} is neither a join nor a leave", where="--changes", fix=fix)

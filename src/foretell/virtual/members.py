@@ -7,8 +7,9 @@ sync@replicated+topk:share=0.01      ... with a compressor
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import fields
+from dataclasses import Field, fields
 from typing import Any, Final, NamedTuple, TypeVar
 
 from foretell.errors import BadInput, unknown
@@ -31,7 +32,7 @@ def member(found: OpenSet, kind: type[Kind], name: str) -> type[Kind]:
     """The class of a member: the one of its kind that its file defines."""
     known = ALIASES.get(name, name)
     if known not in found:
-        raise unknown(found.__getattribute__("_kind"), name, [*found])
+        raise unknown(found.kind, name, [*found])
     module = found[known]
     own = (thing for thing in vars(module).values() if isinstance(thing, type) and thing.__module__ == module.__name__)
     return next(thing for thing in own if issubclass(thing, kind))
@@ -93,15 +94,20 @@ def _made(found: OpenSet, kind: type[Kind], text: str) -> Kind:
             raise BadInput(
                 f"{name} has no option {key!r}", where=text, fix=", ".join(known) or "none: it has no options"
             )
-        options[key] = _read(value, known[key].default, item)
+        options[key] = _read(value, known[key], item)
     return made(**options)
 
 
-def _read(value: str, like: Any, where: str) -> Any:
+def _read(value: str, option: Field[Any], where: str) -> Any:
+    usual, least, most = option.default, option.metadata.get("least", 0.0), option.metadata.get("most", math.inf)
+    fix = f"{option.name}={usual}"
     try:
-        read = type(like)(float(value)) if isinstance(like, int) else type(like)(value)
-    except (ValueError, OverflowError):
-        raise BadInput(f"{value!r} is no number", where=where, fix=f"{where.partition('=')[0]}={like}") from None
-    if not read >= 0:
-        raise BadInput(f"{value} is less than 0", where=where, fix=f"{where.partition('=')[0]}={like}")
-    return read
+        read = float(value)
+    except ValueError:
+        raise BadInput(f"{value!r} is no number", where=where, fix=fix) from None
+    if isinstance(usual, int) and not read.is_integer():
+        raise BadInput(f"{value} is no whole number", where=where, fix=fix)
+    if not least <= read <= most:
+        said = f"less than {least:g}" if read < least else f"more than {most:g}" if read > most else "no number"
+        raise BadInput(f"{value} is {said}", where=where, fix=fix)
+    return type(usual)(read)

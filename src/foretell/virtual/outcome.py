@@ -28,7 +28,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     final_metric: float  # accuracy, or the distance to the answer: what `metric` says
     staleness: dict[str, float]  # mean, most, and how many updates: how often
     idle: float  # share of the workers' time in which they do not compute
-    wait: float  # ... in which their ports are still as well
     link_utilisation: float  # of the busiest port, the busier way
     bytes: dict[str, float]  # up to servers, down, between peers, total
     failures: int
@@ -57,7 +56,6 @@ def outcome(world: World, text: str, problem: str) -> Outcome:
         final_metric=last.metric,
         staleness=_staleness(world),
         idle=_idle(world),
-        wait=_wait(world),
         link_utilisation=_utilisation(world),
         bytes={**world.bytes, "total": sum(world.bytes.values())},
         failures=world.failures,
@@ -79,11 +77,6 @@ def _idle(world: World) -> float:
     under_way = sum(max(0.0, worker.until - world.now) for worker in world.computing())
     busy = sum(worker.busy for worker in world.workers) - under_way
     return max(0.0, 1.0 - busy / (world.now * world.count)) if world.now else 0.0
-
-
-def _wait(world: World) -> float:
-    moving = sum(world.moving[: world.count])
-    return max(0.0, _idle(world) - moving / (world.now * world.count)) if world.now else 0.0
 
 
 def _utilisation(world: World) -> float:

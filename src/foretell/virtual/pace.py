@@ -8,6 +8,7 @@ from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
+from foretell.model.graph import Graph
 from foretell.model.source import load
 from foretell.model.totals import totals
 from foretell.oracle.predict import predict
@@ -16,9 +17,14 @@ from foretell.plan.job import make_job
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting, with_precision
 from foretell.plan.text import parse
+from foretell.virtual.vector import Shapes
 
 FP32 = 4.0
 """Bytes of a weight or a gradient as it travels when nothing compresses it."""
+
+
+class DoesNotFit(BadInput):
+    """A whole copy of the model is more than a rank holds."""
 
 
 class Flight(NamedTuple):
@@ -102,6 +108,7 @@ class Pace(NamedTuple):
     reduce: float
     size: float  # bytes of the whole model as it travels
     network: Network
+    shapes: Shapes = ()  # of the tensors that travel; none: those of what is learnt
 
     @property
     def transmit(self) -> float:
@@ -118,12 +125,24 @@ def even(compute: float, transmit: float, reduce: float = 0.0, update: float = 0
 def on_cluster(model: str, cluster: Cluster, batch: int, trainer: str = "pytorch", optimizer: str = "") -> Pace:
     """The pace that `predict` has for one rank of a cluster, with batches of so many samples a worker."""
     step = predict(_alone(model, batch, trainer, optimizer), cluster)
-    size = FP32 * float(totals(load(model, batch)).trainable)
+    graph = load(model, batch)
+    size = FP32 * float(totals(graph).trainable)
     if not step.fits:
-        raise BadInput(f"{model} does not fit a rank of {cluster.text}", where="--on", fix="a smaller model or batch")
+        raise DoesNotFit(f"{model} does not fit a rank of {cluster.text}", where="--on", fix="a smaller model or batch")
     update = step.breakdown.get("optimizer", 0.0)
     reduce = 3 * size / cluster.device.memory_bandwidth  # two are read, one is written
-    return Pace(step.step_seconds - update, update, reduce, size, OnCluster(cluster))
+    return Pace(step.step_seconds - update, update, reduce, size, OnCluster(cluster), _shapes(graph))
+
+
+def _shapes(graph: Graph) -> Shapes:
+    """Of the tensors that have gradients."""
+    return tuple(
+        tuple(int(dim.size) for dim in tensor.dims)
+        for block in graph.blocks
+        for tensor in block.tensors
+        if tensor.role == "parameter" and tensor.trainable
+        for _ in range(block.times)
+    )
 
 
 def _alone(model: str, batch: int, trainer: str, optimizer: str) -> Setting:

@@ -36,6 +36,9 @@ FALL: Final = 0.2
 
 LOOKS: Final = 200
 
+EVENTS: Final = 100
+"""Of the clock for each gradient that may be taken in, at most: a run in which all fail ends too."""
+
 
 class Contest(NamedTuple):
     """`model` gives the times, `learns` the gradients. `rates` are tried for each run; the best counts."""
@@ -129,6 +132,17 @@ def _check(asked: Contest) -> None:
         raise BadInput(what, where="--workers", fix=f"up to {asked.cluster.ranks}, or a larger cluster")
     if asked.batch < 1 or min(asked.rates) < 0 or not 0 <= asked.momentum < 1:
         raise BadInput("a batch below 1, a rate below 0 or a momentum that is no share", fix="--batch 8 --rate 0.5")
+    check_numbers(asked.target, asked.samples, asked.seed)
+
+
+def check_numbers(target: float, samples: int, seed: int) -> None:
+    """Refuse what no run can have."""
+    if not 0 <= target < math.inf:
+        raise BadInput(f"{target} is no loss to reach", where="--target", fix="0.05, or 0: a fifth of the first")
+    if samples < 0:
+        raise BadInput(f"{samples} samples", where="--samples", fix="56000, or 0: 40 times all")
+    if seed < 0:
+        raise BadInput(f"{seed} is no seed", where="--seed", fix="0 or more")
 
 
 def learnt_by(model: str) -> str:
@@ -184,7 +198,7 @@ def _world(course: _Course, workers: int, text: str, rate: float, traced: bool =
         momentum=asked.momentum,
         seed=asked.seed,
         disturbances=asked.disturbances,
-        limits=Limits(gradients, loss=target),
+        limits=Limits(gradients, loss=target, events=EVENTS * (gradients + workers)),
         look_every=max(1, gradients // LOOKS),
         traced=traced,
     )

@@ -17,6 +17,7 @@ from foretell.virtual.disturbance import CALM, Disturbances
 from foretell.virtual.engine import Engine
 from foretell.virtual.pace import Pace
 from foretell.virtual.problem import Pool, Problem, Ticket
+from foretell.virtual.topologies._patterns import circle
 from foretell.virtual.topology import Hop, Round, Topology
 from foretell.virtual.vector import Vector
 
@@ -119,15 +120,16 @@ class World:
         look_every: int = 0,
         traced: bool = False,
     ) -> None:
-        self.problem, self.algorithm, self.topology, self.compressor = problem, algorithm, topology, compressor
+        self.problem, self.algorithm, self.topology = problem, algorithm, topology
+        self.compressor = compressor.of_batch(batch) if compressor is not None else None
         self.pace, self.count, self.batch, self.rate, self.momentum = pace, workers, batch, rate, momentum
         self.disturbances, self.limits = disturbances, limits
         self.engine = Engine()
         self.pool = Pool(batched)
         self.server = Server(problem.start(seed))
         self.draws = np.random.default_rng([seed, workers, 1])
-        shapes = problem.shapes
-        self._weight = pace.size / dense(shapes)  # bytes that travel for each byte of what is learnt
+        self._shapes = pace.shapes or problem.shapes  # that bytes are counted over
+        self._weight = pace.size / dense(self._shapes)  # bytes that travel for each byte of these
         self.workers = [
             Worker(at, self.server.weights, problem, rate, self._sender(at, seed), seed) for at in range(workers)
         ]
@@ -136,7 +138,6 @@ class World:
         self._ports_out = [0.0] * pace.network.port_count(nodes)  # when they are free
         self._ports_in = list(self._ports_out)
         self.out_seconds, self.in_seconds = list(self._ports_out), list(self._ports_out)  # that they were busy
-        self.moving = [0.0] * nodes  # seconds that a node sent or received
         self.bytes = {"up": 0.0, "down": 0.0, "peers": 0.0}
         self.staleness: Counter[int] = Counter()
         self.absorbed = 0  # gradients
@@ -146,6 +147,7 @@ class World:
         self._look_every = look_every or workers
         self._next_look = 0
         self._pushed: list[tuple[Push, float]] = []  # that wait for a collective, with their bytes
+        self._squeezed: Compressor | None = None  # what becomes of sums in the collective under way
         self._size_of_one = pace.size
         self._legs: dict[tuple[bool, int], Sequence[Sequence[Hop]]] = {}
         self._check()
@@ -163,7 +165,8 @@ class World:
             raise BadInput("a worker joins or leaves that is not among them", fix=f"workers 0 to {self.count - 1}")
 
     def _sender(self, at: int, seed: int) -> Sender:
-        return Sender(self.compressor or Unchanged(), self.problem.shapes, np.random.default_rng([seed, at, 2]))
+        draws = np.random.default_rng([seed, at, 2])
+        return Sender(self.compressor or Unchanged(), self.problem.shapes, draws, self._shapes)
 
     # what a person asks
 
@@ -222,10 +225,11 @@ class World:
 
     def push(self, worker: Worker, vector: Vector, weights: bool = False) -> None:
         """Send a gradient (or weights, which are never compressed) to whoever holds the weights that count."""
-        arrives, size = (vector, dense(self.problem.shapes)) if weights else worker.sender.send(vector)
+        arrives, size = (vector, dense(self._shapes)) if weights else worker.sender.send(vector)
         push = Push(worker, arrives, worker.weights, worker.version, worker.clock)
         size *= self._weight
         if self.topology.collective:
+            self._squeezed = None if weights else self.compressor
             self._pushed.append((push, size))
             self._gather_if_all()
             return
@@ -233,7 +237,7 @@ class World:
 
     def serve(self, pushes: int, act: Callable[[], None]) -> None:
         """Have the server act after the work of summing so many pushes and updating once."""
-        owners = self.topology.owners(self.count)
+        owners = self.topology.owners(self.present if self.topology.collective else self.count)
         begin = max(self.engine.now, self.server.free)
         summing = 0.0 if self.topology.collective else (pushes - 1) * self.pace.reduce  # else: summed on the way
         seconds = (summing + self.pace.update) / owners
@@ -293,8 +297,9 @@ class World:
 
     def _carry_alone(self, worker: Worker, size: float, weights: Vector, version: int) -> None:
         """One that joins or returns where nobody serves: its neighbour sends what all have."""
-        giver = (worker.number + 1) % self.count
-        arrival = self._carry(giver, worker.number, size, self.now, "down") if self.count > 1 else self.now
+        others = [(other.number - worker.number) % self.count for other in self.members() if other is not worker]
+        giver = (worker.number + min(others, default=0)) % self.count
+        arrival = self._carry(giver, worker.number, size, self.now, "down") if others else self.now
         self.engine.at(arrival, self._replied, worker, weights, version)
 
     def send(self, worker: Worker, target: int, said: Any) -> None:
@@ -357,8 +362,6 @@ class World:
         out[leaves] = into[comes] = start + busy
         self.out_seconds[leaves] += busy
         self.in_seconds[comes] += busy
-        self.moving[source] += busy
-        self.moving[target] += busy
         self.bytes[kind] += size
         if self.spans is not None:
             self.spans.append(Span(source, f"{kind} to {target}", start, busy + latency))
@@ -371,43 +374,49 @@ class World:
             return
         waiting, self._pushed = self._pushed, []
         self._size_of_one = max(size for _, size in waiting)
-        rounds = [self._everybodys()] if self._apart() else self.topology.gather(self.count)
-        end = self._play(rounds, "up")
+        end = self._play([self._everybodys()] if self._apart() else self.topology.gather(self.present), "up")
         for push, _ in waiting:
             self.engine.at(end, self.algorithm.on_push, self, push)
 
     def _spread(self) -> float:
         """When all have the new weights, or the sum to make them from."""
-        return self.now if self._apart() else self._play(self.topology.spread(self.count), "down")
+        return self.now if self._apart() else self._play(self.topology.spread(self.present), "down")
 
     def _apart(self) -> bool:
         """Whether every worker needs everybody's gradient: no sum of compressed ones can be sent on."""
-        return self.topology.replicated and self.compressor is not None and self.compressor.sums == "apart"
+        return self.topology.replicated and self._squeezed is not None and self._squeezed.sums == "apart"
 
     def _everybodys(self) -> Round:
         """Each gradient all the way round a ring."""
-        ring = tuple((at, (at + 1) % self.count) for at in range(self.count)) if self.count > 1 else ()
-        return Round(ring, times=self.count - 1)
+        return Round(circle(self.present), times=self.present - 1)
 
     def _size_of(self, kind: str, inside: int) -> float:
         """Bytes of a message of the whole model with the sum of so many gradients in it."""
         if kind == "down" and not self.topology.replicated:
             return self.pace.size  # the server's weights
-        if self.compressor is None or self._apart():
+        if self._squeezed is None or self._apart():
             return self._size_of_one
         one = self._size_of_one / self._weight
-        return self.compressor.size_of_sum(one, min(inside, self.count), self.problem.shapes) * self._weight
+        return self._squeezed.size_of_sum(one, min(inside, self.present), self._shapes) * self._weight
 
     def _play(self, rounds: Sequence[Round], kind: str) -> float:
         """When the last of the rounds is over. Nothing else is under way: everybody is in it."""
-        time, inside = self.now, self.count if kind == "down" else 1
-        for one in rounds:
-            alike = self.compressor is None or kind == "down" or self._apart()  # sums do not grow on the way
+        time, inside = self.now, self.present if kind == "down" else 1
+        for one in self._among_present(rounds):
+            alike = self._squeezed is None or kind == "down" or self._apart()  # sums do not grow on the way
             for _ in range(1 if alike else one.times):
                 size = self._size_of(kind, inside) * one.share
                 time = self._round(one, size, one.times if alike else 1, time, kind)
                 inside = inside * 2 if one.share == 1 else inside + 1
         return time
+
+    def _among_present(self, rounds: Sequence[Round]) -> Sequence[Round]:
+        """Rounds of as many workers as there are, with the numbers of those and of the servers."""
+        if self.present == self.count:
+            return rounds
+        nodes = [worker.number for worker in self.members()]
+        nodes += range(self.count, self.count + self.topology.servers(len(nodes)))
+        return [one._replace(pairs=tuple((nodes[source], nodes[to]) for source, to in one.pairs)) for one in rounds]
 
     def _round(self, one: Round, size: float, times: int, time: float, kind: str) -> float:
         """Messages of a round, so many times over: those of the first stand for the others."""
@@ -421,8 +430,6 @@ class World:
             busy = self._flight(source, target, size).busy * (times - 1)
             self.out_seconds[leaves] += busy
             self.in_seconds[comes] += busy
-            self.moving[source] += busy
-            self.moving[target] += busy
             self._ports_out[leaves] = max(self._ports_out[leaves], end)
             self._ports_in[comes] = max(self._ports_in[comes], end)
         return end

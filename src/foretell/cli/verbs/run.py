@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,8 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         _at_least_one(f"--{name}", options[name])
     if options["validate_every"]:
         _at_least_one("--validate-every", options["validate_every"])
+    if not math.isfinite(options["rate"]):
+        raise BadInput(f"--rate {options['rate']}", where="--rate", fix="a number: --rate 0.01")
     names = ("rate", "task", "loss", "validate_every", "steps", "seed", "threads", "patience", "collectives")
     return Assignment(
         model=given.model,
@@ -74,20 +77,22 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         seq=given.seq or 0,
         trainer=given.trainer,
         optimizer=asked.setting.job.optimizer,
-        device=options["device"] or _device(asked.setting.plan.ranks),
+        device=_chosen(options["device"], asked.setting.plan.ranks),
         dry=options["dry_run"],
         traced=options["trace"] is not None,
         **{name: options[name] for name in names},
     )
 
 
-def _device(ranks: int) -> str:
-    """GPUs, where this machine has one for each rank that it will run."""
+def _chosen(device: str | None, ranks: int) -> str:
+    """GPUs, where this machine has one for each rank that it will run; gloo ranks may share one that is asked for."""
     from foretell.hardware import this_machine
     from foretell.runtime.place import place
 
     here = place()
-    return "cuda" if this_machine.gpus() >= (here.here if here else ranks) else "cpu"
+    if device == "cuda" and not this_machine.gpus():
+        raise BadInput("this machine has no GPU that torch can use", where="--device", fix="--device cpu")
+    return device or ("cuda" if this_machine.gpus() >= (here.here if here else ranks) else "cpu")
 
 
 def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, Any]) -> None:
@@ -99,6 +104,12 @@ def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, 
     here = place()
     if options["nnodes"] is not None and here is None:
         launch.torchrun(asked.setting.plan.ranks, options["nnodes"], options["rendezvous"], sys.argv[1:])
+    if options["with_comparison"] or options["trace"] is not None:  # what cannot be told is not run first
+        from foretell.hardware import catalog
+        from foretell.runtime.comparison import foreseen
+        from foretell.runtime.recording import HERE
+
+        foreseen(assignment, catalog.cluster(given.cluster or HERE), options["calibration"])
     try:
         reports = _reports(assignment, here, options["timeout"])
     except RunFailed as problem:

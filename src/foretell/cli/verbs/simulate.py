@@ -109,8 +109,9 @@ def _tradeoff(batches: str, options: dict[str, Any]) -> None:
     from foretell.cli.several import numbers
     from foretell.cli.simulate_pages import batches_page, batches_panels
     from foretell.virtual.batches import measured
-    from foretell.virtual.simulate import FALL, learnt_by, problem_of
+    from foretell.virtual.simulate import FALL, check_numbers, learnt_by, problem_of
 
+    check_numbers(options["target"], options["samples"], options["seed"])
     model = options["model"]
     problem = problem_of(options["learns"] or learnt_by(model), options["task"])
     target = options["target"] or FALL * problem.judged([problem.start(options["seed"])]).loss

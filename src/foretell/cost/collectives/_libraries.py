@@ -66,10 +66,6 @@ def alpha_beta() -> Library:
     return Library("alpha-beta", found, (ALPHA_BETA,), {})
 
 
-PROCESSORS = ("cpu", "cpu-core")
-"""Devices that are host processors."""
-
-
 def library_of(cluster: Cluster) -> Library:
     """NCCL (or its like) between accelerators, gloo between processes on host processors."""
-    return GLOO if cluster.groups[0].device.name in PROCESSORS else NCCL
+    return GLOO if cluster.groups[0].device.is_processor else NCCL

@@ -48,8 +48,6 @@ HEAD: Final = 128
 EXPONENTS: Final = 43
 """Features of a head that a score's exponential costs as much as: heads of 64 and 128."""
 
-PROCESSORS: Final = ("cpu", "cpu-core")
-
 KEYS: Final = 512
 """Keys of one block on a processor: causal attention to fewer computes every score (PyTorch 2.13: with 64 and 256 keys
 it took as long with a mask as without, with 1,024 three quarters)."""
@@ -88,7 +86,7 @@ def _heads(n: Sizes) -> Quantity:
 def _fused(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
     n, cost, kernels = action.loops, action.cost, trainer.attention
     backward = kernels.flash_backward
-    if device.name in PROCESSORS:
+    if device.is_processor:
         peak = device.matrix_rate(form.other_kernels) * _reach_of_core(action)
         backward = 1.0
     elif activation_width(form) > HALF and "tf32" in device.peak:

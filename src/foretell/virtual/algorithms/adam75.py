@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.virtual.algorithm import OneByOne
+from foretell.virtual.option import SOME, option
 
 if TYPE_CHECKING:
     from foretell.virtual.world import Push, Worker, World
@@ -20,8 +21,8 @@ class SeventyFive(OneByOne):
     summary: ClassVar[str] = "epochs end when 75 % of the samples are seen"
     invariant: ClassVar[str] = "an epoch has at least `most` of n tau gradients; nobody makes more than tau"
 
-    tau: int = 8
-    most: float = 0.75
+    tau: int = option(8, 1)
+    most: float = option(0.75, SOME, 1)
 
     def begin(self, world: World) -> None:
         self.epoch(world)

@@ -28,7 +28,8 @@ class Admm(Local):
         self.duals = [world.server.weights * 0 for _ in range(world.count)]
 
     def direction(self, world: World, worker: Worker, gradient: Vector) -> Vector:
-        return gradient + self.rho * (worker.weights - world.server.weights + self.duals[worker.number])
+        apart = worker.weights - world.server.weights + self.duals[worker.number]
+        return super().direction(world, worker, gradient + self.rho * apart)
 
     def merge(self, world: World, pushes: Sequence[Push]) -> None:
         self.present = [push.worker.number for push in sorted(pushes, key=lambda push: push.worker.number)]

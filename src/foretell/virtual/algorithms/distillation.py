@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.virtual.algorithms.ensemble import Ensemble
+from foretell.virtual.option import option
 from foretell.virtual.vector import Vector
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Distillation(Ensemble):
     invariant: ClassVar[str] = "teachers do not move while the student learns; one model comes out"
     elastic: ClassVar[bool] = False
 
-    teach: int = 100
+    teach: int = option(100, 1)
 
     def begin(self, world: World) -> None:
         super().begin(world)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from foretell.virtual.algorithm import OneByOne
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass

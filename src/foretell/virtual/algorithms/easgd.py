@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.virtual.algorithm import Algorithm
+from foretell.virtual.option import option
 from foretell.virtual.vector import Vector
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ class Easgd(Algorithm):
     summary: ClassVar[str] = "each worker's own copy, pulled to a centre that is pulled to it"
     invariant: ClassVar[str] = "elastic symmetry: what a worker loses the centre gains"
 
-    tau: int = 4
-    alpha: float = 0.0  # 0: 0.9 / n, as in the paper
+    tau: int = option(4, 1)
+    alpha: float = option(0.0, 0, 1)  # 0: 0.9 / n, as in the paper
 
     def begin(self, world: World) -> None:
         self.pull = self.alpha or min(0.5, 0.9 / world.count)

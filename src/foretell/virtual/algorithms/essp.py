@@ -23,6 +23,8 @@ class EagerStaleSynchronous(StaleSynchronous):
     def begin(self, world: World) -> None:
         super().begin(world)
         self.sent = 0  # the slowest clock whose weights were sent
+        for worker in world.workers:
+            worker.memory["newest"] = (worker.weights, 0, 0)  # weights, their version, own gradients in them
 
     def on_gradient(self, world: World, worker: Worker, gradient: Vector) -> None:
         own: list[tuple[int, Vector]] = worker.memory.setdefault("own", [])
@@ -35,29 +37,38 @@ class EagerStaleSynchronous(StaleSynchronous):
         self.waiting = [worker for worker in before if self.taken[worker.number] - self.slowest > self.s]
         if self.slowest > self.sent:
             self.sent = self.slowest
-            world.reply(world.members())
+            self.tell(world, world.members())
         for worker in before:
             if worker not in self.waiting:
                 self.longest = max(self.longest, self.taken[worker.number] - self.slowest)
                 self.go_on(world, worker)
 
     def on_reply(self, world: World, worker: Worker, weights: Vector, version: int) -> None:
-        worker.memory["newest"] = (weights, version, self.taken[worker.number])
-        if worker.clock == 0 or worker.memory.pop("lost", False):
+        held: dict[int, int] = worker.memory["held"]
+        worker.memory["newest"] = (weights, version, held[version])
+        worker.memory["held"] = {sent: count for sent, count in held.items() if sent >= version}  # others came before
+        if worker.memory.pop("lost", False):
             self.go_on(world, worker)
 
     def on_return(self, world: World, worker: Worker) -> None:
         worker.memory["lost"] = True
-        world.reply([worker])
+        self.tell(world, [worker])
 
     def on_join(self, world: World, worker: Worker) -> None:
-        worker.memory["lost"] = True
-        super().on_join(world, worker)
+        worker.memory |= {"lost": True, "own": []}
+        worker.clock = self.taken[worker.number] = self.slowest
+        self.tell(world, [worker])
+
+    def tell(self, world: World, workers: list[Worker]) -> None:
+        """Send weights, and say how many of a worker's own gradients are in them as they leave."""
+        for worker in workers:
+            worker.memory.setdefault("held", {})[world.server.version] = self.taken[worker.number]
+        world.reply(workers)
 
     def go_on(self, world: World, worker: Worker) -> None:
-        if worker.ticket is not None:
+        if worker.ticket is not None or not worker.present:
             return
-        newest, version, held = worker.memory.get("newest", (worker.weights, worker.version, worker.clock))
+        newest, version, held = worker.memory["newest"]
         own = [(clock, step) for clock, step in worker.memory.get("own", ()) if clock > held]
         worker.memory["own"] = own
         worker.weights, worker.version = newest, version

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from foretell.virtual.algorithm import Decentral
+from foretell.virtual.option import option
 
 if TYPE_CHECKING:
     from foretell.virtual.world import Worker, World
@@ -17,7 +18,7 @@ class Gosgd(Decentral):
     summary: ClassVar[str] = "models go to random others, with a share of the mean"
     invariant: ClassVar[str] = "shares sum to 1, those on the way counted"
 
-    p: float = 0.1
+    p: float = option(0.1, 0, 1)
 
     def begin(self, world: World) -> None:
         self.shares = [1.0 / world.count] * world.count

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.virtual.algorithm import Rounds
+from foretell.virtual.option import option
 from foretell.virtual.vector import Vector, mean
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ class Local(Rounds):
     summary: ClassVar[str] = "tau steps of each worker's own, then the mean of all"
     invariant: ClassVar[str] = "tau = 1 is synchronous; a tau-th of the bytes for each step"
 
-    tau: int = 8
+    tau: int = option(8, 1)
 
     def period(self, world: World) -> int:
         return self.tau

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.virtual.algorithm import Algorithm
+from foretell.virtual.option import option
 from foretell.virtual.vector import Vector
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Mpca(Algorithm):
     summary: ClassVar[str] = "own copies with a penalty for leaving an extrapolated centre; nobody waits"
     invariant: ClassVar[str] = "workers compute all the time; rho = 0 is model averaging"
 
-    tau: int = 4
+    tau: int = option(4, 1)
     rho: float = 0.1
 
     def begin(self, world: World) -> None:
@@ -48,10 +49,14 @@ class Mpca(Algorithm):
         world.server.version += 1
         world.reply([push.worker])
 
+    def on_join(self, world: World, worker: Worker) -> None:
+        worker.memory["joins"] = True
+        super().on_join(world, worker)
+
     def on_reply(self, world: World, worker: Worker, weights: Vector, version: int) -> None:
         where, _, since = worker.memory["centre"]
         went = max(1, worker.clock - since)
         worker.memory["centre"] = (weights, (weights - where) / went, worker.clock)
-        if worker.ticket is None:  # it joined, or came back
+        if worker.memory.pop("joins", False):
             worker.weights = weights
             world.compute(worker)

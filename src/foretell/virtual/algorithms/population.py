@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from foretell.virtual.algorithm import Decentral
+from foretell.virtual.option import option
 from foretell.virtual.vector import Vector
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ class Population(Decentral):
     summary: ClassVar[str] = "the worst runs copy the best and try another rate"
     invariant: ClassVar[str] = "the best model seen at a judgement is never lost to a worse copy"
 
-    tau: int = 16
-    spread: float = 4.0  # rates at first lie between rate / spread and rate x spread
+    tau: int = option(16, 1)
+    spread: float = option(4.0, 1)  # rates at first lie between rate / spread and rate x spread
 
     def begin(self, world: World) -> None:
         self.losses: dict[int, float] = {}

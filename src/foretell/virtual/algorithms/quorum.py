@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.virtual.algorithm import Central, Rounds
+from foretell.virtual.option import option
 
 if TYPE_CHECKING:
     from foretell.virtual.world import Push, World
@@ -19,7 +20,7 @@ class Quorum(Rounds, Central):
     invariant: ClassVar[str] = "no gradient is lost; k = n is synchronous"
     barrier: ClassVar[bool] = False
 
-    k: int = 2
+    k: int = option(2, 1)
 
     def enough(self, world: World) -> int:
         return min(self.k, world.present)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from foretell.virtual.algorithm import Decentral
+from foretell.virtual.option import option
 from foretell.virtual.topologies.tree import Tree
 
 if TYPE_CHECKING:
@@ -20,9 +21,9 @@ class TreeEasgd(Decentral):
     topology: ClassVar[str] = "tree"
     elastic: ClassVar[bool] = False
 
-    up: int = 2
-    down: int = 4
-    alpha: float = 0.3
+    up: int = option(2, 1)
+    down: int = option(4, 1)
+    alpha: float = option(0.3, 0, 1)
 
     def stepped(self, world: World, worker: Worker) -> None:
         tree = world.topology

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.virtual.algorithm import OneByOne
+from foretell.virtual.option import SOME, option
 
 if TYPE_CHECKING:
     from foretell.virtual.world import Push, Worker, World
@@ -17,7 +18,7 @@ class ValueBound(OneByOne):
     summary: ClassVar[str] = "nobody goes on while the weights are too far from the oldest in use"
     invariant: ClassVar[str] = "at each start the oldest weights in use are within the bound; no bound: asynchronous"
 
-    bound: float = 0.1
+    bound: float = option(0.1, SOME)
 
     def begin(self, world: World) -> None:
         self.waiting: list[Worker] = []

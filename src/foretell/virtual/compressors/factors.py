@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,12 +13,18 @@ from foretell.virtual.vector import Shapes, Vector
 
 @dataclass(frozen=True)
 class Factors(Compressor):
-    """Nothing is lost: N (C_in + C_out) numbers instead of C_in C_out, where that is less. `samples` is N."""
+    """Nothing is lost: N (C_in + C_out) numbers instead of C_in C_out, where that is less.
+
+    `samples` is N; 0: the batch.
+    """
 
     paper: ClassVar[str] = "Xie et al. 2016 (sufficient factors), arXiv 1409.5705; Zhang et al. 2017 (Poseidon)"
     summary: ClassVar[str] = "the two factors of dense layers' gradients"
 
-    samples: int = 8
+    samples: int = 0
+
+    def of_batch(self, batch: int) -> Factors:
+        return replace(self, samples=self.samples or batch)
 
     def lossy(self, vector: Vector, shapes: Shapes, draws: np.random.Generator) -> Vector:
         return vector

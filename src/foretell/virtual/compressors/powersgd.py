@@ -9,6 +9,7 @@ import numpy as np
 
 from foretell.plan.policies.compression import Compression
 from foretell.virtual.compressor import Compressor, priced
+from foretell.virtual.option import option
 from foretell.virtual.vector import Shapes, Vector, pieces
 
 
@@ -21,7 +22,7 @@ class Powersgd(Compressor):
     feedback: ClassVar[bool] = True
     sums: ClassVar[str] = "adds"
 
-    rank: int = 4
+    rank: int = option(4, 1)
 
     def lossy(self, vector: Vector, shapes: Shapes, draws: np.random.Generator) -> Vector:
         made = np.empty_like(vector)

@@ -10,6 +10,7 @@ import numpy as np
 from foretell.plan.policies.compression import Compression
 from foretell.virtual.compressor import Compressor, priced
 from foretell.virtual.compressors.int8 import rounded
+from foretell.virtual.option import option
 from foretell.virtual.vector import Shapes, Vector, pieces
 
 
@@ -20,7 +21,7 @@ class Qsgd(Compressor):
     paper: ClassVar[str] = "Alistarh et al. 2017 (QSGD), arXiv 1610.02132"
     summary: ClassVar[str] = "a norm and a few levels, rounded at random"
 
-    levels: int = 4
+    levels: int = option(4, 1)
 
     def lossy(self, vector: Vector, shapes: Shapes, draws: np.random.Generator) -> Vector:
         made = np.empty_like(vector)

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from foretell.virtual.compressor import Compressor
-from foretell.virtual.vector import Shapes, Vector
+from foretell.virtual.option import SOME, option
+from foretell.virtual.vector import Shapes, Vector, size
 
 INDEX = 4.0
 """Bytes of a place, whose highest bit is the sign (Strom 2015)."""
@@ -23,10 +24,10 @@ class Threshold(Compressor):
     feedback: ClassVar[bool] = True
     sums: ClassVar[str] = "grows"
 
-    above: float = 0.001
+    above: float = option(0.001, SOME)
 
     def lossy(self, vector: Vector, shapes: Shapes, draws: np.random.Generator) -> Vector:
         return (np.where(np.abs(vector) >= self.above, np.sign(vector), 0.0) * self.above).astype(vector.dtype)
 
     def size(self, vector: Vector, shapes: Shapes) -> float:
-        return INDEX * int(np.count_nonzero(vector))
+        return INDEX * int(np.count_nonzero(vector)) * (size(shapes) / len(vector))

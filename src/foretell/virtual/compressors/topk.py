@@ -10,7 +10,8 @@ import numpy as np
 
 from foretell.plan.policies.compression import Compression
 from foretell.virtual.compressor import Compressor, priced
-from foretell.virtual.vector import Shapes, Vector
+from foretell.virtual.option import SOME, option
+from foretell.virtual.vector import Shapes, Vector, size
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Topk(Compressor):
     feedback: ClassVar[bool] = True
     sums: ClassVar[str] = "grows"
 
-    share: float = 0.01
+    share: float = option(0.01, SOME, 1)
 
     def lossy(self, vector: Vector, shapes: Shapes, draws: np.random.Generator) -> Vector:
         kept = min(len(vector), math.ceil(len(vector) * self.share))
@@ -33,4 +34,4 @@ class Topk(Compressor):
         return made
 
     def size(self, vector: Vector, shapes: Shapes) -> float:
-        return priced(Compression(kept=self.share), ((len(vector),),))
+        return priced(Compression(kept=self.share), ((size(shapes),),))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from foretell.virtual.option import option
 from foretell.virtual.topology import Hop, Topology
 
 
@@ -16,7 +17,7 @@ class Proxies(Topology):
     paper: ClassVar[str] = "Gupta et al. 2016 (Rudra), arXiv 1509.04210; Chen et al. 2015 (MXNet), arXiv 1512.01274"
     summary: ClassVar[str] = "a proxy for every so many workers, one root above"
 
-    group: int = 4
+    group: int = option(4, 1)
 
     def servers(self, workers: int) -> int:
         return 1 + -(-workers // self.group)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from foretell.virtual.option import option
 from foretell.virtual.topology import Hop, Topology
 
 
@@ -16,7 +17,7 @@ class Sharded(Topology):
     paper: ClassVar[str] = "Dean et al. 2012 (DistBelief), NIPS 25; Li et al. 2014 (parameter server), OSDI 14"
     summary: ClassVar[str] = "k servers with a share of the weights each"
 
-    k: int = 2
+    k: int = option(2, 1)
 
     def servers(self, workers: int) -> int:
         return self.k

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from foretell.virtual.option import option
 from foretell.virtual.topology import Topology
 
 
@@ -15,7 +16,7 @@ class Tree(Topology):
     summary: ClassVar[str] = "everybody knows its parent and its children"
     central: ClassVar[bool] = False
 
-    fan: int = 2
+    fan: int = option(2, 1)
 
     def neighbours(self, worker: int, workers: int) -> Sequence[int]:
         return [*self.parents(worker), *self.children(worker, workers)]
