@@ -119,7 +119,11 @@ def test_files_that_are_no_records_are_named_and_left_out(folder: Path, tmp_path
         assert {Path(path).name for path in found.unreadable} == {"foreign.json", "newer.json"}
     answer = duckdb.query(files(tmp_path), "SELECT id FROM records")
     assert (answer.lines, answer.unreadable) == ([(good.stem,)], found.unreadable)
-    said = click.testing.CliRunner().invoke(cli, ["results", "--records", str(tmp_path), "--sql", "SELECT 1", "--json"]).stdout
+    said = (
+        click.testing.CliRunner()
+        .invoke(cli, ["results", "--records", str(tmp_path), "--sql", "SELECT 1", "--json"])
+        .stdout
+    )
     assert json.loads(said)["unreadable"] == found.unreadable
     assert results(tmp_path / "nowhere", Always()).rows == []
 
@@ -176,7 +180,9 @@ def test_what_is_no_condition_is_said(text: str, why: str) -> None:
 
 
 def test_a_query_sees_records_and_nothing_else(folder: Path) -> None:
-    columns, lines, _ = duckdb.query(files(folder), "SELECT kind, count(*) AS n FROM records GROUP BY kind ORDER BY kind")
+    columns, lines, _ = duckdb.query(
+        files(folder), "SELECT kind, count(*) AS n FROM records GROUP BY kind ORDER BY kind"
+    )
     assert (columns, [tuple(line) for line in lines]) == (
         ["kind", "n"],
         [("answer", 1), ("calibration", 1), ("run", 11)],

@@ -45,8 +45,10 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 2 <= self.hosts <= MOST_HOSTS:
             raise BadInput(f"{self.hosts} hosts", where="--hosts", fix=f"2 to {MOST_HOSTS}")
-        if self.island < 0 or self.island and (self.hosts % self.island or self.uplink is None):
-            raise BadInput(f"islands of {self.island} among {self.hosts} hosts", where="--islands", fix="4x2 hosts")
+        if self.island < 0 or (self.island and (self.hosts % self.island or self.uplink is None)):
+            raise BadInput(
+                f"islands of {self.island} among {self.hosts} hosts", where="--island", fix="--hosts 4 --island 2"
+            )
         outside = [host for host in (*self.ports, *(end for pair in self.links for end in pair)) if host >= self.hosts]
         if outside:
             raise BadInput(f"there is no host {outside[0]} among {self.hosts}", fix=f"0 to {self.hosts - 1}")
@@ -77,7 +79,9 @@ def window(network: Network) -> int:
     pairs = [network.between(a, b) for a in range(network.hosts) for b in range(a)]
     longest = max(pair.rate * 2 * pair.delay for pair in pairs)
     if longest > MOST_ON_WAY:
-        what = f"{longest / 2**30:.3g} GiB are on their way in a round trip, and TCP has at most {MOST_ON_WAY / 2**30:g}"
+        what = (
+            f"{longest / 2**30:.3g} GiB are on their way in a round trip, and TCP has at most {MOST_ON_WAY / 2**30:g}"
+        )
         raise BadInput(what, where="--rate, --delay", fix="a smaller rate, or a shorter delay")
     return min(round(4 * longest) + (1 << 21), MOST_ON_WAY - 1)
 
