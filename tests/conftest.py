@@ -6,7 +6,8 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
-os.environ["FORETELL_RECORDS"] = tempfile.mkdtemp(prefix="foretell-records-")
+_RECORDS = tempfile.TemporaryDirectory(prefix="foretell-records-")  # goes with the process
+os.environ["FORETELL_RECORDS"] = _RECORDS.name
 """What the person who runs the tests has calibrated changes no answer."""
 
 QUIET = [HealthCheck.too_slow]

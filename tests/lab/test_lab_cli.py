@@ -45,6 +45,13 @@ def test_measure_keeps_raw_samples_beside_formulas(tmp_path: Path) -> None:
     assert {order["size"] for order in answer["orders"]} == {1024, 16384}
 
 
+@pytest.mark.parametrize("words", [("--on", "8xh100"), ("--on=8xh100",)])
+def test_the_cluster_of_a_run_is_the_lab(tmp_path: Path, words: tuple[str, ...]) -> None:
+    found = ran("run", "lenet", "--plan", "dp2", "--batch", "4", *words, folder=tmp_path)
+    assert found.returncode == 2
+    assert "--on is this network" in found.stderr
+
+
 def test_the_description_is_a_cluster(tmp_path: Path) -> None:
     found = ran("describe", "mine.toml", "--hosts", "4", "--overhead", "100us", folder=tmp_path)
     assert found.returncode == 0, found.stderr

@@ -92,7 +92,11 @@ def test_adapters_need_less_memory_and_time_than_all_weights(plan: str) -> None:
     assert thin.step_seconds < thick.step_seconds
     assert thin.step_seconds < full.step_seconds
     assert thin.memory.by_kind["states"] < 0.05 * full.memory.by_kind["states"]
-    assert thin.memory.by_kind["gradients"] < 0.05 * full.memory.by_kind["gradients"]
+    all_weights, adapters = (
+        sum(stage.memory.gradients for stage in of_graph(load(WIDE, 16), f"{plan}{more}").stages)
+        for more in ("", " +lora8")
+    )
+    assert 0 < adapters < 0.05 * all_weights  # whether any are there at the fullest moment or not
 
 
 def test_adapters_take_longer_than_gradients_of_inputs_alone() -> None:
@@ -226,9 +230,13 @@ def test_memory_of_a_stage_is_what_its_bodies_take(layers: int, plan: str) -> No
         turns = [Turn(layer.run, layer.forward, layer.backward) for layer in stage.layers]
         found = replay(outline.graph, turns, pipelined=len(made.kinds) > 1)
         root = outline.upkeep.care(outline.own(at), outline.holders(at, outline.own(at))).root_bytes
-        assert stage.memory.kept == found.kept
-        assert stage.memory.forward_peak == found.forward_peak + root
-        assert stage.memory.backward_peak == found.backward_peak + root
+        samples = outline.cutting.shape_runs[
+            outline.cutting.stage_shapes[at]
+        ].inputs  # lie there beside what layers make
+        given = sum(outline.layout.held_bytes(*home) for home in samples)
+        assert stage.memory.kept == found.kept + given
+        assert stage.memory.forward_peak == found.forward_peak + given + root
+        assert stage.memory.backward_peak == found.backward_peak + given + root
 
 
 def test_a_frozen_stage_sends_its_output_and_gets_no_gradient() -> None:
@@ -237,7 +245,7 @@ def test_a_frozen_stage_sends_its_output_and_gets_no_gradient() -> None:
     (first, second) = ({key[:1] + key[2:] for key in traffic(made, place)} for place in (0, 1))
     assert first == {("send", "activations")}
     assert second == {("receive", "activations")}
-    assert made.stages[0].memory.kept == 0
+    assert made.stages[0].memory.kept == graph.batch // 2 * 16 * 8  # the samples it was given, of 16 whole numbers
     assert predict_of(graph, "pp2:1f1b +m2").step_seconds > 0
     assert traffic(of_graph(traced(2), "pp2:1f1b +m2"), 1).keys() >= {("send", "pp", "gradients")}
 

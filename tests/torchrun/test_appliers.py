@@ -12,14 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from foretell import modules
-from foretell.program.action import Communicate
-from foretell.program.lower import lower
-from foretell.runtime.assignment import Collective
-from foretell.runtime.expected import expected
-from foretell.runtime.launch import Ranks
-from laws import (
+from equalities import (
     BOX,
     CNN,
     DEEP,
@@ -37,6 +30,13 @@ from laws import (
     half,
     trained,
 )
+
+from foretell import modules
+from foretell.program.action import Communicate
+from foretell.program.lower import lower
+from foretell.runtime.assignment import Collective
+from foretell.runtime.expected import expected
+from foretell.runtime.launch import Ranks
 
 CASES = (
     (LLAMA, "dp2"),

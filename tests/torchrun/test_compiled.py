@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from equalities import LLAMA, alone, assert_same_collectives, assert_same_values, assignment, double, trained_as
 
 from foretell.runtime.launch import Ranks
-from laws import LLAMA, alone, assert_same_collectives, assert_same_values, assignment, double, trained_as
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from equalities import LLAMA, Trained, trained_as
 
 from foretell import modules
 from foretell.program.lower import lower
@@ -11,7 +12,6 @@ from foretell.runtime.assignment import Assignment, Collective
 from foretell.runtime.expected import expected, whenever
 from foretell.runtime.launch import Ranks
 from foretell.runtime.tasks import Batch, synthetic
-from laws import LLAMA, Trained, trained_as
 
 SMALL = 1e-5
 """A rate whose updates are lost in 8 bits of mantissa, one by one."""

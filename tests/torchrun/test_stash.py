@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from equalities import DEEP, TOLERANCE, Trained, assert_same_collectives, double, trained_as
 from torch import nn
 
 from foretell import modules
@@ -18,7 +19,6 @@ from foretell.runtime.launch import Ranks
 from foretell.runtime.models import model
 from foretell.runtime.subject import cut
 from foretell.runtime.tasks import Batch, synthetic
-from laws import DEEP, TOLERANCE, Trained, assert_same_collectives, double, trained_as
 
 RATE, STEPS = 0.05, 4
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from foretell.dialects import Launch, dialect, names, open_configuration, put_together
+from foretell.dialects import Launch, dialect, names, open_configuration, put_together, taken_apart, write
 from foretell.dialects._python import read as read_python
 from foretell.dialects._shell import read as read_shell
 from foretell.errors import BadInput, ForetellError
-
-ALWAYS = ()
+from foretell.plan.text import parse
 
 MEGATRON = """#!/bin/bash
 #SBATCH --nodes=4
@@ -214,6 +214,8 @@ def test_accelerate_alone_is_automatic_mixed_precision(tmp_path: Path) -> None:
         ("a.json", b"[1, 2]"),
         ("a.json", b"[" * 100_000),
         ("a.toml", b"= 3"),
+        ("a.toml", b"a = " + b"[" * 5000 + b"]" * 5000),
+        ("a.yaml", b"a: 2001-13-45"),
         ("a.yaml", b"a: [1"),
         ("a.yaml", b"- 1\n- 2\n"),
         ("a.py", b"def f(:"),
@@ -242,6 +244,16 @@ def test_yaml_that_names_itself_into_billions(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("\n".join(lines))
     with pytest.raises(BadInput, match="keys"):
         open_configuration(str(tmp_path / "a.yaml"))
+
+
+def test_messages_stay_short(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [1]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 7))]
+    for large in ("*a6", f"[{'1, ' * 9000}]", "x" * 9000):
+        text = "\n".join(lines) if large == "*a6" else ""
+        text += f"\nparallelism: {{dp: 2, tp: {large}, pp: 1}}\ntokens: {{micro_batch_size: 1}}\n"
+        with pytest.raises(BadInput) as problem:
+            opened(tmp_path, "a.yaml", text).recipe(Launch(8, 8))
+        assert len(str(problem.value)) < 1000
 
 
 def test_every_dialect_tells_what_it_was_looked_up_in() -> None:
@@ -323,3 +335,177 @@ def test_the_same_from_python(foretell: Any) -> None:
 def test_dialects_are_listed(foretell: Any) -> None:
     assert set(json.loads(foretell("list", "dialects", "--json").out)["dialects"]) == set(names())
     assert "Megatron-LM main" in foretell("list", "dialects").out
+
+
+# --- what is kept of a file that is changed
+
+
+def rewritten(folder: Path, name: str, text: str, ranks: int = 8) -> str:
+    """A file with the plan that it has already."""
+    found = opened(folder, name, text)
+    return write(found.dialect, found.recipe(Launch(ranks, 8)), base=found.document).text
+
+
+PLAIN = "torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 8 --bf16"
+
+
+def test_no_secret_of_the_environment_enters_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SECRET", 'it\'s "hush"')
+    text = rewritten(tmp_path, "a.sh", f"{PLAIN} --wandb-api-key $MY_SECRET --wandb-name ${{MY_SECRET:-x}}\n")
+    assert "hush" not in text
+    assert "--wandb-api-key $MY_SECRET" in text
+    assert "--wandb-name ${MY_SECRET:-x}" in text
+
+
+def test_options_that_are_kept_stand_as_they_stood(tmp_path: Path) -> None:
+    kept = """--data-path $DATA_PATH --seed 007 --name="my run" --split '9,1 $0' --paths "$A" b --log-throughput"""
+    text = rewritten(tmp_path, "a.sh", f"{PLAIN} {kept}\n")
+    for word in ("--data-path $DATA_PATH", "--seed 007", '--name "my run"', "--split '9,1 $0'", '--paths "$A" b'):
+        assert f"    {word} \\\n" in text
+    assert "--log-throughput" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{PLAIN}\necho "done"\n',
+        f"{PLAIN} 2>&1 | tee log\n",
+        f"pip install -U x --a 1 --b 2 --c 3 --d 4 --e 5\n{PLAIN}",
+        f"mkdir -p x && {PLAIN}\nrm --recursive x\n",
+        PLAIN.replace(" --", "\n--"),
+    ],
+)
+def test_the_command_that_trains_is_read(tmp_path: Path, text: str) -> None:
+    assert plan(opened(tmp_path, "a.sh", text), ranks=8) == "dp4 tp2 +m2 +bf16 +no-overlap"
+
+
+TITAN = """
+import os
+from mine import Metrics
+
+PROJECT = "big"
+
+def planned():
+    config = Trainer.Config(
+        model_spec=model_registry("8B", attn_backend="flex"),
+        metrics=Metrics.Config(Inner(2), name=f"{PROJECT}-run", **EXTRA),
+        training=TrainingConfig(local_batch_size=2, seq_len=4096, steps=50 * 1000, dtype_of=torch.bfloat16),
+        parallelism=ParallelismConfig(tensor_parallel_degree=DEGREE),
+    )
+    config.training.seed = SEED
+    return config
+"""
+
+BRIDGE = """
+import torch
+cfg = llama3_8b_pretrain_config(dir="/x")
+cfg.model.tensor_model_parallel_size = 2
+cfg.train.train_iters = 50 * 1000
+cfg.train.micro_batch_size = 1
+cfg.train.global_batch_size = 8
+cfg.model.pipeline_dtype = torch.bfloat16
+cfg.logger = Logger(project=PROJECT, every=[1, two])
+"""
+
+
+def test_expressions_that_are_kept_stay_expressions(tmp_path: Path) -> None:
+    text = rewritten(tmp_path, "a.py", BRIDGE)
+    for line in (
+        "import torch",
+        "cfg = llama3_8b_pretrain_config(dir='/x')",
+        "cfg.train.train_iters = 50 * 1000",
+        "cfg.model.pipeline_dtype = torch.bfloat16",
+        "cfg.logger = Logger(project=PROJECT, every=[1, two])",
+    ):
+        assert line in text.splitlines()
+
+
+def test_a_python_configuration_is_written_anew(tmp_path: Path) -> None:
+    text = rewritten(tmp_path, "a.py", TITAN.replace("DEGREE", "2"))
+    compile(text, "a.py", "exec")
+    (made,) = (node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Return))
+    assert isinstance(made, ast.Call)
+    given = {one.arg: ast.unparse(one.value) for one in made.keywords}
+    assert ast.unparse(made.func) == "Trainer.Config"
+    assert given["metrics"] == "Metrics.Config(Inner(2), name=f\"{'big'}-run\", **EXTRA)"
+    assert given["model_spec"] == "model_registry('8B', attn_backend='flex')"
+    assert "steps=50 * 1000, dtype_of=torch.bfloat16, seed=SEED" in given["training"]
+    assert "from mine import Metrics" in text
+
+
+def test_why_a_better_configuration_is_not_written(foretell: Any, tmp_path: Path) -> None:
+    file, out = tmp_path / "a.py", tmp_path / "b.py"
+    file.write_text(TITAN.replace("DEGREE", "2").replace("config.training.seed", "config.faults.often"))
+    ran = foretell("plan", "--from-config", str(file), "--on", "8xh100", "--only", "dp,tp", "--out", str(out))
+    assert ran.code == 0
+    assert "the file does not say what makes faults" in " ".join(ran.out.split())
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("degree", "found"), [("2 * 4", 8), ("2 ** 3 // 2", 4), ("BASE", 2), ("BASE * 2", 4), ("-(-8) // 2", 4)]
+)
+def test_degrees_that_are_computed(tmp_path: Path, degree: str, found: int) -> None:
+    text = f"BASE = 1\nBASE = 2\n{TITAN.replace('DEGREE', degree)}"
+    assert opened(tmp_path, "a.py", text).recipe(Launch(8, 8)).tensor == found
+
+
+@pytest.mark.parametrize("degree", ["int(os.environ['TP'])", "TP", "args.tp", "2 * n", "4 if big else 2", "10 ** 999"])
+def test_degrees_that_nobody_knows_are_refused(tmp_path: Path, degree: str) -> None:
+    with pytest.raises(BadInput, match=r"parallelism\.tensor_parallel_degree is .*only the running program knows"):
+        plan(opened(tmp_path, "a.py", TITAN.replace("DEGREE", degree)), ranks=8)
+
+
+@pytest.mark.parametrize(
+    ("after", "tensor"),
+    [
+        ("if False:\n    SET = 4", 2),
+        ("if True:\n    SET = 4\nelse:\n    SET = 8", 4),
+        ("if big:\n    SET = 4\nelse:\n    SET = 4", 4),
+        ("if __name__ == '__main__':\n    SET = 4", 4),
+        ("if big:\n    SET = 4", None),
+        ("for size in (4, 8):\n    SET = size", None),
+        ("try:\n    SET = 4\nexcept ValueError:\n    pass", None),
+        ("SET *= 2", None),
+        ("n = 2\nif big:\n    n = 4\nSET = n", None),
+        ("n, m = 4, 8\nSET = n", 4),
+    ],
+)
+def test_what_a_condition_or_a_loop_sets(tmp_path: Path, after: str, tensor: int | None) -> None:
+    text = BRIDGE + after.replace("SET", "cfg.model.tensor_model_parallel_size")
+    found = opened(tmp_path, "a.py", text)
+    if tensor is not None:
+        assert found.recipe(Launch(8, 8)).tensor == tensor
+        return
+    with pytest.raises(BadInput, match="only the running program knows"):
+        found.recipe(Launch(8, 8))
+
+
+# --- what trainers want beside their files
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [("dp4 tp2", True), ("dp4 cp2", True), ("dp8", False), ("dp4:zero3 tp2:sp", False), ("dp4:zero1 tp2:sp", True)],
+)
+@pytest.mark.parametrize("launcher", ["torchrun", "sbatch", "ray"])
+def test_megatron_wants_one_connection(foretell: Any, words: str, wanted: bool, launcher: str) -> None:
+    question = ("llama3-8b", "--on", "8xh100", "--plan", f"{words} +bf16", "--batch", "8", "--to", "megatron-lm")
+    answer = json.loads(foretell("export", *question, "--launch", launcher, "--json").out)
+    line = "os.environ.update({'CUDA_DEVICE_MAX_CONNECTIONS': '1'})" if launcher == "ray" else None
+    assert ((line or "export CUDA_DEVICE_MAX_CONNECTIONS=1") in answer["launch"]) == wanted
+    assert ("export CUDA_DEVICE_MAX_CONNECTIONS=1" in answer["text"].splitlines()) == wanted
+
+
+def test_nemo_starts_all_nodes() -> None:
+    text = write(dialect("nemo"), taken_apart(parse("dp16:zero1 +bf16"), batch=16, model="llama3-8b", per_node=8)).text
+    assert "nodes=recipe.trainer.num_nodes" in text
+    compile(text, "a.py", "exec")
+
+
+@pytest.mark.parametrize(("precision", "elements"), [("bf16", 2**20), ("fp32", 2**19)])
+def test_buckets_count_gradients_as_they_travel(precision: str, elements: int) -> None:
+    recipe = taken_apart(parse(f"dp4:zero1 +{precision} +bucket:2MiB"), batch=4)
+    written = write(dialect("deepspeed"), recipe)
+    assert written.document["zero_optimization.reduce_bucket_size"] == elements
+    assert "bucket" not in {one.figure for one in written.unsaid}

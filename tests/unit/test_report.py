@@ -24,8 +24,6 @@ from foretell.report.page import Card, Page, Section, figure_style, html
 from foretell.report.svg import Chart, Scale
 from foretell.timeline.simulate import Event
 
-ALWAYS = ()
-
 SVG = "{http://www.w3.org/2000/svg}"
 TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
 

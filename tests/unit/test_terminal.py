@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from foretell.cost.samples import Calibration, Machine, Step, sample
 from foretell.oracle import similar
 from foretell.oracle.similar import Group, accuracy
-
-ALWAYS = ()
+from foretell.records import store
+from foretell.records.record import record
 
 QUESTION = ("gpt2", "--on", "8xh100", "--plan", "dp8 +bf16", "--batch", "8")
 
@@ -30,6 +32,27 @@ def test_what_holds(foretell: Any, tmp_path: Path) -> None:
     assert not answer["regressed"]
     assert answer["checks"][0]["step_seconds"] == answer["checks"][0]["kept_seconds"]
     assert "holds" in foretell("check", str(file)).out
+
+
+def test_answers_are_kept_with_the_calibration_that_nobody_named(
+    foretell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = kept(foretell, tmp_path)
+    records = tmp_path / "records"
+    records.mkdir()
+    machine = Machine(device="h100", title="h100", kind="cuda", count=8, memory_bytes=1)
+    slow = sample("launches", Step(model="mlp", batch=1, launches=100.0), [1.0])
+    content = Calibration(machine=machine, samples=(slow,), complete=True, date="2026-11-15T12:00:00")
+    store.save(records / "calibration-h100.json", record("calibration", msgspec.to_builtins(content)))
+    monkeypatch.setenv("FORETELL_RECORDS", str(records))
+    assert foretell("check", str(before)).code == 0  # there was none, so that of here does not count
+    (tmp_path / "here").mkdir()
+    here = kept(foretell, tmp_path / "here")
+    assert foretell("check", str(here)).code == 0
+    monkeypatch.setenv("FORETELL_RECORDS", str(tmp_path / "nothing"))
+    there = foretell("check", str(here))
+    assert there.code == 1
+    assert "and none is kept here" in there.out
 
 
 def test_what_became_worse(foretell: Any, tmp_path: Path) -> None:

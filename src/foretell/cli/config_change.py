@@ -32,6 +32,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     fits: bool
     why: str  # that it cannot be predicted
     better: str  # empty: no plan that was told can be said
+    why_not: str  # the best of them cannot be said
     better_seconds: float
     better_memory: float
     written: str  # the file, where one was written
@@ -53,7 +54,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
                 f"            {show_seconds(self.step_seconds)} a step, {show_bytes(self.memory_bytes)}: {room}"
             )
         if not self.better:
-            lines.append(f"better      no plan of those told can be written as {self.dialect}")
+            lines.append(f"better      no plan of those told can be written as {self.dialect}: {self.why_not}")
         elif self.better == self.plan or (self.fits and 0 < self.speedup < ALIKE):
             lines.append("better      none: this is as good as it gets")
         else:
@@ -82,7 +83,7 @@ def changed(found: Today, best: Answer, out: str | None) -> Change:
     from foretell.cli.verbs.export import save
 
     seconds, memory, fits, why = _now(found, best)
-    better = _better(found, best)
+    better, why_not = _better(found, best)
     if out is not None and better is not None:
         save(out, better.written.text)
     return Change(
@@ -94,6 +95,7 @@ def changed(found: Today, best: Answer, out: str | None) -> Change:
         fits=fits,
         why=why,
         better=better.plan if better else "",
+        why_not="" if better else why_not,
         better_seconds=better.seconds if better else 0.0,
         better_memory=better.memory if better else 0.0,
         written=out if out is not None and better is not None else "",
@@ -110,17 +112,19 @@ def _now(found: Today, best: Answer) -> tuple[float, float, bool, str]:
     return now.step_seconds, now.memory_bytes, now.fits, ""
 
 
-def _better(found: Today, best: Answer) -> _Better | None:
-    """The first of the best plans that a file of this kind can say, written over the file."""
+def _better(found: Today, best: Answer) -> tuple[_Better | None, str]:
+    """The first of the best plans that a file of this kind can say, written over the file; or why there is none."""
+    why = "there is none"
     for one in best.found.top:
         try:
             plan = parse(one.plan)
             recipe = taken_apart(plan, batch=best.question.batch, **_kept(found.recipe))
             written = write(found.configuration.dialect, recipe, base=found.configuration.document)
-        except ForetellError:
+        except ForetellError as problem:
+            why = problem.what if why == "there is none" else why
             continue
-        return _Better(one.plan, one.step_seconds, one.memory_bytes, written)
-    return None
+        return _Better(one.plan, one.step_seconds, one.memory_bytes, written), ""
+    return None, why
 
 
 def _kept(recipe: Recipe) -> dict[str, object]:

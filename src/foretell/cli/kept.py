@@ -11,11 +11,17 @@ import msgspec
 from foretell.cli.evidence_options import Known, answered
 from foretell.cli.inputs import Given
 from foretell.errors import BadInput, ForetellError
+from foretell.oracle.calibrations import NONE, file_of
 from foretell.records import store
 from foretell.records.record import Record, record
 
 if TYPE_CHECKING:
+    from foretell.hardware.cluster import Cluster
     from foretell.oracle.predict import Prediction
+
+
+MEASURED = "measured"
+"""Where a question has the hash of the calibration that it was answered with, or that there was none."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +47,15 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return self.memory_bytes / self.kept_memory - 1 if self.kept_memory else 0.0
 
 
-def keep_answer(file: str, given: Given, known: Known, found: Prediction) -> None:
-    """Write what was asked and what the answer was. Files that were measured are named, not copied."""
+def keep_answer(file: str, given: Given, known: Known, cluster: Cluster, found: Prediction) -> None:
+    """Write what was asked and what the answer was. Files that were measured are named, not copied.
+
+    A calibration may be used that nobody named, because it is kept on this machine: it is told by its hash.
+    """
     question = {name: value for name, value in given._asdict().items() if value not in (None, "", ())}
     question.pop("notes", None)
     question |= {name: value for name, value in known._asdict().items() if value}
+    question[MEASURED] = _calibration(cluster, known)
     answer = {"step_seconds": found.step_seconds, "memory_bytes": found.memory_bytes, "fits": found.fits}
     content = {"question": question, "answer": answer, "hash": _digest(question, answer)}
     kept = record("prediction", content, model=found.model, plan=found.plan, cluster=found.cluster)
@@ -62,10 +72,14 @@ def checked(file: str, tolerance: float) -> Check:
     question, answer, digest, plan = _read(Path(file))
     seconds, memory = float(answer["step_seconds"]), float(answer["memory_bytes"])
     known = Known(**{name: _given(question, name) for name in Known._fields if name in question})
+    if question.get(MEASURED) == NONE:
+        known = known._replace(calibration=NONE)  # what is kept here was not there
     typed: dict[str, Any] = {name: question.get(name) for name in Given._fields if name != "notes"}
     given = Given(**typed | {"optimizer": question.get("optimizer", "")})
     try:
-        _, found = answered(given, known, STEP_ALONE)
+        asked, found = answered(given, known, STEP_ALONE)
+        assert asked.cluster is not None
+        _same(question, _calibration(asked.cluster, known))
     except ForetellError as problem:
         return Check(file=file, hash=digest, plan=plan, kept_seconds=seconds, step_seconds=0.0, kept_memory=memory,
                      memory_bytes=0.0, fits=False, regressed=("refused",), why=str(problem))  # fmt: skip
@@ -85,6 +99,23 @@ def checked(file: str, tolerance: float) -> Check:
         fits=found.fits,
         regressed=tuple(name for name, regressed in worse if regressed),
     )
+
+
+def _calibration(cluster: Cluster, known: Known) -> str:
+    """The hash of the calibration that answers use, or that there is none."""
+    path = file_of(cluster, known.calibration)
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path is not None else NONE
+
+
+def _same(question: dict[str, Any], now: str) -> None:
+    then = question.get(MEASURED, now)  # records of before have none
+    if then != now:
+        here = "none is kept here" if now == NONE else f"here it is {now}"
+        raise BadInput(
+            f"it was answered with the calibration {then}, and {here}",
+            where="--calibration",
+            fix="keep it anew with --calibration none, or with a file beside it",
+        )
 
 
 def _given(question: dict[str, Any], name: str) -> Any:

@@ -5,6 +5,7 @@ One file a dialect, and a table in it. `foretell export --to NAME` writes; `--fr
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from foretell.dialects._python import CALLED
 from foretell.dialects._python import read as read_python
 from foretell.dialects._recipe import Recipe, put_together, taken_apart
 from foretell.dialects._shell import SHELL
+from foretell.dialects._shell import read as read_script
 from foretell.dialects._table import Document, Launch
 from foretell.errors import BadInput, ForetellError, unknown
 from foretell.hardware.cluster import Cluster
@@ -140,7 +142,9 @@ def _readers(path: Path, text: str, function: str) -> list[tuple[str, Callable[[
     """The format that a name's ending tells, or those that a text may be."""
     if path.suffix == ".py":
         return [("Python", functools.partial(read_python, function=function))]
-    known = {one.name: one for one in (TOML, JSON, YAML, SHELL)}
+    options = {key for one in map(dialect, names()) if one.format is SHELL for key in one.keys}
+    script = dataclasses.replace(SHELL, read=functools.partial(read_script, known=options))
+    known = {one.name: one for one in (TOML, JSON, YAML, script)}
     by_name = [one for one in known.values() if path.suffix.lower() in one.suffixes]
-    guessed = [JSON] if text.lstrip().startswith("{") else [SHELL, TOML, YAML]
+    guessed = [JSON] if text.lstrip().startswith("{") else [script, TOML, YAML]
     return [(one.name, one.read) for one in by_name or guessed]

@@ -13,14 +13,29 @@ from typing import Any, Final, cast
 import msgspec
 
 from foretell.dialects._formats import Format
+from foretell.dialects._python import CALLED, GIVEN
 from foretell.dialects._recipe import HINTS, Recipe, put_together
 from foretell.dialects._shell import SHELL
-from foretell.dialects._table import NOTES, VARIABLE, Correspondence, Document, Figures, Launch, completed
+from foretell.dialects._table import (
+    NOTES,
+    VARIABLE,
+    Correspondence,
+    Document,
+    Figures,
+    Launch,
+    Source,
+    Unknown,
+    completed,
+)
 from foretell.dialects.launchers import launch, launching
 from foretell.errors import BadInput
 
 AUTO: Final = "auto"
 """What files say (DeepSpeed's, of Hugging Face's Trainer) where a script fills in the value."""
+
+
+LONGEST: Final = 400
+"""Characters of a message about a file."""
 
 
 def _nothing(recipe: Recipe) -> Document:
@@ -51,6 +66,7 @@ class Dialect:
     fixed: Callable[[Recipe], Document] = _nothing
     open: tuple[str, ...] = ()  # keys that only describe the model: where they are not known, a person names it
     assumed: tuple[str, ...] = ()  # keys whose absence leaves a figure to somebody else, and is told
+    variables: Callable[[Recipe], Mapping[str, str]] = _nothing  # of the environment, that the trainer wants
     launcher: str = "torchrun"
     own: str = ""  # the program that starts the ranks of a node itself; empty: the launcher does
 
@@ -92,7 +108,14 @@ def figures_of(dialect: Dialect, document: Document) -> Figures:
 
 def read(dialect: Dialect, document: Document, beside: Launch, where: str) -> Recipe:
     """The recipe that a document is of."""
-    return completed(_figures(dialect, document, where), beside, where)
+    try:
+        return completed(_figures(dialect, document, where), beside, where)
+    except BadInput as problem:  # which may have a value in it that is as long as the file
+        raise type(problem)(_short(problem.what), where=problem.where, fix=_short(problem.fix)) from None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
 
 
 def notes(dialect: Dialect, document: Document, where: str) -> tuple[str, ...]:
@@ -109,6 +132,7 @@ def _figures(dialect: Dialect, document: Document, where: str) -> Figures:
             raise BadInput(
                 f"{key} is {value}, which only a running shell knows", where=where, fix=f"{name}=8 foretell ..."
             )
+        _known(dialect, document, key, where)
     try:
         return figures_of(dialect, document)
     except BadInput as problem:
@@ -117,15 +141,46 @@ def _figures(dialect: Dialect, document: Document, where: str) -> Figures:
         raise BadInput(f"a value that {dialect.name} does not have: {problem}", where=where) from None
 
 
+def _known(dialect: Dialect, document: Document, key: str, where: str) -> None:
+    """Refuse what a running program would say for a key: an expression, a call, a table that is unpacked."""
+    value, call = document.get(key), f"{key}.{CALLED}"
+    values = cast("list[Any]", value) if isinstance(value, list) else [value]
+    said = next((str(one) for one in values if isinstance(one, Unknown)), "")
+    if not said and call in document and call not in dialect.keys:
+        said = f"made by {document[call]}(...)"
+    if said:
+        what = f"{key} is {said}: only the running program knows its value"
+        raise BadInput(what, where=where, fix="a number or a word in its place")
+    table = key.rpartition(".")[0]
+    unpacked = next((one for one in document if one.rpartition(".")[0] == table and "**" in one), None)
+    if unpacked is not None and key not in document:
+        what = f"**{document[unpacked]} may say {key}: only the running program knows"
+        raise BadInput(what, where=where, fix=f"{key} by its name")
+
+
 def write(dialect: Dialect, recipe: Recipe, head: Sequence[str] = (), base: Document | None = None) -> Written:
     """The configuration of a run. `base` is one that it replaces: keys that no figure has stay as they are."""
-    kept = {key: value for key, value in (base or {}).items() if not launching(key) and key not in dialect.keys}
-    document = (dialect.fixed(recipe) if base is None else {}) | kept
+    said: Document = {}
     for one in dialect.table:
-        document |= one.write(recipe)
+        said |= one.write(recipe)
+    document = (dialect.fixed(recipe) if base is None else _kept(dialect, base, said)) | said
     text = _text(dialect, recipe, document, head)
     again = _read_back(dialect, recipe, text)
     return Written(dialect.name, text, document, tuple(_unsaid(dialect, recipe, again)))
+
+
+def _kept(dialect: Dialect, base: Document, said: Document) -> Document:
+    """What stays of a file: all that no figure has, unless it was given to what is another thing now."""
+    kept: Document = {}
+    for key, value in (base.raw if isinstance(base, Source) else base).items():
+        plain = key.removeprefix(GIVEN)
+        call = f"{plain.rpartition('.')[0]}.{CALLED}"
+        if launching(plain) or plain in dialect.keys or (call in dialect.keys and base.get(call) != said.get(call)):
+            continue
+        if value == "...":
+            raise BadInput(f"{plain} is set in some cases only", fix="one value for it")
+        kept[key] = value
+    return kept
 
 
 def _read_back(dialect: Dialect, recipe: Recipe, text: str) -> Recipe:
@@ -141,7 +196,9 @@ def _text(dialect: Dialect, recipe: Recipe, document: Document, head: Sequence[s
     """The file. Where options of a command are the configuration, the file is the script that starts it."""
     if dialect.format is not SHELL:
         return dialect.format.write(document, head)
-    script = launch(dialect.launcher, recipe, dialect.command(document, dialect.file), dialect.own)
+    script = launch(
+        dialect.launcher, recipe, dialect.command(document, dialect.file), dialect.own, dialect.variables(recipe)
+    )
     comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
     return f"#!/bin/bash\n{comment}{script}"
 

@@ -27,6 +27,10 @@ class Format:
     write: Callable[[Document, Sequence[str]], str]
 
 
+class Code(str):
+    """A text that stands in a file as it is, without quotes."""
+
+
 MOST = 20_000
 """Keys of the largest document. A few lines of YAML can name each other into billions."""
 
@@ -45,7 +49,23 @@ def _flatten(nested: Any, before: str, found: Document) -> None:
         if isinstance(value, dict) and value:
             _flatten(value, f"{before}{key}.", found)
         else:
+            _counted(value)
             found[f"{before}{key}"] = value
+
+
+def _counted(value: Any) -> None:
+    """Refuse lists inside lists that are as large: their texts would be."""
+    left: list[Any] = [value]
+    seen = 0
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            left += cast("dict[Any, Any]", one).values()
+        elif isinstance(one, list):
+            left += cast("list[Any]", one)
+        seen += 1
+        if seen + len(left) > MOST:
+            raise BadInput(f"more than {MOST:,} values in one list", fix="the configuration of a trainer")
 
 
 def nested(document: Document) -> dict[str, Any]:
@@ -74,7 +94,7 @@ def _table(content: Any, what: str) -> Document:
 def _read_toml(text: str) -> Document:
     try:
         return _table(tomllib.loads(text), "TOML file")
-    except tomllib.TOMLDecodeError as problem:
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
         raise BadInput(f"not TOML: {problem}") from None
 
 
@@ -127,7 +147,7 @@ def _read_yaml(text: str) -> Document:
     yaml = _yaml()
     try:
         return _table(yaml.safe_load(text), "YAML file")
-    except (yaml.YAMLError, RecursionError) as problem:
+    except (yaml.YAMLError, RecursionError, ValueError) as problem:  # a date of month 13 is a ValueError
         raise BadInput(f"not YAML: {' '.join(str(problem).split())}") from None
 
 

@@ -24,6 +24,19 @@ from foretell.errors import BadInput
 Document: TypeAlias = dict[str, Any]
 Figures: TypeAlias = dict[str, Any]
 
+
+class Source(Document):
+    """A document as it is understood, and `raw`: its values as they stand in the file, which is how they are kept."""
+
+    def __init__(self, understood: Document, raw: Document) -> None:
+        super().__init__(understood)
+        self.raw = raw
+
+
+class Unknown(str):
+    """An expression whose value only the running program knows."""
+
+
 NONE: Final = object()
 """No default: where the key is missing the figure is not known."""
 

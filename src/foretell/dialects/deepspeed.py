@@ -15,8 +15,8 @@ from foretell.dialects._table import Choice, Document, Figures, Formula, Same
 
 _ZERO = "zero_optimization"
 
-GRADIENT = 2
-"""Bytes of a gradient as it travels in 16-bit training: buckets are counted in elements."""
+GRADIENT = {True: 4, False: 2}
+"""Bytes of a gradient as it travels, in fp32 or not: buckets are counted in elements."""
 
 
 def _offloaded(recipe: Recipe) -> Document:
@@ -37,11 +37,14 @@ def _offload(document: Document) -> Figures:
 
 
 def _bucket(recipe: Recipe) -> Document:
-    return {f"{_ZERO}.reduce_bucket_size": recipe.bucket // GRADIENT} if recipe.bucket else {}
+    return (
+        {f"{_ZERO}.reduce_bucket_size": recipe.bucket // GRADIENT[recipe.precision == "fp32"]} if recipe.bucket else {}
+    )
 
 
 def _bucket_bytes(document: Document) -> Figures:
-    return {"bucket": GRADIENT * int(document.get(f"{_ZERO}.reduce_bucket_size", 0))}
+    half = any(str(document.get(f"{word}.enabled")).lower() == "true" for word in ("bf16", "fp16", "bfloat16"))
+    return {"bucket": GRADIENT[not half] * int(document.get(f"{_ZERO}.reduce_bucket_size", 0))}
 
 
 def _interval(recipe: Recipe) -> Document:

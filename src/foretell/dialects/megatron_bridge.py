@@ -57,7 +57,7 @@ DIALECT = Dialect(
                 "from megatron.bridge.training.gpt_step import forward_step",
                 "from megatron.bridge.training.pretrain import pretrain",
                 "",
-                "cfg = {made}()",
+                "cfg = {made}({given})",
             ],
             ["", 'if __name__ == "__main__":', "    pretrain(cfg, forward_step)"],
         )
@@ -76,7 +76,11 @@ DIALECT = Dialect(
                 "nvfp4": {"mixed_precision": "bf16_with_nvfp4_mixed"},
             },
             default="bf16",
-            also=(("fp8", {"mixed_precision": "bf16_with_fp8_current_scaling_mixed"}),),
+            also=(
+                ("fp8", {"mixed_precision": "bf16_with_fp8_current_scaling_mixed"}),
+                ("bf16", {f"mixed_precision.{CALLED}": "bf16_mixed"}),
+                ("fp16", {f"mixed_precision.{CALLED}": "fp16_mixed"}),
+            ),
         ),
     ),
     elsewhere={"optimizer": "the recipe's cfg.optimizer (Adam)"},

@@ -95,6 +95,12 @@ def _fixed(recipe: Recipe) -> Document:
     }
 
 
+def _variables(recipe: Recipe) -> dict[str, str]:
+    """Asserted in arguments.py before Blackwell, where ranks split a layer; its FSDP wants several connections."""
+    wanted = (recipe.tensor > 1 or recipe.context > 1) and recipe.storage in ("replicated", "zero1")
+    return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if wanted else {}
+
+
 DIALECT = Dialect(
     name="megatron-lm",
     summary="options of Megatron-LM's pretrain_gpt.py, as a script",
@@ -123,5 +129,6 @@ DIALECT = Dialect(
     ),
     open=(*_SIZES, *_LLAMA, *_OTHERS),
     fixed=_fixed,
+    variables=_variables,
     command=lambda document, file: ["pretrain_gpt.py", *arguments(document)],
 )

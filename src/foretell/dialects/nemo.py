@@ -9,8 +9,9 @@ from __future__ import annotations
 import shlex
 
 from foretell.dialects._dialect import Dialect
+from foretell.dialects._formats import Code
 from foretell.dialects._megatron import common
-from foretell.dialects._python import CALLED, Code, assignments, python
+from foretell.dialects._python import CALLED, assignments, python
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import Choice, Document, Figures, Formula
 
@@ -83,12 +84,14 @@ DIALECT = Dialect(
                 "from nemo.collections import llm",
                 "from nemo.collections.llm.recipes.precision import mixed_precision",
                 "",
-                "recipe = {made}()",
+                "recipe = {made}({given})",
             ],
             [
                 "",
                 'if __name__ == "__main__":',
-                '    executor = run.LocalExecutor(launcher="torchrun", ntasks_per_node=recipe.trainer.devices)',
+                "    executor = run.LocalExecutor(",
+                '        launcher="torchrun", ntasks_per_node=recipe.trainer.devices, nodes=recipe.trainer.num_nodes',
+                "    )",
                 "    run.run(recipe, executor=executor)",
             ],
         )

@@ -7,7 +7,8 @@ distributed/activation_checkpoint.py. Ranks lie as (pp, dp_replicate, dp_shard, 
 from __future__ import annotations
 
 from foretell.dialects._dialect import Dialect
-from foretell.dialects._python import CALLED, Code, calls, python
+from foretell.dialects._formats import Code
+from foretell.dialects._python import CALLED, calls, python
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import Choice, Document
 from foretell.dialects._titan import COMMON, FLAVORS, SELECTIVE

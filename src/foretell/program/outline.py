@@ -106,18 +106,14 @@ def stage_passes(
     """
     recompute = plan.policy(Recompute)
     passes = local.passes(own, gathered, reshards, plain=False, pipelined=pipelined, gradient=gradient)
-    if own.inputs:
-        given = sum(local.layout.held_bytes(*home) for home in own.inputs)
-        passes = Passes(*(size + given for size in passes))
-    if not own.layers:
-        return passes
-    if recompute.segment(own.layers) > 1:
+    given = sum(local.layout.held_bytes(*home) for home in own.inputs)  # samples stay, whatever runs again
+    if own.layers and recompute.segment(own.layers) > 1:
         passes = _segmented(local, own, recompute, passes, reshards)
-    if plan.policy(Offload).activations:  # two layers at a time: one at work, one on its way
+    if own.layers and plan.policy(Offload).activations:  # two layers at a time: one at work, one on its way
         waiting = passes.kept if own.layers <= 2 else 2 * passes.kept / own.layers
         gone = passes.kept - waiting
         passes = Passes(waiting, *(peak - gone for peak in passes[1:]))
-    return passes
+    return Passes(*(size + given for size in passes)) if own.inputs else passes
 
 
 def _segmented(local: Local, own: StageRuns, recompute: Recompute, passes: Passes, reshards: bool) -> Passes:

@@ -41,7 +41,8 @@ def command(given: Given, target: str | None, out: str | None, launcher: str | N
     recipe = recipe_of(asked.setting, given.model, asked.cluster)
     written = write(chosen, recipe, _head(asked, chosen))
     file = out or chosen.file
-    start = launch(launcher or chosen.launcher, recipe, chosen.command(written.document, file), chosen.own)
+    words = chosen.command(written.document, file)
+    start = launch(launcher or chosen.launcher, recipe, words, chosen.own, chosen.variables(recipe))
     if out is not None:
         save(out, written.text)
     if as_json:

@@ -49,7 +49,7 @@ def command() -> None:
     """Several hosts on this machine, joined by links of a known rate and delay.
 
     The hosts are network namespaces, so this needs root (or its rights) on
-    Linux, and a C compiler. Nothing is left when the command ends, however.
+    Linux, and a C compiler. No host is left when the command ends, however.
     """
 
 
@@ -171,7 +171,9 @@ def run(
     """foretell run with a rank on every host, in their order.
 
     Takes all that `foretell run` takes: MODEL --plan TEXT --batch N --compare.
-    The comparison is with this network, as the self-test finds it.
+    The comparison is with this network, as the self-test finds it. What
+    describes it stays in the folder of records, because the run's record
+    names it; --describe puts it elsewhere.
     """
     from foretell.cli.verbs.run import command as run_command
     from foretell.lab.hosts import Lab
@@ -181,7 +183,7 @@ def run(
     from foretell.records.home import home
     from foretell.runtime import hosts
 
-    if "--on" in arguments:
+    if any(word == "--on" or word.startswith("--on=") for word in arguments):
         raise BadInput("--on is this network", where="foretell lab run", fix="--hosts, --rate and --delay")
     others = flows(traffic, network)
     pace = dict(factor(text, "--slow-rank") for text in slow)

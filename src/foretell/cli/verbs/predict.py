@@ -107,7 +107,7 @@ def _predict(given: Given, known: Known, run: Run, files: Files, memory: bool, a
     if files.keep is not None:
         from foretell.cli.kept import keep_answer
 
-        keep_answer(files.keep, given, known, found)
+        keep_answer(files.keep, given, known, asked.cluster, found)
     if files.trace is not None:
         _trace(asked, files.trace)
     if files.html is not None:

@@ -51,6 +51,9 @@ def command(fig14: bool, batches: str | None, **options: Any) -> None:
     topology and compressor: async@sharded:k=4+topk:share=0.01. `foretell list algorithms`
     (topologies, compressors) has them all.
     """
+    plot: Path | None = options["plot"]
+    if plot is not None and plot.suffix.lower() != ".svg":  # before all that would be drawn is run
+        raise BadInput(f"{plot} is no drawing that foretell writes", where="--plot", fix=f"{plot.with_suffix('.svg')}")
     if fig14:
         _figure(options)
     elif options["model"] is None:
@@ -131,8 +134,6 @@ def _answer(found: Any, options: dict[str, Any], page: Any, panels: Any) -> None
 def _draw(panels: Sequence[Panel], file: Path) -> None:
     from foretell.virtual.chart import svg
 
-    if file.suffix.lower() != ".svg":
-        raise BadInput(f"{file} is no drawing that foretell writes", where="--plot", fix=f"{file.with_suffix('.svg')}")
     file.write_text(svg(panels))
 
 

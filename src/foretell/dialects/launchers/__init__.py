@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from foretell.dialects._recipe import Recipe
@@ -20,11 +20,16 @@ def names() -> tuple[str, ...]:
     return tuple(LAUNCHERS)
 
 
-def launch(name: str, recipe: Recipe, words: Sequence[str], own: str = "") -> str:
-    """The text that starts `words` on all ranks of a recipe. `own`: what starts the ranks of a node itself."""
+def launch(
+    name: str, recipe: Recipe, words: Sequence[str], own: str = "", variables: Mapping[str, str] | None = None
+) -> str:
+    """The text that starts `words` on all ranks of a recipe, with these variables of the environment.
+
+    `own`: what starts the ranks of a node itself.
+    """
     if name not in names():
         raise unknown("launcher", name, names()).within("--launch")
-    text: str = LAUNCHERS[name].write(recipe, list(words), own)
+    text: str = LAUNCHERS[name].write(recipe, list(words), own, dict(variables or {}))
     return text
 
 
@@ -41,6 +46,11 @@ def launching(key: str) -> bool:
     """Whether an option of a script is one of its launcher's."""
     word = key.replace("_", "-")
     return word in OPTIONS or word.startswith(("sbatch.", "rdzv-"))
+
+
+def exported(variables: Mapping[str, str]) -> list[str]:
+    """Lines of a script that set variables."""
+    return [f"export {name}={value}" for name, value in variables.items()]
 
 
 def wrapped(first: str, words: Sequence[str], indent: str = "    ") -> str:

@@ -12,6 +12,7 @@ from foretell.dialects._recipe import Recipe
 from foretell.errors import BadInput
 
 FRAME = """# ray job submit --working-dir . -- python THIS_FILE
+import os
 import runpy
 import sys
 
@@ -20,6 +21,7 @@ from ray.train.torch import TorchTrainer
 
 
 def train():
+    os.environ.update({variables})
     sys.argv = {words}
     {run}
 
@@ -31,7 +33,7 @@ TorchTrainer(
 """
 
 
-def write(recipe: Recipe, words: list[str], own: str = "") -> str:
+def write(recipe: Recipe, words: list[str], own: str, variables: dict[str, str]) -> str:
     """Ray sets what torch.distributed needs; the training's own module or file is run in each worker."""
     if own:
         raise BadInput(f"{own} starts ranks itself, and Ray wants to", where="--launch", fix="torchrun, or sbatch")
@@ -40,7 +42,7 @@ def write(recipe: Recipe, words: list[str], own: str = "") -> str:
         run, argv = f'runpy.run_module("{flat[1]}", run_name="__main__")', flat[1:]
     else:
         run, argv = f'runpy.run_path("{flat[0]}", run_name="__main__")', flat
-    return FRAME.format(words=argv, run=run, ranks=recipe.ranks)
+    return FRAME.format(variables=variables, words=argv, run=run, ranks=recipe.ranks)
 
 
 def read(document: dict[str, Any]) -> tuple[Any, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from foretell.dialects._recipe import Recipe
-from foretell.dialects.launchers import wrapped
+from foretell.dialects.launchers import exported, wrapped
 from foretell.dialects.launchers.torchrun import PORT
 
 
-def write(recipe: Recipe, words: list[str], own: str = "") -> str:
+def write(recipe: Recipe, words: list[str], own: str, variables: dict[str, str]) -> str:
     """The first node of the job is where all meet."""
     head = [
         "#!/bin/bash",
@@ -20,6 +20,7 @@ def write(recipe: Recipe, words: list[str], own: str = "") -> str:
         "#SBATCH --exclusive",
         "",
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        *exported(variables),
         "",
     ]
     if own:  # with the address of the first node, and the number of its own from Slurm

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from foretell.dialects._recipe import Recipe
-from foretell.dialects.launchers import wrapped
+from foretell.dialects.launchers import exported, wrapped
 
 PORT = 29500
 
 
-def write(recipe: Recipe, words: list[str], own: str = "") -> str:
+def write(recipe: Recipe, words: list[str], own: str, variables: dict[str, str]) -> str:
     """On one node by itself; on several each node runs the same with MASTER_ADDR set to the first."""
     if own:
-        return wrapped(own, words) + "\n"
+        return "\n".join([*exported(variables), wrapped(own, words)]) + "\n"
     lines = [f"--nnodes={recipe.nodes}", f"--nproc-per-node={recipe.on_node}"]
     if recipe.nodes == 1:
         lines.append("--standalone")
     else:
         lines += ["--rdzv-backend=c10d", f'--rdzv-endpoint="$MASTER_ADDR:{PORT}"']
-    return wrapped("torchrun", [*lines, *words]) + "\n"
+    return "\n".join([*exported(variables), wrapped("torchrun", [*lines, *words])]) + "\n"
 
 
 def read(document: dict[str, Any]) -> tuple[Any, Any]:
