@@ -2,6 +2,7 @@
 
     python benchmarks/lab.py collectives [--out studies/lab/collectives.jsonl]     about eight minutes
     python benchmarks/lab.py steps [--out studies/lab/steps.jsonl]                 about five minutes
+    python benchmarks/lab.py gloo [--out studies/lab/gloo.jsonl]                   half a minute
     python benchmarks/lab.py show studies/lab/collectives.jsonl                    the table of a file, without hosts
 
 Needs root on Linux, and a C compiler (`foretell lab selftest` says what is missing). Samples are written as it goes.
@@ -16,13 +17,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from foretell.lab.hosts import Lab
-from foretell.lab.measure import SMALL, Row, cases, measured, orders, overhead, selftested, summary
+from foretell.lab.measure import KINDS, SMALL, Row, cases, measured, orders, overhead, selftested, summary
 from foretell.lab.network import Network, Wire
+from foretell.runtime.hosts import DEVICE
 
 HOSTS = (2, 4)
 RATES = (12.5e6, 37.5e6, 125e6)
@@ -73,6 +78,50 @@ def _network(network: Network, out: Path, repeats: int) -> list[Row]:
         flush=True,
     )
     return rows
+
+
+GLOO_NETWORKS = tuple(Network(hosts=hosts, rate=12.5e6, delay=5e-3) for hosts in HOSTS)
+GLOO_SIZE = 1 << 10
+
+
+def gloo(out: Path, repeats: int) -> None:
+    """Small collectives of PyTorch's gloo, in delays: how many messages wait for each other."""
+    for network in GLOO_NETWORKS:
+        with Lab(network) as lab, tempfile.TemporaryDirectory() as folder:
+            told = lab.each(lambda rank: _gloo_rank(rank, lab.network.hosts, folder, repeats), 300.0)
+        for kind in KINDS:
+            samples = [max(each) for each in zip(*(one[kind] for one in told), strict=True)]  # the last rank counts
+            row = {"kind": kind, "hosts": network.hosts, "rate": network.rate, "delay": network.delay}
+            row |= {"size": GLOO_SIZE, "seconds": statistics.median(samples), "samples": samples}
+            with out.open("ab") as file:
+                file.write(msgspec.json.encode(row) + b"\n")
+            print(f"{network.hosts} hosts, {kind}: {row['seconds'] / network.delay:.1f} delays", flush=True)
+
+
+def _gloo_rank(rank: int, hosts: int, folder: str, repeats: int) -> dict[str, list[float]]:
+    """Seconds of every repeat; all ranks read one clock, and begin at a moment that a barrier is long over by."""
+    import torch
+    import torch.distributed as dist
+
+    os.environ["GLOO_SOCKET_IFNAME"] = DEVICE
+    dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", hosts), rank=rank, world_size=hosts)
+    whole, share = torch.zeros(GLOO_SIZE // 4), torch.zeros(GLOO_SIZE // 4 // hosts)
+    works = {
+        "all-reduce": lambda: dist.all_reduce(whole),
+        "all-gather": lambda: dist.all_gather_into_tensor(whole, share),
+        "reduce-scatter": lambda: dist.reduce_scatter_tensor(share, whole),
+        "broadcast": lambda: dist.broadcast(whole, 0),
+        "all-to-all": lambda: dist.all_to_all_single(whole.clone(), whole),
+    }
+    return {kind: [_gloo_seconds(dist, works[kind]) for _ in range(repeats + 1)][1:] for kind in KINDS}
+
+
+def _gloo_seconds(dist: Any, work: Callable[[], object]) -> float:
+    moment = [time.monotonic() + 0.2]
+    dist.broadcast_object_list(moment, 0)
+    time.sleep(max(0.0, moment[0] - time.monotonic()))
+    work()
+    return time.monotonic() - moment[0]
 
 
 def _rows(file: Path) -> list[Row]:
@@ -146,7 +195,7 @@ def _waiting(breakdown: dict[str, float]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["collectives", "steps", "show"])
+    parser.add_argument("what", choices=["collectives", "gloo", "steps", "show"])
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
@@ -156,7 +205,10 @@ def main() -> None:
         show(_rows(given.file or Path("studies/lab/collectives.jsonl")))
         return
     out.parent.mkdir(parents=True, exist_ok=True)
-    collectives(out, given.repeats) if given.what == "collectives" else steps(out)
+    if given.what == "steps":
+        steps(out)
+    else:
+        (collectives if given.what == "collectives" else gloo)(out, given.repeats)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from foretell.cost.collectives import collective_seconds
+from foretell.cost.fabric import Group
 from foretell.lab.describe import described
 from foretell.lab.measure import SMALL, Row, formula, orders
 from foretell.lab.network import Network
@@ -60,3 +64,14 @@ def test_the_fastest_algorithm_is_near_the_one_that_formulas_name(kind: str) -> 
             networks.setdefault((row.hosts, row.rate, row.delay), []).append(row)
     regrets = [order.regret for rows in networks.values() for order in orders(rows)]
     assert statistics.mean(regrets) < 0.03
+
+
+GLOO = [json.loads(line) for line in FILE.with_name("gloo.jsonl").read_bytes().splitlines()]
+
+
+@pytest.mark.parametrize("row", GLOO, ids=lambda row: f"{row['kind']}-{row['hosts']}")
+def test_gloo_waits_as_often_as_its_price_says(row: dict[str, Any]) -> None:
+    cluster = described(Network(hosts=row["hosts"], rate=row["rate"], delay=row["delay"]))
+    payload = row["size"] / row["hosts"] if row["kind"] == "all-gather" else row["size"]
+    priced = collective_seconds(row["kind"], payload, Group(row["hosts"]), cluster).seconds
+    assert priced == pytest.approx(statistics.median(row["samples"]), rel=0.2)

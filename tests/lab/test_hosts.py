@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -9,11 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from foretell.errors import BadInput
+from foretell.lab import rights
 from foretell.lab.bench import Case, timed
 from foretell.lab.hosts import Lab
 from foretell.lab.measure import KINDS, everything
@@ -23,21 +26,36 @@ from foretell.runtime.collectives import chosen
 from foretell.runtime.collectives._rehearsal import tally
 
 SOURCE = Path(__file__).parents[2] / "src"
+LONG = 120.0
+"""Seconds after which something is wrong, however busy the machine is."""
+
 FAST = Network(hosts=2, rate=125e6, delay=1e-4)
 
 
-def namespaces() -> set[str]:
-    """The network namespaces that any process is in or holds open."""
-    found: set[str] = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        for link in (process / "ns" / "net", *_files(process)):
-            try:
-                name = str(link.readlink())
-            except OSError:
-                continue
-            if name.startswith("net:"):
-                found.add(name)
+def tree(root: int) -> list[Path]:
+    """A process and all that come of it. Other labs of the machine, of a test beside this one, are not looked at."""
+    found, parents = [Path(f"/proc/{root}")], _parents()
+    for process in found:
+        found += [Path(f"/proc/{child}") for child, parent in parents.items() if parent == int(process.name)]
     return found
+
+
+def _parents() -> dict[int, int]:
+    found: dict[int, int] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            found[int(process.name)] = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    return found
+
+
+def namespaces(root: int) -> set[str]:
+    """The network namespaces that a process, or one that comes of it, is in or holds open."""
+    found: set[str] = set()
+    for process in tree(root):
+        for link in (process / "ns" / "net", *_files(process)):
+            with suppress(OSError):
+                found.add(str(link.readlink()))
+    return {name for name in found if name.startswith("net:")}
 
 
 def _files(process: Path) -> list[Path]:
@@ -47,26 +65,35 @@ def _files(process: Path) -> list[Path]:
         return []
 
 
-def switches() -> list[int]:
-    found: list[int] = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if (process / "comm").read_text().strip() == "foretell-lab" and _parent(process) in _ours():
+def elsewhere(root: int) -> list[int]:
+    """Those of a process's tree that are in another network namespace than this one: ranks, and the switch."""
+    home, found = Path("/proc/self/ns/net").readlink(), list[int]()
+    for process in tree(root):
+        with suppress(OSError):
+            if (process / "ns" / "net").readlink() != home:
                 found.append(int(process.name))
-        except OSError:
-            continue
     return found
 
 
-def _parent(process: Path) -> int:
-    return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+def switches() -> list[int]:
+    """That this process started."""
+    found: list[int] = []
+    for process in tree(os.getpid()):
+        with suppress(OSError):
+            if (process / "comm").read_text().strip() == "foretell-lab":
+                found.append(int(process.name))
+    return found
 
 
-def _ours() -> set[int]:
-    return {os.getpid(), 1}
+def gone(process: int) -> bool:
+    """Whether a process has ended; its parent may not have asked yet."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
-def soon(what: str, true: Callable[[], bool], seconds: float = 20.0) -> None:
+def soon(what: str, true: Callable[[], bool], seconds: float = LONG) -> None:
     until = time.monotonic() + seconds
     while not true() and time.monotonic() < until:
         time.sleep(0.05)
@@ -78,7 +105,7 @@ def test_each_host_has_its_address_and_only_that() -> None:
         return sorted(name for _, name in socket.if_nameindex())
 
     with Lab(FAST) as lab:
-        assert lab.each(look, 20) == [["lab0", "lo"], ["lab0", "lo"]]
+        assert lab.each(look, LONG) == [["lab0", "lo"], ["lab0", "lo"]]
         assert [host.address for host in lab.hosts] == [address(0), address(1)]
     assert "lab0" not in [name for _, name in socket.if_nameindex()]
 
@@ -102,7 +129,7 @@ def test_every_algorithm_is_right_between_hosts_and_sends_what_it_should(name: s
         for size in (4 * network.hosts, 48_000 * network.hosts)
     ]
     with Lab(network) as lab:
-        found = timed(lab, cases, 120)
+        found = timed(lab, cases, 3 * LONG)
     for one in found:
         size = one.case.size // 4
         said = [
@@ -115,7 +142,7 @@ def test_every_algorithm_is_right_between_hosts_and_sends_what_it_should(name: s
 def test_the_wire_carries_what_the_ranks_sent_and_headers() -> None:
     case = Case("ring", "all-reduce", 1 << 22, repeats=1)
     with Lab(FAST) as lab:
-        (found,) = timed(lab, [case], 60)
+        (found,) = timed(lab, [case], LONG)
         passed = lab.passed()
     sent = 2 * sum(found.bytes)  # the first time, and the one repeat
     carried = sum(path.bytes for path in passed)
@@ -132,65 +159,108 @@ def test_other_traffic_is_on_the_link() -> None:
         assert _carried(lab, 1, 0) < 1000
 
 
+def test_two_flows_may_go_to_one_host() -> None:
+    network = Network(hosts=3, rate=12.5e6, delay=1e-4)
+    with Lab(network) as lab, sending(lab, [Flow(0, 2, 2e6), Flow(1, 2, 2e6)]):
+        soon("datagrams of both arrive", lambda: min(_carried(lab, 0, 2), _carried(lab, 1, 2)) > 100_000)
+
+
+def test_what_a_slow_port_cannot_take_is_dropped_and_not_kept() -> None:
+    network = Network(hosts=2, rate=12.5e6, delay=1e-4, ports={1: 1e5})
+    with Lab(network) as lab, sending(lab, [Flow(0, 1, 5e6)]):
+        soon("datagrams are dropped", lambda: lab.passed()[0].dropped > 0)
+
+
 def _carried(lab: Lab, source: int, target: int) -> int:
     return next(path.bytes for path in lab.passed() if (path.source, path.target) == (source, target))
 
 
 def test_ten_labs_in_a_row_leave_nothing_behind() -> None:
-    before = namespaces()
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    gc.collect()
+    before, descriptors = namespaces(os.getpid()), _open()
     for _ in range(10):
         with Lab(FAST) as lab:
-            lab.each(lambda rank: rank, 20)
+            lab.each(lambda rank: rank, LONG)
             assert len(switches()) == 1
-    soon("namespaces go", lambda: namespaces() <= before)
     assert switches() == []
-    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert namespaces(os.getpid()) <= before
+    assert _open() <= descriptors
+
+
+def _open() -> int:
+    return len(_files(Path("/proc/self")))
 
 
 def test_an_error_on_a_host_is_told_and_the_lab_goes() -> None:
     def fails(rank: int) -> int:
         return 1 // (1 - rank)
 
-    before = namespaces()
+    before = namespaces(os.getpid())
     with pytest.raises(BadInput, match=r"(?s)rank 1 failed: .*division"), Lab(FAST) as lab:
-        lab.each(fails, 20)
+        lab.each(fails, LONG)
     assert switches() == []
-    soon("namespaces go", lambda: namespaces() <= before)
+    assert namespaces(os.getpid()) <= before
+
+
+def test_an_answer_that_cannot_be_told_is_an_error_of_its_rank() -> None:
+    with pytest.raises(BadInput, match=r"rank 0 failed: .*object"), Lab(FAST) as lab:
+        lab.each(lambda rank: object(), LONG)
+    assert switches() == []
+
+
+def test_a_switch_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    mute = tmp_path / "mute"
+    mute.write_text("#!/bin/sh\nexec sleep 600\n")
+    mute.chmod(0o755)
+    before = tree(os.getpid())
+    monkeypatch.setattr("foretell.lab.compiler.program", lambda: mute)
+    monkeypatch.setattr("foretell.lab.hosts.START_SECONDS", 0.1)
+    with pytest.raises(BadInput, match="does not answer"), Lab(FAST):
+        pass
+    assert set(tree(os.getpid())) <= set(before)
+
+
+def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert "no `ip`" in " ".join(what for what, _ in rights.missing())
 
 
 def test_a_host_that_hangs_is_given_up_and_ended() -> None:
     with Lab(FAST) as lab:
-        with pytest.raises(BadInput, match="rank 1 did not end in time"):
-            lab.each(lambda rank: rank and time.sleep(600), 1.0)
-        assert lab.each(lambda rank: rank, 20) == [0, 1]
+        with pytest.raises(BadInput, match="rank 0 did not end in time"):
+            lab.each(lambda rank: rank or time.sleep(600), 1.0)
+        assert lab.each(lambda rank: rank, LONG) == [0, 1]
 
 
 HOLD = """
-import time
+import signal, time
 from foretell.lab.hosts import Lab
 from foretell.lab.network import Network
+signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup and `&` start programs that ignore it
 with Lab(Network(hosts=2, rate=1e8, delay=1e-4)) as lab:
-    print(lab.hosts[0].namespace.split("/")[2], flush=True)
+    print("up", flush=True)
     lab.each(lambda rank: time.sleep(600), 600)
 """
+SWITCH_AND_RANKS = 3
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_left_of_a_command_that_is_killed(how: signal.Signals) -> None:
-    before = namespaces()
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    command = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", HOLD], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    assert command.stdout
-    switch = int(command.stdout.readline())
-    soon("ranks come up", lambda: len(namespaces() - before) == 2)
-    command.send_signal(how)
-    command.wait(20)
-    command.stdout.close()
-    soon("the switch goes", lambda: not Path(f"/proc/{switch}").exists())
-    soon("namespaces go", lambda: namespaces() <= before)
+    ) as command:
+        try:
+            assert command.stdout
+            assert command.stdout.readline() == "up\n"
+            soon("ranks come up", lambda: len(elsewhere(command.pid)) == SWITCH_AND_RANKS)
+            started = elsewhere(command.pid)
+            command.send_signal(how)
+            command.wait(LONG)
+        finally:
+            command.kill()
+    # A namespace without a name lasts as long as those that are in it or hold it open: no others do.
+    soon("all that it started goes", lambda: all(gone(process) for process in started))
 
 
 def test_a_compiler_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,8 +12,11 @@ import torch
 
 from foretell.errors import BadInput, MissingExtra
 from foretell.runtime.assignment import Assignment
+from foretell.runtime.held_out import HeldOut
 from foretell.runtime.launch import Ranks
 from foretell.runtime.tasks import Batch, task
+from foretell.runtime.tasks._images import Images, Labelled
+from foretell.runtime.tasks._tokens import Tokens
 
 IMAGES = Batch((torch.zeros(6, 3, 12, 12),), torch.zeros(6, dtype=torch.int64))
 TOKENS = Batch((torch.zeros(4, 9, dtype=torch.int64),), torch.zeros(4, 9, dtype=torch.int64))
@@ -94,6 +97,9 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     assert [int(bright > 0.5) for bright in batch.inputs[0].mean((1, 2, 3))] == batch.target.tolist()
     assert sum(len(one.target) for one in found.held_out(IMAGES)) == 2
     assert "have 2 classes, this model 1" in found.unfit(IMAGES, 1)
+    (tmp_path / "dark" / "broken.ppm").write_bytes(b"P6" + b" " * 5000 + b"x")
+    with pytest.raises(BadInput, match="not a binary PPM"):
+        next(task(f"images:{tmp_path}").batches(IMAGES, 0))
     (tmp_path / "dark" / "broken.ppm").write_bytes(b"P6 4 3 255 x")
     with pytest.raises(BadInput, match="ends before its time"):
         next(task(f"images:{tmp_path}").batches(IMAGES, 0))
@@ -169,6 +175,7 @@ def test_model_data_and_loss_of_ones_own(ranks: Ranks, tmp_path: Path) -> None:
     first, *_, last = reports[0].checks
     assert (first.step, first.samples, len(reports[0].checks)) == (23, 23 * 32, 3)
     assert last.loss < first.loss and last.metric > 0.8 and last.seconds > first.seconds
+    assert last.seconds > sum(reports[0].steps)  # as in steps and samples, those before the measured ones count
     with pytest.raises(BadInput, match="1 samples, for a batch of 32"):
         ranks.run(Assignment(**{**given, "task": f"{file}:too_few"}, plan="dp1", steps=1))
 
@@ -186,6 +193,41 @@ def test_what_was_learnt_does_not_depend_on_the_plan(ranks: Ranks, plan: str) ->
     other = ranks.run(Assignment(**given, plan=plan))[0].checks
     assert [check.loss for check in other] == pytest.approx([check.loss for check in one], rel=1e-4)
     assert [check.metric for check in other] == pytest.approx([check.metric for check in one], abs=2e-3)
+
+
+@pytest.mark.parametrize("plan", ["dp2:zero3", "filter2", "spatial2", "pp2:gpipe +m2"])
+def test_what_images_taught_does_not_depend_on_the_plan(ranks: Ranks, plan: str) -> None:
+    given = {"model": "lenet", "task": "digits", "batch": 8, "steps": 4, "validate_every": 4, "rate": 0.01}
+    (one,) = ranks.run(Assignment(**given, plan="dp1"))[0].checks
+    (other,) = ranks.run(Assignment(**given, plan=plan))[0].checks
+    assert other.loss == pytest.approx(one.loss, rel=1e-4)
+
+
+def test_tensors_that_are_not_put_together_are_told() -> None:
+    module = torch.nn.BatchNorm1d(3)
+    found = HeldOut.__new__(HeldOut)
+    found._module = module
+    with pytest.raises(BadInput, match="3 tensors of the model are not whole"):
+        found._load({"weight": module.weight, "bias": module.bias})
+
+
+@pytest.mark.parametrize("kind", ["images", "tokens"])
+def test_data_is_read_once(kind: str) -> None:
+    read: list[str] = []
+
+    def images() -> tuple[Labelled, Labelled]:
+        read.append(kind)
+        half = Labelled(torch.zeros(12, 3, 12, 12), torch.zeros(12, dtype=torch.int64))
+        return half, half
+
+    def tokens() -> torch.Tensor:
+        read.append(kind)
+        return torch.zeros(300, dtype=torch.uint8)
+
+    found, like = (Images(kind, 2, images), IMAGES) if kind == "images" else (Tokens(kind, 2, tokens), TOKENS)
+    next(found.batches(like, 0))
+    assert len(list(found.held_out(like))) == len(list(found.held_out(like)))
+    assert read == [kind]
 
 
 def test_where_nothing_is_held_out(ranks: Ranks) -> None:

@@ -11,7 +11,7 @@ from foretell.cost.fabric import Group
 from foretell.errors import BadInput
 from foretell.hardware import catalog
 from foretell.lab import describe, text
-from foretell.lab.network import PAYLOAD, Network, Wire, wiring
+from foretell.lab.network import PAYLOAD, Network, Wire, window, wiring
 from foretell.lab.text import network
 from foretell.model.source import load
 from foretell.oracle.predict import predict
@@ -56,6 +56,7 @@ def test_the_switch_is_told_of_every_pipe_and_path() -> None:
         {"hosts": 65},
         {"hosts": 3, "island": 2, "uplink": Wire(1e6, 0.0)},
         {"hosts": 4, "island": 2},
+        {"hosts": 4, "island": -2, "uplink": Wire(1e6, 0.0)},
         {"hosts": 2, "ports": {2: 1e6}},
         {"hosts": 2, "links": {(0, 2): Wire(1e6, 0.0)}},
     ],
@@ -63,6 +64,22 @@ def test_the_switch_is_told_of_every_pipe_and_path() -> None:
 def test_networks_that_cannot_be_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(BadInput):
         Network(rate=1e6, delay=1e-3, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"links": ("0-1:1Gbit,1ms", "1-0:1Mbit,1ms")}, {"ports": ("1:1Gbit", "1:1Mbit")}],
+    ids=["links", "ports"],
+)
+def test_nothing_is_said_twice(said: dict[str, tuple[str, ...]]) -> None:
+    with pytest.raises(BadInput, match="given twice"):
+        network(2, "1Gbit", "1ms", **said)  # type: ignore[arg-type]
+
+
+def test_a_long_fat_pipe_has_the_largest_window_and_a_longer_one_is_refused() -> None:
+    assert 1.25e9 * 0.4 < window(Network(hosts=2, rate=1.25e9, delay=0.2)) < 2**30
+    with pytest.raises(BadInput, match="on their way"):
+        window(Network(hosts=2, rate=1.25e9, delay=0.5))
 
 
 @pytest.mark.parametrize(
@@ -92,6 +109,21 @@ def test_where_ports_differ_the_slowest_counts() -> None:
     made = Network(hosts=3, rate=125e6, delay=1e-3, ports={2: 1e6}, links={(0, 1): Wire(1e9, 7e-3)})
     link = describe.described(made).levels[-1].link
     assert (link.bandwidth, link.hop_seconds) == (1e6, 7e-3)
+
+
+def test_where_ports_of_islands_differ_the_slowest_counts() -> None:
+    made = Network(
+        hosts=4,
+        rate=125e6,
+        delay=1e-3,
+        island=2,
+        uplink=Wire(12.5e6, 2e-3),
+        ports={3: 1e6},
+        links={(0, 1): Wire(125e6, 7e-3), (0, 2): Wire(5e5, 3e-3)},
+    )
+    inside, out = (level.link for level in describe.described(made, overhead=0.0).levels)
+    assert (inside.bandwidth, inside.latency_seconds) == (1e6, 7e-3)
+    assert (out.bandwidth, out.hop_seconds) == (5e5, pytest.approx(5e-3))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -27,9 +28,9 @@ def found() -> list[str]:
 
 
 def program() -> Path:
-    """The switch. One source is compiled once: the file is named after it."""
-    text = SOURCE.read_bytes()
-    target = _cache() / f"switch-{hashlib.sha256(text).hexdigest()[:16]}"
+    """The switch. It is compiled once: the file is named after all that it is made of and for."""
+    made_of = SOURCE.read_bytes() + " ".join((*OPTIONS, platform.machine())).encode()
+    target = _cache() / f"switch-{hashlib.sha256(made_of).hexdigest()[:16]}"
     if not target.exists():
         _compile(target)
     return target

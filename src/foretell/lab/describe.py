@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from foretell.hardware.cluster import Cluster, Group, Level, Link
@@ -36,18 +37,29 @@ def described(network: Network, overhead: float = OVERHEAD, name: str = "lab") -
 
 
 def _flat(network: Network, overhead: float, name: str) -> tuple[Level, ...]:
-    pairs = [network.between(a, b) for a in range(network.hosts) for b in range(a)]
-    rate, delay = min(pair.rate for pair in pairs), max(pair.delay for pair in pairs)
+    rate, delay = _slowest(network, lambda a, b: True)
     wire = _link(f"{name}-port", "ethernet", rate, overhead, delay)
     alone = _link(f"{name}-alone", "loopback", rate, overhead, 0.0)  # a host has one rank: nothing goes this way
     return Level("node", 1, alone), Level("fabric", network.hosts, wire)
 
 
 def _islands(network: Network, overhead: float, name: str) -> tuple[Level, ...]:
-    assert network.uplink
-    inside = _link(f"{name}-port", "loopback", network.rate, network.delay + overhead, 0.0)
-    out = _link(f"{name}-uplink", "ethernet", network.uplink.rate, overhead, network.delay + network.uplink.delay)
+    rate, delay = _slowest(network, lambda a, b: a == b)
+    inside = _link(f"{name}-port", "loopback", rate, delay + overhead, 0.0)
+    rate, delay = _slowest(network, lambda a, b: a != b)
+    out = _link(f"{name}-uplink", "ethernet", rate, overhead, delay)
     return Level("node", network.island, inside), Level("fabric", network.islands, out)
+
+
+def _slowest(network: Network, counts: Callable[[int, int], bool]) -> tuple[float, float]:
+    """The least rate and the longest delay of all pairs of hosts whose islands count."""
+    pairs = [
+        network.between(a, b)
+        for a in range(network.hosts)
+        for b in range(a)
+        if counts(network.island_of(a), network.island_of(b))
+    ]
+    return min((pair.rate for pair in pairs), default=network.rate), max((pair.delay for pair in pairs), default=0.0)
 
 
 def _link(name: str, kind: str, rate: float, latency: float, hop: float) -> Link:

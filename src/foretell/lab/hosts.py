@@ -28,7 +28,7 @@ from foretell.runtime import hosts
 PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 
 
 class Host(NamedTuple):
@@ -71,9 +71,13 @@ class Lab:
             text=True,
             start_new_session=True,  # Ctrl-C goes to this process, which ends the switch last
         )
-        spaces = self._asked(network.wiring(self.network)).split()
-        if spaces[:1] != ["ready"]:
-            raise self._broken()
+        try:
+            spaces = self._asked(network.wiring(self.network)).split()
+            if spaces[:1] != ["ready"]:
+                raise self._broken()
+        except BaseException:  # nobody is to close what did not open
+            self.__exit__(None, None, None)
+            raise
         self.hosts = tuple(
             Host(number, network.address(number), f"/proc/{self._switch.pid}/fd/{space}")
             for number, space in enumerate(spaces[1:])
@@ -172,16 +176,19 @@ class _Forked:
 
 
 def _do(work: Callable[[int], Any], rank: int, host: Host, hand: int) -> None:
+    """And end: whatever happens, the parent's code does not go on here."""
     try:
-        end_with_parent()
-        host.enter()
-        said = (work(rank), "")
-    except BaseException as problem:
-        said = (None, f"{problem}\n{traceback.format_exc(limit=-3)}")
-    with os.fdopen(hand, "wb") as answers:
-        answers.write(msgspec.json.encode(said))
-    sys.stdout.flush()
-    os._exit(0)
+        try:
+            end_with_parent()
+            host.enter()
+            said = msgspec.json.encode((work(rank), ""))
+        except BaseException as problem:
+            said = msgspec.json.encode((None, f"{problem}\n{traceback.format_exc(limit=-3)}"))
+        with os.fdopen(hand, "wb") as answers:
+            answers.write(said)
+        sys.stdout.flush()
+    finally:
+        os._exit(0)
 
 
 def end_with_parent() -> None:

@@ -14,6 +14,9 @@ MTU = 32_000
 """Bytes of a packet. Few large ones cost little of the cores that ranks compute on, and a message takes as long however
 it is cut (`switch.c`)."""
 
+MOST_ON_WAY = 1 << 30
+"""Bytes that a connection of TCP may have on its way (RFC 7323, 2.3)."""
+
 HEADERS = 52
 """Bytes of a packet that are IP's and TCP's: 20, 20, and 12 for time stamps."""
 
@@ -42,8 +45,10 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 2 <= self.hosts <= MOST_HOSTS:
             raise BadInput(f"{self.hosts} hosts", where="--hosts", fix=f"2 to {MOST_HOSTS}")
-        if self.island and (self.hosts % self.island or self.uplink is None):
-            raise BadInput(f"islands of {self.island} among {self.hosts} hosts", where="--islands", fix="4x2 hosts")
+        if self.island < 0 or (self.island and (self.hosts % self.island or self.uplink is None)):
+            raise BadInput(
+                f"islands of {self.island} among {self.hosts} hosts", where="--island", fix="--hosts 4 --island 2"
+            )
         outside = [host for host in (*self.ports, *(end for pair in self.links for end in pair)) if host >= self.hosts]
         if outside:
             raise BadInput(f"there is no host {outside[0]} among {self.hosts}", fix=f"0 to {self.hosts - 1}")
@@ -72,7 +77,13 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
 def window(network: Network) -> int:
     """Bytes that a connection may have on its way: a round trip's twice over, and room for both ends to be late."""
     pairs = [network.between(a, b) for a in range(network.hosts) for b in range(a)]
-    return max(round(4 * pair.rate * 2 * pair.delay) for pair in pairs) + (1 << 21)
+    longest = max(pair.rate * 2 * pair.delay for pair in pairs)
+    if longest > MOST_ON_WAY:
+        what = (
+            f"{longest / 2**30:.3g} GiB are on their way in a round trip, and TCP has at most {MOST_ON_WAY / 2**30:g}"
+        )
+        raise BadInput(what, where="--rate, --delay", fix="a smaller rate, or a shorter delay")
+    return min(round(4 * longest) + (1 << 21), MOST_ON_WAY - 1)
 
 
 def address(host: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,8 @@ def missing() -> Iterator[tuple[str, str]]:
         return
     if not compiler.found():
         yield "no C compiler: the switch between the hosts is compiled here", "apt install gcc, or CC=/path/to/compiler"
+    if not shutil.which("ip"):
+        yield "no `ip`: without it connections start slowly", "apt install iproute2"
     if not TUN.exists():
         yield f"{TUN} is not there", "modprobe tun; in a container: --device /dev/net/tun --cap-add NET_ADMIN"
     elif not os.access(TUN, os.R_OK | os.W_OK):

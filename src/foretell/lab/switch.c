@@ -133,6 +133,7 @@ static void due(ns moment) {
     while (held && heap[0].at <= moment) {
         packet p = soonest();
         if (p.arrived) { deliver(p); continue; }
+        if (too_late(&p.way->far, moment)) { p.way->dropped++; free(p.bytes); continue; }
         ns head = p.at, tail = p.tail;
         through(&p.way->far, p.size, &head, &tail);
         p.at = tail;

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TypeVar
 
 from foretell.errors import BadInput
 from foretell.hardware import quantity
 from foretell.lab.network import Network, Wire
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 def rate(text: str, where: str) -> float:
@@ -52,9 +56,23 @@ def network(
         delay=delay(apart, "--delay"),
         island=island,
         uplink=wire(uplink, "--uplink") if uplink else None,
-        ports=dict(_port(text) for text in ports),
-        links={pair(ends, "--link"): wire(rest, "--link") for ends, rest in (_halves(text) for text in links)},
+        ports=_once([_port(text) for text in ports], "--port"),
+        links=_once([_link(text) for text in links], "--link"),
     )
+
+
+def _once(found: list[tuple[_Key, _Value]], where: str) -> dict[_Key, _Value]:
+    """What is said of each; nothing may be said twice."""
+    keys = [key for key, _ in found]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise BadInput(f"{twice} is given twice", where=where, fix=f"one {where} for each")
+    return dict(found)
+
+
+def _link(text: str) -> tuple[tuple[int, int], Wire]:
+    ends, rest = _halves(text)
+    return pair(ends, "--link"), wire(rest, "--link")
 
 
 def _port(text: str) -> tuple[int, float]:

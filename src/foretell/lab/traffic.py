@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import time
+import traceback
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -15,7 +16,6 @@ from foretell.lab import text
 from foretell.lab.hosts import Host, Lab, end_with_parent
 from foretell.lab.network import Network, address
 
-PORT = 7600
 DATAGRAM = 8192
 BEAT = 1e-3
 """Seconds between two bursts."""
@@ -57,20 +57,29 @@ def sending(lab: Lab, wanted: Sequence[Flow]) -> Generator[None]:
 def _started(hosts: Sequence[Host], flow: Flow) -> int:
     child = os.fork()
     if not child:
-        end_with_parent()
-        hosts[flow.target].enter()
-        sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # never read: what comes is dropped there
-        sink.bind((address(flow.target), PORT))
-        hosts[flow.source].enter()
-        _send(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), flow)
+        try:
+            _flows(hosts, flow)
+        except BaseException:
+            traceback.print_exc(limit=-3)
+        finally:
+            os._exit(1)  # whatever happens, the parent's code does not go on here
     return child
 
 
-def _send(line: socket.socket, flow: Flow) -> None:
+def _flows(hosts: Sequence[Host], flow: Flow) -> None:
+    end_with_parent()
+    hosts[flow.target].enter()
+    sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # never read: what comes is dropped there
+    sink.bind((address(flow.target), 0))  # any port: several flows may go to one host
+    hosts[flow.source].enter()
+    _send(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), flow.rate, sink.getsockname())
+
+
+def _send(line: socket.socket, rate: float, target: tuple[str, int]) -> None:
     """For ever; the process ends with the one that started it."""
     data, start, sent = bytes(DATAGRAM), time.monotonic(), 0
     while True:
-        while sent < (time.monotonic() - start) * flow.rate:
-            line.sendto(data, (address(flow.target), PORT))
+        while sent < (time.monotonic() - start) * rate:
+            line.sendto(data, target)
             sent += DATAGRAM
         time.sleep(BEAT)

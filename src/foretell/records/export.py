@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from foretell.errors import BadInput, MissingExtra
+from foretell.records.columns import COLUMNS, IDENTITY
 
 Lines: TypeAlias = Sequence[Sequence[Any]]
 
@@ -50,7 +51,7 @@ def _json(path: Path, columns: Sequence[str], lines: Lines) -> None:
 def _parquet(path: Path, columns: Sequence[str], lines: Lines) -> None:
     """By pyarrow, or by DuckDB."""
     values = list(zip(*lines, strict=True)) or [()] * len(columns)
-    types = ["VARCHAR" if any(isinstance(one, str) for one in column) else "DOUBLE" for column in values]
+    types = [_type(name, column) for name, column in zip(columns, values, strict=True)]
     try:
         arrow = importlib.import_module("pyarrow")
     except ModuleNotFoundError:
@@ -59,6 +60,13 @@ def _parquet(path: Path, columns: Sequence[str], lines: Lines) -> None:
     made = [arrow.array(column, kinds[kind]) for column, kind in zip(values, types, strict=True)]
     importlib.import_module("pyarrow.parquet").write_table(arrow.table(dict(zip(columns, made, strict=True))), path)
     return None
+
+
+def _type(name: str, values: Sequence[Any]) -> str:
+    """Of a column by what it holds; of one that holds nothing, by its name."""
+    text = name == IDENTITY or (name in COLUMNS and not COLUMNS[name].numeric)
+    empty = all(one is None for one in values)
+    return "VARCHAR" if any(isinstance(one, str) for one in values) or (text and empty) else "DOUBLE"
 
 
 def _parquet_by_duckdb(path: Path, columns: Sequence[str], types: Sequence[str], lines: Lines) -> None:

@@ -86,7 +86,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     step: int
     samples: int
-    seconds: float  # of the steps before it, the looks themselves not among them
+    seconds: float  # of all steps before it, dropped ones too; the looks themselves are not among them
     loss: float
     metric: float | None  # share of right answers; None where a target is no class
 

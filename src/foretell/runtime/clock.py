@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 
@@ -48,8 +48,11 @@ class Marks(Protocol):
 class HostMarks:
     """The host computes itself."""
 
+    slept: ClassVar[float] = 0.0
+    """Seconds in which it slept to compute slowly (`pace.py`): the slow core that it stands for was busy then."""
+
     def now(self) -> tuple[float, float]:
-        return time.perf_counter(), time.thread_time()
+        return time.perf_counter(), time.thread_time() + HostMarks.slept
 
     def between(self, start: tuple[float, float], end: tuple[float, float]) -> Span:
         return Span(end[0] - start[0], end[1] - start[1])

@@ -36,7 +36,7 @@ class HeldOut:
 
     def check(self, step: int, samples: int, seconds: float) -> Check:
         """Loss and share of right answers, after so many steps. All ranks take part."""
-        self._module.load_state_dict(self._whole(), strict=False)
+        self._load(self._whole())
         rank, world = dist.get_rank(), dist.get_world_size()
         sums = torch.zeros(4, dtype=torch.float64)  # of losses, of right answers; samples, answers
         with torch.no_grad():
@@ -47,6 +47,16 @@ class HeldOut:
         loss, right, count, answers = sums.tolist()
         metric = right / answers if answers else None
         return Check(step=step, samples=samples, seconds=seconds, loss=loss / count, metric=metric)
+
+    def _load(self, found: dict[str, torch.Tensor]) -> None:
+        """Weights that two layers share have one name here and two in the state: so names are checked here."""
+        kept = self._module.state_dict().keys()
+        wanted = {name for name, _ in self._module.named_parameters()}
+        wanted |= {name for name, _ in self._module.named_buffers() if name in kept}
+        if missing := sorted(wanted - found.keys()):
+            what = f"{len(missing)} tensors of the model are not whole under this plan: {', '.join(missing[:3])}"
+            raise BadInput(what, where="--validate-every", fix="a plan that cuts samples only: dp2")
+        self._module.load_state_dict(found, strict=False)
 
     def _tried(self, batch: Batch) -> Iterator[float]:
         outputs = self._module(*batch.inputs)

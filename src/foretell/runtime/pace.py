@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from foretell.runtime.clock import HostMarks
 from foretell.runtime.counting import NAMESPACES
 
 NAP = 5e-4
@@ -34,7 +35,9 @@ class Slowed(TorchDispatchMode):
         if self._debt > NAP:
             start = time.perf_counter()
             time.sleep(self._debt)
-            self._debt -= time.perf_counter() - start
+            seconds = time.perf_counter() - start
+            self._debt -= seconds
+            HostMarks.slept += seconds
 
 
 def slowed(factor: float) -> AbstractContextManager[Any]:

@@ -125,13 +125,13 @@ def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report
     training.clock.watcher = functools.partial(setattr, counting, "phase")
     with counting, training.memory.step(training.subject):
         losses.append(training.step())
-    training.clock = Clock(training.device)
+    before, training.clock = sum(training.clock.steps), Clock(training.device)
     checks: list[Check] = []
     with _waits(training):
         for at in range(assignment.steps):
             losses.append(training.step())
             if assignment.validate_every and (at + 1) % assignment.validate_every == 0:
-                checks.append(_checked(training, at + 1))
+                checks.append(_checked(training, at + 1, before))
     watched = _watched(training)
     weights = training.subject.whole_weights() if assignment.weights else {}
     report = Report(
@@ -152,10 +152,10 @@ def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report
     return report, weights
 
 
-def _checked(training: Training, steps: int) -> Check:
-    """A look at held-out data after so many measured steps."""
+def _checked(training: Training, steps: int, before: float) -> Check:
+    """A look at held-out data after so many measured steps; those before them were learnt from too, and took time."""
     done = training.assignment.dropped + steps
-    return training.held_out.check(done, done * training.setting.job.batch, sum(training.clock.steps))
+    return training.held_out.check(done, done * training.setting.job.batch, before + sum(training.clock.steps))
 
 
 def _waits(training: Training) -> AbstractContextManager[None]:

@@ -48,21 +48,21 @@ def command(context: click.Context, folder: str, file: str, sql: str, as_json: b
     if as_json:
         rows = [dict(zip(columns, line, strict=True)) for line in lines]
         answer = {"folder": str(place), "records": len(lines), "rows": rows}
-        click.echo(msgspec.json.encode(answer | {"unreadable": found.unreadable if found else {}}))
+        click.echo(msgspec.json.encode(answer | {"unreadable": found.unreadable}))
     elif file:
         click.echo(f"{len(lines)} records written to {file}")
     else:
         click.echo(_page(place, columns, lines, found, options["columns"]))
-    for path, why in (found.unreadable if found and not as_json else {}).items():
+    for path, why in ({} if as_json else found.unreadable).items():
         print(f"note: left out, {why} ({path})", file=sys.stderr)
 
 
-def _asked_in_sql(place: Path, sql: str) -> tuple[list[str], list[Any], None]:
+def _asked_in_sql(place: Path, sql: str) -> tuple[list[str], list[Any], Found]:
     from foretell.records.engines import duckdb
-    from foretell.records.results import files
+    from foretell.records.results import Found, files
 
-    columns, lines = duckdb.query(files(place), sql)
-    return columns, lines, None
+    answer = duckdb.query(files(place), sql)
+    return answer.columns, answer.lines, Found([], answer.unreadable)
 
 
 def _filtered(
@@ -96,12 +96,12 @@ def _plain(row: Row, name: str) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
-def _page(place: Path, columns: list[str], lines: list[Any], found: Found | None, asked: str) -> str:
+def _page(place: Path, columns: list[str], lines: list[Any], found: Found, asked: str) -> str:
     from foretell.cli.results_pages import chosen_page, page
 
     if not lines:
         return f"no record of {place} is like that" if place.is_dir() else f"there are no records yet in {place}"
-    return page(found.rows[-len(lines) :]) if found and not asked else chosen_page(columns, lines)
+    return page(found.rows[-len(lines) :]) if found.rows and not asked else chosen_page(columns, lines)
 
 
 @command.command("show", short_help="One record.")

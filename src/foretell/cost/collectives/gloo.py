@@ -5,9 +5,9 @@ takes the latency twice. An all-reduce is a ring, and so is an all-gather; a red
 each rank keeps its share; a broadcast is a binomial tree of whole tensors, whose lower ranks have said long ago that
 they are ready; in an all-to-all all messages leave at once.
 
-Measured between emulated hosts (`foretell lab`, 100 Mb/s, 5 ms; gloo of PyTorch 2.13), 1 KiB, in delays on 2 and 4
-hosts: all-reduce 4.3 and 13.5, reduce-scatter 4.3 and 13.5, all-gather 2.3 and 6.9, broadcast 2.3 and 3.3, all-to-all
-2.2 and 2.6.
+Measured between emulated hosts (`python benchmarks/lab.py gloo`, 100 Mb/s, 5 ms; gloo of PyTorch 2.13; the samples are
+in studies/lab/gloo.jsonl), 1 KiB, median in delays on 2 and 4 hosts: all-reduce 4.3 and 13.0, reduce-scatter
+4.4 and 12.8, all-gather 2.2 and 6.6, broadcast 2.2 and 3.3, all-to-all 2.4 and 2.4.
 """
 
 from __future__ import annotations

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from foretell.errors import BadInput, MissingExtra
 from foretell.records.columns import COLUMNS, IDENTITY, Column, Place
 from foretell.records.engines import python
-from foretell.records.record import SCHEMA
+from foretell.records.record import SCHEMA, Record
 from foretell.records.results import Found
 from foretell.records.where import Always, Condition
 
@@ -27,8 +29,8 @@ def select(files: list[Path], condition: Condition) -> Found:
     database = connected()
     try:
         view(database, files)
-        older = _rows(database, f"SELECT count(*) FROM {TABLE} WHERE schema IS DISTINCT FROM {SCHEMA}")[0][0]
-        if older:
+        others = _rows(database, f"SELECT count(*) FROM {TABLE} WHERE NOT fine")[0][0]
+        if others:
             return python.select(files, condition)
         names = [IDENTITY, *COLUMNS]
         listed = ", ".join(f'"{name}"' for name in names)
@@ -40,18 +42,26 @@ def select(files: list[Path], condition: Condition) -> Found:
         database.close()
 
 
-def query(files: list[Path], sql: str) -> tuple[list[str], list[Sequence[Any]]]:
-    """The columns and lines that an SQL query about `records` answers."""
+class Answer(NamedTuple):
+    """To a query: columns and lines, and the files that are no records, with the reason."""
+
+    columns: list[str]
+    lines: list[Sequence[Any]]
+    unreadable: dict[str, str]
+
+
+def query(files: list[Path], sql: str) -> Answer:
+    """What an SQL query about `records` answers."""
     database = connected()
     try:
-        good = [path for path in files if str(path) not in python.select(files, Always()).unreadable]
-        view(database, good)
-        database.execute(f"CREATE TABLE kept AS SELECT * EXCLUDE (schema) FROM {TABLE}")
+        unreadable = select(files, Always()).unreadable
+        view(database, [path for path in files if str(path) not in unreadable])
+        database.execute(f"CREATE TABLE kept AS SELECT * EXCLUDE (fine) FROM {TABLE}")
         database.execute(f"DROP VIEW {TABLE}")
         database.execute(f"ALTER TABLE kept RENAME TO {TABLE}")
         database.execute("SET enable_external_access = false")  # a question about records reads nothing else
         found = database.execute(sql)
-        return [column[0] for column in found.description or ()], found.fetchall()
+        return Answer([column[0] for column in found.description or ()], found.fetchall(), unreadable)
     except _module().Error as problem:
         fix = f"SELECT plan, step_seconds FROM {TABLE}"
         raise BadInput(f"DuckDB says: {problem}", where="--sql", fix=fix) from None
@@ -75,15 +85,36 @@ def _rows(database: Any, sql: str) -> list[Sequence[Any]]:
 
 
 def view(database: Any, files: list[Path]) -> None:
-    """The table `records` over these files: a column is looked up in all places that it may have."""
+    """The table `records` over these files: a column is looked up in all places that it may have.
+
+    A line is `fine` where its file is a record of this version.
+    """
     columns = ", ".join(f'{_expression(column)} AS "{name}"' for name, column in COLUMNS.items())
     listed = ", ".join(_quoted(str(path)) for path in files) or "NULL"
     source = f"read_json_objects([{listed}], format='unstructured', filename=true, maximum_object_size={LARGEST})"
     if not files:
         source = "(SELECT NULL::JSON AS json, '' AS filename WHERE false)"
     stem = r"regexp_replace(parse_filename(filename), '\.json$', '')"
-    schema = "CAST(json_extract_string(json, '$.schema') AS BIGINT) AS schema"
-    database.execute(f"CREATE VIEW {TABLE} AS SELECT {stem} AS {IDENTITY}, {schema}, {columns} FROM {source}")
+    fine = f"coalesce({_fine()}, false) AS fine"
+    database.execute(f"CREATE VIEW {TABLE} AS SELECT {stem} AS {IDENTITY}, {fine}, {columns} FROM {source}")
+
+
+def _fine() -> str:
+    """Whether a file is a record of this version, by the same rules as `store.read`: its keys, and what they hold."""
+    fields = msgspec.structs.fields(Record)
+    known = ", ".join(_quoted(field.name) for field in fields)
+    rules = [
+        "json_type(json) = 'OBJECT'",
+        f"list_has_all([{known}], json_keys(json))",
+        f"json_type(json, '$.schema') IN ('BIGINT', 'UBIGINT') AND json_extract(json, '$.schema')::BIGINT = {SCHEMA}",
+        "list_has_all(['VARCHAR'], json_type(json, '$.versions.*'))",
+    ]
+    for field in fields:
+        if field.type is not int:
+            found = f"json_type(json, '$.{field.name}')"
+            kind = "VARCHAR" if field.type is str else "OBJECT"
+            rules.append(f"{found} = '{kind}'" if field.required else f"coalesce({found}, '{kind}') = '{kind}'")
+    return " AND ".join(f"({rule})" for rule in rules)
 
 
 def _expression(column: Column) -> str:

@@ -29,7 +29,7 @@ OTHERWISE = {"all-reduce": "ring", "all-gather": "ring", "reduce-scatter": "ring
 
 
 class Choice(NamedTuple):
-    """An algorithm, with its number where it takes one (0: every rank is a server, every rank is an island)."""
+    """An algorithm, with its number where it takes one (0 servers: every rank is one)."""
 
     name: str
     number: int = 1
@@ -65,6 +65,8 @@ def chosen(text: str) -> Choice:
         raise BadInput(f"{name} takes no number", where="--collectives", fix=name)
     if not number.isdigit():
         raise BadInput(f"{text!r}: {NUMBERED[name]} are a number", where="--collectives", fix=f"{name}:2")
+    if name == "hierarchical" and not int(number):
+        raise BadInput("islands have at least one rank", where="--collectives", fix="hierarchical:2")
     return Choice(name, int(number))
 
 

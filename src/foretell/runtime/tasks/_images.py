@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -26,12 +28,17 @@ class Labelled(NamedTuple):
         return Labelled(self.images[one], self.classes[one]), Labelled(self.images[other], self.classes[other])
 
 
-class Images(NamedTuple):
+@dataclass(frozen=True)
+class Images:
     """A task of images. They are read when the first batch is asked for."""
 
     name: str
     count: int  # classes
     read: Callable[[], tuple[Labelled, Labelled]]  # to train on, and held out
+
+    @functools.cached_property
+    def _parts(self) -> tuple[Labelled, Labelled]:
+        return self.read()
 
     def unfit(self, like: Batch, classes: int) -> str:
         image = like.inputs[0]
@@ -41,7 +48,7 @@ class Images(NamedTuple):
 
     def batches(self, like: Batch, seed: int) -> Iterator[Batch]:
         """In a new order each time round."""
-        found = self.read()[0]
+        found = self._parts[0]
         count, generator = len(like.target), torch.Generator().manual_seed(seed)
         while True:
             order = torch.randperm(len(found.classes), generator=generator)
@@ -51,7 +58,7 @@ class Images(NamedTuple):
                     yield _batch(found, rows, like.inputs[0])
 
     def held_out(self, like: Batch) -> Iterator[Batch]:
-        found = self.read()[1]
+        found = self._parts[1]
         for rows in torch.arange(len(found.classes)).split(len(like.target)):
             yield _batch(found, rows, like.inputs[0])
 

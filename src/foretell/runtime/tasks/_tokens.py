@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 
@@ -21,12 +22,17 @@ CHARACTERS = 128
 """Tokens of a text that is read letter by letter."""
 
 
-class Tokens(NamedTuple):
+@dataclass(frozen=True)
+class Tokens:
     """A task of one long row of tokens. It is read when the first batch is asked for."""
 
     name: str
     vocabulary: int
     read: Callable[[], torch.Tensor]
+
+    @functools.cached_property
+    def _text(self) -> torch.Tensor:
+        return self.read()
 
     def unfit(self, like: Batch, classes: int) -> str:
         tokens = like.inputs[0]
@@ -57,7 +63,7 @@ class Tokens(NamedTuple):
             yield _pieces(text, some, length)
 
     def _part(self, like: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        text, length = self.read(), like.inputs[0].shape[1]
+        text, length = self._text, like.inputs[0].shape[1]
         kept = round(len(text) * (1 - HELD_OUT))
         if min(kept, len(text) - kept) <= length + 1:
             what = f"{self.name} has {len(text):,} tokens: too few for sequences of {length}"

@@ -19,7 +19,8 @@ from foretell.errors import BadInput, MissingExtra
 from foretell.runtime.tasks import Task
 from foretell.runtime.tasks._images import Images, Labelled
 
-HEADER = re.compile(rb"P([56])(?:\s+|#[^\n]*\n)+(\d+)(?:\s+|#[^\n]*\n)+(\d+)(?:\s+|#[^\n]*\n)+(\d+)\s")
+APART = rb"(?:\s|#[^\n]*\n)+"  # one way only to read each sign: a file of spaces is read once
+HEADER = re.compile(rb"P([56])" + APART + rb"(\d+)" + APART + rb"(\d+)" + APART + rb"(\d+)\s")
 NETPBM = (".ppm", ".pgm")
 OTHERS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
