@@ -28,6 +28,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     trainer: str = "pytorch"
     optimizer: str = ""  # the trainer's own
     rate: float = 0.0  # learning rate; 0: the usual one of the optimizer
+    rate_batch: int = 0  # samples of a step that the rate is meant for; a larger batch has more of it; 0: any
+    warmup: int = 0  # steps, from the first, over which the rate rises to its value
     task: str = "synthetic"
     loss: str = ""  # file.py:function of outputs and target; empty: the model's own
     steps: int = 20  # that are measured
