@@ -103,6 +103,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     busy: dict[str, list[float]] = {}  # of these, seconds that the rank's own thread had a core
     steps: list[float] = []  # seconds of each measured step
     checks: list[Check] = []  # of held-out data, the same on every rank
+    epoch_samples: int = 0  # of the task, to train on; 0: unknown
     collectives: list[Collective] = []
     trace: list[Happening] = []  # of one more step
     exposed: dict[str, float] = {}  # seconds of it, by axis, in which a GPU only talked to others

@@ -166,6 +166,7 @@ def trained(
         busy=training.clock.busy,
         steps=training.clock.steps,
         checks=checks,
+        epoch_samples=training.task.samples(training.model.like),
         trace=watched if assignment.traced else [],
         exposed={_works(training): exposed_seconds(watched)} if watched and _alone(training) else {},
         collectives=counting.found(),
