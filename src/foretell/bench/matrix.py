@@ -6,7 +6,9 @@ goes on where it was.
 
 from __future__ import annotations
 
+import math
 import platform
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,17 +50,36 @@ class Matrix(NamedTuple):
         ]
 
 
+QUICK_MINUTES = 9.5
+"""Of a quick comparison, whatever the machine: what does not fit is left for another time."""
+
+
 def quick() -> list[Question]:
-    """A comparison of minutes: every engine on two ranks with three seeds, and one rank to compare them with."""
+    """A comparison of minutes: every engine on two ranks with three seeds, and one rank to compare them with.
+
+    One seed of all comes first, and ours before those of other frameworks, which take longer to start: so a slow
+    machine has fewer seeds, not fewer engines.
+    """
     engines = [name for name in engine.names() if engine.engine(name).least <= 2]
-    alone = Matrix(["ddp"], ("image", "language"), (1,), (0,)).questions()
-    return alone + Matrix(engines, ("image", "language"), (2,), (0, 1, 2)).questions()
+    engines.sort(key=lambda name: bool(engine.engine(name).package))
+    pairs = ("image", "language")
+    by_seed = [one for seed in (0, 1, 2) for one in Matrix(engines, pairs, (2,), (seed,)).questions()]
+    return Matrix(["ddp"], pairs, (1,)).questions() + by_seed
 
 
 def compare(
-    questions: Sequence[Question], folder: Path, command: str, told: Told | None = None, again: bool = False
+    questions: Sequence[Question],
+    folder: Path,
+    command: str,
+    told: Told | None = None,
+    again: bool = False,
+    seconds: float = math.inf,
 ) -> Iterator[Row]:
-    """The row of each question, as they become known; `again`: also of those that failed before."""
+    """The row of each question, as they become known; `again`: also of those that failed before.
+
+    No row begins that, as long as the longest so far, would end after so many seconds.
+    """
+    begun, longest = time.monotonic(), 0.0
     study.begin(folder, about(command))
     known = {print_: row for print_, row in study.kept(folder).items() if _lasts(row, again)}
     kept = sum(question.fingerprint in known for question in questions)
@@ -68,10 +89,14 @@ def compare(
     left = [one for one in questions if one.fingerprint not in known]
     with Starter() as starter:
         for question in left:
+            now = time.monotonic()
+            if now - begun + longest > seconds:
+                return
             tell(done, kept, len(questions), f"{question.engine} on {question.pair}, {question.ranks} ranks")
             row = measured(question, starter)
             study.keep(folder, row)
             done += 1
+            longest = max(longest, time.monotonic() - now)
             yield row
 
 
