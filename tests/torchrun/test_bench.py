@@ -54,14 +54,14 @@ def test_synchronous_engines_have_the_same_first_losses(
     pair = "language" if name in ON_TEXT else "image"
     row = measured(_asked(name, pair), starter)
     assert row.status == OK, row.reason
-    assert len(row.losses) == FIRST and len(row.memory_by_rank) == parse_ranks(name)
+    assert len(row.losses) == FIRST and len(row.memory_by_rank) == _processes(name)
     assert difference(row, references[pair]) < 1e-4, (row.losses, references[pair].losses)
     assert (
         row.step_seconds > 0 and row.epoch_samples > 0 and sum(row.phases.values()) == pytest.approx(row.step_seconds)
     )
 
 
-def parse_ranks(name: str) -> int:
+def _processes(name: str) -> int:
     """Processes: one framework has all its stages in one."""
     return 1 if name == "fairscale_pipe" else 2
 
