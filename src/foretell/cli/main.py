@@ -31,7 +31,7 @@ def _run() -> int:
     from foretell.errors import ForetellError
 
     try:
-        code = cli(standalone_mode=False)  # what a verb exits with, if it says so
+        code = cli(standalone_mode=False, prog_name="foretell")  # what a verb exits with, if it says so
         sys.stdout.flush()
     except ForetellError as problem:
         return _failed(problem.told(), BAD_INPUT, str(problem))

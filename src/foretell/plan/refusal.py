@@ -39,10 +39,9 @@ class PlanRefused(BadInput):
         if not self.refusals:
             return super().told()
         ways = dict.fromkeys(one.way_out for one in self.refusals if one.way_out)
-        rules = [{"rule": one.rule, "why": one.why, "way_out": one.way_out} for one in self.refusals]
+        rules = [msgspec.to_builtins(msgspec.structs.replace(one, mends=())) for one in self.refusals]
         verdict = self.what.partition("\n")[0]
-        fix = self.fix or "; ".join(ways)
-        return {"what": verdict, "where": self.where or "--plan", "fix": fix, "refusals": rules}
+        return super().told() | {"what": verdict, "fix": self.fix or "; ".join(ways), "refusals": rules}
 
 
 def refused(plan: Plan, found: tuple[Refusal, ...]) -> BadInput:

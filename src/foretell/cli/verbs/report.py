@@ -29,6 +29,7 @@ def command(given: Given, html: str, svg: str | None, gpus: str | None, as_json:
     One file with its charts inside. It needs no network: mail it, print it, open it
     in any browser. The charts are told to screen readers and reached by keyboard.
     """
+    from foretell.cli.plan_pages import folded
     from foretell.report.files import save, save_figures
 
     if given.cluster is None:
@@ -40,7 +41,7 @@ def command(given: Given, html: str, svg: str | None, gpus: str | None, as_json:
         told = {"file": html, "bytes": size, "title": page.title, "plan": page.plan, "figures": figures}
         click.echo(msgspec.json.encode(told))
         return
-    click.echo(f"{html}: {page.title}")
+    click.echo(folded(f"{html}: {page.title}", 2))
     for name in figures:
         click.echo(f"{svg}/{name}")
 
