@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from foretell.report.svg import (
     BOTTOM,
-    COLOURS,
     LEFT,
     RIGHT,
     TOP,
@@ -16,6 +15,7 @@ from foretell.report.svg import (
     Chart,
     Scale,
     frame,
+    line_kind,
     mark,
     padded,
     path,
@@ -50,7 +50,7 @@ class Panel(NamedTuple):
 def colours_of(panels: Sequence[Panel]) -> dict[str, int]:
     """A name has one colour in all panels."""
     names = dict.fromkeys(curve.name for panel in panels for curve in panel.curves)
-    return {name: at % COLOURS for at, name in enumerate(names)}
+    return {name: at for at, name in enumerate(names)}
 
 
 def draw(panel: Panel, colours: Mapping[str, int]) -> Chart:
@@ -77,7 +77,7 @@ def _curves(
     y = Scale(*padded(min(y for _, y in seen), max(y for _, y in seen)), HEIGHT - BOTTOM, TOP, logarithmic=True)
     parts = [frame(x, y, panel.across, panel.up, lambda at: f"{at:.4g}", lambda at: f"{at:.3g}")]
     for curve in curves:
-        kind = f"line s{colours[curve.name]}{' dashed' if curve.dashed else ''}"
+        kind = line_kind(colours[curve.name], curve.dashed)
         parts.append(mark(path([(x(across), y(up)) for across, up in curve.drawn], kind), _last(curve)))
     return "".join(parts)
 

@@ -15,6 +15,7 @@ from foretell.report.svg import (
     circle,
     frame,
     line,
+    line_kind,
     mark,
     padded,
     path,
@@ -36,7 +37,7 @@ def draw(found: Scaling) -> Chart:
     parts += _crossings(found, x, y)
     for at, one in enumerate(lines):
         colour = at % COLOURS
-        parts.append(path([(x(p.ranks), y(p.samples_per_second)) for p in one.points], f"line s{colour}"))
+        parts.append(path([(x(p.ranks), y(p.samples_per_second)) for p in one.points], line_kind(at)))
         for point in one.points:
             tip = (
                 f"{one.name} on {point.ranks}: {point.samples_per_second:,.4g} samples/s, "
@@ -62,7 +63,7 @@ def draw(found: Scaling) -> Chart:
             for one in lines
             for p in one.points
         ),
-        legend=tuple((at % COLOURS, one.name) for at, one in enumerate(lines)),
+        legend=tuple((at, one.name) for at, one in enumerate(lines)),
     )
 
 
