@@ -13,7 +13,7 @@ from foretell.cli.table import WIDTH, table
 from foretell.cli.table import fit as shortened
 from foretell.cli.training_options import run_lines, trained
 from foretell.errors import BadInput
-from foretell.units import show_bytes, show_count, show_seconds
+from foretell.units import show_bytes, show_count, show_rate, show_seconds
 
 if TYPE_CHECKING:
     from foretell.oracle.fit import Change, Fit
@@ -120,7 +120,7 @@ def _folded(text: str, indent: str = "  ") -> str:
 
 def _facts(found: Fit, run: Training | None, price: float) -> str:
     answer = found.prediction
-    rate = f"{answer.samples_per_second:,.4g} samples/s"
+    rate = f"{show_rate(answer.samples_per_second)} samples/s"
     if answer.tokens_per_second:
         rate += f", {show_count(answer.tokens_per_second)} tokens/s"
     usable = show_bytes(found.free_bytes + answer.memory_bytes)
@@ -163,7 +163,7 @@ def _changes(found: Fit) -> str:
     rows: list[list[str]] = []
     for change in found.changes:
         room = f"{show_bytes(change.memory_bytes)} of {show_bytes(change.usable)}"
-        rows.append([change.what, room, f"{change.samples_per_second:,.4g}", f"{change.micro_batch:,}"])
+        rows.append([change.what, room, show_rate(change.samples_per_second), f"{change.micro_batch:,}"])
     first = found.changes[0]
     return f"{table(header, rows)}\n{_folded(f'try {_command(found, first)}', '    ')}"
 
@@ -179,7 +179,7 @@ def _tried(found: Fit) -> str:
     rows: list[list[str]] = []
     for rung in found.tried:
         if not rung.why:
-            rate = f"{rung.samples_per_second:,.4g}" if rung.fits else "too much"
+            rate = show_rate(rung.samples_per_second) if rung.fits else "too much"
             rows.append([rung.plan, f"{rung.micro_batch:,}", show_bytes(rung.memory_bytes), rate])
     text = table(["tried", "at a time", "memory", "samples/s"], rows)
     refused = [rung for rung in found.tried if rung.why]

@@ -15,7 +15,7 @@ from foretell.cli.inputs import Asked, Given, planned
 from foretell.cli.table import WIDTH, fit, table
 from foretell.cli.training_options import HOUR, run_lines, trained
 from foretell.errors import BadInput
-from foretell.units import show_bytes, show_count, show_flops, show_seconds
+from foretell.units import show_bytes, show_count, show_flops, show_rate, show_seconds
 
 if TYPE_CHECKING:
     from foretell.cost.alive import Alive
@@ -179,7 +179,7 @@ def _cost(found: Prediction, seconds: float, price: float) -> float:
 
 def _page(found: Prediction, ranks: int, run: Run, held: tuple[Alive, ...], changes: tuple[Change, ...]) -> str:
     step, low, high = map(show_seconds, (found.step_seconds, *found.interval))
-    rate = f"{found.samples_per_second:,.4g} samples/s"
+    rate = f"{show_rate(found.samples_per_second)} samples/s"
     if found.tokens_per_second:
         rate += f", {show_count(found.tokens_per_second)} tokens/s"
     verdict = "fits" if found.fits else f"{show_bytes(found.memory_bytes - found.usable)} TOO MUCH"
@@ -239,7 +239,7 @@ def _what_fits(found: Prediction, changes: tuple[Change, ...]) -> list[str]:
     if not changes:
         return ["Nothing that was tried would fit: no policy, axis, device or number of ranks."]
     rows = [
-        [one.what, f"{show_bytes(one.memory_bytes)} of {show_bytes(one.usable)}", f"{one.samples_per_second:,.4g}"]
+        [one.what, f"{show_bytes(one.memory_bytes)} of {show_bytes(one.usable)}", show_rate(one.samples_per_second)]
         for one in changes[:SHOWN]
     ]
     first = changes[0]

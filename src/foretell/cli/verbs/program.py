@@ -15,7 +15,7 @@ from foretell.cli.inputs import Asked, Given, planned, read
 from foretell.cli.rank_figures import CommunicationRow, OperatorRow, alive, allocations, communications, operators
 from foretell.cli.table import WIDTH, fit, table
 from foretell.errors import BadInput
-from foretell.units import show_bytes, show_count
+from foretell.units import show_bytes, show_count, show_rate
 
 if TYPE_CHECKING:
     from foretell.program.program import Program, RankKind
@@ -265,7 +265,7 @@ def _communications(program: Program, rows: list[CommunicationRow]) -> str:
             lines.append([when, "", "", "", "", ""])
         each = f"{'' if row.equal else '~'}{show_bytes(row.payload)}"
         sent = show_bytes(row.sent) if row.sent else "-"
-        lines.append([f"  {row.kind}", row.what, _among(program, row), f"{row.count:,.4g}", each, sent])
+        lines.append([f"  {row.kind}", row.what, _among(program, row), show_rate(row.count), each, sent])
     lines.append(["sent in a step", "", "", "", "", show_bytes(sum(row.sent for row in rows))])
     header = ["communications", "of", "along", "count", "payload", "sent"]
     return table(header, lines, left=(0, 2, 1))
