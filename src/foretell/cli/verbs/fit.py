@@ -8,6 +8,7 @@ import click
 
 from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.main import NOTHING_FITS
+from foretell.cli.notes import tell_notes
 from foretell.cli.question_options import CALIBRATION
 from foretell.cli.table import WIDTH, table
 from foretell.cli.table import fit as shortened
@@ -77,16 +78,9 @@ def command(
         click.echo(msgspec.json.encode({**msgspec.to_builtins(found), "training": amount}))
     else:
         click.echo(_page(found, amount, run.conditions.price))
-        for note in found.notes:
-            _note(note)
+        tell_notes(found.notes)
     if not found.fits:
         raise click.exceptions.Exit(NOTHING_FITS)
-
-
-def _note(text: str) -> None:
-    import textwrap
-
-    click.echo(textwrap.fill(f"note: {text}", WIDTH, subsequent_indent="  ", break_on_hyphens=False), err=True)
 
 
 def _page(found: Fit, run: Training | None, price: float) -> str:

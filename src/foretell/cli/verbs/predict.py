@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,6 +11,7 @@ import msgspec
 from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.evidence_options import Known, answered, findings_table, measured
 from foretell.cli.inputs import Asked, Given, planned
+from foretell.cli.notes import tell_notes
 from foretell.cli.table import WIDTH, fit, table
 from foretell.cli.training_options import HOUR, run_lines, trained
 from foretell.errors import BadInput
@@ -122,8 +122,7 @@ def _predict(given: Given, known: Known, run: Run, files: Files, memory: bool, a
         click.echo(_json(found, asked, run, held, changes))
         return
     click.echo(_page(found, asked.cluster.ranks, run, held, changes))
-    for note in (*asked.notes, *found.notes):
-        print(f"note: {note}", file=sys.stderr)
+    tell_notes((*asked.notes, *found.notes))
 
 
 def _trace(asked: Asked, file: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from foretell.cli.inputs import Asked, Given, planned, read
+from foretell.cli.notes import tell_notes
 from foretell.cli.rank_figures import CommunicationRow, OperatorRow, alive, allocations, communications, operators
 from foretell.cli.table import WIDTH, fit, table
 from foretell.errors import BadInput
@@ -65,10 +66,8 @@ def command(given: Given, rank_kind: int | None, full: bool, as_json: bool) -> N
         click.echo(_page(asked, program, kind, full))
         notes = _notes(asked, program)
         shown = notes if full else notes[:MOST_NOTES]
-        for note in shown:
-            click.echo(_folded(f"note: {note}", "  "), err=True)
-        if len(shown) < len(notes):
-            click.echo(f"note: and {len(notes) - len(shown)} more: --full", err=True)
+        more = [f"and {len(notes) - len(shown)} more: --full"] if len(shown) < len(notes) else []
+        tell_notes([*shown, *more])
     if problems:
         _report(problems)
 
