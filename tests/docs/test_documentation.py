@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import functools
+import importlib.util
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -98,7 +99,7 @@ def test_every_page_is_in_the_reading_order_once() -> None:
     order = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text())
     assert sorted(order) == sorted(pages)
     site = re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    assert [name for name in site if name not in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] == order
+    assert [name for name in site if name not in ("index.md", "CHANGELOG.md", "CONTRIBUTING.md")] == order
 
 
 def test_what_a_page_adds_is_new() -> None:
@@ -109,3 +110,20 @@ def test_what_a_page_adds_is_new() -> None:
 
 def test_the_changelog_knows_this_version() -> None:
     assert f"## {foretell.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_site_has_all_that_its_pages_lead_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location("staged", ROOT / "docs" / "staged.py")
+    assert spec is not None and spec.loader is not None
+    staged = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(staged)
+    monkeypatch.setattr(staged, "STAGE", tmp_path)
+    pages = staged.stage()
+    assert len(pages) > len(list((ROOT / "docs").glob("*.md")))
+    for page in pages:
+        for target, place in LINK.findall(CODE.sub("", page.read_text())):
+            file = page.parent / target if target else page
+            assert file.exists(), f"{page.name}: {target}"
+            assert not place or place in anchors(file), f"{page.name}: {target}#{place}"
+    named = re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert [name for name in named if not (tmp_path / name).exists()] == []

@@ -48,6 +48,12 @@ class Chart:
         """The figure inside a page, which has the style, the title and the legend."""
         return _svg(self.body, self.height, f"{self.title}. {self.told}")
 
+    def _repr_svg_(self) -> str:
+        """What a notebook shows of it."""
+        from foretell.report.page import figure_style
+
+        return alone([self], figure_style())
+
 
 def alone(charts: Sequence[Chart], style: str) -> str:
     """Charts as one drawing that needs nothing beside it: with legends, and of several each with its title."""
