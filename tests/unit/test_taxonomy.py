@@ -11,12 +11,12 @@ from foretell.cli.command import cli
 from foretell.cli.system_pages import advice_page
 from foretell.errors import BadInput, UnknownName
 from foretell.hardware.catalog import cluster
+from foretell.learning.members import ALGORITHMS, COMPRESSORS, TOPOLOGIES, composed
 from foretell.plan.text import parse
 from foretell.taxonomy.advice import Advice, advise, techniques
 from foretell.taxonomy.classify import plan_classes, run_classes
 from foretell.taxonomy.systems import AXES, categories, matching, names, system
 from foretell.virtual.disturbance import Disturbances
-from foretell.virtual.members import ALGORITHMS, COMPRESSORS, TOPOLOGIES, composed
 from foretell.virtual.pace import DoesNotFit, on_cluster
 from foretell.virtual.simulate import Contest
 

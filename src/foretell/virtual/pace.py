@@ -8,6 +8,7 @@ from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
+from foretell.learning.vector import Shapes
 from foretell.model.graph import Graph
 from foretell.model.source import load
 from foretell.model.totals import totals
@@ -17,7 +18,6 @@ from foretell.plan.job import make_job
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting, with_precision
 from foretell.plan.text import parse
-from foretell.virtual.vector import Shapes
 
 FP32 = 4.0
 """Bytes of a weight or a gradient as it travels when nothing compresses it."""

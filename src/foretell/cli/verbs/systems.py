@@ -44,9 +44,9 @@ def command(
 
 
 def _classes(plan: str | None, algorithm: str | None) -> dict[str, tuple[str, ...]]:
+    from foretell.learning.members import composed
     from foretell.plan.text import parse
     from foretell.taxonomy.classify import plan_classes, run_classes
-    from foretell.virtual.members import composed
 
     if plan is not None:
         return plan_classes(parse(plan))
