@@ -1,19 +1,24 @@
 """What becomes of a gradient before it travels.
 
 A compressor says what arrives (`lossy`) and how many bytes that is; the memory of what was lost, where it has one
-(error feedback), is the same for all and lies here.
+(error feedback), is the same for all and lies here. In virtual time that is all. Real processes send what `packed` writes,
+and `opened` reads: the same numbers, in as many bytes as are priced.
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretell.learning.vector import Shapes, Vector, size
 from foretell.plan.policies.compression import Compression
+
+Wire: TypeAlias = NDArray[np.uint8]
+"""Bytes as they travel."""
 
 WIDTH = 4.0
 """Bytes of an element that is not compressed."""
@@ -27,6 +32,7 @@ class Compressor:
     summary: ClassVar[str]
     feedback: ClassVar[bool] = False  # what is lost is added to the next gradient
     sums: ClassVar[str] = "apart"  # a sum is as large as one ("adds"), as all without what is dense ("grows"), or none
+    written: ClassVar[bool] = True  # whether there is a form in which real processes send it
     correction: ClassVar[float] = 0.0  # momentum that is taken before compression (Lin et al. 2018)
 
     def of_batch(self, batch: int) -> Compressor:
@@ -35,6 +41,14 @@ class Compressor:
 
     def lossy(self, vector: Vector, shapes: Shapes, draws: np.random.Generator) -> Vector:
         """What the other side has after reading."""
+        raise NotImplementedError
+
+    def packed(self, vector: Vector, shapes: Shapes, draws: np.random.Generator) -> Wire:
+        """What travels."""
+        raise NotImplementedError
+
+    def opened(self, wire: Wire, shapes: Shapes) -> Vector:
+        """What the other side reads, in 32 bits."""
         raise NotImplementedError
 
     def size(self, vector: Vector, shapes: Shapes) -> float:
@@ -46,6 +60,17 @@ class Compressor:
         if self.sums == "adds":
             return one
         return min(count * one, dense(shapes)) if self.sums == "grows" else count * one
+
+
+def as_bytes(values: Any) -> Wire:
+    """Numbers as they lie in memory."""
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+
+
+def from_bytes(wire: Wire, kind: type[np.generic], count: int) -> tuple[Vector, Wire]:
+    """So many numbers of a kind, and the bytes after them."""
+    length = count * np.dtype(kind).itemsize
+    return wire[:length].copy().view(kind), wire[length:]
 
 
 @functools.lru_cache(maxsize=64)
@@ -83,16 +108,32 @@ class Sender:
 
     def send(self, gradient: Vector) -> tuple[Vector, float]:
         """What arrives, and its bytes."""
-        compressor = self._compressor
+        meant = self._meant(gradient)
+        arrives = self._compressor.lossy(meant, self._shapes, self._draws)
+        self._remember(meant, arrives)
+        return arrives, self._compressor.size(arrives, self._priced)
+
+    def write(self, gradient: Vector) -> Wire:
+        """The bytes that real processes send."""
+        meant = self._meant(gradient)
+        wire = self._compressor.packed(meant, self._shapes, self._draws)
+        self._remember(meant, self._compressor.opened(wire, self._shapes))
+        return wire
+
+    def read(self, wire: Wire) -> Vector:
+        """What somebody else wrote."""
+        return self._compressor.opened(wire, self._shapes)
+
+    def _meant(self, gradient: Vector) -> Vector:
+        """The gradient with what is still owed."""
         meant = self._with_momentum(gradient)
-        if compressor.feedback and self._owed is not None:
-            meant = meant + self._owed
-        arrives = compressor.lossy(meant, self._shapes, self._draws)
-        if compressor.feedback:
+        return meant + self._owed if self._compressor.feedback and self._owed is not None else meant
+
+    def _remember(self, meant: Vector, arrives: Vector) -> None:
+        if self._compressor.feedback:
             self._owed = meant - arrives
         if self._momentum is not None:  # what went out is not pushed further (Lin et al. 2018, section 3.2)
-            self._momentum = np.where(arrives != 0, 0.0, self._momentum).astype(gradient.dtype)
-        return arrives, compressor.size(arrives, self._priced)
+            self._momentum = np.where(arrives != 0, 0.0, self._momentum).astype(meant.dtype)
 
     def _with_momentum(self, gradient: Vector) -> Vector:
         share = self._compressor.correction

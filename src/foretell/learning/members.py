@@ -16,6 +16,7 @@ from foretell.errors import BadInput, unknown
 from foretell.learning.algorithm import Algorithm
 from foretell.learning.compressor import Compressor
 from foretell.learning.topology import Topology
+from foretell.plan.policies.compression import Compression
 from foretell.registry import OpenSet
 
 ALGORITHMS: Final = OpenSet("foretell.learning.algorithms", "algorithm")
@@ -53,6 +54,18 @@ def about(what: str) -> list[dict[str, str]]:
         row = {"name": name, "summary": made.summary, "options": options, "paper": made.paper}
         rows.append(row | ({"invariant": made.invariant} if kind is Algorithm else {}))
     return rows
+
+
+def of_policy(policy: Compression) -> Compressor | None:
+    """The compressor that a plan's policy prices; None where gradients travel as they are."""
+    options: dict[str, dict[str, Any]] = {
+        "topk": {"share": policy.kept},
+        "powersgd": {"rank": policy.rank},
+        "qsgd": {"levels": policy.levels},
+    }
+    if policy.method == "none":
+        return None
+    return member(COMPRESSORS, Compressor, policy.method)(**options.get(policy.method, {}))
 
 
 class Composed(NamedTuple):

@@ -21,6 +21,11 @@ def size(shapes: Shapes) -> int:
     return sum(math.prod(shape) for shape in shapes)
 
 
+def cells(shapes: Shapes) -> Iterator[int]:
+    """Elements of each tensor."""
+    return (math.prod(shape) for shape in shapes)
+
+
 def pieces(vector: Vector, shapes: Shapes) -> Iterator[tuple[slice, Vector]]:
     """The tensors of a vector as matrices: the first dim by all the others; with where they lie."""
     begin = 0

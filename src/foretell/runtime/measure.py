@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
 import msgspec
 
 from foretell.cost.memory import MemoryUse
+from foretell.plan.text import parse
 from foretell.runtime.assignment import Assignment, Check, Collective, Report
+from foretell.runtime.methods.choice import method
 from foretell.timeline.observation import Observation
 
 PHASES = {"exchange": "other"}
@@ -38,6 +41,8 @@ class Measurement(Observation, frozen=True, kw_only=True):
     busy_by_rank: dict[str, list[float]] = {}  # noqa: RUF012 (msgspec copies it) of these, on a core
     memory_by_rank: tuple[int, ...] = ()  # bytes of tensors at the fullest moment
     validation: tuple[Check, ...] = ()  # looks at held-out data
+    method: str = ""  # an algorithm in whose way ranks went at their own pace
+    staleness: dict[str, float] = {}  # noqa: RUF012 mean, most, and how many updates: how often
     record: str = ""
 
 
@@ -64,7 +69,24 @@ def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence
         busy_by_rank=_by_rank([report.busy for report in reports]),
         memory_by_rank=tuple(report.allocated for report in reports),
         validation=tuple(reports[0].checks),
+        method=text_of(assignment),
+        staleness=_staleness(reports),
     )
+
+
+def text_of(assignment: Assignment) -> str:
+    """The algorithm that ran, as `foretell simulate` writes it; empty where all ranks stepped together."""
+    found = method(parse(assignment.plan), assignment.method)
+    return found.text if found else ""
+
+
+def _staleness(reports: Sequence[Report]) -> dict[str, float]:
+    """Over all servers."""
+    seen = sum((Counter({int(age): times for age, times in one.staleness.items()}) for one in reports), Counter[int]())
+    if not seen:
+        return {}
+    mean = sum(age * times for age, times in seen.items()) / seen.total()
+    return {"mean": mean, "most": float(max(seen))} | {str(age): float(seen[age]) for age in sorted(seen)}
 
 
 def critical_rank(reports: Sequence[Report]) -> Report:

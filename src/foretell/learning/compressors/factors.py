@@ -21,6 +21,8 @@ class Factors(Compressor):
     paper: ClassVar[str] = "Xie et al. 2016 (sufficient factors), arXiv 1409.5705; Zhang et al. 2017 (Poseidon)"
     summary: ClassVar[str] = "the two factors of dense layers' gradients"
 
+    written: ClassVar[bool] = False  # a gradient that is summed up does not know its factors any more
+
     samples: int = 0
 
     def of_batch(self, batch: int) -> Factors:

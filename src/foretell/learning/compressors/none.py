@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from foretell.learning.compressor import Compressor, dense
+from foretell.learning.compressor import Compressor, Wire, as_bytes, dense
 from foretell.learning.vector import Shapes, Vector
 
 
@@ -19,6 +19,12 @@ class Unchanged(Compressor):
 
     def lossy(self, vector: Vector, shapes: Shapes, draws: np.random.Generator) -> Vector:
         return vector
+
+    def packed(self, vector: Vector, shapes: Shapes, draws: np.random.Generator) -> Wire:
+        return as_bytes(vector.astype(np.float32))
+
+    def opened(self, wire: Wire, shapes: Shapes) -> Vector:
+        return wire.view(np.float32)
 
     def size(self, vector: Vector, shapes: Shapes) -> float:
         return dense(shapes)

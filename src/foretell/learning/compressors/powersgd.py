@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from foretell.learning.compressor import Compressor, priced
+from foretell.learning.compressor import Compressor, Wire, as_bytes, from_bytes, priced
 from foretell.learning.option import option
-from foretell.learning.vector import Shapes, Vector, pieces
+from foretell.learning.vector import Shapes, Vector, cells, pieces
 from foretell.plan.policies.compression import Compression
 
 
@@ -27,15 +27,35 @@ class Powersgd(Compressor):
     def lossy(self, vector: Vector, shapes: Shapes, draws: np.random.Generator) -> Vector:
         made = np.empty_like(vector)
         for where, piece in pieces(vector, shapes):
-            made[where] = self._near(piece, draws).ravel()
+            made[where] = piece.ravel() if self.as_it_is(*piece.shape) else np.ravel(np.matmul(*self._thin(piece, draws)))
         return made
 
-    def _near(self, piece: Vector, draws: np.random.Generator) -> Vector:
-        rows, columns = piece.shape
-        if self.rank * (rows + columns) >= rows * columns:  # vectors and small matrices travel as they are
-            return piece
-        left, _ = np.linalg.qr(piece @ (piece.T @ (piece @ draws.standard_normal((columns, self.rank)))))
-        return left @ (left.T @ piece)
+    def packed(self, vector: Vector, shapes: Shapes, draws: np.random.Generator) -> Wire:
+        parts: list[Vector] = []
+        for _, piece in pieces(vector, shapes):
+            parts += [piece] if self.as_it_is(*piece.shape) else self._thin(piece, draws)
+        return np.concatenate([as_bytes(part.astype(np.float32)) for part in parts])
+
+    def opened(self, wire: Wire, shapes: Shapes) -> Vector:
+        made: list[Vector] = []
+        for shape, count in zip(shapes, cells(shapes), strict=True):
+            rows = shape[0] if shape else 1
+            if self.as_it_is(rows, count // rows):
+                found, wire = from_bytes(wire, np.float32, count)
+            else:
+                left, wire = from_bytes(wire, np.float32, rows * self.rank)
+                right, wire = from_bytes(wire, np.float32, self.rank * (count // rows))
+                found = left.reshape(rows, self.rank) @ right.reshape(self.rank, -1)
+            made.append(found.ravel())
+        return np.concatenate(made)
+
+    def as_it_is(self, rows: int, columns: int) -> bool:
+        """Vectors and small matrices travel as they are."""
+        return self.rank * (rows + columns) >= rows * columns
+
+    def _thin(self, piece: Vector, draws: np.random.Generator) -> tuple[Vector, Vector]:
+        left, _ = np.linalg.qr(piece @ (piece.T @ (piece @ draws.standard_normal((piece.shape[1], self.rank)))))
+        return left, left.T @ piece
 
     def size(self, vector: Vector, shapes: Shapes) -> float:
         return priced(Compression(rank=self.rank), shapes)
