@@ -9,6 +9,7 @@ from statistics import median
 import msgspec
 
 from foretell.cost.memory import MemoryUse
+from foretell.learning.staleness import summary
 from foretell.plan.text import parse
 from foretell.runtime.assignment import Assignment, Check, Collective, Report
 from foretell.runtime.methods.choice import method
@@ -82,11 +83,10 @@ def text_of(assignment: Assignment) -> str:
 
 def _staleness(reports: Sequence[Report]) -> dict[str, float]:
     """Over all servers."""
-    seen = sum((Counter({int(age): times for age, times in one.staleness.items()}) for one in reports), Counter[int]())
-    if not seen:
-        return {}
-    mean = sum(age * times for age, times in seen.items()) / seen.total()
-    return {"mean": mean, "most": float(max(seen))} | {str(age): float(seen[age]) for age in sorted(seen)}
+    seen: Counter[int] = Counter()
+    for report in reports:
+        seen.update({int(updates): times for updates, times in report.staleness.items()})
+    return summary(seen)
 
 
 def critical_rank(reports: Sequence[Report]) -> Report:

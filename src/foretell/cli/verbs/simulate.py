@@ -40,6 +40,9 @@ USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
 @click.option("--changes", metavar="LIST", default="", help="Who joins and leaves: +3@10,-0@20 (worker, second).")
 @click.option("--batches", metavar="LOW..HIGH", help="Instead: steps to the target over batch sizes, noise scale.")
 @click.option("--fig14", is_flag=True, help="Instead: delays of an exchange, figure 14 of the taxonomy.")
+@click.option(
+    "--record", type=click.Path(path_type=Path), metavar="FILE", help="Instead: a run of `foretell run` again."
+)
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: curves.svg.")
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Timeline of the fastest, for Perfetto.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -56,6 +59,8 @@ def command(fig14: bool, batches: str | None, **options: Any) -> None:
         raise BadInput(f"{plot} is no drawing that foretell writes", where="--plot", fix=f"{plot.with_suffix('.svg')}")
     if fig14:
         _figure(options)
+    elif options["record"] is not None:
+        _again(options)
     elif options["model"] is None:
         raise BadInput("no model is given", where="MODEL", fix=EXAMPLE)
     elif batches is not None:
@@ -108,6 +113,19 @@ def _figure(options: dict[str, Any]) -> None:
     _answer({"delays": found}, options, lambda: delays_page(found), lambda: delays_panels(found))
 
 
+def _again(options: dict[str, Any]) -> None:
+    """What real processes did, played once more."""
+    from foretell.cli.simulate_pages import again_page
+    from foretell.records.store import read as read_record
+    from foretell.runtime.comparison import reports_of
+    from foretell.virtual.again import again
+
+    if options["plot"] is not None:
+        raise BadInput("a run again has no curves to draw", where="--plot", fix="without --plot")
+    found = again(*reports_of(read_record(options["record"]), str(options["record"])))
+    _answer(found, options, lambda: again_page(found), list)
+
+
 def _tradeoff(batches: str, options: dict[str, Any]) -> None:
     from foretell.cli.several import numbers
     from foretell.cli.simulate_pages import batches_page, batches_panels
@@ -119,6 +137,9 @@ def _tradeoff(batches: str, options: dict[str, Any]) -> None:
     problem = problem_of(options["learns"] or learnt_by(model), options["task"])
     target = options["target"] or FALL * problem.judged([problem.start(options["seed"])]).loss
     sizes = numbers(batches, "--batches", "batches", "8..512")
+    if max(sizes) > problem.samples:
+        what = f"a batch of {max(sizes):,}, and there are {problem.samples:,} samples to learn from"
+        raise BadInput(what, where="--batches", fix=f"8..{min(512, problem.samples)}")
     found = measured(problem, sizes, read_rates(options["rates"]), target, seed=options["seed"], told=tell)
     _answer(found, options, lambda: batches_page(found, model), lambda: batches_panels(found))
 

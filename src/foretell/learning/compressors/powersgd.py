@@ -27,7 +27,9 @@ class Powersgd(Compressor):
     def lossy(self, vector: Vector, shapes: Shapes, draws: np.random.Generator) -> Vector:
         made = np.empty_like(vector)
         for where, piece in pieces(vector, shapes):
-            made[where] = piece.ravel() if self.as_it_is(*piece.shape) else np.ravel(np.matmul(*self._thin(piece, draws)))
+            made[where] = (
+                piece.ravel() if self.as_it_is(*piece.shape) else np.ravel(np.matmul(*self._thin(piece, draws)))
+            )
         return made
 
     def packed(self, vector: Vector, shapes: Shapes, draws: np.random.Generator) -> Wire:

@@ -57,7 +57,7 @@ def apply(part: Compression, subject: Subject) -> None:
                 wrapper.register_comm_hook(_Everybodys(compressor, group, at), _exchanged)
 
 
-def _exchanged(state, bucket):  # noqa: ANN001, ANN202 (torch reads annotations, and not as text)
+def _exchanged(state, bucket):
     return state.exchange(bucket)
 
 

@@ -64,9 +64,7 @@ class Side(World):
         self.count, self.rate, self.momentum = terms.count, terms.rate, terms.momentum
         self.server = Server(first)
         self.staleness: Counter[int] = Counter()
-        self.workers = [
-            Worker(at, first, None, terms.rate, terms.sender(at), terms.seed) for at in range(terms.count)
-        ]
+        self.workers = [Worker(at, first, None, terms.rate, terms.sender(at), terms.seed) for at in range(terms.count)]
 
     def serve(self, pushes: int, act: Callable[[], None]) -> None:
         act()
