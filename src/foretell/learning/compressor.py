@@ -1,8 +1,8 @@
 """What becomes of a gradient before it travels.
 
 A compressor says what arrives (`lossy`) and how many bytes that is; the memory of what was lost, where it has one
-(error feedback), is the same for all and lies here. In virtual time that is all. Real processes send what `packed` writes,
-and `opened` reads: the same numbers, in as many bytes as are priced.
+(error feedback), is the same for all and lies here. In virtual time that is all. Real processes send what `packed`
+writes, and `opened` reads: the same numbers, in as many bytes as are priced.
 """
 
 from __future__ import annotations

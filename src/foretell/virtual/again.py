@@ -1,7 +1,7 @@
-"""A run of real processes again, in virtual time: the same algorithm, the same samples, in the order in which they came.
+"""A run of real processes again, in virtual time: the same algorithm and samples, in the order in which they came.
 
-What cannot be foretold of an asynchronous run is whose gradient comes next. A server writes that down; played in the same
-order, the run has the same losses and the same staleness, and whatever differs would be a fault of one side.
+What cannot be foretold of an asynchronous run is whose gradient comes next. A server writes that down; played in the
+same order, the run has the same losses and the same staleness, and whatever differs would be a fault of one side.
 """
 
 from __future__ import annotations

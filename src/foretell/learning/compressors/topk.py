@@ -16,8 +16,8 @@ from foretell.plan.policies.compression import Compression
 
 @dataclass(frozen=True)
 class Topk(Compressor):
-    """`share` of the elements of each tensor. A sum of such gradients grows with what is added to it, up to dense: a sparse all-reduce
-    (Renggli et al. 2019, SparCML, arXiv 1802.08021)."""
+    """`share` of the elements of each tensor. A sum of such gradients grows with what is added to it, up to dense: a
+    sparse all-reduce (Renggli et al. 2019, SparCML, arXiv 1802.08021)."""
 
     paper: ClassVar[str] = "Aji and Heafield 2017, arXiv 1704.05021; Stich et al. 2018, arXiv 1809.07599"
     summary: ClassVar[str] = "the largest elements, with residuals"

@@ -1,9 +1,9 @@
 # pyright: basic
 """Compression: `+compress:topk0.01`. What DistributedDataParallel sends of a bucket is written by a compressor.
 
-The compressors are those of virtual time (`foretell.learning.compressors`). Sums of what they write mean nothing, so every
-rank gets everybody's bytes, reads them and takes the mean; sixteen bits and PowerSGD's factors are summed on the way. What
-one rank still owes lies by weight, since buckets are laid out anew after the first step.
+The compressors are those of virtual time (`foretell.learning.compressors`). Sums of what they write mean nothing, so
+every rank gets everybody's bytes, reads them and takes the mean; sixteen bits and PowerSGD's factors are summed on the
+way. What a rank still owes lies by weight, since buckets are laid out anew after the first step.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _numbers(gradient: torch.Tensor) -> Any:
 class _Factors:
     """PowerSGD (Vogels et al. 2019): the left factors of all ranks are summed, made orthogonal, then the right ones.
 
-    The right factor of the last step is where the next one begins. What does not get smaller travels with the left ones.
+    The right factor of the last step is where the next one begins. What does not get smaller travels with left ones.
     """
 
     def __init__(self, compressor: Powersgd, group: dist.ProcessGroup) -> None:

@@ -1,11 +1,12 @@
 """Two sides of one algorithm, each a world of its own: what a worker does, and what a server does.
 
-In virtual time both lie in one world. Here a worker knows itself and what it was told; a server knows the weights, and of
-each worker what it pushed. What passes between them is letters.
+In virtual time both lie in one world. Here a worker knows itself and what it was told; a server knows the weights, and
+of each worker what it pushed. What passes between them is letters.
 """
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections import Counter
@@ -45,7 +46,7 @@ class Terms(NamedTuple):
     def shares(self) -> list[slice]:
         """Which of the weights each server holds."""
         ends = [len(self.first) * at // self.servers for at in range(self.servers + 1)]
-        return [slice(*both) for both in zip(ends, ends[1:], strict=False)]
+        return [slice(*both) for both in itertools.pairwise(ends)]
 
     def sender(self, number: int) -> Sender:
         draws = np.random.default_rng([self.seed, number, 2])

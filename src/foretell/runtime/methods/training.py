@@ -1,5 +1,5 @@
 # pyright: basic
-"""A rank that trains at its own pace: real gradients of a real module, and an algorithm that says what becomes of them."""
+"""A rank that trains at its own pace: gradients of a real module, and an algorithm that says what becomes of them."""
 
 from __future__ import annotations
 
