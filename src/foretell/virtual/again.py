@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import msgspec
 import numpy as np
@@ -59,12 +60,13 @@ def _moments(arrivals: Sequence[int]) -> dict[int, list[float]]:
     return found
 
 
-def again(assignment: Assignment, reports: Sequence[Report], measured_staleness: dict[str, float]) -> Again:
-    """Play what ranks did."""
+def played(
+    assignment: Assignment, found: Composed, workers: int, arrivals: Sequence[int] = ()
+) -> tuple[World, list[float]]:
+    """A run of as many gradients of each worker as was asked for, with the losses of its steps."""
     from foretell.runtime.training import rule
     from foretell.virtual.problems.run import Run
 
-    found = _checked(assignment, reports)
     problem, steps = Run(assignment), assignment.dropped + assignment.steps
     arguments = rule(assignment.setting().job.optimizer, assignment.rate).arguments
     world = InOrder(
@@ -73,23 +75,29 @@ def again(assignment: Assignment, reports: Sequence[Report], measured_staleness:
         found.topology,
         found.compressor,
         even(1.0, 0.0),
-        len(reports),
+        workers,
         rate=arguments["lr"],
         momentum=arguments.get("momentum", 0.0),
         seed=assignment.seed,
         batched=False,
         rows=lambda worker, gradient: np.array([worker, gradient]),
-        look_every=steps * len(reports) + 1,
+        look_every=steps * workers + 1,
     )
-    world.gradients, world.moments = steps, _moments(reports[0].arrivals)
+    world.gradients, world.moments = steps, _moments(arrivals)
     world.run()
-    losses = [np.mean([problem.losses[worker, at] for worker in range(len(reports))]) for at in range(steps)]
-    seen = [sum(ranks) / len(reports) for ranks in zip(*(report.losses for report in reports), strict=True)]
+    return world, [fmean(problem.losses[worker, at] for worker in range(workers)) for at in range(steps)]
+
+
+def again(assignment: Assignment, reports: Sequence[Report], measured_staleness: dict[str, float]) -> Again:
+    """Play what ranks did."""
+    found, workers = _checked(assignment, reports), len(reports)
+    world, losses = played(assignment, found, workers, reports[0].arrivals)
+    seen = [sum(ranks) / workers for ranks in zip(*(report.losses for report in reports), strict=True)]
     return Again(
         algorithm=found.text,
-        workers=len(reports),
-        steps=steps,
-        losses=tuple(map(float, losses)),
+        workers=workers,
+        steps=len(losses),
+        losses=tuple(losses),
         measured=tuple(seen),
         apart=float(np.max(np.abs(np.subtract(losses, seen)))),
         staleness=summary(world.staleness) if measured_staleness else {},

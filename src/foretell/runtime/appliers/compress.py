@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
 from foretell.learning.compressor import Compressor, Sender
@@ -49,6 +50,7 @@ def apply(part: Compression, subject: Subject) -> None:
     for at, own in enumerate(subject.parts):
         for wrapper in wrappers(own):
             group = wrapper.process_group
+            assert isinstance(group, dist.ProcessGroup)
             if part.method == "fp16":
                 wrapper.register_comm_hook(group, fp16_compress_hook)
             elif isinstance(compressor, Powersgd):
@@ -69,7 +71,7 @@ class _Everybodys:
         self._draws = np.random.default_rng([seed, dist.get_rank(group)])
         self._senders: dict[torch.Tensor, Sender] = {}
 
-    def exchange(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def exchange(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         buffer, gradients = bucket.buffer(), bucket.gradients()
         senders = [self._sender(weight) for weight in bucket.parameters()]
         written = [sender.write(_numbers(one)) for sender, one in zip(senders, gradients, strict=True)]
@@ -112,7 +114,7 @@ class _Factors:
         self._right: dict[torch.Tensor, torch.Tensor] = {}
         self._owed: dict[torch.Tensor, torch.Tensor] = {}
 
-    def exchange(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def exchange(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         weights, gradients = bucket.parameters(), [_matrix(one) for one in bucket.gradients()]
         thin = [not self._compressor.as_it_is(*one.shape) for one in gradients]
         meant = [

@@ -11,7 +11,7 @@ import queue
 import threading
 from datetime import timedelta
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -62,7 +62,7 @@ class GlooPost:
     """The post of one rank of a world that has begun. All ranks make theirs together."""
 
     def __init__(self) -> None:
-        self.group = dist.new_group(backend="gloo", timeout=UNTIL_THE_END)
+        self.group: Any = dist.new_group(backend="gloo", timeout=UNTIL_THE_END)
         self.rank = dist.get_rank()
         self.worker = queue.SimpleQueue[Letter | Exception]()
         self.server = queue.SimpleQueue[Letter | Exception]()

@@ -11,7 +11,7 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -29,7 +29,7 @@ class Terms(NamedTuple):
     """What all sides of a run agree on before it begins."""
 
     method: Composed
-    count: int  # workers; servers lie on the first ranks
+    workers: int  # servers lie on the first ranks
     first: Vector  # the weights that everybody begins with
     shapes: Shapes
     rate: float
@@ -41,7 +41,7 @@ class Terms(NamedTuple):
     def servers(self) -> int:
         """None where every worker runs the same optimizer, or has weights of its own."""
         topology = self.method.topology
-        return topology.servers(self.count) if topology.central and not topology.collective else 0
+        return topology.servers(self.workers) if topology.central and not topology.collective else 0
 
     def shares(self) -> list[slice]:
         """Which of the weights each server holds."""
@@ -62,10 +62,12 @@ class Side(World):
         self.topology: Topology = made.topology
         self.compressor: Compressor | None = terms.method.compressor
         self.terms, self.post, self.problem = terms, post, None
-        self.count, self.rate, self.momentum = terms.count, terms.rate, terms.momentum
+        self.count, self.rate, self.momentum = terms.workers, terms.rate, terms.momentum
         self.server = Server(first)
         self.staleness: Counter[int] = Counter()
-        self.workers = [Worker(at, first, None, terms.rate, terms.sender(at), terms.seed) for at in range(terms.count)]
+        self.workers = [
+            Worker(at, first, None, terms.rate, terms.sender(at), terms.seed) for at in range(terms.workers)
+        ]
 
     def serve(self, pushes: int, act: Callable[[], None]) -> None:
         act()
@@ -84,7 +86,7 @@ class ServerSide(Side):
         super().__init__(terms, post, terms.first[terms.shares()[number]])
         self.number = number
         self.arrivals: list[int] = []  # whose pushes came, one after the other
-        self._given = [self.server.weights] * terms.count  # what each worker was last told
+        self._given = [self.server.weights] * terms.workers  # what each worker was last told
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"server {number}")
 
     def start(self) -> None:
@@ -279,8 +281,9 @@ def _taken_apart(said: Any) -> tuple[int, float, Vector]:
     """What an algorithm says is a vector, or a vector and a number in either order."""
     if not isinstance(said, tuple):
         return -1, 0.0, said
-    first, second = said
-    return (0, float(second), first) if isinstance(first, np.ndarray) else (1, float(first), second)
+    both = cast("tuple[Any, Any]", said)
+    place = 0 if isinstance(both[0], np.ndarray) else 1
+    return place, float(both[1 - place]), both[place]
 
 
 def _said(letter: Letter, vector: Vector) -> Any:

@@ -87,7 +87,7 @@ class OwnPace:
         start = time.perf_counter()
         dist.all_reduce(total, group=self.post.group)
         self.training.clock.waited(self.axis, time.perf_counter() - start)
-        return (total / self.terms.count).numpy()
+        return (total / self.terms.workers).numpy()
 
     def _waited(self) -> Letter:
         """The next letter; the clock is told how long it was in coming."""
@@ -201,5 +201,5 @@ def _collectives(found: OwnPace, dropped: int) -> list[Collective]:
     for (kind, size, clock), times in found.worker.travelled.items():
         if first < clock <= first + steps:
             seen[kind, size] += times
-    axes, ranks = (found.axis,), found.terms.count
+    axes, ranks = (found.axis,), found.terms.workers
     return sorted(Collective(kind, axes, ranks, size, times, "optimizer") for (kind, size), times in seen.items())
