@@ -60,6 +60,7 @@ def of_policy(policy: Compression) -> Compressor | None:
     """The compressor that a plan's policy prices; None where gradients travel as they are."""
     options: dict[str, dict[str, Any]] = {
         "topk": {"share": policy.kept},
+        "dgc": {"share": policy.corrected},
         "powersgd": {"rank": policy.rank},
         "qsgd": {"levels": policy.levels},
     }

@@ -131,10 +131,10 @@ def on_cluster(model: str, cluster: Cluster, batch: int, trainer: str = "pytorch
         raise DoesNotFit(f"{model} does not fit a rank of {cluster.text}", where="--on", fix="a smaller model or batch")
     update = step.breakdown.get("optimizer", 0.0)
     reduce = 3 * size / cluster.device.memory_bandwidth  # two are read, one is written
-    return Pace(step.step_seconds - update, update, reduce, size, OnCluster(cluster), _shapes(graph))
+    return Pace(step.step_seconds - update, update, reduce, size, OnCluster(cluster), weight_shapes(graph))
 
 
-def _shapes(graph: Graph) -> Shapes:
+def weight_shapes(graph: Graph) -> Shapes:
     """Of the tensors that have gradients."""
     return tuple(
         tuple(int(dim.size) for dim in tensor.dims)
