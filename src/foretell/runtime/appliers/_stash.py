@@ -18,7 +18,7 @@ from torch import nn
 from torch.func import functional_call
 
 from foretell.runtime.clock import Clock
-from foretell.runtime.subject import Rule, Subject, cut
+from foretell.runtime.subject import Optimizer, Rule, Subject, cut
 from foretell.runtime.tasks import Batch
 
 FORWARD, BACKWARD = 0, 1000
@@ -64,7 +64,7 @@ class _InFlight(NamedTuple):
 class Stashed:
     """The driver of one rank."""
 
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
 
     def __init__(self, subject: Subject, crossing: list[list[Like]]) -> None:
         (self.part,) = subject.parts
@@ -76,7 +76,7 @@ class Stashed:
         self.flying: deque[_InFlight] = deque()
         inner = subject.optimizer
 
-        def made(rule: Rule, own: list[nn.Parameter]) -> torch.optim.Optimizer:
+        def made(rule: Rule, own: list[nn.Parameter]) -> Optimizer:
             self.optimizer = inner(rule, own)
             return self.optimizer
 
