@@ -89,9 +89,7 @@ class Several:
             one.zero_grad()
 
 
-def _updated(
-    subject: Subject, axes: tuple[str, ...], rule: Rule, weights: list[nn.Parameter]
-) -> torch.optim.Optimizer:
+def _updated(subject: Subject, axes: tuple[str, ...], rule: Rule, weights: list[nn.Parameter]) -> torch.optim.Optimizer:
     if not axes:
         return rule.over(weights)
     group = joined(subject, axes)
@@ -188,9 +186,9 @@ def _meshes(subject: Subject, names: list[str]) -> dict[Unlike, DeviceMesh | Non
     replicas, shares = _replicas(names), _sharing(subject, names)
     found: dict[Unlike, DeviceMesh | None] = {}
     for summands in sorted({(), *subject.summands.values()}):
-        for cut in [(), ("ep",)] if "ep" in names else [()]:
-            left = [name for name in shares if name not in cut]
-            found[Unlike(summands, cut)] = _mesh(subject, [*replicas, *summands], left)
+        for divided in [(), ("ep",)] if "ep" in names else [()]:
+            left = [name for name in shares if name not in divided]
+            found[Unlike(summands, divided)] = _mesh(subject, [*replicas, *summands], left)
     return found
 
 
