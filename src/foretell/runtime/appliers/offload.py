@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from foretell.plan.policies.offload import Offload
 from foretell.plan.setting import Setting
@@ -31,24 +32,32 @@ def apply(part: Offload, subject: Subject) -> None:
         subject.rule = Rule(on_host(subject.rule.kind), subject.rule.arguments)
     if part.activations:
         for own in subject.parts:
-            _saved_on_host(own)
+            for module in (*(layer for _, layer in subject.layers(own)), own):
+                _saved_on_host(module)
 
 
 def _saved_on_host(module: nn.Module) -> None:
-    """What a module saves goes to host memory and comes back when it is read; weights stay where they are."""
+    """What a module saves goes to host memory and comes back when it is read; weights stay where they are.
+
+    A layer at a time: its weights are whole while it runs, and with them it is known what to leave alone.
+    """
     inner = module.forward
 
     def forward(*inputs: Any) -> Any:
-        weights = {weight.untyped_storage().data_ptr() for weight in module.parameters()}
+        weights = {_memory(weight) for weight in module.parameters() if not isinstance(weight, DTensor)}
 
         def away(saved: torch.Tensor) -> tuple[torch.device, torch.Tensor]:
-            stays = saved.untyped_storage().data_ptr() in weights
-            return saved.device, saved if stays else saved.to("cpu")
+            return saved.device, saved if _memory(saved) in weights else saved.to("cpu")
 
         with torch.autograd.graph.saved_tensors_hooks(away, _back):
             return inner(*inputs)
 
     module.forward = forward
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """What is the same of two tensors that lie in the same memory."""
+    return tensor.untyped_storage()._cdata
 
 
 def _back(packed: tuple[torch.device, torch.Tensor]) -> torch.Tensor:

@@ -89,8 +89,19 @@ def apply(part: Pipeline, subject: Subject) -> None:
     if part.schedule == STASH:
         subject.driver = functools.partial(Stashed, crossing=crossings(cut, subject.sample))
         return
-    subject.later |= part.schedule in SPLIT
+    if part.schedule in SPLIT:
+        subject.later = True
+        for stage in subject.parts:
+            stage.forward = functools.partial(_no_view, stage.forward)
     subject.driver = functools.partial(Scheduled, part=part, own=own, count=found.count)
+
+
+def _no_view(inner: Callable[..., Any], *inputs: Any) -> Any:
+    """What a stage makes, in memory of its own: a split backward pass lets go of it in place, which views forbid."""
+    made = inner(*inputs)
+    if isinstance(made, tuple):
+        return tuple(one.clone() if one._is_view() else one for one in made)
+    return made.clone() if made._is_view() else made
 
 
 def _has(stage: nn.Module, names: list[str]) -> bool:
