@@ -1,7 +1,7 @@
 """Plans drawn at random, legal ones, and what becomes of each when it runs.
 
-    python tests/torchrun/drawn_plans.py --count 60 --seed 1        what is refused, by reason, and what fails
-    python tests/torchrun/drawn_plans.py --count 60 --refusals      without running anything
+python tests/torchrun/drawn_plans.py --count 60 --seed 1        what is refused, by reason, and what fails
+python tests/torchrun/drawn_plans.py --count 60 --refusals      without running anything
 """
 
 from __future__ import annotations

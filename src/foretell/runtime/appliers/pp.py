@@ -27,7 +27,7 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.cutting import cutting
 from foretell.program.weights import shared_between_blocks
 from foretell.runtime import stages
-from foretell.runtime.appliers._stash import Stashed, crossings
+from foretell.runtime.appliers._stash import Stashed
 from foretell.runtime.appliers._tied import Tied, tied
 from foretell.runtime.clock import Clock
 from foretell.runtime.subject import Subject
@@ -67,9 +67,10 @@ def refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:
 
 
 def _stash_refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:
-    beside = [axis.word for axis in setting.plan.axes if axis.word != "pp" and axis.world > 1]
-    if beside:
-        yield f"pp{part.ranks}:{STASH} beside {beside[0]} does not run yet", f"pp{part.ranks}:{STASH} alone"
+    data = setting.plan.axis(Data)
+    if data is not None and data.world > 1 and data.storage in ("zero2", "zero3"):
+        why = f"pp{part.ranks}:{STASH} beside {data.storage} does not run: FSDP2 keeps one version of the weights"
+        yield why, "dp, or dp:zero1"
     if shared_between_blocks(setting.graph):
         yield f"pp{part.ranks}:{STASH} with a weight that two of its stages have does not run", "tied=false"
 
@@ -87,7 +88,8 @@ def apply(part: Pipeline, subject: Subject) -> None:
     for copies in shared:
         _tie(subject, copies, sorted({rank[at] for at, stage in enumerate(cut) if _has(stage, copies)}))
     if part.schedule == STASH:
-        subject.driver = functools.partial(Stashed, crossing=crossings(cut, subject.sample))
+        subject.later = True  # with every update
+        subject.driver = Stashed
         return
     if part.schedule in SPLIT:
         subject.later = True

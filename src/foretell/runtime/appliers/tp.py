@@ -44,7 +44,7 @@ SEQUENCE = 1
 
 COLUMNS = {"weight": 0, "bias": 0, "lora_b": 0}
 ROWS = {"weight": 1, "lora_a": 1}
-"""The dims along which a dense layer's weights are cut, by its outputs or by its inputs; others every rank has whole."""
+"""The dims along which a dense layer's weights are cut, by its outputs or by its inputs; others are whole."""
 
 HEAD_NORMS = ("query_norm", "key_norm")
 """Norms of [sample, sequence, head, head_dim]: every rank norms its own heads."""
