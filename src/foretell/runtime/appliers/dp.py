@@ -22,6 +22,7 @@ from torch.distributed.tensor import DTensor
 from foretell.modules._experts import Experts
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
+from foretell.plan.strategies.tensor import Tensor
 from foretell.runtime.appliers._experts import divide
 from foretell.runtime.appliers._replicas import joined, replicate
 from foretell.runtime.appliers._sharing import gathered
@@ -37,9 +38,10 @@ AXES = ("dp", "shard", "ep")
 
 def refusals(part: Data, setting: Setting) -> Iterator[tuple[str, str]]:
     said = f"dp{part.ranks}:{'' if part.storage == 'replicated' else part.storage + ','}ep{part.experts}"
-    tensor = setting.plan.axis("tp")
-    if part.experts > 1 and tensor is not None and tensor.ranks > 1 and part.expert_tensor != 1:
-        yield f"{said} beside tp{tensor.ranks}: columns of divided experts do not run yet", f"{said},etp1"
+    tensor = setting.plan.axis(Tensor)
+    if part.experts > 1 and tensor is not None and tensor.sequence and part.expert_tensor != 1:
+        why = f"{said} beside tp{tensor.ranks}:sp: tensor ranks would gather unequal numbers of rows"
+        yield f"{why}, which does not run yet", f"{said},etp1, or tp{tensor.ranks}"
 
 
 def apply(part: Data, subject: Subject) -> None:
