@@ -7,7 +7,6 @@ is missing in the tables below stops the count: a number that leaves something o
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -21,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from foretell.runtime.assignment import Collective
 from foretell.runtime.clock import BETWEEN
 from foretell.runtime.mesh import Mesh
+from foretell.runtime.rest import others_rest
 
 KINDS = {
     "all_reduce": "all-reduce",
@@ -50,9 +50,6 @@ MESSAGES = ("send", "receive")
 
 OUTPUT_FIRST = ("_allgather_base_", "_reduce_scatter_base_", "alltoall_base_")
 GIVEN_SECOND = ("allgather_",)
-RELEASE = 1e-3
-"""Seconds in which gloo's threads let go of what they had. A step that is watched is not timed."""
-
 SILENT = ("wait_tensor", "barrier", "_wrap_tensor_autograd")
 NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 
@@ -64,8 +61,8 @@ class Counting(TorchDispatchMode):
         super().__init__()
         self.phase = BETWEEN
         self._axes = mesh.groups()
-        # What a collective reads and makes is held a little longer: else a thread of gloo's would often be the last to
-        # let go of it, and the notes that are taken of this thread's memory would miss that.
+        # What a collective reads and makes is held until gloo's threads rest: else one of them would now and then be
+        # the last to let go of it, and the notes that are taken of this thread's memory would miss that.
         self._last: Any = None
         self._seen: Counter[tuple[str, tuple[str, ...], int, int, str]] = Counter()
 
@@ -76,11 +73,10 @@ class Counting(TorchDispatchMode):
         if func.namespace in NAMESPACES and name not in SILENT:
             self._count(name, args)
         result = func(*args, **(kwargs or {}))
-        if name == "wait_tensor":
-            time.sleep(RELEASE)
-            self._last = None
-        elif func.namespace in NAMESPACES:
-            self._last = args, result
+        if func.namespace in NAMESPACES:
+            if self._last is not None:
+                others_rest()
+            self._last = None if name == "wait_tensor" else (args, result)
         return result
 
     def _count(self, name: str, args: Any) -> None:
