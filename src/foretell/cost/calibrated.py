@@ -42,8 +42,8 @@ LONG: Final = 500e-6
 """Seconds from which on a kernel's times tell how even a core is, rather than its caches."""
 
 SLICE: Final = 2.8e-3
-"""Seconds that a thread keeps its core while another one waits for it: Linux from 8 cores on (kernel/sched/fair.c,
-sysctl_sched_base_slice: 0.7 ms times 1 + log2 of at most 8 cores)."""
+"""Seconds that a thread keeps its core while another one waits for it, where no calibration has `late`: Linux from 8 cores
+on (kernel/sched/fair.c, sysctl_sched_base_slice: 0.7 ms times 1 + log2 of at most 8 cores)."""
 
 STREAMED: Final = 2**22
 """Bytes from which on a copy tells of the memory rather than of a cache."""
@@ -266,21 +266,31 @@ def exchange_points(cluster: Cluster, found: Calibration, busy: int = 1) -> dict
         about = one.about
         if isinstance(about, Exchange) and about.ranks <= cluster.ranks_per_node:
             said = collective_seconds(about.kind, about.payload, Group(about.ranks), cluster).seconds
+            seconds = one.p50 + _late(2 if about.kind == "send" else about.ranks, found, busy)
             place = (math.log2(about.payload), math.log2(about.ranks))
-            seconds = one.p50 + _late(about.ranks, found, busy)
             points[about.kind].append((*place, math.log(seconds / float(said))))
-    return points
+    return {kind: list(_at_once(own, math.log2(busy))) for kind, own in points.items()}
+
+
+def _at_once(points: list[Point], busy: float) -> Iterator[Point]:
+    """Groups of some of the busy ranks talk at the same time: each is as slow as if all were one group, hop by hop."""
+    crowded = {size: log for size, ranks, log in sorted(points) if ranks <= busy}  # of the most ranks that were tried
+    for size, ranks, log in points:
+        yield size, ranks, max(log, crowded.get(size, log)) if ranks < busy else log
 
 
 def _late(ranks: int, found: Calibration, busy: int) -> float:
-    """Seconds until threads of gloo get a core where every core computes: to the end of others' slices.
+    """Seconds that messages take longer where ranks come from computing: threads of gloo have to get a core.
 
-    Each of the other ranks is somewhere in its slice, and the last one is waited for: the largest of so many numbers
-    between none and a slice.
+    Each of the others is somewhere in its slice, and the last one is waited for: the largest of so many numbers
+    between none and a slice. What was measured is of all busy ranks in one group.
     """
-    if found.machine.kind != "cpu" or busy == 1 or busy < found.machine.count:
+    if found.machine.kind != "cpu" or busy == 1:
         return 0.0
-    return SLICE * (ranks - 1) / ranks
+    full = SLICE * (busy - 1) / busy if busy >= found.machine.count else 0.0
+    known = any(isinstance(one.about, Figure) and one.about.name == "late" for one in found.samples)
+    all_of_them = _among(found, "late", busy, alone=0.0) if known else full
+    return all_of_them * (1 - 1 / ranks) / (1 - 1 / busy)
 
 
 # the trainer

@@ -37,7 +37,8 @@ class CareFigures:
     copies: tuple[float, float]  # of all layers, forward and back
     buckets: tuple[float, ...]  # that leave after each turn of a backward pass: enter, layers one by one, leave
     once: tuple[float, ...]  # the same of those once a step, after the last pass
-    slot_update: float  # after each backward pass, where weights change with each micro-batch
+    slot_update: float  # after each backward pass: of weights that change with each micro-batch, or sums of gradients
+    slot_word: str  # what that is for
     tied: float  # of sums among stages: they wait for each other
     finish: Parts  # after all sums, tied ones included
     beside_forward: Parts  # what travels for weights in a pass, by axis
@@ -135,7 +136,7 @@ class _Carer:
         finish = self._finished([*gathers, *ending])
         self._copy_buckets([*buckets, *leaves], finish)
         if added:  # in each pass; the first one adds to nothing
-            finish["optimizer"] -= added
+            finish["backward"] -= added
         return CareFigures(
             self._seconds(upkeep.gathers(care.root), self.forward),
             self._seconds(upkeep.gathers(care.twice), self.back),
@@ -151,6 +152,7 @@ class _Carer:
             self._after(buckets, self.summed),
             self._after(leaves, self.step),
             sum(self._finish(one)[1] for one in again if not _summed(one)) + added,
+            "backward" if self.flushes else "optimizer",
             self._seconds((one for one in ending if _tied(one)), defaultdict(float)),
             finish,
             self.forward,
