@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import _resolve_process_group
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from foretell.runtime.assignment import Collective
 from foretell.runtime.clock import BETWEEN
@@ -63,21 +64,28 @@ class Counting(TorchDispatchMode):
         self._axes = mesh.groups()
         # What a collective reads and makes is held until gloo's threads rest: else one of them would now and then be
         # the last to let go of it, and the notes that are taken of this thread's memory would miss that.
-        self._last: Any = None
+        self._last: tuple[Any, Any] | None = None
         self._seen: Counter[tuple[str, tuple[str, ...], int, int, str]] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # its local tensors come by next
         name = func.overloadpacket.__name__
+        self._let_go()
         if func.namespace in NAMESPACES and name not in SILENT:
             self._count(name, args)
         result = func(*args, **(kwargs or {}))
         if func.namespace in NAMESPACES:
-            if self._last is not None:
+            if self._last is not None:  # it travels still
                 others_rest()
-            self._last = None if name == "wait_tensor" else (args, result)
+            self._last = args, result
         return result
+
+    def _let_go(self) -> None:
+        """Drop what has travelled."""
+        if self._last is not None and _done(self._last):
+            others_rest()
+            self._last = None
 
     def _count(self, name: str, args: Any) -> None:
         given = args[1] if name in (*OUTPUT_FIRST, *GIVEN_SECOND) else args[0]
@@ -99,6 +107,16 @@ class Counting(TorchDispatchMode):
             for (kind, axes, ranks, payload, phase), count in self._seen.items()
         )
         return sorted(rows)
+
+
+def _done(held: tuple[Any, Any]) -> bool:
+    """Whether a collective is over, as far as it tells."""
+    works = [one for one in tree_leaves(held) if isinstance(one, torch.ScriptObject) and _is_work(one)]
+    return all(dist.Work.unbox(one).is_completed() for one in works)
+
+
+def _is_work(one: torch.ScriptObject) -> bool:
+    return one._type().name() == "Work"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _group(args: Any) -> dist.ProcessGroup:
