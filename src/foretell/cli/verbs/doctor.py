@@ -23,6 +23,8 @@ PACKAGES = (
     ("pyarrow", "table", "tables as Parquet"),
     ("yaml", "yaml", "configurations in YAML"),
     ("sklearn", "run", "the digits to train on"),
+    ("starlette", "serve", "the page in the browser"),
+    ("uvicorn", "serve", "the page in the browser"),
     ("ray", "ray", "sweeps over many machines"),
     ("transformers", "hf", "Hugging Face modules"),
 )
