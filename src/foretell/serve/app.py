@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -64,8 +64,8 @@ class Served:
         self.searches = Searches(folder, limits.searches, limits.search_seconds)
 
     @contextlib.asynccontextmanager
-    async def life(self, app: Starlette) -> AsyncIterator[None]:
-        await self.crew.start()
+    async def life(self, app: Starlette) -> AsyncGenerator[None]:
+        self.crew.start()
         try:
             yield
         finally:

@@ -17,11 +17,14 @@ import msgspec
 
 from foretell.serve import uploads
 from foretell.serve.problem import Problem
-from foretell.serve.worker import Reply, Task, framed
+from foretell.serve.worker import WARM, Reply, Task, framed
 
 Tell = Callable[[Reply], None]
 
 LARGEST_FRAME: Final = 64 * 1024 * 1024
+
+PATIENCE: Final = 60.0
+"""Seconds that a question waits for a worker; on a machine that is busy, even to start one takes a while."""
 
 
 def problem(status: int, what: str, fix: str = "") -> Reply:
@@ -36,7 +39,7 @@ class Worker:
         self.process = process
 
     @classmethod
-    async def start(cls, folder: Path) -> Worker:
+    async def start(cls, folder: Path, *words: str) -> Worker:
         """A worker that reads what was handed in from a folder, and works in an empty one.
 
         It has a session of its own: Ctrl-C in the terminal is for the server, which then ends its workers in order.
@@ -47,6 +50,7 @@ class Worker:
             sys.executable,
             "-m",
             "foretell.serve.worker",
+            *words,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             cwd=empty,
@@ -56,17 +60,26 @@ class Worker:
         )
         return cls(process)
 
+    async def ready(self) -> bool:
+        """Wait until it has imported what it needs; False: it died."""
+        try:
+            return (await self._heard()).kind == "ready"
+        except asyncio.IncompleteReadError:
+            return False
+
+    async def _heard(self) -> Reply:
+        assert self.process.stdout is not None
+        head = await self.process.stdout.readexactly(4)
+        return msgspec.msgpack.decode(await self.process.stdout.readexactly(int.from_bytes(head, "big")), type=Reply)
+
     async def ask(self, task: Task, tell: Tell = lambda reply: None) -> Reply:
         """The answer; what comes before it is told."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
         try:
             self.process.stdin.write(framed(task))
             await self.process.stdin.drain()
             while True:
-                head = await self.process.stdout.readexactly(4)
-                reply = msgspec.msgpack.decode(
-                    await self.process.stdout.readexactly(int.from_bytes(head, "big")), type=Reply
-                )
+                reply = await self._heard()
                 if reply.last:
                     return reply
                 tell(reply)
@@ -102,17 +115,25 @@ class Crew:
         self.folder, self.count, self.seconds, self.most_waiting = folder, workers, seconds, waiting
         self.idle: asyncio.LifoQueue[Worker] = asyncio.LifoQueue()  # who just worked remembers most
         self.all: set[Worker] = set()
+        self.hiring: set[asyncio.Task[None]] = set()
         self.waiting = 0
         self.kept = Kept()
 
-    async def start(self) -> None:
+    def start(self) -> None:
+        """Hire them; they are idle when they are ready, and until then questions wait."""
         for _ in range(self.count):
-            await self._hire()
+            self._hire()
 
-    async def _hire(self) -> None:
-        worker = await Worker.start(self.folder)
+    def _hire(self) -> None:
+        hiring = asyncio.create_task(self._hired())
+        self.hiring.add(hiring)
+        hiring.add_done_callback(self.hiring.discard)
+
+    async def _hired(self) -> None:
+        worker = await Worker.start(self.folder, WARM)
         self.all.add(worker)
-        self.idle.put_nowait(worker)
+        if await worker.ready():
+            self.idle.put_nowait(worker)
 
     async def answer(self, task: Task) -> Reply:
         """The answer of whoever is idle first; of the last minute's questions, the same again."""
@@ -123,7 +144,7 @@ class Crew:
             return problem(429, "too many questions at once", "ask again in a moment")
         self.waiting += 1
         try:
-            worker = await asyncio.wait_for(self.idle.get(), self.seconds)
+            worker = await asyncio.wait_for(self.idle.get(), PATIENCE)
         except TimeoutError:
             return problem(429, "too many questions at once", "ask again in a moment")
         finally:
@@ -147,14 +168,15 @@ class Crew:
             if done:
                 self.idle.put_nowait(worker)
             else:
-                await asyncio.shield(self._replace(worker))
-
-    async def _replace(self, worker: Worker) -> None:
-        self.all.discard(worker)
-        await worker.end()
-        await self._hire()
+                self.all.discard(worker)
+                self._hire()
+                await asyncio.shield(worker.end())
 
     async def end(self) -> None:
+        """End all of them, those that are not ready yet too."""
+        for hiring in list(self.hiring):
+            hiring.cancel()
+        await asyncio.gather(*self.hiring, return_exceptions=True)
         await asyncio.gather(*(worker.end() for worker in self.all))
         self.all.clear()
 

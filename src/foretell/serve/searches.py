@@ -131,7 +131,16 @@ class Searches:
             return problem(422, "it was stopped before it began")
         one.state = "running"
         one.worker = await Worker.start(self.folder)
-        asked = asyncio.create_task(one.worker.ask(one.task, one.saw))
+        try:
+            if not await one.worker.ready():
+                return problem(500, "the process that was to search has ended")
+            return await self._watched(one, one.worker)
+        finally:
+            await asyncio.shield(one.worker.end())
+
+    async def _watched(self, one: Running, worker: Worker) -> Reply:
+        """The answer; once it is stopped or its time is up, what is found until then."""
+        asked = asyncio.create_task(worker.ask(one.task, one.saw))
         stopping = asyncio.create_task(one.stopping.wait())
         try:
             await asyncio.wait([asked, stopping], timeout=self.seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -142,7 +151,6 @@ class Searches:
         finally:
             asked.cancel()
             stopping.cancel()
-            await asyncio.shield(one.worker.end())
 
     def stop(self, one: Running) -> None:
         """Have it end with what it found so far."""

@@ -18,6 +18,9 @@ AT_ONCE: Final = 200
 """Connections that are answered; more are told to come again."""
 
 
+BACKLOG: Final = 512
+
+
 def serve(host: str, port: int, names: tuple[str, ...], limits: Limits, ready: Callable[[str], None]) -> None:
     """Listen until somebody interrupts. `ready` is told the address once there is one."""
     with _listening(host, port) as listening, tempfile.TemporaryDirectory(prefix="foretell-serve-") as folder:
@@ -39,12 +42,13 @@ def serve(host: str, port: int, names: tuple[str, ...], limits: Limits, ready: C
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket of its own, so that the port is known before anybody is told."""
+    """A socket of its own, so that whoever is told of the port finds it open."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
+        found.listen(BACKLOG)
     except (OSError, OverflowError) as problem:
         found.close()
         why = getattr(problem, "strerror", None) or str(problem)

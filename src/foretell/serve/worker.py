@@ -23,6 +23,8 @@ from foretell.serve.problem import Problem, problem_of
 MOST_BYTES: Final = 6 * 1024**3
 """Of memory that a worker may take: a question that needs more is refused, and the machine stays usable."""
 
+WARM: Final = "--warm"
+
 WARMING: Final = b'{"model":"llama3-8b","cluster":"8xh100","batch":8,"plan":"dp8 +bf16"}'
 """A question that is answered before anybody asks, so that the first one who does need not wait for imports."""
 
@@ -37,7 +39,7 @@ class Task(msgspec.Struct, frozen=True):
 class Reply(msgspec.Struct, frozen=True):
     """Part of an answer: how far it is, the answer, or what is wrong."""
 
-    kind: str  # progress, answer, problem
+    kind: str  # ready, progress, answer, problem
     status: int
     body: bytes
     media: str = calls.JSON
@@ -60,7 +62,10 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints does not get between replies
     _limit_memory()
     _settle()
-    answered(Task("view", WARMING), replies=None)
+    if WARM in sys.argv:
+        answered(Task("view", WARMING), replies=None)
+        _settle()
+    _write(replies, Reply("ready", 200, b""))
     while (task := _next(sys.stdin.buffer)) is not None:
         reply = answered(task, replies)
         _settle()
