@@ -47,7 +47,7 @@ class Guarded:
 
     def __init__(self, app: ASGIApp, names: tuple[str, ...], port: int) -> None:
         self.app = app
-        self.hosts = {f"{name}:{port}" for name in names} | {name for name in names if port == 80}
+        self.hosts = {f"{name.lower()}:{port}" for name in names} | {name.lower() for name in names if port == 80}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

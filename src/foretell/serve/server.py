@@ -20,12 +20,16 @@ AT_ONCE: Final = 200
 
 BACKLOG: Final = 512
 
+EVERYBODY: Final = ("0.0.0.0", "::")
+"""Addresses that are those of all networks, and no names."""
+
 
 def serve(host: str, port: int, names: tuple[str, ...], limits: Limits, ready: Callable[[str], None]) -> None:
     """Listen until somebody interrupts. `ready` is told the address once there is one."""
     with _listening(host, port) as listening, tempfile.TemporaryDirectory(prefix="foretell-serve-") as folder:
         own = listening.getsockname()[1]
-        known = (*LOCAL, *names, *([host] if host not in ("0.0.0.0", "::") else []))
+        name = "localhost" if host in ("127.0.0.1", *EVERYBODY) else f"[{host}]" if ":" in host else host
+        known = (*LOCAL, *names, name)
         app = application(Path(folder), known, own, limits)
         config = uvicorn.Config(
             app,
@@ -37,7 +41,7 @@ def serve(host: str, port: int, names: tuple[str, ...], limits: Limits, ready: C
             timeout_graceful_shutdown=2,
             lifespan="on",
         )
-        ready(f"http://{'localhost' if host in ('127.0.0.1', '0.0.0.0', '::') else host}:{own}/")
+        ready(f"http://{name}:{own}/")
         uvicorn.Server(config).run(sockets=[listening])
 
 

@@ -57,6 +57,8 @@ def command(
             click.echo(msgspec.json.encode({"url": address, "api": f"{address}openapi.json", "pid": os.getpid()}))
         else:
             click.echo(f"{address}  (the API: {address}openapi.json; Ctrl-C ends)")
+        if host not in ("127.0.0.1", "::1", "localhost"):
+            click.echo("note: whoever reaches this machine can ask; there is no password", err=True)
         if open_page:
             import webbrowser
 
