@@ -22,7 +22,7 @@ MODELS = {
     "image": "vgg:convolutions=1/1/1/1/1,image=32,classes=10,width=4,pooled=1,dense=16,dropout=0",
     "language": "gpt2:layers=2,hidden=16,heads=2,vocab=128,seq=16,dropout=0,tied=false",
 }
-ON_TEXT = ("tensor", "tensor_sp", "fsdp2_zero3", "zero1", "one_f_one_b")
+ON_TEXT = ("megatron_tensor", "tensor", "tensor_sp", "fsdp2_zero3", "zero1", "one_f_one_b")
 
 SYNCHRONOUS = [
     name
@@ -51,7 +51,8 @@ def references(starter: Starter) -> dict[str, Row]:
 def test_synchronous_engines_have_the_same_first_losses(
     name: str, starter: Starter, references: dict[str, Row]
 ) -> None:
-    pair = "language" if name in ON_TEXT else "image"
+    text = name in ON_TEXT or name.startswith("deepspeed")  # large gradients show whoever clips them unasked
+    pair = "language" if text else "image"
     row = measured(_asked(name, pair), starter)
     assert row.status == OK, row.reason
     assert len(row.losses) == FIRST and len(row.memory_by_rank) == _processes(name)
