@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from foretell.cli.accuracy_lines import accuracy_line, accuracy_of_two
 from foretell.cli.plan_pages import folded, listed, seconds
 from foretell.cli.table import WIDTH, fit, table
 from foretell.oracle.diff import Diff, Difference, Row, Step
@@ -45,6 +46,7 @@ def diff_page(found: Diff) -> str:
             ("on", f"{found.cluster}, trainer {found.trainer}, batch {found.batch:,}"),
             ("first", _told(first, found.ranks)),
             ("second", f"{_told(second, found.ranks)}: {_compared(first.step_seconds, second.step_seconds)}"),
+            *accuracy_of_two(first, second),
         ]
     )
     if not found.differences:
@@ -142,7 +144,7 @@ def _verdict(found: Why) -> str:
         if found.too_much:
             share = found.too_much / found.capacity
             rows.append(("too much", f"{show_bytes(found.too_much)}, {share:.1%} of what it may use"))
-    return lines([*rows, *_rival(found)])
+    return lines([*rows, *_rival(found), *accuracy_line(step)])
 
 
 def _rival(found: Why) -> list[tuple[str, str]]:
@@ -232,6 +234,7 @@ def whatif_page(found: WhatIf) -> str:
             ("on", f"{found.cluster}, trainer {found.trainer}, batch {found.batch:,}"),
             ("step", f"{seconds(step.step_seconds)}, {rate}{_idle(step, found.ranks)}"),
             ("memory", f"{show_bytes(step.memory_bytes)}, {'fits' if step.fits else 'DOES NOT FIT'}"),
+            *accuracy_line(step),
         ]
     )
     parts = [head, _upgrades(found), _jobs(found)]

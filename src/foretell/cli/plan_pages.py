@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.table import WIDTH, fit
 from foretell.cli.training_options import HOUR, run_lines
 from foretell.oracle.headroom import ABOVE, CLOSE, FAILED, ROOMY, close, roomy
@@ -58,7 +59,7 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
         cost = found.ranks * 1000 * step.step_seconds / HOUR * price
         lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
     lines += [(one.kind, f"{one.name}: {one.why}") for one in step.bottlenecks[:2]]
-    lines += [("accuracy", str(step.accuracy))] if step.accuracy else []
+    lines += accuracy_line(step)
     return "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
 
 

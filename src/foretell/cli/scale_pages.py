@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from foretell.cli.accuracy_lines import accuracy_by_ranks
 from foretell.cli.compare_pages import lines
 from foretell.cli.plan_pages import folded, listed, seconds
 from foretell.cli.table import WIDTH, fit
@@ -29,6 +30,7 @@ def _head(found: Scaling) -> str:
             ("batch", form),
             ("fastest", counts),
             ("each", f"samples/s of a rank, against {found.base_plan} on {_ranks(found.base_ranks)}"),
+            *accuracy_by_ranks(found.accuracy),
         ]
     )
 

@@ -19,6 +19,12 @@ RIGHT: Final = 20
 TOP: Final = 14
 BOTTOM: Final = 44
 
+TITLE: Final = 30
+LEGEND: Final = 20
+KEY: Final = 36
+LETTER: Final = 6.4
+"""Of drawings that stand alone: heights of a title and of a row of the legend, widths of a key and of a letter."""
+
 UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 COLOURS: Final = 8
@@ -38,13 +44,42 @@ class Chart:
     rows: tuple[tuple[str, ...], ...] = ()
     legend: tuple[tuple[int, str], ...] = ()  # colour and name
 
-    def svg(self, style: str = "") -> str:
-        """The figure. `style` goes into it where it stands alone."""
-        inside = f"<style>{style}</style>" if style else ""
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self.height}" role="img" '
-            f'aria-label="{quoted(self.title)}. {quoted(self.told)}" class="chart">{inside}{self.body}</svg>'
-        )
+    def svg(self) -> str:
+        """The figure inside a page, which has the style, the title and the legend."""
+        return _svg(self.body, self.height, f"{self.title}. {self.told}")
+
+
+def alone(charts: Sequence[Chart], style: str) -> str:
+    """Charts as one drawing that needs nothing beside it: with legends, and of several each with its title."""
+    parts, top = [f"<style>{style}</style>"], 0.0
+    for chart in charts:
+        if len(charts) > 1:
+            parts.append(text(LEFT, top + TITLE - 8, chart.title, kind="strong"))
+            top += TITLE
+        legend, height = _legend(chart.legend, chart.height)
+        parts.append(f'<g transform="translate(0 {number(top)})">{chart.body}{legend}</g>')
+        top += chart.height + height
+    return _svg("".join(parts), math.ceil(top), ". ".join(f"{chart.title}: {chart.told}" for chart in charts))
+
+
+def _svg(inside: str, height: float, told: str) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {number(height)}" role="img" '
+        f'aria-label="{quoted(told)}" class="chart">{inside}</svg>'
+    )
+
+
+def _legend(names: Sequence[tuple[int, str]], top: float) -> tuple[str, float]:
+    """Colours with their names in rows below a chart, and how high that is."""
+    parts: list[str] = []
+    x, y = float(LEFT), top + LEGEND / 2
+    for colour, name in names:
+        wide = KEY + LETTER * len(name)
+        if x > LEFT and x + wide > WIDTH - RIGHT:
+            x, y = float(LEFT), y + LEGEND
+        parts.append(rectangle(x, y - 5, 10, 10, f"c{colour}") + text(x + 16, y + 4, name, kind="tick"))
+        x += wide
+    return "".join(parts), y + LEGEND / 2 - top if names else 0.0
 
 
 def quoted(text: object) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.main import NOTHING_FITS
 from foretell.cli.question_options import CALIBRATION
 from foretell.cli.table import WIDTH, table
@@ -139,6 +140,7 @@ def _facts(found: Fit, run: Training | None, price: float) -> str:
             ("at a time", f"{found.micro_batch:,} a rank"),
         ]
     lines += run_lines(run, price) if run else []
+    lines += accuracy_line(answer)
     return "\n".join(_folded(f"{name:<13}{text}", " " * 13) for name, text in lines)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 import msgspec
 
+from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.evidence_options import Known, answered, findings_table, measured
 from foretell.cli.inputs import Asked, Given, planned
 from foretell.cli.table import WIDTH, fit, table
@@ -284,6 +285,5 @@ def _known(found: Prediction) -> str:
     width = 2 + max(len("accuracy"), *map(len, found.provenance))
     lines = [_folded(f"{part:<{width}}{text}", width) for part, text in found.provenance.items()]
     lines += [_folded(f"{'narrower':<{width}}{way}", width) for way in found.narrower[:1]]
-    if found.accuracy is not None:
-        lines.append(_folded(f"{'accuracy':<{width}}{found.accuracy}", width))
+    lines += [_folded(f"{name:<{width}}{text}", width) for name, text in accuracy_line(found)]
     return "\n".join(["how it is known", *lines])

@@ -10,9 +10,9 @@ import click
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
-    from foretell.virtual.chart import Panel
+    from foretell.report.page import Page
 
 EXAMPLE = "foretell simulate lenet --on 64xv100-16 --workers 4,16,64"
 USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
@@ -40,7 +40,8 @@ USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
 @click.option("--changes", metavar="LIST", default="", help="Who joins and leaves: +3@10,-0@20 (worker, second).")
 @click.option("--batches", metavar="LOW..HIGH", help="Instead: steps to the target over batch sizes, noise scale.")
 @click.option("--fig14", is_flag=True, help="Instead: delays of an exchange, figure 14 of the taxonomy.")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: curves.svg.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: curves.svg, curves.png.")
+@click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Timeline of the fastest, for Perfetto.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(fig14: bool, batches: str | None, **options: Any) -> None:
@@ -51,9 +52,10 @@ def command(fig14: bool, batches: str | None, **options: Any) -> None:
     topology and compressor: async@sharded:k=4+topk:share=0.01. `foretell list algorithms`
     (topologies, compressors) has them all.
     """
-    plot: Path | None = options["plot"]
-    if plot is not None and plot.suffix.lower() != ".svg":  # before all that would be drawn is run
-        raise BadInput(f"{plot} is no drawing that foretell writes", where="--plot", fix=f"{plot.with_suffix('.svg')}")
+    if options["plot"] is not None:
+        from foretell.report.files import check_drawing
+
+        check_drawing(options["plot"], "--plot")
     if fig14:
         _figure(options)
     elif options["model"] is None:
@@ -66,8 +68,9 @@ def command(fig14: bool, batches: str | None, **options: Any) -> None:
 
 def _contest(options: dict[str, Any]) -> None:
     from foretell.cli.several import numbers
-    from foretell.cli.simulate_pages import simulation_page, simulation_panels
+    from foretell.cli.simulate_pages import simulation_page
     from foretell.hardware import catalog
+    from foretell.report import simulation as report
     from foretell.virtual.disturbance import read
     from foretell.virtual.simulate import Contest, simulate
 
@@ -87,7 +90,7 @@ def _contest(options: dict[str, Any]) -> None:
     found = simulate(asked, tell)
     if options["trace"] is not None:
         _trace(asked, found, options["trace"])
-    _answer(found, options, lambda: simulation_page(found), lambda: simulation_panels(found))
+    _answer(found, options, lambda: simulation_page(found), lambda: report.simulation_page(found))
 
 
 def _trace(asked: Any, found: Any, file: Path) -> None:
@@ -101,16 +104,18 @@ def _trace(asked: Any, found: Any, file: Path) -> None:
 
 
 def _figure(options: dict[str, Any]) -> None:
-    from foretell.cli.simulate_pages import delays_page, delays_panels
+    from foretell.cli.simulate_pages import delays_page
+    from foretell.report import simulation as report
     from foretell.virtual.delays import figure14
 
     found = figure14()
-    _answer({"delays": found}, options, lambda: delays_page(found), lambda: delays_panels(found))
+    _answer({"delays": found}, options, lambda: delays_page(found), lambda: report.delays_page(found))
 
 
 def _tradeoff(batches: str, options: dict[str, Any]) -> None:
     from foretell.cli.several import numbers
-    from foretell.cli.simulate_pages import batches_page, batches_panels
+    from foretell.cli.simulate_pages import batches_page
+    from foretell.report import simulation as report
     from foretell.virtual.batches import measured
     from foretell.virtual.simulate import FALL, check_numbers, learnt_by, problem_of
 
@@ -120,21 +125,21 @@ def _tradeoff(batches: str, options: dict[str, Any]) -> None:
     target = options["target"] or FALL * problem.judged([problem.start(options["seed"])]).loss
     sizes = numbers(batches, "--batches", "batches", "8..512")
     found = measured(problem, sizes, read_rates(options["rates"]), target, seed=options["seed"], told=tell)
-    _answer(found, options, lambda: batches_page(found, model), lambda: batches_panels(found))
+    _answer(found, options, lambda: batches_page(found, model), lambda: report.batches_page(found))
 
 
-def _answer(found: Any, options: dict[str, Any], page: Any, panels: Any) -> None:
+def _answer(found: Any, options: dict[str, Any], page: Callable[[], str], report: Callable[[], Page]) -> None:
     import msgspec
 
     if options["plot"] is not None:
-        _draw(panels(), options["plot"])
+        from foretell.report.files import save_drawing
+
+        save_drawing(report().charts, options["plot"], "--plot")
+    if options["html"] is not None:
+        from foretell.report.files import save
+
+        save(report(), options["html"])
     click.echo(msgspec.json.encode(found) if options["as_json"] else page())
-
-
-def _draw(panels: Sequence[Panel], file: Path) -> None:
-    from foretell.virtual.chart import svg
-
-    file.write_text(svg(panels))
 
 
 def _algorithms(text: str) -> list[str]:
