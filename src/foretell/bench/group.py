@@ -42,6 +42,7 @@ class Line(NamedTuple):
     engine: str
     rows: dict[int, Row]  # by ranks, in order; of several seeds the one in the middle
     family: str  # on more than one rank
+    seeds: dict[int, tuple[Row, ...]]  # all rows, by ranks
 
     @property
     def title(self) -> str:
@@ -71,6 +72,12 @@ class Group(NamedTuple):
     def name(self) -> str:
         return f"{self.pair} on {self.device}"
 
+    @property
+    def alone(self) -> Row | None:
+        """What engines without a row of their own on one rank are compared with: the fastest one there."""
+        found = [line.rows[1] for line in self.lines if 1 in line.rows]
+        return min(found, key=lambda row: row.epoch_seconds, default=None)
+
     def of(self, *families: str) -> tuple[Line, ...]:
         return tuple(line for line in self.lines if line.family in families)
 
@@ -94,7 +101,7 @@ def groups(rows: Iterable[Row]) -> tuple[Group, ...]:
 
 def _line(engine: str, counts: dict[int, list[Row]]) -> Line:
     rows = {ranks: _middle(counts[ranks]) for ranks in sorted(counts)}
-    return Line(engine, rows, family(rows[max(rows)]))
+    return Line(engine, rows, family(rows[max(rows)]), {ranks: tuple(counts[ranks]) for ranks in rows})
 
 
 def _middle(rows: Sequence[Row]) -> Row:

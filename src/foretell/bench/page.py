@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean
 
 import msgspec
 
@@ -77,7 +78,7 @@ def _sections(group: Group, beside: Group | None, several: int) -> Iterator[Sect
         f"Both axes by factors: a line of perfect scaling is straight. {dashed}".strip(),
         _chosen(drawn, group, "epoch"),
         SPEED,
-        tuple(_speed(line, ranks) for line in group.lines for ranks in line.rows),
+        tuple(_speed(group, line, ranks) for line in group.lines for ranks in line.rows),
     )
     bars = tuple(_bars(one, word) for one, word in ((group, "phases"), (beside, "predicted-phases")) if one)
     told = "Parts of the breakdown of its steps, on the most ranks that it has."
@@ -88,7 +89,9 @@ def _sections(group: Group, beside: Group | None, several: int) -> Iterator[Sect
     if memory := _chosen(drawn, group, "memory"):
         yield Section(f"Memory of a rank{place}", dashed, memory)
     if metric := _chosen(drawn, group, "metric"):
-        yield Section(f"How well it learns{place}", "On the most ranks that each engine has.", metric)
+        yield Section(
+            f"How well it learns{place}", "On the most ranks that each engine has, the mean of its seeds.", metric
+        )
 
 
 def _chosen(drawn: dict[str, Chart], group: Group, kind: str) -> tuple[Chart, ...]:
@@ -136,9 +139,10 @@ def _bytes(size: float) -> str:
 
 
 def over_time(group: Group) -> list[Panel]:
-    """The metric (or the loss, where there is none) of held-out data over epochs and over minutes, on most ranks."""
-    shown = [(line, row) for line in group.lines if (row := line.rows[max(line.rows)]).curve]
-    scored = any(point.metric is not None for _, row in shown for point in row.curve)
+    """The metric (or the loss, where there is none) of held-out data over epochs and over minutes: of each engine on
+    the most ranks that it has, the mean of its seeds."""
+    shown = [(line, looks) for line in group.lines if (looks := _looks(line.seeds[max(line.rows)]))]
+    scored = any(point.metric is not None for _, looks in shown for points in looks for point in points)
     up = "share of right answers" if scored else "loss of held-out data"
 
     def value(point: Point) -> float:
@@ -146,8 +150,11 @@ def over_time(group: Group) -> list[Panel]:
 
     def panel(across: str, field: str) -> Panel:
         curves = [
-            Curve(f"{line.engine} {row.ranks}", [(getattr(point, field), value(point)) for point in row.curve])
-            for line, row in shown
+            Curve(
+                line.engine,
+                [(fmean(getattr(one, field) for one in points), fmean(map(value, points))) for points in looks],
+            )
+            for line, looks in shown
         ]
         title = f"{up.capitalize()} over {across}, {group.name}"
         return Panel(f"{_file('metric', group)}-{across}", title, across, up, curves, linear=scored)
@@ -155,17 +162,22 @@ def over_time(group: Group) -> list[Panel]:
     return [panel("epochs", "epoch"), panel("minutes", "minutes")]
 
 
+def _looks(rows: Sequence[Row]) -> list[tuple[Point, ...]]:
+    """The looks of all seeds, those after as many steps together; of seeds that were cut short as far as they go."""
+    return list(zip(*(row.curve for row in rows), strict=False))
+
+
 SPEED = ("engine", "ranks", "epoch", "samples/s", "speed-up", "memory", "predicted")
 
 
-def _speed(line: Line, ranks: int) -> tuple[str, ...]:
-    row = line.rows[ranks]
+def _speed(group: Group, line: Line, ranks: int) -> tuple[str, ...]:
+    row, alone = line.rows[ranks], line.rows.get(1) or group.alone
     return (
         line.engine,
         str(ranks),
         show_seconds(row.epoch_seconds),
         f"{row.samples_per_second:,.4g}",
-        f"{line.speedup(ranks):.2f}" if 1 in line.rows else "-",
+        f"{alone.epoch_seconds / row.epoch_seconds:.2f}" if alone else "-",
         show_bytes(row.memory_bytes) if row.memory_bytes else "-",
         f"{row.predicted.error:+.0%}" if row.predicted else "-",
     )

@@ -51,6 +51,7 @@ class SpeedupError(msgspec.Struct, frozen=True, kw_only=True):
     aimed: bool  # to be within a tenth
     within: bool
     causes: dict[str, float]  # times as long a step takes because of each
+    causes_alone: dict[str, float]  # the same on one GPU
     impossible: str  # why the survey's row cannot be, by the figures of its machine; empty: it can
 
 
@@ -97,6 +98,7 @@ def _speedup(label: Label) -> SpeedupError:
         aimed=label.curve.framework in AIMED,
         within=abs(error) <= WITHIN,
         causes={one.name: one.factor for one in causes(case)},
+        causes_alone={one.name: one.factor for one in causes(alone)},
         impossible=impossible(case),
     )
 
@@ -111,6 +113,16 @@ def impossible(case: Case) -> str:
     if found is None or case.gpus not in counts or 1 not in counts:
         return ""
     return _above_peak(case, found.model_flops) or _above_links(case)
+
+
+def impossible_rows() -> dict[str, str]:
+    """All of them, by name."""
+    asked_of = ((curve, gpus) for curve, counts in published.epochs().items() for gpus in counts)
+    told = {
+        f"{curve.framework}, {curve.model}, {gpus} of {curve.machine}": impossible(Case(curve, gpus))
+        for curve, gpus in asked_of
+    }
+    return {name: why for name, why in told.items() if why}
 
 
 def _above_peak(case: Case, flops: float) -> str:

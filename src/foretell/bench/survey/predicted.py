@@ -13,9 +13,13 @@ from foretell.bench.survey.frameworks import FRAMEWORKS, Framework
 from foretell.bench.survey.published import Curve
 from foretell.bench.survey.workload import COUNTS, Task, task
 from foretell.hardware import catalog
-from foretell.oracle.asker import Asker, Found, Wish
-from foretell.oracle.predict import Prediction
-from foretell.plan.job import batch_ranks
+from foretell.model.graph import Graph
+from foretell.model.source import load
+from foretell.oracle.predict import Prediction, predict
+from foretell.plan.fitness import refusals
+from foretell.plan.job import Job
+from foretell.plan.policies.precision import Precision
+from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer, trainer
 
@@ -72,19 +76,19 @@ def asked(case: Case, precision: str = "", by: Trainer | None = None, microbatch
         text = f"{text.rpartition(' +')[0]} +{precision}"
     if microbatches:
         text = " ".join(f"+m{microbatches}" if word.startswith("+m") else word for word in text.split())
-    plan = parse(text)
-    wish = Wish(
-        model=work.model,
-        cluster=catalog.cluster(f"{machine}:{case.gpus}"),
-        trainer=by or trainer(one.trainer),
-        batch=batch,
-        seq=work.sequence,
-        optimizer=one.optimizer or work.optimizer,
-    )
-    found = Asker(wish).ask(plan, batch // (batch_ranks(plan) * plan.microbatches))
-    if isinstance(found, Found):
-        return Answer(str(found.plan), batch, found.prediction, "")
-    return Answer(str(plan), batch, None, found[0])
+    plan, cluster = parse(text), catalog.cluster(f"{machine}:{case.gpus}")
+    graph = _graph(work, batch // plan.microbatches, plan.policy(Precision).format.activation)
+    job = Job(batch=batch, trainer=one.trainer, optimizer=one.optimizer or work.optimizer, sequence=work.sequence)
+    setting = Setting(graph, job, plan, by or trainer(one.trainer))
+    for refusal in refusals(setting, cluster):
+        return Answer(str(setting.plan), batch, None, refusal.why)
+    return Answer(str(setting.plan), batch, predict(setting, cluster), "")
+
+
+@functools.lru_cache(maxsize=64)
+def _graph(work: Task, batch: int, dtype: str) -> Graph:
+    """The model for one micro-batch over all ranks."""
+    return load(work.model, batch, work.sequence or None, dtype)
 
 
 def uneven(found: Prediction) -> float:
