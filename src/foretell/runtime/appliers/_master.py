@@ -70,6 +70,8 @@ def mastered(kind: type[torch.optim.Optimizer], scale: Scale | None) -> type[tor
                 return
             for weight, master in zip(self.weights, self.masters, strict=True):
                 master.grad = None if weight.grad is None else weight.grad.float().div_(by)
+            for inner, outer in zip(self.inner.param_groups, self.param_groups, strict=True):
+                inner["lr"] = outer["lr"]  # whoever warms up turns ours
             self.inner.step()
             for weight, master in zip(self.weights, self.masters, strict=True):
                 weight.copy_(master)
