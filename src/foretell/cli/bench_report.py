@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 import msgspec
 
 if TYPE_CHECKING:
+    from foretell.bench.row import Row
     from foretell.bench.study import Study
     from foretell.report.page import Page
 
@@ -58,6 +59,55 @@ def study_files(found: Study, files: Files) -> list[str]:
     return written(
         bench_page(found.rows, f"Frameworks and strategies side by side on {where}", found.about.command), files
     )
+
+
+def judged(rows: Sequence[Row]) -> dict[str, Any]:
+    """Why each row is slow, and what the survey's findings are worth here."""
+    from foretell.bench.findings import check
+    from foretell.bench.group import groups
+    from foretell.bench.reasons import reasons
+
+    slow = [
+        {**one._asdict(), "engine": line.engine, "pair": group.pair, "device": group.device, "ranks": ranks}
+        for group in groups(rows)
+        for line in group.lines
+        for ranks, row in line.rows.items()
+        for one in reasons(row)
+    ]
+    found = [
+        {
+            "finding": one.finding.name,
+            "text": one.finding.text,
+            "pair": one.group.pair,
+            "device": one.group.device,
+            **one.verdict._asdict(),
+        }
+        for one in check(rows)
+    ]
+    return {"reasons": slow, "findings": found}
+
+
+def judged_page(rows: Sequence[Row]) -> str:
+    """The same for people: on the most ranks that each engine has."""
+    from foretell.bench.findings import check
+    from foretell.bench.group import groups
+    from foretell.bench.reasons import reasons, sentence
+    from foretell.cli.table import folded, table
+
+    slow = [
+        (group.pair, line.engine, str(max(line.rows)), sentence(reasons(line.rows[max(line.rows)])))
+        for group in groups(rows)
+        for line in group.lines
+    ]
+    found = [
+        folded(f"  {one.verdict.status}  {one.finding.text} ({one.group.pair}: {one.verdict.evidence})")
+        for one in check(rows)
+    ]
+    parts = (
+        table(("why it is slow", "engine", "ranks", "parts of its step"), slow, left=(0, 1, 3)) if slow else "",
+        "\n".join(["what the survey of frameworks found, asked of these rows", *found]) if found else "",
+    )
+    return "\n\n".join(filter(None, parts))
 
 
 def tell_survey(as_json: bool, files: Files) -> None:
