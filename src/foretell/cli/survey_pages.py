@@ -21,8 +21,8 @@ def _parts(found: Survey) -> Iterator[str]:
     yield "\n".join(
         (
             f"source   {found.source}",
-            f"derived  sequences of {found.sequence} tokens: {_between(sequence_evidence())}, by figures 5 and 7",
-            f"         ZeRO-{found.zero_stage[-1]}: {shared_bytes():.1f} bytes a parameter are shared, by figure 9",
+            f"derived  sequences of {found.sequence} tokens: {_between(sequence_evidence())} 5, 7",
+            f"         ZeRO-{found.zero_stage[-1]}: {shared_bytes():.1f} bytes of a parameter are shared in figure 9",
         )
     )
     yield _speedups(found)
@@ -33,7 +33,7 @@ def _parts(found: Survey) -> Iterator[str]:
 
 
 def _between(values: Sequence[float]) -> str:
-    return f"{median(values):.0f} in the middle of {len(values)} rows"
+    return f"{median(values):.0f} in the middle of {len(values)} rows of figures"
 
 
 def _speedups(found: Survey) -> str:

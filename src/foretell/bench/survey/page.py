@@ -36,7 +36,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[str, str]  # cases that cannot run, and why
 
 
-SOURCE = "Nichols et al. 2021, arXiv 2111.04949v2, figures 4 to 9 (studies/survey)"
+SOURCE = "Nichols et al. 2021, arXiv 2111.04949, figures 4 to 9 (studies/survey)"
 
 
 def survey() -> Survey:
