@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from foretell.bench.survey.predicted import Answer, Case, asked, uneven
+from foretell.bench.survey.predicted import Answer, Case, asked, described, uneven
 from foretell.plan.trainer import Trainer, trainer
 
 LEAST: Final = 1.03
@@ -65,13 +65,15 @@ def _factors(case: Case) -> Iterator[tuple[str, float]]:
     own = asked(case)
     assert own.prediction is not None
     parts, step = own.prediction.breakdown, own.prediction.step_seconds
-    by = trainer(case.framework.trainer)
+    by = described(case)
     if own.plan.endswith(("fp32", "tf32")):
         anything = msgspec.structs.replace(by, legal=msgspec.structs.replace(by.legal, precisions=("any",)))
         yield "no mixed precision", _times(own, asked(case, precision=MIXED, by=anything))
     for name, change in CHANGES.items():
         if change(by) != by:
             yield name, _times(own, asked(case, by=change(by)))
+    if case.framework.interpreter:
+        yield "one interpreter for all stages", _times(own, asked(case, by=trainer(case.framework.trainer)))
     if case.gpus == 1 and own.prediction.microbatches > 1:
         yield "micro-batches one after the other", _times(own, asked(case, microbatches=1))
     shares = {

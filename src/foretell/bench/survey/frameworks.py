@@ -38,6 +38,7 @@ class Framework(NamedTuple):
     models: tuple[str, ...] = (IMAGES, TEXT)
     machines: tuple[str, ...] = ("lassen", "thetagpu")
     optimizer: str = ""  # where it is not the task's
+    interpreter: float = 0.0  # share of all kernels that one interpreter starts for all stages
 
 
 def _data(storage: Callable[[], str], precision: str) -> Rule:
@@ -67,6 +68,11 @@ def _replicated() -> str:
     return ""
 
 
+ONE_PROCESS: Final = 0.5
+"""TorchGPipe has a thread for each stage in one process (Kim et al. 2020, arXiv 2004.09910), and one thread of Python
+runs at a time. Of a kernel started forward, one again and two backward, it starts the first two; PyTorch's own threads
+start the others."""
+
 FIXED: Final = "fixed for each GPU"
 GROWS: Final = "grows with the GPUs"
 ADAM: Final = "adam"
@@ -90,7 +96,9 @@ FRAMEWORKS: Final = {
         ),
         Framework("megatron-intra", "Megatron-LM 2.3, intra-layer", "megatron-lm-2021", _intra, GROWS, (TEXT,)),
         Framework("pipedream", "PipeDream", "pipedream", _stashed, "fixed; more of them in flight"),
-        Framework("torchgpipe", "TorchGPipe", "torchgpipe", _flushed, "4 micro-batches for each GPU"),
+        Framework(
+            "torchgpipe", "TorchGPipe", "torchgpipe", _flushed, "4 micro-batches for each GPU", interpreter=ONE_PROCESS
+        ),
     )
 }
 """By name, in the order of the survey's tables."""

@@ -58,6 +58,13 @@ def full_precision(machine: str) -> str:
     return "tf32" if "tf32" in catalog.cluster(machine).device.peak else "fp32"
 
 
+def described(case: Case) -> Trainer:
+    """The trainer of a case. One interpreter that starts kernels for all stages takes longer with each of them."""
+    found = trainer(case.framework.trainer)
+    times = 1 + case.framework.interpreter * (case.gpus - 1)
+    return msgspec.structs.replace(found, host=msgspec.structs.replace(found.host, launch=times * found.host.launch))
+
+
 class Answer(NamedTuple):
     """A prediction, or the rule that refuses it."""
 
@@ -79,7 +86,7 @@ def asked(case: Case, precision: str = "", by: Trainer | None = None, microbatch
     plan, cluster = parse(text), catalog.cluster(f"{machine}:{case.gpus}")
     graph = _graph(work, batch // plan.microbatches, plan.policy(Precision).format.activation)
     job = Job(batch=batch, trainer=one.trainer, optimizer=one.optimizer or work.optimizer, sequence=work.sequence)
-    setting = Setting(graph, job, plan, by or trainer(one.trainer))
+    setting = Setting(graph, job, plan, by or described(case))
     for refusal in refusals(setting, cluster):
         return Answer(str(setting.plan), batch, None, refusal.why)
     return Answer(str(setting.plan), batch, predict(setting, cluster), "")
