@@ -120,10 +120,11 @@ def test_answers_are_as_documented(foretell: Any, form: str, at: int, kept: Path
     assert msgspec.json.decode(msgspec.json.encode(value)) == json.loads(ran.out)
 
 
-@pytest.mark.parametrize(("form", "at"), [case for case in CASES if case[0] not in WRITTEN])
+@pytest.mark.parametrize(("form", "at"), CASES)
 def test_pages_fit_a_terminal(foretell: Any, form: str, at: int, kept: Path) -> None:
     ran = foretell(*words(form, at, kept))
-    lines = f"{ran.out}\n{ran.err}".replace(str(kept), "folder").splitlines()
+    out = "" if form in WRITTEN else ran.out
+    lines = f"{out}\n{ran.err}".replace(str(kept), "folder").splitlines()
     assert [line for line in lines if len(line) > WIDTH] == []
 
 

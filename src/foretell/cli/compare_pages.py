@@ -12,7 +12,7 @@ from foretell.oracle.predict import Prediction
 from foretell.oracle.upgrades import TIMES
 from foretell.oracle.whatif import Effect, WhatIf
 from foretell.oracle.why import Why
-from foretell.units import show_bytes
+from foretell.units import show_bytes, show_rate
 
 SMALLEST = 1e-3
 """Share of a step or of memory below which a difference is not shown on the page."""
@@ -177,7 +177,7 @@ def _fixes(found: Why) -> list[str]:
     if not found.fixes:
         return ["No single change and no two together would make it fit."]
     rows = [
-        [one.what, show_bytes(one.memory_bytes), f"{one.samples_per_second:,.4g}", f"{one.plan} on {one.cluster}"]
+        [one.what, show_bytes(one.memory_bytes), show_rate(one.samples_per_second), f"{one.plan} on {one.cluster}"]
         for one in found.fixes[:SHOWN]
     ]
     return [listed(["what would fit", "memory", "samples/s", "the plan then"], rows, left=1)]
@@ -226,7 +226,7 @@ def _amount(found: Why) -> str:
 def whatif_page(found: WhatIf) -> str:
     """The step as it is, and with each thing changed."""
     step = found.prediction
-    rate = f"{step.samples_per_second:,.4g} samples/s"
+    rate = f"{show_rate(step.samples_per_second)} samples/s"
     head = lines(
         [
             ("plan", found.plan + (", the best there is" if found.searched else "")),

@@ -42,11 +42,17 @@ class Chart:
     height: int
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    legend: tuple[tuple[int, str], ...] = ()  # colour and name
+    legend: tuple[tuple[int, str], ...] = ()  # colour and name; from COLOURS on a colour is there a second time
 
     def svg(self) -> str:
         """The figure inside a page, which has the style, the title and the legend."""
         return _svg(self.body, self.height, f"{self.title}. {self.told}")
+
+    def _repr_svg_(self) -> str:
+        """What a notebook shows of it."""
+        from foretell.report.page import figure_style
+
+        return alone([self], figure_style())
 
 
 def alone(charts: Sequence[Chart], style: str) -> str:
@@ -69,6 +75,14 @@ def _svg(inside: str, height: float, told: str) -> str:
     )
 
 
+def _key(x: float, y: float, colour: int) -> str:
+    """A square of a colour; of one that is there a second time with a gap, as its line has."""
+    kind = f"c{colour % COLOURS}"
+    if colour < COLOURS:
+        return rectangle(x, y, 10, 10, kind)
+    return rectangle(x, y, 4, 10, kind) + rectangle(x + 6, y, 4, 10, kind)
+
+
 def _legend(names: Sequence[tuple[int, str]], top: float) -> tuple[str, float]:
     """Colours with their names in rows below a chart, and how high that is."""
     parts: list[str] = []
@@ -77,7 +91,7 @@ def _legend(names: Sequence[tuple[int, str]], top: float) -> tuple[str, float]:
         wide = KEY + LETTER * len(name)
         if x > LEFT and x + wide > WIDTH - RIGHT:
             x, y = float(LEFT), y + LEGEND
-        parts.append(rectangle(x, y - 5, 10, 10, f"c{colour}") + text(x + 16, y + 4, name, kind="tick"))
+        parts.append(_key(x, y - 5, colour) + text(x + 16, y + 4, name, kind="tick"))
         x += wide
     return "".join(parts), y + LEGEND / 2 - top if names else 0.0
 
@@ -117,6 +131,11 @@ def circle(x: float, y: float, radius: float, kind: str) -> str:
 def path(points: Sequence[tuple[float, float]], kind: str) -> str:
     drawn = " ".join(f"{'M' if not at else 'L'}{number(x)} {number(y)}" for at, (x, y) in enumerate(points))
     return f'<path d="{drawn}" class="{kind}"/>'
+
+
+def line_kind(colour: int, dashed: bool = False) -> str:
+    """The classes of a line; colours that are there a second time are dashed."""
+    return f"line s{colour % COLOURS}{' dashed' if dashed or colour >= COLOURS else ''}"
 
 
 def mark(drawn: str, tip: str) -> str:

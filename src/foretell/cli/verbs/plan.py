@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,9 @@ import click
 import msgspec
 
 from foretell.cli.main import NOTHING_FITS
+from foretell.cli.notes import tell_notes
 from foretell.cli.progress import Progress
-from foretell.cli.question_options import CALIBRATION, tell_notes, words_of
+from foretell.cli.question_options import CALIBRATION, words_of
 from foretell.cli.several import numbers
 from foretell.cli.training_options import positive, show_span, span
 from foretell.errors import BadInput
@@ -132,8 +132,7 @@ def _today(options: dict[str, Any]) -> Today | None:
     options |= {"optimizer": options["optimizer"] or found.recipe.optimizer}
     if not typed("trainer"):
         options["trainer"] = found.trainer
-    for note in found.notes:
-        print(f"note: {note}", file=sys.stderr)
+    tell_notes(found.notes)
     return found
 
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from foretell.report.svg import (
     BOTTOM,
-    COLOURS,
     LEFT,
     RIGHT,
     TOP,
@@ -20,6 +19,7 @@ from foretell.report.svg import (
     Scale,
     circle,
     frame,
+    line_kind,
     mark,
     padded,
     path,
@@ -58,7 +58,7 @@ class Panel(NamedTuple):
 def colours_of(panels: Sequence[Panel]) -> dict[str, int]:
     """A name has one colour in all panels."""
     names = dict.fromkeys(curve.name for panel in panels for curve in panel.curves)
-    return {name: at % COLOURS for at, name in enumerate(names)}
+    return {name: at for at, name in enumerate(names)}
 
 
 def draw(panel: Panel, colours: Mapping[str, int]) -> Chart:
@@ -84,7 +84,7 @@ def _curves(
     x, y = _across(panel, seen), _up(panel, seen)
     parts = [frame(x, y, panel.across, panel.up, lambda at: f"{at:.4g}", panel.show, panel.at)]
     for curve in curves:
-        kind = f"line s{colours[curve.name]}{' dashed' if curve.dashed else ''}"
+        kind = line_kind(colours[curve.name], curve.dashed)
         parts.append(mark(path([(x(across), y(up)) for across, up in curve.drawn], kind), _last(curve)))
         if panel.at:
             parts += [_place(panel, curve, x(across), y(up), across, up, colours) for across, up in curve.drawn]
