@@ -17,9 +17,9 @@ HEADER = ["engine", "ranks", "epoch", "x", "talk", "memory", "right", "target", 
 
 LEGEND = """\
 epoch: seconds in which all samples are seen once, the median over seeds. x: speed-up over one rank (the engine's own,
-or that of ddp). talk: share of a step in which a rank stands still for others. right: answers on held-out data after the
-last step, worst and best seed. target: seconds of training until so many answers were right, if all seeds got there.
-off: predicted step less measured, as a share."""
+or that of ddp). talk: share of a step in which a rank stands still for others. right: answers on held-out data after
+the last step, worst and best seed. target: seconds of training until so many answers were right, if all seeds got
+there. off: predicted step less measured, as a share."""
 
 
 def page(study: Study) -> str:
