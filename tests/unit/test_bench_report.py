@@ -107,3 +107,13 @@ def test_the_command_writes_page_and_figures(tmp_path: Path) -> None:
     assert any(one["name"] == "exposed communication" and one["engine"] == "ddp" for one in told["reasons"])
     shown = CliRunner().invoke(cli, asked[:3])
     assert "why it is slow" in shown.output and "data parallelism is the fastest" in shown.output
+
+
+def test_phases_that_are_small_in_every_bar_are_others_and_nothing_is_lost() -> None:
+    specked = [
+        msgspec.structs.replace(one, phases={**one.phases, "host": 1e-5, "input": 2e-5}) if one.ok else one
+        for one in ROWS
+    ]
+    chart = next(one for one in bench_page(specked, "specks").charts if one.name == "phases-cpu-image")
+    assert {"other", "forward", "backward"} <= {row[1] for row in chart.rows}
+    assert {"host", "input"}.isdisjoint({row[1] for row in chart.rows})

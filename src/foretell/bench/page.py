@@ -192,8 +192,25 @@ def _bars(group: Group, word: str) -> Chart | None:
         ranks = common or max(ranks for ranks, row in line.rows.items() if row.phases)
         row = line.rows[ranks]
         bars[f"{line.engine} {ranks}"] = {name: part * row.steps_per_epoch for name, part in row.phases.items()}
+    bars = _without_specks(bars)
     what = "What an epoch is predicted to be spent on" if word.startswith("predicted") else "What an epoch is spent on"
     return breakdown.draw(bars, None, _file(word, group), f"{what}, {group.name}") if bars else None
+
+
+SPECK = 0.01
+"""Share of an epoch below which a phase has no colour of its own, if it is so in every bar."""
+
+
+def _without_specks(bars: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """The bars with what is small everywhere as `other`."""
+    shown = {name for bar in bars.values() for name, part in bar.items() if part >= SPECK * sum(bar.values())}
+    return {
+        name: {
+            **{phase: part for phase, part in bar.items() if phase in shown},
+            "other": sum(part for phase, part in bar.items() if phase not in shown or phase == "other"),
+        }
+        for name, bar in bars.items()
+    }
 
 
 def _slow(line: Line, beside: Group | None) -> tuple[str, str, str]:

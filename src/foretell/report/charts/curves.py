@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from foretell.report.svg import (
     BOTTOM,
+    COLOURS,
     LEFT,
     RIGHT,
     TOP,
