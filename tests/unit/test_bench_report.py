@@ -117,3 +117,13 @@ def test_phases_that_are_small_in_every_bar_are_others_and_nothing_is_lost() -> 
     chart = next(one for one in bench_page(specked, "specks").charts if one.name == "phases-cpu-image")
     assert {"other", "forward", "backward"} <= {row[1] for row in chart.rows}
     assert {"host", "input"}.isdisjoint({row[1] for row in chart.rows})
+
+
+def test_more_engines_than_colours_are_drawn_by_family() -> None:
+    data = [row(f"data{at}", "dp2", 2, 0, 0.1 + at / 100) for at in range(9)]
+    piped = [row(f"piped{at}", "pp2:gpipe +m8", 2, 0, 0.2 + at / 100) for at in range(3)]
+    page = bench_page([*data, *piped], "many")
+    epochs = {chart.name: chart for chart in page.charts if chart.name.startswith("epoch-")}
+    assert set(epochs) == {"epoch-cpu-image-data", "epoch-cpu-image-data-2", "epoch-cpu-image-pipeline"}
+    assert [len(chart.legend) for chart in epochs.values()] == [8, 1, 3]
+    assert len({chart.name for chart in page.charts}) == len(page.charts)

@@ -67,10 +67,15 @@ class Group(NamedTuple):
     pair: str
     node: int  # ranks that share a node; 0: not known
     lines: tuple[Line, ...]
+    part: str = ""  # of the engines, where it has not all of them
 
     @property
     def name(self) -> str:
         return f"{self.pair} on {self.device}"
+
+    @property
+    def told(self) -> str:
+        return f"{self.name}, {self.part}" if self.part else self.name
 
     @property
     def alone(self) -> Row | None:

@@ -14,7 +14,7 @@ from foretell.bench.row import Point, Row
 from foretell.report.charts import breakdown
 from foretell.report.charts.curves import Curve, Panel, colours_of, draw
 from foretell.report.page import Card, Page, Section
-from foretell.report.svg import Chart, byte_unit
+from foretell.report.svg import COLOURS, Chart, byte_unit
 from foretell.units import show_bytes, show_seconds
 
 PAPER = "Nichols et al. 2021 (survey and empirical evaluation of parallel deep learning frameworks), arXiv 2111.04949"
@@ -70,9 +70,7 @@ def _cards(found: Sequence[Group], checked: Sequence[Checked]) -> Iterator[Card]
 def _sections(group: Group, beside: Group | None, several: int) -> Iterator[Section]:
     place = f": {group.name}" if several > 1 else ""
     dashed = "Dashed lines are predictions." if beside else ""
-    panels = [*over_ranks(group, beside), *over_time(group)]
-    colours = colours_of(panels)
-    drawn = {panel.name: draw(panel, colours) for panel in panels if any(curve.drawn for curve in panel.curves)}
+    drawn = {chart.name: chart for part in parts(group) for chart in _lines(part, beside)}
     yield Section(
         f"Seconds of an epoch over ranks{place}",
         f"Both axes by factors: a line of perfect scaling is straight. {dashed}".strip(),
@@ -94,12 +92,38 @@ def _sections(group: Group, beside: Group | None, several: int) -> Iterator[Sect
         )
 
 
+def parts(group: Group) -> list[Group]:
+    """The engines in as many parts as there must be so that each line has a colour: those of a family together."""
+    if len(group.lines) <= COLOURS:
+        return [group]
+    families = dict.fromkeys(line.family for line in group.lines)
+    return [
+        group._replace(lines=lines, part=f"{kind}{f' {at + 1}' if at else ''}")
+        for kind in families
+        for at, lines in enumerate(batched(group.of(kind), COLOURS))
+    ]
+
+
+def batched(lines: Sequence[Line], size: int) -> list[tuple[Line, ...]]:
+    return [tuple(lines[at : at + size]) for at in range(0, len(lines), size)]
+
+
+def _lines(group: Group, beside: Group | None) -> Iterator[Chart]:
+    """What is drawn as lines, an engine in one colour in all of it."""
+    own = {line.engine for line in group.lines}
+    likewise = beside._replace(lines=tuple(one for one in beside.lines if one.engine in own)) if beside else None
+    panels = [*over_ranks(group, likewise), *over_time(group)]
+    colours = colours_of(panels)
+    return (draw(panel, colours) for panel in panels if any(curve.drawn for curve in panel.curves))
+
+
 def _chosen(drawn: dict[str, Chart], group: Group, kind: str) -> tuple[Chart, ...]:
     return tuple(chart for name, chart in drawn.items() if name.startswith(_file(kind, group)))
 
 
 def _file(kind: str, group: Group) -> str:
-    return f"{kind}-{group.device}-{group.pair}".replace("/", "-").replace(":", "-")
+    words = (kind, group.device, group.pair, group.part)
+    return "-".join(filter(None, words)).replace("/", "-").replace(":", "-").replace(" ", "-")
 
 
 def over_ranks(group: Group, beside: Group | None) -> list[Panel]:
@@ -114,7 +138,7 @@ def over_ranks(group: Group, beside: Group | None) -> list[Panel]:
             for line, dashed in lines
         ]
 
-    epochs, held = f"Epoch time, {group.name}", f"Memory of a rank, {group.name}"
+    epochs, held = f"Epoch time, {group.told}", f"Memory of a rank, {group.told}"
     show = "{:,.0f}".format
     return [
         Panel(
@@ -156,7 +180,7 @@ def over_time(group: Group) -> list[Panel]:
             )
             for line, looks in shown
         ]
-        title = f"{up.capitalize()} over {across}, {group.name}"
+        title = f"{up.capitalize()} over {across}, {group.told}"
         return Panel(f"{_file('metric', group)}-{across}", title, across, up, curves, linear=scored)
 
     return [panel("epochs", "epoch"), panel("minutes", "minutes")]
