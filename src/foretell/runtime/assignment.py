@@ -28,6 +28,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     trainer: str = "pytorch"
     optimizer: str = ""  # the trainer's own
     rate: float = 0.0  # learning rate; 0: the usual one of the optimizer
+    rate_batch: int = 0  # samples of a step that the rate is meant for; a larger batch has more of it; 0: any
+    warmup: int = 0  # steps, from the first, over which the rate rises to its value
     task: str = "synthetic"
     loss: str = ""  # file.py:function of outputs and target; empty: the model's own
     steps: int = 20  # that are measured
@@ -102,6 +104,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     busy: dict[str, list[float]] = {}  # of these, seconds that the rank's own thread had a core
     steps: list[float] = []  # seconds of each measured step
     checks: list[Check] = []  # of held-out data, the same on every rank
+    epoch_samples: int = 0  # of the task, to train on; 0: unknown
     collectives: list[Collective] = []
     trace: list[Happening] = []  # of one more step
     exposed: dict[str, float] = {}  # seconds of it, by axis, in which a GPU only talked to others

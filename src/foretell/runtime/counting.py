@@ -36,6 +36,10 @@ KINDS = {
     "reduce_scatter_tensor": "reduce-scatter",
     "reduce_scatter_tensor_out": "reduce-scatter",
     "_reduce_scatter_base_": "reduce-scatter",
+    "reduce_scatter_": "reduce-scatter",
+    "reduce_scatter_tensor_coalesced_": "reduce-scatter",
+    "allgather_into_tensor_coalesced_": "all-gather",
+    "reduce_": "reduce",
     "all_to_all_single": "all-to-all",
     "alltoall_base_": "all-to-all",
     "shard_dim_alltoall": "all-to-all",
@@ -50,7 +54,12 @@ MESSAGES = ("send", "receive")
 """From one rank to one other, whoever else is in the group."""
 
 OUTPUT_FIRST = ("_allgather_base_", "_reduce_scatter_base_", "alltoall_base_")
-GIVEN_SECOND = ("allgather_",)
+GIVEN_SECOND = (
+    "allgather_",
+    "reduce_scatter_",
+    "reduce_scatter_tensor_coalesced_",
+    "allgather_into_tensor_coalesced_",
+)
 SILENT = ("wait_tensor", "barrier", "_wrap_tensor_autograd")
 NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 
@@ -91,14 +100,16 @@ class Counting(TorchDispatchMode):
         given = args[1] if name in (*OUTPUT_FIRST, *GIVEN_SECOND) else args[0]
         ranks = frozenset(dist.get_process_group_ranks(_group(args)))
         axes = self._along(ranks)
-        among = 2 if KINDS[name] in MESSAGES else len(ranks)
-        self._seen[KINDS[name], axes, among, _bytes(given), self.phase] += 1
+        kind = KINDS.get(name, name.strip("_").replace("_", "-"))  # other frameworks call more than ours do
+        among = 2 if kind in MESSAGES else len(ranks)
+        self._seen[kind, axes, among, _bytes(given), self.phase] += 1
 
     def _along(self, ranks: frozenset[int]) -> tuple[str, ...]:
         """The axes of a group; of one that has some ranks of an axis only, that axis."""
         if ranks in self._axes:
             return self._axes[ranks]
-        return self._axes[min((known for known in self._axes if ranks <= known), key=len)]
+        around = min((known for known in self._axes if ranks <= known), key=len, default=None)
+        return self._axes[around] if around is not None else ()  # one rank alone has no axis
 
     def found(self) -> list[Collective]:
         """What was counted, alike ones together."""

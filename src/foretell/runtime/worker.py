@@ -37,7 +37,7 @@ def checked(assignment: Assignment) -> Setting:
     setting = assignment.setting()
     if assignment.collectives and chosen(assignment.collectives) and assignment.device == "cuda":
         raise BadInput("collectives of our own are between host processors", where="--collectives", fix="--device cpu")
-    missing = (*appliers.refusals(setting), *_of_method(assignment, setting))
+    missing = (*appliers.refusals(setting), *_of_method(assignment, setting), *_of_norms(setting))
     if assignment.dry:
         missing += tuple(Refusal("dry run", why, fix) for why, fix in dry.refusals(setting))
     if missing:
@@ -58,6 +58,22 @@ def _of_method(assignment: Assignment, setting: Setting) -> Iterator[Refusal]:
             option = "--dry-run" if assignment.dry else "--trace"
             why = f"{option} watches one step, and ranks of {found.text} have no step in common"
             yield Refusal(appliers.RULE, why, f"without {option}")
+
+
+LAYERWISE = ("lars", "lamb")
+"""Optimizers that need the norm of each weight."""
+
+CUT = ("tp", "filter", "channel")
+"""Strategies whose ranks have shares of a weight that do not know of each other."""
+
+
+def _of_norms(setting: Setting) -> Iterator[Refusal]:
+    """A share of a weight is shorter than the weight is."""
+    optimizer = setting.job.optimizer
+    for axis in setting.plan.axes if optimizer in LAYERWISE else ():
+        if axis.word in CUT and axis.world > 1:
+            why = f"{optimizer} needs the norm of whole weights, and ranks of {axis.word}{axis.ranks} have shares"
+            yield Refusal(appliers.RULE, why, "--optimizer adamw or momentum, or dp")
 
 
 def begun(device: str, place: Place, store: Any = None) -> None:

@@ -17,6 +17,7 @@ VERBS = {
     "calibrate": "Measure this machine, so that predictions rest on it.",
     "profile": "Time the layers of a model on this device.",
     "run": "Train under a plan for real, on ranks of this machine or of many, and measure.",
+    "bench": "Frameworks and strategies side by side on the same task, by time to quality.",
     "lab": "Several hosts on this machine: collectives and runs across links of known rate and delay.",
     "compare": "What was predicted for a run, and what was measured.",
     "simulate": "How well algorithms learn on a cluster: real gradients in virtual time.",

@@ -33,6 +33,8 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--loss", default="", metavar="FILE:NAME", help="file.py:function of outputs and target.")
 @click.option("--validate-every", type=int, default=0, metavar="N", help="Steps between two looks at held-out data.")
 @click.option("--rate", type=float, default=0.0, metavar="X", help="Learning rate (the optimizer's usual one).")
+@click.option("--rate-batch", type=int, default=0, metavar="N", help="The batch --rate is for; it grows with --batch.")
+@click.option("--warmup", type=int, default=0, metavar="N", help="Steps over which the rate rises to its value (0).")
 @click.option("--seed", type=int, default=0, metavar="N", help="Of weights and data (0).")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Where ranks compute (GPUs, if there are enough).")
 @click.option("--threads", type=int, default=1, metavar="N", help="Of each rank on a CPU (1).")
@@ -71,7 +73,11 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         _at_least_one("--validate-every", options["validate_every"])
     if not math.isfinite(options["rate"]):
         raise BadInput(f"--rate {options['rate']}", where="--rate", fix="a number: --rate 0.01")
-    names = ("rate", "task", "loss", "validate_every", "steps", "seed", "threads", "patience", "collectives", "method")
+    for name in ("rate_batch", "warmup"):
+        if options[name] < 0:
+            raise BadInput(f"--{name.replace('_', '-')} {options[name]}", where="run", fix="0 or more")
+    names = ("rate", "rate_batch", "warmup", "task", "loss", "validate_every", "steps", "seed", "threads", "patience")
+    names = (*names, "collectives", "method")
     return Assignment(
         model=given.model,
         plan=str(asked.setting.plan),
@@ -82,6 +88,7 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         device=_chosen(options["device"], asked.setting.plan.ranks),
         dry=options["dry_run"],
         traced=options["trace"] is not None,
+        collectives=options["collectives"],
         **{name: options[name] for name in names},
     )
 
