@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from foretell.cli.command import cli
 from foretell.errors import BadInput
+from foretell.learning.members import about, composed
 from foretell.virtual import batches
 from foretell.virtual.delays import figure14
 from foretell.virtual.disturbance import Change, read
-from foretell.virtual.members import about, composed
 from foretell.virtual.problems.squares import Squares
 
 QUICK = [

@@ -23,10 +23,12 @@ def page(found: Measurement) -> str:
     facts = [
         ("model", fit(found.model, WIDTH - 14)),
         ("plan", found.plan),
+        ("method", found.method),
         ("ranks", f"{found.ranks}, batch {found.batch:,}"),
         ("step", f"{show_seconds(found.step_seconds)}, {spread} in eight of ten of {found.samples.n} steps"),
         ("loss", f"{found.losses[0]:.4g} at first, {found.losses[-1]:.4g} at last"),
         *_learnt(found),
+        ("staleness", _stale(found)),
         ("memory", f"{show_bytes(found.memory_bytes)} of tensors on the fullest rank"),
         ("record", found.record),
     ]
@@ -43,6 +45,13 @@ def _learnt(found: Measurement) -> list[tuple[str, str]]:
     right = f"{last.metric:.1%} right (best {best:.1%}), " if last.metric is not None and best is not None else ""
     when = f"after {last.samples:,} samples and {show_seconds(last.seconds)}"
     return [("held out", f"{right}loss {last.loss:.4g} {when}")]
+
+
+def _stale(found: Measurement) -> str:
+    """Updates between a gradient's reading of the weights and its being taken in."""
+    if not found.staleness:
+        return ""
+    return f"{found.staleness['mean']:.3g} updates in the mean, {found.staleness['most']:.0f} at most"
 
 
 def _time(found: Measurement) -> str:

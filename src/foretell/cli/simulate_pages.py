@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from foretell.cli.compare_pages import lines
 from foretell.cli.table import table
 from foretell.units import show_bytes, show_seconds
+from foretell.virtual.again import Again
 from foretell.virtual.batches import Measured
 from foretell.virtual.delays import Delay
 from foretell.virtual.simulate import Ran, Simulation
@@ -29,6 +30,32 @@ def simulation_page(found: Simulation) -> str:
     )
     counts = sorted({run.workers for run in found.runs})
     return "\n\n".join([head, *(_runs(found.of(count), count) for count in counts)])
+
+
+def again_page(found: Again) -> str:
+    """A run of real processes beside the same run in virtual time."""
+    head = lines(
+        [
+            ("algorithm", found.algorithm),
+            ("run", f"{found.workers} ranks, {found.steps} gradients each"),
+            ("losses", f"differ by {found.apart:.2g} at most"),
+        ]
+    )
+    last = found.steps - 1
+    at = sorted({0, last // 4, last // 2, 3 * last // 4, last})
+    rows = [[f"{step + 1}", f"{found.measured[step]:.6g}", f"{found.losses[step]:.6g}"] for step in at]
+    losses = table(["gradient", "loss of the ranks", "in virtual time"], rows)
+    return "\n\n".join([head, losses, *_stale(found)])
+
+
+def _stale(found: Again) -> list[str]:
+    if not found.measured_staleness:
+        return []
+    ages = dict.fromkeys([*found.measured_staleness, *found.staleness])
+    rows = [
+        [name, f"{found.measured_staleness.get(name, 0):.3g}", f"{found.staleness.get(name, 0):.3g}"] for name in ages
+    ]
+    return [table(["staleness", "of the ranks", "in virtual time"], rows)]
 
 
 def _exchange(found: Simulation) -> str:

@@ -38,7 +38,7 @@ def command(what: str, as_json: bool) -> None:
 
 
 def _virtual(what: str, as_json: bool) -> str:
-    from foretell.virtual.members import about
+    from foretell.learning.members import about
 
     rows = about(what)
     if as_json:

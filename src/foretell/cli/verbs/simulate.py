@@ -40,6 +40,9 @@ USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
 @click.option("--changes", metavar="LIST", default="", help="Who joins and leaves: +3@10,-0@20 (worker, second).")
 @click.option("--batches", metavar="LOW..HIGH", help="Instead: steps to the target over batch sizes, noise scale.")
 @click.option("--fig14", is_flag=True, help="Instead: delays of an exchange, figure 14 of the taxonomy.")
+@click.option(
+    "--record", type=click.Path(path_type=Path), metavar="FILE", help="Instead: a run of `foretell run` again."
+)
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: curves.svg, curves.png.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Timeline of the fastest, for Perfetto.")
@@ -58,6 +61,8 @@ def command(fig14: bool, batches: str | None, **options: Any) -> None:
         check_drawing(options["plot"], "--plot")
     if fig14:
         _figure(options)
+    elif options["record"] is not None:
+        _again(options)
     elif options["model"] is None:
         raise BadInput("no model is given", where="MODEL", fix=EXAMPLE)
     elif batches is not None:
@@ -112,6 +117,20 @@ def _figure(options: dict[str, Any]) -> None:
     _answer({"delays": found}, options, lambda: delays_page(found), lambda: report.delays_page(found))
 
 
+def _again(options: dict[str, Any]) -> None:
+    """What real processes did, played once more."""
+    from foretell.cli.simulate_pages import again_page
+    from foretell.records.store import read as read_record
+    from foretell.runtime.comparison import reports_of
+    from foretell.virtual.again import again
+
+    for word in ("plot", "html"):
+        if options[word] is not None:
+            raise BadInput("a run again has no curves to draw", where=f"--{word}", fix=f"without --{word}")
+    found = again(*reports_of(read_record(options["record"]), str(options["record"])))
+    _say(found, options, lambda: again_page(found))
+
+
 def _tradeoff(batches: str, options: dict[str, Any]) -> None:
     from foretell.cli.several import numbers
     from foretell.cli.simulate_pages import batches_page
@@ -124,13 +143,14 @@ def _tradeoff(batches: str, options: dict[str, Any]) -> None:
     problem = problem_of(options["learns"] or learnt_by(model), options["task"])
     target = options["target"] or FALL * problem.judged([problem.start(options["seed"])]).loss
     sizes = numbers(batches, "--batches", "batches", "8..512")
+    if max(sizes) > problem.samples:
+        what = f"a batch of {max(sizes):,}, and there are {problem.samples:,} samples to learn from"
+        raise BadInput(what, where="--batches", fix=f"8..{min(512, problem.samples)}")
     found = measured(problem, sizes, read_rates(options["rates"]), target, seed=options["seed"], told=tell)
     _answer(found, options, lambda: batches_page(found, model), lambda: report.batches_page(found))
 
 
 def _answer(found: Any, options: dict[str, Any], page: Callable[[], str], report: Callable[[], Page]) -> None:
-    import msgspec
-
     if options["plot"] is not None:
         from foretell.report.files import save_drawing
 
@@ -139,6 +159,12 @@ def _answer(found: Any, options: dict[str, Any], page: Callable[[], str], report
         from foretell.report.files import save
 
         save(report(), options["html"])
+    _say(found, options, page)
+
+
+def _say(found: Any, options: dict[str, Any], page: Callable[[], str]) -> None:
+    import msgspec
+
     click.echo(msgspec.json.encode(found) if options["as_json"] else page())
 
 
