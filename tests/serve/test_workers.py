@@ -143,6 +143,19 @@ def test_answers_are_kept_up_to_a_size():
     assert kept.get(Task("predict", b"39")) is not None
 
 
+def test_without_the_packages_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    import importlib.util
+
+    from click.testing import CliRunner
+
+    from foretell.cli.command import cli
+    from foretell.errors import MissingExtra
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    said = CliRunner().invoke(cli, ["serve"]).exception
+    assert isinstance(said, MissingExtra) and "foretell[serve]" in said.fix
+
+
 # --- processes ----------------------------------------------------------------------------------
 
 
