@@ -25,6 +25,7 @@ PACKAGES = (
     ("sklearn", "run", "the digits to train on"),
     ("starlette", "serve", "the page in the browser"),
     ("uvicorn", "serve", "the page in the browser"),
+    ("resvg_py", "png", "figures as PNG"),
     ("ray", "ray", "sweeps over many machines"),
     ("transformers", "hf", "Hugging Face modules"),
 )
@@ -36,7 +37,7 @@ PROGRAMS = (
     ("sbatch", "starting on Slurm", "a Slurm cluster"),
 )
 
-NAMES = {"yaml": "pyyaml", "sklearn": "scikit-learn"}
+NAMES = {"yaml": "pyyaml", "resvg_py": "resvg-py", "sklearn": "scikit-learn"}
 """Packages that are installed under another name."""
 
 
