@@ -23,9 +23,9 @@ PACKAGES = (
     ("pyarrow", "table", "tables as Parquet"),
     ("yaml", "yaml", "configurations in YAML"),
     ("sklearn", "run", "the digits to train on"),
+    ("resvg_py", "png", "figures as PNG"),
     ("starlette", "serve", "the page in the browser"),
     ("uvicorn", "serve", "the page in the browser"),
-    ("resvg_py", "png", "figures as PNG"),
     ("ray", "ray", "sweeps over many machines"),
     ("transformers", "hf", "Hugging Face modules"),
 )
