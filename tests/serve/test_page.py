@@ -134,7 +134,7 @@ def test_a_plan_that_is_refused_offers_one_that_works(person: Person):
 
 
 def test_search_compare_and_use(person: Person):
-    for field, text in (("#plan", "dp8 +bf16"), ("#cluster", "8xh100"), ("#model", "gpt2")):
+    for field, text in (("#plan", "dp2 +bf16"), ("#cluster", "2xh100"), ("#model", "gpt2"), ("#batch", "4")):
         person.page.fill(field, text)
         person.does("Tab", on=field)
     person.page.click("#pin")

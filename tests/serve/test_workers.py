@@ -57,7 +57,7 @@ def test_a_question_is_answered_as_by_the_library(model: str, plan: str, batch: 
     assert found.breakdown == expected.breakdown
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.sampled_from(sorted(zoo.names())), st.integers(1, 64))
 def test_a_model_that_is_kept_is_the_model_for_any_batch(model: str, batch: int):
     from foretell.model.resize import with_samples
