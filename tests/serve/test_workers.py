@@ -57,7 +57,7 @@ def test_a_question_is_answered_as_by_the_library(model: str, plan: str, batch: 
     assert found.breakdown == expected.breakdown
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.sampled_from(sorted(zoo.names())), st.integers(1, 64))
 def test_a_model_that_is_kept_is_the_model_for_any_batch(model: str, batch: int):
     from foretell.model.resize import with_samples
@@ -141,6 +141,19 @@ def test_answers_are_kept_up_to_a_size():
     assert kept.bytes <= Kept.BYTES
     assert kept.get(Task("predict", b"0")) is None
     assert kept.get(Task("predict", b"39")) is not None
+
+
+def test_without_the_packages_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    import importlib.util
+
+    from click.testing import CliRunner
+
+    from foretell.cli.command import cli
+    from foretell.errors import MissingExtra
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    said = CliRunner().invoke(cli, ["serve"]).exception
+    assert isinstance(said, MissingExtra) and "foretell[serve]" in said.fix
 
 
 # --- processes ----------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
     "simulate --fig14": [()],
     "systems": [(), ("petuum", "distbelief")],
     "systems --plan": [("--plan", "dp8")],
+    "systems --bytes": [("--bytes", "lenet")],
     "results": [("--records", "{folder}/records")],
     "results show": [("{folder}/records/calibration-cpu.json",)],
     "validate": [("{folder}/runs.csv",)],
@@ -59,12 +60,12 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
 }  # fmt: skip
 """Questions that are answered fast, by the form of their answer."""
 
-MEASURED = {"run", "run --dry-run", "compare", "calibrate", "profile", "lab"}
+MEASURED = {"serve", "simulate --record", "run", "run --dry-run", "compare", "calibrate", "profile", "lab"}
 """Those that measure something are asked where they are tested anyway."""
 
 SLOW = {"advise", "simulate --batches", "validate --regret", "validate --coverage"}
 
-ELSEWHERE = {"bench", "serve"}
+ELSEWHERE = {"bench"}
 """Verbs whose answers have tests of their own."""
 
 WRITTEN = {"export", "completion"}

@@ -43,10 +43,12 @@ from foretell.runtime.measure import Measurement
 from foretell.sweeping.sweep import Sweep
 from foretell.taxonomy.advice import Advice
 from foretell.taxonomy.systems import System
+from foretell.taxonomy.updates import Update
 from foretell.validation.constants import Constant
 from foretell.validation.coverage import Coverage
 from foretell.validation.evaluate import Scores
 from foretell.validation.regret import Regrets
+from foretell.virtual.again import Again
 from foretell.virtual.batches import Measured
 from foretell.virtual.delays import Delay
 from foretell.virtual.simulate import Simulation
@@ -324,6 +326,21 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
     delays: tuple[Delay, ...]
 
 
+class Travels(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker sends for one update of a model, by technique."""
+
+    model: str
+    updates: tuple[Update, ...]  # the plain gradient first
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the page is, as soon as it answers."""
+
+    url: str
+    api: str  # its description
+    pid: int
+
+
 class Records(msgspec.Struct, frozen=True, kw_only=True):
     """Records that are kept."""
 
@@ -395,6 +412,7 @@ FORMS: tuple[Form, ...] = (
     Form("sweep", Sweep, "many answers, one a row"),
     Form("report", Reported, "the page that was written"),
     Form("export", Exported, "a trainer's configuration"),
+    Form("serve", Serving, "where the page is; more answers come from its API"),
     Form("calibrate", Calibrated, "what was measured of this machine"),
     Form("profile", Profiled, "seconds of the layers of a model"),
     Form("run", Ran, "a measured run: the same shape as a prediction"),
@@ -403,8 +421,10 @@ FORMS: tuple[Form, ...] = (
     Form("simulate", Simulation, "algorithms by virtual time to a loss"),
     Form("simulate --batches", Measured, "steps to a loss over batches"),
     Form("simulate --fig14", Delays, "delays of an exchange"),
+    Form("simulate --record", Again, "a run of real processes beside the same in virtual time"),
     Form("advise", Advice, "techniques by virtual time to a loss"),
     Form("systems", dict[str, System], "systems by name"),
+    Form("systems --bytes", Travels, "what travels for an update of a model"),
     Form("systems --plan", dict[str, tuple[str, ...]], "classes of a plan, by axis of the taxonomy"),
     Form("results", Records, "records that are kept"),
     Form("results show", Record, "one record"),

@@ -35,6 +35,9 @@ def _run() -> int:
         sys.stdout.flush()
     except ForetellError as problem:
         return _failed(problem.told(), BAD_INPUT, str(problem))
+    except click.exceptions.NoArgsIsHelpError as problem:  # `foretell` alone: its help, and no complaint
+        print(problem.format_message(), file=sys.stderr)
+        return BAD_INPUT
     except click.ClickException as problem:
         context = problem.ctx if isinstance(problem, click.UsageError) else None
         help_page = f"{context.command_path} --help" if context else ""

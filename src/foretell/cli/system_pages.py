@@ -16,7 +16,7 @@ from foretell.units import show_bytes, show_seconds
 def listed_page(found: Mapping[str, Any]) -> str:
     """A line a system."""
     rows = [
-        [name, one.optimization, one.scheduling, f"{'+'.join(one.parallelism)}; {', '.join(one.topology)}"]
+        [name, one.optimization, one.scheduling, f"{', '.join(one.parallelism)}; {', '.join(one.topology)}"]
         for name, one in found.items()
     ]
     return listed(["system", "optimization", "scheduling", "parallelism; topology"], rows, left=3)

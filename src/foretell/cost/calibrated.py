@@ -42,8 +42,8 @@ LONG: Final = 500e-6
 """Seconds from which on a kernel's times tell how even a core is, rather than its caches."""
 
 SLICE: Final = 2.8e-3
-"""Seconds that a thread keeps its core while another one waits for it, where no calibration has `late`: Linux from 8 cores
-on (kernel/sched/fair.c, sysctl_sched_base_slice: 0.7 ms times 1 + log2 of at most 8 cores)."""
+"""Seconds that a thread keeps its core while another one waits for it, where no calibration has `late`: Linux from 8
+cores on (kernel/sched/fair.c, sysctl_sched_base_slice: 0.7 ms times 1 + log2 of at most 8 cores)."""
 
 STREAMED: Final = 2**22
 """Bytes from which on a copy tells of the memory rather than of a cache."""

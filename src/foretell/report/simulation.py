@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from foretell.learning.members import about
 from foretell.report.charts.curves import Curve, Panel, colours_of, draw
 from foretell.report.page import Card, Page, Section
 from foretell.report.svg import Chart
 from foretell.units import show_bytes, show_seconds
 from foretell.virtual.batches import Measured
 from foretell.virtual.delays import Delay
-from foretell.virtual.members import about
 from foretell.virtual.simulate import Ran, Simulation
 
 RUNS = ("algorithm", "to the target", "samples", "loss", "staleness", "idle", "link", "bytes")

@@ -35,6 +35,8 @@ class Driver(Protocol):
 class Optimizer(Protocol):
     """Updates weights by their gradients."""
 
+    param_groups: list[dict[str, Any]]
+
     def step(self) -> Any: ...
 
     def zero_grad(self) -> Any: ...

@@ -37,12 +37,27 @@ def checked(assignment: Assignment) -> Setting:
     setting = assignment.setting()
     if assignment.collectives and chosen(assignment.collectives) and assignment.device == "cuda":
         raise BadInput("collectives of our own are between host processors", where="--collectives", fix="--device cpu")
-    missing = (*appliers.refusals(setting), *_of_norms(setting), *_of_method(assignment, setting))
+    missing = (*appliers.refusals(setting), *_of_method(assignment, setting), *_of_norms(setting))
     if assignment.dry:
         missing += tuple(Refusal("dry run", why, fix) for why, fix in dry.refusals(setting))
     if missing:
         raise refused(setting.plan, missing)
     return setting
+
+
+def _of_method(assignment: Assignment, setting: Setting) -> Iterator[Refusal]:
+    """Why an algorithm that was named beside the plan does not run, or what does not go with one."""
+    found = choice.method(setting.plan, assignment.method)
+    if found is None and assignment.method:
+        why = f"{assignment.method} merges versions of the weights, and under {setting.plan} there is one"
+        yield Refusal(appliers.RULE, why, f"--method {assignment.method} --ranks {setting.plan.ranks}, without --plan")
+    elif found is not None:
+        named = choice.refusals(found) if assignment.method else ()
+        yield from (Refusal(appliers.RULE, why, fix) for why, fix in named)
+        if assignment.dry or assignment.traced:
+            option = "--dry-run" if assignment.dry else "--trace"
+            why = f"{option} watches one step, and ranks of {found.text} have no step in common"
+            yield Refusal(appliers.RULE, why, f"without {option}")
 
 
 LAYERWISE = ("lars", "lamb")
@@ -59,21 +74,6 @@ def _of_norms(setting: Setting) -> Iterator[Refusal]:
         if axis.word in CUT and axis.world > 1:
             why = f"{optimizer} needs the norm of whole weights, and ranks of {axis.word}{axis.ranks} have shares"
             yield Refusal(appliers.RULE, why, "--optimizer adamw or momentum, or dp")
-
-
-def _of_method(assignment: Assignment, setting: Setting) -> Iterator[Refusal]:
-    """Why an algorithm that was named beside the plan does not run, or what does not go with one."""
-    found = choice.method(setting.plan, assignment.method)
-    if found is None and assignment.method:
-        why = f"{assignment.method} merges versions of the weights, and under {setting.plan} there is one"
-        yield Refusal(appliers.RULE, why, f"--method {assignment.method} --ranks {setting.plan.ranks}, without --plan")
-    elif found is not None:
-        named = choice.refusals(found) if assignment.method else ()
-        yield from (Refusal(appliers.RULE, why, fix) for why, fix in named)
-        if assignment.dry or assignment.traced:
-            option = "--dry-run" if assignment.dry else "--trace"
-            why = f"{option} watches one step, and ranks of {found.text} have no step in common"
-            yield Refusal(appliers.RULE, why, f"without {option}")
 
 
 def begun(device: str, place: Place, store: Any = None) -> None:

@@ -33,14 +33,9 @@ FILE: Final = "the file"
 
 
 def problem_of(found: ForetellError) -> Problem:
-    """An error without any path of this machine in it."""
-    from foretell.serve.question import Refused
-
-    what, where, fix = (_without_paths(text) for text in (found.what, found.where, found.fix))
-    if not isinstance(found, Refused):
-        return Problem(what, where, fix)
-    told = tuple(Broken(one.rule, one.why, one.way_out) for one in found.refusals)
-    return Problem(what, where, fix, told, found.plans)
+    """An error as `--json` tells it, without any path of this machine in it."""
+    told = {name: _without_paths(value) if isinstance(value, str) else value for name, value in found.told().items()}
+    return msgspec.convert(told, Problem)
 
 
 def _without_paths(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Annotated, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -25,7 +25,7 @@ from foretell.oracle.calibrations import with_calibration
 from foretell.plan.fitness import passing, refusals
 from foretell.plan.job import make_job
 from foretell.plan.policies.precision import Precision
-from foretell.plan.refusal import Refusal, refused
+from foretell.plan.refusal import PlanRefused, refused
 from foretell.plan.setting import Setting, with_precision
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
@@ -95,15 +95,23 @@ class Asked(NamedTuple):
     notes: tuple[str, ...]
 
 
-class Refused(BadInput):
+class Refused(PlanRefused):
     """A plan that breaks rules, and the nearest one that breaks none."""
 
-    def __init__(self, setting: Setting, cluster: Cluster, found: tuple[Refusal, ...]) -> None:
-        said = refused(setting.plan, found)
-        super().__init__(said.what, where=said.where, fix=said.fix)
-        self.refusals = found
-        near = passing(setting, cluster)
-        self.plans = (str(near),) if near is not None else ()
+    plans: tuple[str, ...] = ()
+
+    def told(self) -> dict[str, Any]:
+        return super().told() | {"plans": self.plans}
+
+
+def _refuse(setting: Setting, cluster: Cluster) -> None:
+    broken = tuple(refusals(setting, cluster))
+    if not broken:
+        return
+    problem = Refused(refused(setting.plan, broken).what, where="plan")
+    near = passing(setting, cluster)
+    problem.refusals, problem.plans = broken, (str(near),) if near is not None else ()
+    raise problem
 
 
 USUAL: Final = "pytorch"
@@ -118,9 +126,7 @@ def read(question: Question) -> Asked:
     graph = _sized(question, plan.microbatches, dtype)
     job = make_job(question.batch, trainer=software, optimizer=question.optimizer, sequence=question.seq)
     setting = Setting(graph, job, plan, trainer(software))
-    broken = tuple(refusals(setting, place.cluster))
-    if broken:
-        raise Refused(setting, place.cluster, broken)
+    _refuse(setting, place.cluster)
     found = with_calibration(setting, place.cluster)
     cluster = bettered(found.cluster, question.hardware)
     return Asked(found.setting, cluster, (*place.notes, *found.notes, *_idle(setting, cluster), *graph.warnings))

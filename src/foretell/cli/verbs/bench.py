@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from foretell.cli import several
+from foretell.cli.bench_report import Files, judged, judged_page, reported, study_files, tell_survey
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
@@ -45,25 +46,39 @@ EXAMPLE = "foretell bench --engine ddp,fsdp2-zero3 --pair image --ranks 1,2 --ou
 @click.option("--show", metavar="FOLDER", help="A study that is there: nothing is run.")
 @click.option("--install", metavar="ENGINE", help="Install an engine in an environment of its own.")
 @click.option("--list", "listed", is_flag=True, help="The engines, and which are installed.")
+@click.option("--survey", is_flag=True, help="The survey of frameworks: its own numbers beside their prediction.")
+@reported
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(as_json: bool, show: str | None, install: str | None, listed: bool, **options: Any) -> None:
+def command(
+    as_json: bool,
+    show: str | None,
+    install: str | None,
+    listed: bool,
+    survey: bool,
+    html: str,
+    figures: str,
+    **options: Any,
+) -> None:
     """Train the same model on the same data under every engine, and compare.
 
     Each row is an engine, a pair of model and task, a number of ranks and a seed:
     time, phases, memory, and how well it learnt, next to what was predicted. What
     cannot run is a row with its reason. Started again, it goes on where it was.
     """
-    if install is not None:
+    files = Files(html, figures)
+    if survey:
+        tell_survey(as_json, files)
+    elif install is not None:
         click.echo(_installed(install, as_json))
     elif listed:
         click.echo(_listed(as_json))
     elif show is not None:
-        _tell(Path(show), as_json)
+        _tell(Path(show), as_json, files)
     else:
-        _compare(options, as_json)
+        _compare(options, as_json, files)
 
 
-def _compare(options: dict[str, Any], as_json: bool) -> None:
+def _compare(options: dict[str, Any], as_json: bool, files: Files) -> None:
     from foretell.bench.matrix import QUICK_MINUTES, compare
     from foretell.cli.main import NOTHING_FITS
     from foretell.cli.progress import Progress
@@ -76,7 +91,7 @@ def _compare(options: dict[str, Any], as_json: bool) -> None:
         rows = list(compare(questions, folder, _command(), progress.rows, options["again"], 60.0 * minutes))
     finally:
         progress.end()
-    _tell(folder, as_json)
+    _tell(folder, as_json, files)
     if len(rows) < len(questions):
         left = len(questions) - len(rows)
         print(f"note: {left} rows are left after {minutes:g} minutes; the same command goes on", file=sys.stderr)
@@ -110,20 +125,25 @@ def _questions(options: dict[str, Any]) -> list[Question]:
     ).questions()
 
 
-def _tell(folder: Path, as_json: bool) -> None:
+def _tell(folder: Path, as_json: bool, files: Files) -> None:
     from foretell.bench.study import read
     from foretell.cli.bench_pages import page
 
     found = read(folder)
-    click.echo(_json(found, folder) if as_json else f"{page(found)}\n\n{len(found.rows)} rows in {folder}")
+    names = study_files(found, files)
+    if as_json:
+        click.echo(_json(found, folder, names))
+        return
+    parts = (page(found), judged_page(found.rows), "\n".join([f"{len(found.rows)} rows in {folder}", *names]))
+    click.echo("\n\n".join(filter(None, parts)))
 
 
-def _json(found: Study, folder: Path) -> bytes:
+def _json(found: Study, folder: Path, names: list[str]) -> bytes:
     from foretell.bench.reading import lines
     from foretell.bench.row import told
 
     answer = {"about": found.about, "lines": lines(found.rows), "rows": [told(row) for row in found.rows]}
-    return msgspec.json.encode({**answer, "folder": str(folder)})
+    return msgspec.json.encode({**answer, **judged(found.rows), "folder": str(folder), "files": names})
 
 
 def _installed(name: str, as_json: bool) -> str:

@@ -77,7 +77,7 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         if options[name] < 0:
             raise BadInput(f"--{name.replace('_', '-')} {options[name]}", where="run", fix="0 or more")
     names = ("rate", "rate_batch", "warmup", "task", "loss", "validate_every", "steps", "seed", "threads", "patience")
-    names += ("method",)
+    names = (*names, "collectives", "method")
     return Assignment(
         model=given.model,
         plan=str(asked.setting.plan),

@@ -37,9 +37,13 @@
     return async function run() {
       if (busy) { again = true; return; }
       busy = true;
+      $("answers").setAttribute("aria-busy", "true");
       try {
         do { again = false; await work(() => again); } while (again);
-      } finally { busy = false; }
+      } finally {
+        busy = false;
+        $("answers").setAttribute("aria-busy", "false");
+      }
     };
   }
 
