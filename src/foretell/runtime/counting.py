@@ -7,7 +7,6 @@ is missing in the tables below stops the count: a number that leaves something o
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -22,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from foretell.runtime.assignment import Collective
 from foretell.runtime.clock import BETWEEN
 from foretell.runtime.mesh import Mesh
+from foretell.runtime.rest import others_rest
 
 KINDS = {
     "all_reduce": "all-reduce",
@@ -51,9 +51,6 @@ MESSAGES = ("send", "receive")
 
 OUTPUT_FIRST = ("_allgather_base_", "_reduce_scatter_base_", "alltoall_base_")
 GIVEN_SECOND = ("allgather_",)
-RELEASE = 1e-3
-"""Seconds in which gloo's threads let go of what they had. A step that is watched is not timed."""
-
 SILENT = ("wait_tensor", "barrier", "_wrap_tensor_autograd")
 NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 
@@ -65,7 +62,7 @@ class Counting(TorchDispatchMode):
         super().__init__()
         self.phase = BETWEEN
         self._axes = mesh.groups()
-        # What a collective reads and makes is held until gloo's threads are done with it: else one of them would often be
+        # What a collective reads and makes is held until gloo's threads rest: else one of them would now and then be
         # the last to let go of it, and the notes that are taken of this thread's memory would miss that.
         self._last: tuple[Any, Any] | None = None
         self._seen: Counter[tuple[str, tuple[str, ...], int, int, str]] = Counter()
@@ -79,13 +76,15 @@ class Counting(TorchDispatchMode):
             self._count(name, args)
         result = func(*args, **(kwargs or {}))
         if func.namespace in NAMESPACES:
+            if self._last is not None:  # it travels still
+                others_rest()
             self._last = args, result
         return result
 
     def _let_go(self) -> None:
         """Drop what has travelled."""
         if self._last is not None and _done(self._last):
-            time.sleep(RELEASE)
+            others_rest()
             self._last = None
 
     def _count(self, name: str, args: Any) -> None:
