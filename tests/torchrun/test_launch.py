@@ -95,12 +95,12 @@ def test_a_plan_without_an_applier_is_refused_by_name(ranks: Ranks) -> None:
     for plan, word in (
         ("tp2 +fp8", r"\+fp8"),
         ("pp2:dualpipe +m4", "dualpipe"),
-        ("tp2 +lora4", "lora4 beside tp"),
         ("pp2:zb-v dp2:zero3 +m4", "zb-v beside dp2:zero3"),
-        ("pp2:stash dp2 +m4", "stash beside dp"),
-        ("tp2 +compiled", "compiled layers beside tp"),
+        ("pp2:stash dp2:zero3 +m4", "stash beside zero3"),
+        ("tp2 +captured", r"\+captured"),
         ("dp2:zero3 +recompute:every2", "every2 beside zero3"),
-        ("dp2 +offload:optimizer", "offload:optimizer"),
+        ("dp2 +offload:weights", "offload:weights"),
+        ("dp2 +compress:fp16", "compress:fp16"),
     ):
         with pytest.raises(BadInput, match=rf"(?s){word}.*(does|do) not run|{word}.*no applier yet"):
             ranks.run(Assignment(model="llama:layers=4,hidden=32,heads=4,ffn=48,vocab=40,seq=8", plan=plan, batch=8))
@@ -177,5 +177,6 @@ def test_the_page_names_all_that_runs() -> None:
     table = page[page.index("## What runs today") : page.index("## Two laws")]
     words = {"microbatches": "`+m16`", "precision": "`+bf16`", "batchnorm": "`+syncbn`", "bucket": "`+bucket:"}
     words |= {"overlap": "`+no-overlap`", "execution": "`+compiled`", "lora": "`+lora16`", "recompute": "`+recompute:"}
+    words |= {"offload": "`+offload:"}
     for name in APPLIERS:
         assert words.get(name, f"`{name}") in table, name
