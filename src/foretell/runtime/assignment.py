@@ -7,6 +7,7 @@ import functools
 import msgspec
 
 from foretell.errors import BadInput
+from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.model.graph import Graph
 from foretell.model.source import load
 from foretell.plan.fitness import refusals
@@ -40,6 +41,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     weights: bool = False  # whether the trained weights are handed back
     collectives: str = ""  # an algorithm of our own in the place of gloo's
     patience: float = 300.0  # seconds in which no rank goes on, after which a run is given up
+    disturbance: Disturbance = CALM  # what is made to go wrong
     dry: bool = False  # one rank alone, beside others that are not there
 
     def setting(self) -> Setting:

@@ -11,8 +11,10 @@ from foretell.cost.samples import Machine
 from foretell.errors import BadInput
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
+from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.oracle.calibrations import with_calibration
-from foretell.oracle.predict import Prediction, predict
+from foretell.oracle.disturbed import predict_disturbed
+from foretell.oracle.predict import Prediction
 from foretell.program.lower import lower
 from foretell.program.program import Program
 from foretell.records.record import Record
@@ -55,18 +57,22 @@ def compared(
     where: Cluster,
     calibration: str = "",
     places: tuple[int, ...] = (),
+    disturbed: bool = False,
 ) -> Comparison:
     """Predict what was run, as the machine was calibrated, and subtract.
 
-    `place` is the critical rank's, of stages, and `places` are those of all ranks.
+    `place` is the critical rank's, of stages, and `places` are those of all ranks. What was made to go wrong is not
+    predicted, so that it is found, unless somebody wants to see it `disturbed`.
     """
-    predicted = foreseen(assignment, where, calibration)
+    predicted = foreseen(assignment, where, calibration, assignment.disturbance if disturbed else CALM)
     found = traffic(lower(assignment.setting()), place, measured.collectives)
     beyond = outside(predicted, measured, places or (0,) * measured.ranks)
     return Comparison(predicted, measured, _difference(predicted, measured), found, beyond)
 
 
-def foreseen(assignment: Assignment, where: Cluster, calibration: str = "") -> Prediction:
+def foreseen(
+    assignment: Assignment, where: Cluster, calibration: str = "", disturbance: Disturbance = CALM
+) -> Prediction:
     """What is predicted of a run on a cluster that can have been its own."""
     setting = assignment.setting()
     if setting.plan.ranks > where.ranks:
@@ -76,7 +82,7 @@ def foreseen(assignment: Assignment, where: Cluster, calibration: str = "") -> P
         what = f"ranks compute on {assignment.device}, and {where.text} has {where.device.name}"
         raise BadInput(what, where="--on", fix=f"--on {HERE}, which is the default")
     known = with_calibration(setting, where, calibration)
-    return predict(known.setting, known.cluster)
+    return predict_disturbed(known.setting, known.cluster, disturbance)
 
 
 def traffic(program: Program, place: int, counted: Iterable[Collective]) -> Traffic:
@@ -133,10 +139,12 @@ def _cluster(found: Record, said: str) -> Cluster:
     return catalog.cluster(named) if named else cluster_of(msgspec.convert(found.content["machine"], Machine))
 
 
-def of_record(found: Record, where: str, cluster: str = "", calibration: str = "") -> Comparison:
+def of_record(
+    found: Record, where: str, cluster: str = "", calibration: str = "", disturbed: bool = False
+) -> Comparison:
     """The comparison of a run that was recorded, on the cluster of the record or another one."""
     one = ran(found, where, cluster)
-    return compared(one.assignment, one.measured, one.place, one.cluster, calibration, one.places)
+    return compared(one.assignment, one.measured, one.place, one.cluster, calibration, one.places, disturbed)
 
 
 def simulated(found: Record, where: str, calibration: str = "") -> Simulated | None:

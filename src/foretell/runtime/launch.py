@@ -18,7 +18,8 @@ import msgspec
 
 from foretell import errors
 from foretell.errors import BadInput
-from foretell.runtime.assignment import Assignment, Outcome, Report
+from foretell.runtime import journal
+from foretell.runtime.assignment import Assignment, Outcome, Report, RunFailed
 from foretell.runtime.place import Place, meeting_point
 
 LONGEST_SECONDS = 900.0
@@ -84,13 +85,19 @@ class Ranks:
             while not found.endswith(b"\n"):
                 if not ready.select(max(0.0, until - time.monotonic())):
                     self._kill()
-                    what = f"{assignment.plan} did not end within {seconds:g} seconds"
-                    raise BadInput(what, where=assignment.model, fix="fewer --steps, or more --timeout")
+                    raise self._late(assignment, seconds)
                 more = os.read(self._child.stdout.fileno(), 1 << 16)
                 if not more:
                     raise self._gone()
                 found += more
         return found
+
+    def _late(self, assignment: Assignment, seconds: float) -> RunFailed:
+        """A run that took too long, with what its ranks had measured until they were ended: their notes outlive them."""
+        what = f"{assignment.plan} did not end within {seconds:g} seconds"
+        notes = next((file.parent for file in self.folder.glob("*/at-0")), self.folder)
+        reports = journal.until_then(notes, assignment.setting().plan.ranks, assignment.dropped)
+        return RunFailed(what, where=assignment.model, fix="fewer --steps, or more --timeout", reports=reports)
 
     def _gone(self) -> BadInput:
         self._noise.seek(0)

@@ -93,7 +93,7 @@ def _rank(assignment: Assignment, setting: Setting, rank: int, meeting: Path, fo
             hosts.settle(rank, world)
             begun(assignment.device, Place(rank, world, rank), FileStore(str(meeting / "store"), world))
             by_own(assignment.collectives)
-            with slowed(hosts.pace(rank)):
+            with slowed(assignment.disturbance.slowness(rank)):
                 report, weights = trained(assignment, setting, rank)
         if weights:
             torch.save(weights, folder / f"weights-{rank}.pt")

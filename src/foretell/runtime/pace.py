@@ -17,17 +17,20 @@ NAP = 5e-4
 
 
 class Slowed(TorchDispatchMode):
-    """Every operator takes so many times as long. Messages do not: their threads are the network's."""
+    """Every operator takes so many times as long as it has a core. Messages do not: their threads are the network's.
+
+    It counts what this thread computed, not what the wall's clock showed: a busy machine does not make it slower yet.
+    """
 
     def __init__(self, factor: float) -> None:
         super().__init__()
         self._factor, self._debt = factor, 0.0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        start = time.perf_counter()
+        start = time.thread_time()
         result = func(*args, **(kwargs or {}))
         if func.namespace not in NAMESPACES:
-            self._owe((self._factor - 1) * (time.perf_counter() - start))
+            self._owe((self._factor - 1) * (time.thread_time() - start))
         return result
 
     def _owe(self, seconds: float) -> None:

@@ -19,6 +19,7 @@ from foretell.plan.setting import Setting
 from foretell.runtime import appliers, dry
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.collectives import chosen
+from foretell.runtime.pace import slowed
 from foretell.runtime.place import Place
 from foretell.runtime.training import trained
 
@@ -35,6 +36,7 @@ def checked(assignment: Assignment) -> Setting:
     setting = assignment.setting()
     if assignment.collectives and chosen(assignment.collectives) and assignment.device == "cuda":
         raise BadInput("collectives of our own are between host processors", where="--collectives", fix="--device cpu")
+    assignment.disturbance.check(setting.plan.ranks)
     missing = tuple(appliers.refusals(setting))
     if assignment.dry:
         missing += tuple(Refusal("dry run", why, fix) for why, fix in dry.refusals(setting))
@@ -71,7 +73,8 @@ def take_part(assignment: Assignment, place: Place) -> tuple[Report, ...]:
         what = "collectives of our own join ranks that this command starts"
         raise BadInput(what, where="--collectives", fix="without torchrun or srun")
     begun(assignment.device, place)
-    report, _ = trained(assignment, setting, place.rank)
+    with slowed(assignment.disturbance.slowness(place.rank)):
+        report, _ = trained(assignment, setting, place.rank)
     gathered: list[Any] = [None] * place.world
     dist.gather_object(report, gathered if place.rank == 0 else None)
     return tuple(gathered) if place.rank == 0 else ()

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from foretell.cli.disturbance_options import disturbed, typed
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
+    from foretell.hardware.disturbance import Disturbance
     from foretell.lab.network import Network
 
 _NETWORK = (
@@ -161,36 +163,33 @@ def _sizes(text: str) -> list[int]:
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True},
 )
 @networked
-@click.option("--slow-rank", "slow", multiple=True, metavar="RANK:FACTOR", help="A rank that computes slowly: 1:2x.")
-@click.option("--traffic", multiple=True, metavar="A-B:RATE", help="Another job that sends from A to B: 0-1:500Mbit.")
+@disturbed
 @click.option("--describe", "file", type=click.Path(dir_okay=False, path_type=Path), help="Keep the cluster's file.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def run(
-    network: Network, slow: tuple[str, ...], traffic: tuple[str, ...], file: Path | None, arguments: tuple[str, ...]
-) -> Any:
+def run(network: Network, disturbance: Disturbance, file: Path | None, arguments: tuple[str, ...]) -> Any:
     """foretell run with a rank on every host, in their order.
 
     Takes all that `foretell run` takes: MODEL --plan TEXT --batch N --compare.
-    The comparison is with this network, as the self-test finds it. What
-    describes it stays in the folder of records, because the run's record
-    names it; --describe puts it elsewhere.
+    The comparison is with this network, as the self-test finds it, when nothing
+    disturbs it. What describes it stays in the folder of records, because the
+    run's record names it; --describe puts it elsewhere.
     """
     from foretell.cli.verbs.run import command as run_command
     from foretell.lab.hosts import Lab
     from foretell.lab.measure import overhead, selftested
-    from foretell.lab.text import factor
-    from foretell.lab.traffic import flows, sending
+    from foretell.lab.network import slowed
+    from foretell.lab.traffic import sending
     from foretell.records.home import home
     from foretell.runtime import hosts
 
     if any(word == "--on" or word.startswith("--on=") for word in arguments):
         raise BadInput("--on is this network", where="foretell lab run", fix="--hosts, --rate and --delay")
-    others = flows(traffic, network)
-    pace = dict(factor(text, "--slow-rank") for text in slow)
-    with Lab(network) as lab:
+    msgspec.structs.replace(disturbance, ranks=()).check(network.hosts)
+    with Lab(slowed(network, disturbance.links)) as lab:
         extra = overhead(selftested(lab))
         cluster = file or home() / "labs" / f"{_name(network, extra)}.toml"  # the record names it
         _described(network, extra, cluster)
-        os.environ.update(hosts.told([host.namespace for host in lab.hosts], pace))
-        with sending(lab, others):
-            return run_command.main([*arguments, "--on", str(cluster)], standalone_mode=False)
+        os.environ.update(hosts.told([host.namespace for host in lab.hosts]))
+        with sending(lab, disturbance.traffic):
+            words = [*arguments, *typed(disturbance), "--on", str(cluster)]
+            return run_command.main(words, standalone_mode=False)

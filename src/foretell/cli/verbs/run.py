@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from foretell.cli.disturbance_options import disturbed
 from foretell.cli.inputs import Asked, Given, planned, read
 from foretell.cli.run_pages import comparison_page, page
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
+    from foretell.hardware.disturbance import Disturbance
     from foretell.runtime.assignment import Assignment, Report, RunFailed
     from foretell.runtime.comparison import Comparison
     from foretell.runtime.measure import Measurement
@@ -25,6 +27,7 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 
 @click.command("run", short_help="Train under a plan for real, and measure.")
 @planned
+@disturbed
 @click.option("--ranks", type=int, metavar="N", help="Ranks; a plan has its own number. Without a plan: dpN.")
 @click.option("--steps", type=int, default=20, metavar="N", help="Steps that are measured (20).")
 @click.option("--task", default="synthetic", metavar="NAME", help="Data: synthetic, digits, text ... or file.py:data.")
@@ -53,6 +56,7 @@ def command(given: Given, **options: Any) -> None:
     """
     given = _with_plan(given, options["ranks"])
     asked = read(given._replace(cluster=None))
+    _possible(options["disturbance"], asked.setting.plan.ranks)
     assignment = _assignment(given, asked, options)
     if options["dry_run"]:
         click.echo(_dry(assignment, options["timeout"], options["as_json"]))
@@ -70,6 +74,7 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
     if not math.isfinite(options["rate"]):
         raise BadInput(f"--rate {options['rate']}", where="--rate", fix="a number: --rate 0.01")
     names = ("rate", "task", "loss", "validate_every", "steps", "seed", "threads", "patience", "collectives")
+    names += ("disturbance",)
     return Assignment(
         model=given.model,
         plan=str(asked.setting.plan),
@@ -82,6 +87,16 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         traced=options["trace"] is not None,
         **{name: options[name] for name in names},
     )
+
+
+def _possible(wanted: Disturbance, ranks: int) -> None:
+    """Refuse to disturb ranks that are not there, and links that are none."""
+    from foretell.runtime.hosts import hosts
+
+    wanted.check(ranks)
+    if (wanted.links or wanted.traffic) and not hosts():
+        what = "ranks of one machine have no links between them that could be disturbed"
+        raise BadInput(what, where="--slow-link, --traffic", fix="foretell lab run, or foretell predict")
 
 
 def _chosen(device: str | None, ranks: int) -> str:
