@@ -12,6 +12,7 @@ from foretell.version import __version__
 if TYPE_CHECKING:
     from foretell.dialects import Written
     from foretell.hardware.cluster import Cluster
+    from foretell.hardware.disturbance import Disturbance
     from foretell.model.analysis import Analysis
     from foretell.model.graph import Graph
     from foretell.oracle.batches import BatchChoice
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from foretell.program.program import Program
     from foretell.runtime.measure import Measurement
     from foretell.sweeping.sweep import Sweep
-    from foretell.hardware.disturbance import Disturbance
     from foretell.virtual.disturbance import Disturbances
     from foretell.virtual.simulate import Simulation
 

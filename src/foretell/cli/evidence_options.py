@@ -48,9 +48,7 @@ def measured(verb: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def answered(
-    given: Given, known: Known, run: Run, disturbance: Disturbance = CALM
-) -> tuple[Asked, Prediction]:
+def answered(given: Given, known: Known, run: Run, disturbance: Disturbance = CALM) -> tuple[Asked, Prediction]:
     """The question as the machine was measured, and its answer, corrected by what else was."""
     from foretell.oracle.anchored import anchored, with_sweeps
     from foretell.oracle.anchors import read as read_anchor

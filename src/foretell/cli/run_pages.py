@@ -28,6 +28,7 @@ def page(found: Measurement) -> str:
         ("loss", f"{found.losses[0]:.4g} at first, {found.losses[-1]:.4g} at last"),
         *_learnt(found),
         ("memory", f"{show_bytes(found.memory_bytes)} of tensors on the fullest rank"),
+        *_lived(found),
         ("record", found.record),
     ]
     head = "\n".join(f"{name:<14}{text}" for name, text in facts if text)
@@ -43,6 +44,16 @@ def _learnt(found: Measurement) -> list[tuple[str, str]]:
     right = f"{last.metric:.1%} right (best {best:.1%}), " if last.metric is not None and best is not None else ""
     when = f"after {last.samples:,} samples and {show_seconds(last.seconds)}"
     return [("held out", f"{right}loss {last.loss:.4g} {when}")]
+
+
+def _lived(found: Measurement) -> list[tuple[str, str]]:
+    """What failures and checkpoints cost, where there were some."""
+    if found.lives is None:
+        return []
+    one = found.lives
+    lost = f"{one.failures} failures, {show_seconds(one.restart_seconds)} to get over one"
+    wrote = f"{one.checkpoints} checkpoints of {show_seconds(one.checkpoint_seconds)}"
+    return [("goodput", f"{one.goodput:.1%} of {show_seconds(one.seconds)}: {lost}; {wrote}")]
 
 
 def _time(found: Measurement) -> str:

@@ -1,8 +1,8 @@
 """A prediction for a machine on which something is wrong: a slow rank, a slow link, another job on the links.
 
-Training is synchronous, so all ranks wait for the slow one. Without a pipeline the step is that of a machine whose ranks
-are all as slow. In a pipeline every micro-batch passes the slow stage: the step is longer by what its rank computes
-longer than the one that computed longest before. Links are as slow as the slowest of their level.
+Training is synchronous, so all ranks wait for the slow one. Without a pipeline the step is that of a machine all of
+whose ranks are as slow. In a pipeline every micro-batch passes the slow stage: the step is longer by what its rank
+computes longer than the one that computed longest before. Links are as slow as the slowest of their level.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _links(calm: Prediction, congested: Prediction, step: Prediction, found: Dis
     axis = max(grown, key=lambda name: grown[name]).removeprefix("exposed.")
     if found.traffic:
         why = f"another job takes a part of the links along {axis}: {share:.0%} of the step"
-        yield Bottleneck("network congestion", "bottleneck", share, why, "other links, or the other job at another time")
+        yield Bottleneck("network congestion", "bottleneck", share, why, "other links, or another time")
     else:
         slow = max(found.links, key=lambda one: one.times)
         link = f"{slow.ends[0]}-{slow.ends[1]} is {slow.times:g} times slower"

@@ -93,7 +93,7 @@ class Ranks:
         return found
 
     def _late(self, assignment: Assignment, seconds: float) -> RunFailed:
-        """A run that took too long, with what its ranks had measured until they were ended: their notes outlive them."""
+        """A run that took too long, with what was measured until then: the notes of ranks outlive them."""
         what = f"{assignment.plan} did not end within {seconds:g} seconds"
         notes = next((file.parent for file in self.folder.glob("*/at-0")), self.folder)
         reports = journal.until_then(notes, assignment.setting().plan.ranks, assignment.dropped)
@@ -143,7 +143,7 @@ def _worker() -> ModuleType:
     return importlib.import_module("foretell.runtime.worker")
 
 
-def torchrun(ranks: int, nnodes: str, rendezvous: str | None, arguments: list[str]) -> NoReturn:
+def torchrun(ranks: int, nnodes: str, rendezvous: str | None, arguments: list[str], restarts: int = 0) -> NoReturn:
     """Become torchrun, which starts this node's ranks with the same command and waits for the other nodes."""
     if not nnodes.isdigit() or int(nnodes) < 1 or ranks % int(nnodes):
         raise BadInput(f"{ranks} ranks on {nnodes} nodes", where="--nnodes", fix="a number that divides the ranks")
@@ -151,5 +151,6 @@ def torchrun(ranks: int, nnodes: str, rendezvous: str | None, arguments: list[st
         raise BadInput(f"{nnodes} nodes, but nobody says where they meet", where="--rendezvous", fix="HOST:29500")
     meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", rendezvous] if rendezvous else ["--standalone"]
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", nnodes]
+    command += ["--max-restarts", str(restarts)] if restarts else []
     command += ["--nproc-per-node", str(ranks // int(nnodes)), *meeting, "-m", "foretell", *arguments]
     os.execv(sys.executable, command)

@@ -9,6 +9,7 @@ import msgspec
 
 from foretell.cost.memory import MemoryUse
 from foretell.runtime.assignment import Assignment, Check, Collective, Report
+from foretell.runtime.lives import Lives
 from foretell.timeline.observation import Observation
 
 PHASES = {"exchange": "other"}
@@ -38,6 +39,7 @@ class Measurement(Observation, frozen=True, kw_only=True):
     busy_by_rank: dict[str, list[float]] = {}  # noqa: RUF012 (msgspec copies it) of these, on a core
     memory_by_rank: tuple[int, ...] = ()  # bytes of tensors at the fullest moment
     validation: tuple[Check, ...] = ()  # looks at held-out data
+    lives: Lives | None = None  # of a run with checkpoints: its failures, restarts and goodput
     record: str = ""
 
 

@@ -28,7 +28,7 @@ from foretell.errors import ForetellError
 from foretell.plan.setting import Setting
 from foretell.runtime import dry, hosts, journal
 from foretell.runtime.assignment import Assignment, Failure, Outcome, Report
-from foretell.runtime.guard import Guard, ended_by
+from foretell.runtime.guard import LOST_RANK, Guard, ended_by
 from foretell.runtime.pace import slowed
 from foretell.runtime.place import Place
 from foretell.runtime.training import trained
@@ -56,13 +56,23 @@ def end_with_parent() -> None:
 
 
 def outcome(assignment: Assignment, folder: Path) -> Outcome:
-    """Fork the ranks of an assignment and wait for them."""
+    """Fork the ranks of an assignment and wait for them; if one is lost, again, as often as is wanted."""
     try:
         setting = checked(assignment)
     except ForetellError as problem:
-        return Outcome(failure=_said(problem))
+        return Outcome(failure=msgspec.structs.replace(_said(problem), begun=False))
     except Exception:
-        return Outcome(failure=Failure("BadInput", f"the run could not begin:\n{traceback.format_exc(limit=-4)}"))
+        what = f"the run could not begin:\n{traceback.format_exc(limit=-4)}"
+        return Outcome(failure=Failure("BadInput", what, begun=False))
+    for _ in range(assignment.restarts):
+        found = _life(assignment, setting, folder)
+        if found.failure is None or found.failure.kind != LOST_RANK:
+            return found  # an error of its own would come again
+    return _life(assignment, setting, folder)
+
+
+def _life(assignment: Assignment, setting: Setting, folder: Path) -> Outcome:
+    """Fork the ranks and wait for them, once."""
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
         count = 1 if assignment.dry else setting.plan.ranks
         ranks = {_forked(assignment, setting, rank, Path(meeting), folder): rank for rank in range(count)}

@@ -16,7 +16,7 @@ from foretell.errors import BadInput
 from foretell.hardware.kept_memory import keep_memory
 from foretell.plan.refusal import Refusal, refused
 from foretell.plan.setting import Setting
-from foretell.runtime import appliers, dry
+from foretell.runtime import appliers, checkpoints, dry
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.collectives import chosen
 from foretell.runtime.pace import slowed
@@ -38,6 +38,8 @@ def checked(assignment: Assignment) -> Setting:
         raise BadInput("collectives of our own are between host processors", where="--collectives", fix="--device cpu")
     assignment.disturbance.check(setting.plan.ranks)
     missing = tuple(appliers.refusals(setting))
+    if assignment.checkpoints:
+        missing += tuple(checkpoints.refusals(setting))
     if assignment.dry:
         missing += tuple(Refusal("dry run", why, fix) for why, fix in dry.refusals(setting))
     if missing:

@@ -13,6 +13,7 @@ import msgspec
 from foretell.cli.disturbance_options import disturbed
 from foretell.cli.inputs import Asked, Given, planned, read
 from foretell.cli.run_pages import comparison_page, page
+from foretell.cli.training_options import span
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--timeout", type=float, default=900.0, metavar="SECONDS", help="Until the ranks are ended (900).")
 @click.option("--patience", type=float, default=300.0, metavar="SECONDS", help="Until a hang is given up (300).")
 @click.option("--collectives", default="", metavar="NAME", help="By an algorithm of our own: ring, ps:2, rabenseifner.")
+@click.option("--checkpoint", "checkpoints", default="", metavar="FOLDER", help="Write checkpoints; go on from there.")
+@click.option("--checkpoint-every", type=click.IntRange(min=1), default=10, metavar="N", help="Steps between two (10).")
+@click.option("--restarts", type=click.IntRange(min=0), default=0, metavar="N", help="After a rank is lost, so often.")
+@click.option("--fail-at", default="", metavar="N,N", help="Rehearse: a rank dies before these steps, once each.")
+@click.option("--fail-every", metavar="TIME", help="Rehearse: ranks die at random, this often in the mean: 30s.")
 @click.option("--nnodes", metavar="N", help="Nodes, each of which runs this command; passed to torchrun.")
 @click.option("--rendezvous", metavar="HOST:PORT", help="Where the nodes meet; passed to torchrun.")
 @click.option("--records", default="", metavar="FOLDER", help="Where the record is written (your records).")
@@ -74,7 +80,7 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
     if not math.isfinite(options["rate"]):
         raise BadInput(f"--rate {options['rate']}", where="--rate", fix="a number: --rate 0.01")
     names = ("rate", "task", "loss", "validate_every", "steps", "seed", "threads", "patience", "collectives")
-    names += ("disturbance",)
+    names += ("disturbance", "checkpoints", "checkpoint_every", "restarts")
     return Assignment(
         model=given.model,
         plan=str(asked.setting.plan),
@@ -85,8 +91,22 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         device=_chosen(options["device"], asked.setting.plan.ranks),
         dry=options["dry_run"],
         traced=options["trace"] is not None,
+        fail_at=_rehearsed(options),
+        fail_every=span(options["fail_every"], "--fail-every"),
         **{name: options[name] for name in names},
     )
+
+
+def _rehearsed(options: dict[str, Any]) -> tuple[int, ...]:
+    """The steps before which a rank is to die. Whoever dies leaves nothing, unless there are checkpoints."""
+    wanted = [name for name in ("restarts", "fail_at", "fail_every") if options[name]]
+    if wanted and not options["checkpoints"]:
+        option = f"--{wanted[0].replace('_', '-')}"
+        raise BadInput(f"{option}, and no checkpoint to go on from", where=option, fix="--checkpoint FOLDER too")
+    try:
+        return tuple(int(word) for word in options["fail_at"].split(",") if word.strip())
+    except ValueError:
+        raise BadInput(f"{options['fail_at']!r} are no steps", where="--fail-at", fix="--fail-at 7,15") from None
 
 
 def _possible(wanted: Disturbance, ranks: int) -> None:
@@ -118,7 +138,8 @@ def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, 
 
     here = place()
     if options["nnodes"] is not None and here is None:
-        launch.torchrun(asked.setting.plan.ranks, options["nnodes"], options["rendezvous"], sys.argv[1:])
+        ranks, words = asked.setting.plan.ranks, sys.argv[1:]
+        launch.torchrun(ranks, options["nnodes"], options["rendezvous"], words, options["restarts"])
     if options["with_comparison"] or options["trace"] is not None:  # what cannot be told is not run first
         from foretell.hardware import catalog
         from foretell.runtime.comparison import foreseen

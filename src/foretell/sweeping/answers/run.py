@@ -1,9 +1,8 @@
-"""One plan run for real on this machine, as `foretell run` does it; the record of the run is kept among your records."""
+"""One plan run for real on this machine, as `foretell run` does it, with its record among your records."""
 
 from __future__ import annotations
 
 from foretell.errors import BadInput
-from foretell.plan.text import parse
 from foretell.runtime.assignment import Assignment, Report, RunFailed
 from foretell.runtime.launch import Ranks
 from foretell.runtime.recording import HERE, recorded
