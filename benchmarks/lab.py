@@ -4,6 +4,7 @@
     python benchmarks/lab.py steps [--out studies/lab/steps.jsonl]                 about five minutes
     python benchmarks/lab.py gloo [--out studies/lab/gloo.jsonl]                   half a minute
     python benchmarks/lab.py show studies/lab/collectives.jsonl                    the table of a file, without hosts
+    python benchmarks/lab.py reprice studies/lab/collectives.jsonl                 formulas as they are now, without hosts
 
 Needs root on Linux, and a C compiler (`foretell lab selftest` says what is missing). Samples are written as it goes.
 """
@@ -24,9 +25,11 @@ from typing import Any
 
 import msgspec
 
+from foretell.lab.describe import described
 from foretell.lab.hosts import Lab
-from foretell.lab.measure import KINDS, SMALL, Row, cases, measured, orders, overhead, selftested, summary
+from foretell.lab.measure import KINDS, SMALL, Row, cases, formula, measured, orders, overhead, selftested, summary
 from foretell.lab.network import Network, Wire
+from foretell.runtime.collectives import chosen
 from foretell.runtime.hosts import DEVICE
 
 HOSTS = (2, 4)
@@ -128,6 +131,19 @@ def _rows(file: Path) -> list[Row]:
     return [msgspec.json.decode(line, type=Row) for line in file.read_bytes().splitlines()] if file.exists() else []
 
 
+def reprice(file: Path) -> None:
+    """Write the formulas as they are now beside the samples that were measured."""
+    rows = [msgspec.structs.replace(row, formula=_formula(row)) for row in _rows(file)]
+    file.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    show(rows)
+
+
+def _formula(row: Row) -> float:
+    flat = Network(hosts=row.hosts, rate=row.rate, delay=row.delay)
+    cluster = described(ISLANDS if row.island else flat, row.overhead)
+    return formula(chosen(row.algorithm), row.kind, row.size, cluster)
+
+
 def _key(of: Row | Network) -> tuple[object, ...]:
     return of.hosts, of.rate, of.delay, of.island
 
@@ -195,7 +211,7 @@ def _waiting(breakdown: dict[str, float]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["collectives", "gloo", "steps", "show"])
+    parser.add_argument("what", choices=["collectives", "gloo", "steps", "show", "reprice"])
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
@@ -203,6 +219,9 @@ def main() -> None:
     out = given.out or Path(f"studies/lab/{given.what}.jsonl")
     if given.what == "show":
         show(_rows(given.file or Path("studies/lab/collectives.jsonl")))
+        return
+    if given.what == "reprice":
+        reprice(given.file or Path("studies/lab/collectives.jsonl"))
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     if given.what == "steps":
