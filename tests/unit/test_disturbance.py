@@ -90,9 +90,7 @@ def test_links_only_become_slower_and_messages_never_faster(found: Disturbance) 
 
 
 def test_a_link_belongs_to_the_level_at_which_two_ranks_meet() -> None:
-    inside, across = (
-        with_disturbed_links(NODES, read(links=[text])) for text in ("0-1:4x", "0-8:4x")
-    )
+    inside, across = (with_disturbed_links(NODES, read(links=[text])) for text in ("0-1:4x", "0-8:4x"))
     node, fabric = (level.link.bandwidth for level in NODES.levels)
     assert [level.link.bandwidth for level in inside.levels] == [node / 4, fabric]
     assert [level.link.bandwidth for level in across.levels] == [node, fabric / 4]

@@ -94,8 +94,18 @@ def comparison_page(found: Comparison) -> str:
         before, after = predicted.breakdown.get(name, 0.0), measured.breakdown.get(name, 0.0)
         share = f"{found.error.breakdown[name] / measured.step_seconds:+.1%}"
         rows.append([f"  {name}", show_seconds(before), show_seconds(after), share])
-    parts = [table(["", "predicted", "measured", "error"], rows), _traffic(found.collectives), _outside(found.outside)]
-    return "\n\n".join(parts)
+    parts = [table(["", "predicted", "measured", "error"], rows), _limits(found)]
+    return "\n\n".join([*parts, _traffic(found.collectives), _outside(found.outside)])
+
+
+def _limits(found: Comparison) -> str:
+    """What limits the step, on either side."""
+    sides = (("predicted", found.predicted.bottlenecks), ("measured", found.limits))
+    lines = [
+        f"{side:<11}{', '.join(f'{one.name} {one.share:.0%}' for one in ones) or 'nothing'}" for side, ones in sides
+    ]
+    folded = [textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent=" " * 13) for line in lines]
+    return "\n".join(["what limits it:", *folded])
 
 
 def _outside(found: tuple[Outside, ...]) -> str:

@@ -14,12 +14,14 @@ from foretell.hardware.cluster import Cluster
 from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.oracle.calibrations import with_calibration
 from foretell.oracle.disturbed import predict_disturbed
+from foretell.oracle.explain import Bottleneck
 from foretell.oracle.predict import Prediction
 from foretell.program.lower import lower
 from foretell.program.program import Program
 from foretell.records.record import Record
 from foretell.runtime.assignment import Assignment, Collective
 from foretell.runtime.expected import expected, whenever
+from foretell.runtime.limits import limits
 from foretell.runtime.measure import Measurement
 from foretell.runtime.outside import Outside, outside
 from foretell.runtime.recording import HERE, cluster_of
@@ -48,6 +50,7 @@ class Comparison(msgspec.Struct, frozen=True):
     error: Difference
     collectives: Traffic
     outside: tuple[Outside, ...] = ()  # phases and ranks outside their band
+    limits: tuple[Bottleneck, ...] = ()  # of the measured step, by the rules of a prediction
 
 
 def compared(
@@ -66,8 +69,10 @@ def compared(
     """
     predicted = foreseen(assignment, where, calibration, assignment.disturbance if disturbed else CALM)
     found = traffic(lower(assignment.setting()), place, measured.collectives)
-    beyond = outside(predicted, measured, places or (0,) * measured.ranks)
-    return Comparison(predicted, measured, _difference(predicted, measured), found, beyond)
+    stages = places or (0,) * measured.ranks
+    beyond = outside(predicted, measured, stages)
+    named = limits(predicted, measured, stages, beyond)
+    return Comparison(predicted, measured, _difference(predicted, measured), found, beyond, named)
 
 
 def foreseen(

@@ -68,7 +68,7 @@ def _page(found: Goodput, measured: Lives | None) -> str:
         ("goodput", f"{found.goodput:.1%} of the time is spent on steps that count"),
         ("failures", f"one every {show_span(found.mtbf)}, {_time(found.restart_seconds)} to get over one"),
         ("checkpoints", f"{_time(found.checkpoint_seconds)} each, every {_time(found.interval)} of steps"),
-        ("best", f"every {_time(found.best_interval)}: {found.best_goodput:.1%} (Young: {_time(found.young_interval)})"),
+        ("best", f"every {_time(found.best_interval)}: {found.best_goodput:.1%}; Young: {_time(found.young_interval)}"),
     ]
     head = "\n".join(f"{name:<14}{text}" for name, text in lines)
     return f"{head}\n\n{_table(found, measured)}" if measured else head
