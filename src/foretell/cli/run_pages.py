@@ -100,12 +100,11 @@ def comparison_page(found: Comparison) -> str:
 
 def _limits(found: Comparison) -> str:
     """What limits the step, on either side."""
-    sides = (("predicted", found.predicted.bottlenecks), ("measured", found.limits))
-    lines = [
-        f"{side:<11}{', '.join(f'{one.name} {one.share:.0%}' for one in ones) or 'nothing'}" for side, ones in sides
-    ]
-    folded = [textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent=" " * 13) for line in lines]
-    return "\n".join(["what limits it:", *folded])
+    lines = ["what limits it:"]
+    for side, ones in (("predicted", found.predicted.bottlenecks), ("measured", found.limits)):
+        named = ", ".join(f"{one.name} {one.share:.0%}" for one in ones) or "nothing"
+        lines.append(textwrap.fill(f"{side:<11}{named}", WIDTH, initial_indent="  ", subsequent_indent=" " * 13))
+    return "\n".join(lines)
 
 
 def _outside(found: tuple[Outside, ...]) -> str:
