@@ -4,7 +4,7 @@
     python benchmarks/lab.py steps [--out studies/lab/steps.jsonl]                 about five minutes
     python benchmarks/lab.py gloo [--out studies/lab/gloo.jsonl]                   half a minute
     python benchmarks/lab.py show studies/lab/collectives.jsonl                    the table of a file, without hosts
-    python benchmarks/lab.py reprice studies/lab/collectives.jsonl                 formulas as they are now, without hosts
+    python benchmarks/lab.py reprice studies/lab/collectives.jsonl                 formulas as they are now
 
 Needs root on Linux, and a C compiler (`foretell lab selftest` says what is missing). Samples are written as it goes.
 """
@@ -49,6 +49,18 @@ STEPS = (
     (LLAMA, "dp2", 4),
     (LLAMA, "dp2:zero3", 4),
 )
+WAITS = ("--waits",)
+CROWDED = (
+    (("--hosts", "2", "--per-host", "2", *WAITS), "lenet", "dp2 filter2", 64),
+    (("--hosts", "4", *WAITS), "lenet", "dp4", 128),
+    (("--hosts", "4", *WAITS), "lenet", "dp2 filter2", 64),
+    (("--hosts", "4", *WAITS), "lenet", "filter4", 64),
+    (("--hosts", "4", *WAITS), LLAMA, "tp4", 4),
+    (("--hosts", "4", *WAITS), LLAMA, "pp4:1f1b +m4", 8),
+    (("--hosts", "4", *WAITS), LLAMA, "dp4:zero3", 4),
+)
+"""Four ranks, for which two cores are too few: waits stand for what they compute."""
+
 NETWORKS = (("200Mbit", "1ms"), ("1Gbit", "0.5ms"))
 
 
@@ -178,9 +190,9 @@ def steps(out: Path) -> None:
     errors: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         for rate, delay in NETWORKS:
-            for model, plan, batch in STEPS:
-                command = [sys.executable, "-m", "foretell", "lab", "run", "--rate", rate, "--delay", delay, model]
-                command += ["--plan", plan, "--batch", str(batch), "--steps", "10", "--records", folder]
+            for options, model, plan, batch in (*(((), *step) for step in STEPS), *CROWDED):
+                command = [sys.executable, "-m", "foretell", "lab", "run", "--rate", rate, "--delay", delay, *options]
+                command += [model, "--plan", plan, "--batch", str(batch), "--steps", "10", "--records", folder]
                 ran = subprocess.run([*command, "--compare", "--json"], capture_output=True, text=True, env=os.environ)
                 if ran.returncode:
                     print(f"{rate} {delay} {model} {plan}: {ran.stderr.strip()[:300]}", flush=True)
@@ -188,6 +200,7 @@ def steps(out: Path) -> None:
                 answer = json.loads(ran.stdout)
                 predicted = answer["comparison"]["predicted"]
                 row = {"rate": rate, "delay": delay, "model": model, "plan": plan, "batch": batch}
+                row |= {"options": " ".join(options)} if options else {}
                 row |= {"seconds": answer["step_seconds"], "samples": answer["samples"]}
                 row |= {"predicted": predicted["step_seconds"], "breakdown": answer["breakdown"]}
                 row |= {"predicted_breakdown": predicted["breakdown"]}

@@ -42,6 +42,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     collectives: str = ""  # an algorithm of our own in the place of gloo's
     patience: float = 300.0  # seconds in which no rank goes on, after which a run is given up
     disturbance: Disturbance = CALM  # what is made to go wrong
+    waits: bool = False  # whether waits stand for what operators compute
     checkpoints: str = ""  # a folder that all ranks see; empty: none are written
     checkpoint_every: int = 0  # measured steps between two
     restarts: int = 0  # that a run which loses a rank may have

@@ -26,7 +26,8 @@ def limits(
     imbalance, unevenness = _imbalance(measured, places)
     congestion, slowdown = _congestion(predicted, outside)
     seen = Causes(congestion=congestion, slowdown=slowdown, imbalance=imbalance, unevenness=unevenness)
-    fired = bottlenecks(measured.breakdown, measured.step_seconds, measured.memory, predicted.capacity, seen)
+    told = {name: seconds for name, seconds in measured.breakdown.items() if name != "other"}  # which nobody saw
+    fired = bottlenecks(told, measured.step_seconds, measured.memory, predicted.capacity, seen)
     planned = (one for one in predicted.bottlenecks if one.name in OF_THE_PLAN)
     return (*fired, *planned)
 

@@ -29,7 +29,7 @@ from foretell.plan.setting import Setting
 from foretell.runtime import dry, hosts, journal
 from foretell.runtime.assignment import Assignment, Failure, Outcome, Report
 from foretell.runtime.guard import LOST_RANK, Guard, ended_by
-from foretell.runtime.pace import slowed
+from foretell.runtime.pace import paced
 from foretell.runtime.place import Place
 from foretell.runtime.training import trained
 from foretell.runtime.worker import begun, by_own, checked, leave
@@ -103,7 +103,7 @@ def _rank(assignment: Assignment, setting: Setting, rank: int, meeting: Path, fo
             hosts.settle(rank, world)
             begun(assignment.device, Place(rank, world, rank), FileStore(str(meeting / "store"), world))
             by_own(assignment.collectives)
-            with slowed(assignment.disturbance.slowness(rank)):
+            with paced(assignment.disturbance.slowness(rank), assignment.waits):
                 report, weights = trained(assignment, setting, rank)
         if weights:
             torch.save(weights, folder / f"weights-{rank}.pt")

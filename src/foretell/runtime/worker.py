@@ -19,7 +19,7 @@ from foretell.plan.setting import Setting
 from foretell.runtime import appliers, checkpoints, dry
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.collectives import chosen
-from foretell.runtime.pace import slowed
+from foretell.runtime.pace import paced
 from foretell.runtime.place import Place
 from foretell.runtime.training import trained
 
@@ -75,7 +75,7 @@ def take_part(assignment: Assignment, place: Place) -> tuple[Report, ...]:
         what = "collectives of our own join ranks that this command starts"
         raise BadInput(what, where="--collectives", fix="without torchrun or srun")
     begun(assignment.device, place)
-    with slowed(assignment.disturbance.slowness(place.rank)):
+    with paced(assignment.disturbance.slowness(place.rank), assignment.waits):
         report, _ = trained(assignment, setting, place.rank)
     gathered: list[Any] = [None] * place.world
     dist.gather_object(report, gathered if place.rank == 0 else None)

@@ -29,6 +29,14 @@ _NETWORK = (
     click.option("--link", "links", multiple=True, metavar="A-B:RATE,TIME", help="A pair with a link of its own."),
 )
 
+_PER_HOST = click.option(
+    "--per-host",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Ranks of a host (1).",
+)
+
 
 def networked(verb: Callable[..., Any]) -> Callable[..., Any]:
     """Give a verb the options that make a network; it gets the network."""
@@ -76,9 +84,10 @@ def selftest(network: Network, as_json: bool) -> None:
 @command.command("describe", short_help="Write the lab as a cluster that `predict --on` takes.")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @networked
+@_PER_HOST
 @click.option("--overhead", metavar="TIME", help="Of a message beside its delay (the self-test finds out).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def describe(network: Network, file: Path, overhead: str | None, as_json: bool) -> None:
+def describe(network: Network, file: Path, per_host: int, overhead: str | None, as_json: bool) -> None:
     """Write FILE.toml, the cluster that this network is, and its links beside it.
 
     Without --overhead the hosts come up once, and the time that a message
@@ -87,7 +96,7 @@ def describe(network: Network, file: Path, overhead: str | None, as_json: bool) 
     from foretell.lab import text
 
     extra = text.delay(overhead, "--overhead") if overhead else _overhead(network)
-    files = [str(one) for one in _described(network, extra, file)]
+    files = [str(one) for one in _described(network, extra, file, per_host)]
     if as_json:
         click.echo(msgspec.json.encode({"files": files, "overhead": extra}))
         return
@@ -102,13 +111,13 @@ def _overhead(network: Network) -> float:
         return overhead(selftested(lab))
 
 
-def _described(network: Network, extra: float, file: Path) -> list[Path]:
+def _described(network: Network, extra: float, file: Path, per_host: int) -> list[Path]:
     from foretell.lab import describe
 
     if file.suffix != ".toml":
         raise BadInput(f"{file} is no name of a cluster's file", where="FILE", fix=f"{file}.toml")
     file.parent.mkdir(parents=True, exist_ok=True)
-    return describe.write(describe.described(network, extra), file)
+    return describe.write(describe.described(network, extra, per_host=per_host), file)
 
 
 @command.command("measure", short_help="Every collective algorithm beside its formula.")
@@ -146,9 +155,9 @@ def measure(
         click.echo(lab_pages.measured(rows))
 
 
-def _name(network: Network, extra: float) -> str:
+def _name(network: Network, extra: float, per_host: int) -> str:
     """The same for the same network, and for no other."""
-    return f"lab-{hashlib.sha256(msgspec.json.encode((repr(network), extra))).hexdigest()[:12]}"
+    return f"lab-{hashlib.sha256(msgspec.json.encode((repr(network), extra, per_host))).hexdigest()[:12]}"
 
 
 def _sizes(text: str) -> list[int]:
@@ -164,10 +173,13 @@ def _sizes(text: str) -> list[int]:
 )
 @networked
 @disturbed
+@_PER_HOST
 @click.option("--describe", "file", type=click.Path(dir_okay=False, path_type=Path), help="Keep the cluster's file.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def run(network: Network, disturbance: Disturbance, file: Path | None, arguments: tuple[str, ...]) -> Any:
-    """foretell run with a rank on every host, in their order.
+def run(
+    network: Network, disturbance: Disturbance, per_host: int, file: Path | None, arguments: tuple[str, ...]
+) -> Any:
+    """foretell run with a rank on every host (or --per-host of them), in order.
 
     Takes all that `foretell run` takes: MODEL --plan TEXT --batch N --compare.
     The comparison is with this network, as the self-test finds it, when nothing
@@ -184,11 +196,14 @@ def run(network: Network, disturbance: Disturbance, file: Path | None, arguments
 
     if any(word == "--on" or word.startswith("--on=") for word in arguments):
         raise BadInput("--on is this network", where="foretell lab run", fix="--hosts, --rate and --delay")
-    msgspec.structs.replace(disturbance, ranks=()).check(network.hosts)
+    if per_host > 1 and (disturbance.links or disturbance.traffic):
+        what = "links are between hosts, and a host has several ranks"
+        raise BadInput(what, where="--slow-link, --traffic", fix="one rank on each host")
+    disturbance.check(network.hosts * per_host)
     with Lab(slowed(network, disturbance.links)) as lab:
         extra = overhead(selftested(lab))
-        cluster = file or home() / "labs" / f"{_name(network, extra)}.toml"  # the record names it
-        _described(network, extra, cluster)
+        cluster = file or home() / "labs" / f"{_name(network, extra, per_host)}.toml"  # the record names it
+        _described(network, extra, cluster, per_host)
         os.environ.update(hosts.told([host.namespace for host in lab.hosts]))
         with sending(lab, disturbance.traffic):
             words = [*arguments, *typed(disturbance), "--on", str(cluster)]

@@ -46,6 +46,7 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--restarts", type=click.IntRange(min=0), default=0, metavar="N", help="After a rank is lost, so often.")
 @click.option("--fail-at", default="", metavar="N,N", help="Rehearse: a rank dies before these steps, once each.")
 @click.option("--fail-every", metavar="TIME", help="Rehearse: ranks die at random, this often in the mean: 30s.")
+@click.option("--waits", is_flag=True, help="Ranks wait as long as they would compute: more ranks than cores.")
 @click.option("--nnodes", metavar="N", help="Nodes, each of which runs this command; passed to torchrun.")
 @click.option("--rendezvous", metavar="HOST:PORT", help="Where the nodes meet; passed to torchrun.")
 @click.option("--records", default="", metavar="FOLDER", help="Where the record is written (your records).")
@@ -80,7 +81,7 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
     if not math.isfinite(options["rate"]):
         raise BadInput(f"--rate {options['rate']}", where="--rate", fix="a number: --rate 0.01")
     names = ("rate", "task", "loss", "validate_every", "steps", "seed", "threads", "patience", "collectives")
-    names += ("disturbance", "checkpoints", "checkpoint_every", "restarts")
+    names += ("disturbance", "checkpoints", "checkpoint_every", "restarts", "waits")
     return Assignment(
         model=given.model,
         plan=str(asked.setting.plan),
