@@ -3,6 +3,7 @@
     python benchmarks/lab.py collectives [--out studies/lab/collectives.jsonl]     about eight minutes
     python benchmarks/lab.py steps [--out studies/lab/steps.jsonl]                 about five minutes
     python benchmarks/lab.py gloo [--out studies/lab/gloo.jsonl]                   half a minute
+    python benchmarks/lab.py elastic [--out studies/lab/elastic.jsonl]             about five minutes, without hosts
     python benchmarks/lab.py show studies/lab/collectives.jsonl                    the table of a file, without hosts
     python benchmarks/lab.py reprice studies/lab/collectives.jsonl                 formulas as they are now
 
@@ -217,6 +218,35 @@ def steps(out: Path) -> None:
     print(f"mean error {statistics.mean(abs(error) for error in errors):.1%} over {len(errors)} steps")
 
 
+FAILING = (("5s", 20), ("5s", 100), ("20s", 50))
+"""Mean time between failures, and steps between two checkpoints."""
+
+
+def elastic(out: Path) -> None:
+    """Runs whose ranks die at random, and the goodput that is expected of them with the times that they took."""
+    with tempfile.TemporaryDirectory() as folder:
+        for at, (mtbf, every) in enumerate(FAILING):
+            words = ["run", "lenet", "--plan", "dp2", "--batch", "64", "--steps", "600", "--device", "cpu", "--json"]
+            words += ["--checkpoint", f"{folder}/{at}", "--checkpoint-every", str(every), "--fail-every", mtbf]
+            ran = _command([*words, "--restarts", "500", "--records", folder, "--seed", str(at)])
+            said = _command(["goodput", ran["record"], "--json"])
+            row = {"mtbf": mtbf, "every": every, "expected": said["goodput"], "lives": ran["lives"]}
+            with out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(
+                f"a failure every {mtbf}, a checkpoint every {every} steps: {ran['lives']['failures']} failures,"
+                f" goodput {ran['lives']['goodput']:.1%}, expected {said['goodput']:.1%}",
+                flush=True,
+            )
+
+
+def _command(words: list[str]) -> Any:
+    ran = subprocess.run([sys.executable, "-m", "foretell", *words], capture_output=True, text=True, env=os.environ)
+    if ran.returncode:
+        raise SystemExit(ran.stderr)
+    return json.loads(ran.stdout)
+
+
 def _waiting(breakdown: dict[str, float]) -> float:
     """Seconds of a step that are messages, or waiting for them."""
     return sum(seconds for key, seconds in breakdown.items() if key.startswith("exposed.") or key == "bubble")
@@ -224,7 +254,7 @@ def _waiting(breakdown: dict[str, float]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["collectives", "gloo", "steps", "show", "reprice"])
+    parser.add_argument("what", choices=["collectives", "gloo", "steps", "elastic", "show", "reprice"])
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
@@ -237,8 +267,8 @@ def main() -> None:
         reprice(given.file or Path("studies/lab/collectives.jsonl"))
         return
     out.parent.mkdir(parents=True, exist_ok=True)
-    if given.what == "steps":
-        steps(out)
+    if given.what in ("steps", "elastic"):
+        (steps if given.what == "steps" else elastic)(out)
     else:
         (collectives if given.what == "collectives" else gloo)(out, given.repeats)
 
