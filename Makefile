@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fast check format benchmark scoreboard bands clean
+.PHONY: demo test fast check format benchmark site scoreboard bands clean
 
 demo: .venv/core
 	$(BIN)/foretell predict llama3-8b --on 64xh100 --plan "dp8:zero1 tp8:sp +m8 +bf16" --batch 64 --trainer megatron-core
@@ -44,6 +44,11 @@ benchmark: .venv/dev
 	$(PIP) -e '.[dev]'
 	@touch $@
 
+site: .venv/core
+	$(PIP) -e '.[docs]'
+	$(BIN)/python docs/staged.py
+	$(BIN)/zensical build --clean
+
 scoreboard: .venv/core
 	$(BIN)/foretell validate > studies/published/scoreboard.txt
 
@@ -51,4 +56,4 @@ bands: .venv/core
 	$(BIN)/foretell validate --coverage --learn src/foretell/oracle/bands.json
 
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build site .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache

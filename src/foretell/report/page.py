@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretell.report.svg import Chart, quoted
+from foretell.report.svg import COLOURS, Chart, quoted
 from foretell.version import __version__
 
 HERE = Path(__file__).parent
@@ -87,7 +87,7 @@ def _section(section: Section) -> str:
 
 
 def _figure(chart: Chart) -> str:
-    legend = "".join(f'<li><i class="b{colour}"></i>{quoted(name)}</li>' for colour, name in chart.legend)
+    legend = "".join(f'<li><i class="{_swatch(colour)}"></i>{quoted(name)}</li>' for colour, name in chart.legend)
     listed = f'<ul class="legend">{legend}</ul>' if legend else ""
     numbers = (
         f"<details><summary>The numbers</summary>{_table(chart.columns, chart.rows)}</details>" if chart.rows else ""
@@ -97,6 +97,10 @@ def _figure(chart: Chart) -> str:
         f'<figure><div class="scroll" tabindex="0" role="region" aria-label="{quoted(chart.title)}">{chart.svg()}</div>'
         f"{listed}<figcaption>{quoted(_sentence(chart.told))} {save}</figcaption>{numbers}</figure>"
     )
+
+
+def _swatch(colour: int) -> str:
+    return f"b{colour % COLOURS}{' second' if colour >= COLOURS else ''}"
 
 
 def _sentence(text: str) -> str:

@@ -14,7 +14,7 @@ from foretell.report.charts.memory_time import Moment
 from foretell.report.charts.pareto import Dot
 from foretell.report.page import Card, Page, Section
 from foretell.report.svg import Chart
-from foretell.units import show_bytes, show_count, show_seconds
+from foretell.units import show_bytes, show_count, show_rate, show_seconds
 
 if TYPE_CHECKING:
     from foretell.cost.alive import Alive
@@ -67,7 +67,7 @@ def _cards(found: Prediction) -> tuple[Card, ...]:
     rate = f"{show_count(found.tokens_per_second)} tokens/s" if found.tokens_per_second else ""
     cards = [
         Card("a step", show_seconds(found.step_seconds), f"nine in ten between {low} and {high}"),
-        Card("samples a second", f"{found.samples_per_second:,.4g}", rate),
+        Card("samples a second", show_rate(found.samples_per_second), rate),
         Card("memory of a rank", show_bytes(found.memory_bytes), verdict),
         Card("of the peak", f"{found.utilisation:.1%}", f"trainer {found.trainer}"),
     ]

@@ -39,6 +39,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 1  # of a rank, for computing
     traced: bool = False  # whether one more step is watched by the profiler
     weights: bool = False  # whether the trained weights are handed back
+    method: str = ""  # an algorithm of `foretell simulate` in the place of the one that the plan means
     collectives: str = ""  # an algorithm of our own in the place of gloo's
     patience: float = 300.0  # seconds in which no rank goes on, after which a run is given up
     disturbance: Disturbance = CALM  # what is made to go wrong
@@ -115,6 +116,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     allocated: int = 0  # bytes at the fullest moment of a step
     resting: int = 0  # bytes between two steps
     versions: dict[str, str] = {}
+    staleness: dict[str, int] = {}  # updates that weights had seen since they were read: how often, by a server
+    arrivals: list[int] = []  # whose pushes came to the server here, one after the other
 
 
 class Failure(msgspec.Struct, frozen=True):

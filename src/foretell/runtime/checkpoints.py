@@ -52,12 +52,17 @@ class Latest(msgspec.Struct, frozen=True):
     of: str
 
 
-def refusals(setting: Setting) -> list[Refusal]:
+def refusals(setting: Setting, method: str) -> list[Refusal]:
     """Plans whose ranks hold more between two steps than a checkpoint has."""
     text = str(setting.plan)
     found: list[Refusal] = []
+    if method or any(setting.plan.axis(word) for word in ("ps", "local", "ring", "gossip")):
+        why = "ranks that go at their own pace have letters under way that no checkpoint has"
+        found.append(Refusal("checkpoint", why, "dp2"))
     if ":stash" in text:
         found.append(Refusal("checkpoint", "pp:stash never runs empty: versions of weights are under way", "pp2:1f1b"))
+    if "+compress" in text:
+        found.append(Refusal("checkpoint", "+compress keeps what it left out, and no checkpoint has it", "no +compress"))
     if "+fp16" in text:
         found.append(Refusal("checkpoint", "+fp16 keeps a scale of gradients that no checkpoint has", "+bf16"))
     return found

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
 import msgspec
 
 from foretell.cost.memory import MemoryUse
+from foretell.learning.staleness import summary
+from foretell.plan.text import parse
 from foretell.runtime.assignment import Assignment, Check, Collective, Report
 from foretell.runtime.lives import Lives
+from foretell.runtime.methods.choice import method
 from foretell.timeline.observation import Observation
 
 PHASES = {"exchange": "other"}
@@ -40,6 +44,8 @@ class Measurement(Observation, frozen=True, kw_only=True):
     memory_by_rank: tuple[int, ...] = ()  # bytes of tensors at the fullest moment
     validation: tuple[Check, ...] = ()  # looks at held-out data
     lives: Lives | None = None  # of a run with checkpoints: its failures, restarts and goodput
+    method: str = ""  # an algorithm in whose way ranks went at their own pace
+    staleness: dict[str, float] = {}  # noqa: RUF012 mean, most, and how many updates: how often
     record: str = ""
 
 
@@ -66,7 +72,23 @@ def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence
         busy_by_rank=_by_rank([report.busy for report in reports]),
         memory_by_rank=tuple(report.allocated for report in reports),
         validation=tuple(reports[0].checks),
+        method=text_of(assignment),
+        staleness=_staleness(reports),
     )
+
+
+def text_of(assignment: Assignment) -> str:
+    """The algorithm that ran, as `foretell simulate` writes it; empty where all ranks stepped together."""
+    found = method(parse(assignment.plan), assignment.method)
+    return found.text if found else ""
+
+
+def _staleness(reports: Sequence[Report]) -> dict[str, float]:
+    """Over all servers."""
+    seen: Counter[int] = Counter()
+    for report in reports:
+        seen.update({int(updates): times for updates, times in report.staleness.items()})
+    return summary(seen)
 
 
 def critical_rank(reports: Sequence[Report]) -> Report:

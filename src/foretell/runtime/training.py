@@ -25,6 +25,7 @@ from foretell.runtime.clock import Clock
 from foretell.runtime.counting import Counting
 from foretell.runtime.held_out import HeldOut
 from foretell.runtime.memory import Watched
+from foretell.runtime.methods.choice import method
 from foretell.runtime.models import Model, model
 from foretell.runtime.subject import Driver, Rule, Subject
 from foretell.runtime.tasks import Batch, Task, task
@@ -102,11 +103,11 @@ class Training:
                 self.optimizer.step()
                 self.optimizer.zero_grad()
         loss = torch.stack(losses).mean().item() if losses else None
-        journal.here().stepped(clock.last(_finite(loss)))
+        journal.here().stepped(clock.last(finite(loss)))
         return loss
 
 
-def _finite(loss: float | None) -> float | None:
+def finite(loss: float | None) -> float | None:
     """The loss; one that is no number any more ends the run."""
     if loss is not None and not math.isfinite(loss):
         rank = dist.get_rank() if dist.is_initialized() else 0
@@ -117,6 +118,11 @@ def _finite(loss: float | None) -> float | None:
 
 def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report, dict[str, torch.Tensor]]:
     """Do an assignment; what was seen, and the weights if they are wanted."""
+    own_pace = method(setting.plan, assignment.method)
+    if own_pace is not None:
+        from foretell.runtime.methods import training as methods  # which is made of what is here
+
+        return methods.trained(assignment, setting, rank, own_pace)
     training = Training(assignment, setting)
     if assignment.validate_every:
         _ = training.held_out  # where nothing is held out, nobody trains first

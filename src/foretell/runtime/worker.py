@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -19,6 +20,7 @@ from foretell.plan.setting import Setting
 from foretell.runtime import appliers, checkpoints, dry
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.collectives import chosen
+from foretell.runtime.methods import choice
 from foretell.runtime.pace import paced
 from foretell.runtime.place import Place
 from foretell.runtime.training import trained
@@ -37,14 +39,29 @@ def checked(assignment: Assignment) -> Setting:
     if assignment.collectives and chosen(assignment.collectives) and assignment.device == "cuda":
         raise BadInput("collectives of our own are between host processors", where="--collectives", fix="--device cpu")
     assignment.disturbance.check(setting.plan.ranks)
-    missing = tuple(appliers.refusals(setting))
+    missing = (*appliers.refusals(setting), *_of_method(assignment, setting))
     if assignment.checkpoints:
-        missing += tuple(checkpoints.refusals(setting))
+        missing += tuple(checkpoints.refusals(setting, assignment.method))
     if assignment.dry:
         missing += tuple(Refusal("dry run", why, fix) for why, fix in dry.refusals(setting))
     if missing:
         raise refused(setting.plan, missing)
     return setting
+
+
+def _of_method(assignment: Assignment, setting: Setting) -> Iterator[Refusal]:
+    """Why an algorithm that was named beside the plan does not run, or what does not go with one."""
+    found = choice.method(setting.plan, assignment.method)
+    if found is None and assignment.method:
+        why = f"{assignment.method} merges versions of the weights, and under {setting.plan} there is one"
+        yield Refusal(appliers.RULE, why, f"--method {assignment.method} --ranks {setting.plan.ranks}, without --plan")
+    elif found is not None:
+        named = choice.refusals(found) if assignment.method else ()
+        yield from (Refusal(appliers.RULE, why, fix) for why, fix in named)
+        if assignment.dry or assignment.traced:
+            option = "--dry-run" if assignment.dry else "--trace"
+            why = f"{option} watches one step, and ranks of {found.text} have no step in common"
+            yield Refusal(appliers.RULE, why, f"without {option}")
 
 
 def begun(device: str, place: Place, store: Any = None) -> None:
