@@ -218,7 +218,7 @@ def steps(out: Path) -> None:
     print(f"mean error {statistics.mean(abs(error) for error in errors):.1%} over {len(errors)} steps")
 
 
-FAILING = (("5s", 20), ("5s", 100), ("20s", 50))
+FAILING = (("10s", 10), ("20s", 20))
 """Mean time between failures, and steps between two checkpoints."""
 
 
@@ -226,7 +226,7 @@ def elastic(out: Path) -> None:
     """Runs whose ranks die at random, and the goodput that is expected of them with the times that they took."""
     with tempfile.TemporaryDirectory() as folder:
         for at, (mtbf, every) in enumerate(FAILING):
-            words = ["run", "lenet", "--plan", "dp2", "--batch", "64", "--steps", "600", "--device", "cpu", "--json"]
+            words = ["run", "lenet", "--plan", "dp2", "--batch", "64", "--steps", "200", "--device", "cpu", "--json"]
             words += ["--checkpoint", f"{folder}/{at}", "--checkpoint-every", str(every), "--fail-every", mtbf]
             ran = _command([*words, "--restarts", "500", "--records", folder, "--seed", str(at)])
             said = _command(["goodput", ran["record"], "--json"])

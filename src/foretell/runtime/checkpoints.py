@@ -62,7 +62,7 @@ def refusals(setting: Setting, method: str) -> list[Refusal]:
     if ":stash" in text:
         found.append(Refusal("checkpoint", "pp:stash never runs empty: versions of weights are under way", "pp2:1f1b"))
     if "+compress" in text:
-        found.append(Refusal("checkpoint", "+compress keeps what it left out, and no checkpoint has it", "no +compress"))
+        found.append(Refusal("checkpoint", "+compress keeps what it left out, and no checkpoint has it", "dp2"))
     if "+fp16" in text:
         found.append(Refusal("checkpoint", "+fp16 keeps a scale of gradients that no checkpoint has", "+bf16"))
     return found

@@ -45,7 +45,8 @@ def command(record: str | None, as_json: bool, **options: str | None) -> None:
     for name in ("mtbf", "checkpoint"):
         if not times[name]:
             raise BadInput(f"nothing says the {name}", where=f"--{name}", fix=EXAMPLE)
-    found = goodput(times["mtbf"], times["checkpoint"], times["restart"], times["every"])
+    given = (times["mtbf"], times["checkpoint"], times["restart"], times["every"])
+    found = goodput(*given, in_restarts=measured is None)
     if as_json:
         answer: dict[str, Any] = msgspec.to_builtins(found)
         click.echo(msgspec.json.encode(answer | ({"measured": measured} if measured else {})))
