@@ -24,6 +24,8 @@ PACKAGES = (
     ("yaml", "yaml", "configurations in YAML"),
     ("sklearn", "run", "the digits to train on"),
     ("resvg_py", "png", "figures as PNG"),
+    ("starlette", "serve", "the page in the browser"),
+    ("uvicorn", "serve", "the page in the browser"),
     ("ray", "ray", "sweeps over many machines"),
     ("transformers", "hf", "Hugging Face modules"),
 )
