@@ -25,8 +25,8 @@ from foretell.runtime.launch import Ranks
 from foretell.runtime.recording import observed
 
 LONG = 300.0
-SLOW = Network(hosts=2, rate=2.5e5, delay=1e-3)
-"""2 Mb/s: whatever travels is what limits."""
+SLOW = Network(hosts=2, rate=1e6, delay=1e-3)
+"""8 Mb/s: whatever travels is what limits."""
 
 LLAMA = "llama:layers=6,hidden=32,heads=4,kv_heads=2,ffn=64,vocab=64,seq=16"
 
