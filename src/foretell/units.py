@@ -106,6 +106,11 @@ def product(sizes: Any) -> Quantity:
     return result
 
 
+def show_rate(value: float) -> str:
+    """A figure to four digits, and never as a power of ten: 23.84, 1,752, 58,163."""
+    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
 def show_count(value: float) -> str:
     """A count to three digits with a decimal prefix: 25,557,032 is '25.6 M'."""
     for power, prefix in reversed(list(enumerate("kMGTPEZY", 1))):

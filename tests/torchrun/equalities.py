@@ -50,7 +50,7 @@ def trained(ranks: Ranks, model: str, plan: str) -> Trained:
 
 
 def trained_as(ranks: Ranks, asked: Assignment) -> Trained:
-    reports = ranks.run(asked, seconds=300)
+    reports = ranks.run(asked)
     weights: dict[str, torch.Tensor] = {}
     for report in reports:
         weights |= torch.load(ranks.folder / f"weights-{report.rank}.pt")

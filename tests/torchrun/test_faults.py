@@ -17,11 +17,15 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
 
 
+LONGEST = 600.0
+"""Seconds: what takes longer hangs. A busy machine needs minutes to import torch."""
+
+
 def failed(ranks: Ranks, how: str, **given: object) -> RunFailed:
-    """How a run of two ranks fails whose rank 1 has such an end; nothing may take longer than two minutes."""
+    """How a run of two ranks fails whose rank 1 has such an end."""
     assignment = Assignment(model=f"{HERE}/endings.py:{how}", plan="dp2", batch=4, **given)  # type: ignore[arg-type]
     with pytest.raises(RunFailed) as caught:
-        ranks.run(assignment, seconds=120)
+        ranks.run(assignment, seconds=LONGEST)
     assert not _children(ranks), "ranks are left"
     return caught.value
 
@@ -51,8 +55,8 @@ def test_a_rank_that_is_stopped_after_six_steps(ranks: Ranks) -> None:
 
 @pytest.mark.slow
 def test_a_rank_that_goes_round_for_ever(ranks: Ranks) -> None:
-    problem = failed(ranks, "looping", patience=3.0)
-    assert problem.what == "no rank went on for 3 s; rank 1 is the furthest behind"
+    problem = failed(ranks, "looping", patience=6.0)
+    assert problem.what == "no rank went on for 6 s; rank 1 is the furthest behind"
     assert problem.where == "step 0, forward"
 
 
@@ -76,7 +80,7 @@ def test_a_peer_that_is_lost_in_a_collective_of_our_own(ranks: Ranks) -> None:
 
 
 def test_after_all_that_ranks_come_up_again(ranks: Ranks) -> None:
-    reports = ranks.run(Assignment(model="lenet", plan="dp2", batch=8, steps=1), seconds=120)
+    reports = ranks.run(Assignment(model="lenet", plan="dp2", batch=8, steps=1))
     assert [report.rank for report in reports] == [0, 1]
 
 
@@ -89,7 +93,7 @@ def test_the_command_tells_it_and_keeps_what_was_measured(tmp_path: Path) -> Non
         env=environment,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=LONGEST,
     )
     assert ran.returncode == 2
     assert "rank 1 has been stopped" in ran.stderr

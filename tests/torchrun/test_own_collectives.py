@@ -20,7 +20,7 @@ PLANS = {
 
 def ran(ranks: Ranks, model: str, plan: str, collectives: str) -> tuple[list[float], dict[str, torch.Tensor], object]:
     given = {"model": model, "plan": plan, "batch": 8, "steps": 1, "dropped": 2, "weights": True}
-    reports = ranks.run(Assignment(**given, collectives=collectives), seconds=200)  # type: ignore[arg-type]
+    reports = ranks.run(Assignment(**given, collectives=collectives))  # type: ignore[arg-type]
     weights = torch.load(ranks.folder / "weights-0.pt")
     return reports[0].losses, weights, reports[0].collectives
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from foretell import modules
 from foretell.plan.schedule import find
+from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.cutting import cutting
 from foretell.runtime import stages
@@ -53,8 +54,8 @@ def _delayed(plan: str, late: int = 0) -> tuple[list[float], dict[str, torch.Ten
     setting = asked.setting()
     part = setting.plan.axis(Pipeline)
     assert part is not None
+    torch.manual_seed(0)  # the tokens of an example are drawn, and batches have as many kinds of them
     found = model(asked.model, setting, "fp32")
-    torch.manual_seed(0)
     batches = synthetic.Synthetic().batches(found.like, 0)
     torch.manual_seed(0)
     module = modules.build(asked.model)
@@ -65,17 +66,24 @@ def _delayed(plan: str, late: int = 0) -> tuple[list[float], dict[str, torch.Ten
     schedule = find(part.schedule)
     line = [_Stage(own, schedule.staleness(at, part.ranks) + late) for at, own in enumerate(parts)]
     count = setting.plan.microbatches
-    losses = [_step(line, next(batches), at * count, count, found.loss) for at in range(STEPS)]
+    data = setting.plan.axis(Data)
+    shares = data.ranks if data is not None else 1
+    losses = [_step(line, _microbatches(next(batches), shares, count), at * count, found.loss) for at in range(STEPS)]
     weights: dict[str, torch.Tensor] = {}
     for stage in line:
         weights |= stage.versions[STEPS * count - stage.staleness]
     return losses, weights
 
 
-def _step(line: Sequence[_Stage], batch: Batch, first: int, count: int, loss: object) -> float:
+def _microbatches(batch: Batch, shares: int, count: int) -> list[Batch]:
+    """What all ranks that share a batch take together: of each share a micro-batch."""
+    each = [[cut(cut(batch, share, shares), at, count) for share in range(shares)] for at in range(count)]
+    return [Batch((torch.cat([one.inputs[0] for one in row]),), torch.cat([one.target for one in row])) for row in each]
+
+
+def _step(line: Sequence[_Stage], microbatches: Sequence[Batch], first: int, loss: object) -> float:
     losses: list[float] = []
-    for at in range(count):
-        own = cut(batch, at, count)
+    for at, own in enumerate(microbatches):
         values: object = own.inputs
         for stage in line:
             stage.see(first + at)
@@ -85,7 +93,7 @@ def _step(line: Sequence[_Stage], batch: Batch, first: int, count: int, loss: ob
         losses.append(found.item())
         for stage in line:
             stage.update()
-    return sum(losses) / count
+    return sum(losses) / len(losses)
 
 
 def _assert_same(one: Trained, losses: list[float], weights: dict[str, torch.Tensor]) -> None:
@@ -95,7 +103,7 @@ def _assert_same(one: Trained, losses: list[float], weights: dict[str, torch.Ten
         torch.testing.assert_close(weight, weights[name], atol=TOLERANCE, rtol=0, msg=name)
 
 
-@pytest.mark.parametrize("plan", ["pp2:stash +m2", "pp4:stash +m4"])
+@pytest.mark.parametrize("plan", ["pp2:stash +m2", "pp4:stash +m4", "pp2:stash dp2 +m4", "pp2:stash tp2:sp +m2"])
 def test_gradients_are_those_of_weights_as_old_as_ranks_follow(ranks: Ranks, plan: str) -> None:
     found = trained_as(ranks, _asked(plan))
     _assert_same(found, *_delayed(plan))

@@ -88,12 +88,18 @@ def comparison_page(found: Comparison) -> str:
             f"{found.error.relative['allocated']:+.1%}",
         ],
     ]
-    for name in found.error.breakdown:
-        before, after = predicted.breakdown.get(name, 0.0), measured.breakdown.get(name, 0.0)
-        share = f"{found.error.breakdown[name] / measured.step_seconds:+.1%}"
-        rows.append([f"  {name}", show_seconds(before), show_seconds(after), share])
-    parts = [table(["", "predicted", "measured", "error"], rows), _traffic(found.collectives), _outside(found.outside)]
-    return "\n\n".join(parts)
+    head = table(["", "predicted", "measured", "error"], rows)
+    return "\n\n".join([head, _phases(found), _traffic(found.collectives), _outside(found.outside)])
+
+
+def _phases(found: Comparison) -> str:
+    """Phases of a step. Their errors are shares of the whole step, so that they add up to its error."""
+    rows: list[list[str]] = []
+    for name, error in found.error.breakdown.items():
+        before, after = (side.breakdown.get(name, 0.0) for side in (found.predicted, found.measured))
+        share = f"{error / found.measured.step_seconds:+.1%}"
+        rows.append([name, show_seconds(before), show_seconds(after), share])
+    return table(["a step was spent on", "predicted", "measured", "error, of a step"], rows)
 
 
 def _outside(found: tuple[Outside, ...]) -> str:

@@ -9,7 +9,6 @@ from foretell.cli.table import table
 from foretell.units import show_bytes, show_seconds
 from foretell.virtual.again import Again
 from foretell.virtual.batches import Measured
-from foretell.virtual.chart import Line, Panel
 from foretell.virtual.delays import Delay
 from foretell.virtual.simulate import Ran, Simulation
 
@@ -80,19 +79,6 @@ def _row(run: Ran) -> list[str]:
     return [run.algorithm, time, f"{run.samples:,}", *figures, show_bytes(run.bytes["total"])]
 
 
-def simulation_panels(found: Simulation) -> list[Panel]:
-    """The loss over virtual time, a panel for each number of workers."""
-    return [
-        Panel(
-            f"{count:,} workers",
-            "virtual seconds",
-            "loss",
-            [Line(run.algorithm, [(seconds, loss) for _, _, seconds, loss, _ in run.curve]) for run in found.of(count)],
-        )
-        for count in sorted({run.workers for run in found.runs})
-    ]
-
-
 def delays_page(found: Sequence[Delay]) -> str:
     """Figure 14: seconds of an exchange over workers; those that computing hides have no mark."""
     parts: list[str] = []
@@ -108,17 +94,6 @@ def delays_page(found: Sequence[Delay]) -> str:
 def _delay(one: Delay, workers: int) -> str:
     seconds = one.seconds[workers - 1]
     return f"{show_seconds(seconds)}{'*' if seconds > one.compute_seconds else ' '}"
-
-
-def delays_panels(found: Sequence[Delay]) -> list[Panel]:
-    """The figure's panels, with computing as a dashed line."""
-    panels: list[Panel] = []
-    for model, link in dict.fromkeys((one.model, one.link) for one in found):
-        own = [one for one in found if (one.model, one.link) == (model, link)]
-        drawn = [Line(one.pattern, list(enumerate(one.seconds, 1))) for one in own]
-        computing = Line("a batch", [(1, own[0].compute_seconds), (len(own[0].seconds), own[0].compute_seconds)], True)
-        panels.append(Panel(f"{model}, {link}", "workers", "seconds", [*drawn, computing]))
-    return panels
 
 
 def batches_page(found: Measured, model: str) -> str:
@@ -166,11 +141,3 @@ def _least(found: Measured) -> list[tuple[str, str]]:
         return []
     steps, samples = _count(found.least_steps), _count(found.least_samples)
     return [("least", f"{steps} steps with large batches, {samples} samples with small")]
-
-
-def batches_panels(found: Measured) -> list[Panel]:
-    """Steps over batches, counted and by the law."""
-    counted = [(float(one.batch), float(one.steps)) for one in found.batches if one.steps]
-    law = [(batch, steps) for batch, _ in counted if (steps := found.by_the_law(batch)) is not None]
-    fitted = [Line("by the law", law, True)] if law else []
-    return [Panel("steps to the target", "batch", "steps", [Line("counted", counted), *fitted])]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from foretell.cli.compare_pages import lines
+from foretell.cli.plan_pages import listed
 from foretell.cli.table import table
 from foretell.taxonomy.advice import Advice
 from foretell.taxonomy.systems import AXES
@@ -15,10 +16,10 @@ from foretell.units import show_bytes, show_seconds
 def listed_page(found: Mapping[str, Any]) -> str:
     """A line a system."""
     rows = [
-        [name, "+".join(one.parallelism), one.optimization, one.scheduling, ", ".join(one.topology)]
+        [name, one.optimization, one.scheduling, f"{'+'.join(one.parallelism)}; {', '.join(one.topology)}"]
         for name, one in found.items()
     ]
-    return table(["system", "parallelism", "optimization", "scheduling", "topology"], rows, tuple(range(5)))
+    return listed(["system", "optimization", "scheduling", "parallelism; topology"], rows, left=3)
 
 
 def compared_page(found: Mapping[str, Any]) -> str:

@@ -7,7 +7,6 @@ is missing in the tables below stops the count: a number that leaves something o
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -17,10 +16,12 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import _resolve_process_group
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from foretell.runtime.assignment import Collective
 from foretell.runtime.clock import BETWEEN
 from foretell.runtime.mesh import Mesh
+from foretell.runtime.rest import others_rest
 
 KINDS = {
     "all_reduce": "all-reduce",
@@ -50,9 +51,6 @@ MESSAGES = ("send", "receive")
 
 OUTPUT_FIRST = ("_allgather_base_", "_reduce_scatter_base_", "alltoall_base_")
 GIVEN_SECOND = ("allgather_",)
-RELEASE = 1e-3
-"""Seconds in which gloo's threads let go of what they had. A step that is watched is not timed."""
-
 SILENT = ("wait_tensor", "barrier", "_wrap_tensor_autograd")
 NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 
@@ -64,24 +62,30 @@ class Counting(TorchDispatchMode):
         super().__init__()
         self.phase = BETWEEN
         self._axes = mesh.groups()
-        # What a collective reads and makes is held a little longer: else a thread of gloo's would often be the last to
-        # let go of it, and the notes that are taken of this thread's memory would miss that.
-        self._last: Any = None
+        # What a collective reads and makes is held until gloo's threads rest: else one of them would now and then be
+        # the last to let go of it, and the notes that are taken of this thread's memory would miss that.
+        self._last: tuple[Any, Any] | None = None
         self._seen: Counter[tuple[str, tuple[str, ...], int, int, str]] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # its local tensors come by next
         name = func.overloadpacket.__name__
+        self._let_go()
         if func.namespace in NAMESPACES and name not in SILENT:
             self._count(name, args)
         result = func(*args, **(kwargs or {}))
-        if name == "wait_tensor":
-            time.sleep(RELEASE)
-            self._last = None
-        elif func.namespace in NAMESPACES:
+        if func.namespace in NAMESPACES:
+            if self._last is not None:  # it travels still
+                others_rest()
             self._last = args, result
         return result
+
+    def _let_go(self) -> None:
+        """Drop what has travelled."""
+        if self._last is not None and _done(self._last):
+            others_rest()
+            self._last = None
 
     def _count(self, name: str, args: Any) -> None:
         given = args[1] if name in (*OUTPUT_FIRST, *GIVEN_SECOND) else args[0]
@@ -103,6 +107,16 @@ class Counting(TorchDispatchMode):
             for (kind, axes, ranks, payload, phase), count in self._seen.items()
         )
         return sorted(rows)
+
+
+def _done(held: tuple[Any, Any]) -> bool:
+    """Whether a collective is over, as far as it tells."""
+    works = [one for one in tree_leaves(held) if isinstance(one, torch.ScriptObject) and _is_work(one)]
+    return all(dist.Work.unbox(one).is_completed() for one in works)
+
+
+def _is_work(one: torch.ScriptObject) -> bool:
+    return one._type().name() == "Work"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _group(args: Any) -> dist.ProcessGroup:

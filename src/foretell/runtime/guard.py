@@ -11,8 +11,11 @@ from foretell.runtime import journal
 from foretell.runtime.assignment import Failure
 from foretell.runtime.journal import At
 
-GRACE = 1.0
+GRACE = 3.0
 """Seconds after the first failure in which others may tell what they know of it."""
+
+START = 300.0
+"""Seconds at least in which ranks come to their first step, however short a step may be: models are built then."""
 
 STOPPED = 5.0
 """Seconds after which a rank that somebody has stopped (SIGSTOP) is given up."""
@@ -25,7 +28,7 @@ class Guard:
     """The ranks of a run, by their processes."""
 
     def __init__(self, ranks: dict[int, int], folder: Path, patience: float) -> None:
-        self._left = dict(ranks)
+        self.ranks, self._left = sorted(ranks.values()), dict(ranks)
         self._folder, self._patience = folder, patience
         self._begun = time.monotonic()
         self._stopped: dict[int, float] = {}
@@ -63,10 +66,11 @@ class Guard:
                 what = f"rank {rank} has been stopped for {STOPPED:g} s (SIGSTOP)"
                 return Failure("BadInput", what, self.where(rank), f"it was process {child}; the run was ended")
         last = {rank: self._at(rank) for rank in self._left.values()}
-        if now - max((one.since for one in last.values()), default=now) < self._patience:
+        waits = max(self._patience, START) if any(one.begins for one in last.values()) else self._patience
+        if now - max((one.since for one in last.values()), default=now) < waits:
             return None
         rank = min(last, key=lambda rank: last[rank].order)
-        what = f"no rank went on for {self._patience:g} s; rank {rank} is the furthest behind"
+        what = f"no rank went on for {waits:g} s; rank {rank} is the furthest behind"
         return Failure("BadInput", what, self.where(rank), "--patience, if a step may take that long")
 
     def _at(self, rank: int) -> At:

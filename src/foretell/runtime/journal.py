@@ -86,8 +86,13 @@ class At(NamedTuple):
         """Less for a rank that is further behind; in the same phase, that has been there for longer."""
         return self.step, PHASES.index(self.phase) if self.phase in PHASES else len(PHASES), self.since
 
+    @property
+    def begins(self) -> bool:
+        """Whether the first step is still to come."""
+        return self.phase == START
+
     def __str__(self) -> str:
-        return "before the first step" if self.phase == START else f"step {self.step}, {self.phase}"
+        return "before the first step" if self.begins else f"step {self.step}, {self.phase}"
 
 
 def at(folder: Path, rank: int) -> At | None:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch.distributed as dist
@@ -36,6 +38,18 @@ class Mesh(NamedTuple):
         """Torch's mesh of some axes, or of axes that were joined: `dp_cp`."""
         found = [name for name in self.sizes if name in names] or list(names)  # torch wants them outermost first
         return self._devices[tuple(found) if len(found) > 1 else found[0]]
+
+    def arranged(self, first: Sequence[str], last: Sequence[str]) -> DeviceMesh:
+        """Torch's mesh of two dims, each of some axes joined, whatever the order of the plan. All ranks make it."""
+        names = (*first, *last)
+        if len(names) == 2 and list(names) == [name for name in self.sizes if name in names]:
+            return self.along(*names)  # they lie as they should
+        order = [*(name for name in self.sizes if name not in names), *names]
+        ranks = self._devices.mesh.permute([list(self.sizes).index(name) for name in order])
+        shape = (-1, math.prod(map(self.ranks, first)), math.prod(map(self.ranks, last)))
+        dims = ("others", "_".join(first), "_".join(last))
+        whole = DeviceMesh(self._devices.device_type, ranks.reshape(shape), mesh_dim_names=dims)
+        return whole[dims[1:]]
 
     @property
     def _devices(self) -> DeviceMesh:

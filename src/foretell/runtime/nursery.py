@@ -100,16 +100,16 @@ def _rank(assignment: Assignment, setting: Setting, rank: int, meeting: Path, fo
         _write(meeting / f"report-{rank}.json", report)
         leave()
     except ForetellError as problem:
-        (meeting / f"failure-{rank}.json").write_bytes(msgspec.json.encode(_said(problem)))
+        _write(meeting / f"failure-{rank}.json", _said(problem))
     except BaseException as problem:
-        (meeting / f"failure-{rank}.json").write_bytes(msgspec.json.encode(_broken(rank, problem)))
+        _write(meeting / f"failure-{rank}.json", _broken(rank, problem))
     leave(1)
 
 
-def _write(file: Path, report: Report) -> None:
+def _write(file: Path, told: Report | Failure) -> None:
     """All of it or nothing."""
     part = file.with_suffix(".part")
-    part.write_bytes(msgspec.json.encode(report))
+    part.write_bytes(msgspec.json.encode(told))
     part.replace(file)
 
 
@@ -130,7 +130,7 @@ def _broken(rank: int, problem: BaseException) -> Failure:
 
 def _why(guard: Guard, meeting: Path) -> Failure:
     """The first cause that is known: an error of a rank's own, a signal, or what the others noticed of it."""
-    said = {rank: _told(meeting / f"failure-{rank}.json") for rank in guard.failed}
+    said = {rank: _told(meeting / f"failure-{rank}.json") for rank in guard.ranks}
     causes = [_placed(one, guard.where(rank)) for rank, one in said.items() if one and one.kind != CONSEQUENCE]
     causes += [ended_by(rank, code, guard.where(rank)) for rank, code in guard.failed.items() if code < 0]
     causes += [guard.still] if guard.still else []

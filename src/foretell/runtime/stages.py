@@ -67,7 +67,7 @@ class _Sizes(fx.Interpreter):
 def _fold_sizes(module: nn.Module, graph: fx.Graph, sample: Batch) -> None:
     """Put sizes in as numbers: a later stage does not see the tensor that they were read off."""
     sizes = _Sizes(module, graph)
-    tried(module, sizes, sample)
+    tried(module, sizes, sample.inputs)
     for node, value in sizes.found.items():
         for user in list(node.users):
             user.args = map_arg(user.args, lambda n, node=node, value=value: value if n is node else n)
@@ -77,12 +77,12 @@ def _fold_sizes(module: nn.Module, graph: fx.Graph, sample: Batch) -> None:
             graph.erase_node(node)
 
 
-def tried(module: nn.Module, walk: fx.Interpreter, sample: Batch) -> None:
+def tried(module: nn.Module, walk: fx.Interpreter, inputs: Sequence[Any]) -> None:
     """Walk through a module once for the shapes; it keeps nothing of it, no running mean of a batch norm either."""
     training = module.training
     module.eval()
     with torch.no_grad():
-        walk.run(*sample.inputs)
+        walk.run(*inputs)
     module.train(training)
 
 

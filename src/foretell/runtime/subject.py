@@ -32,6 +32,14 @@ class Driver(Protocol):
         ...
 
 
+class Optimizer(Protocol):
+    """Updates weights by their gradients."""
+
+    def step(self) -> Any: ...
+
+    def zero_grad(self) -> Any: ...
+
+
 class Rule(NamedTuple):
     """How weights are updated: torch's class and its arguments."""
 
@@ -77,9 +85,7 @@ class Subject:
     driver: Callable[[Subject], Driver] = field(default=lambda subject: Straight(subject))
     summed: list[Callable[[Clock], None]] = field(default_factory=list)
     settles: list[Callable[[], None]] = field(default_factory=list)
-    optimizer: Callable[[Rule, list[nn.Parameter]], torch.optim.Optimizer] = field(
-        default=lambda rule, own: rule.over(own)
-    )
+    optimizer: Callable[[Rule, list[nn.Parameter]], Optimizer] = field(default=lambda rule, own: rule.over(own))
     wholes: list[Whole] = field(default_factory=list)
 
     def layers(self, part: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -11,13 +11,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from foretell.runtime.clock import Clock
+
+P, T = ParamSpec("P"), TypeVar("T")
 
 _along: list[str] = []
 """The axis of the collectives that this rank's thread is in now."""
@@ -36,6 +38,11 @@ def along(group: dist.ProcessGroup) -> Iterator[None]:
         yield
     finally:
         _along.pop()
+
+
+def speaks(function: Callable[P, T]) -> Callable[P, T]:
+    """A function that talks to other ranks. A compiler leaves it as it is, and compiles what lies between."""
+    return torch.compiler.disable(function)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ VERBS = {
     "whatif": "What other hardware, batches and sequences would do to a step.",
     "sweep": "Many questions at once: models x clusters x batches x trainers.",
     "report": "One HTML file about a plan, or the best one: time, memory, timeline, scaling.",
+    "serve": "A page in the browser where sliders move a plan, and an API for programs.",
     "export": "A plan as the configuration of a trainer, and the command that starts it.",
     "calibrate": "Measure this machine, so that predictions rest on it.",
     "profile": "Time the layers of a model on this device.",

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from foretell.cli.inputs import Asked, Given, planned, read
+from foretell.cli.notes import tell_notes
 from foretell.cli.run_pages import comparison_page, page
 from foretell.errors import BadInput
 
@@ -121,8 +122,7 @@ def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, 
         if options["trace"] is not None:
             _traced(reports, found, options["trace"], options["calibration"])
         _tell(found, compared, options["as_json"])
-        for note in asked.notes if not options["as_json"] else ():
-            print(f"note: {note}", file=sys.stderr)
+        tell_notes(asked.notes if not options["as_json"] else ())
     if here is not None:
         launch.leave()
 

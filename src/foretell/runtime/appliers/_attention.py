@@ -144,6 +144,7 @@ def _grouped(of_heads: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
     return of_heads.unflatten(HEAD, (shared.shape[HEAD], -1)).sum(HEAD + 1)
 
 
+@waiting.speaks
 def _passed_on(tensors: _Seen, group: dist.ProcessGroup) -> list[torch.Tensor]:
     """To the next rank, each; what the rank before has instead."""
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)

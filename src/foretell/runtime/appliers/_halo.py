@@ -72,6 +72,7 @@ class _Exchanged(torch.autograd.Function):
         return _moved_back(gradient, ctx.dim, ctx.shape, ctx.window, ctx.group), None, None, None
 
 
+@waiting.speaks
 def _moved(x: torch.Tensor, dim: int, window: Window, group: dist.ProcessGroup) -> torch.Tensor:
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)
     own, needs = share(window.size, rank, ranks), window.needs(rank, ranks)
@@ -89,6 +90,7 @@ def _moved(x: torch.Tensor, dim: int, window: Window, group: dist.ProcessGroup) 
     return torch.cat([pieces[other] for other in sorted(pieces)], dim)
 
 
+@waiting.speaks
 def _moved_back(
     gradient: torch.Tensor, dim: int, shape: torch.Size, window: Window, group: dist.ProcessGroup
 ) -> torch.Tensor:

@@ -7,7 +7,7 @@ out, and the scale is halved; after many good ones it is doubled.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -52,30 +52,44 @@ class Times(torch.autograd.Function):
         return gradient * ctx.times, None
 
 
-def mastered(kind: type[torch.optim.Optimizer], scale: Scale | None) -> type[torch.optim.Optimizer]:
-    """An optimizer of this kind over copies in fp32 of the weights that it is given."""
+class Mastered(torch.optim.Optimizer):
+    """An optimizer over copies of the weights that it is given: in fp32, in host memory, or both."""
 
-    class Mastered(torch.optim.Optimizer):
-        def __init__(self, params: Any, **arguments: Any) -> None:
-            super().__init__(params, arguments)
-            self.weights = [weight for group in self.param_groups for weight in group["params"]]
-            self.masters = [weight.detach().float().clone() for weight in self.weights]
-            self.inner = kind(self.masters, **arguments)
+    kind: ClassVar[type[torch.optim.Optimizer]]
+    scale: ClassVar[Scale | None] = None
+    like: ClassVar[dict[str, Any]] = {}  # the type of copies and their device, where they are not the weights' own
 
-        @torch.no_grad()
-        def step(self, closure: Any = None) -> None:
-            by = scale.now if scale is not None else 1.0
-            gradients = [weight.grad for weight in self.weights if weight.grad is not None]
-            if scale is not None and not scale.is_sound(gradients):
-                return
-            for weight, master in zip(self.weights, self.masters, strict=True):
-                master.grad = None if weight.grad is None else weight.grad.float().div_(by)
-            self.inner.step()
-            for weight, master in zip(self.weights, self.masters, strict=True):
-                weight.copy_(master)
-                master.grad = None
+    def __init__(self, params: Any, **arguments: Any) -> None:
+        super().__init__(params, arguments)
+        self.weights = [weight for group in self.param_groups for weight in group["params"]]
+        self.masters = [_local(weight.detach()).to(**self.like, copy=True) for weight in self.weights]
+        self.inner = self.kind(self.masters, **arguments)
 
-    return Mastered
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        scale = self.scale
+        by = scale.now if scale is not None else 1.0
+        gradients = [weight.grad for weight in self.weights if weight.grad is not None]
+        if scale is not None and not scale.is_sound(gradients):
+            return
+        for weight, master in zip(self.weights, self.masters, strict=True):
+            master.grad = None if weight.grad is None else _local(weight.grad).to(**self.like, copy=True).div_(by)
+        self.inner.step()
+        for weight, master in zip(self.weights, self.masters, strict=True):
+            _local(weight).copy_(master)
+            master.grad = None
+
+
+def mastered(kind: type[torch.optim.Optimizer], scale: Scale | None) -> type[Mastered]:
+    """An optimizer of this kind over copies in fp32."""
+    return type("InFull", (Mastered,), {"kind": kind, "scale": scale, "like": {"dtype": torch.float32}})
+
+
+def on_host(kind: type[torch.optim.Optimizer]) -> type[Mastered]:
+    """An optimizer of this kind whose copies and states lie in host memory; copies that it has already move there."""
+    if issubclass(kind, Mastered):
+        return type("OnHost", (kind,), {"like": {**kind.like, "device": "cpu"}})
+    return type("OnHost", (Mastered,), {"kind": kind, "like": {"device": "cpu"}})
 
 
 def _local(gradient: torch.Tensor) -> torch.Tensor:

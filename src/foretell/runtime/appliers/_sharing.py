@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from foretell.runtime import waiting
 
 
+@waiting.speaks
 def gathered(share: torch.Tensor, dim: int, group: dist.ProcessGroup, size: int = 0) -> torch.Tensor:
     """The shares of all ranks, one behind the other along a dim; `size` is the whole, where shares may differ."""
     ranks, own = dist.get_world_size(group), share.shape[dim]
@@ -38,6 +39,7 @@ def own(whole: torch.Tensor, dim: int, group: dist.ProcessGroup) -> torch.Tensor
     return whole.chunk(dist.get_world_size(group), dim)[dist.get_rank(group)].contiguous()
 
 
+@waiting.speaks
 def summed(summand: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """The sum of what ranks have, on all of them."""
     total = summand.clone(memory_format=torch.contiguous_format)
@@ -46,6 +48,7 @@ def summed(summand: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     return total
 
 
+@waiting.speaks
 def scattered(summand: torch.Tensor, dim: int, group: dist.ProcessGroup) -> torch.Tensor:
     """This rank's equal share of the sum of what ranks have."""
     ranks = dist.get_world_size(group)
@@ -146,6 +149,7 @@ class Swapped(torch.autograd.Function):
         return swapped(gradient, ctx.join, ctx.split, ctx.group), None, None, None
 
 
+@waiting.speaks
 def swapped(x: torch.Tensor, split: int, join: int, group: dist.ProcessGroup) -> torch.Tensor:
     """Give every rank its share along `split`, and put together what comes along `join`."""
     given = torch.stack(x.chunk(dist.get_world_size(group), split))
@@ -168,6 +172,7 @@ class Sent(torch.autograd.Function):
         return sent(gradient, ctx.of, ctx.to, ctx.group), None, None, None
 
 
+@waiting.speaks
 def sent(rows: torch.Tensor, to: list[int], of: list[int], group: dist.ProcessGroup) -> torch.Tensor:
     """What other ranks have for this one: `to` says how many rows go to each, `of` how many come from each."""
     taken = rows.new_empty((sum(of), *rows.shape[1:]))

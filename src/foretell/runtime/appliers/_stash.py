@@ -18,7 +18,7 @@ from torch import nn
 from torch.func import functional_call
 
 from foretell.runtime.clock import Clock
-from foretell.runtime.subject import Rule, Subject, cut
+from foretell.runtime.subject import Optimizer, Rule, Subject, cut
 from foretell.runtime.tasks import Batch
 
 FORWARD, BACKWARD = 0, 1000
@@ -32,24 +32,32 @@ SENDING: deque[tuple[Any, torch.Tensor]] = deque()
 class Like(NamedTuple):
     """The shape and type of a value that crosses from one stage to the next."""
 
-    shape: torch.Size
+    shape: tuple[int, ...]
     dtype: torch.dtype
 
     def empty(self, device: torch.device) -> torch.Tensor:
         return torch.empty(self.shape, dtype=self.dtype, device=device)
 
 
-def crossings(cuts: Sequence[nn.Module], sample: Batch) -> list[list[Like]]:
-    """What crosses into each stage, the model's own inputs first; found by walking through all of them once."""
-    values: tuple[Any, ...] = sample.inputs
-    found: list[list[Like]] = []
-    for stage in cuts:
-        found.append([Like(value.shape, value.dtype) for value in values])
-        training = stage.training
-        stage.eval()
-        with torch.no_grad():
-            values = _several(stage(*values))
-        stage.train(training)
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
+LETTER = Like((64,), torch.int64)
+"""Before the first values that cross goes what they are like."""
+
+
+def _written(values: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+    numbers = [len(values)]
+    for value in values:
+        numbers += [DTYPES.index(value.dtype), value.dim(), *value.shape]
+    return torch.tensor([*numbers, *[0] * (LETTER.shape[0] - len(numbers))], dtype=LETTER.dtype, device=device)
+
+
+def _read(letter: torch.Tensor) -> list[Like]:
+    count, *numbers = letter.tolist()
+    found: list[Like] = []
+    for _ in range(count):
+        kind, dims, *numbers = numbers
+        found.append(Like(tuple(numbers[:dims]), DTYPES[kind]))
+        numbers = numbers[dims:]
     return found
 
 
@@ -64,19 +72,21 @@ class _InFlight(NamedTuple):
 class Stashed:
     """The driver of one rank."""
 
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
 
-    def __init__(self, subject: Subject, crossing: list[list[Like]]) -> None:
+    def __init__(self, subject: Subject) -> None:
         (self.part,) = subject.parts
         self.group, self.device, self.loss = subject.mesh.group("pp"), subject.device, subject.loss
         self.rank, self.ranks = subject.mesh.place("pp"), subject.mesh.ranks("pp")
         self.microbatches = subject.setting.plan.microbatches
-        self.into = crossing[self.rank]
-        self.out = crossing[self.rank + 1] if self.rank + 1 < self.ranks else []
+        self.is_last = self.rank + 1 == self.ranks
+        self.into: list[Like] = []  # what comes from the rank before
+        self.out: list[Like] = []  # what goes to the next one
         self.flying: deque[_InFlight] = deque()
+        self.settles, subject.settles = subject.settles, []  # of every update, not of a step
         inner = subject.optimizer
 
-        def made(rule: Rule, own: list[nn.Parameter]) -> torch.optim.Optimizer:
+        def made(rule: Rule, own: list[nn.Parameter]) -> Optimizer:
             self.optimizer = inner(rule, own)
             return self.optimizer
 
@@ -93,32 +103,49 @@ class Stashed:
         return losses
 
     def _forward(self, batch: Batch, losses: list[torch.Tensor], clock: Clock) -> None:
-        inputs = list(batch.inputs) if self.rank == 0 else self._received(self.into, self.rank - 1, FORWARD)
+        inputs = list(batch.inputs) if self.rank == 0 else self._crossing()
         with clock.phase("forward"):
             for value in inputs:
                 value.requires_grad_(self.rank > 0 and value.is_floating_point())
-            weights = {name: one.detach().clone().requires_grad_() for name, one in self.part.named_parameters()}
+            weights = {name: _version(one) for name, one in self.part.named_parameters()}
             made = functional_call(self.part, weights, tuple(inputs))
-            if not self.out:
+            if self.is_last:
                 made = self.loss(made, batch.target)
                 losses.append(made.detach())
         self.flying.append(_InFlight(inputs, _several(made), weights))
-        if self.out:
-            self._send([one.detach() for one in _several(made)], self.rank + 1, FORWARD)
+        if not self.is_last:
+            self._hand_on([one.detach() for one in _several(made)])
+
+    def _crossing(self) -> list[torch.Tensor]:
+        """What the rank before made of a micro-batch; the first time it says what that is like."""
+        if not self.into:
+            (letter,) = self._received([LETTER], self.rank - 1, FORWARD)
+            self.into = _read(letter)
+        return self._received(self.into, self.rank - 1, FORWARD)
+
+    def _hand_on(self, values: list[torch.Tensor]) -> None:
+        if not self.out:
+            self.out = [Like(tuple(value.shape), value.dtype) for value in values]
+            self._send([_written(values, self.device)], self.rank + 1, FORWARD)
+        self._send(values, self.rank + 1, FORWARD)
 
     def _backward(self, clock: Clock) -> None:
         """Of the oldest micro-batch; then its update."""
         oldest = self.flying.popleft()
         trained = [one for one in oldest.outputs if one.requires_grad]
-        likes = [Like(one.shape, one.dtype) for one in trained]
-        gradients = self._received(likes, self.rank + 1, BACKWARD) if self.out else [None]
+        likes = [Like(tuple(one.shape), one.dtype) for one in trained]
+        gradients = [None] if self.is_last else self._received(likes, self.rank + 1, BACKWARD)
         with clock.phase("backward"):
             torch.autograd.backward(trained, gradients)
         if self.rank > 0:
             self._send([_gradient(one) for one in oldest.inputs if one.requires_grad], self.rank - 1, BACKWARD)
+        for name, weight in self.part.named_parameters():
+            weight.grad = oldest.weights[name].grad
+        if self.settles:
+            with clock.phase("exchange"):
+                for settle in self.settles:
+                    settle()
         with clock.phase("optimizer"):
-            for name, weight in self.part.named_parameters():
-                weight.grad = oldest.weights[name].grad
             self.optimizer.step()
             self.optimizer.zero_grad()
 
@@ -138,6 +165,11 @@ class Stashed:
             assert work is not None
             work.wait()
         return found
+
+
+def _version(weight: torch.Tensor) -> torch.Tensor:
+    """A weight as it is now."""
+    return weight.detach().clone().requires_grad_(weight.requires_grad)
 
 
 def _several(values: Any) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from torch import nn
 
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.setting import Setting
+from foretell.runtime import waiting
 from foretell.runtime.appliers._replicas import joined
 from foretell.runtime.subject import Subject
 
@@ -120,6 +121,7 @@ def _dims(x: torch.Tensor) -> tuple[list[int], tuple[int, ...]]:
     return [dim for dim in range(x.dim()) if dim != 1], (1, -1, *[1] * (x.dim() - 2))
 
 
+@waiting.speaks
 def _summed(
     one: torch.Tensor, other: torch.Tensor, dims: list[int], group: dist.ProcessGroup, count: int
 ) -> tuple[torch.Tensor, torch.Tensor]:

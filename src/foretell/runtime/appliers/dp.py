@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -22,6 +22,7 @@ from torch.distributed.tensor import DTensor
 from foretell.modules._experts import Experts
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
+from foretell.plan.strategies.tensor import Tensor
 from foretell.runtime.appliers._experts import divide
 from foretell.runtime.appliers._replicas import joined, replicate
 from foretell.runtime.appliers._sharing import gathered
@@ -37,11 +38,10 @@ AXES = ("dp", "shard", "ep")
 
 def refusals(part: Data, setting: Setting) -> Iterator[tuple[str, str]]:
     said = f"dp{part.ranks}:{'' if part.storage == 'replicated' else part.storage + ','}ep{part.experts}"
-    if part.experts > 1 and part.storage in ("zero1", "zero2"):
-        yield f"{said}: divided experts beside {part.storage} do not run yet", "dp:ep, or dp:zero3,ep"
-    tensor = setting.plan.axis("tp")
-    if part.experts > 1 and tensor is not None and tensor.ranks > 1 and part.expert_tensor != 1:
-        yield f"{said} beside tp{tensor.ranks}: columns of divided experts do not run yet", f"{said},etp1"
+    tensor = setting.plan.axis(Tensor)
+    if part.experts > 1 and tensor is not None and tensor.sequence and part.expert_tensor != 1:
+        why = f"{said} beside tp{tensor.ranks}:sp: tensor ranks would gather unequal numbers of rows"
+        yield f"{why}, which does not run yet", f"{said},etp1, or tp{tensor.ranks}"
 
 
 def apply(part: Data, subject: Subject) -> None:
@@ -53,7 +53,7 @@ def apply(part: Data, subject: Subject) -> None:
     if part.storage in ("replicated", "zero1"):
         replicate(subject, names)
         if part.storage == "zero1":
-            subject.optimizer = functools.partial(_in_shares, joined(subject, (names[-1], *subject.alike)))
+            subject.optimizer = functools.partial(_in_shares, subject, names)
     else:
         _shard(subject, names, reshard=part.storage == "zero3")
     subject.averaged = True
@@ -64,9 +64,49 @@ def share_samples(subject: Subject, name: str, batch: Batch) -> Batch:
     return cut(batch, subject.mesh.place(name), subject.mesh.ranks(name))
 
 
-def _in_shares(group: dist.ProcessGroup, rule: Rule, own: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Each rank updates some of the weights and sends them to the others."""
-    return ZeroRedundancyOptimizer(own, optimizer_class=rule.kind, process_group=group, **rule.arguments)
+# states in shares
+
+
+def _in_shares(subject: Subject, names: list[str], rule: Rule, own: list[nn.Parameter]) -> Several:
+    """Each rank updates some of the weights and sends them to the others that have them: experts that are divided lie
+    on fewer ranks than the rest."""
+    groups: dict[tuple[str, ...], list[nn.Parameter]] = {}
+    for weight in own:
+        cut = subject.divided.get(weight, ())
+        groups.setdefault(tuple(name for name in _sharing(subject, names) if name not in cut), []).append(weight)
+    return Several([_updated(subject, axes, rule, weights) for axes, weights in groups.items()])
+
+
+class Several:
+    """Optimizers of different weights as one."""
+
+    def __init__(self, each: list[torch.optim.Optimizer]) -> None:
+        self.each = each
+
+    def step(self) -> None:
+        for one in self.each:
+            one.step()
+
+    def zero_grad(self) -> None:
+        for one in self.each:
+            one.zero_grad()
+
+
+def _updated(subject: Subject, axes: tuple[str, ...], rule: Rule, weights: list[nn.Parameter]) -> torch.optim.Optimizer:
+    if not axes:
+        return rule.over(weights)
+    group = joined(subject, axes)
+    return ZeroRedundancyOptimizer(weights, optimizer_class=rule.kind, process_group=group, **rule.arguments)
+
+
+def _sharing(subject: Subject, names: list[str]) -> list[str]:
+    """The axes along which states, gradients or weights lie in shares: of hybrid sharding's two the second. Ranks that
+    share a sequence belong to them, and those that divide experts."""
+    return [name for name in (*names, *subject.alike) if name not in _replicas(names)]
+
+
+def _replicas(names: list[str]) -> list[str]:
+    return ["dp"] if "shard" in names and "dp" in names else []
 
 
 # experts
@@ -93,47 +133,75 @@ def _divide(part: Data, subject: Subject) -> None:
 # weights in shares
 
 
-def _shard(subject: Subject, names: list[str], reshard: bool) -> None:
-    """Layer by layer, and what is in none with the root. Over two axes weights lie in shares along the second.
+class Unlike(NamedTuple):
+    """How a weight is not as most: axes along which it is averaged beside those that share the batch (it saw rows of
+    images), and axes that cut it already (it is one of the experts)."""
 
-    Experts that are divided lie in shares along the axes that are left, if any are.
-    """
-    mesh, rest = _meshes(subject, names)
-    whole = set(subject.divided) if rest is None else set[nn.Parameter]()
+    summands: tuple[str, ...] = ()
+    divided: tuple[str, ...] = ()
+
+
+def _unlike(subject: Subject, weight: nn.Parameter) -> Unlike:
+    return Unlike(subject.summands.get(weight, ()), subject.divided.get(weight, ()))
+
+
+def _shard(subject: Subject, names: list[str], reshard: bool) -> None:
+    """Layer by layer, and what is in none with the root."""
+    meshes = _meshes(subject, names)
     for part in subject.parts:
-        for _, layer in subject.layers(part):
-            if subject.divided and rest is not None:
-                for experts in (module for module in layer.modules() if isinstance(module, Experts)):
-                    fully_shard(experts, mesh=rest, reshard_after_forward=reshard)
-            if any(True for _ in layer.parameters()):
-                fully_shard(layer, mesh=mesh, reshard_after_forward=reshard, ignored_params=whole)
-        # None: a root keeps its own
-        fully_shard(part, mesh=mesh, reshard_after_forward=None if reshard else False, ignored_params=whole)
+        whole = {weight for weight in part.parameters() if meshes[_unlike(subject, weight)] is None}
+        for module, unlike in list(_units(subject, part)):
+            keep = None if reshard and module is part else reshard  # None: a root keeps its own
+            if meshes[unlike] is not None:
+                fully_shard(module, mesh=meshes[unlike], reshard_after_forward=keep, ignored_params=whole)
     if not reshard:
         subject.quiet = _kept
     subject.wholes.append(_gathered)
 
 
-def _meshes(subject: Subject, names: list[str]) -> tuple[DeviceMesh | None, DeviceMesh | None]:
-    """Where weights lie in shares, and where those do that are divided along `ep` already.
+def _units(subject: Subject, part: nn.Module) -> Iterator[tuple[nn.Module, Unlike]]:
+    """Modules whose weights are gathered together, inner ones first, and how these are not as most."""
+    known: set[nn.Parameter] = set()
+    for unit in (*(layer for _, layer in subject.layers(part)), part):
+        own = {weight: _unlike(subject, weight) for weight in unit.parameters() if weight not in known}
+        usual = Unlike() if not own or Unlike() in own.values() else next(iter(own.values()))
+        yield from _apart(unit, own, usual)
+        if own or unit is part:
+            yield unit, usual
+        known |= set(own)
 
-    Of hybrid sharding's two axes the second is the one of shares; ranks that share a sequence belong to it, and those
-    that divide experts.
+
+def _apart(module: nn.Module, own: dict[nn.Parameter, Unlike], usual: Unlike) -> Iterator[tuple[nn.Module, Unlike]]:
+    """The largest modules inside one whose weights are all unlike the others."""
+    for child in module.children():
+        kinds = {own[weight] for weight in child.parameters() if weight in own}
+        if len(kinds) == 1 and usual not in kinds:
+            yield child, kinds.pop()
+        elif kinds - {usual}:
+            yield from _apart(child, own, usual)
+
+
+def _meshes(subject: Subject, names: list[str]) -> dict[Unlike, DeviceMesh | None]:
+    """Where weights of every kind lie in shares, and along which axes shares are alike; none where a weight is whole.
+
+    All ranks make all of them, in one order, whatever weights they have.
     """
-    first = ["dp"] if "shard" in names and "dp" in names else []
-    return (
-        _flat(subject, first, [name for name in (*names, *subject.alike) if name not in first]),
-        _flat(subject, first, [name for name in (*names, *subject.alike) if name not in (*first, "ep")]),
-    )
+    replicas, shares = _replicas(names), _sharing(subject, names)
+    found: dict[Unlike, DeviceMesh | None] = {}
+    for summands in sorted({(), *subject.summands.values()}):
+        for divided in [(), ("ep",)] if "ep" in names else [()]:
+            left = [name for name in shares if name not in divided]
+            found[Unlike(summands, divided)] = _mesh(subject, [*replicas, *summands], left)
+    return found
 
 
-def _flat(subject: Subject, first: list[str], others: list[str]) -> DeviceMesh | None:
-    """A mesh of some axes, the last of them joined to one."""
-    if len(others) > 1:
-        joined(subject, tuple(others))
-        others = ["_".join(others)]
-    found = [*first, *others]
-    return subject.mesh.along(*found) if found else None
+def _mesh(subject: Subject, replicas: list[str], shares: list[str]) -> DeviceMesh | None:
+    if replicas and shares:
+        return subject.mesh.arranged(replicas, shares)
+    axes = shares or replicas
+    if len(axes) > 1:
+        joined(subject, tuple(axes))
+    return subject.mesh.along("_".join(axes)) if axes else None
 
 
 @contextmanager

@@ -22,14 +22,14 @@ from foretell.runtime.subject import Subject
 
 ORDER = 12
 
-ALONE = ("tp", "filter", "channel", "spatial")
+ALONE = ("filter", "channel", "spatial")
 """Strategies that cut layers otherwise."""
 
 
 def refusals(part: Lora, setting: Setting) -> Iterator[tuple[str, str]]:
     beside = [axis.word for axis in setting.plan.axes if axis.word in ALONE and axis.world > 1]
     if part.rank and beside:
-        yield f"+lora{part.rank} beside {beside[0]} does not run yet", "dp, pp and cp"
+        yield f"+lora{part.rank} beside {beside[0]} does not run yet", "dp, tp, pp and cp"
     experts = [node.path for _, node in setting.graph.nodes() if isinstance(node.operator, GroupedMatmul)]
     if part.rank and experts:
         yield f"+lora{part.rank}: adapters of experts ({experts[0]}) do not run yet", "a model without experts"
@@ -61,6 +61,10 @@ def _adapt(name: str, module: Any, rank: int) -> None:
     module.lora_a = nn.Parameter(first.to(module.weight))
     module.lora_b = nn.Parameter(module.weight.new_zeros(rows, rank))
     module.forward = functools.partial(_adapted, module)
+
+
+def is_adapted(module: nn.Module) -> bool:
+    return hasattr(module, "lora_a")
 
 
 def _adapted(module: Any, x: torch.Tensor) -> torch.Tensor:

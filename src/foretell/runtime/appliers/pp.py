@@ -27,7 +27,7 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.cutting import cutting
 from foretell.program.weights import shared_between_blocks
 from foretell.runtime import stages
-from foretell.runtime.appliers._stash import Stashed, crossings
+from foretell.runtime.appliers._stash import Stashed
 from foretell.runtime.appliers._tied import Tied, tied
 from foretell.runtime.clock import Clock
 from foretell.runtime.subject import Subject
@@ -67,9 +67,10 @@ def refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:
 
 
 def _stash_refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:
-    beside = [axis.word for axis in setting.plan.axes if axis.word != "pp" and axis.world > 1]
-    if beside:
-        yield f"pp{part.ranks}:{STASH} beside {beside[0]} does not run yet", f"pp{part.ranks}:{STASH} alone"
+    data = setting.plan.axis(Data)
+    if data is not None and data.world > 1 and data.storage in ("zero2", "zero3"):
+        why = f"pp{part.ranks}:{STASH} beside {data.storage} does not run: FSDP2 keeps one version of the weights"
+        yield why, "dp, or dp:zero1"
     if shared_between_blocks(setting.graph):
         yield f"pp{part.ranks}:{STASH} with a weight that two of its stages have does not run", "tied=false"
 
@@ -87,10 +88,22 @@ def apply(part: Pipeline, subject: Subject) -> None:
     for copies in shared:
         _tie(subject, copies, sorted({rank[at] for at, stage in enumerate(cut) if _has(stage, copies)}))
     if part.schedule == STASH:
-        subject.driver = functools.partial(Stashed, crossing=crossings(cut, subject.sample))
+        subject.later = True  # with every update
+        subject.driver = Stashed
         return
-    subject.later |= part.schedule in SPLIT
+    if part.schedule in SPLIT:
+        subject.later = True
+        for stage in subject.parts:
+            stage.forward = functools.partial(_no_view, stage.forward)
     subject.driver = functools.partial(Scheduled, part=part, own=own, count=found.count)
+
+
+def _no_view(inner: Callable[..., Any], *inputs: Any) -> Any:
+    """What a stage makes, in memory of its own: a split backward pass lets go of it in place, which views forbid."""
+    made = inner(*inputs)
+    if isinstance(made, tuple):
+        return tuple(one.clone() if one._is_view() else one for one in made)
+    return made.clone() if made._is_view() else made
 
 
 def _has(stage: nn.Module, names: list[str]) -> bool:

@@ -22,7 +22,8 @@ RUN = ("fp32", "tf32", "fp16", "bf16", "bf16:pure", "amp_bf16")
 
 def refusals(part: Precision, setting: Setting) -> Iterator[tuple[str, str]]:
     if part.name not in RUN:
-        yield f"+{part.name} does not run yet", " or ".join(f"+{name}" for name in RUN)
+        why = f"+{part.name} does not run yet: processors have no products in eight bits or fewer, and torch no layers"
+        yield why, " or ".join(f"+{name}" for name in RUN)
 
 
 def apply(part: Precision, subject: Subject) -> None:

@@ -22,13 +22,12 @@ from torch.fx.proxy import TraceError
 
 from foretell.errors import BadInput
 from foretell.model.graph import Graph
+from foretell.model.layers import layers
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.pooling import Pool
 from foretell.plan.parts import members
 from foretell.plan.plan import axis_text
-from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
-from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.spatial import Spatial
 from foretell.runtime import waiting
 from foretell.runtime.appliers._halo import DIM, Rows, Window, exchanged, share
@@ -62,11 +61,6 @@ def refusals(part: Spatial, setting: Setting) -> Iterator[tuple[str, str]]:
     beside = [axis.word for axis in plan.axes if axis.word in ALONE and axis.world > 1]
     if beside:
         yield f"{said} beside {beside[0]} does not run yet", f"dp, pp, filter or channel beside spatial{part.ranks}"
-    data = plan.axis(Data)
-    if data is not None and data.storage in ("zero2", "zero3"):
-        yield f"{said} beside {data.storage} does not run yet", "dp, or dp:zero1"
-    if plan.policy(Recompute) != Recompute():
-        yield f"{said} with recomputation does not run yet", "no +recompute"
     yield from _empty(part, setting.graph)
 
 
@@ -101,13 +95,21 @@ def apply(part: Spatial, subject: Subject) -> None:
         joined(subject, tuple(name for name in names if name in subject.mesh)),
     )
     (module,) = subject.parts
-    rewriting = _Rewriting(module, cuts, subject.sample, _inside(part, subject.setting.graph))
+    rewriting = _rewriting(module, cuts, subject.sample, part, subject.setting.graph)
     subject.parts = [rewriting.made()]
     share = functools.partial(_share, cuts)
     subject.shares.append(share)
     subject.sample = share(subject.sample)
     along = tuple(name for name in names if name in subject.mesh)
-    subject.summands |= dict.fromkeys(rewriting.weights(), along)
+    subject.summands |= dict.fromkeys(rewriting.weights, along)
+
+
+def _rewriting(module: nn.Module, cuts: _Cuts, sample: Batch, part: Spatial, graph: Graph) -> _Rewriting:
+    """Of the whole model: its first input that is an image lies in shares."""
+    shared = [tensor.dim() >= DIM + len(cuts.dims) for tensor in sample.inputs]
+    first = shared.index(True) if True in shared else len(shared)
+    what = _Part(cuts, frozenset(layers(graph)), _inside(part, graph))
+    return _Rewriting(module, what, sample.inputs, [at == first for at in range(len(shared))], "")
 
 
 def _inside(part: Spatial, graph: Graph) -> frozenset[str] | None:
@@ -149,60 +151,105 @@ def _share(cuts: _Cuts, batch: Batch) -> Batch:
     return Batch((cuts.own(image).contiguous(), *others), batch.target)
 
 
-class _Shapes(fx.Interpreter):
-    """The shape of every value, when one rank has it all."""
+class _Layers(fx.Tracer):
+    """Follows a module, and takes layers as single steps: others recompute them, or gather their weights."""
+
+    def __init__(self, names: Container[str], prefix: str) -> None:
+        super().__init__()
+        self.names, self.prefix = names, prefix
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return self.prefix + module_qualified_name in self.names or super().is_leaf_module(m, module_qualified_name)
+
+
+class _Seen(fx.Interpreter):
+    """What every step reads and makes, when one rank has it all."""
 
     def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
         super().__init__(module, graph=graph)
-        self.found: dict[fx.Node, torch.Size] = {}
+        self.shapes: dict[fx.Node, torch.Size] = {}
+        self.inputs: dict[fx.Node, tuple[Any, ...]] = {}
 
     def run_node(self, n: fx.Node) -> Any:
+        if n.op == "call_module":
+            self.inputs[n] = tuple(self.fetch_args_kwargs_from_env(n)[0])
         value = super().run_node(n)
         if isinstance(value, torch.Tensor):
-            self.found[n] = value.shape
+            self.shapes[n] = value.shape
         return value
 
 
-class _Rewriting:
-    """A module whose values lie in shares as far as they can."""
+class _Part(NamedTuple):
+    """What of a model is rewritten: its layers, and the operators that shares go through; none where all do."""
 
-    def __init__(self, module: nn.Module, cuts: _Cuts, sample: Batch, inside: frozenset[str] | None) -> None:
-        self.module, self.cuts, self.inside = module, cuts, inside
+    cuts: _Cuts
+    layers: Container[str]
+    inside: frozenset[str] | None
+
+
+class _Rewriting:
+    """A module whose values lie in shares as far as they can, layer by layer."""
+
+    def __init__(
+        self, module: nn.Module, part: _Part, inputs: Sequence[Any], shared: Sequence[bool], path: str
+    ) -> None:
+        self.module, self.part, self.cuts, self.path = module, part, part.cuts, path
         try:
-            self.graph = fx.Tracer().trace(module)
+            self.graph = _Layers(part.layers, path).trace(module)
         except (TraceError, TypeError) as problem:
             what = f"{type(module).__name__} cannot be followed: {problem}"
             raise BadInput(what, where="spatial", fix="a model whose forward does not branch on values") from None
-        shapes = _Shapes(module, self.graph)
-        tried(module, shapes, sample)
-        self.shapes = shapes.found
-        self.shared: set[fx.Node] = set()
+        seen = _Seen(module, self.graph)
+        tried(module, seen, inputs)
+        self.shapes, self.inputs = seen.shapes, seen.inputs
+        placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
+        self.shared = {node for node, in_shares in zip(placeholders, shared, strict=False) if in_shares}
         self.wholes: dict[fx.Node, fx.Node] = {}
-        self.last = DIM + len(cuts.dims)  # dims up to, not with, this one
-
-    def weights(self) -> list[nn.Parameter]:
-        """The weights that see shares."""
-        steps = [node for node in self.graph.nodes if node.op == "call_module" and node in self.shared]
-        return [weight for node in steps for weight in self._module(node).parameters()]
+        self.weights: list[nn.Parameter] = []  # that see shares
+        self.last = DIM + len(self.cuts.dims)  # dims up to, not with, this one
 
     def made(self) -> nn.Module:
         for node in list(self.graph.nodes):
-            self._place(node)
+            if any(source in self.shared for source in node.all_input_nodes):
+                self._place(node)
         return fx.GraphModule(self.module, self.graph, class_name="InShares")
+
+    @property
+    def leaves_in_shares(self) -> bool:
+        """Whether what the module makes lies in shares."""
+        (output,) = (node for node in self.graph.nodes if node.op == "output")
+        return any(source in self.shared for source in output.all_input_nodes)
 
     def _module(self, node: fx.Node) -> nn.Module:
         return self.module.get_submodule(str(node.target))
 
     def _place(self, node: fx.Node) -> None:
         """Decide whether a value lies in shares, and change how it is made."""
-        if node.op == "placeholder":
-            if not self.shared and len(self.shapes[node]) >= self.last:
-                self.shared.add(node)
-        elif any(source in self.shared for source in node.all_input_nodes):
-            if self._in_shares(node):
-                self.shared.add(node)
-            elif not self._is_mean(node):
+        if node.op == "output":
+            if not self.path or len(node.all_input_nodes) > 1:
                 self._gather(node)
+        elif self._is_layer(node):
+            self._rewrite(node)
+        elif self._in_shares(node):
+            self.shared.add(node)
+            if node.op == "call_module":
+                self.weights += self._module(node).parameters()
+        elif not self._is_mean(node):
+            self._gather(node)
+
+    def _is_layer(self, node: fx.Node) -> bool:
+        known = node.op == "call_module" and self.path + str(node.target) in self.part.layers
+        return known and not fx.Tracer().is_leaf_module(self._module(node), str(node.target))
+
+    def _rewrite(self, node: fx.Node) -> None:
+        """Go on inside a layer."""
+        shared = [isinstance(source, fx.Node) and source in self.shared for source in node.args]
+        path = str(node.target)
+        inner = _Rewriting(self._module(node), self.part, self.inputs[node], shared, f"{self.path}{path}.")
+        self.module.set_submodule(path, inner.made())
+        self.weights += inner.weights
+        if inner.leaves_in_shares:
+            self.shared.add(node)
 
     def _in_shares(self, node: fx.Node) -> bool:
         """Whether a step can go on with shares."""
@@ -210,7 +257,8 @@ class _Rewriting:
             return node.target in ELEMENTWISE and self._alike(node)
         if node.op == "call_method":
             return node.target in ELEMENTWISE_METHODS and self._alike(node)
-        if node.op != "call_module" or (self.inside is not None and str(node.target) not in self.inside):
+        inside = self.part.inside
+        if node.op != "call_module" or (inside is not None and self.path + str(node.target) not in inside):
             return False
         module = self._module(node)
         if isinstance(module, (*CONVOLUTIONS, *MAX_POOLS, *AVERAGE_POOLS)):

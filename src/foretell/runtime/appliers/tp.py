@@ -9,7 +9,7 @@ it does not know.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,12 +34,17 @@ from foretell.runtime.appliers import _sharing
 from foretell.runtime.appliers._experts import columns
 from foretell.runtime.appliers._sharing import Collected, Copied, Gathered, Own, Scattered, Summed
 from foretell.runtime.appliers._tied import tied
+from foretell.runtime.appliers.lora import is_adapted
 from foretell.runtime.subject import Subject
 
 ORDER = 20
 
 SEQUENCE = 1
 """The dim of activations [sample, sequence, hidden] that is shared out with `sp`."""
+
+COLUMNS = {"weight": 0, "bias": 0, "lora_b": 0}
+ROWS = {"weight": 1, "lora_a": 1}
+"""The dims along which a dense layer's weights are cut, by its outputs or by its inputs; others are whole."""
 
 HEAD_NORMS = ("query_norm", "key_norm")
 """Norms of [sample, sequence, head, head_dim]: every rank norms its own heads."""
@@ -126,13 +131,16 @@ class _Cut:
     def _pair(self, name: str, module: nn.Module, into: tuple[str, ...], out: str) -> None:
         """Columns of the first products, rows of the last."""
         if self.sequence:
-            _before(module, self._entered)
+            _before(module, self._collected)
         for part in into:
-            column = module.get_submodule(part)
-            self._keep(f"{name}.{part}", column, 0)
-            if not self.sequence:
-                _before(column, self._entered)
+            self._columns(f"{name}.{part}", module.get_submodule(part))
         self._rows(f"{name}.{out}", module.get_submodule(out))
+
+    def _collected(self, x: torch.Tensor) -> torch.Tensor:
+        """All places, once for all layers that read them; adapters go on with the share."""
+        whole: Any = self._entered(x)
+        whole._foretell_share = x
+        return whole
 
     def _entered(self, x: torch.Tensor) -> torch.Tensor:
         return Collected.apply(x, SEQUENCE, self.group) if self.sequence else Copied.apply(x, self.group)
@@ -140,14 +148,34 @@ class _Cut:
     def _left(self, x: torch.Tensor) -> torch.Tensor:
         return Scattered.apply(x, SEQUENCE, self.group) if self.sequence else Summed.apply(x, self.group)
 
+    def _columns(self, name: str, module: Any) -> None:
+        """Some outputs. What an adapter's first matrix makes enters as the layer's input does, and is thin."""
+        self._keep(name, module, COLUMNS)
+        adapter = is_adapted(module)
+        if adapter and self.sequence:
+            self.summands.append((module, "lora_a"))
+
+        def forward(x: torch.Tensor) -> torch.Tensor:
+            y = F.linear(x if self.sequence else self._entered(x), module.weight, module.bias)
+            if not adapter:
+                return y
+            thin = F.linear(getattr(x, "_foretell_share", x), module.lora_a)
+            return y + F.linear(self._entered(thin), module.lora_b)
+
+        module.forward = forward
+
     def _rows(self, name: str, module: Any) -> None:
-        """The bias is a summand of the first rank; all see the gradient of the whole output, so all make its own."""
-        self._keep(name, module, 1, "weight")
-        first = dist.get_rank(self.group) == 0
+        """Some inputs. The bias is a summand of the first rank; all see the gradient of the whole output, so all make
+        its own. What an adapter's first matrix makes is summed as the layer's output is."""
+        self._keep(name, module, ROWS)
+        first, adapter = dist.get_rank(self.group) == 0, is_adapted(module)
+        if adapter and self.sequence:
+            self.summands.append((module, "lora_b"))
 
         def forward(x: torch.Tensor) -> torch.Tensor:
             bias = module.bias
-            return self._left(F.linear(x, module.weight, bias if bias is None else _Added.apply(bias, first)))
+            y = self._left(F.linear(x, module.weight, bias if bias is None else _Added.apply(bias, first)))
+            return y + F.linear(self._left(F.linear(x, module.lora_a)), module.lora_b) if adapter else y
 
         module.forward = forward
 
@@ -155,7 +183,7 @@ class _Cut:
         """Some rows of the token table; other tokens are looked up by other ranks."""
         size = module.weight.shape[0]
         first = dist.get_rank(self.group) * -(-size // self.ranks)
-        self._keep(name, module, 0)
+        self._keep(name, module, COLUMNS)
 
         def forward(tokens: torch.Tensor) -> torch.Tensor:
             here = tokens - first
@@ -167,7 +195,7 @@ class _Cut:
 
     def _head(self, name: str, module: Any) -> None:
         classes = module.weight.shape[0]
-        self._keep(name, module, 0)
+        self._keep(name, module, COLUMNS)
         _before(module, self._entered)
         _after(module, lambda y: Gathered.apply(y, -1, self.group, classes))
 
@@ -181,18 +209,20 @@ class _Cut:
             if self.experts == "whole":  # every rank saw tokens of its own
                 self._summands(inner)
             elif self.experts == "columns":
-                self._keep(f"{name}.experts.{part}", inner, dim)
+                self._keep(f"{name}.experts.{part}", inner, {"weight": dim})
         if self.experts == "columns":
             columns(module.experts, self.group, self.sequence)
 
     # weights
 
-    def _keep(self, name: str, module: Any, dim: int, *only: str) -> None:
-        """Leave this rank's shares of a layer's weights."""
+    def _keep(self, name: str, module: Any, dims: Mapping[str, int]) -> None:
+        """Leave this rank's shares of a layer's weights; those that are frozen stay so."""
         for weight, whole in list(module.named_parameters(recurse=False)):
-            if not only or weight in only:
+            if weight in dims:
+                dim = dims[weight]
                 self.shares[f"{name}.{weight}"] = (dim, whole.shape[dim])
-                setattr(module, weight, nn.Parameter(_sharing.own(whole.detach(), dim, self.group).clone()))
+                share = _sharing.own(whole.detach(), dim, self.group).clone()
+                setattr(module, weight, nn.Parameter(share, requires_grad=whole.requires_grad))
 
     def _summands(self, module: nn.Module) -> None:
         """The gradients of weights that all ranks have, each its own: they are to be summed."""
@@ -214,8 +244,9 @@ class _Cut:
         query, key, value = (count // self.ranks for count in module.heads)
         module.heads = (query, key, value)
         for weight, whole in module.qkv.named_parameters():
-            whole.data = whole.data[order.to(whole.device)]
-            self.orders[f"{name}.qkv.{weight}"] = order
+            if weight in COLUMNS:
+                whole.data = whole.data[order.to(whole.device)]
+                self.orders[f"{name}.qkv.{weight}"] = order
 
     def whole(self, name: str, share: torch.Tensor) -> tuple[str, torch.Tensor]:
         """What was cut, gathered."""

@@ -1,0 +1,65 @@
+# pyright: basic
+"""Offload: copies of the weights in host memory are updated there, or what a backward pass needs waits there.
+
+On a processor host memory is all there is: copies are made all the same, and what is saved lies where it should.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from foretell.plan.policies.offload import Offload
+from foretell.plan.setting import Setting
+from foretell.runtime.appliers._master import on_host
+from foretell.runtime.subject import Rule, Subject
+
+ORDER = 32
+"""When precision has said what is updated, and recomputation what is not saved."""
+
+
+def refusals(part: Offload, setting: Setting) -> Iterator[tuple[str, str]]:
+    if part.weights:
+        yield "+offload:weights does not run yet: weights would come for each use", "+offload:optimizer"
+
+
+def apply(part: Offload, subject: Subject) -> None:
+    if part.optimizer:
+        subject.rule = Rule(on_host(subject.rule.kind), subject.rule.arguments)
+    if part.activations:
+        for own in subject.parts:
+            for module in (*(layer for _, layer in subject.layers(own)), own):
+                _saved_on_host(module)
+
+
+def _saved_on_host(module: nn.Module) -> None:
+    """What a module saves goes to host memory and comes back when it is read; weights stay where they are.
+
+    A layer at a time: its weights are whole while it runs, and with them it is known what to leave alone.
+    """
+    inner = module.forward
+
+    def forward(*inputs: Any) -> Any:
+        weights = {_memory(weight) for weight in module.parameters() if not isinstance(weight, DTensor)}
+
+        def away(saved: torch.Tensor) -> tuple[torch.device, torch.Tensor]:
+            return saved.device, saved if _memory(saved) in weights else saved.to("cpu")
+
+        with torch.autograd.graph.saved_tensors_hooks(away, _back):
+            return inner(*inputs)
+
+    module.forward = forward
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """What is the same of two tensors that lie in the same memory."""
+    return tensor.untyped_storage()._cdata
+
+
+def _back(packed: tuple[torch.device, torch.Tensor]) -> torch.Tensor:
+    device, saved = packed
+    return saved.to(device)
