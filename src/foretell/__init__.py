@@ -185,11 +185,13 @@ def run(
     seed: int = 0,
     device: str = "cpu",
     threads: int = 1,
+    method: str = "",
     seconds: float = 900.0,
 ) -> Measurement:
     """Train under a plan on ranks of this machine, and measure: `foretell run`, without a record.
 
-    The ranks are processes of their own; they end with the run, when one of them fails, and after `seconds`.
+    `method` is an algorithm of `foretell simulate` in the place of the one that the plan means, where ranks go at their
+    own pace. The ranks are processes of their own; they end with the run, when one of them fails, and after `seconds`.
     """
     from foretell.runtime.assignment import Assignment
     from foretell.runtime.launch import Ranks
@@ -208,6 +210,7 @@ def run(
         seed=seed,
         device=device,
         threads=threads,
+        method=method,
     )
     assignment.setting()  # one that is refused ends here, without any rank
     with Ranks() as ranks:

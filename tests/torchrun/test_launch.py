@@ -188,6 +188,10 @@ def test_a_dry_run_of_many_ranks_says_what_the_program_says(ranks: Ranks, model:
 def test_a_dry_run_refuses_what_reads_answers(ranks: Ranks) -> None:
     with pytest.raises(BadInput, match="pp2 reads what other ranks send"):
         ranks.run(Assignment(model="lenet", plan="pp2:1f1b +m2", batch=4, dry=True))
+    with pytest.raises(BadInput, match="compressed gradients of other ranks are read"):
+        ranks.run(Assignment(model="lenet", plan="dp2 +compress:1bit", batch=4, dry=True))
+    with pytest.raises(BadInput, match="no step in common"):
+        ranks.run(Assignment(model="lenet", plan="ps2:async", batch=4, optimizer="sgd", dry=True))
     with pytest.raises(BadInput, match="how many rows other ranks send"):
         ranks.run(Assignment(model="mixtral-8x7b:layers=1", plan="dp2:ep2", batch=4, dry=True))
 
@@ -195,7 +199,13 @@ def test_a_dry_run_refuses_what_reads_answers(ranks: Ranks) -> None:
 def test_the_page_names_all_that_runs() -> None:
     page = (HERE.parents[1] / "docs" / "run.md").read_text()
     table = page[page.index("## What runs today") : page.index("## Two laws")]
-    words = {"microbatches": "`+m16`", "precision": "`+bf16`", "batchnorm": "`+syncbn`", "bucket": "`+bucket:"}
+    words = {
+        "microbatches": "`+m16`",
+        "precision": "`+bf16`",
+        "batchnorm": "`+syncbn`",
+        "bucket": "`+bucket:",
+        "compress": "`+compress:",
+    }
     words |= {"overlap": "`+no-overlap`", "execution": "`+compiled`", "lora": "`+lora16`", "recompute": "`+recompute:"}
     words |= {"offload": "`+offload:"}
     for name in APPLIERS:
