@@ -35,6 +35,11 @@ class Driver(Protocol):
 class Optimizer(Protocol):
     """Updates weights by their gradients."""
 
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Weights with their rates, as torch has them."""
+        ...
+
     def step(self) -> Any: ...
 
     def zero_grad(self) -> Any: ...
