@@ -6,13 +6,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fast check format benchmark scoreboard bands clean
+.PHONY: demo test fast check format browser benchmark site scoreboard bands clean
 
 demo: .venv/core
 	$(BIN)/foretell predict llama3-8b --on 64xh100 --plan "dp8:zero1 tp8:sp +m8 +bf16" --batch 64 --trainer megatron-core
 	$(BIN)/foretell plan llama3.2-1b --on 8xh100 --batch 32 --only dp,tp,recompute
 
-test: check
+test: check browser
 	$(BIN)/pytest -n 2 -q
 
 fast: .venv/dev
@@ -27,6 +27,15 @@ check: .venv/dev
 format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The page is tested in a real browser. Where there is none and this machine lets us, Debian's is installed; where not,
+# those tests are skipped and say so.
+CHROMIUM := command -v chromium || command -v chromium-browser || command -v google-chrome
+INSTALL_CHROMIUM := apt-get install -y -qq --no-install-recommends chromium
+browser:
+	@{ $(CHROMIUM); } >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		{ $(INSTALL_CHROMIUM) || { apt-get update -qq && $(INSTALL_CHROMIUM); }; } >/dev/null 2>&1; } || \
+		echo "no chromium here: the tests of the page are skipped (apt-get install chromium)"
 
 benchmark: .venv/dev
 	$(BIN)/python benchmarks/analyze.py
@@ -44,6 +53,11 @@ benchmark: .venv/dev
 	$(PIP) -e '.[dev]'
 	@touch $@
 
+site: .venv/core
+	$(PIP) -e '.[docs]'
+	$(BIN)/python docs/staged.py
+	$(BIN)/zensical build --clean
+
 scoreboard: .venv/core
 	$(BIN)/foretell validate > studies/published/scoreboard.txt
 
@@ -51,4 +65,4 @@ bands: .venv/core
 	$(BIN)/foretell validate --coverage --learn src/foretell/oracle/bands.json
 
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build site .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -9,8 +9,8 @@ import resource
 import sys
 import time
 
+from foretell.learning.members import composed
 from foretell.virtual.disturbance import Disturbances
-from foretell.virtual.members import composed
 from foretell.virtual.pace import even
 from foretell.virtual.problem import Problem
 from foretell.virtual.problems.network import Network

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class ForetellError(Exception):
@@ -31,6 +32,10 @@ class ForetellError(Exception):
         if self.fix:
             lines.append(f"  try    {self.fix}")
         return "\n".join(lines)
+
+    def told(self) -> dict[str, Any]:
+        """The same for programs: what `--json` prints under `error`. More keys may be added, these stay."""
+        return {"what": self.what, "where": self.where, "fix": self.fix}
 
     def within(self, where: str) -> ForetellError:
         """The same error with the place it was met, when it did not know its place."""

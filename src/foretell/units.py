@@ -78,6 +78,15 @@ def at_least(value: Quantity, least: Quantity) -> Quantity:
     return numpy.maximum(value, least)
 
 
+def at_most(value: Quantity, most: Quantity) -> Quantity:
+    """The smaller of two numbers, for numbers or arrays."""
+    if isinstance(value, int | float) and isinstance(most, int | float):
+        return min(value, most)
+    import numpy
+
+    return numpy.minimum(value, most)
+
+
 def ceil_log2(n: Quantity) -> Quantity:
     """Depth of a binary tree over n leaves: 0 for n <= 1. Exact for whole numbers, for arrays below 2**53."""
     if isinstance(n, int):
@@ -95,6 +104,11 @@ def product(sizes: Any) -> Quantity:
     for size in sizes:
         result = result * size
     return result
+
+
+def show_rate(value: float) -> str:
+    """A figure to four digits, and never as a power of ten: 23.84, 1,752, 58,163."""
+    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
 def show_count(value: float) -> str:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r'^```\w+ title="(src/[^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+"""A file of the package that a page shows how to add."""
+
 SET_UP = ("make ", "git ", "pip ", "cd ")
 """Commands that set the environment up; they are the test run itself."""
 
@@ -38,10 +45,11 @@ def commands(block: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def run(command: str) -> tuple[int, str]:
-    """Type a command in at the root of the project; its exit code and all it prints."""
+def run(command: str, added: Path | None = None) -> tuple[int, str]:
+    """Type a command in at the root of the project; its exit code and all it prints. `added`: see `with_files`."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "FORETELL_PROGRESS": "none"}  # a slow machine prints no more
+    environment |= {"PYTHONPATH": str(added)} if added else {}
     ran = subprocess.run(
         command,
         shell=True,
@@ -55,19 +63,38 @@ def run(command: str) -> tuple[int, str]:
     return ran.returncode, ran.stdout.rstrip("\n")
 
 
+@contextlib.contextmanager
+def with_files(page: Path) -> Iterator[Path | None]:
+    """A copy of the package with the files that a page adds, for its commands; None where it adds none."""
+    files = FILE.findall(page.read_text())
+    if not files:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="foretell-adding-") as folder:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "src", Path(folder) / "src", ignore=ignored)
+        for name, content in files:
+            (Path(folder) / name).write_text(content)
+        yield Path(folder) / "src"
+
+
 def refresh(*pages: Path) -> None:
     """Write what the commands print now into these pages, or all (blocks with `...` are left alone)."""
     for page in pages or PAGES:
-        text = page.read_text()
-        for match in BLOCK.finditer(text):
-            if match[1] != "console" or "\n...\n" in match[2]:
-                continue
-            pairs = [
-                (command, output if command.startswith(SET_UP) else run(command)[1])
-                for command, output in commands(match[2])
-            ]
-            fresh = "".join(f"$ {command}\n{output}\n" if output else f"$ {command}\n" for command, output in pairs)
-            page.write_text(page.read_text().replace(match[2], fresh))
+        with with_files(page) as added:
+            _refresh(page, added)
+
+
+def _refresh(page: Path, added: Path | None) -> None:
+    for match in BLOCK.finditer(page.read_text()):
+        if match[1] != "console" or "\n...\n" in match[2]:
+            continue
+        pairs = [
+            (command, output if command.startswith(SET_UP) else run(command, added)[1])
+            for command, output in commands(match[2])
+        ]
+        fresh = "".join(f"$ {command}\n{output}\n" if output else f"$ {command}\n" for command, output in pairs)
+        page.write_text(page.read_text().replace(match[2], fresh))
 
 
 if __name__ == "__main__":

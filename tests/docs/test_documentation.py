@@ -7,26 +7,42 @@ prints; a line `...` stands for any lines. A ```python block is executed, and `>
 
 from __future__ import annotations
 
+import contextlib
 import doctest
+import functools
+import importlib.util
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import foretell
-from docs.pages import PAGES, ROOT, SET_UP, blocks, commands, run
+from docs.generated import made, marked
+from docs.json_page import anchor
+from docs.pages import FILE, PAGES, ROOT, SET_UP, blocks, commands, run, with_files
 
 CONSOLE = [
-    (f"{place} {command}", command, out) for place, block in blocks("console") for command, out in commands(block)
+    (f"{place} {command}", page, command, out)
+    for page in PAGES
+    for place, block in blocks("console", page)
+    for command, out in commands(block)
 ]
 
 
-@pytest.mark.parametrize(("command", "expected"), [c[1:] for c in CONSOLE], ids=[c[0] for c in CONSOLE])
-def test_command(command: str, expected: str) -> None:
+@pytest.fixture(scope="module")
+def added() -> Iterator[Callable[[Path], Path | None]]:
+    """The package with the files that a page adds to it, made when its first command is run."""
+    with contextlib.ExitStack() as stack:
+        yield functools.cache(lambda page: stack.enter_context(with_files(page)))
+
+
+@pytest.mark.parametrize(("page", "command", "expected"), [c[1:] for c in CONSOLE], ids=[c[0] for c in CONSOLE])
+def test_command(page: Path, command: str, expected: str, added: Callable[[Path], Path | None]) -> None:
     if command.startswith(SET_UP):
         assert not expected
         return
-    code, printed = run(command)
+    code, printed = run(command, added(page))
     assert code in (0, 1, 2), printed
     pattern = r"\n".join(".*" if line == "..." else re.escape(line) for line in expected.split("\n"))
     assert re.fullmatch(pattern, printed, re.DOTALL), f"the page says\n{expected}\n\nbut it prints\n{printed}"
@@ -53,9 +69,61 @@ def test_pages_show_something() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    """To a file that is there, and to a heading that it has."""
+    for target, place in LINK.findall(CODE.sub("", page.read_text())):
+        file = page.parent / target if target else page
+        assert file.exists(), target
+        if place:
+            assert place in anchors(file), f"{file.name}#{place}"
+
+
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+
+
+@functools.cache
+def anchors(page: Path) -> frozenset[str]:
+    return frozenset(map(anchor, HEADING.findall(re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S))))
+
+
+@pytest.mark.parametrize("page", marked(), ids=lambda page: page.name)
+def test_made_parts_are_as_they_would_be_made_now(page: Path) -> None:
+    text = page.read_text()
+    assert made(text) == text, "python tests/docs/generated.py"
+
+
+def test_every_page_is_in_the_reading_order_once() -> None:
+    """The index of the pages and the site's navigation name the same pages in the same order."""
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    order = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text())
+    assert sorted(order) == sorted(pages)
+    site = re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert [name for name in site if name not in ("index.md", "CHANGELOG.md", "CONTRIBUTING.md")] == order
+
+
+def test_what_a_page_adds_is_new() -> None:
+    files = [(page, name) for page in PAGES for name, _ in FILE.findall(page.read_text())]
+    assert {Path(name).parent.name for _, name in files} >= {"devices", "zoo", "strategies", "trainers", "dialects"}
+    assert [name for _, name in files if (ROOT / name).exists()] == []
 
 
 def test_the_changelog_knows_this_version() -> None:
     assert f"## {foretell.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_site_has_all_that_its_pages_lead_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location("staged", ROOT / "docs" / "staged.py")
+    assert spec is not None and spec.loader is not None
+    staged = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(staged)
+    monkeypatch.setattr(staged, "STAGE", tmp_path)
+    pages = staged.stage()
+    assert len(pages) > len(list((ROOT / "docs").glob("*.md")))
+    for page in pages:
+        for target, place in LINK.findall(CODE.sub("", page.read_text())):
+            file = page.parent / target if target else page
+            assert file.exists(), f"{page.name}: {target}"
+            assert not place or place in anchors(file), f"{page.name}: {target}#{place}"
+    named = re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert [name for name in named if not (tmp_path / name).exists()] == []

@@ -61,10 +61,13 @@ def test_zero_takes_less_memory_with_every_rank() -> None:
 
 
 def test_intra_layer_parallelism_stops_at_the_node() -> None:
-    """Findings 1 and 4: it grows inside the node and not beyond; at 16 ranks most of the time is communication."""
+    """Findings 1 and 4: four times the ranks of a node are less than twice as fast, and most of it is communication.
+
+    The survey's own epochs went from 1,130 s to 800 s.
+    """
     rates = {ranks: _intra(ranks).samples_per_second for ranks in INTRA}
     assert rates[1] < rates[2] < rates[4]
-    assert rates[16] < 1.1 * rates[4]
+    assert rates[16] < 1.5 * rates[4]
     assert _intra(16).breakdown["exposed.tp"] > 0.5 * _intra(16).step_seconds
 
 

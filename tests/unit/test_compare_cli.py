@@ -173,7 +173,7 @@ def test_whatif_searches_for_the_best_of_the_other_hardware() -> None:
 
 
 def test_whatif_asks_for_a_plan_that_is_legal(foretell: Any) -> None:
-    assert foretell("whatif", *JOB).code == 2
+    assert foretell("whatif", *JOB, "--plan", " ").code == 2
     assert "heads divide" in foretell("whatif", *JOB, "--plan", "tp8").err
     with pytest.raises(BadInput, match="fp8"):
         package.whatif(TINY, "4xh100", "dp4 +bf16", 8, precision="fp8")

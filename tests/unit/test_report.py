@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,13 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.report.charts import breakdown, errors, memory, memory_time, pareto
+from foretell.errors import MissingExtra
+from foretell.report.charts import breakdown, curves, errors, memory, memory_time, pareto
 from foretell.report.charts.memory_time import Moment
 from foretell.report.charts.pareto import Dot
 from foretell.report.charts.timeline import stretches
-from foretell.report.files import LARGEST
+from foretell.report.files import LARGEST, save_drawing
 from foretell.report.page import Card, Page, Section, figure_style, html
-from foretell.report.svg import Chart, Scale
+from foretell.report.png import png
+from foretell.report.svg import WIDTH, Chart, Scale, alone
 from foretell.timeline.simulate import Event
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -29,7 +32,7 @@ TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
 
 
 def parsed(chart: Chart) -> ET.Element:
-    return ET.fromstring(chart.svg(figure_style()))
+    return ET.fromstring(chart.svg())
 
 
 class _Reader(HTMLParser):
@@ -210,3 +213,76 @@ def test_a_browser_shows_it(foretell: Any, tmp_path: Path) -> None:
     assert "CONSOLE" not in ran.stderr
     assert re.search(r'<button id="theme"[^>]*aria-pressed="false">', ran.stdout)  # the script showed it
     assert re.search(r'class="mark" tabindex="0"', ran.stdout)
+
+
+# --- figures alone
+
+
+CURVES = st.lists(
+    st.tuples(st.text(min_size=1, max_size=20), st.lists(st.tuples(seconds, seconds), max_size=12), st.booleans()),
+    min_size=1,
+    max_size=12,
+    unique_by=lambda one: one[0],
+)
+
+
+@settings(max_examples=30)
+@given(CURVES)
+def test_every_curve_is_drawn_and_named(given_curves: list[tuple[str, list[tuple[float, float]], bool]]) -> None:
+    panel = curves.Panel("one", "One", "across", "up", [curves.Curve(*one) for one in given_curves])
+    chart = curves.draw(panel, curves.colours_of([panel]))
+    known = [name for name, points, _ in given_curves if points]
+    assert len(list(parsed(chart).iter(f"{SVG}path"))) == len(known)
+    assert [name for _, name in chart.legend] == known
+    both = ET.fromstring(alone([chart, chart], figure_style()))
+    assert len(list(both.iter(f"{SVG}path"))) == 2 * len(known)
+    titles = [one.text for one in both.iter(f"{SVG}text") if one.attrib.get("class") == "strong"]
+    assert titles == ["One", "One"]
+
+
+def test_a_name_has_one_colour_in_all_panels() -> None:
+    panels = [
+        curves.Panel("a", "A", "x", "y", [curves.Curve("sync", [(1, 1)]), curves.Curve("async", [(1, 2)])]),
+        curves.Panel("b", "B", "x", "y", [curves.Curve("async", [(1, 1)])]),
+    ]
+    colours = curves.colours_of(panels)
+    first, second = ({name: at for at, name in curves.draw(one, colours).legend} for one in panels)
+    assert first["async"] == second["async"] != first["sync"]
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_figures_have_their_legend_with_them(kind: str, tmp_path: Path) -> None:
+    chart = errors.draw({"mil": [0.1, 0.2, 0.3]})
+    save_drawing([chart], tmp_path / f"one.{kind}", "--plot")
+    content = (tmp_path / f"one.{kind}").read_bytes()
+    if kind == "svg":
+        told = {one.text for one in ET.fromstring(content).iter(f"{SVG}text")}
+        assert told >= {name for _, name in chart.legend}
+        return
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = int.from_bytes(content[16:20], "big"), int.from_bytes(content[20:24], "big")
+    assert width == 3 * WIDTH
+    assert height > 3 * chart.height
+
+
+def test_pixels_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(MissingExtra, match="resvg") as problem:
+        png("<svg/>")
+    assert "foretell[png]" in problem.value.fix
+
+
+def test_pages_of_virtual_time(foretell: Any, tmp_path: Path) -> None:
+    file, plot = tmp_path / "s.html", tmp_path / "s.png"
+    asked = ("lenet", "--on", "4xv100-16", "--learn", "squares", "--workers", "2,4", "--algorithms", "sync,async")
+    assert foretell("simulate", *asked, "--html", str(file), "--plot", str(plot)).code == 0
+    page = file.read_text()
+    reader = read(page)
+    assert reader.fetched == []
+    assert len(reader.ids) == len(set(reader.ids))
+    assert "<h2>4 workers</h2>" in page
+    assert page.count("<figure>") == 2
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert foretell("simulate", "--fig14", "--html", str(file)).code == 0
+    assert "figure 14" in file.read_text()
+    assert foretell("simulate", *asked, "--plot", "drawing.pdf").code == 2

@@ -11,12 +11,13 @@ from foretell.cli.command import cli
 from foretell.cli.system_pages import advice_page
 from foretell.errors import BadInput, UnknownName
 from foretell.hardware.catalog import cluster
+from foretell.learning.members import ALGORITHMS, COMPRESSORS, TOPOLOGIES, composed
 from foretell.plan.text import parse
 from foretell.taxonomy.advice import Advice, advise, techniques
-from foretell.taxonomy.classify import plan_classes, run_classes
+from foretell.taxonomy.classify import of_algorithm, of_run, plan_classes, run_classes
 from foretell.taxonomy.systems import AXES, categories, matching, names, system
+from foretell.taxonomy.updates import travels
 from foretell.virtual.disturbance import Disturbances
-from foretell.virtual.members import ALGORITHMS, COMPRESSORS, TOPOLOGIES, composed
 from foretell.virtual.pace import DoesNotFit, on_cluster
 from foretell.virtual.simulate import Contest
 
@@ -139,7 +140,7 @@ def test_the_command_lists_filters_compares_and_classifies() -> None:
         assert ran.exception is None, ran.exception
         return ran.stdout
 
-    assert len(said().splitlines()) == 2 + len(names())
+    assert [line.split()[0] for line in said().splitlines()[2:] if not line.startswith(" ")] == sorted(names())
     assert "distbelief" in said("--scheduling", "asynchronous")
     assert "petuum" not in said("--scheduling", "asynchronous")
     assert "downpour@sharded:k=4" in said("distbelief", "petuum")
@@ -198,3 +199,19 @@ def test_a_model_that_fits_no_rank_has_to_be_cut() -> None:
     assert not found.fits_one
     assert found.use == found.plan
     assert "has to be cut" in found.why[0]
+
+
+def test_a_run_lies_where_the_algorithm_of_its_plan_lies() -> None:
+    assert of_run(parse("ps4:async +compress:topk0.01")) == of_algorithm(composed("downpour@single+topk"))
+    assert of_run(parse("ps4:async"), "easgd:tau=2")["consolidation"] == ("elastic",)
+    assert of_run(parse("ring4"))["exchange"] == ("neighbours",)
+    assert of_run(parse("dp2:zero3 tp2")) == plan_classes(parse("dp2:zero3 tp2"))
+
+
+def test_what_travels_for_an_update() -> None:
+    found = {one.name: one for one in travels("mlp:inputs=64,hidden=32,layers=1")}
+    weights = 64 * 32 + 32 + 32 * 10 + 10
+    assert found["gradient"].bytes == found["admm"].bytes == 4 * weights
+    factors = sum(size * (size + 1) // 2 for size in (64, 32, 32, 10))
+    assert found["k-fac"].order == "second" and found["k-fac"].bytes == 4 * (weights + factors)
+    assert found["powersgd"].bytes < found["fp16"].bytes == 2 * weights

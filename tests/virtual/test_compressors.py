@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretell.learning.compressor import Compressor, Sender, dense, priced
+from foretell.learning.members import COMPRESSORS, composed, member
 from foretell.plan.policies.compression import Compression
 from foretell.plan.text import parse
-from foretell.virtual.compressor import Compressor, Sender, dense, priced
-from foretell.virtual.members import COMPRESSORS, composed, member
 from virtual.worlds import played
 
 SHAPES = ((6, 40), (6,), (3, 2, 2), ())

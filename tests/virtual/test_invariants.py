@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.errors import BadInput
+from foretell.learning.members import ALGORITHMS, composed
 from foretell.virtual.disturbance import Change, Disturbances
-from foretell.virtual.members import ALGORITHMS, composed
 from foretell.virtual.outcome import outcome
 from foretell.virtual.pace import even
 from foretell.virtual.world import World

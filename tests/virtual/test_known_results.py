@@ -125,6 +125,55 @@ def test_a_larger_ring_takes_longer_to_agree() -> None:
     assert found[16] / found[8] == pytest.approx(4.0, rel=0.2)
 
 
+def test_the_best_number_of_local_steps_is_small_whatever_is_drawn() -> None:
+    """Other samples in another order move the best one a little, not to one and not to many."""
+
+    def best(seed: int) -> int:
+        more: dict[str, Any] = {"loss": 2e-3, "gradients": 8000, "rate": 1.2, "pace": even(1.0, 0.05), "seed": seed}
+        times = {tau: played(f"local:tau={tau}", 8, **more).now for tau in (1, 2, 4, 8, 32)}
+        return min(times, key=lambda tau: times[tau])
+
+    found = sorted(best(seed) for seed in range(1, 6))
+    assert 1 < found[2] <= 8  # the median
+    assert found[-1] < 32
+
+
+class Noise(Bowl):
+    """Gradients that are nothing but noise, of variance 1 an element: what pulls copies apart, and nothing else."""
+
+    shapes = ((64,),)
+    samples = 1 << 30
+
+    def start(self, seed: int) -> Any:
+        return np.zeros(64)
+
+    def gradients(self, weights: Sequence[Any], rows: Sequence[Any]) -> Sequence[Any]:
+        return [np.random.default_rng(row).standard_normal(64) for row in rows]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_copies_on_a_larger_ring_lie_further_apart_while_they_learn(seed: int) -> None:
+    """The term of Lian et al. 2017 that slows D-PSGD down. Each round mixes by W and adds noise: the mean square of a
+    copy from the mean is rate^2 / n times the sum of 1 / (1 - l^2) over all eigenvalues l of W but the first."""
+    rate, found = 0.1, dict[int, float]()
+    for workers in (4, 8, 16):
+        one = world("dpsgd", workers, problem=Noise(), rate=rate, gradients=math.inf, look_every=10**9, seed=seed)
+        one.algorithm.begin(one)
+        for worker in one.workers:
+            one.algorithm.start(one, worker)
+        squares: list[float] = []
+        while one.workers[0].clock < 300:
+            one.engine.run(one.now + 2.0)
+            if one.workers[0].clock > 60:  # by then they are as far apart as they will be
+                copies = np.array([worker.weights for worker in one.workers])
+                squares.append(float(((copies - copies.mean(axis=0)) ** 2).mean()))
+        found[workers] = float(np.mean(squares))
+        mixing = [(1 + 2 * math.cos(2 * math.pi * k / workers)) / 3 for k in range(1, workers)]
+        theory = rate**2 / workers * sum(1 / (1 - value**2) for value in mixing)
+        assert found[workers] == pytest.approx(theory, rel=0.2)
+    assert found[4] < found[8] < found[16]
+
+
 @pytest.mark.slow
 def test_a_hundredth_of_the_gradient_with_feedback_reaches_the_dense_loss() -> None:
     digits = Network("mlp:inputs=64,hidden=32,layers=1")

@@ -12,14 +12,14 @@ from foretell.cli.command import cli
 from foretell.cli.simulate_pages import batches_page, batches_panels
 from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
+from foretell.learning.compressor import dense
+from foretell.learning.members import composed
+from foretell.learning.topologies.replicated import Replicated
 from foretell.virtual import batches
-from foretell.virtual.compressor import dense
 from foretell.virtual.disturbance import Change, Disturbances, read
-from foretell.virtual.members import composed
 from foretell.virtual.outcome import outcome
 from foretell.virtual.pace import even, on_cluster
 from foretell.virtual.simulate import Contest, simulate
-from foretell.virtual.topologies.replicated import Replicated
 from virtual.worlds import SQUARES, played, world
 
 UNEVEN = Disturbances(jitter=0.4, often=0.1, times=5.0)

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from foretell.cli.command import cli
 from foretell.errors import BadInput
+from foretell.learning.members import about, composed
 from foretell.virtual import batches
 from foretell.virtual.delays import figure14
 from foretell.virtual.disturbance import Change, read
-from foretell.virtual.members import about, composed
 from foretell.virtual.problems.squares import Squares
 
 QUICK = [
@@ -76,11 +76,12 @@ def test_stragglers_and_failures_cost_time() -> None:
 def test_plots_and_traces_can_be_opened(tmp_path: Path) -> None:
     plot, timeline = tmp_path / "curves.svg", tmp_path / "trace.json"
     answer(*QUICK, "sync,async", "--plot", str(plot), "--trace", str(timeline))
-    assert len(ElementTree.parse(plot).getroot().findall("{*}polyline")) == 4
+    drawn = ElementTree.parse(plot).getroot().iter("{http://www.w3.org/2000/svg}path")
+    assert sum("line" in one.attrib["class"] for one in drawn) == 4
     events = json.loads(timeline.read_text())["traceEvents"]
     assert {"gradient"} <= {event["name"] for event in events}
     with pytest.raises(BadInput, match="no drawing"):  # before anything runs, or another mistake is found
-        answer(*QUICK, "nosuch", "--plot", str(tmp_path / "curves.png"))
+        answer(*QUICK, "nosuch", "--plot", str(tmp_path / "curves.pdf"))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from foretell.virtual.members import composed
+from foretell.learning.members import composed
 from foretell.virtual.pace import Pace, even
 from foretell.virtual.problem import Problem
 from foretell.virtual.problems.squares import Squares

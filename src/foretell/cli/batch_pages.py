@@ -5,7 +5,7 @@ from __future__ import annotations
 from foretell.cli.plan_pages import folded, listed, seconds
 from foretell.cli.training_options import show_span
 from foretell.oracle.batches import BatchChoice, Weighed
-from foretell.units import show_count
+from foretell.units import show_count, show_rate
 
 MARK = "*"
 """Before the best."""
@@ -31,7 +31,7 @@ def _row(one: Weighed, choice: BatchChoice, several: bool) -> list[str]:
         return [*cells, "", "", *([""] if choice.least_samples else []), one.reason]
     cells.append(seconds(one.step_seconds))
     if choice.least_samples:
-        return [*cells, show_span(one.seconds_to_quality), f"{one.cost:,.4g}", one.plan]
+        return [*cells, show_span(one.seconds_to_quality), show_rate(one.cost), one.plan]
     assert best.seconds_to_quality is not None
     return [*cells, f"{one.seconds_to_quality / best.seconds_to_quality:.2f}", one.plan]
 

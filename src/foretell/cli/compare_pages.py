@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from foretell.cli.accuracy_lines import accuracy_line, accuracy_of_two
 from foretell.cli.plan_pages import folded, listed, seconds
 from foretell.cli.table import WIDTH, fit, table
 from foretell.oracle.diff import Diff, Difference, Row, Step
@@ -11,7 +12,7 @@ from foretell.oracle.predict import Prediction
 from foretell.oracle.upgrades import TIMES
 from foretell.oracle.whatif import Effect, WhatIf
 from foretell.oracle.why import Why
-from foretell.units import show_bytes
+from foretell.units import show_bytes, show_rate
 
 SMALLEST = 1e-3
 """Share of a step or of memory below which a difference is not shown on the page."""
@@ -45,6 +46,7 @@ def diff_page(found: Diff) -> str:
             ("on", f"{found.cluster}, trainer {found.trainer}, batch {found.batch:,}"),
             ("first", _told(first, found.ranks)),
             ("second", f"{_told(second, found.ranks)}: {_compared(first.step_seconds, second.step_seconds)}"),
+            *accuracy_of_two(first, second),
         ]
     )
     if not found.differences:
@@ -142,7 +144,7 @@ def _verdict(found: Why) -> str:
         if found.too_much:
             share = found.too_much / found.capacity
             rows.append(("too much", f"{show_bytes(found.too_much)}, {share:.1%} of what it may use"))
-    return lines([*rows, *_rival(found)])
+    return lines([*rows, *_rival(found), *accuracy_line(step)])
 
 
 def _rival(found: Why) -> list[tuple[str, str]]:
@@ -175,7 +177,7 @@ def _fixes(found: Why) -> list[str]:
     if not found.fixes:
         return ["No single change and no two together would make it fit."]
     rows = [
-        [one.what, show_bytes(one.memory_bytes), f"{one.samples_per_second:,.4g}", f"{one.plan} on {one.cluster}"]
+        [one.what, show_bytes(one.memory_bytes), show_rate(one.samples_per_second), f"{one.plan} on {one.cluster}"]
         for one in found.fixes[:SHOWN]
     ]
     return [listed(["what would fit", "memory", "samples/s", "the plan then"], rows, left=1)]
@@ -224,7 +226,7 @@ def _amount(found: Why) -> str:
 def whatif_page(found: WhatIf) -> str:
     """The step as it is, and with each thing changed."""
     step = found.prediction
-    rate = f"{step.samples_per_second:,.4g} samples/s"
+    rate = f"{show_rate(step.samples_per_second)} samples/s"
     head = lines(
         [
             ("plan", found.plan + (", the best there is" if found.searched else "")),
@@ -232,6 +234,7 @@ def whatif_page(found: WhatIf) -> str:
             ("on", f"{found.cluster}, trainer {found.trainer}, batch {found.batch:,}"),
             ("step", f"{seconds(step.step_seconds)}, {rate}{_idle(step, found.ranks)}"),
             ("memory", f"{show_bytes(step.memory_bytes)}, {'fits' if step.fits else 'DOES NOT FIT'}"),
+            *accuracy_line(step),
         ]
     )
     parts = [head, _upgrades(found), _jobs(found)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 NOTHING_FITS = 1
 BAD_INPUT = 2
@@ -18,7 +19,7 @@ def main() -> None:
     try:
         code = _run()
     except KeyboardInterrupt:
-        code = _said("interrupted", INTERRUPTED)
+        code = _failed({"what": "interrupted"}, INTERRUPTED)
     if code:
         sys.exit(code)
 
@@ -30,32 +31,46 @@ def _run() -> int:
     from foretell.errors import ForetellError
 
     try:
-        code = cli(standalone_mode=False)  # what a verb exits with, if it says so
+        code = cli(standalone_mode=False, prog_name="foretell")  # what a verb exits with, if it says so
         sys.stdout.flush()
     except ForetellError as problem:
-        return _said(str(problem), BAD_INPUT)
+        return _failed(problem.told(), BAD_INPUT, str(problem))
+    except click.exceptions.NoArgsIsHelpError as problem:  # `foretell` alone: its help, and no complaint
+        print(problem.format_message(), file=sys.stderr)
+        return BAD_INPUT
     except click.ClickException as problem:
         context = problem.ctx if isinstance(problem, click.UsageError) else None
-        help_page = f"\n  try    {context.command_path} --help" if context else ""
-        return _said(f"{problem.format_message()}{help_page}", BAD_INPUT)
+        help_page = f"{context.command_path} --help" if context else ""
+        return _failed({"what": problem.format_message(), "fix": help_page}, BAD_INPUT)
     except click.Abort:
-        return _said("interrupted", INTERRUPTED)
+        return _failed({"what": "interrupted"}, INTERRUPTED)
     except BrokenPipeError:
         _give_up_output()  # the reader of a pipe went away: nothing to report
     except OSError as problem:
-        _give_up_output()
         if problem.filename is None:
-            return _said(f"cannot write the answer: {problem.strerror}", BAD_INPUT)
-        return _said(f"{problem.strerror}\n  where  {problem.filename}", BAD_INPUT)
+            _give_up_output()
+            return _failed({"what": f"cannot write the answer: {problem.strerror}"}, BAD_INPUT)
+        return _failed({"what": str(problem.strerror), "where": str(problem.filename)}, BAD_INPUT)
     else:
         return code if isinstance(code, int) else 0
     return 0
 
 
-def _said(message: str, code: int) -> int:
+def _failed(problem: dict[str, Any], code: int, message: str = "") -> int:
+    """Say what is wrong to the person on standard error, and on standard output to a program that asked for JSON."""
     from foretell.cli.table import folded
+    from foretell.errors import ForetellError
 
-    print(folded(f"foretell: {message}"), file=sys.stderr)
+    told = ForetellError("").told() | problem
+    text = message or str(ForetellError(told["what"], where=told["where"], fix=told["fix"]))
+    print(folded(f"foretell: {text}"), file=sys.stderr)
+    if "--json" in sys.argv[1:]:
+        import msgspec
+
+        try:
+            print(msgspec.json.encode({"error": told}).decode(), flush=True)
+        except OSError:
+            _give_up_output()
     return code
 
 

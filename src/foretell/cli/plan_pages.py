@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.table import WIDTH, fit
 from foretell.cli.training_options import HOUR, run_lines
 from foretell.oracle.headroom import ABOVE, CLOSE, FAILED, ROOMY, close, roomy
@@ -15,7 +16,7 @@ from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.search import Found
 from foretell.plan.plan import Plan, axis_text, policy_text
 from foretell.plan.text import parse
-from foretell.units import show_bytes, show_count, show_span
+from foretell.units import show_bytes, show_count, show_rate, show_span
 from foretell.units import show_seconds as seconds
 
 SHOWN = 10
@@ -32,7 +33,7 @@ def answer_page(answer: Answer, step: Prediction, price: float, by: str) -> str:
 def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
     found = answer.found
     low, high = step.interval
-    rate = f"{step.samples_per_second:,.4g} samples/s"
+    rate = f"{show_rate(step.samples_per_second)} samples/s"
     if step.tokens_per_second:
         rate += f", {show_count(step.tokens_per_second)} tokens/s"
     told = {"memory": "that leaves most memory free", "money": "that costs least", "gpus": "on fewest devices"}
@@ -58,7 +59,7 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
         cost = found.ranks * 1000 * step.step_seconds / HOUR * price
         lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
     lines += [(one.kind, f"{one.name}: {one.why}") for one in step.bottlenecks[:2]]
-    lines += [("accuracy", str(step.accuracy))] if step.accuracy else []
+    lines += accuracy_line(step)
     return "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
 
 
@@ -235,7 +236,7 @@ def counts_table(
         assert first.best is not None
         share = rate / found.ranks / (first.batch / first.best.step_seconds / first.ranks)
         money = found.ranks * 1e6 / rate / HOUR * (price or 1.0)
-        cells = [f"{found.ranks:,}", f"{found.batch:,}", f"{rate:,.4g}", f"{share:.0%}", f"{money:,.4g}"]
+        cells = [f"{found.ranks:,}", f"{found.batch:,}", show_rate(rate), f"{share:.0%}", show_rate(money)]
         cells += [_trained(spans[at], limit)] if asked else []
         rows.append([*cells, best.plan])
     unit = "cost/1M" if price else "hours/1M"

@@ -60,6 +60,13 @@ class Progress:
             share = (done - kept) / max(1, total - kept)
             self.say("sweep", share, f"{done:,} of {total:,} cells" + (f" ({kept:,} from before)" if kept else ""))
 
+    def rows(self, done: int, kept: int, total: int, now: str) -> None:
+        """How many rows of a comparison are done, and what runs now."""
+        if done == kept:
+            self.start = time.monotonic()
+        if self.due or self.screen:
+            self.say("bench", (done - kept) / max(1, total - kept), f"{done:,} of {total:,} rows, {now}")
+
     def end(self) -> None:
         """Leave no trace of it on a terminal."""
         if self.width:

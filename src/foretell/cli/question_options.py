@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from foretell.cli.notes import tell_notes
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
@@ -120,11 +121,3 @@ def tell(found: Any, page: Callable[[Any], str], question: Question, as_json: bo
         return
     click.echo(page(found))
     tell_notes(notes)
-
-
-def tell_notes(notes: Sequence[str]) -> None:
-    """What was chosen for the person who asks, beside the answer."""
-    from foretell.cli.plan_pages import folded
-
-    for note in notes:
-        click.echo(folded(f"note: {note}", 2), err=True)

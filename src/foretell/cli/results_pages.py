@@ -61,8 +61,20 @@ def record_page(path: Path, found: Record) -> str:
     facts = [("record", str(path)), ("kind", found.kind), ("created", f"{found.created[:19].replace('T', ' ')} UTC")]
     facts += [("foretell", found.foretell), *sorted(found.versions.items())]
     facts += [(name, getattr(found, name)) for name in ("model", "plan", "cluster", "fingerprint")]
+    facts += [("taxonomy", _taxonomy(found))]
     head = "\n".join(f"{name:<14}{text}" for name, text in facts if text)
     return f"{head}\n\n{_content(path, found)}"
+
+
+def _taxonomy(found: Record) -> str:
+    """Where a run lies on the axes that tell most; `foretell systems --record` has them all."""
+    if found.kind != "run" or not found.plan:
+        return ""
+    from foretell.plan.text import parse
+    from foretell.taxonomy.classify import of_run
+
+    classes = of_run(parse(found.plan), found.content.get("assignment", {}).get("method", ""))
+    return "; ".join(", ".join(classes[axis]) for axis in ("parallelism", "optimization", "scheduling", "topology"))
 
 
 def _content(path: Path, found: Record) -> str:

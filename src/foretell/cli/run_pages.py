@@ -23,10 +23,12 @@ def page(found: Measurement) -> str:
     facts = [
         ("model", fit(found.model, WIDTH - 14)),
         ("plan", found.plan),
+        ("method", found.method),
         ("ranks", f"{found.ranks}, batch {found.batch:,}"),
         ("step", f"{show_seconds(found.step_seconds)}, {spread} in eight of ten of {found.samples.n} steps"),
         ("loss", f"{found.losses[0]:.4g} at first, {found.losses[-1]:.4g} at last"),
         *_learnt(found),
+        ("staleness", _stale(found)),
         ("memory", f"{show_bytes(found.memory_bytes)} of tensors on the fullest rank"),
         ("record", found.record),
     ]
@@ -43,6 +45,13 @@ def _learnt(found: Measurement) -> list[tuple[str, str]]:
     right = f"{last.metric:.1%} right (best {best:.1%}), " if last.metric is not None and best is not None else ""
     when = f"after {last.samples:,} samples and {show_seconds(last.seconds)}"
     return [("held out", f"{right}loss {last.loss:.4g} {when}")]
+
+
+def _stale(found: Measurement) -> str:
+    """Updates between a gradient's reading of the weights and its being taken in."""
+    if not found.staleness:
+        return ""
+    return f"{found.staleness['mean']:.3g} updates in the mean, {found.staleness['most']:.0f} at most"
 
 
 def _time(found: Measurement) -> str:
@@ -79,12 +88,18 @@ def comparison_page(found: Comparison) -> str:
             f"{found.error.relative['allocated']:+.1%}",
         ],
     ]
-    for name in found.error.breakdown:
-        before, after = predicted.breakdown.get(name, 0.0), measured.breakdown.get(name, 0.0)
-        share = f"{found.error.breakdown[name] / measured.step_seconds:+.1%}"
-        rows.append([f"  {name}", show_seconds(before), show_seconds(after), share])
-    parts = [table(["", "predicted", "measured", "error"], rows), _traffic(found.collectives), _outside(found.outside)]
-    return "\n\n".join(parts)
+    head = table(["", "predicted", "measured", "error"], rows)
+    return "\n\n".join([head, _phases(found), _traffic(found.collectives), _outside(found.outside)])
+
+
+def _phases(found: Comparison) -> str:
+    """Phases of a step. Their errors are shares of the whole step, so that they add up to its error."""
+    rows: list[list[str]] = []
+    for name, error in found.error.breakdown.items():
+        before, after = (side.breakdown.get(name, 0.0) for side in (found.predicted, found.measured))
+        share = f"{error / found.measured.step_seconds:+.1%}"
+        rows.append([name, show_seconds(before), show_seconds(after), share])
+    return table(["a step was spent on", "predicted", "measured", "error, of a step"], rows)
 
 
 def _outside(found: tuple[Outside, ...]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from foretell.cli.accuracy_lines import accuracy_by_ranks
 from foretell.cli.compare_pages import lines
 from foretell.cli.plan_pages import folded, listed, seconds
 from foretell.cli.table import WIDTH, fit
 from foretell.oracle.scale import MEMORY, Gap, Line, Scaling
-from foretell.units import show_bytes
+from foretell.units import show_bytes, show_rate
 
 SHOWN = 12
 """Crossings that are shown on the page."""
@@ -29,6 +30,7 @@ def _head(found: Scaling) -> str:
             ("batch", form),
             ("fastest", counts),
             ("each", f"samples/s of a rank, against {found.base_plan} on {_ranks(found.base_ranks)}"),
+            *accuracy_by_ranks(found.accuracy),
         ]
     )
 
@@ -47,13 +49,9 @@ def _table(found: Scaling) -> str:
             if point is None:
                 rows.append([name, f"{ranks:,}", "", "", "", "", _memory(line, ranks)])
                 continue
-            figures = [seconds(point.step_seconds), _rate(point.samples_per_second), f"{point.efficiency:.0%}"]
+            figures = [seconds(point.step_seconds), show_rate(point.samples_per_second), f"{point.efficiency:.0%}"]
             rows.append([name, f"{ranks:,}", *figures, show_bytes(point.memory_bytes), point.plan])
     return listed(["strategy", "ranks", "step", "samples/s", "each", "memory", "its fastest plan"], rows, left=1)
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
 
 
 def _memory(line: Line, ranks: int) -> str:

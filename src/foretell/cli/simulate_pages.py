@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from foretell.cli.compare_pages import lines
 from foretell.cli.table import table
 from foretell.units import show_bytes, show_seconds
+from foretell.virtual.again import Again
 from foretell.virtual.batches import Measured
-from foretell.virtual.chart import Line, Panel
 from foretell.virtual.delays import Delay
 from foretell.virtual.simulate import Ran, Simulation
 
@@ -32,6 +32,32 @@ def simulation_page(found: Simulation) -> str:
     return "\n\n".join([head, *(_runs(found.of(count), count) for count in counts)])
 
 
+def again_page(found: Again) -> str:
+    """A run of real processes beside the same run in virtual time."""
+    head = lines(
+        [
+            ("algorithm", found.algorithm),
+            ("run", f"{found.workers} ranks, {found.steps} gradients each"),
+            ("losses", f"differ by {found.apart:.2g} at most"),
+        ]
+    )
+    last = found.steps - 1
+    at = sorted({0, last // 4, last // 2, 3 * last // 4, last})
+    rows = [[f"{step + 1}", f"{found.measured[step]:.6g}", f"{found.losses[step]:.6g}"] for step in at]
+    losses = table(["gradient", "loss of the ranks", "in virtual time"], rows)
+    return "\n\n".join([head, losses, *_stale(found)])
+
+
+def _stale(found: Again) -> list[str]:
+    if not found.measured_staleness:
+        return []
+    ages = dict.fromkeys([*found.measured_staleness, *found.staleness])
+    rows = [
+        [name, f"{found.measured_staleness.get(name, 0):.3g}", f"{found.staleness.get(name, 0):.3g}"] for name in ages
+    ]
+    return [table(["staleness", "of the ranks", "in virtual time"], rows)]
+
+
 def _exchange(found: Simulation) -> str:
     pace = found.pace
     far = f", {show_seconds(pace.transmit_far)} between nodes" if pace.transmit_far != pace.transmit else ""
@@ -53,19 +79,6 @@ def _row(run: Ran) -> list[str]:
     return [run.algorithm, time, f"{run.samples:,}", *figures, show_bytes(run.bytes["total"])]
 
 
-def simulation_panels(found: Simulation) -> list[Panel]:
-    """The loss over virtual time, a panel for each number of workers."""
-    return [
-        Panel(
-            f"{count:,} workers",
-            "virtual seconds",
-            "loss",
-            [Line(run.algorithm, [(seconds, loss) for _, _, seconds, loss, _ in run.curve]) for run in found.of(count)],
-        )
-        for count in sorted({run.workers for run in found.runs})
-    ]
-
-
 def delays_page(found: Sequence[Delay]) -> str:
     """Figure 14: seconds of an exchange over workers; those that computing hides have no mark."""
     parts: list[str] = []
@@ -81,17 +94,6 @@ def delays_page(found: Sequence[Delay]) -> str:
 def _delay(one: Delay, workers: int) -> str:
     seconds = one.seconds[workers - 1]
     return f"{show_seconds(seconds)}{'*' if seconds > one.compute_seconds else ' '}"
-
-
-def delays_panels(found: Sequence[Delay]) -> list[Panel]:
-    """The figure's panels, with computing as a dashed line."""
-    panels: list[Panel] = []
-    for model, link in dict.fromkeys((one.model, one.link) for one in found):
-        own = [one for one in found if (one.model, one.link) == (model, link)]
-        drawn = [Line(one.pattern, list(enumerate(one.seconds, 1))) for one in own]
-        computing = Line("a batch", [(1, own[0].compute_seconds), (len(own[0].seconds), own[0].compute_seconds)], True)
-        panels.append(Panel(f"{model}, {link}", "workers", "seconds", [*drawn, computing]))
-    return panels
 
 
 def batches_page(found: Measured, model: str) -> str:
@@ -139,11 +141,3 @@ def _least(found: Measured) -> list[tuple[str, str]]:
         return []
     steps, samples = _count(found.least_steps), _count(found.least_samples)
     return [("least", f"{steps} steps with large batches, {samples} samples with small")]
-
-
-def batches_panels(found: Measured) -> list[Panel]:
-    """Steps over batches, counted and by the law."""
-    counted = [(float(one.batch), float(one.steps)) for one in found.batches if one.steps]
-    law = [(batch, steps) for batch, _ in counted if (steps := found.by_the_law(batch)) is not None]
-    fitted = [Line("by the law", law, True)] if law else []
-    return [Panel("steps to the target", "batch", "steps", [Line("counted", counted), *fitted])]

@@ -10,7 +10,7 @@ from foretell.cli.plan_pages import folded, listed, seconds
 from foretell.cli.table import WIDTH, fit
 from foretell.sweeping.cell import MISSING, OK, Row
 from foretell.sweeping.sweep import Sweep
-from foretell.units import show_bytes
+from foretell.units import show_bytes, show_rate
 
 WORDS: Final = ("cluster", "trainer", "precision")
 NUMBERS: Final = ("batch", "seq")
@@ -49,7 +49,7 @@ def _line(one: Row, varied: list[str]) -> list[str]:
     text = one.status if not one.reason else f"{one.status}: {one.reason}"
     if one.step_seconds is None or one.samples_per_second is None or one.memory_bytes is None:
         return [*names, "", "", "", f"{one.plan}\n{text}" if one.plan else text]
-    figures = [seconds(one.step_seconds), f"{one.samples_per_second:,.4g}", show_bytes(one.memory_bytes)]
+    figures = [seconds(one.step_seconds), show_rate(one.samples_per_second), show_bytes(one.memory_bytes)]
     return [*names, *figures, one.plan if one.status == OK else f"{one.plan}\n{text}"]
 
 

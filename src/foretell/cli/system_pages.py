@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from foretell.cli.compare_pages import lines
+from foretell.cli.plan_pages import listed
 from foretell.cli.table import table
 from foretell.taxonomy.advice import Advice
 from foretell.taxonomy.systems import AXES
-from foretell.units import show_seconds
+from foretell.units import show_bytes, show_seconds
 
 
 def listed_page(found: Mapping[str, Any]) -> str:
     """A line a system."""
     rows = [
-        [name, "+".join(one.parallelism), one.optimization, one.scheduling, ", ".join(one.topology)]
+        [name, one.optimization, one.scheduling, f"{', '.join(one.parallelism)}; {', '.join(one.topology)}"]
         for name, one in found.items()
     ]
-    return table(["system", "parallelism", "optimization", "scheduling", "topology"], rows, tuple(range(5)))
+    return listed(["system", "optimization", "scheduling", "parallelism; topology"], rows, left=3)
 
 
 def compared_page(found: Mapping[str, Any]) -> str:
@@ -35,6 +36,15 @@ def compared_page(found: Mapping[str, Any]) -> str:
 
 def classes_page(found: Mapping[str, Any]) -> str:
     return lines([(axis, ", ".join(values)) for axis, values in found.items()], 16)
+
+
+def bytes_page(found: Mapping[str, Any]) -> str:
+    """What travels from a worker for one update, by technique, beside the plain gradient."""
+    plain = found["updates"][0].bytes
+    rows = [
+        [one.name, one.order, show_bytes(one.bytes), f"{one.bytes / plain:.3g}x", one.what] for one in found["updates"]
+    ]
+    return table(["update", "order", "bytes", "", "what travels"], rows, (0, 1, 4))
 
 
 def axes_page(found: Mapping[str, Any]) -> str:

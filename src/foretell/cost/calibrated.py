@@ -17,10 +17,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from foretell.cost.chores import SHARED
 from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group
 from foretell.cost.kernels import kernel_seconds, update_seconds
-from foretell.cost.kernels._measured import PRODUCTS, kinds, sizes, update_kind
+from foretell.cost.kernels._measured import LAUNCH, PRODUCTS, kinds, sizes, update_kind
 from foretell.cost.samples import Calibration, Exchange, Figure, Fit, Kernel, Machine, Rule, Sample, Step, form_of
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device, Level
@@ -36,6 +37,13 @@ LEAST: Final = 0.25
 WAITED: Final = (("zero2", 0.0), ("zero3", 0.0))
 """What FSDP2 hides on a processor: it leaves its messages to streams of the device, and a processor has none (PyTorch
 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: they are not asynchronous)."""
+
+LONG: Final = 500e-6
+"""Seconds from which on a kernel's times tell how even a core is, rather than its caches."""
+
+SLICE: Final = 2.8e-3
+"""Seconds that a thread keeps its core while another one waits for it, where no calibration has `late`: Linux from 8 cores
+on (kernel/sched/fair.c, sysctl_sched_base_slice: 0.7 ms times 1 + log2 of at most 8 cores)."""
 
 STREAMED: Final = 2**22
 """Bytes from which on a copy tells of the memory rather than of a cache."""
@@ -56,7 +64,7 @@ def calibrated(cluster: Cluster, runs: Trainer, found: Calibration, ranks: int =
     device = measured_device(cluster.device, found, ranks)
     groups = tuple(msgspec.structs.replace(group, device=device) for group in cluster.groups)
     plain = msgspec.structs.replace(cluster, groups=groups)
-    levels = tuple(_level(level, plain, found) for level in cluster.levels)
+    levels = tuple(_level(level, plain, found, ranks) for level in cluster.levels)
     return Calibrated(msgspec.structs.replace(plain, levels=levels), _trainer(runs, found, ranks))
 
 
@@ -79,7 +87,10 @@ def measured_device(device: Device, found: Calibration, ranks: int = 1) -> Devic
     base = _processor(device, found) if found.machine.kind == "cpu" else device
     surfaces = {kind: Surface(tuple(points)) for kind, points in kernel_points(base, found).items()}
     if found.machine.kind == "cpu":
-        surfaces = {kind: surface.slower(_crowded(kind, found, ranks)) for kind, surface in surfaces.items()}
+        last = slowest(found, ranks)
+        surfaces = {kind: surface.slower(last * _crowded(kind, found, ranks)) for kind, surface in surfaces.items()}
+        surfaces |= {kind: surface.slower(last) for kind, surface in cold_launches(found)}
+        surfaces |= dict(shares(base.launch_seconds, found))
     return msgspec.structs.replace(base, measured=surfaces, sources={**base.sources, "measured": told(found)})
 
 
@@ -164,6 +175,68 @@ def _runs(layout: str) -> Trainer:
     return trainer("pytorch-channels-last" if layout == "last" else "pytorch")
 
 
+class InTurn(NamedTuple):
+    """Seconds of a call by itself, and after other data went through the caches."""
+
+    warm: float
+    cold: float
+
+
+def in_turn(found: Calibration, name: str) -> InTurn | None:
+    """Both medians of a figure; on a processor calls are timed in turn so and so."""
+    for one in found.samples:
+        if isinstance(one.about, Figure) and one.about.name == name and len(one.values) > 1:
+            return InTurn(statistics.median(one.values[::2]), statistics.median(one.values[1::2]))
+    return None
+
+
+def cold_launches(found: Calibration) -> Iterator[tuple[str, Surface]]:
+    """How many times as long a call takes with the host's code out of the caches: a bare one, one through autograd."""
+    for kind, name in zip(LAUNCH, ("call", "autograd call"), strict=True):
+        if known := in_turn(found, name):
+            yield kind, _always(max(1.0, known.cold / known.warm))
+
+
+def shares(launch: float, found: Calibration) -> Iterator[tuple[str, Surface]]:
+    """The host's time for weights in shares over that of a launch.
+
+    The update calls the same code for every tensor; between two units of weights a whole layer runs.
+    """
+    call, cold = in_turn(found, "call"), dict(cold_launches(found))
+    for name, calls in SHARED.items():
+        own = in_turn(found, name)
+        seconds = own.warm if own else calls * call.warm if call else 0.0
+        if seconds and launch:
+            between = cold[LAUNCH[1]].factor(1, 1) if name == "shared unit" and LAUNCH[1] in cold else 1.0
+            yield name, _always(seconds * between / launch)
+
+
+def _always(ratio: float) -> Surface:
+    """The same ratio at all sizes."""
+    return Surface(((0.0, 0.0, math.log(ratio)),))
+
+
+def slowest(found: Calibration, ranks: int) -> float:
+    """How much longer the slowest of so many ranks takes than one does in the mean: all others wait for it.
+
+    By the spread of the same kernel on the same core, as if of normal times; the largest of n is expected where
+    Blom 1958 (Statistical Estimates and Transformed Beta-Variables) has it.
+    """
+    if ranks == 1:
+        return 1.0
+    return 1.0 + spread(found) * statistics.NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
+
+
+def spread(found: Calibration) -> float:
+    """How far repeated calls of the same kernel are apart: a standard deviation, as a share of their mean.
+
+    Times with operands in the caches and without are two groups.
+    """
+    long = [one.values for one in found.samples if isinstance(one.about, Kernel) and one.p50 >= LONG]
+    groups = [part for values in long for part in (values[::2], values[1::2]) if len(part) > 1]
+    return statistics.mean(statistics.pstdev(part) / statistics.mean(part) for part in groups) if groups else 0.0
+
+
 def _crowded(kind: str, found: Calibration, ranks: int) -> float:
     """How much longer a kernel takes while other cores are busy as well: cores share units, caches and memory."""
     name = "crowded product" if kind.split()[0] in PRODUCTS else "crowded copy"
@@ -175,27 +248,49 @@ def _crowded(kind: str, found: Calibration, ranks: int) -> float:
 # links
 
 
-def _level(level: Level, cluster: Cluster, found: Calibration) -> Level:
+def _level(level: Level, cluster: Cluster, found: Calibration, busy: int) -> Level:
     """The level with corrections of its collectives, where they were timed over this link: inside the machine."""
     if level.name != "node":
         return level
-    surfaces = {kind: Surface(tuple(points)) for kind, points in exchange_points(cluster, found).items()}
+    surfaces = {kind: Surface(tuple(points)) for kind, points in exchange_points(cluster, found, busy).items()}
     if not surfaces:
         return level
     sources = {**level.link.sources, "measured": told(found)}
     return msgspec.structs.replace(level, link=msgspec.structs.replace(level.link, measured=surfaces, sources=sources))
 
 
-def exchange_points(cluster: Cluster, found: Calibration) -> dict[str, list[Point]]:
-    """Measured over formula for each kind of collective that was timed."""
+def exchange_points(cluster: Cluster, found: Calibration, busy: int = 1) -> dict[str, list[Point]]:
+    """Measured over formula for each kind of collective that was timed, with so many ranks busy at once."""
     points: dict[str, list[Point]] = defaultdict(list)
     for one in found.samples:
         about = one.about
         if isinstance(about, Exchange) and about.ranks <= cluster.ranks_per_node:
             said = collective_seconds(about.kind, about.payload, Group(about.ranks), cluster).seconds
+            seconds = one.p50 + _late(2 if about.kind == "send" else about.ranks, found, busy)
             place = (math.log2(about.payload), math.log2(about.ranks))
-            points[about.kind].append((*place, math.log(one.p50 / float(said))))
-    return points
+            points[about.kind].append((*place, math.log(seconds / float(said))))
+    return {kind: list(_at_once(own, math.log2(busy))) for kind, own in points.items()}
+
+
+def _at_once(points: list[Point], busy: float) -> Iterator[Point]:
+    """Groups of some of the busy ranks talk at the same time: each is as slow as if all were one group, hop by hop."""
+    crowded = {size: log for size, ranks, log in sorted(points) if ranks <= busy}  # of the most ranks that were tried
+    for size, ranks, log in points:
+        yield size, ranks, max(log, crowded.get(size, log)) if ranks < busy else log
+
+
+def _late(ranks: int, found: Calibration, busy: int) -> float:
+    """Seconds that messages take longer where ranks come from computing: threads of gloo have to get a core.
+
+    Each of the others is somewhere in its slice, and the last one is waited for: the largest of so many numbers
+    between none and a slice. What was measured is of all busy ranks in one group.
+    """
+    if found.machine.kind != "cpu" or busy == 1:
+        return 0.0
+    full = SLICE * (busy - 1) / busy if busy >= found.machine.count else 0.0
+    known = any(isinstance(one.about, Figure) and one.about.name == "late" for one in found.samples)
+    all_of_them = _among(found, "late", busy, alone=0.0) if known else full
+    return all_of_them * (1 - 1 / ranks) / (1 - 1 / busy)
 
 
 # the trainer

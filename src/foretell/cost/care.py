@@ -10,6 +10,7 @@ from itertools import accumulate
 from operator import mul
 from typing import Any, TypeAlias
 
+from foretell.cost.chores import Chores, shares_weights
 from foretell.cost.stage import HIDES, Parts, Prices
 from foretell.model.layers import Run
 from foretell.program.action import Action, Communicate, Copy, Update
@@ -36,7 +37,8 @@ class CareFigures:
     copies: tuple[float, float]  # of all layers, forward and back
     buckets: tuple[float, ...]  # that leave after each turn of a backward pass: enter, layers one by one, leave
     once: tuple[float, ...]  # the same of those once a step, after the last pass
-    slot_update: float  # after each backward pass, where weights change with each micro-batch
+    slot_update: float  # after each backward pass: of weights that change with each micro-batch, or sums of gradients
+    slot_word: str  # what that is for
     tied: float  # of sums among stages: they wait for each other
     finish: Parts  # after all sums, tied ones included
     beside_forward: Parts  # what travels for weights in a pass, by axis
@@ -115,6 +117,8 @@ class _Carer:
         self.back: Parts = defaultdict(float)
         self.summed: Parts = defaultdict(float)
         self.step: Parts = defaultdict(float)
+        self.chores = Chores(prices)
+        self.storages = {name: axis.storage.name for name, axis in upkeep.exchanges.axes.items()}
 
     def figures(self, resting: Resting) -> CareFigures:
         care, upkeep = self.care, self.upkeep
@@ -128,6 +132,11 @@ class _Carer:
         late = [one for one in each if one.path != BUCKET and one.what != "weights"]
         leaves = [one for one in leaving if one.what == "weight gradients"]
         gathers = [one for one in leaving if one.what != "weight gradients"] if len(leaves) < len(leaving) else []
+        added = self._added()
+        finish = self._finished([*gathers, *ending])
+        self._copy_buckets([*buckets, *leaves], finish)
+        if added:  # in each pass; the first one adds to nothing
+            finish["backward"] -= added
         return CareFigures(
             self._seconds(upkeep.gathers(care.root), self.forward),
             self._seconds(upkeep.gathers(care.twice), self.back),
@@ -142,9 +151,10 @@ class _Carer:
             (sum(map(mul, copy_forward, times)), sum(map(mul, copy_back, times))),
             self._after(buckets, self.summed),
             self._after(leaves, self.step),
-            sum(self._finish(one)[1] for one in again if not _summed(one)),
+            sum(self._finish(one)[1] for one in again if not _summed(one)) + added,
+            "backward" if self.flushes else "optimizer",
             self._seconds((one for one in ending if _tied(one)), defaultdict(float)),
-            self._finished([*gathers, *ending]),
+            finish,
             self.forward,
             self.back,
             self.summed,
@@ -160,12 +170,16 @@ class _Carer:
         found = 0.0
         for one in actions:
             if isinstance(one, Communicate):
-                seconds = self.prices.message(one)
+                seconds = self._message(one)
                 found += seconds
                 beside[f"exposed.{'+'.join(one.axes)}"] += seconds * times
                 if one.what in HIDES:
                     self.taken.add(self.prices.level(one))
         return found
+
+    def _message(self, one: Communicate) -> float:
+        """Seconds of a message with what a processor does around it."""
+        return self.prices.message(one) + (self.chores.of_unit(one) if shares_weights(one, self.storages) else 0.0)
 
     def _by_run(self) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
         exchanges, seen = self.upkeep.exchanges, set[str]()
@@ -222,6 +236,35 @@ class _Carer:
             yield from [sum(weight.elements for weight in weights if weight.trainable)] * run.times
         yield 0
 
+    # what a processor does besides
+
+    @property
+    def _in_shares(self) -> bool:
+        """Whether FSDP2 has the weights."""
+        return any(storage in ("zero2", "zero3") for storage in self.storages.values())
+
+    def _tensors(self) -> float:
+        """Weights that are trained."""
+        counts = Counter[str]()
+        for run in self.runs:
+            counts[run.layer] += run.times * sum(weight.trainable for weight in self.local.weights(kind_of(run)))
+        return max(1.0, float(sum(counts.values())))
+
+    def _added(self) -> float:
+        """Seconds in which a micro-batch's gradients are added to those of others."""
+        if not self.flushes or self._in_shares:
+            return 0.0
+        size = sum(self._made()) * self.prices.form.gradient
+        return self.chores.accumulated(size, self._tensors())
+
+    def _copy_buckets(self, sums: Sequence[Communicate], finish: Parts) -> None:
+        """Gradients go into buckets as they are made, and their sums come out of them at the end."""
+        own = [one for one in sums if one.path == BUCKET and not shares_weights(one, self.storages)]
+        filled, emptied = self.chores.buckets(sum(one.payload for one in own), self._tensors())
+        if filled:
+            finish["backward"] += filled
+            finish[f"exposed.{'+'.join(own[0].axes)}"] += emptied
+
     # the end of a step
 
     def _finished(self, actions: Iterable[Action]) -> Parts:
@@ -240,9 +283,10 @@ class _Carer:
         """What an action after the sums is for, and its seconds: of the device, and that it waits for the host."""
         prices = self.prices
         if isinstance(action, Communicate):
-            return f"exposed.{'+'.join(action.axes)}", prices.message(action), 0.0
+            return f"exposed.{'+'.join(action.axes)}", self._message(action), 0.0
         if isinstance(action, Update):  # the host has waited for gradients, so it is not ahead
             seconds, launched = prices.update(action)
+            seconds += self.chores.of_update(action) if self._in_shares else 0.0
             return "optimizer", seconds, max(0.0, launched - seconds)
         if isinstance(action, Copy):
             return "other", action.bytes / prices.host_bandwidth, 0.0

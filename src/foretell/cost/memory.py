@@ -92,9 +92,16 @@ SUMMED = ("dp", "shard", "spatial")
 """Axes along which DistributedDataParallel sums gradients, when `foretell run` runs a plan."""
 
 
+COPIES = {"zero2": 1, "zero3": 3}
+"""What FSDP2 has in a backward pass of the size of its largest unit, beside the unit's weights: gradients as they are
+summed; with weights in shares also the next unit as it was gathered, and gloo's own copy of that (PyTorch 2.13,
+_fsdp_param_group.py and ProcessGroupGloo.cpp, where an all-gather is into tensors of its own)."""
+
+
 def _on_processor(setting: Setting, axes: tuple[MeshAxis, ...], found: Constants) -> Constants:
     """What PyTorch holds where no GPU is: no library has work space of its own, buckets are as wide as the gradients,
-    also with states in shares (ZeroRedundancyOptimizer), and weights are updated one by one.
+    also with states in shares (ZeroRedundancyOptimizer), weights are updated one by one, and weights that are whole in
+    the passes have their share beside them (zero2).
 
     Counted by the allocator in runs on gloo ranks (tests/torchrun/test_memory.py).
     """
@@ -105,9 +112,10 @@ def _on_processor(setting: Setting, axes: tuple[MeshAxis, ...], found: Constants
     sizes = _weights(setting.graph)
     adam = setting.job.optimizer in UPDATE_COPIES
     ways = data.world if data is not None and stored.gradients else 1
+    beside = form.weight / ways if stored.gradients and not stored.weights else 0.0
     return found._replace(
-        copies=form.gradient if buckets else 0.0,
-        cached=2 * form.gradient * sizes.layer if stored.gradients else 0.0,
+        copies=(form.gradient if buckets else 0.0) + beside,
+        cached=COPIES.get(stored.name, 0) * form.gradient * sizes.layer,
         gathered=2 * form.state * sizes.weight / ways if adam else 0.0,
         workspace=0.0,
     )

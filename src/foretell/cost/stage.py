@@ -219,6 +219,8 @@ class Prices:
         Layers wait for each hop of a tensor axis with their host (a trainer's constant); gradients reach a
         smaller share of the network than a benchmark does.
         """
+        if message.kind == "send" and self.trainer.pipeline.sends:
+            return at_least(price.seconds, message.sent / self.trainer.pipeline.sends)
         if splits_layers(message):
             return split_seconds(message, price.seconds, self.trainer.splits)
         if self.cluster.level_of(group.ranks, group.stride) == self.cluster.node:

@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from foretell.errors import BadInput, UnknownName
+from foretell.errors import BadInput, UnknownName, near
 from foretell.model import zoo
 from foretell.model.graph import Graph
 
@@ -52,9 +52,9 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, dtype: str
         what = f"{spec} is a file, but not one that holds a model"
         raise BadInput(what, fix="a config.json, its folder, a .net file, a graph in JSON or file.py:factory")
     if "/" in spec or path.suffix:
-        raise BadInput(
-            f"no such file or folder: {spec}", fix="a config.json, its folder, a .net file or file.py:factory"
-        )
+        known = "".join(f"{name}, or " for name in near(path.name, zoo.names(), most=1))  # a hub's name of one of ours
+        fix = f"{known}a config.json, its folder, a .net file or file.py:factory"
+        raise BadInput(f"no such file or folder: {spec}", fix=fix)
     try:
         return zoo.load(spec, batch or 1)
     except UnknownName as problem:

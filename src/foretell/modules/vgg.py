@@ -16,7 +16,7 @@ class VggModule(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         channels = 3
-        for count, filters in zip(fields.convolutions, (64, 128, 256, 512, 512), strict=True):
+        for count, filters in zip(fields.convolutions, fields.filters, strict=True):
             for _ in range(count):
                 layers.append(nn.Conv2d(channels, filters, 3, padding=1))
                 if fields.norm:
@@ -25,15 +25,15 @@ class VggModule(nn.Module):
                 channels = filters
             layers.append(nn.MaxPool2d(2))
         self.features = nn.Sequential(*layers)
-        self.avgpool = nn.AdaptiveAvgPool2d(7)
+        self.avgpool = nn.AdaptiveAvgPool2d(fields.pooled)
         self.classifier = nn.Sequential(
-            nn.Linear(512 * 7 * 7, 4096),
+            nn.Linear(channels * fields.pooled**2, fields.dense),
             nn.ReLU(inplace=True),
             nn.Dropout(fields.dropout),
-            nn.Linear(4096, 4096),
+            nn.Linear(fields.dense, fields.dense),
             nn.ReLU(inplace=True),
             nn.Dropout(fields.dropout),
-            nn.Linear(4096, fields.classes),
+            nn.Linear(fields.dense, fields.classes),
         )
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,8 @@ Local programs are priced for all numbers of samples at once, as arrays: of all 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import functools
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 from foretell.cost.care import CareFigures, care_figures
@@ -34,8 +35,9 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import Trainer
 from foretell.program.cutting import Cutting, cutting
+from foretell.program.holding import PLAYED, Passes, StackedRuns, StageRuns, Uneven
 from foretell.program.local import Kind, Local
-from foretell.program.outline import as_lowered, local_program
+from foretell.program.outline import as_lowered, local_program, stage_passes
 from foretell.program.upkeep import Upkeep
 from foretell.timeline.order import played
 from foretell.timeline.sheet import add_cut, stage_holds, stage_sends
@@ -122,6 +124,7 @@ class Parts:
         self._programs: dict[Hashable, Programs] = {}
         self._sends: dict[Hashable, int] = {}
         self._holds: dict[tuple[int, ...], int] = {}
+        self._stacks: dict[tuple[Local, int], dict[Hashable, Passes | None]] = {}
         self._cares: dict[Hashable, CareFigures] = {}
         self._numbers: dict[Hashable, int] = {}
         self._orders: dict[Hashable, tuple[int, int, int]] = {}
@@ -243,11 +246,27 @@ class Parts:
         key = (programs.row, piped.layers, chosen.held, cared.gathered)
         if key not in self._holds:
             self._holds[key] = len(self.builder.columns["kept"])
+            made = self.trainer.memory.new_gradients
             for local, size in programs.parts:
-                made = self.trainer.memory.new_gradients
-                held = stage_holds(piped.cut, local, chosen.plan, cared.reshards, cared.figures, made)
+                how = _Holding(local, chosen.held, chosen.plan, cared.reshards, piped.cut.ranks > 1)
+                held = stage_holds(piped.cut, cared.figures, made, functools.partial(self._held, how))
                 self.builder.holds(held, size)
         return self._holds[key]
+
+    def _held(self, how: _Holding, own: StageRuns, gathered: tuple[float, ...], gradient: float) -> Passes:
+        """What a stage holds; of stages that differ in how often a layer repeats, all are found at once."""
+        one = functools.partial(stage_passes, how.local, plan=how.plan, reshards=how.reshards, pipelined=how.pipelined)
+        if gathered or gradient or not own.stackable:
+            return one(own, gathered=gathered, gradient=gradient)
+        known = self._stacks.setdefault((how.local, how.held), {})
+        key = (own.alike, how.reshards, how.pipelined)
+        if key not in known:
+            known[key] = _stacked(one, own)
+        found, row = known[key], own.times - PLAYED - 1
+        if found is None:
+            return one(own, gathered=())
+        several = not isinstance(how.local.layout.samples, int)
+        return Passes(*(size[row] if several else float(size[row, 0]) for size in found))
 
     # weights
 
@@ -280,6 +299,27 @@ class Parts:
         made = [(one.resting.gradients, one.resting.trained) for one in figures if self.trainer.memory.new_gradients]
         gathered = (upkeep.reshards, tuple((one.gathered, one.root_bytes) for one in figures), tuple(made))
         return Cared(self.builder.care(figures), tuple(figures), upkeep.reshards, self.number(gathered))
+
+
+class _Holding(NamedTuple):
+    """How micro-batches are held: by which local program, and what is kept of them."""
+
+    local: Local
+    held: int
+    plan: Plan
+    reshards: bool
+    pipelined: bool
+
+
+def _stacked(one: Callable[..., Passes], own: StageRuns) -> Passes | None:
+    """What stages like this hold, a row for each number of repetitions; None: they have to be asked one by one."""
+    import numpy
+
+    try:
+        found = one(StackedRuns(own), gathered=())
+    except Uneven:
+        return None
+    return Passes(*numpy.broadcast_arrays(*found))
 
 
 def _largest(graph: Graph) -> int:

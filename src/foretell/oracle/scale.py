@@ -16,6 +16,7 @@ import msgspec
 from foretell.errors import BadInput
 from foretell.oracle.planning import BATCH_RULE, Answer, Question, Watching, answered, around, on_counts
 from foretell.oracle.priced_plans import Candidate
+from foretell.oracle.similar import Accuracy
 from foretell.oracle.stages import may_choose
 from foretell.plan.job import batch_ranks
 from foretell.plan.members import policies, strategies
@@ -86,6 +87,7 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True):
     fastest: dict[int, str]  # by number of ranks, the line
     complete: bool  # False: interrupted, and this is what was found until then
     notes: tuple[str, ...] = ()  # what the lines leave open
+    accuracy: dict[int, Accuracy] = {}  # by number of ranks, of runs like the fastest there; none where none is similar
 
 
 def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching: Watching | None = None) -> Scaling:
@@ -126,7 +128,18 @@ def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching
         fastest=_fastest(shown),
         complete=len(found) == len(cells) * len(names) and all(cell.complete for cell in cells),
         notes=_open(question, priced),
+        accuracy=dict(_accuracies(cells, shown)),
     )
+
+
+def _accuracies(cells: Sequence[_Cell], lines: Sequence[Line]) -> Iterator[tuple[int, Accuracy]]:
+    """How far predictions of runs like the fastest plan of each number of ranks were."""
+    for cell in cells:
+        points = [point for line in lines for point in line.points if point.ranks == cell.ranks]
+        if points:
+            known = cell.accuracy(max(points, key=lambda one: one.samples_per_second))
+            if known is not None:
+                yield cell.ranks, known
 
 
 def _way_out(question: Question, ranks: int, found: Iterable[Point | Gap | None], per_rank: int) -> str:
@@ -236,6 +249,11 @@ class _Cell:
             efficiency=0.0,
             memory_bytes=one.memory_bytes,
         )
+
+    def accuracy(self, point: Point) -> Accuracy | None:
+        """Of runs like one of its points."""
+        answers = [one for several in self.known.values() for one in several if one.found.batch == point.batch]
+        return answers[0].predicted(point.plan).accuracy
 
     def _refused(self, answers: Sequence[Answer], name: str) -> Gap:
         """The rule that refused most."""

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from foretell.errors import BadInput, unknown
+from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.resize import with_samples
@@ -36,6 +36,7 @@ from foretell.plan.setting import Setting
 from foretell.plan.stages import layers_per_stage
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
+from foretell.plan.synonyms import unknown_part
 from foretell.plan.syntax import MOST
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer
@@ -59,7 +60,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("only", "without", "also"):
             for word in getattr(self, name):
                 if word not in known:
-                    raise unknown("strategy or policy", word, known).within(f"--{name}")
+                    raise unknown_part(word, known).within(f"--{name}")
                 if word == Precision.word:
                     raise BadInput("precision is given, not searched", where=f"--{name}", fix="--precision bf16")
         for name in ("only", "also"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,11 +29,28 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.why} (rule: {self.rule})"
 
 
+class PlanRefused(BadInput):
+    """The refusals of a plan as one message: each rule with its own way out under it."""
+
+    refusals: tuple[Refusal, ...] = ()
+
+    def told(self) -> dict[str, Any]:
+        """For programs: the verdict alone, the ways out, and the rules one by one."""
+        if not self.refusals:
+            return super().told()
+        ways = dict.fromkeys(one.way_out for one in self.refusals if one.way_out)
+        rules = [msgspec.to_builtins(msgspec.structs.replace(one, mends=())) for one in self.refusals]
+        verdict = self.what.partition("\n")[0]
+        return super().told() | {"what": verdict, "fix": self.fix or "; ".join(ways), "refusals": rules}
+
+
 def refused(plan: Plan, found: tuple[Refusal, ...]) -> BadInput:
-    """The refusals of a plan as one message."""
+    """The refusals of a plan, to be raised where a person asked for it."""
     rules = "a rule is broken" if len(found) == 1 else f"{len(found)} rules are broken"
     lines = [f"{plan} does not fit: {rules}"]
     for refusal in found:
         lines += [f"  rule   {refusal.rule}", f"  why    {refusal.why}"]
         lines += [f"  try    {refusal.way_out}"] if refusal.way_out else []
-    return BadInput("\n".join(lines))
+    problem = PlanRefused("\n".join(lines))
+    problem.refusals = found
+    return problem

@@ -6,7 +6,10 @@ Words are listed without - _ = and :, and without a number at their end; `{n}` i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
+
+from foretell.errors import UnknownName, unknown
 
 POLICIES: Final = {
     "bfloat16": "bf16",
@@ -79,3 +82,18 @@ def _parts(text: str, known: dict[str, str] | dict[str, tuple[str, str]]) -> tup
         return plain, ""
     form = re.fullmatch("([a-z]+)([1-9][0-9]{0,5})", plain)
     return (form[1], form[2]) if form and form[1] in known else ("", "")
+
+
+def unknown_part(word: str, known: Iterable[str]) -> UnknownName:
+    """The error for a word that names no strategy or policy; an option of one is for --fix, with its ranks."""
+    meant, chosen = option(word), policy(word)
+    if meant is not None:
+        fix = f"{meant.axis}; of its options one is fixed, with the ranks: --fix '{meant.axis}8:{meant.option}'"
+    elif chosen:
+        fix = f"{chosen.partition(':')[0]}; or fixed: --fix '+{chosen}'"
+    elif ":" in word or word.startswith("+"):
+        plan = f"+{word}" if re.match("[a-z]+:", word) else word  # an axis has ranks before its options
+        fix = f"{re.split('[+0-9:]', word.lstrip('+'))[0]}; or fixed: --fix '{plan}'"
+    else:
+        return unknown("strategy or policy", word, known)
+    return UnknownName(f"no strategy or policy is called {word!r}", fix=fix)

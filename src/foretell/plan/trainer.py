@@ -107,6 +107,8 @@ class Fusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     backward: Ratio  # backward passes over forward passes
     logit_bytes: PerLogit  # traffic of the loss, forward
     logit_passes: Ratio  # forward and backward over forward
+    vocabulary: Literal["training", "full"]
+    # The product that makes the logits is in the precision of the other layers, or in fp32 (TF32, where there is one).
     channels_last: bool  # whether images have their channels innermost, as matrix units want them
     pointwise_turned: bool  # whether 16-bit images with channels first are turned for windows of 1 x 1 too
     norms_take_in: bool  # whether batch norms do the sum and the activation after them in their own kernels
@@ -191,6 +193,7 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     split: Literal["even", "parameters", "nanotron", "torchtitan"]
     schedules: tuple[str, ...]
     least_microbatches: Literal["any", "ranks - 1", "ranks"]  # of 1f1b
+    sends: Bytes  # of activations, that a stage hands to the next in a second at most; 0: as fast as links and network
     interleaved: Literal["any", "multiple", "rounds"]
     # What interleaved asks of the micro-batches: a multiple of the pipeline ranks, or as many in each round.
 

@@ -100,8 +100,8 @@ class Profile(NamedTuple):
     backward: tuple[Quantity, Quantity]
     making: tuple[Quantity, Quantity]
 
-    def passes(self, times: int) -> Passes:
-        left_out = max(0, times - PLAYED)
+    def passes(self, times: Quantity) -> Passes:
+        left_out = at_least(times - PLAYED, 0)
         more = self.each * left_out
         return Passes(
             self.kept + more,
@@ -174,6 +174,8 @@ class StageRuns:
         long = longest(runs) if runs else -1
         self.times = runs[long].times if runs else 0
         self.layers = sum(run.times for run in runs if run.layer)
+        self.most = graph.blocks[runs[long].block].times if runs else 0  # repetitions that the longest run could have
+        self.stackable = self.times > PLAYED and bool(runs[long].layer)
         self.alike = tuple(
             (
                 run[:3],
@@ -187,6 +189,21 @@ class StageRuns:
         self.inputs = _inputs(graph, runs)
         between = tuple(run for run in runs if not run.layer)
         self.between = self if between == runs else StageRuns(graph, between)
+
+
+class StackedRuns:
+    """Stages that are alike but for how often their longest run, of layers, repeats: for each number a row."""
+
+    def __init__(self, one: StageRuns) -> None:
+        import numpy
+
+        self.runs, self.alike, self.inputs, self.between = one.runs, one.alike, one.inputs, one.between
+        self.times = numpy.arange(PLAYED + 1, one.most + 1)[:, None]
+        self.layers = self.times + (one.layers - one.times)
+
+
+class Uneven(Exception):
+    """The layers of a long run do not all add the same, so stages of more of them cannot be told from a few."""
 
 
 def _inputs(graph: Graph, runs: Iterable[Run]) -> frozenset[tuple[int, int]]:

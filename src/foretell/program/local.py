@@ -22,7 +22,9 @@ from foretell.program.holding import (
     Profile,
     Script,
     SizeTable,
+    StackedRuns,
     StageRuns,
+    Uneven,
     joined_tables,
     script,
     size_table,
@@ -93,7 +95,7 @@ class Local:
 
     def passes(
         self,
-        own: StageRuns,
+        own: StageRuns | StackedRuns,
         gathered: tuple[float, ...],
         reshards: bool,
         plain: bool,
@@ -108,13 +110,15 @@ class Local:
         if not own.runs:
             return Passes(0.0, 0.0, 0.0, 0.0)
         how = (gathered, reshards, plain, pipelined, gradient)
-        if own.times > PLAYED:
+        if isinstance(own, StackedRuns) or own.times > PLAYED:
             key = (own.alike, how)
             if key not in self._profiles:
                 self._profiles[key] = self._profile(own.runs, *how, long=True)
             found = self._profiles[key]
             if found is not None:
                 return found.passes(own.times)
+        if isinstance(own, StackedRuns):
+            raise Uneven
         key = (own.alike, own.times, how)
         if key not in self._profiles:
             self._profiles[key] = self._profile(own.runs, *how, long=False)

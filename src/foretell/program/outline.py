@@ -29,7 +29,7 @@ from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import Trainer
 from foretell.program.boundary import Cut, cuts
 from foretell.program.cutting import Key, cutting
-from foretell.program.holding import Passes, StageRuns
+from foretell.program.holding import Passes, StackedRuns, StageRuns
 from foretell.program.layout import Layout, layout
 from foretell.program.local import Local
 from foretell.program.mesh import mesh, stride
@@ -37,7 +37,7 @@ from foretell.program.program import Axis
 from foretell.program.spread import Conventions
 from foretell.program.upkeep import Upkeep, plain_axes
 from foretell.program.weights import Weight
-from foretell.units import at_least, ceil_div, product, whole_numbers
+from foretell.units import at_least, ceil_div, product, somewhere, whole_numbers
 
 
 class Outline:
@@ -93,7 +93,7 @@ class Outline:
 
 def stage_passes(
     local: Local,
-    own: StageRuns,
+    own: StageRuns | StackedRuns,
     plan: Plan,
     gathered: tuple[float, ...],
     reshards: bool,
@@ -107,16 +107,18 @@ def stage_passes(
     recompute = plan.policy(Recompute)
     passes = local.passes(own, gathered, reshards, plain=False, pipelined=pipelined, gradient=gradient)
     given = sum(local.layout.held_bytes(*home) for home in own.inputs)  # samples stay, whatever runs again
-    if own.layers and recompute.segment(own.layers) > 1:
+    if somewhere(own.layers) and somewhere(recompute.segment(own.layers) > 1):
         passes = _segmented(local, own, recompute, passes, reshards)
-    if own.layers and plan.policy(Offload).activations:  # two layers at a time: one at work, one on its way
-        waiting = passes.kept if own.layers <= 2 else 2 * passes.kept / own.layers
+    if somewhere(own.layers) and plan.policy(Offload).activations:  # two layers at a time: one at work, one on its way
+        waiting = 2 * passes.kept / at_least(own.layers, 2)
         gone = passes.kept - waiting
         passes = Passes(waiting, *(peak - gone for peak in passes[1:]))
     return Passes(*(size + given for size in passes)) if own.inputs else passes
 
 
-def _segmented(local: Local, own: StageRuns, recompute: Recompute, passes: Passes, reshards: bool) -> Passes:
+def _segmented(
+    local: Local, own: StageRuns | StackedRuns, recompute: Recompute, passes: Passes, reshards: bool
+) -> Passes:
     """Only the input of each segment is kept; its layers run again together and keep all for their backward."""
     whole = local.passes(own, (), reshards, plain=True, pipelined=True).kept
     ends = local.passes(own.between, (), reshards, plain=True, pipelined=True).kept

@@ -72,20 +72,23 @@ def _publish(temporary: Path, target: Path) -> None:
             temporary.replace(target)
 
 
+KEPT = "foretell results, which lists the records that are kept"
+
+
 def read(path: Path) -> Record:
     """A record from its file, brought up to the newest schema."""
     try:
         content: Any = msgspec.json.decode(path.read_bytes())
     except OSError as problem:
-        raise BadInput(f"cannot read the record: {problem.strerror}", where=str(path)) from None
+        raise BadInput(f"cannot read the record: {problem.strerror}", where=str(path), fix=KEPT) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise BadInput(f"not a record: {problem}", where=str(path)) from None
+        raise BadInput(f"not a record: {problem}", where=str(path), fix=KEPT) from None
     if not isinstance(content, dict):
-        raise BadInput("not a record: it is not an object", where=str(path))
+        raise BadInput("not a record: it is not an object", where=str(path), fix=KEPT)
     try:
         return msgspec.convert(upgrade(cast("dict[str, Any]", content), str(path)), Record)
     except msgspec.ValidationError as problem:
-        raise BadInput(f"not a record: {problem}", where=str(path)) from None
+        raise BadInput(f"not a record: {problem}", where=str(path), fix=KEPT) from None
 
 
 def records(folder: Path) -> Iterator[Record]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from foretell.errors import BadInput
 from foretell.report.page import Page, figure_style, html
+from foretell.report.png import png
+from foretell.report.svg import Chart, alone
 
 LARGEST = 6 * 1024 * 1024
 """Bytes that a page may have, so that it can be mailed."""
@@ -20,18 +24,43 @@ def save(page: Page, file: str) -> int:
     return len(content)
 
 
-def save_figures(page: Page, folder: str) -> list[str]:
-    """Write each figure as an SVG file of its own; their names."""
+def save_figures(page: Page, folder: str, kind: str = "svg") -> list[str]:
+    """Write each figure as a file of its own, of a kind of DRAWINGS; their names."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise BadInput(f"{folder} cannot be made: {problem.strerror}", where="--svg", fix="another folder") from None
-    names: list[str] = []
-    for chart in page.charts:
-        name = f"{chart.name}.svg"
-        _write(Path(folder) / name, chart.svg(figure_style()).encode(), "--svg")
-        names.append(name)
+        raise BadInput(
+            f"{folder} cannot be made: {problem.strerror}", where=f"--{kind}", fix="another folder"
+        ) from None
+    names = [f"{chart.name}.{kind}" for chart in page.charts]
+    for chart, name in zip(page.charts, names, strict=True):
+        _write(Path(folder) / name, DRAWINGS[kind]([chart]), f"--{kind}")
     return names
+
+
+def check_drawing(file: Path, where: str) -> None:
+    """Refuse a file that no drawing is written to, before all that would be drawn is made."""
+    if file.suffix.lower().removeprefix(".") not in DRAWINGS:
+        fix = " or ".join(str(file.with_suffix(f".{kind}")) for kind in DRAWINGS)
+        raise BadInput(f"{file} is no drawing that foretell writes", where=where, fix=fix)
+
+
+def save_drawing(charts: Sequence[Chart], file: Path, where: str) -> None:
+    """Write charts as one drawing, of the kind that the file's name ends with."""
+    check_drawing(file, where)
+    _write(file, DRAWINGS[file.suffix.lower().removeprefix(".")](charts), where)
+
+
+def _svg(charts: Sequence[Chart]) -> bytes:
+    return alone(charts, figure_style()).encode()
+
+
+def _png(charts: Sequence[Chart]) -> bytes:
+    return png(alone(charts, figure_style()))
+
+
+DRAWINGS: Final[dict[str, Callable[[Sequence[Chart]], bytes]]] = {"svg": _svg, "png": _png}
+"""How a drawing is written, by the end of its file's name."""
 
 
 def _write(path: Path, content: bytes, where: str) -> None:

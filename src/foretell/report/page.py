@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretell.report.svg import Chart, quoted
+from foretell.report.svg import COLOURS, Chart, quoted
 from foretell.version import __version__
 
 HERE = Path(__file__).parent
@@ -51,24 +51,29 @@ class Page:
         return [chart for section in self.sections for chart in section.charts]
 
 
+def body(page: Page) -> str:
+    """What a page shows below its heading, for one that has a heading of its own."""
+    sections = "".join(map(_section, page.sections))
+    return f"{_cards(page.cards)}{_notes(page.notes)}{sections}{_papers(page.papers)}"
+
+
 def html(page: Page) -> str:
     """The file, complete: it asks for nothing from anywhere."""
-    body = "".join(map(_section, page.sections))
     plan = f'<p class="plan">{quoted(page.plan)}</p>' if page.plan else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">"
-        f"<title>{quoted(page.title)}</title><style>{_file('style.css')}</style>"
-        f'<style id="chart-style">{_file("chart.css")}</style></head><body>'
+        f"<title>{quoted(page.title)}</title><style>{asset('style.css')}</style>"
+        f'<style id="chart-style">{asset("chart.css")}</style></head><body>'
         f"<header><div><h1>{quoted(page.title)}</h1>{plan}</div>"
         '<button id="theme" type="button" hidden aria-pressed="false">Light or dark</button></header>'
-        f"<main>{_cards(page.cards)}{_notes(page.notes)}{body}{_papers(page.papers)}</main>"
+        f"<main>{body(page)}</main>"
         f"<footer>{_footer(page)}</footer>"
         '<div id="tip" role="status" aria-live="polite"></div>'
         f'<script type="text/plain" id="figure-style">{figure_style()}</script>'
-        f"<script>{_file('page.js')}</script></body></html>\n"
+        f"<script>{asset('page.js')}</script></body></html>\n"
     )
 
 
@@ -87,7 +92,7 @@ def _section(section: Section) -> str:
 
 
 def _figure(chart: Chart) -> str:
-    legend = "".join(f'<li><i class="b{colour}"></i>{quoted(name)}</li>' for colour, name in chart.legend)
+    legend = "".join(f'<li><i class="{_swatch(colour)}"></i>{quoted(name)}</li>' for colour, name in chart.legend)
     listed = f'<ul class="legend">{legend}</ul>' if legend else ""
     numbers = (
         f"<details><summary>The numbers</summary>{_table(chart.columns, chart.rows)}</details>" if chart.rows else ""
@@ -97,6 +102,10 @@ def _figure(chart: Chart) -> str:
         f'<figure><div class="scroll" tabindex="0" role="region" aria-label="{quoted(chart.title)}">{chart.svg()}</div>'
         f"{listed}<figcaption>{quoted(_sentence(chart.told))} {save}</figcaption>{numbers}</figure>"
     )
+
+
+def _swatch(colour: int) -> str:
+    return f"b{colour % COLOURS}{' second' if colour >= COLOURS else ''}"
 
 
 def _sentence(text: str) -> str:
@@ -128,7 +137,8 @@ def _footer(page: Page) -> str:
 
 
 @functools.cache
-def _file(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a style or a script."""
     text = (HERE / name).read_text()
     if name == "style.css":
         text += "".join(f".b{at} {{ background: var(--c{at}); }}" for at in range(8))
@@ -138,5 +148,5 @@ def _file(name: str) -> str:
 @functools.cache
 def figure_style() -> str:
     """The style of a figure that stands alone: light, and without variables, which editors of papers do not know."""
-    colours = dict(re.findall(r"(--[a-z0-9]+):\s*(#[0-9a-f]+)", _file("style.css").split("}", 1)[0]))
-    return re.sub(r"var\((--[a-z0-9]+)\)", lambda found: colours[found[1]], _file("chart.css"))
+    colours = dict(re.findall(r"(--[a-z0-9]+):\s*(#[0-9a-f]+)", asset("style.css").split("}", 1)[0]))
+    return re.sub(r"var\((--[a-z0-9]+)\)", lambda found: colours[found[1]], asset("chart.css"))

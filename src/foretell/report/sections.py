@@ -14,7 +14,7 @@ from foretell.report.charts.memory_time import Moment
 from foretell.report.charts.pareto import Dot
 from foretell.report.page import Card, Page, Section
 from foretell.report.svg import Chart
-from foretell.units import show_bytes, show_count, show_seconds
+from foretell.units import show_bytes, show_count, show_rate, show_seconds
 
 if TYPE_CHECKING:
     from foretell.cost.alive import Alive
@@ -43,12 +43,10 @@ def prediction_page(
     return Page(
         title=f"{found.model}, batch {found.batch:,}, on {place}",
         plan=found.plan,
-        cards=_cards(found),
+        cards=headline(found),
         sections=(
-            Section(
-                "Where the time goes", "", (_step(found),), ("what limits it", "why", "relief"), _bottlenecks(found)
-            ),
-            Section("Memory", f"The fullest moment is {found.memory.peak_moment}.", _memory(found, setting, program)),
+            time_section(found),
+            memory_section(found, setting, program),
             Section("Alive at the fullest moment", columns=("tensor", "how many", "bytes"), rows=_alive(alive)),
             Section("Timeline", "", (timeline.draw(simulated),)),
             *more,
@@ -60,14 +58,26 @@ def prediction_page(
     )
 
 
-def _cards(found: Prediction) -> tuple[Card, ...]:
+def time_section(found: Prediction) -> Section:
+    """What a step is spent on, and what limits it."""
+    chart = breakdown.draw({"a step": found.breakdown}, {"a step": found.interval})
+    return Section("Where the time goes", "", (chart,), ("what limits it", "why", "relief"), _bottlenecks(found))
+
+
+def memory_section(found: Prediction, setting: Setting, program: Program) -> Section:
+    """What memory is taken by, and when."""
+    return Section("Memory", f"The fullest moment is {found.memory.peak_moment}.", _memory(found, setting, program))
+
+
+def headline(found: Prediction) -> tuple[Card, ...]:
+    """The figures that a person looks for first."""
     low, high = map(show_seconds, found.interval)
     room = f"of {show_bytes(found.usable)} that a run may use"
     verdict = room if found.fits else f"{show_bytes(found.memory_bytes - found.usable)} too much"
     rate = f"{show_count(found.tokens_per_second)} tokens/s" if found.tokens_per_second else ""
     cards = [
         Card("a step", show_seconds(found.step_seconds), f"nine in ten between {low} and {high}"),
-        Card("samples a second", f"{found.samples_per_second:,.4g}", rate),
+        Card("samples a second", show_rate(found.samples_per_second), rate),
         Card("memory of a rank", show_bytes(found.memory_bytes), verdict),
         Card("of the peak", f"{found.utilisation:.1%}", f"trainer {found.trainer}"),
     ]
@@ -75,10 +85,6 @@ def _cards(found: Prediction) -> tuple[Card, ...]:
         runs = f"median of {found.accuracy.runs:,} similar runs"
         cards.append(Card("error so far", f"{found.accuracy.median_error:.1%}", runs))
     return tuple(cards)
-
-
-def _step(found: Prediction) -> Chart:
-    return breakdown.draw({"a step": found.breakdown}, {"a step": found.interval})
 
 
 def _bottlenecks(found: Prediction) -> tuple[tuple[str, ...], ...]:

@@ -19,6 +19,12 @@ RIGHT: Final = 20
 TOP: Final = 14
 BOTTOM: Final = 44
 
+TITLE: Final = 30
+LEGEND: Final = 20
+KEY: Final = 36
+LETTER: Final = 6.4
+"""Of drawings that stand alone: heights of a title and of a row of the legend, widths of a key and of a letter."""
+
 UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 COLOURS: Final = 8
@@ -36,15 +42,58 @@ class Chart:
     height: int
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    legend: tuple[tuple[int, str], ...] = ()  # colour and name
+    legend: tuple[tuple[int, str], ...] = ()  # colour and name; from COLOURS on a colour is there a second time
 
-    def svg(self, style: str = "") -> str:
-        """The figure. `style` goes into it where it stands alone."""
-        inside = f"<style>{style}</style>" if style else ""
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self.height}" role="img" '
-            f'aria-label="{quoted(self.title)}. {quoted(self.told)}" class="chart">{inside}{self.body}</svg>'
-        )
+    def svg(self) -> str:
+        """The figure inside a page, which has the style, the title and the legend."""
+        return _svg(self.body, self.height, f"{self.title}. {self.told}")
+
+    def _repr_svg_(self) -> str:
+        """What a notebook shows of it."""
+        from foretell.report.page import figure_style
+
+        return alone([self], figure_style())
+
+
+def alone(charts: Sequence[Chart], style: str) -> str:
+    """Charts as one drawing that needs nothing beside it: with legends, and of several each with its title."""
+    parts, top = [f"<style>{style}</style>"], 0.0
+    for chart in charts:
+        if len(charts) > 1:
+            parts.append(text(LEFT, top + TITLE - 8, chart.title, kind="strong"))
+            top += TITLE
+        legend, height = _legend(chart.legend, chart.height)
+        parts.append(f'<g transform="translate(0 {number(top)})">{chart.body}{legend}</g>')
+        top += chart.height + height
+    return _svg("".join(parts), math.ceil(top), ". ".join(f"{chart.title}: {chart.told}" for chart in charts))
+
+
+def _svg(inside: str, height: float, told: str) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {number(height)}" role="img" '
+        f'aria-label="{quoted(told)}" class="chart">{inside}</svg>'
+    )
+
+
+def _key(x: float, y: float, colour: int) -> str:
+    """A square of a colour; of one that is there a second time with a gap, as its line has."""
+    kind = f"c{colour % COLOURS}"
+    if colour < COLOURS:
+        return rectangle(x, y, 10, 10, kind)
+    return rectangle(x, y, 4, 10, kind) + rectangle(x + 6, y, 4, 10, kind)
+
+
+def _legend(names: Sequence[tuple[int, str]], top: float) -> tuple[str, float]:
+    """Colours with their names in rows below a chart, and how high that is."""
+    parts: list[str] = []
+    x, y = float(LEFT), top + LEGEND / 2
+    for colour, name in names:
+        wide = KEY + LETTER * len(name)
+        if x > LEFT and x + wide > WIDTH - RIGHT:
+            x, y = float(LEFT), y + LEGEND
+        parts.append(_key(x, y - 5, colour) + text(x + 16, y + 4, name, kind="tick"))
+        x += wide
+    return "".join(parts), y + LEGEND / 2 - top if names else 0.0
 
 
 def quoted(text: object) -> str:
@@ -82,6 +131,11 @@ def circle(x: float, y: float, radius: float, kind: str) -> str:
 def path(points: Sequence[tuple[float, float]], kind: str) -> str:
     drawn = " ".join(f"{'M' if not at else 'L'}{number(x)} {number(y)}" for at, (x, y) in enumerate(points))
     return f'<path d="{drawn}" class="{kind}"/>'
+
+
+def line_kind(colour: int, dashed: bool = False) -> str:
+    """The classes of a line; colours that are there a second time are dashed."""
+    return f"line s{colour % COLOURS}{' dashed' if dashed or colour >= COLOURS else ''}"
 
 
 def mark(drawn: str, tip: str) -> str:

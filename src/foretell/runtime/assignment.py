@@ -28,6 +28,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     trainer: str = "pytorch"
     optimizer: str = ""  # the trainer's own
     rate: float = 0.0  # learning rate; 0: the usual one of the optimizer
+    rate_batch: int = 0  # samples of a step that the rate is meant for; a larger batch has more of it; 0: any
+    warmup: int = 0  # steps, from the first, over which the rate rises to its value
     task: str = "synthetic"
     loss: str = ""  # file.py:function of outputs and target; empty: the model's own
     steps: int = 20  # that are measured
@@ -38,6 +40,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 1  # of a rank, for computing
     traced: bool = False  # whether one more step is watched by the profiler
     weights: bool = False  # whether the trained weights are handed back
+    method: str = ""  # an algorithm of `foretell simulate` in the place of the one that the plan means
     collectives: str = ""  # an algorithm of our own in the place of gloo's
     patience: float = 300.0  # seconds in which no rank goes on, after which a run is given up
     dry: bool = False  # one rank alone, beside others that are not there
@@ -101,12 +104,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     busy: dict[str, list[float]] = {}  # of these, seconds that the rank's own thread had a core
     steps: list[float] = []  # seconds of each measured step
     checks: list[Check] = []  # of held-out data, the same on every rank
+    epoch_samples: int = 0  # of the task, to train on; 0: unknown
     collectives: list[Collective] = []
     trace: list[Happening] = []  # of one more step
     exposed: dict[str, float] = {}  # seconds of it, by axis, in which a GPU only talked to others
     allocated: int = 0  # bytes at the fullest moment of a step
     resting: int = 0  # bytes between two steps
     versions: dict[str, str] = {}
+    staleness: dict[str, int] = {}  # updates that weights had seen since they were read: how often, by a server
+    arrivals: list[int] = []  # whose pushes came to the server here, one after the other
 
 
 class Failure(msgspec.Struct, frozen=True):

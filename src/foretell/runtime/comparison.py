@@ -16,7 +16,7 @@ from foretell.oracle.predict import Prediction, predict
 from foretell.program.lower import lower
 from foretell.program.program import Program
 from foretell.records.record import Record
-from foretell.runtime.assignment import Assignment, Collective
+from foretell.runtime.assignment import Assignment, Collective, Report
 from foretell.runtime.expected import expected, whenever
 from foretell.runtime.measure import Measurement
 from foretell.runtime.outside import Outside, outside
@@ -125,6 +125,13 @@ def ran(found: Record, where: str, cluster: str = "") -> Ran:
         )
     except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as problem:
         raise BadInput(f"not a whole record of a run: {problem}", where=where) from None
+
+
+def reports_of(found: Record, where: str) -> tuple[Assignment, tuple[Report, ...], dict[str, float]]:
+    """What was asked of the ranks of a run, what each of them saw, and how stale gradients were."""
+    one = ran(found, where)
+    reports = msgspec.convert(found.content.get("reports", ()), tuple[Report, ...])
+    return one.assignment, reports, one.measured.staleness
 
 
 def _cluster(found: Record, said: str) -> Cluster:

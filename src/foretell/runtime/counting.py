@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import _resolve_process_group
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from foretell.runtime.assignment import Collective
 from foretell.runtime.clock import BETWEEN
@@ -35,6 +36,10 @@ KINDS = {
     "reduce_scatter_tensor": "reduce-scatter",
     "reduce_scatter_tensor_out": "reduce-scatter",
     "_reduce_scatter_base_": "reduce-scatter",
+    "reduce_scatter_": "reduce-scatter",
+    "reduce_scatter_tensor_coalesced_": "reduce-scatter",
+    "allgather_into_tensor_coalesced_": "all-gather",
+    "reduce_": "reduce",
     "all_to_all_single": "all-to-all",
     "alltoall_base_": "all-to-all",
     "shard_dim_alltoall": "all-to-all",
@@ -49,7 +54,12 @@ MESSAGES = ("send", "receive")
 """From one rank to one other, whoever else is in the group."""
 
 OUTPUT_FIRST = ("_allgather_base_", "_reduce_scatter_base_", "alltoall_base_")
-GIVEN_SECOND = ("allgather_",)
+GIVEN_SECOND = (
+    "allgather_",
+    "reduce_scatter_",
+    "reduce_scatter_tensor_coalesced_",
+    "allgather_into_tensor_coalesced_",
+)
 SILENT = ("wait_tensor", "barrier", "_wrap_tensor_autograd")
 NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 
@@ -63,34 +73,43 @@ class Counting(TorchDispatchMode):
         self._axes = mesh.groups()
         # What a collective reads and makes is held until gloo's threads rest: else one of them would now and then be
         # the last to let go of it, and the notes that are taken of this thread's memory would miss that.
-        self._last: Any = None
+        self._last: tuple[Any, Any] | None = None
         self._seen: Counter[tuple[str, tuple[str, ...], int, int, str]] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # its local tensors come by next
         name = func.overloadpacket.__name__
+        self._let_go()
         if func.namespace in NAMESPACES and name not in SILENT:
             self._count(name, args)
         result = func(*args, **(kwargs or {}))
         if func.namespace in NAMESPACES:
-            if self._last is not None:
+            if self._last is not None:  # it travels still
                 others_rest()
-            self._last = None if name == "wait_tensor" else (args, result)
+            self._last = args, result
         return result
+
+    def _let_go(self) -> None:
+        """Drop what has travelled."""
+        if self._last is not None and _done(self._last):
+            others_rest()
+            self._last = None
 
     def _count(self, name: str, args: Any) -> None:
         given = args[1] if name in (*OUTPUT_FIRST, *GIVEN_SECOND) else args[0]
         ranks = frozenset(dist.get_process_group_ranks(_group(args)))
         axes = self._along(ranks)
-        among = 2 if KINDS[name] in MESSAGES else len(ranks)
-        self._seen[KINDS[name], axes, among, _bytes(given), self.phase] += 1
+        kind = KINDS.get(name, name.strip("_").replace("_", "-"))  # other frameworks call more than ours do
+        among = 2 if kind in MESSAGES else len(ranks)
+        self._seen[kind, axes, among, _bytes(given), self.phase] += 1
 
     def _along(self, ranks: frozenset[int]) -> tuple[str, ...]:
         """The axes of a group; of one that has some ranks of an axis only, that axis."""
         if ranks in self._axes:
             return self._axes[ranks]
-        return self._axes[min((known for known in self._axes if ranks <= known), key=len)]
+        around = min((known for known in self._axes if ranks <= known), key=len, default=None)
+        return self._axes[around] if around is not None else ()  # one rank alone has no axis
 
     def found(self) -> list[Collective]:
         """What was counted, alike ones together."""
@@ -99,6 +118,16 @@ class Counting(TorchDispatchMode):
             for (kind, axes, ranks, payload, phase), count in self._seen.items()
         )
         return sorted(rows)
+
+
+def _done(held: tuple[Any, Any]) -> bool:
+    """Whether a collective is over, as far as it tells."""
+    works = [one for one in tree_leaves(held) if isinstance(one, torch.ScriptObject) and _is_work(one)]
+    return all(dist.Work.unbox(one).is_completed() for one in works)
+
+
+def _is_work(one: torch.ScriptObject) -> bool:
+    return one._type().name() == "Work"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _group(args: Any) -> dist.ProcessGroup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 
@@ -11,12 +12,19 @@ from foretell.runtime.assignment import Collective
 
 
 def expected(program: Program, place: int = 0) -> list[Collective]:
-    """Of a step of the ranks at a place of the pipeline."""
+    """Of a step of the ranks at a place of the pipeline; of as many steps as it takes until all has happened once."""
+    messages = list(program.communications(program.kinds[place]))
+    steps = math.lcm(*(message.every for message, _ in messages))
     found: Counter[tuple[str, tuple[str, ...], int, int]] = Counter()
-    for message, times in program.communications(program.kinds[place]):
+    for message, times in messages:
         for kind, ranks in _seen(message):
-            found[kind, message.axes, ranks, round(message.payload)] += times * message.messages
+            found[kind, message.axes, ranks, round(message.payload)] += times * _parts(message) * steps // message.every
     return sorted(Collective(*key, count) for key, count in found.items())
+
+
+def _parts(message: Communicate) -> int:
+    """Messages, each with the whole payload; to several servers each has a share, and all of them are one."""
+    return 1 if message.kind in ("push", "pull") else message.messages
 
 
 def _seen(message: Communicate) -> tuple[tuple[str, int], ...]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import NoReturn
@@ -29,7 +30,16 @@ class Ranks:
 
     with Ranks() as ranks:
         reports = ranks.run(Assignment(model="lenet", plan="dp2", batch=8))
+
+    `by` is a module that trains in another way than ours (`bench/engine.py`), and `python` the one that can import it.
     """
+
+    def __init__(
+        self, by: str = "", python: str = sys.executable, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._command = [python, "-m", "foretell.runtime.nursery"]
+        self._by = [by] if by else []
+        self._environment = dict(environment or {})
 
     def __enter__(self) -> Ranks:
         self._folder = tempfile.TemporaryDirectory(prefix="foretell-run-")
@@ -37,8 +47,12 @@ class Ranks:
         ours = str(Path(errors.__file__).parents[1])  # the child must find the package that started it
         others = os.environ.get("PYTHONPATH")
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "foretell.runtime.nursery", self._folder.name],
-            env={**os.environ, "PYTHONPATH": f"{ours}{os.pathsep}{others}" if others else ours},
+            [*self._command, self._folder.name, *self._by],
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{ours}{os.pathsep}{others}" if others else ours,
+                **self._environment,
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._noise,

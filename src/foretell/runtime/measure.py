@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
 import msgspec
 
 from foretell.cost.memory import MemoryUse
+from foretell.learning.staleness import summary
+from foretell.plan.text import parse
 from foretell.runtime.assignment import Assignment, Check, Collective, Report
+from foretell.runtime.methods.choice import method
 from foretell.timeline.observation import Observation
 
 PHASES = {"exchange": "other"}
@@ -38,6 +42,8 @@ class Measurement(Observation, frozen=True, kw_only=True):
     busy_by_rank: dict[str, list[float]] = {}  # noqa: RUF012 (msgspec copies it) of these, on a core
     memory_by_rank: tuple[int, ...] = ()  # bytes of tensors at the fullest moment
     validation: tuple[Check, ...] = ()  # looks at held-out data
+    method: str = ""  # an algorithm in whose way ranks went at their own pace
+    staleness: dict[str, float] = {}  # noqa: RUF012 mean, most, and how many updates: how often
     record: str = ""
 
 
@@ -64,7 +70,23 @@ def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence
         busy_by_rank=_by_rank([report.busy for report in reports]),
         memory_by_rank=tuple(report.allocated for report in reports),
         validation=tuple(reports[0].checks),
+        method=text_of(assignment),
+        staleness=_staleness(reports),
     )
+
+
+def text_of(assignment: Assignment) -> str:
+    """The algorithm that ran, as `foretell simulate` writes it; empty where all ranks stepped together."""
+    found = method(parse(assignment.plan), assignment.method)
+    return found.text if found else ""
+
+
+def _staleness(reports: Sequence[Report]) -> dict[str, float]:
+    """Over all servers."""
+    seen: Counter[int] = Counter()
+    for report in reports:
+        seen.update({int(updates): times for updates, times in report.staleness.items()})
+    return summary(seen)
 
 
 def critical_rank(reports: Sequence[Report]) -> Report:

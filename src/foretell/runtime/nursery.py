@@ -4,19 +4,24 @@
 A fork that has torch already meets its first collective within hundredths of a second; a fresh process takes
 seconds. This process computes nothing itself, so that a fork finds no threads that it would wait for.
 
-    python -m foretell.runtime.nursery FOLDER      an assignment (JSON) on every line of standard input
+    python -m foretell.runtime.nursery FOLDER [MODULE]      an assignment (JSON) on every line of standard input
+
+MODULE is somebody else's way to train (`bench/engine.py` says what is in it), in the place of our appliers.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import importlib
 import os
 import signal
 import sys
 import tempfile
 import traceback
 from pathlib import Path
-from typing import NoReturn
+from types import ModuleType
+from typing import Any, NoReturn
 
 import msgspec
 import torch
@@ -26,7 +31,7 @@ from torch._C._distributed_c10d import FileStore
 
 from foretell.errors import ForetellError
 from foretell.plan.setting import Setting
-from foretell.runtime import dry, hosts, journal
+from foretell.runtime import appliers, dry, hosts, journal
 from foretell.runtime.assignment import Assignment, Failure, Outcome, Report
 from foretell.runtime.guard import Guard, ended_by
 from foretell.runtime.pace import slowed
@@ -55,17 +60,17 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
-def outcome(assignment: Assignment, folder: Path) -> Outcome:
+def outcome(assignment: Assignment, folder: Path, by: ModuleType | None = None) -> Outcome:
     """Fork the ranks of an assignment and wait for them."""
     try:
-        setting = checked(assignment)
+        setting = checked(assignment) if by is None else assignment.setting()
     except ForetellError as problem:
         return Outcome(failure=_said(problem))
     except Exception:
         return Outcome(failure=Failure("BadInput", f"the run could not begin:\n{traceback.format_exc(limit=-4)}"))
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
         count = 1 if assignment.dry else setting.plan.ranks
-        ranks = {_forked(assignment, setting, rank, Path(meeting), folder): rank for rank in range(count)}
+        ranks = {_forked(assignment, setting, rank, Path(meeting), folder, by): rank for rank in range(count)}
         guard = Guard(ranks, Path(meeting), assignment.patience)
         if not guard.over():
             until = journal.until_then(Path(meeting), count, assignment.dropped)
@@ -74,15 +79,19 @@ def outcome(assignment: Assignment, folder: Path) -> Outcome:
         return Outcome(tuple(msgspec.json.decode(file.read_bytes(), type=Report) for file in files))
 
 
-def _forked(assignment: Assignment, setting: Setting, rank: int, meeting: Path, folder: Path) -> int:
+def _forked(
+    assignment: Assignment, setting: Setting, rank: int, meeting: Path, folder: Path, by: ModuleType | None
+) -> int:
     """The process of a new rank."""
     child = os.fork()
     if not child:
-        _rank(assignment, setting, rank, meeting, folder)
+        _rank(assignment, setting, rank, meeting, folder, by)
     return child
 
 
-def _rank(assignment: Assignment, setting: Setting, rank: int, meeting: Path, folder: Path) -> NoReturn:
+def _rank(
+    assignment: Assignment, setting: Setting, rank: int, meeting: Path, folder: Path, by: ModuleType | None
+) -> NoReturn:
     try:
         end_with_parent()
         journal.keep(meeting, rank)
@@ -91,10 +100,11 @@ def _rank(assignment: Assignment, setting: Setting, rank: int, meeting: Path, fo
         else:
             world = setting.plan.ranks
             hosts.settle(rank, world)
-            begun(assignment.device, Place(rank, world, rank), FileStore(str(meeting / "store"), world))
+            begin: Any = getattr(by, "begin", _begun)
+            begin(assignment.device, Place(rank, world, rank), meeting)
             by_own(assignment.collectives)
             with slowed(hosts.pace(rank)):
-                report, weights = trained(assignment, setting, rank)
+                report, weights = trained(assignment, setting, rank, appliers.apply if by is None else by.apply)
         if weights:
             torch.save(weights, folder / f"weights-{rank}.pt")
         _write(meeting / f"report-{rank}.json", report)
@@ -104,6 +114,10 @@ def _rank(assignment: Assignment, setting: Setting, rank: int, meeting: Path, fo
     except BaseException as problem:
         _write(meeting / f"failure-{rank}.json", _broken(rank, problem))
     leave(1)
+
+
+def _begun(device: str, place: Place, meeting: Path) -> None:
+    begun(device, place, FileStore(str(meeting / "store"), place.world))
 
 
 def _write(file: Path, told: Report | Failure) -> None:
@@ -152,8 +166,10 @@ def main() -> None:
     folder = Path(sys.argv[1])
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # whatever ranks print goes with the errors: answers stay apart
+    by = importlib.import_module(sys.argv[2]) if len(sys.argv) > 2 else None
+    run: Any = getattr(by, "outcome", functools.partial(outcome, by=by))
     for line in sys.stdin.buffer:
-        found = outcome(msgspec.json.decode(line, type=Assignment), folder)
+        found = run(msgspec.json.decode(line, type=Assignment), folder)
         answers.write(msgspec.json.encode(found) + b"\n")
 
 

@@ -131,6 +131,7 @@ class _Part:
         sent = self._sent()
         values = tuple(self._copy(node, new, copies) for node in sent)
         new.output(values[0] if len(values) == 1 else values)
+        _leave_received(module, new)
         return fx.GraphModule(module, new, class_name=f"Stage{self.at}")
 
     def _copy(self, node: fx.Node, new: fx.Graph, copies: dict[fx.Node, fx.Node]) -> fx.Node:
@@ -159,3 +160,12 @@ class _Part:
 
     def _read(self, user: fx.Node) -> int:
         return self.count - 1 if user is self.output else self.place[user]
+
+
+def _leave_received(module: nn.Module, stage: fx.Graph) -> None:
+    """A value that came from another stage is a leaf of autograd: the layer that reads it must not write over it."""
+    for node in stage.nodes:
+        if node.op == "call_module" and any(source.op == "placeholder" for source in node.all_input_nodes):
+            reader = module.get_submodule(str(node.target))
+            if getattr(reader, "inplace", False):
+                setattr(reader, "inplace", False)  # noqa: B010 (a module's attributes are tensors to a type checker)

@@ -33,7 +33,9 @@ class Driver(Protocol):
 
 
 class Optimizer(Protocol):
-    """Updates weights by their gradients."""
+    """Updates weights by their gradients; its groups say how fast."""
+
+    param_groups: list[dict[str, Any]]
 
     def step(self) -> Any: ...
 

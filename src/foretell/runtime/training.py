@@ -8,7 +8,7 @@ import gc
 import itertools
 import math
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -24,7 +24,10 @@ from foretell.runtime.clock import Clock
 from foretell.runtime.counting import Counting
 from foretell.runtime.held_out import HeldOut
 from foretell.runtime.memory import Watched
+from foretell.runtime.methods.choice import method
 from foretell.runtime.models import Model, model
+from foretell.runtime.optimizers.lamb import Lamb
+from foretell.runtime.optimizers.lars import Lars
 from foretell.runtime.subject import Driver, Rule, Subject
 from foretell.runtime.tasks import Batch, Task, task
 from foretell.runtime.tasks._own import loss as own_loss
@@ -32,26 +35,36 @@ from foretell.runtime.tracing import exposed_seconds
 from foretell.runtime.waiting import told
 from foretell.runtime.watching import Watching
 
+Apply = Callable[[Subject], None]
+"""Puts a plan on a subject."""
+
 RULES: dict[str, Rule] = {
     "sgd": Rule(torch.optim.SGD, {"lr": 0.05}),
     "momentum": Rule(torch.optim.SGD, {"lr": 0.05, "momentum": 0.9}),
     "adam": Rule(torch.optim.Adam, {"lr": 1e-3}),
     "adamw": Rule(torch.optim.AdamW, {"lr": 1e-3}),
+    "lars": Rule(Lars, {"lr": 1.0}),
+    "lamb": Rule(Lamb, {"lr": 1e-3}),
 }
 
 
-def rule(name: str, rate: float) -> Rule:
-    """Torch's optimizer of this name."""
+def rule(name: str, rate: float, times: float = 1.0) -> Rule:
+    """The optimizer of this name: its usual rate or another, so many times."""
     if name not in RULES:
-        raise BadInput(f"{name} has no optimizer in PyTorch", where="--optimizer", fix=", ".join(RULES))
+        raise BadInput(f"{name} has no optimizer that runs", where="--optimizer", fix=", ".join(RULES))
     found = RULES[name]
-    return Rule(found.kind, {**found.arguments, "lr": rate}) if rate else found
+    return Rule(found.kind, {**found.arguments, "lr": (rate or found.arguments["lr"]) * times})
+
+
+def warmed(step: int, steps: int) -> float:
+    """The share of the rate at a step, counted from 0: it rises in a line over so many steps (Goyal et al. 2017)."""
+    return min(1.0, (step + 1) / steps) if steps else 1.0
 
 
 class Training:
-    """A subject under its plan, with its data."""
+    """A subject under its plan, with its data. What puts the plan on it is ours, unless somebody else's is given."""
 
-    def __init__(self, assignment: Assignment, setting: Setting) -> None:
+    def __init__(self, assignment: Assignment, setting: Setting, apply: Apply = appliers.apply) -> None:
         torch.set_num_threads(assignment.threads)
         self.assignment, self.setting = assignment, setting
         self.device = torch.device(assignment.device)
@@ -64,10 +77,12 @@ class Training:
         self.batches = _data(self.task, assignment, self.model)
         self.memory = Watched(self.device)  # data is not what is asked about
         self.subject = self._subject(self.model)
-        appliers.apply(self.subject)
+        apply(self.subject)
         gc.collect()  # stages of other ranks, and weights that were cut, hold each other
         self.driver: Driver = self.subject.driver(self.subject)
         self.optimizer = self.subject.optimizer(self.subject.rule, self.subject.weights())
+        self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.steps = 0
         self.clock = Clock(self.device)
 
     @functools.cached_property
@@ -80,12 +95,14 @@ class Training:
         module = found.build().to(self.device)
         rows = micro_batch(self.setting.job, self.setting.plan)
         sample = Batch(tuple(one[:rows].to(self.device) for one in found.like.inputs), found.like.target[:rows])
-        update = rule(self.setting.job.optimizer, self.assignment.rate)
+        times = self.setting.job.batch / self.assignment.rate_batch if self.assignment.rate_batch else 1.0
+        update = rule(self.setting.job.optimizer, self.assignment.rate, times)
         return Subject(self.setting, self.mesh, self.device, [module], sample, found.loss, update)
 
     def step(self) -> float | None:
         """One step; the mean loss of this rank's samples, where it sees them."""
         clock = self.clock
+        self._warm_up()
         with clock.step():
             with clock.phase("input"):
                 batch = next(self.batches)
@@ -101,11 +118,17 @@ class Training:
                 self.optimizer.step()
                 self.optimizer.zero_grad()
         loss = torch.stack(losses).mean().item() if losses else None
-        journal.here().stepped(clock.last(_finite(loss)))
+        journal.here().stepped(clock.last(finite(loss)))
         return loss
 
+    def _warm_up(self) -> None:
+        if self.steps < self.assignment.warmup:
+            for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+                group["lr"] = rate * warmed(self.steps, self.assignment.warmup)
+        self.steps += 1
 
-def _finite(loss: float | None) -> float | None:
+
+def finite(loss: float | None) -> float | None:
     """The loss; one that is no number any more ends the run."""
     if loss is not None and not math.isfinite(loss):
         rank = dist.get_rank() if dist.is_initialized() else 0
@@ -114,9 +137,16 @@ def _finite(loss: float | None) -> float | None:
     return loss
 
 
-def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report, dict[str, torch.Tensor]]:
+def trained(
+    assignment: Assignment, setting: Setting, rank: int, apply: Apply = appliers.apply
+) -> tuple[Report, dict[str, torch.Tensor]]:
     """Do an assignment; what was seen, and the weights if they are wanted."""
-    training = Training(assignment, setting)
+    own_pace = method(setting.plan, assignment.method)
+    if own_pace is not None:
+        from foretell.runtime.methods import training as methods  # which is made of what is here
+
+        return methods.trained(assignment, setting, rank, own_pace)
+    training = Training(assignment, setting, apply)
     if assignment.validate_every:
         _ = training.held_out  # where nothing is held out, nobody trains first
     losses: list[float | None] = []
@@ -142,6 +172,7 @@ def trained(assignment: Assignment, setting: Setting, rank: int) -> tuple[Report
         busy=training.clock.busy,
         steps=training.clock.steps,
         checks=checks,
+        epoch_samples=training.task.samples(training.model.like),
         trace=watched if assignment.traced else [],
         exposed={_works(training): exposed_seconds(watched)} if watched and _alone(training) else {},
         collectives=counting.found(),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -19,6 +20,7 @@ from foretell.plan.setting import Setting
 from foretell.runtime import appliers, dry
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.collectives import chosen
+from foretell.runtime.methods import choice
 from foretell.runtime.place import Place
 from foretell.runtime.training import trained
 
@@ -35,12 +37,43 @@ def checked(assignment: Assignment) -> Setting:
     setting = assignment.setting()
     if assignment.collectives and chosen(assignment.collectives) and assignment.device == "cuda":
         raise BadInput("collectives of our own are between host processors", where="--collectives", fix="--device cpu")
-    missing = tuple(appliers.refusals(setting))
+    missing = (*appliers.refusals(setting), *_of_method(assignment, setting), *_of_norms(setting))
     if assignment.dry:
         missing += tuple(Refusal("dry run", why, fix) for why, fix in dry.refusals(setting))
     if missing:
         raise refused(setting.plan, missing)
     return setting
+
+
+def _of_method(assignment: Assignment, setting: Setting) -> Iterator[Refusal]:
+    """Why an algorithm that was named beside the plan does not run, or what does not go with one."""
+    found = choice.method(setting.plan, assignment.method)
+    if found is None and assignment.method:
+        why = f"{assignment.method} merges versions of the weights, and under {setting.plan} there is one"
+        yield Refusal(appliers.RULE, why, f"--method {assignment.method} --ranks {setting.plan.ranks}, without --plan")
+    elif found is not None:
+        named = choice.refusals(found) if assignment.method else ()
+        yield from (Refusal(appliers.RULE, why, fix) for why, fix in named)
+        if assignment.dry or assignment.traced:
+            option = "--dry-run" if assignment.dry else "--trace"
+            why = f"{option} watches one step, and ranks of {found.text} have no step in common"
+            yield Refusal(appliers.RULE, why, f"without {option}")
+
+
+LAYERWISE = ("lars", "lamb")
+"""Optimizers that need the norm of each weight."""
+
+CUT = ("tp", "filter", "channel")
+"""Strategies whose ranks have shares of a weight that do not know of each other."""
+
+
+def _of_norms(setting: Setting) -> Iterator[Refusal]:
+    """A share of a weight is shorter than the weight is."""
+    optimizer = setting.job.optimizer
+    for axis in setting.plan.axes if optimizer in LAYERWISE else ():
+        if axis.word in CUT and axis.world > 1:
+            why = f"{optimizer} needs the norm of whole weights, and ranks of {axis.word}{axis.ranks} have shares"
+            yield Refusal(appliers.RULE, why, "--optimizer adamw or momentum, or dp")
 
 
 def begun(device: str, place: Place, store: Any = None) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
+from foretell.learning.members import Composed
 from foretell.plan.plan import Plan
 from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.offload import Offload
 from foretell.plan.strategies.server import Server
 from foretell.plan.strategy import Strategy
 from foretell.plan.together import storage
+from foretell.runtime.methods import choice
 
 Classes: TypeAlias = dict[str, tuple[str, ...]]
 
@@ -84,6 +86,19 @@ def _topology(words: dict[str, Strategy]) -> str:
         if word in words:
             return name
     return "distributed-array" if words else "replicated"
+
+
+def of_run(plan: Plan, method: str = "") -> Classes:
+    """Where a run of real processes lies: by the algorithm that its plan means, or that was named beside it."""
+    found = choice.method(plan, method)
+    return of_algorithm(found) if found is not None else plan_classes(plan)
+
+
+def of_algorithm(found: Composed) -> Classes:
+    """Where an algorithm with its topology and compressor lies."""
+    parts = (found.algorithm, found.topology, found.compressor)
+    names = [type(one).__module__.rpartition(".")[2] if one is not None else "none" for one in parts]
+    return run_classes(*names)
 
 
 BOUNDED: Final = ("ssp", "essp", "vap", "reject", "quorum", "adam75", "priority", "tree_easgd")

@@ -84,7 +84,7 @@ class _One:
             _add(own, care.beside(kind))
         own["other"] += care.copied(kind)
         if kind in ("B", "W") and care.slot_update:
-            own["optimizer"] += care.slot_update
+            own[care.slot_word] += care.slot_update
         turns, begin, end = self._turns
         place = shape * 8 + number
         device = float(sum(turns[begin[place] : end[place] : recurrence.TURN]))

@@ -621,34 +621,202 @@ def played_together(t, plans, at, stop, rows, of, seconds):
     earlier = free
     if before >= 0:
         earlier, _ = play_lanes(t, plans, rows, lanes, before)
-    over = zeros(t.i[t.order_ranks + order])
+    ranks = t.i[t.order_ranks + order]
+    over, left, late = zeros(ranks), zeros(ranks), whole_zeros(after - at)
+    distinct = 0
     for row in range(at, after):
-        if row > at and of[row - at] == of[row - 1 - at] and as_late(plans, row, row - 1):
-            seconds[row] = seconds[row - 1]
-            continue
+        if row == at or of[row - at] != of[row - 1 - at] or not as_late(plans, row, row - 1):
+            late[distinct] = row
+            distinct += 1
+    waiting = lanes_left(t, plans, at, late[:distinct], of, order, started, lanes)
+    for n in range(distinct):
+        row = late[n]
         p, rounds = of[row - at], plans.i[plans.rounds + row]
-        for r in range(len(over)):
+        for r in range(ranks):
             over[r] = free[r * lanes + p]
             if before >= 0:
                 over[r] += (over[r] - earlier[r * lanes + p]) * rounds
-        turns, begin, end = all_turns(t, plans, row)
-        left = sums_left(t, plans, row, turns, begin, end, started, lanes, p)
-        seconds[row] = finished(t, plans, row, over, left)[0]
+            left[r] = waiting[n * ranks + r]
+        found = finished(t, plans, row, over, left)[0]
+        for alike in range(row, late[n + 1] if n + 1 < distinct else after):
+            seconds[alike] = found
     return after
+
+
+@kernel
+def lanes_left(t, plans, at, late, of, order, started, lanes):
+    """`sums_left` of the plans `late`, one after the other; those whose turns are alike are drained side by side."""
+    ranks, stages = t.i[t.order_ranks + order], t.i[t.stage_at + plans.i[plans.cut + at]]
+    found, rows, places = zeros(len(late) * ranks), whole_zeros(LANES), whole_zeros(LANES)
+    done = whole_zeros(len(late))
+    for first in range(len(late)):
+        if done[first]:
+            continue
+        if not plans.f[plans.share + late[first]]:
+            base = t.i[t.care_at + plans.i[plans.care + late[first]]]
+            for r in range(ranks):
+                found[first * ranks + r] = rank_sum(t, plans, late[first], r, t.once_all, base)
+            continue
+        count = 0
+        for n in range(first, len(late)):
+            if count < LANES and not done[n] and as_turning(t, plans, late[first], late[n]):
+                rows[count], places[count], done[n] = late[n], n, 1
+                count += 1
+        left = drained_lanes(t, plans, at, rows[:count], of, order, started, lanes, stages)
+        for q in range(count):
+            for r in range(ranks):
+                found[places[q] * ranks + r] = left[r * count + q]
+    return found
+
+
+@kernel
+def as_turning(t, plans, at, other):
+    """Whether the slots of two plans of one cut have the same turns, each of its own length."""
+    cut, care, its = plans.i[plans.cut + at], plans.i[plans.care + at], plans.i[plans.care + other]
+    if care == its:
+        return plans.f[plans.share + other] > 0.0
+    own, there = t.i[t.care_at + care], t.i[t.care_at + its]
+    same = plans.f[plans.share + other] > 0.0
+    for shape in range(t.i[t.cut_at + cut + 1] - t.i[t.cut_at + cut]):
+        same = same and (t.i[t.cared + own + shape] > 0) == (t.i[t.cared + there + shape] > 0)
+        same = same and (t.f[t.once_all + own + shape] > 0.0) == (t.f[t.once_all + there + shape] > 0.0)
+    return same
+
+
+@kernel
+def drained_lanes(t, plans, at, rows, of, order, started, lanes, stage_at):
+    """The same as `drained` for some plans side by side: rank r of the q-th is at r * plans + q."""
+    count = len(rows)
+    left = zeros(t.i[t.order_ranks + order] * count)
+    turns, begin, end = all_turns(t, plans, rows[0])
+    size = len(turns) // TURN * count
+    device, launched, room, added = zeros(size), zeros(size), zeros(size), zeros(size)
+    share = zeros(count)
+    for q in range(count):
+        turns, begin, end = all_turns(t, plans, rows[q])
+        share[q] = plans.f[plans.share + rows[q]]
+        for n in range(len(turns) // TURN):
+            device[n * count + q] = turns[n * TURN]
+            launched[n * count + q] = turns[n * TURN + 1]
+            room[n * count + q] = turns[n * TURN + 2]
+            added[n * count + q] = turns[n * TURN + 5]
+    idle, free, host = zeros(count), zeros(count), zeros(count)
+    every, first = natural(count), t.i[t.tail_at + order]
+    for n in range(first, t.i[t.tail_at + order + 1]):
+        slot = t.i[t.tail_slot + n]
+        place = t.i[t.stage_shape + stage_at + t.i[t.slot_stage + slot]] * 8 + t.i[t.slot_kind + slot]
+        if t.i[t.slot_last + slot]:
+            place += 4
+        for q in range(count):
+            noted = 3 * (n - first) * lanes + of[rows[q] - at]
+            idle[q], free[q], host[q] = started[noted], started[noted + lanes], started[noted + 2 * lanes]
+        rank = natural(t.i[t.slot_rank + slot] * count)
+        lanes_idle(left, rank, idle, every)
+        for turn in range(begin[place] // TURN, end[place] // TURN):
+            lanes_gap(free, host, device, launched, natural(turn * count), idle, every)
+            lanes_drain(left, rank, share, room, added, natural(turn * count), idle, every)
+    return left
+
+
+@kernel
+def lanes_idle(left, rank, idle, lanes):
+    """Messages travel while a rank waits."""
+    for q in range(lanes):
+        once = left[rank + q] - idle[q]
+        left[rank + q] = once if once > 0.0 else 0.0
+
+
+@kernel
+def lanes_gap(free, host, device, launched, turn, gap, lanes):
+    """Host and device take a turn; how long the device waits for the host."""
+    for q in range(lanes):
+        ready = host[q] + launched[turn + q]
+        done = free[q] + device[turn + q]
+        wait = ready - done
+        wait = wait if wait > 0.0 else 0.0
+        host[q] = ready
+        gap[q] = wait
+        free[q] = done + wait
+
+
+@kernel
+def lanes_drain(left, rank, share, room, added, turn, gap, lanes):
+    """Messages travel in a turn, and more leave after it."""
+    for q in range(lanes):
+        once = left[rank + q] - share[q] * (room[turn + q] + gap[q])
+        left[rank + q] = (once if once > 0.0 else 0.0) + added[turn + q]
 
 
 @kernel
 def evaluate_memory(t, plans, first, stop, memory):
     """Bytes that the device of the worst rank reports; plans that hold the same should lie next to each other."""
     peaks = [(0.0, -1, 0.0, -1)]
+    ranks = whole_zeros(0)
     for at in range(first, stop):
-        ranks = t.i[t.order_ranks + plans.i[plans.order + at]]
+        if at == first or not as_staged(plans, at, at - 1):
+            ranks = fullest_ranks(t, plans, at)
         if at == first or not as_full(plans, at, at - 1):
-            peaks = [rank_peaks(t, plans, at, r) for r in range(ranks)]
+            peaks = [rank_peaks(t, plans, at, r) for r in ranks]
         most = -1.0
-        for r in range(ranks):
-            most = max(most, rank_bytes(t, plans, at, r, peaks[r])[0])
+        for n in range(len(ranks)):
+            most = max(most, rank_bytes(t, plans, at, ranks[n], peaks[n])[0])
         memory[at] = most * plans.f[plans.reserved + at] + plans.f[plans.context + at]
+
+
+@kernel
+def as_staged(plans, at, other):
+    """Whether the ranks of two plans have the same stages, and as many micro-batches in flight."""
+    return (
+        plans.i[plans.order + at] == plans.i[plans.order + other]
+        and plans.i[plans.cut + at] == plans.i[plans.cut + other]
+    )
+
+
+@kernel
+def fullest_ranks(t, plans, at):
+    """Ranks of which one has the most, whatever the sizes: each other one has no more than one of these."""
+    order, cut = plans.i[plans.order + at], plans.i[plans.cut + at]
+    found, count = whole_zeros(t.i[t.order_ranks + order]), 0
+    for rank in range(len(found)):
+        less = False
+        for n in range(count):
+            less = less or as_much(t, t.i[t.stage_at + cut], t.i[t.rank_at + order], found[n], rank)
+        if not less:
+            found[count] = rank
+            count += 1
+    return found[:count]
+
+
+@kernel
+def as_much(t, stage_at, rank_at, rank, other):
+    """Whether a rank has stages of the same shapes as another, and never less in flight."""
+    first, there = t.i[t.held_at + rank_at + rank], t.i[t.held_at + rank_at + other]
+    stages = t.i[t.held_at + rank_at + other + 1] - there
+    if t.i[t.held_at + rank_at + rank + 1] - first != stages:
+        return False
+    for n in range(stages):
+        shape = t.i[t.stage_shape + stage_at + t.i[t.held + first + n]]
+        if shape != t.i[t.stage_shape + stage_at + t.i[t.held + there + n]]:
+            return False
+    for moment in range(t.i[t.moment_at + rank_at + other], t.i[t.moment_at + rank_at + other + 1]):
+        less = False
+        for own in range(t.i[t.moment_at + rank_at + rank], t.i[t.moment_at + rank_at + rank + 1]):
+            less = less or as_much_flies(t, stage_at, stages, own, moment)
+        if not less:
+            return False
+    return True
+
+
+@kernel
+def as_much_flies(t, stage_at, stages, moment, other):
+    """Whether two moments are passes of the same kind, the first with no less in flight of any stage."""
+    shape = t.i[t.stage_shape + stage_at + t.i[t.moment_stage + moment]]
+    same = shape == t.i[t.stage_shape + stage_at + t.i[t.moment_stage + other]]
+    same = same and t.i[t.moment_forward + moment] == t.i[t.moment_forward + other]
+    own, its = t.i[t.flying_at + moment], t.i[t.flying_at + other]
+    for n in range(stages):
+        same = same and t.f[t.flying + own + n] >= t.f[t.flying + its + n]
+    return same
 
 
 @kernel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from foretell.cost.care import CareFigures, care_figures
@@ -12,13 +12,12 @@ from foretell.cost.layers import LayerFigures, layer_figures
 from foretell.cost.memory import Constants, memory_constants
 from foretell.cost.stage import Prices
 from foretell.hardware.cluster import Cluster
-from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.tensor import Tensor
 from foretell.program.action import Communicate
 from foretell.program.cutting import Cutting, Shape
-from foretell.program.holding import Passes
+from foretell.program.holding import Passes, StageRuns
 from foretell.program.local import Kind, Local
 from foretell.program.outline import Outline, stage_passes
 from foretell.timeline.order import Played, played
@@ -49,6 +48,10 @@ def priced(setting: Setting, cluster: Cluster) -> Priced:
     prices = Prices(outline.mesh, cluster, setting.plan.policy(Precision).format, trainer)
     cutting, local, upkeep, plan = outline.cutting, outline.local, outline.upkeep, setting.plan
     cares = tuple(care_figures(cutting, shape, local, upkeep, prices) for shape in cutting.shapes)
+
+    def held(own: StageRuns, gathered: tuple[float, ...], gradient: float) -> Passes:
+        return stage_passes(local, own, plan, gathered, upkeep.reshards, cutting.ranks > 1, gradient)
+
     return Priced(
         outline,
         prices,
@@ -57,7 +60,7 @@ def priced(setting: Setting, cluster: Cluster) -> Priced:
         cutting.stage_shapes,
         cares,
         stage_sends(cutting, local, prices),
-        stage_holds(cutting, local, plan, upkeep.reshards, cares, trainer.memory.new_gradients),
+        stage_holds(cutting, cares, trainer.memory.new_gradients, held),
         played(outline.schedule.name, outline.ranks, plan.microbatches, outline.chunks),
         overlap_share(plan, trainer, outline.ranks > 1),
         memory_constants(setting, outline.axes, cluster),
@@ -78,9 +81,11 @@ def stage_sends(cutting: Cutting, local: Local, prices: Prices) -> tuple[Sends, 
     return tuple((_sends(local, shape.sent, prices), _sends(local, shape.back, prices)) for shape in cutting.shapes)
 
 
-def stage_holds(
-    cutting: Cutting, local: Local, plan: Plan, reshards: bool, cares: Sequence[CareFigures], made: bool
-) -> tuple[Passes, ...]:
+Held: TypeAlias = Callable[[StageRuns, tuple[float, ...], float], Passes]
+"""What a stage holds, with weights that are gathered for each of its runs, and bytes of a parameter's gradient."""
+
+
+def stage_holds(cutting: Cutting, cares: Sequence[CareFigures], made: bool, held: Held) -> tuple[Passes, ...]:
     """For each shape what a micro-batch holds, weights that are gathered for it included.
 
     `made`: gradients of weights are new in each step, and begin when the backward pass makes them.
@@ -88,8 +93,8 @@ def stage_holds(
     found: list[Passes] = []
     for own, care in zip(cutting.shape_runs, cares, strict=True):
         gradient = care.resting.gradients / care.resting.trained if made and care.resting.trained else 0.0
-        held = stage_passes(local, own, plan, care.gathered, reshards, cutting.ranks > 1, gradient)
-        found.append(Passes(held.kept, *(peak + care.root_bytes for peak in held[1:])))
+        kept, *peaks = held(own, care.gathered, gradient)
+        found.append(Passes(kept, *(peak + care.root_bytes for peak in peaks)))
     return tuple(found)
 
 

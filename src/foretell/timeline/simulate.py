@@ -23,7 +23,8 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
@@ -68,13 +69,16 @@ class Simulated(msgspec.Struct, frozen=True):
     plan: str
 
 
-def simulate(program: Program, setting: Setting, cluster: Cluster, ahead: bool = False) -> Simulated:
+def simulate(
+    program: Program, setting: Setting, cluster: Cluster, ahead: bool = False, joined: bool = False
+) -> Simulated:
     """Play one step of a program on a cluster. The setting is the one that was lowered.
 
     With `ahead` the host does not wait for the device before the optimizer's step, and goes on into the next step:
-    the step is then one of many in a row.
+    the step is then one of many in a row. With `joined` neighbouring actions of a layer that are alike are one event:
+    the same step, told in fewer events.
     """
-    works = _Works(program, setting, cluster)
+    works = _Works(program, setting, cluster, joined)
     ranks = [_Rank(kind, works, ahead) for kind in program.kinds]
     before = 0.0
     if ahead and works.gated:  # a first step, in which the host gets ahead as far as it can
@@ -82,7 +86,9 @@ def simulate(program: Program, setting: Setting, cluster: Cluster, ahead: bool =
     for rank in ranks:
         rank.begin(before)
     end = _play(ranks)
-    events = [event._replace(start=event.start - before) for rank in ranks for event in rank.events]
+    events = [event for rank in ranks for event in rank.events]
+    if before:
+        events = [event._replace(start=event.start - before) for event in events]
     names = tuple(f"place {kind.place}, {kind.ranks} rank{'s' if kind.ranks > 1 else ''}" for kind in program.kinds)
     return Simulated(end - before, tuple(events), names, program.model, program.plan)
 
@@ -141,8 +147,8 @@ class Work:
 class _Works:
     """The work of every slot of a program, priced."""
 
-    def __init__(self, program: Program, setting: Setting, cluster: Cluster) -> None:
-        self.program, self.setting, self.cluster = program, setting, cluster
+    def __init__(self, program: Program, setting: Setting, cluster: Cluster, joined: bool = False) -> None:
+        self.program, self.setting, self.cluster, self.joined = program, setting, cluster, joined
         self.trainer = as_executed(setting)
         self.form = setting.plan.policy(Precision).format
         self.prices = Prices(program.axes, cluster, self.form, self.trainer)
@@ -218,6 +224,8 @@ class _Works:
                 work.add(self.copy(action))
             elif isinstance(action, Update) and kind in ("B", "W"):  # weights change with each micro-batch
                 work.add(self.update(action)[0])
+        if self.joined:
+            work.pieces = list(_joined(work.pieces))
         return work
 
     def _compute(self, work: Work, action: Compute) -> None:
@@ -323,6 +331,20 @@ class _Works:
         least = constants.floor + constants.floor_tensor * ranks + constants.floor_pair * ranks**2
         floor = layers * least if across else 0.0
         return max(grown + constants.microbatch, floor)
+
+
+def _joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Neighbours of one stream and category as one piece, named for them."""
+    for (_, category), alike in groupby(pieces, lambda one: (one.stream, one.category)):
+        own = list(alike)
+        first = own[0]._replace(name=own[0].name if len(own) == 1 else category)
+        yield reduce(_sum, own[1:], first)
+
+
+def _sum(one: Piece, other: Piece) -> Piece:
+    return one._replace(
+        seconds=one.seconds + other.seconds, bytes=one.bytes + other.bytes, flops=one.flops + other.flops
+    )
 
 
 def _phase(kind: str) -> str:
@@ -438,6 +460,8 @@ class _Rank:
 
     def _reduce(self, work: Work, marks: list[Mark]) -> None:
         """Gradients of a layer leave after it, buckets when they were full."""
+        if not work.reduces:
+            return
         buckets = [one for one in work.reduces if one.path.startswith("bucket")]
         for one in work.reduces:
             if one not in buckets:

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from foretell.errors import BadInput
+from foretell.learning.vector import Vector
 from foretell.virtual.problem import Problem
-from foretell.virtual.vector import Vector
 
 SINGLE = 128
 """Samples whose own gradients stand for all in the spread."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from foretell.learning.staleness import summary
 from foretell.virtual.world import World
 
 
@@ -54,7 +55,7 @@ def outcome(world: World, text: str, problem: str) -> Outcome:
         samples=world.absorbed * world.batch,
         loss=last.loss,
         final_metric=last.metric,
-        staleness=_staleness(world),
+        staleness=summary(world.staleness),
         idle=_idle(world),
         link_utilisation=_utilisation(world),
         bytes={**world.bytes, "total": sum(world.bytes.values())},
@@ -62,15 +63,6 @@ def outcome(world: World, text: str, problem: str) -> Outcome:
         ended=_ended(world, hit is not None),
         curve=tuple(world.curve),
     )
-
-
-def _staleness(world: World) -> dict[str, float]:
-    seen = world.staleness
-    if not seen:
-        return {}
-    count = seen.total()
-    about = {"mean": sum(value * times for value, times in seen.items()) / count, "most": float(max(seen))}
-    return about | {str(value): float(seen[value]) for value in sorted(seen)}
 
 
 def _idle(world: World) -> float:

@@ -8,6 +8,7 @@ from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
+from foretell.learning.vector import Shapes
 from foretell.model.graph import Graph
 from foretell.model.source import load
 from foretell.model.totals import totals
@@ -17,7 +18,6 @@ from foretell.plan.job import make_job
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting, with_precision
 from foretell.plan.text import parse
-from foretell.virtual.vector import Shapes
 
 FP32 = 4.0
 """Bytes of a weight or a gradient as it travels when nothing compresses it."""
@@ -131,10 +131,10 @@ def on_cluster(model: str, cluster: Cluster, batch: int, trainer: str = "pytorch
         raise DoesNotFit(f"{model} does not fit a rank of {cluster.text}", where="--on", fix="a smaller model or batch")
     update = step.breakdown.get("optimizer", 0.0)
     reduce = 3 * size / cluster.device.memory_bandwidth  # two are read, one is written
-    return Pace(step.step_seconds - update, update, reduce, size, OnCluster(cluster), _shapes(graph))
+    return Pace(step.step_seconds - update, update, reduce, size, OnCluster(cluster), weight_shapes(graph))
 
 
-def _shapes(graph: Graph) -> Shapes:
+def weight_shapes(graph: Graph) -> Shapes:
     """Of the tensors that have gradients."""
     return tuple(
         tuple(int(dim.size) for dim in tensor.dims)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from foretell.virtual.vector import Rows, Shapes, Vector
+from foretell.learning.vector import Rows, Shapes, Vector
 
 
 class Judged(NamedTuple):

@@ -10,10 +10,10 @@ import msgspec
 
 from foretell.errors import BadInput, MissingExtra
 from foretell.hardware.cluster import Cluster
+from foretell.learning.members import composed
 from foretell.model.source import load
 from foretell.model.totals import totals
 from foretell.virtual.disturbance import CALM, Disturbances
-from foretell.virtual.members import composed
 from foretell.virtual.outcome import Outcome, outcome
 from foretell.virtual.pace import Pace, on_cluster
 from foretell.virtual.problem import Problem

@@ -4,67 +4,26 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from foretell.errors import BadInput
-from foretell.virtual.algorithm import Algorithm
-from foretell.virtual.compressor import Compressor, Sender, dense
-from foretell.virtual.compressors.none import Unchanged
+from foretell.learning import world as learning
+from foretell.learning.algorithm import Algorithm
+from foretell.learning.compressor import Compressor, Sender, dense
+from foretell.learning.compressors.none import Unchanged
+from foretell.learning.topologies._patterns import circle
+from foretell.learning.topology import Hop, Round, Topology
+from foretell.learning.vector import Rows, Vector
+from foretell.learning.world import Push, Server, Worker
 from foretell.virtual.disturbance import CALM, Disturbances
 from foretell.virtual.engine import Engine
 from foretell.virtual.pace import Pace
 from foretell.virtual.problem import Pool, Problem, Ticket
-from foretell.virtual.topologies._patterns import circle
-from foretell.virtual.topology import Hop, Round, Topology
-from foretell.virtual.vector import Vector
 
 NO_ROWS = np.zeros(0, dtype=np.int64)
-
-
-class Worker:
-    """One that computes gradients, at `weights`."""
-
-    __slots__ = (
-        *("busy", "clock", "draws", "memory", "number", "present", "problem", "rate", "sender", "ticket", "velocity"),
-        *("until", "version", "weights"),
-    )
-
-    def __init__(self, number: int, weights: Vector, problem: Problem, rate: float, sender: Sender, seed: int) -> None:
-        self.number, self.weights, self.problem, self.rate, self.sender = number, weights, problem, rate, sender
-        self.version = 0  # updates that the server had made when these weights were read
-        self.clock = 0  # gradients made
-        self.present = True
-        self.busy = 0.0  # seconds of gradients begun
-        self.until = 0.0  # when the last of them ends
-        self.velocity: Vector | None = None
-        self.ticket: Ticket | None = None
-        self.memory: dict[str, Any] = {}  # what an algorithm keeps here
-        self.draws = np.random.default_rng([seed, number])
-
-
-class Server:
-    """The weights that count, and when the server is free again."""
-
-    __slots__ = ("free", "velocity", "version", "weights")
-
-    def __init__(self, weights: Vector) -> None:
-        self.weights = weights
-        self.version = 0
-        self.velocity: Vector | None = None
-        self.free = 0.0
-
-
-class Push(NamedTuple):
-    """What a worker pushed, at which weights it was made, and how many updates these had seen."""
-
-    worker: Worker
-    vector: Vector
-    read: Vector
-    version: int
-    clock: int
 
 
 class Point(NamedTuple):
@@ -98,7 +57,7 @@ class Limits(NamedTuple):
 NO_LIMITS = Limits()
 
 
-class World:
+class World(learning.World):
     """A run while it goes on. `rate` is that of one synchronous step of all workers."""
 
     def __init__(
@@ -119,11 +78,13 @@ class World:
         limits: Limits = NO_LIMITS,
         look_every: int = 0,
         traced: bool = False,
+        rows: Callable[[int, int], Rows] | None = None,
     ) -> None:
         self.problem, self.algorithm, self.topology = problem, algorithm, topology
         self.compressor = compressor.of_batch(batch) if compressor is not None else None
         self.pace, self.count, self.batch, self.rate, self.momentum = pace, workers, batch, rate, momentum
         self.disturbances, self.limits = disturbances, limits
+        self._chosen = rows  # by worker and gradient; None: drawn
         self.engine = Engine()
         self.pool = Pool(batched)
         self.server = Server(problem.start(seed))
@@ -192,9 +153,6 @@ class World:
     def present(self) -> int:
         return sum(worker.present for worker in self.workers) if self.disturbances.changes else self.count
 
-    def members(self) -> list[Worker]:
-        return [worker for worker in self.workers if worker.present]
-
     # what algorithms do
 
     def compute(self, worker: Worker) -> None:
@@ -213,7 +171,9 @@ class World:
             self.spans.append(Span(worker.number, "gradient", self.now, seconds))
         self.engine.at(worker.until, self._computed, worker, ticket)
 
-    def _rows(self, worker: Worker) -> Any:
+    def _rows(self, worker: Worker) -> Rows:
+        if self._chosen is not None:
+            return self._chosen(worker.number, worker.clock)
         return worker.draws.integers(self.problem.samples, size=self.batch) if self.problem.samples else NO_ROWS
 
     def _computed(self, worker: Worker, ticket: Ticket) -> None:
@@ -245,33 +205,6 @@ class World:
         if self.spans is not None and not self.topology.replicated:
             self.spans.append(Span(self.count, "update", begin, seconds))
         self.engine.at(self.server.free, act)
-
-    def absorb(self, pushes: Sequence[Push], rate: float, vectors: Sequence[Vector] = ()) -> None:
-        """The server takes gradients in, one after the other: one update."""
-        server = self.server
-        weights = server.weights
-        gradients = vectors or [push.vector for push in pushes]
-        if self.momentum:
-            before = gradients[0] * 0 if server.velocity is None else server.velocity
-            server.velocity = self.momentum * before
-            weights = weights - rate * server.velocity
-        for gradient in gradients:
-            weights = weights - rate * gradient
-            if server.velocity is not None:
-                server.velocity = server.velocity + gradient
-        server.weights = weights
-        for push in pushes:
-            self.staleness[server.version - push.version] += 1
-        server.version += 1
-        self.learnt(len(pushes))
-
-    def local_step(self, worker: Worker, gradient: Vector) -> None:
-        """A worker takes a gradient into its own weights."""
-        if self.momentum:
-            worker.velocity = gradient if worker.velocity is None else self.momentum * worker.velocity + gradient
-            gradient = worker.velocity
-        worker.weights = worker.weights - worker.rate * gradient
-        self.learnt(1)
 
     def learnt(self, gradients: int) -> None:
         """So many more gradients are in the weights that are judged."""
@@ -466,7 +399,3 @@ class World:
         if worker.ticket is not None:
             self.pool.drop(worker.ticket)
             worker.ticket = None
-
-    def computing(self) -> Iterator[Worker]:
-        """Workers that have a gradient under way."""
-        return (worker for worker in self.workers if worker.ticket is not None)

@@ -33,6 +33,13 @@ BUCKET: Final = 2**22
 """Bytes that travel while a rank computes, to see how they get along."""
 
 
+STREAM: Final = 2**25
+"""Bytes of a copy that no cache has room for, and caches that ranks share least of all."""
+
+WORK, UNEVEN = 2e-3, 0.2
+"""Seconds that ranks compute before a message, about, and how far apart they are in that."""
+
+
 def cases(scope: Scope) -> Iterator[Case]:
     for ranks in _groups(scope):
         for kind in KINDS:
@@ -41,8 +48,8 @@ def cases(scope: Scope) -> Iterator[Case]:
                 yield Case(about, lambda clock, r=ranks, k=kind, s=size: _swept(scope, r)[k, s])
     if scope.device == "cpu":
         for ranks in _groups(scope):
-            for name in ("crowded product", "crowded copy", "overlap"):
-                about = Figure(name=name, ranks=ranks)
+            for name, unit in (("crowded product", ""), ("crowded copy", ""), ("overlap", ""), ("late", "s")):
+                about = Figure(name=name, unit=unit, ranks=ranks)
                 yield Case(about, lambda clock, n=name, r=ranks: _beside(r)[n])
 
 
@@ -126,13 +133,13 @@ def _beside(ranks: int) -> dict[str, Sequence[float]]:
         "crowded product": [crowded["product"] / alone["product"]],
         "crowded copy": [crowded["copy"] / alone["copy"]],
     }
-    return {**ratios, "overlap": together(_overlap, ranks)}
+    return {**ratios, "overlap": together(_overlap, ranks), "late": together(_late, ranks)}
 
 
 def _work(rank: int, ranks: int) -> dict[str, float]:
     """Seconds of a product and of a copy while every rank does the same."""
     x = torch.randn(384, 384)
-    stream = torch.randn(2**21)
+    stream = torch.randn(STREAM // 4)
     found: dict[str, float] = {}
     for name, call in (("product", lambda: x @ x), ("copy", stream.clone)):
         call()
@@ -174,3 +181,23 @@ def _overlap(rank: int, ranks: int) -> list[float]:
         min(1.0, max(0.0, (message + compute - seconds) / min(message, compute)))
         for seconds in _repeated(both, 7, "cpu")
     ]
+
+
+def _late(rank: int, ranks: int) -> list[float]:
+    """Seconds that a small message takes longer than among idle ranks when they come from computing, one after the
+    other; from the last one's arrival on, by the clock that processes of a machine share."""
+    x, small = torch.randn(128, 128), torch.ones(2**14)
+    calm = statistics.median(_repeated(lambda: dist.all_reduce(small), 9, "cpu"))
+    each = max(_own(lambda: torch.mm(x, x)), 1e-9)
+    found: list[float] = []
+    for turn in range(15):
+        dist.barrier()
+        for _ in range(int(WORK / each * (1 + UNEVEN * ((rank + turn) % ranks) / ranks))):
+            torch.mm(x, x)
+        arrived = time.perf_counter()
+        dist.all_reduce(small)
+        moments = torch.tensor([arrived, time.perf_counter()], dtype=torch.float64)
+        dist.all_reduce(moments, op=dist.ReduceOp.MAX)
+        last, over = moments.tolist()
+        found.append(max(0.0, over - last - calm))
+    return found

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from foretell.cli.notes import tell_notes
 from foretell.cli.table import WIDTH, fit
 from foretell.errors import BadInput
 from foretell.model.analysis import Analysis, Row, analyze
@@ -50,8 +51,7 @@ def command(
         click.echo(_rows(by, _table(found, by), found, len(_table(found, by))))
     else:
         click.echo(_page(found))
-    for warning in () if as_json else found.warnings:
-        click.echo(f"note: {warning}", err=True)
+    tell_notes(() if as_json else found.warnings)
 
 
 def _write(path: Path, text: bytes) -> None:

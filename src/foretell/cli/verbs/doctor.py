@@ -23,6 +23,9 @@ PACKAGES = (
     ("pyarrow", "table", "tables as Parquet"),
     ("yaml", "yaml", "configurations in YAML"),
     ("sklearn", "run", "the digits to train on"),
+    ("resvg_py", "png", "figures as PNG"),
+    ("starlette", "serve", "the page in the browser"),
+    ("uvicorn", "serve", "the page in the browser"),
     ("ray", "ray", "sweeps over many machines"),
     ("transformers", "hf", "Hugging Face modules"),
 )
@@ -34,7 +37,7 @@ PROGRAMS = (
     ("sbatch", "starting on Slurm", "a Slurm cluster"),
 )
 
-NAMES = {"yaml": "pyyaml", "sklearn": "scikit-learn"}
+NAMES = {"yaml": "pyyaml", "resvg_py": "resvg-py", "sklearn": "scikit-learn"}
 """Packages that are installed under another name."""
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from foretell.cli.inputs import Asked, Given, planned, read
+from foretell.cli.notes import tell_notes
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
@@ -88,8 +88,9 @@ def save(file: str, text: str) -> None:
 
 def tell(written: Written, notes: tuple[str, ...]) -> None:
     """What is not in the file, and what else a person should know, beside the answer."""
-    for one in written.unsaid:
-        value = msgspec.json.encode(one.value).decode().strip('"') if not isinstance(one.value, str) else one.value
-        print(f"note: {one.figure} {value} is not said in this file: {one.where}", file=sys.stderr)
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+    unsaid = [f"{one.figure} {_value(one.value)} is not said in this file: {one.where}" for one in written.unsaid]
+    tell_notes([*unsaid, *notes])
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode().strip('"')

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.main import NOTHING_FITS
+from foretell.cli.notes import tell_notes
 from foretell.cli.question_options import CALIBRATION
 from foretell.cli.table import WIDTH, table
 from foretell.cli.table import fit as shortened
 from foretell.cli.training_options import run_lines, trained
 from foretell.errors import BadInput
-from foretell.units import show_bytes, show_count, show_seconds
+from foretell.units import show_bytes, show_count, show_rate, show_seconds
 
 if TYPE_CHECKING:
     from foretell.oracle.fit import Change, Fit
@@ -76,16 +78,9 @@ def command(
         click.echo(msgspec.json.encode({**msgspec.to_builtins(found), "training": amount}))
     else:
         click.echo(_page(found, amount, run.conditions.price))
-        for note in found.notes:
-            _note(note)
+        tell_notes(found.notes)
     if not found.fits:
         raise click.exceptions.Exit(NOTHING_FITS)
-
-
-def _note(text: str) -> None:
-    import textwrap
-
-    click.echo(textwrap.fill(f"note: {text}", WIDTH, subsequent_indent="  ", break_on_hyphens=False), err=True)
 
 
 def _page(found: Fit, run: Training | None, price: float) -> str:
@@ -119,7 +114,7 @@ def _folded(text: str, indent: str = "  ") -> str:
 
 def _facts(found: Fit, run: Training | None, price: float) -> str:
     answer = found.prediction
-    rate = f"{answer.samples_per_second:,.4g} samples/s"
+    rate = f"{show_rate(answer.samples_per_second)} samples/s"
     if answer.tokens_per_second:
         rate += f", {show_count(answer.tokens_per_second)} tokens/s"
     usable = show_bytes(found.free_bytes + answer.memory_bytes)
@@ -139,6 +134,7 @@ def _facts(found: Fit, run: Training | None, price: float) -> str:
             ("at a time", f"{found.micro_batch:,} a rank"),
         ]
     lines += run_lines(run, price) if run else []
+    lines += accuracy_line(answer)
     return "\n".join(_folded(f"{name:<13}{text}", " " * 13) for name, text in lines)
 
 
@@ -161,7 +157,7 @@ def _changes(found: Fit) -> str:
     rows: list[list[str]] = []
     for change in found.changes:
         room = f"{show_bytes(change.memory_bytes)} of {show_bytes(change.usable)}"
-        rows.append([change.what, room, f"{change.samples_per_second:,.4g}", f"{change.micro_batch:,}"])
+        rows.append([change.what, room, show_rate(change.samples_per_second), f"{change.micro_batch:,}"])
     first = found.changes[0]
     return f"{table(header, rows)}\n{_folded(f'try {_command(found, first)}', '    ')}"
 
@@ -177,7 +173,7 @@ def _tried(found: Fit) -> str:
     rows: list[list[str]] = []
     for rung in found.tried:
         if not rung.why:
-            rate = f"{rung.samples_per_second:,.4g}" if rung.fits else "too much"
+            rate = show_rate(rung.samples_per_second) if rung.fits else "too much"
             rows.append([rung.plan, f"{rung.micro_batch:,}", show_bytes(rung.memory_bytes), rate])
     text = table(["tried", "at a time", "memory", "samples/s"], rows)
     refused = [rung for rung in found.tried if rung.why]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from typing import TYPE_CHECKING
 
 import click
 
+from foretell.cli.notes import tell_notes
 from foretell.errors import BadInput, near
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def command(what: str, as_json: bool) -> None:
 
 
 def _virtual(what: str, as_json: bool) -> str:
-    from foretell.virtual.members import about
+    from foretell.learning.members import about
 
     rows = about(what)
     if as_json:
@@ -113,8 +113,7 @@ def _clusters(what: str, as_json: bool) -> str:
 
     found = [catalog.named(name) for name in (*members.names(what), "this-machine")]
     clusters = [one.cluster for one in found]
-    for note in (note for one in found for note in one.notes):
-        print(f"note: {note}", file=sys.stderr)
+    tell_notes(note for one in found for note in one.notes)
     header = ["cluster", "ranks", "device", "levels, innermost first"]
     return _json(what, clusters) if as_json else _table(header, [_cluster_row(one) for one in clusters], (0, 2, 3))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,9 @@ import click
 import msgspec
 
 from foretell.cli.main import NOTHING_FITS
+from foretell.cli.notes import tell_notes
 from foretell.cli.progress import Progress
-from foretell.cli.question_options import CALIBRATION, tell_notes, words_of
+from foretell.cli.question_options import CALIBRATION, words_of
 from foretell.cli.several import numbers
 from foretell.cli.training_options import positive, show_span, span
 from foretell.errors import BadInput
@@ -132,8 +132,7 @@ def _today(options: dict[str, Any]) -> Today | None:
     options |= {"optimizer": options["optimizer"] or found.recipe.optimizer}
     if not typed("trainer"):
         options["trainer"] = found.trainer
-    for note in found.notes:
-        print(f"note: {note}", file=sys.stderr)
+    tell_notes(found.notes)
     return found
 
 
@@ -226,11 +225,12 @@ def _answers(questions: Sequence[Question], progress: Progress) -> list[Answer]:
 def _refuse(answers: Sequence[Answer]) -> list[Answer]:
     """No plan is left: say by which rules, and what would leave some."""
     from foretell.oracle.planning import other_batches
+    from foretell.plan.refusal import PlanRefused, Refusal
 
     if any(not one.found.complete for one in answers):
         raise click.Abort
     first = answers[-1]
-    rules = [line for rule in first.found.refused for line in (f"  rule   {rule}", f"  why    {first.space.why[rule]}")]
+    rules = tuple(Refusal(rule, first.space.why[rule]) for rule in first.found.refused)
     wishes = first.question.wishes
     given = [
         f"--{name} {text}"
@@ -245,7 +245,10 @@ def _refuse(answers: Sequence[Answer]) -> list[Answer]:
     what = f"no plan is left for {first.question.model} on {first.found.cluster}{said}"
     others = [f"--batch {batch}" for batch in other_batches(first)]
     fix = [*others, *(["fewer constraints"] if given else [] if others else ["another number of ranks or trainer"])]
-    raise BadInput("\n".join([what, *rules]), fix=", or ".join(fix))
+    lines = [line for one in rules for line in (f"  rule   {one.rule}", f"  why    {one.why}")]
+    problem = PlanRefused("\n".join([what, *lines]), fix=", or ".join(fix))
+    problem.refusals = rules
+    raise problem
 
 
 def _span(answer: Answer, run: Run) -> float:
@@ -380,7 +383,7 @@ def _json(
     if best is None:
         answer |= {"best": None}
     else:
-        answer |= _headroom(best)
+        answer |= _of_the_best(best)
     if change is not None:
         answer["today"] = change
     if len(answers) > 1:
@@ -392,14 +395,16 @@ def _json(
     return msgspec.json.encode(answer)
 
 
-def _headroom(answer: Answer) -> dict[str, Any]:
-    """The share of usable memory that the best leaves free, and the fastest plan that leaves a tenth."""
+def _of_the_best(answer: Answer) -> dict[str, Any]:
+    """What is told of the best: usable memory that it leaves free, the fastest that leaves a tenth, similar runs."""
     from foretell.cost.memory import usable_bytes
     from foretell.oracle.headroom import roomy
 
     assert answer.found.best is not None
     usable = usable_bytes(answer.space.trainer, answer.space.cluster)
-    return {"headroom": 1 - answer.found.best.memory_bytes / usable, "roomy": roomy(answer.found, usable)}
+    known = answer.predicted(answer.found.best.plan).accuracy
+    left = 1 - answer.found.best.memory_bytes / usable
+    return {"headroom": left, "roomy": roomy(answer.found, usable), "accuracy": known}
 
 
 def _short(found: Found) -> dict[str, Any]:

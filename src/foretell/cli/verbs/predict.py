@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
 
+from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.evidence_options import Known, answered, findings_table, measured
 from foretell.cli.inputs import Asked, Given, planned
+from foretell.cli.notes import tell_notes
 from foretell.cli.table import WIDTH, fit, table
 from foretell.cli.training_options import HOUR, run_lines, trained
 from foretell.errors import BadInput
-from foretell.units import show_bytes, show_count, show_flops, show_seconds
+from foretell.units import show_bytes, show_count, show_flops, show_rate, show_seconds
 
 if TYPE_CHECKING:
     from foretell.cost.alive import Alive
@@ -121,8 +122,7 @@ def _predict(given: Given, known: Known, run: Run, files: Files, memory: bool, a
         click.echo(_json(found, asked, run, held, changes))
         return
     click.echo(_page(found, asked.cluster.ranks, run, held, changes))
-    for note in (*asked.notes, *found.notes):
-        print(f"note: {note}", file=sys.stderr)
+    tell_notes((*asked.notes, *found.notes))
 
 
 def _trace(asked: Asked, file: str) -> None:
@@ -178,7 +178,7 @@ def _cost(found: Prediction, seconds: float, price: float) -> float:
 
 def _page(found: Prediction, ranks: int, run: Run, held: tuple[Alive, ...], changes: tuple[Change, ...]) -> str:
     step, low, high = map(show_seconds, (found.step_seconds, *found.interval))
-    rate = f"{found.samples_per_second:,.4g} samples/s"
+    rate = f"{show_rate(found.samples_per_second)} samples/s"
     if found.tokens_per_second:
         rate += f", {show_count(found.tokens_per_second)} tokens/s"
     verdict = "fits" if found.fits else f"{show_bytes(found.memory_bytes - found.usable)} TOO MUCH"
@@ -238,7 +238,7 @@ def _what_fits(found: Prediction, changes: tuple[Change, ...]) -> list[str]:
     if not changes:
         return ["Nothing that was tried would fit: no policy, axis, device or number of ranks."]
     rows = [
-        [one.what, f"{show_bytes(one.memory_bytes)} of {show_bytes(one.usable)}", f"{one.samples_per_second:,.4g}"]
+        [one.what, f"{show_bytes(one.memory_bytes)} of {show_bytes(one.usable)}", show_rate(one.samples_per_second)]
         for one in changes[:SHOWN]
     ]
     first = changes[0]
@@ -284,6 +284,5 @@ def _known(found: Prediction) -> str:
     width = 2 + max(len("accuracy"), *map(len, found.provenance))
     lines = [_folded(f"{part:<{width}}{text}", width) for part, text in found.provenance.items()]
     lines += [_folded(f"{'narrower':<{width}}{way}", width) for way in found.narrower[:1]]
-    if found.accuracy is not None:
-        lines.append(_folded(f"{'accuracy':<{width}}{found.accuracy}", width))
+    lines += [_folded(f"{name:<{width}}{text}", width) for name, text in accuracy_line(found)]
     return "\n".join(["how it is known", *lines])

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from foretell.cli.inputs import Asked, Given, planned, read
+from foretell.cli.notes import tell_notes
 from foretell.cli.rank_figures import CommunicationRow, OperatorRow, alive, allocations, communications, operators
 from foretell.cli.table import WIDTH, fit, table
 from foretell.errors import BadInput
-from foretell.units import show_bytes, show_count
+from foretell.units import show_bytes, show_count, show_rate
 
 if TYPE_CHECKING:
     from foretell.program.program import Program, RankKind
@@ -65,10 +66,8 @@ def command(given: Given, rank_kind: int | None, full: bool, as_json: bool) -> N
         click.echo(_page(asked, program, kind, full))
         notes = _notes(asked, program)
         shown = notes if full else notes[:MOST_NOTES]
-        for note in shown:
-            click.echo(_folded(f"note: {note}", "  "), err=True)
-        if len(shown) < len(notes):
-            click.echo(f"note: and {len(notes) - len(shown)} more: --full", err=True)
+        more = [f"and {len(notes) - len(shown)} more: --full"] if len(shown) < len(notes) else []
+        tell_notes([*shown, *more])
     if problems:
         _report(problems)
 
@@ -265,7 +264,7 @@ def _communications(program: Program, rows: list[CommunicationRow]) -> str:
             lines.append([when, "", "", "", "", ""])
         each = f"{'' if row.equal else '~'}{show_bytes(row.payload)}"
         sent = show_bytes(row.sent) if row.sent else "-"
-        lines.append([f"  {row.kind}", row.what, _among(program, row), f"{row.count:,.4g}", each, sent])
+        lines.append([f"  {row.kind}", row.what, _among(program, row), show_rate(row.count), each, sent])
     lines.append(["sent in a step", "", "", "", "", show_bytes(sum(row.sent for row in rows))])
     header = ["communications", "of", "along", "count", "payload", "sent"]
     return table(header, lines, left=(0, 2, 1))

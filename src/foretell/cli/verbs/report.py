@@ -21,28 +21,37 @@ EXAMPLE = "foretell report llama3-8b --on 16xh100 --batch 64 --html report.html"
 @planned
 @click.option("--html", metavar="FILE", default="report.html", help="The file (report.html).")
 @click.option("--svg", metavar="FOLDER", help="Also: each figure as a file, for papers.")
+@click.option("--png", metavar="FOLDER", help="The same as pixels, three times as fine as a screen.")
 @click.option("--gpus", metavar="LOW..HIGH", help="Also: how strategies scale over numbers of GPUs.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(given: Given, html: str, svg: str | None, gpus: str | None, as_json: bool) -> None:
+def command(given: Given, html: str, svg: str | None, png: str | None, gpus: str | None, as_json: bool) -> None:
     """Write a page about MODEL under a plan; without --plan, under the best one.
 
     One file with its charts inside. It needs no network: mail it, print it, open it
     in any browser. The charts are told to screen readers and reached by keyboard.
     """
+    from foretell.cli.plan_pages import folded
     from foretell.report.files import save, save_figures
 
     if given.cluster is None:
         raise BadInput("no cluster is given", where="--on", fix=EXAMPLE)
     page = _page(given, gpus)
     size = save(page, html)
-    figures = save_figures(page, svg) if svg is not None else []
+    folders = [(folder, kind) for folder, kind in ((svg, "svg"), (png, "png")) if folder is not None]
+    figures = [(folder, name) for folder, kind in folders for name in save_figures(page, folder, kind)]
     if as_json:
-        told = {"file": html, "bytes": size, "title": page.title, "plan": page.plan, "figures": figures}
+        told = {
+            "file": html,
+            "bytes": size,
+            "title": page.title,
+            "plan": page.plan,
+            "figures": [name for _, name in figures],
+        }
         click.echo(msgspec.json.encode(told))
         return
-    click.echo(f"{html}: {page.title}")
-    for name in figures:
-        click.echo(f"{svg}/{name}")
+    click.echo(folded(f"{html}: {page.title}", 2))
+    for folder, name in figures:
+        click.echo(f"{folder}/{name}")
 
 
 def _page(given: Given, gpus: str | None) -> Page:

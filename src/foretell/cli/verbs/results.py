@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from foretell.cli.notes import tell_notes
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def command(context: click.Context, folder: str, file: str, sql: str, as_json: b
         click.echo(f"{len(lines)} records written to {file}")
     else:
         click.echo(_page(place, columns, lines, found, options["columns"]))
-    for path, why in ({} if as_json else found.unreadable).items():
-        print(f"note: left out, {why} ({path})", file=sys.stderr)
+    tell_notes(f"left out, {why} ({path})" for path, why in ({} if as_json else found.unreadable).items())
 
 
 def _asked_in_sql(place: Path, sql: str) -> tuple[list[str], list[Any], Found]:

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from foretell.cli.inputs import Asked, Given, planned, read
+from foretell.cli.notes import tell_notes
 from foretell.cli.run_pages import comparison_page, page
 from foretell.errors import BadInput
 
@@ -26,11 +27,14 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.command("run", short_help="Train under a plan for real, and measure.")
 @planned
 @click.option("--ranks", type=int, metavar="N", help="Ranks; a plan has its own number. Without a plan: dpN.")
+@click.option("--method", default="", metavar="TEXT", help="As in simulate: easgd:tau=4, ssp:s=3+topk, dpsgd.")
 @click.option("--steps", type=int, default=20, metavar="N", help="Steps that are measured (20).")
 @click.option("--task", default="synthetic", metavar="NAME", help="Data: synthetic, digits, text ... or file.py:data.")
 @click.option("--loss", default="", metavar="FILE:NAME", help="file.py:function of outputs and target.")
 @click.option("--validate-every", type=int, default=0, metavar="N", help="Steps between two looks at held-out data.")
 @click.option("--rate", type=float, default=0.0, metavar="X", help="Learning rate (the optimizer's usual one).")
+@click.option("--rate-batch", type=int, default=0, metavar="N", help="The batch --rate is for; it grows with --batch.")
+@click.option("--warmup", type=int, default=0, metavar="N", help="Steps over which the rate rises to its value (0).")
 @click.option("--seed", type=int, default=0, metavar="N", help="Of weights and data (0).")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Where ranks compute (GPUs, if there are enough).")
 @click.option("--threads", type=int, default=1, metavar="N", help="Of each rank on a CPU (1).")
@@ -51,7 +55,7 @@ def command(given: Given, **options: Any) -> None:
     Under torchrun or srun this process is one of the ranks. With --nnodes it
     starts torchrun on this node, which waits for the others at --rendezvous.
     """
-    given = _with_plan(given, options["ranks"])
+    given = _with_plan(given, options["ranks"], options["method"])
     asked = read(given._replace(cluster=None))
     assignment = _assignment(given, asked, options)
     if options["dry_run"]:
@@ -69,7 +73,11 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         _at_least_one("--validate-every", options["validate_every"])
     if not math.isfinite(options["rate"]):
         raise BadInput(f"--rate {options['rate']}", where="--rate", fix="a number: --rate 0.01")
-    names = ("rate", "task", "loss", "validate_every", "steps", "seed", "threads", "patience", "collectives")
+    for name in ("rate_batch", "warmup"):
+        if options[name] < 0:
+            raise BadInput(f"--{name.replace('_', '-')} {options[name]}", where="run", fix="0 or more")
+    names = ("rate", "rate_batch", "warmup", "task", "loss", "validate_every", "steps", "seed", "threads", "patience")
+    names = (*names, "collectives", "method")
     return Assignment(
         model=given.model,
         plan=str(asked.setting.plan),
@@ -80,6 +88,7 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         device=_chosen(options["device"], asked.setting.plan.ranks),
         dry=options["dry_run"],
         traced=options["trace"] is not None,
+        collectives=options["collectives"],
         **{name: options[name] for name in names},
     )
 
@@ -120,8 +129,7 @@ def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, 
         if options["trace"] is not None:
             _traced(reports, found, options["trace"], options["calibration"])
         _tell(found, compared, options["as_json"])
-        for note in asked.notes if not options["as_json"] else ():
-            print(f"note: {note}", file=sys.stderr)
+        tell_notes(asked.notes if not options["as_json"] else ())
     if here is not None:
         launch.leave()
 
@@ -137,15 +145,16 @@ def _with_record(problem: RunFailed, assignment: Assignment, folder: str, cluste
     return BadInput(what, where=problem.where, fix=problem.fix)
 
 
-def _with_plan(given: Given, ranks: int | None) -> Given:
+def _with_plan(given: Given, ranks: int | None, method: str = "") -> Given:
     """A plan for the ranks that were named, and the ranks of the plan that was."""
     from foretell.plan.text import parse
+    from foretell.runtime.methods.choice import carrier
 
     if given.plan is None:
         if ranks is None:
             raise BadInput("no plan is given", where="--plan", fix=EXAMPLE)
         _at_least_one("--ranks", ranks)
-        return given._replace(plan=f"dp{ranks}")
+        return given._replace(plan=carrier(method, ranks) if method else f"dp{ranks}")
     own = parse(given.plan).ranks
     if ranks not in (None, own):
         raise BadInput(f"--plan '{given.plan}' has {own} ranks, not {ranks}", where="--ranks", fix=f"--ranks {own}")

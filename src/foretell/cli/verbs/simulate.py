@@ -10,9 +10,9 @@ import click
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
-    from foretell.virtual.chart import Panel
+    from foretell.report.page import Page
 
 EXAMPLE = "foretell simulate lenet --on 64xv100-16 --workers 4,16,64"
 USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
@@ -40,7 +40,11 @@ USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
 @click.option("--changes", metavar="LIST", default="", help="Who joins and leaves: +3@10,-0@20 (worker, second).")
 @click.option("--batches", metavar="LOW..HIGH", help="Instead: steps to the target over batch sizes, noise scale.")
 @click.option("--fig14", is_flag=True, help="Instead: delays of an exchange, figure 14 of the taxonomy.")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: curves.svg.")
+@click.option(
+    "--record", type=click.Path(path_type=Path), metavar="FILE", help="Instead: a run of `foretell run` again."
+)
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: curves.svg, curves.png.")
+@click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Timeline of the fastest, for Perfetto.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(fig14: bool, batches: str | None, **options: Any) -> None:
@@ -51,11 +55,14 @@ def command(fig14: bool, batches: str | None, **options: Any) -> None:
     topology and compressor: async@sharded:k=4+topk:share=0.01. `foretell list algorithms`
     (topologies, compressors) has them all.
     """
-    plot: Path | None = options["plot"]
-    if plot is not None and plot.suffix.lower() != ".svg":  # before all that would be drawn is run
-        raise BadInput(f"{plot} is no drawing that foretell writes", where="--plot", fix=f"{plot.with_suffix('.svg')}")
+    if options["plot"] is not None:
+        from foretell.report.files import check_drawing
+
+        check_drawing(options["plot"], "--plot")
     if fig14:
         _figure(options)
+    elif options["record"] is not None:
+        _again(options)
     elif options["model"] is None:
         raise BadInput("no model is given", where="MODEL", fix=EXAMPLE)
     elif batches is not None:
@@ -66,8 +73,9 @@ def command(fig14: bool, batches: str | None, **options: Any) -> None:
 
 def _contest(options: dict[str, Any]) -> None:
     from foretell.cli.several import numbers
-    from foretell.cli.simulate_pages import simulation_page, simulation_panels
+    from foretell.cli.simulate_pages import simulation_page
     from foretell.hardware import catalog
+    from foretell.report import simulation as report
     from foretell.virtual.disturbance import read
     from foretell.virtual.simulate import Contest, simulate
 
@@ -87,7 +95,7 @@ def _contest(options: dict[str, Any]) -> None:
     found = simulate(asked, tell)
     if options["trace"] is not None:
         _trace(asked, found, options["trace"])
-    _answer(found, options, lambda: simulation_page(found), lambda: simulation_panels(found))
+    _answer(found, options, lambda: simulation_page(found), lambda: report.simulation_page(found))
 
 
 def _trace(asked: Any, found: Any, file: Path) -> None:
@@ -101,16 +109,32 @@ def _trace(asked: Any, found: Any, file: Path) -> None:
 
 
 def _figure(options: dict[str, Any]) -> None:
-    from foretell.cli.simulate_pages import delays_page, delays_panels
+    from foretell.cli.simulate_pages import delays_page
+    from foretell.report import simulation as report
     from foretell.virtual.delays import figure14
 
     found = figure14()
-    _answer({"delays": found}, options, lambda: delays_page(found), lambda: delays_panels(found))
+    _answer({"delays": found}, options, lambda: delays_page(found), lambda: report.delays_page(found))
+
+
+def _again(options: dict[str, Any]) -> None:
+    """What real processes did, played once more."""
+    from foretell.cli.simulate_pages import again_page
+    from foretell.records.store import read as read_record
+    from foretell.runtime.comparison import reports_of
+    from foretell.virtual.again import again
+
+    for word in ("plot", "html"):
+        if options[word] is not None:
+            raise BadInput("a run again has no curves to draw", where=f"--{word}", fix=f"without --{word}")
+    found = again(*reports_of(read_record(options["record"]), str(options["record"])))
+    _say(found, options, lambda: again_page(found))
 
 
 def _tradeoff(batches: str, options: dict[str, Any]) -> None:
     from foretell.cli.several import numbers
-    from foretell.cli.simulate_pages import batches_page, batches_panels
+    from foretell.cli.simulate_pages import batches_page
+    from foretell.report import simulation as report
     from foretell.virtual.batches import measured
     from foretell.virtual.simulate import FALL, check_numbers, learnt_by, problem_of
 
@@ -119,22 +143,29 @@ def _tradeoff(batches: str, options: dict[str, Any]) -> None:
     problem = problem_of(options["learns"] or learnt_by(model), options["task"])
     target = options["target"] or FALL * problem.judged([problem.start(options["seed"])]).loss
     sizes = numbers(batches, "--batches", "batches", "8..512")
+    if max(sizes) > problem.samples:
+        what = f"a batch of {max(sizes):,}, and there are {problem.samples:,} samples to learn from"
+        raise BadInput(what, where="--batches", fix=f"8..{min(512, problem.samples)}")
     found = measured(problem, sizes, read_rates(options["rates"]), target, seed=options["seed"], told=tell)
-    _answer(found, options, lambda: batches_page(found, model), lambda: batches_panels(found))
+    _answer(found, options, lambda: batches_page(found, model), lambda: report.batches_page(found))
 
 
-def _answer(found: Any, options: dict[str, Any], page: Any, panels: Any) -> None:
+def _answer(found: Any, options: dict[str, Any], page: Callable[[], str], report: Callable[[], Page]) -> None:
+    if options["plot"] is not None:
+        from foretell.report.files import save_drawing
+
+        save_drawing(report().charts, options["plot"], "--plot")
+    if options["html"] is not None:
+        from foretell.report.files import save
+
+        save(report(), options["html"])
+    _say(found, options, page)
+
+
+def _say(found: Any, options: dict[str, Any], page: Callable[[], str]) -> None:
     import msgspec
 
-    if options["plot"] is not None:
-        _draw(panels(), options["plot"])
     click.echo(msgspec.json.encode(found) if options["as_json"] else page())
-
-
-def _draw(panels: Sequence[Panel], file: Path) -> None:
-    from foretell.virtual.chart import svg
-
-    file.write_text(svg(panels))
 
 
 def _algorithms(text: str) -> list[str]:

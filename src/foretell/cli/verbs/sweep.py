@@ -10,7 +10,8 @@ import click
 
 from foretell.cli import several
 from foretell.cli.main import INTERRUPTED, NOTHING_FITS
-from foretell.cli.question_options import CALIBRATION, tell_notes, words_of
+from foretell.cli.notes import tell_notes
+from foretell.cli.question_options import CALIBRATION, words_of
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:

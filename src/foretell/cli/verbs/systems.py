@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import click
 
 from foretell.errors import BadInput
@@ -16,10 +19,19 @@ from foretell.errors import BadInput
 @click.option("--topology", metavar="VALUE", help="replicated, single-server, ring, ...")
 @click.option("--plan", metavar="TEXT", help="Instead: where a plan lies.")
 @click.option("--algorithm", metavar="TEXT", help="Instead: where an algorithm of `foretell simulate` lies.")
+@click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Instead: where a run lies.")
+@click.option("--bytes", "model", metavar="MODEL", help="Instead: what travels for an update of a model.")
 @click.option("--axes", is_flag=True, help="Instead: the axes and what their values mean.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
-    names: tuple[str, ...], plan: str | None, algorithm: str | None, axes: bool, as_json: bool, **wanted: str | None
+    names: tuple[str, ...],
+    plan: str | None,
+    algorithm: str | None,
+    record: Path | None,
+    model: str | None,
+    axes: bool,
+    as_json: bool,
+    **wanted: str | None,
 ) -> None:
     """List systems, those with values on axes, or compare those with these NAMES.
 
@@ -28,13 +40,15 @@ def command(
     """
     import msgspec
 
-    from foretell.cli.system_pages import axes_page, classes_page, compared_page, listed_page
+    from foretell.cli.system_pages import axes_page, bytes_page, classes_page, compared_page, listed_page
     from foretell.taxonomy.systems import categories, matching, system
 
     if axes:
         found, page = dict(categories()), axes_page
-    elif plan is not None or algorithm is not None:
-        found, page = _classes(plan, algorithm), classes_page
+    elif plan is not None or algorithm is not None or record is not None:
+        found, page = _classes(plan, algorithm, record), classes_page
+    elif model is not None:
+        found, page = _bytes(model), bytes_page
     else:
         chosen = names or matching({axis: value for axis, value in wanted.items() if value is not None})
         if not chosen:
@@ -43,16 +57,23 @@ def command(
     click.echo(msgspec.json.encode(found) if as_json else page(found))
 
 
-def _classes(plan: str | None, algorithm: str | None) -> dict[str, tuple[str, ...]]:
+def _classes(plan: str | None, algorithm: str | None, record: Path | None) -> dict[str, tuple[str, ...]]:
+    from foretell.learning.members import composed
     from foretell.plan.text import parse
-    from foretell.taxonomy.classify import plan_classes, run_classes
-    from foretell.virtual.members import composed
+    from foretell.taxonomy.classify import of_algorithm, of_run, plan_classes
 
     if plan is not None:
         return plan_classes(parse(plan))
-    made = composed(algorithm or "")
+    if record is not None:
+        from foretell.records.store import read
+        from foretell.runtime.comparison import ran
 
-    def name(of: object) -> str:
-        return type(of).__module__.rpartition(".")[2]
+        asked = ran(read(record), str(record)).assignment
+        return of_run(parse(asked.plan), asked.method)
+    return of_algorithm(composed(algorithm or ""))
 
-    return run_classes(name(made.algorithm), name(made.topology), name(made.compressor) if made.compressor else "none")
+
+def _bytes(model: str) -> dict[str, Any]:
+    from foretell.taxonomy.updates import travels
+
+    return {"model": model, "updates": travels(model)}

@@ -14,12 +14,12 @@ EXAMPLE = "foretell whatif llama3-8b --on 8xh100 --plan best --batch 64"
 
 @click.command("whatif", short_help="What other hardware, batches and sequences would do to a step.")
 @about
-@click.option("--plan", metavar="TEXT", help="The plan, or best: the best there is.")
+@click.option("--plan", metavar="TEXT", default="best", help="The plan; best, the best there is (best).")
 @PRECISION
 @searched
 @click.option("--again", is_flag=True, help="Also search for the best plan where things are doubled.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(plan: str | None, again: bool, as_json: bool, **options: Any) -> None:
+def command(plan: str, again: bool, as_json: bool, **options: Any) -> None:
     """What a step of MODEL would be with one thing changed, and which upgrade pays.
 
     Links by level, bandwidth and latency, the compute rate, the bandwidth and size of
@@ -30,7 +30,7 @@ def command(plan: str | None, again: bool, as_json: bool, **options: Any) -> Non
     from foretell.oracle.trial import Trial
     from foretell.oracle.whatif import whatif
 
-    if plan is None or not plan.strip():
+    if not plan.strip():
         raise BadInput("no plan is given", where="--plan", fix=EXAMPLE)
     question = wanted(options).question(EXAMPLE)
     chosen = None if plan.strip() == "best" else Trial(question).readable(plan)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from foretell.cost.kernels._frame import channels_last
+from foretell.cost.kernels._frame import channels_last, smaller
 from foretell.cost.kernels._price import ORIGINS, Price
 from foretell.hardware.cluster import Device
 from foretell.hardware.measured import Surface
@@ -19,13 +19,21 @@ from foretell.model.operator import Part
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute, Update
-from foretell.units import Quantity
+from foretell.units import Quantity, at_least
 
 PRODUCTS: Final = ("matmul", "grouped_matmul", "convolution", "attention", "recurrent")
 """Operators whose rate goes with the precision of products; others go with the bytes of activations."""
 
 ALIKE: Final = {"grouped_matmul": "matmul", "recurrent": "matmul", "tf32": "fp32"}
 """What stands in for kinds of kernels and precisions that were not timed by themselves."""
+
+LAUNCH: Final = ("launch forward", "launch backward")
+"""What starting a kernel costs over `launch_seconds` when other data went through the caches since: the host's code has
+to come back into them. On processors only, where one thread does both."""
+
+AGAIN: Final = 10
+"""Kernels after which the same code of the host runs again, about: a layer of the zoo's models starts 7 (a block of
+ResNet-18) to 24 (one of Llama) in its forward pass."""
 
 STORED: Final = 4
 """Fused kernels from which on an attention stores its scores (model/operators/attention.py)."""
@@ -72,10 +80,21 @@ def sizes(cost: Part) -> tuple[Quantity, Quantity]:
 
 def corrected(price: Price, action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
     """The price with what was measured of such kernels; the same where nothing like it was timed."""
+    price = _started(price, action, device)
     for kind in kinds(action, form, trainer):
         if kind in device.measured:
             return _scaled(price, device.measured[kind], action.cost)
     return price
+
+
+def _started(price: Price, action: Compute, device: Device) -> Price:
+    """The price with the host's code as cold as the kernel's bytes leave it."""
+    known = device.measured.get(LAUNCH[action.part != "forward"])
+    if known is None:
+        return price
+    cold, bytes_each = known.factor(1, 1), sizes(action.cost)[1] / at_least(price.launches, 1)
+    share = smaller(1.0, AGAIN * bytes_each / device.cache_bytes)
+    return msgspec.structs.replace(price, launch=price.launch * (1 + (cold - 1) * share))
 
 
 def timed(action: Compute, device: Device, form: Format, trainer: Trainer) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from foretell.cost.kernels._frame import activation_width, kernels_of, priced_product
+from foretell.cost.kernels._frame import activation_width, in_layer, kernels_of, priced_product
 from foretell.cost.kernels._price import Price
 from foretell.cost.kernels._reached import ROW_LAST, VECTOR_BYTES, by_rows
 from foretell.hardware.cluster import Device
@@ -30,8 +30,9 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
         "weight_gradient": (ins, outs, rows, batch),
     }[action.part]
     of_weight = grouped or _is_one(n["batch"])
-    precision = kernels_of(action.path, form) if of_weight else form.other_kernels
-    beside, casts = _casts(action.part, x, w, y, form, precision) if of_weight else (0, 0)
+    full = of_weight and trainer.fusion.vocabulary == "full" and not in_layer(action.path)
+    precision = _weights_in(action.path, device, form, full) if of_weight else form.other_kernels
+    beside, casts = _casts(action.part, x, w, y, form, precision) if of_weight and not full else (0, 0)
     launches = action.cost.launches + casts  # of compiled code too: the sum of a bias's gradient is a kernel of its own
     width = activation_width(form)
     if trainer.execution == "compiled" and of_weight:
@@ -41,6 +42,13 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
         share = by_rows(device, precision, ins * width, outs * width)
     share = share * ROW_LAST.get((device.architecture, precision), {}).get(action.part, 1.0)
     return priced_product(action, shape, x + w + y, precision, launches, device, form, beside=beside, share=share)
+
+
+def _weights_in(path: str, device: Device, form: Format, full: bool) -> str:
+    """The precision of a dense layer: the plan's, or (`full`) that of plain PyTorch on this device."""
+    if full:
+        return "tf32" if "tf32" in device.peak and form.kernels != "fp32" else "fp32"
+    return kernels_of(path, form)
 
 
 def _is_one(batch: Quantity) -> bool:

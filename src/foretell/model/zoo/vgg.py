@@ -17,7 +17,10 @@ from foretell.model.operators.pooling import adaptive_average_pool, pool
 
 
 class Vgg(Family, frozen=True, kw_only=True):
-    """Five groups of convolutions with 64 to 512 filters; `convolutions` says how many each."""
+    """Five groups of `convolutions`, so many each, with `width` filters in the first and up to eight times as many.
+
+    The image is pooled to a square of `pooled`, and read by two layers of `dense` features and one of classes.
+    """
 
     references: ClassVar[tuple[str, ...]] = ("Simonyan, Zisserman 2015, arXiv 1409.1556",)
 
@@ -26,11 +29,19 @@ class Vgg(Family, frozen=True, kw_only=True):
     classes: Count = 1000
     norm: bool = False
     dropout: Rate = 0.5
+    width: Count = 64
+    pooled: Count = 7
+    dense: Count = 4096
+
+    @property
+    def filters(self) -> tuple[int, ...]:
+        """Of each group."""
+        return tuple(self.width * times for times in (1, 2, 4, 8, 8))
 
     def build(self, g: Builder, batch: int) -> None:
         x = g.input("image", dims(sample=batch, channel=3, height=self.image, width=self.image))
         at = 0
-        for count, filters in zip(self.convolutions, (64, 128, 256, 512, 512), strict=True):
+        for count, filters in zip(self.convolutions, self.filters, strict=True):
             for _ in range(count):
                 with g.scope(f"features.{at}"):
                     x = convolution(g, x, filters, 3, padding=1)
@@ -45,9 +56,9 @@ class Vgg(Family, frozen=True, kw_only=True):
                 x = pool(g, x, "max", 2)
             at += 1
         with g.scope("avgpool"):
-            x = adaptive_average_pool(g, x, 7)
-        x = view(g, x, dims(sample=batch, feature=512 * 7 * 7))
-        for layer, width in ((0, 4096), (3, 4096)):
+            x = adaptive_average_pool(g, x, self.pooled)
+        x = view(g, x, dims(sample=batch, feature=self.filters[-1] * self.pooled**2))
+        for layer, width in ((0, self.dense), (3, self.dense)):
             with g.scope(f"classifier.{layer}"):
                 x = linear(g, x, dims(feature=width))
             with g.scope(f"classifier.{layer + 1}"):

@@ -30,7 +30,8 @@ class Compression(Policy, frozen=True, kw_only=True, tag="compression"):
     ternary   minus one, nought or one, and a scale: two bits (Wen et al. 2017)
     qsgd      a norm, and each element as a sign and one of so many levels of it (Alistarh et al. 2017)
     1bit      the signs, and a scale; what is lost is added next time (Seide et al. 2014, Tang et al. 2021)
-    topk      the largest elements only, each with its place (Aji and Heafield 2017, Lin et al. 2018)
+    topk      the largest elements only, each with its place (Aji and Heafield 2017)
+    dgc       the same of momentum that each rank keeps itself (Lin et al. 2018)
     powersgd  two thin matrices whose product is near (Vogels et al. 2019)
     """
 
@@ -50,6 +51,7 @@ class Compression(Policy, frozen=True, kw_only=True, tag="compression"):
     syntax: ClassVar[tuple[Option, ...]] = (
         Choice("width", {"fp16": "fp16", "int8": "int8", "1bit": "1bit", "ternary": "ternary"}),
         Fraction("topk", "kept"),
+        Fraction("dgc", "corrected"),
         Number("powersgd", "rank"),
         Number("qsgd", "levels"),
     )
@@ -57,14 +59,17 @@ class Compression(Policy, frozen=True, kw_only=True, tag="compression"):
 
     width: str = "same"
     kept: float = 0.0  # share of the elements that travel; 0: not by top-k
+    corrected: float = 0.0  # the same of momentum; 0: not by deep gradient compression
     rank: int = 0  # of the product; 0: not by PowerSGD
     levels: int = 0  # that a magnitude is rounded to, nought apart; 0: not by QSGD
 
     @property
     def method(self) -> str:
-        """One of none, fp16, int8, ternary, qsgd, 1bit, topk, powersgd."""
+        """One of none, fp16, int8, ternary, qsgd, 1bit, topk, dgc, powersgd."""
         if self.kept:
             return "topk"
+        if self.corrected:
+            return "dgc"
         if self.rank:
             return "powersgd"
         if self.levels:
@@ -88,8 +93,8 @@ class Compression(Policy, frozen=True, kw_only=True, tag="compression"):
             return ceil_div(elements * (1 + self.levels.bit_length()), 8) + SCALE
         if self.method == "1bit":
             return ceil_div(elements, 8) + SCALE
-        if self.method == "topk":
-            return ceil_div(elements * self.kept, 1) * (width + INDEX)
+        if self.method in ("topk", "dgc"):
+            return ceil_div(elements * (self.kept or self.corrected), 1) * (width + INDEX)
         if self.method == "powersgd":  # what it would not make smaller (vectors) travels as it is
             return _smaller(self.rank * (rows + ceil_div(elements, rows)), elements) * width
         return elements * width

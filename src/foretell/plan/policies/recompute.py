@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from foretell.plan.policy import Policy
 from foretell.plan.syntax import Choice, Number, Option
+from foretell.units import Quantity, at_most
 
 TOGETHER = (2, 4)
 """Blocks that run again together which the search tries: fewer inputs are kept, more of what lies between them."""
@@ -61,8 +62,8 @@ class Recompute(Policy, frozen=True, kw_only=True, tag="recompute"):
             return "all"
         return {"none": "nothing", "attention": "attention", "block": "all", "full": "all"}[self.granularity]
 
-    def segment(self, blocks: int) -> int:
+    def segment(self, blocks: Quantity) -> Quantity:
         """Of a stage of this many blocks, how many run again together (0: no block does as a whole)."""
         if self.every:
-            return min(self.every, blocks)
-        return {"none": 0, "attention": 0, "block": min(1, blocks), "full": blocks}[self.granularity]
+            return at_most(blocks, self.every)
+        return {"none": 0, "attention": 0, "block": at_most(blocks, 1), "full": blocks}[self.granularity]

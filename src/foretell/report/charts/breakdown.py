@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from foretell.report.svg import COLOURS, LEFT, RIGHT, TOP, WIDTH, Chart, Scale, line, mark, rectangle, text
+from foretell.report.svg import COLOURS, LEFT, LETTER, RIGHT, TOP, WIDTH, Chart, Scale, line, mark, rectangle, text
 from foretell.units import show_seconds
 
 BAR = 46
+SLIM = 24
+"""Heights of a bar: of a few, and of many."""
+
+FEW = 3
 GAP = 16
 LEAST = 1e-6
 """Share of a step below which a part is rounding, not time."""
@@ -25,44 +29,51 @@ def phases(breakdowns: Sequence[Mapping[str, float]]) -> list[str]:
     return [name for name in sorted(sums, key=lambda one: -sums[one]) if sums[name] > LEAST * whole]
 
 
-def draw(bars: Mapping[str, Mapping[str, float]], intervals: Mapping[str, tuple[float, float]] | None = None) -> Chart:
+def draw(
+    bars: Mapping[str, Mapping[str, float]],
+    intervals: Mapping[str, tuple[float, float]] | None = None,
+    file: str = "step",
+    title: str = "What a step is spent on",
+) -> Chart:
     """Bars by name, each with its phases; `intervals` are drawn below the bars that have one."""
+    tall = BAR if len(bars) <= FEW else SLIM
+    left = max(LEFT, 14 + LETTER * max(map(len, bars)))
     names = phases(list(bars.values()))
     ends = [sum(bar.values()) for bar in bars.values()] + [high for _, high in (intervals or {}).values()]
-    x = Scale(0.0, 1.04 * max(ends), LEFT, WIDTH - RIGHT)
+    x = Scale(0.0, 1.04 * max(ends), left, WIDTH - RIGHT)
     parts: list[str] = []
     rows: list[tuple[str, ...]] = []
     y = float(TOP)
-    bottom = TOP + len(bars) * (BAR + GAP)
+    bottom = TOP + len(bars) * (tall + GAP)
     for value in x.ticks(6):
         parts.append(line(x(value), TOP, x(value), bottom, "grid"))
         parts.append(text(x(value), bottom + 16, show_seconds(value) if value else "0", "middle", "tick"))
     for name, bar in bars.items():
         whole, at = sum(bar.values()), 0.0
-        parts.append(text(LEFT - 8, y + BAR / 2 + 4, name, "end", "name"))
+        parts.append(text(left - 8, y + tall / 2 + 4, name, "end", "name"))
         for phase in names:
             seconds = bar.get(phase, 0.0)
             if seconds <= LEAST * whole:
                 continue
             said = f"{WORDS.get(phase, phase)}: {show_seconds(seconds)}, {seconds / whole:.1%} of {name}"
-            drawn = rectangle(x(at), y, x(at + seconds) - x(at), BAR, f"c{names.index(phase) % COLOURS} edge")
+            drawn = rectangle(x(at), y, x(at + seconds) - x(at), tall, f"c{names.index(phase) % COLOURS} edge")
             if x(at + seconds) - x(at) > 8 * len(phase) + 8:
-                drawn += text((x(at) + x(at + seconds)) / 2, y + BAR / 2 + 4, phase, "middle", "inside")
+                drawn += text((x(at) + x(at + seconds)) / 2, y + tall / 2 + 4, phase, "middle", "inside")
             parts.append(mark(drawn, said))
             rows.append((name, phase, show_seconds(seconds), f"{seconds / whole:.1%}"))
             at += seconds
         if intervals and name in intervals:
             low, high = intervals[name]
             tip = f"nine in ten runs like it lie between {show_seconds(low)} and {show_seconds(high)}"
-            whisker = line(x(low), y + BAR + 6, x(high), y + BAR + 6, "whisker")
-            whisker += line(x(low), y + BAR + 2, x(low), y + BAR + 10, "whisker")
-            whisker += line(x(high), y + BAR + 2, x(high), y + BAR + 10, "whisker")
+            whisker = line(x(low), y + tall + 6, x(high), y + tall + 6, "whisker")
+            whisker += line(x(low), y + tall + 2, x(low), y + tall + 10, "whisker")
+            whisker += line(x(high), y + tall + 2, x(high), y + tall + 10, "whisker")
             parts.append(mark(whisker, tip))
-        y += BAR + GAP
+        y += tall + GAP
     told = "; ".join(f"{name} takes {show_seconds(sum(bar.values()))}" for name, bar in bars.items())
     return Chart(
-        name="step",
-        title="What a step is spent on",
+        name=file,
+        title=title,
         told=f"{told}. The longest part is {names[0]}." if names else told,
         body="".join(parts),
         height=int(bottom + 26),

@@ -22,7 +22,8 @@ def draw(by_kind: Mapping[str, float], usable: float, capacity: float, moment: s
     bottom = TOP + (len(kinds) + 1) * (BAR + GAP)
     for value in x.ticks():
         parts.append(line(x(value), TOP, x(value), bottom, "grid"))
-        parts.append(text(x(value), bottom + 16, show_bytes(value) if value else "0", "middle", "tick"))
+        side = "middle" if x(value) < WIDTH - 1.5 * RIGHT else "end"  # or the edge cuts the last one
+        parts.append(text(x(value), bottom + 16, show_bytes(value) if value else "0", side, "tick"))
     y, before = float(TOP), 0.0
     for at, (name, size) in enumerate(kinds):
         said = f"{name}: {show_bytes(size)}, {size / whole:.1%}"

@@ -15,11 +15,12 @@ from foretell.report.svg import (
     circle,
     frame,
     line,
+    line_kind,
     mark,
     padded,
     path,
 )
-from foretell.units import show_seconds
+from foretell.units import show_rate, show_seconds
 
 HEIGHT = 380
 
@@ -32,14 +33,14 @@ def draw(found: Scaling) -> Chart:
     rates = padded(min(p.samples_per_second for p in points), max(p.samples_per_second for p in points), 0.05)
     x = Scale(*ranks, LEFT, WIDTH - RIGHT, logarithmic=True)
     y = Scale(*rates, HEIGHT - BOTTOM, TOP, logarithmic=True)
-    parts = [frame(x, y, "GPUs", "samples a second", lambda at: f"{at:g}", lambda at: f"{at:,.4g}", found.counts)]
+    parts = [frame(x, y, "GPUs", "samples a second", lambda at: f"{at:g}", show_rate, found.counts)]
     parts += _crossings(found, x, y)
     for at, one in enumerate(lines):
         colour = at % COLOURS
-        parts.append(path([(x(p.ranks), y(p.samples_per_second)) for p in one.points], f"line s{colour}"))
+        parts.append(path([(x(p.ranks), y(p.samples_per_second)) for p in one.points], line_kind(at)))
         for point in one.points:
             tip = (
-                f"{one.name} on {point.ranks}: {point.samples_per_second:,.4g} samples/s, "
+                f"{one.name} on {point.ranks}: {show_rate(point.samples_per_second)} samples/s, "
                 f"{show_seconds(point.step_seconds)} a step, efficiency {point.efficiency:.0%}, {point.plan}"
             )
             parts.append(mark(circle(x(point.ranks), y(point.samples_per_second), 4.5, f"c{colour} edge"), tip))
@@ -54,7 +55,7 @@ def draw(found: Scaling) -> Chart:
             (
                 one.name,
                 str(p.ranks),
-                f"{p.samples_per_second:,.4g}",
+                show_rate(p.samples_per_second),
                 show_seconds(p.step_seconds),
                 f"{p.efficiency:.0%}",
                 p.plan,
@@ -62,7 +63,7 @@ def draw(found: Scaling) -> Chart:
             for one in lines
             for p in one.points
         ),
-        legend=tuple((at % COLOURS, one.name) for at, one in enumerate(lines)),
+        legend=tuple((at, one.name) for at, one in enumerate(lines)),
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from foretell.report.svg import LEFT, RIGHT, TOP, WIDTH, Chart, Scale, line, mark, rectangle, text
@@ -41,24 +43,28 @@ class Stretch(NamedTuple):
     name: str
 
 
-def draw(simulated: Simulated) -> Chart:
-    """The pipeline from its first place to its last."""
+def draw(simulated: Simulated, finest: int = FINEST) -> Chart:
+    """The pipeline from its first place to its last; of a step, so many stretches can be told apart."""
     begin = min((event.start for event in simulated.events), default=0.0)
     end = max((event.start + event.seconds for event in simulated.events), default=1.0)
     x = Scale(begin, end, LEFT, WIDTH - RIGHT)
     parts: list[str] = []
     rows: list[tuple[str, ...]] = []
     y = float(TOP)
+    own: dict[tuple[int, str], list[Event]] = defaultdict(list)
+    for event in simulated.events:
+        own[event.kind, event.stream].append(event)
     for kind in _shown(len(simulated.kinds)):
-        own = [event for event in simulated.events if event.kind == kind]
-        streams = sorted({event.stream for event in own}, key=lambda name: STREAMS.index(name.split()[0]))
+        streams = sorted(
+            (name for at, name in own if at == kind), key=lambda name: (STREAMS.index(name.split()[0]), name)
+        )
         parts.append(text(LEFT, y + 11, simulated.kinds[kind], "start", "name"))
         y += ROW
         for stream in streams:
             parts.append(text(LEFT - 8, y + 10, stream, "end", "small"))
             busy = 0.0
             parts.append(rectangle(x(begin), y, x(end) - x(begin), ROW - 2, "row"))
-            for one in stretches([event for event in own if event.stream == stream], (end - begin) / FINEST):
+            for one in stretches(own[kind, stream], (end - begin) / finest):
                 busy += one.end - one.start
                 many = f", {one.events} in a row" if one.events > 1 else ""
                 tip = f"place {kind}, {stream}: {one.name}{many}, {show_seconds(one.end - one.start)}"
@@ -95,15 +101,25 @@ def _shown(kinds: int) -> list[int]:
 
 def stretches(events: Sequence[Event], finest: float) -> Iterator[Stretch]:
     """Events in order, those of a category joined where less than `finest` lies between them."""
-    now: Stretch | None = None
-    for event in sorted(events, key=lambda one: one.start):
-        end = event.start + event.seconds
-        near = now is not None and event.start - now.end < finest
-        if now is not None and near and (event.category == now.category or event.seconds < finest):
-            now = now._replace(end=max(now.end, end), events=now.events + 1, name=now.category)
+    joined: list[Event] = []
+    begin = until = 0.0
+    for event in sorted(events, key=_start):
+        start, seconds = event.start, event.seconds
+        if joined and start - until < finest and (event.category == joined[0].category or seconds < finest):
+            joined.append(event)
+            until = max(until, start + seconds)
             continue
-        if now is not None:
-            yield now
-        now = Stretch(event.category, event.start, end, 1, event.name)
-    if now is not None:
-        yield now
+        if joined:
+            yield _stretch(joined, begin, until)
+        joined, begin, until = [event], start, start + seconds
+    if joined:
+        yield _stretch(joined, begin, until)
+
+
+_start = attrgetter("start")
+
+
+def _stretch(joined: Sequence[Event], begin: float, until: float) -> Stretch:
+    """What was joined goes by its first event, and where it is several by their category."""
+    first = joined[0]
+    return Stretch(first.category, begin, until, len(joined), first.name if len(joined) == 1 else first.category)

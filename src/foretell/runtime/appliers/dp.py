@@ -47,7 +47,7 @@ def refusals(part: Data, setting: Setting) -> Iterator[tuple[str, str]]:
 def apply(part: Data, subject: Subject) -> None:
     names = [name for name in AXES if name in subject.mesh]
     for name in names:
-        subject.shares.append(functools.partial(_share, subject, name))
+        subject.shares.append(functools.partial(share_samples, subject, name))
     if part.experts > 1:
         _divide(part, subject)
     if part.storage in ("replicated", "zero1"):
@@ -59,7 +59,8 @@ def apply(part: Data, subject: Subject) -> None:
     subject.averaged = True
 
 
-def _share(subject: Subject, name: str, batch: Batch) -> Batch:
+def share_samples(subject: Subject, name: str, batch: Batch) -> Batch:
+    """This rank's equal share of a batch along an axis."""
     return cut(batch, subject.mesh.place(name), subject.mesh.ranks(name))
 
 
@@ -81,6 +82,7 @@ class Several:
 
     def __init__(self, each: list[torch.optim.Optimizer]) -> None:
         self.each = each
+        self.param_groups = [group for one in each for group in one.param_groups]
 
     def step(self) -> None:
         for one in self.each:

@@ -38,6 +38,10 @@ class Task(Protocol):
         """Why a model that reads such batches and tells so many classes apart cannot be trained on it, or nothing."""
         ...
 
+    def samples(self, like: Batch) -> int:
+        """How many there are to train on, each once: an epoch. 0 where nobody knows."""
+        ...
+
     def batches(self, like: Batch, seed: int) -> Iterator[Batch]:
         """An endless row of batches in these shapes: the same for the same seed."""
         ...

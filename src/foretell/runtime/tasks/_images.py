@@ -46,6 +46,9 @@ class Images:
             return f"{self.name} are images with a class each; this model reads something else"
         return f"{self.name} have {self.count} classes, this model {classes}" if 0 < classes < self.count else ""
 
+    def samples(self, like: Batch) -> int:
+        return len(self._parts[0].classes)
+
     def batches(self, like: Batch, seed: int) -> Iterator[Batch]:
         """In a new order each time round."""
         found = self._parts[0]

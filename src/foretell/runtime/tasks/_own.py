@@ -34,6 +34,9 @@ class Own(NamedTuple):
     def unfit(self, like: Batch, classes: int) -> str:
         return ""
 
+    def samples(self, like: Batch) -> int:
+        return 0
+
     def batches(self, like: Batch, seed: int) -> Iterator[Batch]:
         while True:
             some = False

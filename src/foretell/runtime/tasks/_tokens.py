@@ -47,6 +47,9 @@ class Tokens:
             return f"{self.name} has {self.vocabulary} tokens, this model a vocabulary of {classes}"
         return ""
 
+    def samples(self, like: Batch) -> int:
+        return len(self._part(like)[0]) // like.inputs[0].shape[1]
+
     def batches(self, like: Batch, seed: int) -> Iterator[Batch]:
         """Pieces from random places."""
         text, length = self._part(like)[0], like.inputs[0].shape[1]

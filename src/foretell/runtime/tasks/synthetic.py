@@ -23,6 +23,9 @@ class Synthetic:
     def unfit(self, like: Batch, classes: int) -> str:
         return ""
 
+    def samples(self, like: Batch) -> int:
+        return 0
+
     def batches(self, like: Batch, seed: int) -> Iterator[Batch]:
         generator = torch.Generator().manual_seed(seed)
 

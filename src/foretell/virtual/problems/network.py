@@ -16,10 +16,10 @@ from torch.func import functional_call, grad, vmap
 
 from foretell import modules
 from foretell.errors import BadInput
+from foretell.learning.vector import Rows, Shapes, Vector
 from foretell.model import zoo
 from foretell.runtime.tasks import Batch, task
 from foretell.virtual.problem import Judged
-from foretell.virtual.vector import Rows, Shapes, Vector
 
 AT_ONCE = 50
 """Samples that a task is asked for at a time."""

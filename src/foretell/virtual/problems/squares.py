@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from foretell.learning.vector import Rows, Vector
 from foretell.virtual.problem import Judged
-from foretell.virtual.vector import Rows, Vector
 
 
 class Squares:

@@ -1,0 +1,1 @@
+"""Frameworks and strategies side by side: the same task, model, seed, batch rule and optimizer under every engine."""

@@ -1,0 +1,101 @@
+"""What trains: a strategy of ours, or somebody else's framework. One file each in `engines`, found by its name.
+
+A file has an `ENGINE`. One of ours is a plan and nothing more: the runtime's appliers do the rest. One of another
+framework has functions besides, which run inside the ranks (`runtime/nursery.py` calls them):
+
+    apply(subject)                       put the framework on a module: its parts, its driver, its optimizer
+    begin(device, place, meeting)        join the ranks' group, where the framework has its own way
+    outcome(assignment, folder)          do all of it, where the framework starts the ranks itself
+
+Packages add engines of their own by the entry point `foretell.engines`: a name, and a module like these.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from importlib import metadata
+from types import ModuleType
+from typing import NamedTuple
+
+import msgspec
+
+from foretell.errors import unknown
+from foretell.registry import OpenSet
+
+ENGINES = OpenSet("foretell.bench.engines", "engine")
+PLUG_INS = "foretell.engines"
+
+DATA = "survey: so many samples for each rank"
+MICRO = "survey: micro-batches of a fixed size, four for each rank"
+STALE = "survey: every mini-batch of a fixed size is an update"
+
+PER_RANK = 4
+"""Micro-batches for each rank of a pipeline that is flushed (survey, section 4.2)."""
+
+
+class Engine(msgspec.Struct, frozen=True, kw_only=True):
+    """A member. In texts {n} are the ranks, {half} half of them, {m} micro-batches, {region} the pair's."""
+
+    title: str
+    plan: str  # what it does, in foretell's words: so it can be predicted
+    runs: str = ""  # the plan that ranks are told, where the framework itself does the rest
+    batch_rule: str = DATA
+    synchronous: bool = True
+    least: int = 1  # ranks
+    package: str = ""  # what is to be installed; empty: torch's own, or ours
+    module: str = ""  # what is imported, where it has another name
+    extras: tuple[str, ...] = ()  # packages besides
+    tools: tuple[str, ...] = ()  # programs that it calls
+    gpu: bool = False  # needs CUDA
+    optimizers: tuple[str, ...] = ()  # that it can do; empty: all
+    settings: Mapping[str, str] = {}
+    environment: Mapping[str, str] = {}  # variables of the ranks
+
+
+class Written(NamedTuple):
+    """An engine's texts for so many ranks."""
+
+    plan: str
+    runs: str
+    environment: dict[str, str]
+
+
+def written(engine: Engine, ranks: int, region: str, policies: str) -> Written:
+    """The plan of an engine for so many ranks, with the policies of the pair."""
+    words = {"n": ranks, "half": ranks // 2, "m": PER_RANK * ranks, "region": region}
+    plan, runs = (f"{text} {policies}".strip() for text in (engine.plan, engine.runs or engine.plan))
+    environment = {name: text.format(**words) for name, text in engine.environment.items()}
+    return Written(plan.format(**words), runs.format(**words), environment)
+
+
+def names() -> tuple[str, ...]:
+    """Ours and those of plug-ins."""
+    return tuple(sorted({*ENGINES, *_plug_ins()}))
+
+
+def engine(name: str) -> Engine:
+    """The engine of a name."""
+    found: Engine = module(name).ENGINE
+    return found
+
+
+def module(name: str) -> ModuleType:
+    """The file of an engine."""
+    name = name.replace("-", "_")
+    if name in ENGINES:
+        return ENGINES[name]
+    plugged = _plug_ins()
+    if name not in plugged:
+        raise unknown("engine", name, names(), "foretell bench --list")
+    found: ModuleType = plugged[name].load()
+    return found
+
+
+def _plug_ins() -> dict[str, metadata.EntryPoint]:
+    return {one.name: one for one in metadata.entry_points(group=PLUG_INS)}
+
+
+def missing_tools(found: Engine) -> list[str]:
+    """Programs that an engine calls and this machine does not have."""
+    return [name for name in found.tools if shutil.which(name) is None]

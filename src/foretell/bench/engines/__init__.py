@@ -1,0 +1,1 @@
+"""Engines: one file each, with an `ENGINE`."""

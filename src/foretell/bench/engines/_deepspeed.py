@@ -1,0 +1,123 @@
+# pyright: basic
+"""DeepSpeed's engine at a stage of ZeRO, in a process group of its own making."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretell.bench.engine import Engine
+
+if TYPE_CHECKING:
+    import torch
+
+    from foretell.runtime.place import Place
+    from foretell.runtime.subject import Subject
+
+STORAGE = {0: "", 1: ":zero1", 2: ":zero2", 3: ":zero3"}
+
+
+def engine(stage: int) -> Engine:
+    return Engine(
+        title=f"DeepSpeed ZeRO-{stage}",
+        plan=f"dp{{n}}{STORAGE[stage]}",
+        runs="dp{n}",
+        package="deepspeed",
+        tools=("ninja", "g++"),  # it builds an operator of its own at the first start
+        optimizers=("sgd", "momentum", "adam", "adamw"),  # states lie in flat shares: no norms of whole weights
+        settings=settings(stage),
+        environment={"DS_ACCELERATOR": "cpu", "DS_SKIP_CUDA_CHECK": "1"} if not _gpus() else {},
+    )
+
+
+def settings(stage: int) -> Mapping[str, str]:
+    return {"zero_optimization.stage": str(stage), "zero_allow_untested_optimizer": "true"}
+
+
+def _gpus() -> bool:
+    from foretell.hardware import this_machine
+
+    return bool(this_machine.gpus())
+
+
+def begin(device: str, place: Place, meeting: Path) -> None:
+    """DeepSpeed makes the group itself; ranks meet in a file."""
+    import deepspeed  # pyright: ignore[reportMissingImports]
+
+    os.environ |= {"RANK": str(place.rank), "LOCAL_RANK": str(place.local), "WORLD_SIZE": str(place.world)}
+    os.environ |= {"LOCAL_SIZE": str(place.world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    deepspeed.init_distributed(
+        dist_backend="nccl" if device == "cuda" else "gloo",
+        auto_mpi_discovery=False,
+        verbose=False,
+        init_method=f"file://{meeting / 'store'}",
+        rank=place.rank,
+        world_size=place.world,
+    )
+
+
+def apply(stage: int, subject: Subject) -> None:
+    import deepspeed  # pyright: ignore[reportMissingImports]
+
+    from foretell.bench.engines._wrapped import optimizer_of, own_samples
+
+    rows = len(subject.sample.target)
+    config: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": rows,
+        "gradient_accumulation_steps": 1,
+        "zero_optimization": {"stage": stage},
+        "zero_allow_untested_optimizer": True,
+        "steps_per_print": 1 << 30,
+    }
+    module = subject.parts[0]
+    made: Any = deepspeed.initialize(
+        model=module, optimizer=optimizer_of(subject), config=config, dist_init_required=False
+    )
+    engine = made[0]
+    own_samples(subject)
+    subject.parts = [engine]
+    subject.wholes.append(_Gathered(engine))
+    subject.driver = lambda subject: _driver(subject, engine)
+    stepped: Any = _Stepped(engine)
+    subject.optimizer = lambda rule, own: stepped
+
+
+def _driver(subject: Subject, engine: Any) -> Any:
+    from foretell.bench.engines._wrapped import Told
+
+    return Told(subject, engine.backward)
+
+
+class _Stepped:
+    """DeepSpeed's engine as the optimizer that the loop knows."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self._engine.optimizer.param_groups
+
+    def step(self) -> None:
+        self._engine.step()
+
+    def zero_grad(self) -> None:
+        """Its step does it."""
+
+
+class _Gathered:
+    """The whole of a weight: of stage 3 it is put together first."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def __call__(self, name: str, share: torch.Tensor) -> tuple[str, torch.Tensor]:
+        import deepspeed  # pyright: ignore[reportMissingImports]
+
+        weight = self._engine.get_parameter(name)
+        if not hasattr(weight, "ds_id"):
+            return name.removeprefix("module."), share
+        with deepspeed.zero.GatheredParameters([weight]):
+            return name.removeprefix("module."), weight.detach().clone()

@@ -1,0 +1,96 @@
+"""All questions of a comparison, answered one after the other: engines x pairs x ranks x seeds.
+
+Those answered before are taken from the folder. A row is kept as soon as it is known, so a comparison that is killed
+goes on where it was.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from foretell.bench import engine, pair, study
+from foretell.bench.measuring import Starter, measured
+from foretell.bench.question import Question
+from foretell.bench.row import ABSENT, FAILED, Row
+from foretell.bench.study import About
+from foretell.hardware import this_machine
+from foretell.version import __version__
+
+Told: TypeAlias = Callable[[int, int, int, str], None]
+"""Called with the rows done, those of them that were kept from before, all of them, and what comes next."""
+
+
+class Matrix(NamedTuple):
+    """What is compared. Engines outermost, so that one process starts the ranks of many rows."""
+
+    engines: Sequence[str]
+    pairs: Sequence[str]
+    ranks: Sequence[int]
+    seeds: Sequence[int] = (0,)
+    alike: dict[str, Any] = {}  # noqa: RUF012 (never changed) what every question has in common
+
+    def questions(self) -> list[Question]:
+        """Names that nobody knows are refused here, before anything runs."""
+        for name in self.engines:
+            engine.engine(name)
+        for name in self.pairs:
+            pair.pair(name)
+        return [
+            Question(engine=one.replace("-", "_"), pair=two.replace("-", "_"), ranks=ranks, seed=seed, **self.alike)
+            for one in self.engines
+            for two in self.pairs
+            for ranks in self.ranks
+            for seed in self.seeds
+        ]
+
+
+def quick() -> list[Question]:
+    """A comparison of minutes: every engine on two ranks with three seeds, and one rank to compare them with."""
+    engines = [name for name in engine.names() if engine.engine(name).least <= 2]
+    alone = Matrix(["ddp"], ("image", "language"), (1,), (0,)).questions()
+    return alone + Matrix(engines, ("image", "language"), (2,), (0, 1, 2)).questions()
+
+
+def compare(
+    questions: Sequence[Question], folder: Path, command: str, told: Told | None = None, again: bool = False
+) -> Iterator[Row]:
+    """The row of each question, as they become known; `again`: also of those that failed before."""
+    study.begin(folder, about(command))
+    known = {print_: row for print_, row in study.kept(folder).items() if _lasts(row, again)}
+    kept = sum(question.fingerprint in known for question in questions)
+    done = kept
+    tell = told or _untold
+    yield from (known[one.fingerprint] for one in questions if one.fingerprint in known)
+    left = [one for one in questions if one.fingerprint not in known]
+    with Starter() as starter:
+        for question in left:
+            tell(done, kept, len(questions), f"{question.engine} on {question.pair}, {question.ranks} ranks")
+            row = measured(question, starter)
+            study.keep(folder, row)
+            done += 1
+            yield row
+
+
+def _untold(done: int, kept: int, total: int, now: str) -> None:
+    """Nobody watches."""
+
+
+def _lasts(row: Row, again: bool) -> bool:
+    """What is not installed may be by now, and costs nothing to ask again."""
+    return row.status != ABSENT and not (again and row.status == FAILED)
+
+
+def about(command: str) -> About:
+    """Of a study that begins now."""
+    cluster = this_machine.processor()
+    return About(
+        command=command,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        foretell=__version__,
+        machine=f"{cluster.device.title}, Python {platform.python_version()}",
+        cores=cluster.ranks_per_node,
+    )

@@ -1,0 +1,176 @@
+"""From a question to its row: the ranks are started, a step is measured, the same is predicted; or why it is not."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from foretell.bench import environments
+from foretell.bench.engine import missing_tools, module
+from foretell.bench.environments import Home
+from foretell.bench.question import Question
+from foretell.bench.row import ABSENT, FAILED, UNFIT, Point, Predicted, Row
+from foretell.errors import ForetellError, MissingExtra
+from foretell.hardware import catalog, this_machine
+from foretell.runtime.assignment import Report
+from foretell.runtime.comparison import foreseen
+from foretell.runtime.launch import Ranks
+from foretell.runtime.measure import Measurement, measurement
+from foretell.runtime.recording import HERE
+
+LONGEST_SECONDS = 900.0
+"""Of one row."""
+
+REFUSED = "does not fit"
+"""What an error says of a plan that breaks a rule: nothing was begun."""
+
+
+class Starter:
+    """Keeps the process that starts ranks from one row to the next of the same engine: torch is imported once."""
+
+    def __enter__(self) -> Starter:
+        self._ranks: Ranks | None = None
+        self._for: tuple[Any, ...] = ()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._end(kind, error, at)
+
+    def _end(self, kind: Any = None, error: Any = None, at: Any = None) -> None:
+        if self._ranks is not None:
+            self._ranks.__exit__(kind, error, at)
+        self._ranks, self._for = None, ()
+
+    def run(self, question: Question, home: Home, seconds: float) -> tuple[Report, ...]:
+        """What each rank has seen."""
+        found = module(question.engine)
+        by = found.__name__ if hasattr(found, "apply") or hasattr(found, "outcome") else ""
+        asked = (by, home.python, question.texts.environment)
+        if self._ranks is None or self._for != asked:
+            self._end()
+            self._ranks, self._for = Ranks(*asked).__enter__(), asked
+        try:
+            return self._ranks.run(question.assignment(), seconds)
+        except BaseException as problem:
+            self._end(type(problem), problem)  # one that failed may leave something behind
+            raise
+
+
+def measured(question: Question, starter: Starter, seconds: float = LONGEST_SECONDS) -> Row:
+    """The row of a question; whatever goes wrong is its reason."""
+    begun, load = time.monotonic(), os.getloadavg()[0]
+    about: dict[str, Any] = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "load": load}
+    hindrance = _hindrance(question)
+    if hindrance is not None:
+        return question.row(**hindrance, **about)
+    home = environments.found(question.engine_asked)
+    assert home is not None
+    about["versions"] = _versions(question, home)
+    try:
+        reports = starter.run(question, home, seconds)
+    except ForetellError as problem:
+        status = UNFIT if REFUSED in problem.what or isinstance(problem, MissingExtra) else FAILED
+        return question.row(status=status, **_said(problem), **about, wall_seconds=time.monotonic() - begun)
+    about["versions"] |= reports[0].versions
+    return question.row(**_figures(question, reports), **about, wall_seconds=time.monotonic() - begun)
+
+
+def _versions(question: Question, home: Home) -> dict[str, str]:
+    package = question.engine_asked.package.partition("[")[0]
+    return {package: home.version} if package else {}
+
+
+def _hindrance(question: Question) -> dict[str, str] | None:
+    """What keeps an engine from being started at all, and what would cure it."""
+    engine, asked = question.engine_asked, question.pair_asked
+    if question.ranks < engine.least:
+        return _unfit(f"{engine.title} needs {engine.least} ranks", f"--ranks {engine.least}")
+    if (engine.gpu or asked.device == "cuda") and not this_machine.gpus():
+        who = engine.title if engine.gpu else asked.title
+        fix = "a machine with GPUs" + ("" if engine.gpu else "; on this one: --pair image,language")
+        return _unfit(f"{who} needs CUDA, and torch sees no GPU here", fix)
+    if engine.optimizers and asked.optimizer not in engine.optimizers:
+        return _unfit(f"{engine.title} does not run {asked.optimizer}", f"--optimizer {engine.optimizers[0]}")
+    if environments.found(engine) is None:
+        name = question.engine.replace("_", "-")
+        return {
+            "status": ABSENT,
+            "reason": f"{engine.package} is not installed",
+            "fix": f"foretell bench --install {name}",
+        }
+    missing = missing_tools(engine)
+    return _unfit(f"{engine.title} calls {', '.join(missing)}", f"apt install {' '.join(missing)}") if missing else None
+
+
+def _said(problem: ForetellError) -> dict[str, str]:
+    """A refusal in one line: why, and what would work; other errors as they are."""
+    lines = [line.strip() for line in problem.what.splitlines()]
+    why, fix = ([line[4:].strip() for line in lines if line.startswith(word)] for word in ("why ", "try "))
+    if REFUSED not in problem.what or not why:
+        return {"reason": problem.what, "fix": problem.fix}
+    return {"reason": "; ".join(why), "fix": "; ".join(fix) or problem.fix}
+
+
+def _unfit(reason: str, fix: str) -> dict[str, str]:
+    return {"status": UNFIT, "reason": reason, "fix": fix}
+
+
+# figures
+
+
+def _figures(question: Question, reports: tuple[Report, ...]) -> dict[str, Any]:
+    assignment = question.assignment()
+    found = measurement(assignment, assignment.plan, assignment.batch, reports)
+    epoch = reports[0].epoch_samples or question.pair_asked.epoch_samples
+    figures: dict[str, Any] = {
+        "trainer": assignment.trainer,
+        "epoch_samples": epoch,
+        "step_seconds": found.step_seconds,
+        "low_seconds": found.samples.p10,
+        "high_seconds": found.samples.p90,
+        "phases": found.breakdown,
+        "phases_by_rank": {name: tuple(seconds) for name, seconds in found.by_rank.items()},
+        "memory_by_rank": found.memory_by_rank,
+        "losses": tuple(found.losses),
+        "curve": _curve(found, epoch),
+    }
+    return figures | _predicted(question, found)
+
+
+def _curve(found: Measurement, epoch: int) -> tuple[Point, ...]:
+    return tuple(
+        Point(
+            step=one.step,
+            epoch=one.samples / epoch if epoch else 0.0,
+            seconds=one.seconds,
+            loss=one.loss,
+            metric=one.metric,
+        )
+        for one in found.validation
+    )
+
+
+def _predicted(question: Question, found: Measurement) -> dict[str, Any]:
+    """The oracle's word on what the engine does, on this machine as it is calibrated; or why there is none."""
+    same = msgspec.structs.replace(question.assignment(), plan=question.texts.plan)
+    try:
+        said = foreseen(same, catalog.cluster(HERE))
+    except ForetellError as problem:
+        return {"unpredicted": problem.what}
+    step, memory = found.step_seconds, found.memory_bytes
+    return {
+        "predicted": Predicted(
+            step_seconds=said.step_seconds,
+            low_seconds=said.interval[0],
+            high_seconds=said.interval[1],
+            memory_bytes=said.memory.allocated,
+            breakdown=said.breakdown,
+            error=(said.step_seconds - step) / step,
+            memory_error=(said.memory.allocated - memory) / memory if memory else 0.0,
+        )
+    }

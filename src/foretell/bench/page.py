@@ -1,0 +1,266 @@
+"""The report of a comparison: the survey's figures from rows, why each engine is slow, and which advice holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean
+
+import msgspec
+
+from foretell.bench.findings import FAILS, HOLDS, Checked, check
+from foretell.bench.group import Group, Line, groups, shared
+from foretell.bench.reasons import reasons, sentence
+from foretell.bench.row import Point, Row
+from foretell.report.charts import breakdown
+from foretell.report.charts.curves import Curve, Panel, colours_of, draw
+from foretell.report.page import Card, Page, Section
+from foretell.report.svg import COLOURS, Chart, byte_unit
+from foretell.units import show_bytes, show_seconds
+
+PAPER = "Nichols et al. 2021 (survey and empirical evaluation of parallel deep learning frameworks), arXiv 2111.04949"
+
+
+def bench_page(rows: Sequence[Row], title: str, command: str = "", beside: Sequence[Row] = ()) -> Page:
+    """Everything about rows. `beside` are other rows for the same questions, drawn dashed: a prediction."""
+    found, others = groups(rows), {(one.device, one.pair): one for one in groups(beside or predicted(rows))}
+    checked = check(rows)
+    sections = [
+        section for group in found for section in _sections(group, others.get((group.device, group.pair)), len(found))
+    ]
+    return Page(
+        title=title,
+        plan="",
+        cards=tuple(_cards(found, checked)),
+        sections=(*sections, *findings_sections(checked), *_absent(rows)),
+        papers=(PAPER,),
+        command=command,
+    )
+
+
+def predicted(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """What the oracle says of rows that carry a prediction, as rows of their own."""
+    return tuple(
+        msgspec.structs.replace(
+            row,
+            step_seconds=row.predicted.step_seconds,
+            phases=row.predicted.breakdown,
+            phases_by_rank={},
+            memory_by_rank=(round(row.predicted.memory_bytes),),
+            curve=(),
+        )
+        for row in rows
+        if row.ok and row.predicted is not None
+    )
+
+
+def _cards(found: Sequence[Group], checked: Sequence[Checked]) -> Iterator[Card]:
+    for group in found:
+        best = min((row for line in group.lines for row in line.rows.values()), key=lambda row: row.epoch_seconds)
+        beside = f"{best.engine} on {best.ranks} {'rank' if best.ranks == 1 else 'ranks'}"
+        yield Card(f"fastest epoch, {group.name}", show_seconds(best.epoch_seconds), beside)
+    asked = len(checked)
+    held = sum(one.verdict.status == HOLDS for one in checked)
+    if asked:
+        yield Card("findings of the survey", f"{held} of {asked}", "hold here")
+
+
+# --- one model on one device --------------------------------------------------------------------
+
+
+def _sections(group: Group, beside: Group | None, several: int) -> Iterator[Section]:
+    place = f": {group.name}" if several > 1 else ""
+    dashed = "Dashed lines are predictions." if beside else ""
+    drawn = {chart.name: chart for part in parts(group) for chart in _lines(part, beside)}
+    yield Section(
+        f"Seconds of an epoch over ranks{place}",
+        f"Both axes by factors: a line of perfect scaling is straight. {dashed}".strip(),
+        _chosen(drawn, group, "epoch"),
+        SPEED,
+        tuple(_speed(group, line, ranks) for line in group.lines for ranks in line.rows),
+    )
+    bars = tuple(_bars(one, word) for one, word in ((group, "phases"), (beside, "predicted-phases")) if one)
+    told = "Parts of the breakdown of its steps, on the most ranks that it has."
+    rows = tuple(_slow(line, beside) for line in group.lines)
+    yield Section(
+        f"Why each engine is slow{place}", told, tuple(filter(None, bars)), ("engine", "ranks", "reasons"), rows
+    )
+    if memory := _chosen(drawn, group, "memory"):
+        yield Section(f"Memory of a rank{place}", dashed, memory)
+    if metric := _chosen(drawn, group, "metric"):
+        yield Section(
+            f"How well it learns{place}", "On the most ranks that each engine has, the mean of its seeds.", metric
+        )
+
+
+def parts(group: Group) -> list[Group]:
+    """The engines in as many parts as there must be so that each line has a colour: those of a family together."""
+    if len(group.lines) <= COLOURS:
+        return [group]
+    families = dict.fromkeys(line.family for line in group.lines)
+    return [
+        group._replace(lines=lines, part=f"{kind}{f' {at + 1}' if at else ''}")
+        for kind in families
+        for at, lines in enumerate(batched(group.of(kind), COLOURS))
+    ]
+
+
+def batched(lines: Sequence[Line], size: int) -> list[tuple[Line, ...]]:
+    return [tuple(lines[at : at + size]) for at in range(0, len(lines), size)]
+
+
+def _lines(group: Group, beside: Group | None) -> Iterator[Chart]:
+    """What is drawn as lines, an engine in one colour in all of it."""
+    own = {line.engine for line in group.lines}
+    likewise = beside._replace(lines=tuple(one for one in beside.lines if one.engine in own)) if beside else None
+    panels = [*over_ranks(group, likewise), *over_time(group)]
+    colours = colours_of(panels)
+    return (draw(panel, colours) for panel in panels if any(curve.drawn for curve in panel.curves))
+
+
+def _chosen(drawn: dict[str, Chart], group: Group, kind: str) -> tuple[Chart, ...]:
+    return tuple(chart for name, chart in drawn.items() if name.startswith(_file(kind, group)))
+
+
+def _file(kind: str, group: Group) -> str:
+    words = (kind, group.device, group.pair, group.part)
+    return "-".join(filter(None, words)).replace("/", "-").replace(":", "-").replace(" ", "-")
+
+
+def over_ranks(group: Group, beside: Group | None) -> list[Panel]:
+    """Seconds of an epoch and memory, by numbers of ranks."""
+    counts = sorted({ranks for line in group.lines for ranks in line.rows})
+    most = max((row.memory_bytes for line in group.lines for row in line.rows.values()), default=0)
+    lines = [(line, False) for line in group.lines] + [(line, True) for line in (beside.lines if beside else ())]
+
+    def curves(value: str) -> list[Curve]:
+        return [
+            Curve(line.engine, [(at, getattr(row, value)) for at, row in line.rows.items() if at in counts], dashed)
+            for line, dashed in lines
+        ]
+
+    epochs, held = f"Epoch time, {group.told}", f"Memory of a rank, {group.told}"
+    show = "{:,.0f}".format
+    return [
+        Panel(
+            _file("epoch", group), epochs, "ranks", "seconds of an epoch", curves("epoch_seconds"), counts, show=show
+        ),
+        Panel(
+            name=_file("memory", group),
+            title=held,
+            across="ranks",
+            up="memory of a rank",
+            curves=curves("memory_bytes"),
+            at=counts,
+            linear=True,
+            show=_bytes,
+            unit=byte_unit(most),
+        ),
+    ]
+
+
+def _bytes(size: float) -> str:
+    return show_bytes(size) if size else "0"
+
+
+def over_time(group: Group) -> list[Panel]:
+    """The metric (or the loss, where there is none) of held-out data over epochs and over minutes: of each engine on
+    the most ranks that it has, the mean of its seeds."""
+    shown = [(line, looks) for line in group.lines if (looks := _looks(line.seeds[max(line.rows)]))]
+    scored = any(point.metric is not None for _, looks in shown for points in looks for point in points)
+    up = "share of right answers" if scored else "loss of held-out data"
+
+    def value(point: Point) -> float:
+        return (point.metric or 0.0) if scored else point.loss
+
+    def panel(across: str, field: str) -> Panel:
+        curves = [
+            Curve(
+                line.engine,
+                [(fmean(getattr(one, field) for one in points), fmean(map(value, points))) for points in looks],
+            )
+            for line, looks in shown
+        ]
+        title = f"{up.capitalize()} over {across}, {group.told}"
+        return Panel(f"{_file('metric', group)}-{across}", title, across, up, curves, linear=scored)
+
+    return [panel("epochs", "epoch"), panel("minutes", "minutes")]
+
+
+def _looks(rows: Sequence[Row]) -> list[tuple[Point, ...]]:
+    """The looks of all seeds, those after as many steps together; of seeds that were cut short as far as they go."""
+    return list(zip(*(row.curve for row in rows), strict=False))
+
+
+SPEED = ("engine", "ranks", "epoch", "samples/s", "speed-up", "memory", "predicted")
+
+
+def _speed(group: Group, line: Line, ranks: int) -> tuple[str, ...]:
+    row, alone = line.rows[ranks], line.rows.get(1) or group.alone
+    return (
+        line.engine,
+        str(ranks),
+        show_seconds(row.epoch_seconds),
+        f"{row.samples_per_second:,.4g}",
+        f"{alone.epoch_seconds / row.epoch_seconds:.2f}" if alone else "-",
+        show_bytes(row.memory_bytes) if row.memory_bytes else "-",
+        f"{row.predicted.error:+.0%}" if row.predicted else "-",
+    )
+
+
+def _bars(group: Group, word: str) -> Chart | None:
+    """What an epoch is spent on: of each engine on the most ranks that all of them have, or that it has."""
+    told = [line for line in group.lines if any(row.phases for row in line.rows.values())]
+    common = max((ranks for ranks in shared(told) if all(line.rows[ranks].phases for line in told)), default=0)
+    bars: dict[str, dict[str, float]] = {}
+    for line in told:
+        ranks = common or max(ranks for ranks, row in line.rows.items() if row.phases)
+        row = line.rows[ranks]
+        bars[f"{line.engine} {ranks}"] = {name: part * row.steps_per_epoch for name, part in row.phases.items()}
+    bars = _without_specks(bars)
+    what = "What an epoch is predicted to be spent on" if word.startswith("predicted") else "What an epoch is spent on"
+    return breakdown.draw(bars, None, _file(word, group), f"{what}, {group.name}") if bars else None
+
+
+SPECK = 0.01
+"""Share of an epoch below which a phase has no colour of its own, if it is so in every bar."""
+
+
+def _without_specks(bars: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """The bars with what is small everywhere as `other`."""
+    shown = {name for bar in bars.values() for name, part in bar.items() if part >= SPECK * sum(bar.values())}
+    return {
+        name: {
+            **{phase: part for phase, part in bar.items() if phase in shown},
+            "other": sum(part for phase, part in bar.items() if phase not in shown or phase == "other"),
+        }
+        for name, bar in bars.items()
+    }
+
+
+def _slow(line: Line, beside: Group | None) -> tuple[str, str, str]:
+    """The reasons of a row, or where it has no phases of the prediction beside it."""
+    row = line.rows[max(line.rows)]
+    others = (one.rows.get(row.ranks) for one in (beside.lines if beside else ()) if one.engine == line.engine)
+    told = next((other for other in others if other and not row.phases), row)
+    return line.engine, str(row.ranks), sentence(reasons(told)) if told.phases else "no breakdown"
+
+
+# --- findings, and what is missing --------------------------------------------------------------
+
+
+def findings_sections(
+    checked: Sequence[Checked], heading: str = "What the survey found, asked of these rows"
+) -> Iterator[Section]:
+    if checked:
+        rows = tuple((one.finding.text, one.group.name, one.verdict.status, one.verdict.evidence) for one in checked)
+        failed = sum(one.verdict.status == FAILS for one in checked)
+        told = f"{len(checked) - failed} of {len(checked)} hold. The last three are its advice."
+        yield Section(heading, told, columns=("finding", "where", "verdict", "evidence"), rows=rows)
+
+
+def _absent(rows: Iterable[Row]) -> Iterator[Section]:
+    """Rows that came to nothing, each with its reason."""
+    found = tuple((row.engine, row.pair, str(row.ranks), row.status, row.reason, row.fix) for row in rows if not row.ok)
+    if found:
+        columns = ("engine", "model", "ranks", "status", "why", "what would help")
+        yield Section("What did not run", "", columns=columns, rows=found)

@@ -1,0 +1,1 @@
+"""Models with their tasks: one file each, with a `PAIR`."""

@@ -1,0 +1,139 @@
+"""One line of a comparison: an engine on a task with so many ranks and a seed, and what came of it, or why nothing did.
+
+Seconds, bytes and shares. What a row does not know is empty, and `status` says why: a hole is a row with a reason.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+OK = "ok"
+ABSENT = "not installed"  # the row's fix installs it
+UNFIT = "cannot run"  # here, or with this model: the row says why
+FAILED = "failed"  # it began, and ended with an error
+
+STATUSES = (OK, ABSENT, UNFIT, FAILED)
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """A look at held-out data while it trained."""
+
+    step: int
+    epoch: float
+    seconds: float  # of training; looks are not among them
+    loss: float
+    metric: float | None  # share of right answers
+
+    @property
+    def minutes(self) -> float:
+        return self.seconds / 60.0
+
+
+class Predicted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the oracle says of the same plan on the same machine."""
+
+    step_seconds: float
+    low_seconds: float
+    high_seconds: float
+    memory_bytes: float
+    breakdown: dict[str, float]
+    error: float  # of the step: predicted less measured, as a share of what was measured
+    memory_error: float
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine, task, number of ranks and seed."""
+
+    # what was asked
+    engine: str
+    pair: str  # of a model and a task
+    ranks: int
+    seed: int
+    batch_rule: str
+    fingerprint: str = ""  # of the question
+
+    # what it meant
+    title: str = ""  # the engine in words
+    synchronous: bool = True  # each step is that of one process: the first losses are the same
+    model: str = ""
+    task: str = ""
+    plan: str = ""  # in foretell's grammar: what the engine does
+    trainer: str = ""
+    device: str = ""
+    precision: str = ""
+    batch: int = 0  # samples of a step, of all ranks
+    microbatches: int = 1
+    optimizer: str = ""
+    rate: float = 0.0
+    warmup: int = 0  # steps
+    epoch_samples: int = 0
+    steps: int = 0  # that were measured
+    settings: dict[str, str] = {}  # the engine's own
+    versions: dict[str, str] = {}  # of the engine, torch and Python
+
+    # what came of it
+    status: str = OK
+    reason: str = ""
+    fix: str = ""
+    step_seconds: float = 0.0  # median of the slowest rank's
+    low_seconds: float = 0.0  # one step in ten is faster
+    high_seconds: float = 0.0  # one in ten is slower
+    phases: dict[str, float] = {}  # of the rank that works most; they add up to the step
+    phases_by_rank: dict[str, tuple[float, ...]] = {}
+    memory_by_rank: tuple[int, ...] = ()  # bytes of tensors at the fullest moment
+    losses: tuple[float, ...] = ()  # of every step from the first
+    curve: tuple[Point, ...] = ()
+    target: float | None = None  # of the metric
+    predicted: Predicted | None = None
+    unpredicted: str = ""  # why there is no prediction
+
+    # when and where
+    created: str = ""  # UTC, ISO 8601
+    wall_seconds: float = 0.0  # of all of it, with the start of the processes
+    load: float = 0.0  # of the machine, when it began
+
+    @property
+    def ok(self) -> bool:
+        return self.status == OK
+
+    @property
+    def steps_per_epoch(self) -> float:
+        return self.epoch_samples / self.batch if self.batch else 0.0
+
+    @property
+    def epoch_seconds(self) -> float:
+        """Seconds in which all samples of the task are seen once."""
+        return self.step_seconds * self.steps_per_epoch
+
+    @property
+    def samples_per_second(self) -> float:
+        return self.batch / self.step_seconds if self.step_seconds else 0.0
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the fullest rank."""
+        return max(self.memory_by_rank, default=0)
+
+    @property
+    def communication_share(self) -> float:
+        """The part of a step in which the rank that works most stands still for others, pipelines' bubbles apart."""
+        exposed = sum(seconds for name, seconds in self.phases.items() if name.startswith("exposed"))
+        return exposed / self.step_seconds if self.step_seconds else 0.0
+
+    @property
+    def target_seconds(self) -> float | None:
+        """Seconds of training to the first look at which the target was reached; None: it never was."""
+        if self.target is None:
+            return None
+        reached = (one.seconds for one in self.curve if one.metric is not None and one.metric >= self.target)
+        return next(reached, None)
+
+
+FIGURES = ("epoch_seconds", "samples_per_second", "memory_bytes", "communication_share", "target_seconds")
+"""What follows from a row, told with it."""
+
+
+def told(row: Row) -> dict[str, object]:
+    """A row with all that follows from it, as one object of JSON."""
+    figures = {name: getattr(row, name) if row.ok else None for name in FIGURES}
+    return {**msgspec.to_builtins(row), **figures}

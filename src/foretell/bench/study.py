@@ -1,0 +1,101 @@
+"""A comparison on the disk: a folder with what was asked (`study.json`) and one file for each row.
+
+A row is written whole or not at all, as soon as it is known. So whatever kills a comparison, what was measured is
+there, and the same command goes on from it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from foretell.bench.row import Row
+from foretell.errors import BadInput
+
+SCHEMA = 1
+ABOUT = "study.json"
+ROWS = "rows"
+
+Kind = TypeVar("Kind")
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how a study was made."""
+
+    schema: int = SCHEMA
+    command: str
+    created: str  # UTC, ISO 8601
+    foretell: str
+    machine: str  # in words
+    cores: int
+
+
+class Study(msgspec.Struct, frozen=True, kw_only=True):
+    """All rows of a folder."""
+
+    about: About
+    rows: tuple[Row, ...]  # by task, engine, ranks and seed
+
+    def ok(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if row.ok)
+
+
+def begin(folder: Path, about: About) -> None:
+    """Make the folder of a study. One that was begun stays as it is."""
+    (folder / ROWS).mkdir(parents=True, exist_ok=True)
+    if not (folder / ABOUT).is_file():
+        _write(folder / ABOUT, about)
+
+
+def keep(folder: Path, row: Row) -> Path:
+    """Write a row; one of the same question is replaced."""
+    file = folder / ROWS / f"{row.pair}-{row.engine}-{row.ranks}-{row.seed}-{row.fingerprint}.json"
+    _write(file, row)
+    return file
+
+
+def read(folder: Path) -> Study:
+    """The study of a folder."""
+    if not (folder / ABOUT).is_file():
+        what = f"{folder} is no study: it has no {ABOUT}"
+        raise BadInput(what, where=str(folder), fix=f"foretell bench --quick --out {folder}")
+    return Study(about=_read(folder / ABOUT, About), rows=tuple(sorted(kept(folder).values(), key=order)))
+
+
+def kept(folder: Path) -> dict[str, Row]:
+    """The rows of a folder, by the fingerprint of what was asked."""
+    rows = (_read(file, Row) for file in sorted((folder / ROWS).glob("*.json")))
+    return {row.fingerprint: row for row in rows}
+
+
+def order(row: Row) -> tuple[str, str, int, int, str]:
+    """As rows stand in tables."""
+    return row.pair, row.engine, row.ranks, row.seed, row.fingerprint
+
+
+def _read(file: Path, kind: type[Kind]) -> Kind:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError) as problem:
+        raise BadInput(f"cannot be read: {problem}", where=str(file), fix="remove it: it is measured again") from None
+
+
+def _write(file: Path, content: Any) -> None:
+    """Under another name first: a crash leaves no half file behind."""
+    try:
+        handle, part = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".part")
+    except OSError as problem:
+        raise BadInput(f"cannot be written: {problem.strerror}", where=str(file), fix="another --out") from None
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+            out.flush()
+            os.fsync(out.fileno())
+        Path(part).chmod(0o644)
+        Path(part).replace(file)
+    finally:
+        Path(part).unlink(missing_ok=True)

@@ -1,0 +1,164 @@
+"""How far the prediction of the survey is from its numbers: by curve, and by speed-up."""
+
+from __future__ import annotations
+
+from statistics import fmean, median
+
+import msgspec
+
+from foretell.bench.row import Row
+from foretell.bench.survey import predicted, published
+from foretell.bench.survey.causes import causes
+from foretell.bench.survey.predicted import Case, asked
+from foretell.bench.survey.published import Counts, Curve, Label
+from foretell.bench.survey.workload import TEXT
+from foretell.hardware import catalog
+from foretell.plan.policies.precision import Precision
+from foretell.plan.text import parse
+
+WITHIN = 0.10
+"""What is aimed at for the speed-ups of data and intra-layer parallelism."""
+
+AIMED = ("ddp", "zero", "axonn", "lbann", "megatron-data", "megatron-intra")
+"""Frameworks whose speed-ups are to be within it; those of pipelines are to be explained."""
+
+
+class CurveError(msgspec.Struct, frozen=True, kw_only=True):
+    """One curve: seconds of an epoch by GPUs."""
+
+    machine: str
+    model: str
+    framework: str
+    gpus: tuple[int, ...]  # that both have
+    predicted: tuple[float, ...]
+    measured: tuple[float, ...]
+    errors: tuple[float, ...]  # predicted over measured, less one
+    mean: float  # of their absolute values
+    bias: float  # the error in the middle
+    shape: float  # mean absolute error of the speed-ups over one GPU: what is left without a constant factor
+
+
+class SpeedupError(msgspec.Struct, frozen=True, kw_only=True):
+    """A speed-up that the survey prints."""
+
+    machine: str
+    model: str
+    framework: str
+    gpus: int
+    predicted: float
+    measured: float
+    error: float
+    aimed: bool  # to be within a tenth
+    within: bool
+    causes: dict[str, float]  # times as long a step takes because of each
+    causes_alone: dict[str, float]  # the same on one GPU
+    impossible: str  # why the survey's row cannot be, by the figures of its machine; empty: it can
+
+
+def curves() -> tuple[CurveError, ...]:
+    return tuple(_curve(curve, counts) for curve, counts in published.epochs().items())
+
+
+def _curve(curve: Curve, counts: Counts) -> CurveError:
+    rows = {gpus: predicted.row(Case(curve, gpus)) for gpus in counts}
+    gpus = tuple(one for one in counts if rows[one].ok)
+    ours, theirs = [rows[one].epoch_seconds for one in gpus], [counts[one] for one in gpus]
+    errors = tuple(our / their - 1 for our, their in zip(ours, theirs, strict=True))
+    shape = [(ours[0] / our) / (theirs[0] / their) - 1 for our, their in zip(ours[1:], theirs[1:], strict=True)]
+    return CurveError(
+        machine=curve.machine,
+        model=curve.model,
+        framework=curve.framework,
+        gpus=gpus,
+        predicted=tuple(ours),
+        measured=tuple(theirs),
+        errors=errors,
+        mean=fmean(map(abs, errors)),
+        bias=median(errors),
+        shape=fmean(map(abs, shape)) if shape else 0.0,
+    )
+
+
+def speedups() -> tuple[SpeedupError, ...]:
+    return tuple(map(_speedup, published.labels()))
+
+
+def _speedup(label: Label) -> SpeedupError:
+    case, alone = Case(label.curve, label.gpus), Case(label.curve, 1)
+    ours = predicted.row(alone).epoch_seconds / predicted.row(case).epoch_seconds
+    error = ours / label.speedup - 1
+    return SpeedupError(
+        machine=label.curve.machine,
+        model=label.curve.model,
+        framework=label.curve.framework,
+        gpus=label.gpus,
+        predicted=ours,
+        measured=label.speedup,
+        error=error,
+        aimed=label.curve.framework in AIMED,
+        within=abs(error) <= WITHIN,
+        causes={one.name: one.factor for one in causes(case)},
+        causes_alone={one.name: one.factor for one in causes(alone)},
+        impossible=impossible(case),
+    )
+
+
+# --- what the machines cannot do ----------------------------------------------------------------
+
+
+def impossible(case: Case) -> str:
+    """Why a row of the survey cannot be, if its work is what the survey says: more than peaks or links allow."""
+    counts = published.epochs().get(case.curve, {})
+    found = asked(case).prediction
+    if found is None or case.gpus not in counts or 1 not in counts:
+        return ""
+    return _above_peak(case, found.model_flops) or _above_links(case)
+
+
+def impossible_rows() -> dict[str, str]:
+    """All of them, by name."""
+    asked_of = ((curve, gpus) for curve, counts in published.epochs().items() for gpus in counts)
+    told = {
+        f"{curve.framework}, {curve.model}, {gpus} of {curve.machine}": impossible(Case(curve, gpus))
+        for curve, gpus in asked_of
+    }
+    return {name: why for name, why in told.items() if why}
+
+
+def _above_peak(case: Case, flops: float) -> str:
+    """Products of GPT2-medium only: convolutions have algorithms with fewer multiplications than are counted."""
+    row = _theirs(case)
+    form = parse(row.plan).policy(Precision).format
+    peak = catalog.cluster(case.curve.machine).device.matrix_rate(form.other_kernels)
+    needed = flops / row.step_seconds / case.gpus
+    if case.curve.model != TEXT or needed <= peak:
+        return ""
+    return f"needs {needed / 1e12:.3g} Tflop/s of a GPU whose peak in {form.other_kernels} is {peak / 1e12:.3g}"
+
+
+WAITED = "exposed.tp"
+
+TIGHT = 2.0
+"""Times faster than on these links that messages would have to be before a row is called impossible."""
+
+
+def _above_links(case: Case) -> str:
+    """Of intra-layer parallelism, whose layers wait for their messages, and whose ranks have each as much to do as one
+    alone: what a step takes longer than on one GPU is all that its messages can take."""
+    found = asked(case).prediction
+    assert found is not None
+    exposed = found.breakdown.get(WAITED, 0.0)
+    own, alone = _theirs(case), _theirs(Case(case.curve, 1))
+    left = own.step_seconds - alone.step_seconds
+    if not exposed or left <= 0 or exposed <= TIGHT * left:
+        return ""
+    return (
+        f"leaves {left * 1e3:.3g} ms of a step for messages that take {exposed * 1e3:.0f} ms on these links: "
+        f"they would have to be {exposed / left:.2g} times as fast"
+    )
+
+
+def _theirs(case: Case) -> Row:
+    return next(
+        row for row in predicted.measured() if (row.device, row.pair, row.engine, row.ranks) == (*case.curve, case.gpus)
+    )

@@ -1,0 +1,180 @@
+"""The survey's matrix as the oracle sees it: one row for each framework, model, machine and number of GPUs."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import msgspec
+
+from foretell.bench.row import OK, UNFIT, Row
+from foretell.bench.survey import published
+from foretell.bench.survey.frameworks import FRAMEWORKS, Framework
+from foretell.bench.survey.published import Curve
+from foretell.bench.survey.workload import COUNTS, Task, task
+from foretell.hardware import catalog
+from foretell.model.graph import Graph
+from foretell.model.source import load
+from foretell.oracle.predict import Prediction, predict
+from foretell.plan.fitness import refusals
+from foretell.plan.job import Job
+from foretell.plan.policies.precision import Precision
+from foretell.plan.setting import Setting
+from foretell.plan.text import parse
+from foretell.plan.trainer import Trainer, trainer
+
+MACHINES = ("lassen", "thetagpu")
+
+
+class Case(NamedTuple):
+    """One framework on one model, one machine and so many GPUs."""
+
+    curve: Curve
+    gpus: int
+
+    @property
+    def framework(self) -> Framework:
+        return FRAMEWORKS[self.curve.framework]
+
+    @property
+    def task(self) -> Task:
+        return task(self.curve.model)
+
+
+def cases() -> tuple[Case, ...]:
+    """All that the survey could have measured: every framework on its machines, 1 to 64 GPUs."""
+    return tuple(
+        Case(Curve(machine, model, one.name), gpus)
+        for machine in MACHINES
+        for one in FRAMEWORKS.values()
+        if machine in one.machines
+        for model in one.models
+        for gpus in COUNTS
+    )
+
+
+def full_precision(machine: str) -> str:
+    """What PyTorch 1.8 computes fp32 products in: torch.backends.cuda.matmul.allow_tf32 is on where there is TF32."""
+    return "tf32" if "tf32" in catalog.cluster(machine).device.peak else "fp32"
+
+
+def described(case: Case) -> Trainer:
+    """The trainer of a case. One interpreter that starts kernels for all stages takes longer with each of them."""
+    found = trainer(case.framework.trainer)
+    times = 1 + case.framework.interpreter * (case.gpus - 1)
+    return msgspec.structs.replace(found, host=msgspec.structs.replace(found.host, launch=times * found.host.launch))
+
+
+class Answer(NamedTuple):
+    """A prediction, or the rule that refuses it."""
+
+    plan: str
+    batch: int
+    prediction: Prediction | None
+    refusal: str
+
+
+@functools.lru_cache(maxsize=4096)
+def asked(case: Case, precision: str = "", by: Trainer | None = None, microbatches: int = 0) -> Answer:
+    """What the oracle says of a case; or with another precision, trainer or number of micro-batches than it has."""
+    machine, work, one = case.curve.machine, case.task, case.framework
+    text, batch = one.rule(case.gpus, work, full_precision(machine))
+    if precision:
+        text = f"{text.rpartition(' +')[0]} +{precision}"
+    if microbatches:
+        text = " ".join(f"+m{microbatches}" if word.startswith("+m") else word for word in text.split())
+    plan, cluster = parse(text), catalog.cluster(f"{machine}:{case.gpus}")
+    graph = _graph(work, batch // plan.microbatches, plan.policy(Precision).format.activation)
+    job = Job(batch=batch, trainer=one.trainer, optimizer=one.optimizer or work.optimizer, sequence=work.sequence)
+    setting = Setting(graph, job, plan, by or described(case))
+    for refusal in refusals(setting, cluster):
+        return Answer(str(setting.plan), batch, None, refusal.why)
+    return Answer(str(setting.plan), batch, predict(setting, cluster), "")
+
+
+@functools.lru_cache(maxsize=64)
+def _graph(work: Task, batch: int, dtype: str) -> Graph:
+    """The model for one micro-batch over all ranks."""
+    return load(work.model, batch, work.sequence or None, dtype)
+
+
+def uneven(found: Prediction) -> float:
+    """The share of a step that is lost because one stage computes longer than the mean."""
+    return next((one.share for one in found.bottlenecks if one.name == "workload balancing"), 0.0)
+
+
+def row(case: Case) -> Row:
+    """A case as a row of a comparison."""
+    answer, work, one = asked(case), case.task, case.framework
+    found = answer.prediction
+    start = Row(
+        engine=one.name,
+        pair=work.model,
+        ranks=case.gpus,
+        seed=0,
+        batch_rule=one.batch_rule,
+        title=one.title,
+        synchronous=one.name != "pipedream",
+        model=work.model,
+        task=work.data,
+        plan=answer.plan,
+        trainer=one.trainer,
+        device=case.curve.machine,
+        precision=answer.plan.rpartition("+")[2],
+        batch=answer.batch,
+        epoch_samples=work.samples,
+    )
+    if found is None:
+        return msgspec.structs.replace(start, status=UNFIT, reason=answer.refusal)
+    return msgspec.structs.replace(
+        start,
+        status=OK,
+        microbatches=found.microbatches,
+        step_seconds=found.step_seconds,
+        low_seconds=found.interval[0],
+        high_seconds=found.interval[1],
+        phases={name: seconds for name, seconds in found.breakdown.items() if seconds > 0},
+        memory_by_rank=(round(found.memory_bytes),),
+    )
+
+
+@functools.cache
+def rows() -> tuple[Row, ...]:
+    """The matrix, predicted."""
+    return tuple(map(row, cases()))
+
+
+@functools.cache
+def measured() -> tuple[Row, ...]:
+    """The survey's own numbers as rows of the same shape."""
+    return tuple(
+        _measured(row(Case(curve, gpus)), curve, gpus, seconds)
+        for curve, counts in published.epochs().items()
+        for gpus, seconds in counts.items()
+    )
+
+
+def _measured(start: Row, curve: Curve, gpus: int, epoch: float) -> Row:
+    step = epoch * start.batch / start.epoch_samples
+    held = published.memory().get(curve, {}).get(gpus)
+    return msgspec.structs.replace(
+        start,
+        status=OK,
+        reason="",
+        step_seconds=step,
+        low_seconds=step,
+        high_seconds=step,
+        phases=_phases(curve, gpus, step),
+        memory_by_rank=(round(held),) if held else (),
+    )
+
+
+def _phases(curve: Curve, gpus: int, step: float) -> dict[str, float]:
+    """Figure 5's parts of an iteration, as parts of a step; none where it does not have them."""
+    whole = published.iterations().get(curve, {}).get(gpus)
+    backward = published.backward().get(curve, {}).get(gpus)
+    both = published.both_passes().get(curve, {}).get(gpus)
+    if not whole or not backward or not both:
+        return {}
+    parts = {"backward": backward, "forward": both - backward, "input": whole - both}
+    return {name: seconds / whole * step for name, seconds in parts.items()}

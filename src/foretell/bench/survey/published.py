@@ -1,0 +1,88 @@
+"""What the survey printed: seconds of epochs, speed-ups, phases, memory (`studies/survey`, with sources)."""
+
+from __future__ import annotations
+
+import csv
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+from foretell.errors import BadInput
+
+FOLDER: Final = Path(__file__).parents[4] / "studies" / "survey"
+
+Counts: TypeAlias = dict[int, float]
+"""A figure by the number of GPUs."""
+
+
+class Curve(NamedTuple):
+    """One line of a figure."""
+
+    machine: str
+    model: str
+    framework: str
+
+
+class Label(NamedTuple):
+    """A speed-up that figure 4 prints: on so many GPUs over one."""
+
+    curve: Curve
+    gpus: int
+    speedup: float
+
+
+def _lines(name: str) -> Iterator[dict[str, str]]:
+    file = FOLDER / name
+    if not file.is_file():
+        raise BadInput("the survey's numbers are not here", where=str(file), fix="the source tree of foretell")
+    with file.open(newline="") as text:
+        yield from csv.DictReader(text)
+
+
+def _curve(line: dict[str, str]) -> Curve:
+    return Curve(line["machine"], line["model"], line["framework"])
+
+
+def _curves(name: str, column: str, unit: float) -> dict[Curve, Counts]:
+    found: dict[Curve, Counts] = {}
+    for line in _lines(name):
+        if line[column]:
+            found.setdefault(_curve(line), {})[int(line["gpus"])] = unit * float(line[column])
+    return found
+
+
+@functools.cache
+def epochs() -> dict[Curve, Counts]:
+    """Seconds of an epoch."""
+    return _curves("epochs.csv", "seconds", 1.0)
+
+
+@functools.cache
+def memory() -> dict[Curve, Counts]:
+    """Bytes of one GPU."""
+    return _curves("memory.csv", "gigabytes", 1e9)
+
+
+@functools.cache
+def iterations() -> dict[Curve, Counts]:
+    """Seconds in which the mini-batch of one GPU is done, by all GPUs together."""
+    return _curves("iterations.csv", "total_ms", 1e-3)
+
+
+@functools.cache
+def backward() -> dict[Curve, Counts]:
+    """Seconds of an iteration's backward pass."""
+    return _curves("iterations.csv", "backward_ms", 1e-3)
+
+
+@functools.cache
+def both_passes() -> dict[Curve, Counts]:
+    """Seconds of an iteration's two passes; the rest of it is input."""
+    return _curves("iterations.csv", "backward_and_forward_ms", 1e-3)
+
+
+@functools.cache
+def labels() -> tuple[Label, ...]:
+    """The speed-ups that are printed, and so exact."""
+    return tuple(Label(_curve(one), int(one["gpus"]), float(one["speedup"])) for one in _lines("speedups.csv"))

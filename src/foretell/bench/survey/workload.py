@@ -1,0 +1,86 @@
+"""The survey's two tasks. What it does not say is derived from its own figures, by the rules below.
+
+**The length of GPT2-medium's sequences.** Figures 5 and 7 give seconds of an iteration and of an epoch, so iterations
+an epoch; the tokens of the data set over these and over the 32 sequences of an iteration are the length, and the power
+of two nearest to the median of all rows is taken.
+
+**The stage of ZeRO.** Figure 9 gives memory by GPUs. What n ranks share has gone by 1 - 1/n; the stage whose bytes a
+parameter come nearest (Rajbhandari et al. 2020, arXiv 1910.02054: 12 of states and master weights in stage 1, 14 with
+gradients in stage 2, 16 with weights in stage 3) is taken.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from statistics import median
+from typing import Final, NamedTuple
+
+from foretell.bench.survey import published
+from foretell.bench.survey.published import Curve
+from foretell.model.source import load
+from foretell.model.totals import totals
+
+IMAGES: Final = "vgg16"
+TEXT: Final = "gpt2-medium"
+TOKENS: Final = 103_227_021
+"""Of Wikitext-103 (Table 3)."""
+
+SHARED: Final = {"zero1": 12.0, "zero2": 14.0, "zero3": 16.0}
+"""Bytes of each parameter that the ranks share, by stage."""
+
+COUNTS: Final = (1, 2, 4, 8, 16, 32, 64)
+
+
+class Task(NamedTuple):
+    """A model on a data set (Table 3)."""
+
+    model: str
+    data: str
+    batch: int  # samples of one GPU
+    samples: int  # of an epoch
+    sequence: int  # 0: images
+    optimizer: str
+
+
+def task(model: str) -> Task:
+    if model == IMAGES:
+        return Task(IMAGES, "ImageNet, 224 x 224", 64, 1_281_167, 0, "sgd")
+    length = sequence()
+    return Task(TEXT, "Wikitext-103", SEQUENCES, TOKENS // length, length, "lamb")
+
+
+SEQUENCES: Final = 32
+"""Of GPT2-medium, the mini-batch of one GPU (Table 3)."""
+
+
+@functools.cache
+def sequence_evidence() -> tuple[float, ...]:
+    """The length that each row of figures 5 and 7 implies."""
+    epochs = published.epochs()
+    return tuple(
+        TOKENS / SEQUENCES / (epochs[curve][gpus] / seconds)
+        for curve, counts in published.iterations().items()
+        for gpus, seconds in counts.items()
+        if gpus in epochs.get(curve, {})
+    )
+
+
+@functools.cache
+def sequence() -> int:
+    """Tokens of a sequence."""
+    return 2 ** round(math.log2(median(sequence_evidence())))
+
+
+@functools.cache
+def shared_bytes() -> float:
+    """Bytes of each parameter that ZeRO's ranks share, by figure 9."""
+    held = published.memory()[Curve("thetagpu", TEXT, "zero")]
+    parameters = totals(load(TEXT, 1, sequence())).parameters
+    gone = [(held[1] - held[gpus]) / (1 - 1 / gpus) for gpus in held if gpus > 1]
+    return median(gone) / parameters
+
+
+@functools.cache
+def zero_stage() -> str:
+    return min(SHARED, key=lambda stage: abs(SHARED[stage] - shared_bytes()))

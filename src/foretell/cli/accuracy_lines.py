@@ -1,0 +1,42 @@
+"""The line that every answer ends its head with: how far predictions of similar measured runs were."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from foretell.oracle.predict import Prediction
+    from foretell.oracle.similar import Accuracy
+
+NAME = "accuracy"
+UNKNOWN = "no measured run is like it: its error is not known"
+
+
+def accuracy_line(step: Prediction | None) -> list[tuple[str, str]]:
+    """Of one prediction; nothing where nothing is predicted."""
+    return [(NAME, told(step.accuracy))] if step is not None else []
+
+
+def accuracy_of_two(first: Prediction, second: Prediction) -> list[tuple[str, str]]:
+    """Of two plans: one line where the same runs are like both."""
+    if first.accuracy == second.accuracy:
+        return accuracy_line(first)
+    return [(NAME, f"first: {told(first.accuracy)}"), ("", f"second: {told(second.accuracy)}")]
+
+
+def accuracy_by_ranks(known: Mapping[int, Accuracy]) -> list[tuple[str, str]]:
+    """Of the fastest plans of several numbers of ranks, those together that the same runs are like."""
+    if not known:
+        return [(NAME, UNKNOWN)]
+    lines: list[tuple[str, str]] = []
+    for accuracy, group in itertools.groupby(sorted(known), key=lambda ranks: known[ranks]):
+        ranks = list(group)
+        span = f"{ranks[0]:,}" if len(ranks) == 1 else f"{ranks[0]:,} to {ranks[-1]:,}"
+        lines.append(("" if lines else NAME, f"on {span}: {told(accuracy)}" if len(known) > 1 else told(accuracy)))
+    return lines
+
+
+def told(accuracy: Accuracy | None) -> str:
+    return UNKNOWN if accuracy is None else str(accuracy)

@@ -1,0 +1,124 @@
+"""What `foretell bench` writes besides: a page, its figures, and the survey beside its prediction."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+import msgspec
+
+if TYPE_CHECKING:
+    from foretell.bench.row import Row
+    from foretell.bench.study import Study
+    from foretell.report.page import Page
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Files(NamedTuple):
+    """Files that are asked for; empty: none."""
+
+    html: str = ""
+    figures: str = ""
+
+
+def reported(command: Command) -> Command:
+    """The options of a report."""
+    for option in (
+        click.option("--figures", metavar="FOLDER", default="", help="Each figure as an SVG and a PNG file."),
+        click.option("--html", metavar="FILE", default="", help="A report to look at: one file, with charts."),
+    ):
+        command = option(command)
+    return command
+
+
+def written(page: Page, files: Files) -> list[str]:
+    """Write what is asked for; the names of the files."""
+    from foretell.report.files import save, save_figures
+
+    names: list[str] = []
+    if files.html:
+        save(page, files.html)
+        names.append(files.html)
+    if files.figures:
+        for kind in ("svg", "png"):
+            names += [f"{files.figures}/{name}" for name in save_figures(page, files.figures, kind)]
+    return names
+
+
+def study_files(found: Study, files: Files) -> list[str]:
+    """The report of a study."""
+    if files == Files():
+        return []
+    from foretell.bench.page import bench_page
+
+    where = f"{found.about.machine}, {found.about.cores} cores"
+    return written(
+        bench_page(found.rows, f"Frameworks and strategies side by side on {where}", found.about.command), files
+    )
+
+
+def judged(rows: Sequence[Row]) -> dict[str, Any]:
+    """Why each row is slow, and what the survey's findings are worth here."""
+    from foretell.bench.findings import check
+    from foretell.bench.group import groups
+    from foretell.bench.reasons import reasons
+
+    slow = [
+        {**one._asdict(), "engine": line.engine, "pair": group.pair, "device": group.device, "ranks": ranks}
+        for group in groups(rows)
+        for line in group.lines
+        for ranks, row in line.rows.items()
+        for one in reasons(row)
+    ]
+    found = [
+        {
+            "finding": one.finding.name,
+            "text": one.finding.text,
+            "pair": one.group.pair,
+            "device": one.group.device,
+            **one.verdict._asdict(),
+        }
+        for one in check(rows)
+    ]
+    return {"reasons": slow, "findings": found}
+
+
+def judged_page(rows: Sequence[Row]) -> str:
+    """The same for people: on the most ranks that each engine has."""
+    from foretell.bench.findings import check
+    from foretell.bench.group import groups
+    from foretell.bench.reasons import reasons, sentence
+    from foretell.cli.table import folded, table
+
+    slow = [
+        (group.pair, line.engine, str(max(line.rows)), sentence(reasons(line.rows[max(line.rows)])))
+        for group in groups(rows)
+        for line in group.lines
+    ]
+    found = [
+        folded(f"  {one.verdict.status}  {one.finding.text} ({one.group.pair}: {one.verdict.evidence})")
+        for one in check(rows)
+    ]
+    parts = (
+        table(("why it is slow", "engine", "ranks", "parts of its step"), slow, left=(0, 1, 3)) if slow else "",
+        "\n".join(["what the survey of frameworks found, asked of these rows", *found]) if found else "",
+    )
+    return "\n\n".join(filter(None, parts))
+
+
+def tell_survey(as_json: bool, files: Files) -> None:
+    """The survey of frameworks beside its prediction."""
+    from foretell.bench.survey.page import survey, survey_page
+
+    found = survey()
+    names = written(survey_page(found, shlex.join(["foretell", *sys.argv[1:]])), files) if files != Files() else []
+    if as_json:
+        click.echo(msgspec.json.encode({**msgspec.to_builtins(found), "files": names}))
+        return
+    from foretell.cli.survey_pages import survey_page as page
+
+    click.echo("\n".join([page(found), *(f"\n{name}" for name in names)]))

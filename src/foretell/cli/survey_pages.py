@@ -1,0 +1,99 @@
+"""The survey beside its prediction, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from foretell.bench.findings import FAILS, HOLDS
+from foretell.bench.survey.page import Finding, Survey
+from foretell.bench.survey.workload import sequence_evidence, shared_bytes
+from foretell.cli.table import folded, table
+
+SHORT = {"": "-", HOLDS: "holds", FAILS: "fails"}
+
+
+def survey_page(found: Survey) -> str:
+    return "\n\n".join(_parts(found))
+
+
+def _parts(found: Survey) -> Iterator[str]:
+    yield "\n".join(
+        (
+            f"source   {found.source}",
+            f"derived  sequences of {found.sequence} tokens: {_between(sequence_evidence())} 5, 7",
+            f"         ZeRO-{found.zero_stage[-1]}: {shared_bytes():.1f} bytes of a parameter are shared in figure 9",
+        )
+    )
+    yield _speedups(found)
+    yield _curves(found)
+    yield _findings(found.findings)
+    if found.impossible:
+        yield "\n".join(["rows of the survey that its machine cannot have", *_impossible(found)])
+
+
+def _between(values: Sequence[float]) -> str:
+    return f"{median(values):.0f} in the middle of {len(values)} rows of figures"
+
+
+def _speedups(found: Survey) -> str:
+    rows = [
+        (
+            one.framework,
+            one.model,
+            f"{one.measured:.2f}",
+            f"{one.predicted:.2f}",
+            f"{one.error:+.0%}",
+            ("yes" if one.within else "no") if one.aimed else "-",
+        )
+        for one in found.speedups
+    ]
+    said = "speed-up of 4 GPUs of Lassen"
+    return table((said, "model", "survey", "predicted", "error", "within 10 %"), rows, left=(0, 1)) + "".join(
+        f"\n{line}" for line in _causes(found)
+    )
+
+
+def _causes(found: Survey) -> Iterator[str]:
+    """What holds back those that are to be explained, or that were missed."""
+    for one in found.speedups:
+        if one.within and one.aimed:
+            continue
+        told = ", ".join(f"{name} x{times:.2f}" for name, times in one.causes.items())
+        alone = ", ".join(f"{name} x{times:.2f}" for name, times in one.causes_alone.items())
+        yield folded(f"  why {one.framework}, {one.model}: {told}{f'; on one GPU {alone}' if alone else ''}")
+        if one.impossible:
+            yield folded(f"  why {one.framework}, {one.model}: the survey's row {one.impossible}")
+
+
+def _curves(found: Survey) -> str:
+    rows = [
+        (
+            one.framework,
+            one.model,
+            one.machine,
+            f"{one.gpus[0]}..{one.gpus[-1]}",
+            f"{one.mean:.0%}",
+            f"{one.bias:+.0%}",
+            f"{one.shape:.0%}",
+        )
+        for one in found.curves
+    ]
+    return table(("seconds of an epoch", "model", "machine", "GPUs", "mean", "bias", "speed-ups"), rows, left=(0, 1, 2))
+
+
+def _findings(found: tuple[Finding, ...]) -> str:
+    rows = [(one.finding, one.where, SHORT[one.measured], SHORT[one.predicted]) for one in found]
+    failed = [one for one in found if FAILS in (one.measured, one.predicted)]
+    lines = [table(("finding", "where", "survey", "predicted"), rows, left=(0, 1, 2, 3))]
+    for one in failed:
+        if one.measured == FAILS:
+            lines.append(folded(f"  why {one.finding}, {one.where}, in the survey: {one.evidence_measured}"))
+        if one.predicted == FAILS:
+            lines.append(folded(f"  why {one.finding}, {one.where}, predicted: {one.evidence_predicted}"))
+    return "\n".join(lines)
+
+
+def _impossible(found: Survey) -> Iterator[str]:
+    for name, why in found.impossible.items():
+        yield folded(f"  why {name}: {why}")

@@ -1,0 +1,162 @@
+"""foretell bench: frameworks and strategies side by side."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from foretell.cli import several
+from foretell.cli.bench_report import Files, judged, judged_page, reported, study_files, tell_survey
+from foretell.errors import BadInput
+
+if TYPE_CHECKING:
+    from foretell.bench.question import Question
+    from foretell.bench.study import Study
+
+EXAMPLE = "foretell bench --engine ddp,fsdp2-zero3 --pair image --ranks 1,2 --out my-study"
+
+
+@click.command("bench", short_help="Frameworks and strategies side by side.")
+@click.option("--quick", is_flag=True, help="All engines that run here, two small tasks, two ranks, three seeds.")
+@click.option("--engine", "engines", multiple=True, metavar="NAMES", help="Engines: ddp,gpipe (all; see --list).")
+@click.option("--pair", "pairs", multiple=True, metavar="NAMES", help="image, language; vgg16, gpt2-medium (GPUs).")
+@click.option("--ranks", metavar="NUMBERS", default="", help="Numbers of ranks: 1,2,4 or 1..8, doubling (1..cores).")
+@click.option("--seeds", type=int, default=1, metavar="N", help="Seeds of each row: 0 to N-1 (1).")
+@click.option("--model", default="", metavar="MODEL", help="Another model than the pair's.")
+@click.option("--task", default="", metavar="NAME", help="Other data: images:FOLDER, tokens:FILE, synthetic.")
+@click.option("--batch", type=int, default=0, metavar="N", help="Samples of a step for each rank (the pair's).")
+@click.option("--batch-rule", default="survey", metavar="NAME", help="survey: --batch for each rank; fixed: for all.")
+@click.option("--optimizer", default="", metavar="NAME", help="sgd, momentum, adam, adamw, lars, lamb (the pair's).")
+@click.option("--rate", type=float, default=0.0, metavar="X", help="Learning rate, for one rank's batch.")
+@click.option("--scale-rate", "scaled", is_flag=True, help="The rate grows with the batch.")
+@click.option("--warmup", type=int, default=0, metavar="N", help="Steps over which the rate rises to its value.")
+@click.option("--steps", type=int, default=0, metavar="N", help="Steps that are measured (the pair's).")
+@click.option("--look", type=int, default=-1, metavar="N", help="Steps between two looks at held-out data; 0: none.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default=None, help="Where ranks compute (the pair's).")
+@click.option("--threads", type=int, default=1, metavar="N", help="Of each rank on a CPU (1).")
+@click.option("--out", metavar="FOLDER", default="", help="The study; asked again, it goes on from there (bench).")
+@click.option("--again", is_flag=True, help="Measure rows again that failed.")
+@click.option("--show", metavar="FOLDER", help="A study that is there: nothing is run.")
+@click.option("--install", metavar="ENGINE", help="Install an engine in an environment of its own.")
+@click.option("--list", "listed", is_flag=True, help="The engines, and which are installed.")
+@click.option("--survey", is_flag=True, help="The survey of frameworks: its own numbers beside their prediction.")
+@reported
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(
+    as_json: bool,
+    show: str | None,
+    install: str | None,
+    listed: bool,
+    survey: bool,
+    html: str,
+    figures: str,
+    **options: Any,
+) -> None:
+    """Train the same model on the same data under every engine, and compare.
+
+    Each row is an engine, a pair of model and task, a number of ranks and a seed:
+    time, phases, memory, and how well it learnt, next to what was predicted. What
+    cannot run is a row with its reason. Started again, it goes on where it was.
+    """
+    files = Files(html, figures)
+    if survey:
+        tell_survey(as_json, files)
+    elif install is not None:
+        click.echo(_installed(install, as_json))
+    elif listed:
+        click.echo(_listed(as_json))
+    elif show is not None:
+        _tell(Path(show), as_json, files)
+    else:
+        _compare(options, as_json, files)
+
+
+def _compare(options: dict[str, Any], as_json: bool, files: Files) -> None:
+    from foretell.bench.matrix import compare
+    from foretell.cli.main import NOTHING_FITS
+    from foretell.cli.progress import Progress
+
+    questions = _questions(options)
+    folder = Path(options["out"] or ("bench-quick" if options["quick"] else "bench"))
+    progress = Progress()
+    try:
+        rows = list(compare(questions, folder, _command(), progress.rows, options["again"]))
+    finally:
+        progress.end()
+    _tell(folder, as_json, files)
+    if not any(row.ok for row in rows):
+        raise click.exceptions.Exit(NOTHING_FITS)
+
+
+def _command() -> str:
+    """What a person would type to get this again."""
+    return shlex.join(["foretell", *sys.argv[1:]])
+
+
+def _questions(options: dict[str, Any]) -> list[Question]:
+    from foretell.bench import engine, matrix
+    from foretell.hardware import this_machine
+
+    for name in ("seeds", "threads"):
+        if options[name] < 1:
+            raise BadInput(f"--{name} {options[name]}", where=f"--{name}", fix="1 or more")
+    if options["quick"]:
+        return matrix.quick()
+    alike = {name: options[name] for name in ("model", "task", "batch", "batch_rule", "optimizer", "rate", "scaled")}
+    alike |= {name: options[name] for name in ("warmup", "steps", "look", "threads")}
+    cores = max(1, this_machine.processor().ranks_per_node)
+    return matrix.Matrix(
+        engines=several.words(options["engines"]) or engine.names(),
+        pairs=several.words(options["pairs"]) or ["image", "language"],
+        ranks=several.numbers(options["ranks"] or f"1..{cores}", "--ranks", "ranks", "1,2,4 or 1..8"),
+        seeds=range(options["seeds"]),
+        alike=alike | {"device": options["device"] or ""},
+    ).questions()
+
+
+def _tell(folder: Path, as_json: bool, files: Files) -> None:
+    from foretell.bench.study import read
+    from foretell.cli.bench_pages import page
+
+    found = read(folder)
+    names = study_files(found, files)
+    if as_json:
+        click.echo(_json(found, folder, names))
+        return
+    parts = (page(found), judged_page(found.rows), "\n".join([f"{len(found.rows)} rows in {folder}", *names]))
+    click.echo("\n\n".join(filter(None, parts)))
+
+
+def _json(found: Study, folder: Path, names: list[str]) -> bytes:
+    from foretell.bench.reading import lines
+    from foretell.bench.row import told
+
+    answer = {"about": found.about, "lines": lines(found.rows), "rows": [told(row) for row in found.rows]}
+    return msgspec.json.encode({**answer, **judged(found.rows), "folder": str(folder), "files": names})
+
+
+def _installed(name: str, as_json: bool) -> str:
+    from foretell.bench import environments
+    from foretell.bench.engine import engine
+
+    asked = engine(name)
+    home = environments.install(asked)
+    if as_json:
+        return msgspec.json.encode({"package": asked.package, **home._asdict()}).decode()
+    return f"{asked.package} {home.version} is installed in {environments.folder(asked)}"
+
+
+def _listed(as_json: bool) -> str:
+    from foretell.cli.bench_pages import listing
+    from foretell.cli.table import table
+
+    found = listing()
+    if as_json:
+        return msgspec.json.encode({"engines": found}).decode()
+    names = ("engine", "plan", "installed", "title")
+    return table(names, [[one[name] for name in names] for one in found], left=(0, 1, 2, 3))

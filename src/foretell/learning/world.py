@@ -1,0 +1,141 @@
+"""Workers, a server and what they can do: what algorithms are written against, in virtual time and for real."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from foretell.learning.compressor import Sender
+from foretell.learning.topology import Topology
+from foretell.learning.vector import Vector
+
+if TYPE_CHECKING:
+    from foretell.learning.algorithm import Algorithm
+
+
+class Worker:
+    """One that computes gradients, at `weights`."""
+
+    __slots__ = (
+        *("busy", "clock", "draws", "memory", "number", "present", "problem", "rate", "sender", "ticket", "velocity"),
+        *("until", "version", "weights"),
+    )
+
+    def __init__(self, number: int, weights: Vector, problem: Any, rate: float, sender: Sender, seed: int) -> None:
+        self.number, self.weights, self.problem, self.rate, self.sender = number, weights, problem, rate, sender
+        self.version = 0  # updates that the server had made when these weights were read
+        self.clock = 0  # gradients made
+        self.present = True
+        self.busy = 0.0  # seconds of gradients begun
+        self.until = 0.0  # when the last of them ends
+        self.velocity: Vector | None = None
+        self.ticket: Any = None  # of the gradient that is under way
+        self.memory: dict[str, Any] = {}  # what an algorithm keeps here
+        self.draws = np.random.default_rng([seed, number])
+
+
+class Server:
+    """The weights that count, and when the server is free again."""
+
+    __slots__ = ("free", "velocity", "version", "weights")
+
+    def __init__(self, weights: Vector) -> None:
+        self.weights = weights
+        self.version = 0
+        self.velocity: Vector | None = None
+        self.free = 0.0
+
+
+class Push(NamedTuple):
+    """What a worker pushed, at which weights it was made, and how many updates these had seen."""
+
+    worker: Worker
+    vector: Vector
+    read: Vector
+    version: int
+    clock: int
+
+
+class World(ABC):
+    """What algorithms see. `rate` is that of one synchronous step of all workers; update rules are the same for all."""
+
+    algorithm: Algorithm
+    topology: Topology
+    problem: Any
+    workers: list[Worker]
+    server: Server
+    count: int
+    rate: float
+    momentum: float
+    staleness: Counter[int]
+
+    @property
+    def present(self) -> int:
+        """Workers that are there."""
+        return sum(worker.present for worker in self.workers)
+
+    def members(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker.present]
+
+    def computing(self) -> Iterator[Worker]:
+        """Workers that have a gradient under way."""
+        return (worker for worker in self.workers if worker.ticket is not None)
+
+    # what travels and what takes time: somebody's clock
+
+    @abstractmethod
+    def compute(self, worker: Worker) -> None:
+        """A worker begins a gradient at its weights."""
+
+    @abstractmethod
+    def push(self, worker: Worker, vector: Vector, weights: bool = False) -> None:
+        """Send a gradient (or weights, which are never compressed) to whoever holds the weights that count."""
+
+    @abstractmethod
+    def serve(self, pushes: int, act: Callable[[], None]) -> None:
+        """Have the server act after the work of summing so many pushes and updating once."""
+
+    @abstractmethod
+    def reply(self, workers: Sequence[Worker]) -> None:
+        """Send the server's weights to workers; they have them as they are now."""
+
+    @abstractmethod
+    def send(self, worker: Worker, target: int, said: Any) -> None:
+        """A worker sends its model, with whatever an algorithm says of it, to another."""
+
+    @abstractmethod
+    def learnt(self, gradients: int) -> None:
+        """So many more gradients are in the weights that are judged."""
+
+    # how weights move
+
+    def absorb(self, pushes: Sequence[Push], rate: float, vectors: Sequence[Vector] = ()) -> None:
+        """The server takes gradients in, one after the other: one update."""
+        server = self.server
+        weights = server.weights
+        gradients = vectors or [push.vector for push in pushes]
+        if self.momentum:
+            before = gradients[0] * 0 if server.velocity is None else server.velocity
+            server.velocity = self.momentum * before
+            weights = weights - rate * server.velocity
+        for gradient in gradients:
+            weights = weights - rate * gradient
+            if server.velocity is not None:
+                server.velocity = server.velocity + gradient
+        server.weights = weights
+        for push in pushes:
+            self.staleness[server.version - push.version] += 1
+        server.version += 1
+        self.learnt(len(pushes))
+
+    def local_step(self, worker: Worker, gradient: Vector) -> None:
+        """A worker takes a gradient into its own weights."""
+        if self.momentum:
+            worker.velocity = gradient if worker.velocity is None else self.momentum * worker.velocity + gradient
+            gradient = worker.velocity
+        worker.weights = worker.weights - worker.rate * gradient
+        self.learnt(1)

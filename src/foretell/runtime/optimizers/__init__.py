@@ -1,0 +1,1 @@
+"""Updates that torch has no optimizer for: those that large batches need."""

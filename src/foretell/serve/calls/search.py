@@ -1,0 +1,120 @@
+"""The best plans of all that are legal: /api/searches starts a search, and tells how far it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from foretell.hardware import quantity
+from foretell.hardware.cluster import Cluster
+from foretell.oracle import planning
+from foretell.oracle.finer import finer
+from foretell.oracle.search import Found
+from foretell.oracle.space import Space, Wishes
+from foretell.report.page import Page, Section, body
+from foretell.report.sections import search_section
+from foretell.serve import uploads
+from foretell.serve.calls import Call
+from foretell.serve.question import Name, Subject, bettered, cluster_of, graph_of, model_text, trainer_name
+
+Words: TypeAlias = Annotated[tuple[Name, ...], Meta(max_length=30)]
+
+PATIENCE = 0.2
+"""Seconds between two words about how far it is."""
+
+
+class Search(Subject, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is asked about, and what plans have to be like."""
+
+    precision: Name = ""
+    only: Words = ()
+    without: Words = ()
+    also: Words = ()
+    fix: Annotated[str, Meta(max_length=1000)] = ""  # each plan has this
+    max_memory: Annotated[str, Meta(max_length=40)] = ""  # a rank may use this much: 60 GB
+
+
+class SearchFound(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, and a chart of it as HTML."""
+
+    found: Found
+    html: str
+
+
+class Sofar(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a search is."""
+
+    share: float
+    plans: int
+
+
+Tell: TypeAlias = Callable[[Sofar], None]
+
+
+def answer(search: Search, tell: Tell) -> SearchFound:
+    answered = planning.answered(question_of(search), lambda space: _watch(space, tell))
+    found = _finer(answered).found
+    if search.model.startswith(uploads.PREFIX):
+        found = planning.replaced(found, model=uploads.named(search.model))
+    section = search_section(found)
+    chart = Section(section.title, section.text, section.charts)
+    return SearchFound(found=found, html=body(Page(title="", plan="", cards=(), sections=(chart,))))
+
+
+def _finer(answered: planning.Answer) -> planning.Answer:
+    """With what is chosen beside what the search varies; who interrupts that wants what there is."""
+    try:
+        return finer(answered) if answered.found.complete else answered
+    except KeyboardInterrupt:
+        return answered
+
+
+class _Better(planning.Upgrade):
+    """Several parts of the hardware at once; the cluster then says itself which."""
+
+    def of(self, cluster: Cluster) -> Cluster:
+        return self.change(cluster, self.times)
+
+
+def question_of(search: Search) -> planning.Question:
+    """The question as the search knows it."""
+    model = model_text(search.model)
+    written = graph_of(search.model, search.seq, "") if model.endswith(uploads.GRAPH) else None
+
+    def better(cluster: Cluster, times: float) -> Cluster:
+        return bettered(cluster, search.hardware)
+
+    return planning.Question(
+        model=model,
+        graph=written,
+        cluster=cluster_of(search.cluster).cluster,
+        batch=search.batch,
+        seq=0 if written else search.seq,
+        trainer=trainer_name(search.trainer),
+        optimizer=search.optimizer,
+        precision=search.precision,
+        wishes=Wishes(only=search.only, without=search.without, also=search.also, fixed=search.fix.strip()),
+        most=quantity.parse(search.max_memory, "memory", "max_memory") if search.max_memory else 0.0,
+        calibration="",
+        upgrade=_Better("hardware", 1.0, better) if search.hardware else None,
+    )
+
+
+def _watch(space: Space, tell: Tell) -> Callable[[int], None]:
+    meshes = max(1, space.mesh_count)
+    last = [0.0]
+
+    def watch(plans: int) -> None:
+        now = time.monotonic()
+        if now - last[0] >= PATIENCE:
+            last[0] = now
+            tell(Sofar(share=min(1.0, space.looked / meshes), plans=plans))
+
+    return watch
+
+
+CALL = Call(Search, SearchFound, answer, long=True)

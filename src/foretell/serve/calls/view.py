@@ -1,0 +1,59 @@
+"""A prediction with its charts as HTML: what the page shows when a slider moves."""
+
+from __future__ import annotations
+
+import msgspec
+
+from foretell.oracle.predict import Prediction
+from foretell.program.lower import lower
+from foretell.report.charts import timeline
+from foretell.report.page import Page, Section, body
+from foretell.report.sections import headline, memory_section, time_section
+from foretell.serve.calls import Call
+from foretell.serve.calls.predict import told
+from foretell.serve.question import Question, knobs, read
+from foretell.timeline.simulate import simulate
+from foretell.units import show_bytes, show_seconds
+
+FINEST = 400
+"""Stretches of the timeline that can be told apart on a screen; a report, which is enlarged, has more."""
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """All that changes on the page."""
+
+    prediction: Prediction
+    said: str  # in a sentence, for those who hear the page
+    html: str
+    ranks: int  # of the cluster; the plan may take fewer
+    knobs: tuple[str, ...]  # what of the hardware can be turned
+
+
+def answer(question: Question) -> View:
+    asked = read(question)
+    found = told(asked)
+    program = lower(asked.setting)
+    played = simulate(program, asked.setting, asked.cluster, joined=True)
+    sections = (
+        time_section(found),
+        memory_section(found, asked.setting, program),
+        Section("Timeline", "", (timeline.draw(played, FINEST),)),
+    )
+    page = Page(title="", plan="", cards=headline(found), sections=sections, notes=found.notes)
+    return View(
+        prediction=found,
+        said=sentence(found),
+        html=body(page),
+        ranks=asked.cluster.ranks,
+        knobs=knobs(asked.cluster),
+    )
+
+
+def sentence(found: Prediction) -> str:
+    """An answer as one would say it."""
+    over = f"does not fit: {show_bytes(found.memory_bytes - found.usable)} too much"
+    fits = "fits" if found.fits else over
+    return f"A step takes {show_seconds(found.step_seconds)}, {show_bytes(found.memory_bytes)} a rank: it {fits}."
+
+
+CALL = Call(Question, View, answer)

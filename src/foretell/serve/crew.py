@@ -1,0 +1,208 @@
+"""The workers: started, asked, ended when they take too long, and replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from foretell.serve import uploads
+from foretell.serve.problem import Problem
+from foretell.serve.worker import WARM, Reply, Task, framed
+
+Tell = Callable[[Reply], None]
+
+LARGEST_FRAME: Final = 64 * 1024 * 1024
+
+PATIENCE: Final = 60.0
+"""Seconds that a question waits for a worker; on a machine that is busy, even to start one takes a while."""
+
+
+def problem(status: int, what: str, fix: str = "") -> Reply:
+    """A reply that no worker gave."""
+    return Reply("problem", status, msgspec.json.encode(Problem(what, fix=fix)))
+
+
+class Worker:
+    """One process that answers."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    @classmethod
+    async def start(cls, folder: Path, *words: str) -> Worker:
+        """A worker that reads what was handed in from a folder, and works in an empty one.
+
+        It has a session of its own: Ctrl-C in the terminal is for the server, which then ends its workers in order.
+        """
+        empty = folder / "empty"
+        empty.mkdir(exist_ok=True)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "foretell.serve.worker",
+            *words,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            cwd=empty,
+            env={**os.environ, uploads.FOLDER: str(folder)},
+            start_new_session=True,
+            limit=LARGEST_FRAME,
+        )
+        return cls(process)
+
+    async def ready(self) -> bool:
+        """Wait until it has imported what it needs; False: it died."""
+        try:
+            return (await self._heard()).kind == "ready"
+        except asyncio.IncompleteReadError:
+            return False
+
+    async def _heard(self) -> Reply:
+        assert self.process.stdout is not None
+        head = await self.process.stdout.readexactly(4)
+        return msgspec.msgpack.decode(await self.process.stdout.readexactly(int.from_bytes(head, "big")), type=Reply)
+
+    async def ask(self, task: Task, tell: Tell = lambda reply: None) -> Reply:
+        """The answer; what comes before it is told."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(framed(task))
+            await self.process.stdin.drain()
+            while True:
+                reply = await self._heard()
+                if reply.last:
+                    return reply
+                tell(reply)
+        except (asyncio.IncompleteReadError, BrokenPipeError, ConnectionResetError):
+            return problem(500, "the process that was to answer has ended")
+
+    @property
+    def alive(self) -> bool:
+        return self.process.returncode is None
+
+    def interrupt(self) -> None:
+        """Have a search say what it found so far."""
+        self._signal(signal.SIGINT)
+
+    async def end(self) -> None:
+        """End it at once, whatever it does."""
+        self._signal(signal.SIGKILL)
+        await self.process.wait()
+        transport = getattr(self.process, "_transport", None)  # or its pipes are closed when the loop is gone
+        if transport is not None:
+            transport.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if self.alive:
+                self.process.send_signal(number)
+
+
+class Crew:
+    """Workers for calls that are quick."""
+
+    def __init__(self, folder: Path, workers: int, seconds: float, waiting: int = 100) -> None:
+        self.folder, self.count, self.seconds, self.most_waiting = folder, workers, seconds, waiting
+        self.idle: asyncio.LifoQueue[Worker] = asyncio.LifoQueue()  # who just worked remembers most
+        self.all: set[Worker] = set()
+        self.hiring: set[asyncio.Task[None]] = set()
+        self.waiting = 0
+        self.kept = Kept()
+
+    def start(self) -> None:
+        """Hire them; they are idle when they are ready, and until then questions wait."""
+        for _ in range(self.count):
+            self._hire()
+
+    def _hire(self) -> None:
+        hiring = asyncio.create_task(self._hired())
+        self.hiring.add(hiring)
+        hiring.add_done_callback(self.hiring.discard)
+
+    async def _hired(self) -> None:
+        worker = await Worker.start(self.folder, WARM)
+        self.all.add(worker)
+        if await worker.ready():
+            self.idle.put_nowait(worker)
+
+    async def answer(self, task: Task) -> Reply:
+        """The answer of whoever is idle first; of the last minute's questions, the same again."""
+        known = self.kept.get(task)
+        if known is not None:
+            return known
+        if self.waiting >= self.most_waiting:
+            return problem(429, "too many questions at once", "ask again in a moment")
+        self.waiting += 1
+        try:
+            worker = await asyncio.wait_for(self.idle.get(), PATIENCE)
+        except TimeoutError:
+            return problem(429, "too many questions at once", "ask again in a moment")
+        finally:
+            self.waiting -= 1
+        reply = await self._asked(worker, task)
+        if reply.status < 500:
+            self.kept.put(task, reply)
+        return reply
+
+    async def _asked(self, worker: Worker, task: Task) -> Reply:
+        """A worker that is too slow, or dies, or whose question nobody waits for any more, is replaced."""
+        done = False
+        try:
+            reply = await asyncio.wait_for(worker.ask(task), self.seconds)
+            done = worker.alive and reply.status != 500
+            return reply
+        except TimeoutError:
+            what = f"the answer takes longer than {self.seconds:g} seconds"
+            return problem(422, what, "a smaller question, or the command line, which takes its time")
+        finally:
+            if done:
+                self.idle.put_nowait(worker)
+            else:
+                self.all.discard(worker)
+                self._hire()
+                await asyncio.shield(worker.end())
+
+    async def end(self) -> None:
+        """End all of them, those that are not ready yet too."""
+        for hiring in list(self.hiring):
+            hiring.cancel()
+        await asyncio.gather(*self.hiring, return_exceptions=True)
+        await asyncio.gather(*(worker.end() for worker in self.all))
+        self.all.clear()
+
+
+class Kept:
+    """Answers of the last minute: sliders go back and forth, and several people look at one link."""
+
+    SECONDS: Final = 60.0
+    BYTES: Final = 32 * 1024 * 1024
+
+    def __init__(self) -> None:
+        self.replies: OrderedDict[Task, tuple[float, Reply]] = OrderedDict()
+        self.bytes = 0
+
+    def get(self, task: Task) -> Reply | None:
+        found = self.replies.get(task)
+        return found[1] if found and time.monotonic() - found[0] < self.SECONDS else None
+
+    def put(self, task: Task, reply: Reply) -> None:
+        self._drop(task)
+        self.replies[task] = time.monotonic(), reply
+        self.bytes += len(reply.body)
+        while self.bytes > self.BYTES:
+            self._drop(next(iter(self.replies)))
+
+    def _drop(self, task: Task) -> None:
+        found = self.replies.pop(task, None)
+        if found is not None:
+            self.bytes -= len(found[1].body)

@@ -1,0 +1,479 @@
+// The page: texts are the truth (model, cluster, plan), sliders edit them, and every change is asked at once.
+"use strict";
+(() => {
+  const $ = (id) => document.getElementById(id);
+  const USUAL = { model: "llama3-8b", cluster: "64xh100", batch: 64, seq: 0, plan: "dp8:zero1 tp8:sp +m8 +bf16",
+    trainer: "", optimizer: "", hardware: {} };
+  const AXES = ["pp", "dp", "cp", "spatial", "filter", "channel", "tp"]; // from the outermost to the innermost
+  const SLIDERS = ["pp", "dp", "cp", "tp", "spatial", "filter"];
+  const LONGEST_SHARED = 6000; // characters of a config.json that goes into the address
+  let choices = null;
+  let asked = { ...USUAL };
+  let pinned = null; // the first of two that are compared
+  let pasted = ""; // the config.json that `asked.model` was handed in as
+
+  // --- asking -------------------------------------------------------------------------------------
+
+  class Wrong extends Error {
+    constructor(problem) { super(problem.what); this.problem = problem; }
+  }
+
+  async function call(path, body, method = "POST", kind = "application/json") {
+    const options = { method, headers: body === undefined ? {} : { "content-type": kind } };
+    if (body !== undefined) options.body = kind === "application/json" && typeof body !== "string" ? JSON.stringify(body) : body;
+    let answer;
+    try {
+      answer = await fetch(path, options);
+    } catch {
+      throw new Wrong({ what: "The server does not answer.", fix: "start it again: foretell serve" });
+    }
+    if (answer.ok) return answer;
+    throw new Wrong(await answer.json().catch(() => ({ what: `The server answers ${answer.status}.` })));
+  }
+
+  // One request at a time; of the changes made meanwhile only the last one counts.
+  function latest(work) {
+    let busy = false, again = false;
+    return async function run() {
+      if (busy) { again = true; return; }
+      busy = true;
+      $("answers").setAttribute("aria-busy", "true");
+      try {
+        do { again = false; await work(() => again); } while (again);
+      } finally {
+        busy = false;
+        $("answers").setAttribute("aria-busy", "false");
+      }
+    };
+  }
+
+  // --- texts --------------------------------------------------------------------------------------
+
+  const words = () => asked.plan.trim().split(/\s+/).filter(Boolean);
+  const axisOf = (word) => /^([a-z]+)([0-9]+(?:x[0-9]+)*)(\[[^\]]*\])?(?::(.*))?$/.exec(word);
+
+  function axis(name) {
+    for (const word of words()) {
+      const found = axisOf(word);
+      if (found && found[1] === name) return { word, ranks: found[2].split("x").reduce((a, b) => a * +b, 1),
+        options: found[4] ? found[4].split(",") : [] };
+    }
+    return { word: "", ranks: 1, options: [] };
+  }
+
+  function setAxis(name, ranks, options) {
+    const old = axis(name), rest = words();
+    const said = (options || (old.word ? old.options : name === "pp" ? ["1f1b"] : [])).filter(Boolean);
+    const word = ranks > 1 ? name + ranks + (said.length ? ":" + said.join(",") : "") : "";
+    const at = rest.indexOf(old.word);
+    if (old.word && word) rest[at] = word;
+    else if (old.word) rest.splice(at, 1);
+    else if (word) {
+      const after = rest.findIndex((one) => one.startsWith("+") || AXES.indexOf((axisOf(one) || [])[1]) > AXES.indexOf(name));
+      rest.splice(after < 0 ? rest.length : after, 0, word);
+    }
+    asked.plan = rest.join(" ");
+  }
+
+  function policy(pattern) { return words().find((word) => word.startsWith("+") && pattern.test(word.slice(1))) || ""; }
+
+  function setPolicy(pattern, word) {
+    const old = policy(pattern), rest = words(), at = old ? rest.indexOf(old) : rest.length;
+    rest.splice(at, old ? 1 : 0, ...(word ? ["+" + word] : []));
+    asked.plan = rest.join(" ");
+  }
+
+  const MICRO = /^m[0-9]+$/, RECOMPUTE = /^recompute:/;
+  const precisionPattern = () => new RegExp("^(" + choices.precisions.join("|") + ")$");
+
+  function place() {
+    const found = /^(?:([0-9]+)x)?(?:([0-9]+)x)?([^,:]+?)(?::([0-9]+))?((?:,[^,]*)*)$/i.exec(asked.cluster.trim());
+    if (!found) return null;
+    const known = choices.places.find((one) => one.name === found[3].toLowerCase());
+    const kind = known ? known.kind : "device", each = known && kind !== "device" ? known.ranks : 1;
+    const count = (+found[1] || 1) * (+found[2] || 1);
+    const gpus = kind === "site" ? +found[4] || each : kind === "machine" ? count * each : count;
+    return { name: found[3], kind, each, gpus, links: found[5] || "", node: +found[2] || 0 };
+  }
+
+  function setPlace(gpus, links) {
+    const old = place();
+    if (!old) return;
+    const more = links === undefined ? old.links : links;
+    const nodes = Math.max(1, Math.round(gpus / old.each));
+    asked.cluster = old.kind === "site" ? `${old.name}:${gpus}`
+      : old.kind === "machine" ? (nodes > 1 ? `${nodes}x` : "") + old.name + more
+      : old.node > 1 && gpus % old.node === 0 && gpus > old.node ? `${gpus / old.node}x${old.node}x${old.name}${more}`
+      : (gpus > 1 ? `${gpus}x` : "") + old.name + more;
+    if ($("follow").checked) follow();
+  }
+
+  function follow() { // data takes what the other axes leave
+    const here = place();
+    if (!here) return;
+    const others = words().map(axisOf).filter((one) => one && one[1] !== "dp")
+      .reduce((all, one) => all * one[2].split("x").reduce((a, b) => a * +b, 1), 1);
+    const ranks = Math.max(1, Math.floor(here.gpus / others));
+    setAxis("dp", ranks);
+    let count = +policy(MICRO).slice(2) || 1; // and micro-batches become fewer, where the batch has no samples for so many
+    while (count > 1 && asked.batch % (ranks * count)) count = Math.floor(count / 2);
+    if (policy(MICRO)) setPolicy(MICRO, count > 1 ? `m${count}` : "");
+  }
+
+  // --- what is seen -------------------------------------------------------------------------------
+
+  function slide(id, value, text) {
+    const input = $(id);
+    input.value = Math.round(Math.log2(value));
+    const said = text || String(value);
+    $(id + "-value").textContent = said;
+    input.setAttribute("aria-valuetext", said);
+  }
+
+  function showControls() {
+    for (const id of ["model", "cluster", "plan", "batch", "seq", "trainer", "optimizer"]) {
+      if (document.activeElement !== $(id) || $(id).tagName === "SELECT") $(id).value = asked[id];
+    }
+    const here = place();
+    $("gpus").disabled = !here;
+    if (here) {
+      slide("gpus", here.gpus);
+      const link = here.links.slice(1).replace(/^[0-9]+x/, "");
+      $("network").value = choices.networks.includes(link) ? link : "";
+      $("network").disabled = here.kind === "site";
+    }
+    for (const name of SLIDERS) slide(name, axis(name).ranks);
+    $("dp").disabled = $("follow").checked;
+    slide("m", +policy(MICRO).slice(2) || 1);
+    const stored = axis("dp").options.find((one) => choices.storages.includes(one));
+    $("storage").value = stored || "replicated";
+    $("storage").disabled = axis("dp").ranks < 2;
+    $("schedule").value = axis("pp").options.find((one) => choices.schedules.includes(one)) || "1f1b";
+    $("schedule").disabled = axis("pp").ranks < 2;
+    $("sp").checked = axis("tp").options.includes("sp");
+    $("sp").disabled = axis("tp").ranks < 2;
+    $("recompute").value = policy(RECOMPUTE).slice("+recompute:".length) || "none";
+    $("precision").value = policy(precisionPattern()).slice(1);
+    for (const input of $("hardware").querySelectorAll("input")) {
+      const times = asked.hardware[input.dataset.part] || 1;
+      slide(input.id, times, `${+times.toPrecision(3)}x`);
+      input.value = Math.log2(times);
+    }
+  }
+
+  function showHardware(parts) {
+    const known = Array.from($("hardware").querySelectorAll("input"), (input) => input.dataset.part);
+    if (known.join() === parts.join()) return;
+    $("hardware").replaceChildren();
+    parts.forEach((part, at) => {
+      const label = document.createElement("label"), input = document.createElement("input");
+      Object.assign(input, { id: `hardware-${at}`, type: "range", min: -3, max: 3, step: 0.5, value: 0 });
+      input.dataset.part = part;
+      label.htmlFor = input.id;
+      label.textContent = part[0].toUpperCase() + part.slice(1);
+      $("hardware").append(label, input);
+      withValue(input);
+      input.addEventListener("input", () => {
+        const times = 2 ** +input.value;
+        if (times === 1) delete asked.hardware[part]; else asked.hardware[part] = times;
+        changed();
+      });
+    });
+    for (const part of Object.keys(asked.hardware)) if (!parts.includes(part)) delete asked.hardware[part];
+  }
+
+  function withValue(input) { // a slider with its value beside it
+    const box = document.createElement("span"), output = document.createElement("output");
+    box.className = "slider";
+    output.id = input.id + "-value";
+    output.htmlFor = input.id;
+    output.setAttribute("aria-hidden", "true"); // the slider says it itself
+    input.replaceWith(box);
+    box.append(input, output);
+  }
+
+  function showProblem(problem) {
+    const box = $("problem");
+    box.hidden = !problem;
+    box.replaceChildren();
+    if (!problem) return;
+    const line = (text, kind) => { const p = document.createElement("p"); p.textContent = text; p.className = kind || ""; box.append(p); };
+    if (problem.refusals && problem.refusals.length) {
+      line(problem.what.split("\n")[0]);
+      for (const one of problem.refusals) line(`${one.rule}: ${one.why}`, "rule");
+    } else {
+      line(problem.what);
+      if (problem.where) line(`Where: ${problem.where}`, "rule");
+      if (problem.fix) line(`Try: ${problem.fix}`, "rule");
+    }
+    for (const plan of problem.plans || []) box.append(useButton(plan, `Use ${plan}`));
+  }
+
+  function useButton(plan, text) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = text;
+    button.setAttribute("aria-label", `Use ${plan}`);
+    button.addEventListener("click", () => { asked.plan = plan; $("follow").checked = false; changed(); $("answers").focus(); });
+    return button;
+  }
+
+  function put(box, html) { // figures of the server, whose texts it has escaped
+    const open = new Set(Array.from(box.querySelectorAll("figure details[open]"), (one) => one.closest("figure").querySelector("svg").getAttribute("aria-label").split(".")[0]));
+    box.innerHTML = html;
+    for (const one of box.querySelectorAll("figure details")) {
+      if (open.has(one.closest("figure").querySelector("svg").getAttribute("aria-label").split(".")[0])) one.open = true;
+    }
+    window.foretellPrepare(box);
+  }
+
+  // --- the address --------------------------------------------------------------------------------
+
+  function remember() {
+    const state = new URLSearchParams();
+    for (const name of ["model", "cluster", "batch", "plan"]) state.set(name, asked[name]);
+    for (const name of ["seq", "trainer", "optimizer"]) if (asked[name]) state.set(name, asked[name]);
+    for (const [part, times] of Object.entries(asked.hardware)) state.set(`x ${part}`, times);
+    if (pasted && pasted.length <= LONGEST_SHARED) state.set("config", pasted);
+    if (pinned) state.set("with", JSON.stringify(pinned));
+    history.replaceState(null, "", "#" + state);
+  }
+
+  async function recall() {
+    const state = new URLSearchParams(location.hash.slice(1));
+    asked = { ...USUAL, hardware: {} };
+    pasted = state.get("config") || "";
+    for (const name of ["model", "cluster", "plan", "trainer", "optimizer"]) if (state.has(name)) asked[name] = state.get(name);
+    for (const name of ["batch", "seq"]) if (state.has(name)) asked[name] = Math.trunc(+state.get(name)) || 0;
+    for (const [name, times] of state) if (name.startsWith("x ") && +times > 0) asked.hardware[name.slice(2)] = +times;
+    try { pinned = state.has("with") ? JSON.parse(state.get("with")) : null; } catch { pinned = null; }
+    const own = axis("dp").ranks * words().map(axisOf).filter((one) => one && one[1] !== "dp")
+      .reduce((all, one) => all * one[2].split("x").reduce((a, b) => a * +b, 1), 1);
+    const here = place();
+    $("follow").checked = Boolean(here) && own === here.gpus;
+    if (pasted) await handIn(pasted, false).catch((wrong) => showProblem(wrong.problem));
+  }
+
+  // --- answers ------------------------------------------------------------------------------------
+
+  const question = () => ({ model: asked.model, cluster: asked.cluster, batch: asked.batch, seq: asked.seq, plan: asked.plan,
+    trainer: asked.trainer, optimizer: asked.optimizer, hardware: { ...asked.hardware } });
+
+  const refresh = latest(async (stale) => {
+    const began = performance.now();
+    try {
+      const now = question();
+      const view = await (await call("/api/view", now)).json();
+      showProblem(null);
+      showHardware(view.knobs);
+      $("said").textContent = view.said;
+      put($("result"), view.html);
+      $("result").classList.remove("old");
+      if (pinned && !stale()) await compare(now);
+    } catch (wrong) {
+      if (!(wrong instanceof Wrong)) throw wrong;
+      showProblem(wrong.problem);
+      $("said").textContent = "This question has no answer; what is below is the last one that had.";
+      $("result").classList.add("old");
+    }
+    showControls();
+    document.body.dataset.seen = String(Math.round(performance.now() - began)); // for those who measure the page
+    document.body.dataset.changes = String(1 + +(document.body.dataset.changes || 0));
+  });
+
+  async function compare(now) {
+    const both = await (await call("/api/compare", { first: pinned, second: now })).json();
+    $("comparison").hidden = false;
+    put($("comparison"), both.html);
+  }
+
+  function changed() { showControls(); remember(); refresh(); }
+
+  function showPinned() {
+    $("pin").setAttribute("aria-pressed", String(Boolean(pinned)));
+    $("pin").textContent = pinned ? "Stop comparing" : "Compare from here";
+    if (!pinned) { $("comparison").hidden = true; $("comparison").replaceChildren(); }
+  }
+
+  // --- a model of one's own -----------------------------------------------------------------------
+
+  async function handIn(content, ask = true) {
+    const found = await (await call("/api/models", content, "POST", "application/octet-stream")).json();
+    if (found.question) {
+      asked = { ...USUAL, ...found.question, hardware: found.question.hardware || {} };
+      pasted = "";
+    } else {
+      asked.model = found.model;
+      $("about-model").textContent = `${found.name}: ${found.parameters.toLocaleString("en")} parameters`
+        + (found.layers ? `, ${found.layers} layers` : "") + (found.notes.length ? ". " + found.notes.join("; ") : "");
+    }
+    if (ask) changed();
+  }
+
+  async function handInText(text) {
+    let short = text;
+    try { short = JSON.stringify(JSON.parse(text)); } catch { /* the server says what is wrong */ }
+    pasted = "";
+    await handIn(short, false);
+    pasted = asked.model.startsWith("uploaded:") && short.length <= LONGEST_SHARED ? short : "";
+    changed();
+  }
+
+  // --- searching ----------------------------------------------------------------------------------
+
+  let watching = "";
+
+  async function search() {
+    const { plan, ...about } = question();
+    const precision = policy(precisionPattern()).slice(1);
+    $("searching").hidden = false;
+    $("search-found").replaceChildren();
+    $("search").disabled = true;
+    $("close").hidden = true;
+    $("stop").hidden = false;
+    try {
+      let told = await (await call("/api/searches", { ...about, precision })).json();
+      watching = told.id;
+      $("stop").disabled = false;
+      while (told.state === "waiting" || told.state === "running") {
+        $("search-share").value = told.share;
+        $("search-said").textContent = told.state === "waiting" ? "Waiting for its turn…"
+          : `${told.plans.toLocaleString("en")} plans, ${Math.round(100 * told.share)} %`;
+        await new Promise((done) => setTimeout(done, 300));
+        told = await (await call(`/api/searches/${watching}`, undefined, "GET")).json();
+      }
+      if (told.problem) throw new Wrong(told.problem);
+      showFound(told);
+    } catch (wrong) {
+      if (!(wrong instanceof Wrong)) throw wrong;
+      $("search-said").textContent = wrong.problem.what + (wrong.problem.fix ? ` Try: ${wrong.problem.fix}` : "");
+    } finally {
+      watching = "";
+      $("search").disabled = false;
+      $("stop").hidden = true;
+      $("close").hidden = false;
+    }
+  }
+
+  function showFound(told) {
+    const found = told.answer.found;
+    $("search-share").value = 1;
+    const until = told.stopped || !found.complete ? "stopped early; " : "";
+    $("search-said").textContent = found.best
+      ? `${until}${found.evaluated.toLocaleString("en")} plans were priced; the best takes ${seconds(found.best.step_seconds)} a step.`
+      : `${until}no plan fits: the smallest needs ${found.nearest ? bytes(found.nearest.memory_bytes) : "more than there is"}.`;
+    put($("search-found"), told.answer.html);
+    if (!found.top.length) return;
+    const table = document.createElement("table");
+    table.innerHTML = '<thead><tr><th scope="col">the best plans</th><th scope="col">step</th><th scope="col">memory</th><th scope="col">use it</th></tr></thead><tbody></tbody>';
+    for (const one of found.best && found.best.plan !== found.top[0].plan ? [found.best, ...found.top] : found.top) {
+      const row = table.tBodies[0].insertRow();
+      for (const text of [one.plan, seconds(one.step_seconds), bytes(one.memory_bytes)]) row.insertCell().textContent = text;
+      row.insertCell().append(useButton(one.plan, "Use"));
+    }
+    const box = document.createElement("div");
+    box.className = "scroll";
+    box.tabIndex = 0;
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", "The best plans");
+    box.append(table);
+    $("search-found").append(box);
+  }
+
+  const seconds = (value) => value >= 1 ? `${value.toPrecision(3)} s` : value >= 1e-3 ? `${(1e3 * value).toPrecision(3)} ms` : `${(1e6 * value).toPrecision(3)} µs`;
+  const bytes = (value) => `${(value / 2 ** 30).toPrecision(3)} GiB`;
+
+  // --- files --------------------------------------------------------------------------------------
+
+  function save(blob, name) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
+  async function download(kind) {
+    try {
+      if (kind === "report") return save(await (await call("/api/report", question())).blob(), "report.html");
+      if (kind === "trace") return save(await (await call("/api/trace", { ...question(), beside: pinned })).blob(), "trace.json");
+      const written = await (await call("/api/export", { ...question(), to: $("dialect").value })).json();
+      save(new Blob([written.text], { type: "text/plain" }), written.file.split("/").pop());
+      const unsaid = written.unsaid.map((one) => `${one.figure} ${JSON.stringify(one.value)} is not said in this file: ${one.where}`);
+      $("unsaid").textContent = [`${written.file}, for ${written.trainer}.`, ...unsaid].join(" ");
+    } catch (wrong) {
+      if (!(wrong instanceof Wrong)) throw wrong;
+      showProblem(wrong.problem);
+    }
+  }
+
+  // --- the beginning ------------------------------------------------------------------------------
+
+  function fill(id, names) {
+    for (const name of names) $(id).append(new Option(name, name));
+  }
+
+  function listen() {
+    const on = (id, kind, work) => $(id).addEventListener(kind, work);
+    const power = (id) => 2 ** +$(id).value;
+    for (const id of ["model", "cluster"]) on(id, "change", () => { asked[id] = $(id).value.trim(); if (id === "model") { pasted = ""; $("about-model").textContent = ""; } else if ($("follow").checked) follow(); changed(); });
+    on("plan", "change", () => { asked.plan = $("plan").value.trim(); $("follow").checked = false; changed(); });
+    for (const id of ["batch", "seq"]) on(id, "input", () => { asked[id] = Math.trunc(+$(id).value) || 0; changed(); });
+    for (const id of ["trainer", "optimizer"]) on(id, "change", () => { asked[id] = $(id).value; changed(); });
+    on("gpus", "input", () => { setPlace(power("gpus")); changed(); });
+    on("network", "change", () => { setPlace(place().gpus, $("network").value ? "," + $("network").value : ""); changed(); });
+    for (const name of SLIDERS) on(name, "input", () => { setAxis(name, power(name)); if (name !== "dp" && $("follow").checked) follow(); changed(); });
+    on("follow", "change", () => { if ($("follow").checked) follow(); changed(); });
+    on("m", "input", () => { setPolicy(MICRO, power("m") > 1 ? `m${power("m")}` : ""); changed(); });
+    on("storage", "change", () => {
+      const rest = axis("dp").options.filter((one) => !choices.storages.includes(one) && !one.startsWith("shard"));
+      setAxis("dp", axis("dp").ranks, [$("storage").value === "replicated" ? "" : $("storage").value, ...rest]);
+      changed();
+    });
+    on("schedule", "change", () => { setAxis("pp", axis("pp").ranks, [$("schedule").value, $("schedule").value === "interleaved" ? "v2" : ""]); changed(); });
+    on("sp", "change", () => { setAxis("tp", axis("tp").ranks, $("sp").checked ? ["sp"] : []); changed(); });
+    on("recompute", "change", () => { setPolicy(RECOMPUTE, $("recompute").value === "none" ? "" : `recompute:${$("recompute").value}`); changed(); });
+    on("precision", "change", () => { setPolicy(precisionPattern(), $("precision").value); changed(); });
+    on("controls", "submit", (event) => event.preventDefault());
+    on("paste", "click", () => handInText($("config").value).catch((wrong) => showProblem(wrong.problem)));
+    on("file", "change", async () => {
+      const file = $("file").files[0];
+      if (!file) return;
+      const work = file.size <= LONGEST_SHARED ? handInText(await file.text()) : (pasted = "", handIn(file));
+      work.catch((wrong) => showProblem(wrong.problem));
+    });
+    on("search", "click", search);
+    on("stop", "click", () => { if (watching) call(`/api/searches/${watching}`, undefined, "DELETE"); $("stop").disabled = true; });
+    on("close", "click", () => { $("searching").hidden = true; $("search").focus(); });
+    on("pin", "click", () => { pinned = pinned ? null : question(); showPinned(); changed(); });
+    for (const kind of ["report", "trace", "export"]) on(kind, "click", () => download(kind));
+    on("link", "click", async () => {
+      try { await navigator.clipboard.writeText(location.href); $("link").textContent = "Copied"; } catch { $("link").textContent = "It is in the address bar"; }
+      setTimeout(() => { $("link").textContent = "Copy link"; }, 2000);
+    });
+    addEventListener("hashchange", async () => { await recall(); showPinned(); changed(); });
+  }
+
+  async function begin() {
+    choices = await (await call("/api/choices", undefined, "GET")).json();
+    fill("models", choices.models);
+    for (const one of choices.places) $("places").append(new Option(one.title, one.kind === "device" ? `8x${one.name}` : one.name));
+    fill("network", choices.networks);
+    fill("trainer", choices.trainers.filter((name) => name !== "pytorch"));
+    fill("optimizer", choices.optimizers);
+    fill("storage", choices.storages);
+    fill("schedule", choices.schedules);
+    fill("recompute", choices.recomputes);
+    $("precision").append(new Option("the trainer's", ""));
+    fill("precision", choices.precisions);
+    fill("dialect", choices.dialects);
+    for (const input of document.querySelectorAll("#controls input[type=range]")) withValue(input);
+    listen();
+    await recall();
+    showPinned();
+    showControls();
+    await refresh();
+  }
+
+  begin().catch((wrong) => showProblem(wrong.problem || { what: String(wrong) }));
+})();

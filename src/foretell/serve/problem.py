@@ -1,0 +1,46 @@
+"""What is wrong with a request, as it is answered: the same three lines as on the command line, as JSON."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import msgspec
+
+from foretell.errors import ForetellError
+from foretell.serve import uploads
+
+
+class Broken(msgspec.Struct, frozen=True):
+    """A rule that a plan breaks."""
+
+    rule: str
+    why: str
+    way_out: str = ""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What is wrong, where, and what would work."""
+
+    what: str
+    where: str = ""
+    fix: str = ""
+    refusals: tuple[Broken, ...] = ()  # rules that a plan breaks
+    plans: tuple[str, ...] = ()  # that break none
+
+
+FILE: Final = "the file"
+
+
+def problem_of(found: ForetellError) -> Problem:
+    """An error as `--json` tells it, without any path of this machine in it."""
+    told = {name: _without_paths(value) if isinstance(value, str) else value for name, value in found.told().items()}
+    return msgspec.convert(told, Problem)
+
+
+def _without_paths(text: str) -> str:
+    folder = os.environ.get(uploads.FOLDER, "")
+    if not folder or folder not in text:
+        return text
+    words = (FILE if folder in word else word for word in text.split(" "))
+    return " ".join(words)

@@ -1,0 +1,201 @@
+"""What the calls are about: a model under a plan on a cluster.
+
+A question is read as the command line reads its options, with two differences. Names are names: no text of a question
+becomes a path, so nobody who asks can make this machine open a file of its own or run code. And models are kept: a
+slider that moves asks about the same model again, for other samples.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from foretell.errors import BadInput, unknown
+from foretell.hardware import catalog
+from foretell.hardware.cluster import Cluster
+from foretell.model import source, zoo
+from foretell.model.graph import Graph
+from foretell.model.resize import with_samples
+from foretell.oracle import planning, upgrades
+from foretell.oracle.calibrations import with_calibration
+from foretell.plan.fitness import passing, refusals
+from foretell.plan.job import make_job
+from foretell.plan.policies.precision import Precision
+from foretell.plan.refusal import PlanRefused, refused
+from foretell.plan.setting import Setting, with_precision
+from foretell.plan.text import parse
+from foretell.plan.trainer import trainer
+from foretell.serve import uploads
+
+Name: TypeAlias = Annotated[str, Meta(max_length=100, pattern=r"^[A-Za-z0-9_.:-]*$")]
+ModelText: TypeAlias = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=250,
+        pattern=r"^[A-Za-z0-9_.:,=+-]+$",
+        description="a name of the zoo, fields set if wished (llama3-8b:layers=16), or what /api/models answered",
+        examples=["llama3-8b"],
+    ),
+]
+ClusterText: TypeAlias = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=250,
+        pattern=r"^[A-Za-z0-9 _.:,-]+$",
+        description="64xh100, 8x8xh100,ib-ndr, 32xdgx-a100, abci:64",
+        examples=["64xh100"],
+    ),
+]
+PlanText: TypeAlias = Annotated[
+    str,
+    Meta(
+        max_length=1000,
+        description="axes and policies: dp8:zero1 tp8:sp +m8 +bf16",
+        examples=["dp8:zero1 tp8:sp +m8 +bf16"],
+    ),
+]
+Samples: TypeAlias = Annotated[int, Meta(ge=1, le=source.LARGEST_BATCH, examples=[64])]
+Tokens: TypeAlias = Annotated[int, Meta(ge=0, le=source.LARGEST_BATCH, description="of a sequence; 0: the model's own")]
+Times: TypeAlias = Annotated[float, Meta(ge=0.01, le=100.0)]
+Hardware: TypeAlias = Annotated[
+    dict[Annotated[str, Meta(max_length=60)], Times],
+    Meta(max_length=20, description='parts of the cluster, so many times as good: {"fabric bandwidth": 2}'),
+]
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is asked about, apart from the plan."""
+
+    model: ModelText
+    cluster: ClusterText
+    batch: Samples  # of a step, of all ranks together
+    seq: Tokens = 0
+    trainer: Name = ""  # empty: pytorch, or for a configuration the one that it is for
+    optimizer: Name = ""  # empty: the trainer's
+    hardware: Hardware = {}
+
+
+class Question(Subject, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model under a plan on a cluster."""
+
+    plan: PlanText
+
+
+class Asked(NamedTuple):
+    """A question that can be answered: a setting that breaks no rule."""
+
+    setting: Setting
+    cluster: Cluster
+    notes: tuple[str, ...]
+
+
+class Refused(PlanRefused):
+    """A plan that breaks rules, and the nearest one that breaks none."""
+
+    plans: tuple[str, ...] = ()
+
+    def told(self) -> dict[str, Any]:
+        return super().told() | {"plans": self.plans}
+
+
+def _refuse(setting: Setting, cluster: Cluster) -> None:
+    broken = tuple(refusals(setting, cluster))
+    if not broken:
+        return
+    problem = Refused(refused(setting.plan, broken).what, where="plan")
+    near = passing(setting, cluster)
+    problem.refusals, problem.plans = broken, (str(near),) if near is not None else ()
+    raise problem
+
+
+USUAL: Final = "pytorch"
+
+
+def read(question: Question) -> Asked:
+    """The setting and the cluster that a question stands for, as this machine was measured, where it was."""
+    plan = parse(question.plan)
+    place = cluster_of(question.cluster)
+    software = trainer_name(question.trainer)
+    dtype = with_precision(plan, trainer(software)).policy(Precision).format.activation
+    graph = _sized(question, plan.microbatches, dtype)
+    job = make_job(question.batch, trainer=software, optimizer=question.optimizer, sequence=question.seq)
+    setting = Setting(graph, job, plan, trainer(software))
+    _refuse(setting, place.cluster)
+    found = with_calibration(setting, place.cluster)
+    cluster = bettered(found.cluster, question.hardware)
+    return Asked(found.setting, cluster, (*place.notes, *found.notes, *_idle(setting, cluster), *graph.warnings))
+
+
+def _idle(setting: Setting, cluster: Cluster) -> Iterator[str]:
+    if setting.plan.ranks < cluster.ranks:
+        yield f"the plan takes {setting.plan.ranks} of the {cluster.ranks} ranks"
+
+
+# names
+
+
+def cluster_of(text: str) -> catalog.Named:
+    """A cluster by its text, which is never a file's."""
+    if ".toml" in text.lower():
+        raise BadInput("clusters of files are for the command line", where="cluster", fix=catalog.FORMS)
+    return catalog.named(text)
+
+
+def trainer_name(text: str) -> str:
+    """A trainer by its name, which is never a file's."""
+    if text.lower().endswith(".toml"):
+        raise BadInput("trainers of files are for the command line", where="trainer", fix=USUAL)
+    return text or USUAL
+
+
+def model_text(text: str) -> str:
+    """What `source.load` understands, of a model of the zoo or one that was uploaded; never code or another path."""
+    if text.startswith(uploads.PREFIX):
+        return str(uploads.path(text))
+    name = text.partition(":")[0]
+    if name not in zoo.names():
+        raise unknown("model", name, zoo.names()).within("model")
+    return text
+
+
+# the model
+
+
+@functools.lru_cache(maxsize=32)
+def graph_of(model: str, seq: int, dtype: str) -> Graph:
+    """A model for whatever batch it has of itself; to build one takes longer than to predict it."""
+    path = model_text(model)
+    graph = source.load(path, None, seq or None, dtype)
+    return msgspec.structs.replace(graph, name=uploads.named(model) if path != model else model)
+
+
+def _sized(question: Question, microbatches: int, dtype: str) -> Graph:
+    """The graph of one micro-batch over all ranks."""
+    graph = graph_of(question.model, question.seq, dtype)
+    return with_samples(graph, max(1, question.batch // microbatches))
+
+
+# the hardware
+
+
+def bettered(cluster: Cluster, times: dict[str, float]) -> Cluster:
+    """A cluster with some of its parts so many times as good."""
+    for name, factor in sorted(times.items()):
+        found = {knob.name: knob for knob in upgrades.hardware(cluster)}
+        if name not in found:
+            raise unknown("part of the hardware", name, found).within("hardware")
+        upgrade = found[name].changed(planning.Question(model="", cluster=cluster, batch=1), factor)
+        assert upgrade is not None and upgrade.upgrade is not None  # hardware can be turned as far as one likes
+        cluster = upgrade.upgrade.of(cluster) if factor != 1 else cluster
+    return cluster
+
+
+def knobs(cluster: Cluster) -> tuple[str, ...]:
+    """What of a cluster can be better or worse."""
+    return tuple(knob.name for knob in upgrades.hardware(cluster))

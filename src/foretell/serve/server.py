@@ -1,0 +1,62 @@
+"""The server with its socket: where it listens, and until when."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+
+from foretell.errors import BadInput
+from foretell.serve.app import Limits, application
+from foretell.serve.guards import LOCAL
+
+AT_ONCE: Final = 200
+"""Connections that are answered; more are told to come again."""
+
+
+BACKLOG: Final = 512
+
+EVERYBODY: Final = ("0.0.0.0", "::")
+"""Addresses that are those of all networks, and no names."""
+
+
+def serve(host: str, port: int, names: tuple[str, ...], limits: Limits, ready: Callable[[str], None]) -> None:
+    """Listen until somebody interrupts. `ready` is told the address once there is one."""
+    with _listening(host, port) as listening, tempfile.TemporaryDirectory(prefix="foretell-serve-") as folder:
+        own = listening.getsockname()[1]
+        name = "localhost" if host in ("127.0.0.1", *EVERYBODY) else f"[{host}]" if ":" in host else host
+        known = (*LOCAL, *names, name)
+        app = application(Path(folder), known, own, limits)
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            limit_concurrency=AT_ONCE,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=2,
+            lifespan="on",
+        )
+        ready(f"http://{name}:{own}/")
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket of its own, so that whoever is told of the port finds it open."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+        found.listen(BACKLOG)
+    except (OSError, OverflowError) as problem:
+        found.close()
+        why = getattr(problem, "strerror", None) or str(problem)
+        raise BadInput(
+            f"cannot listen on {host}, port {port}: {why}", where="--port", fix="--port 0: any that is free"
+        ) from None
+    return found

@@ -1,0 +1,163 @@
+"""The API: the answers of the command line, as JSON, and nothing of this machine but them."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import foretell
+from serve_client import PATIENT, Server
+
+SMALL = {"model": "gpt2", "cluster": "8xh100", "batch": 16}
+CONFIG = {"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
+          "intermediate_size": 1376, "vocab_size": 32000, "max_position_embeddings": 1024}  # fmt: skip
+
+
+def test_predict_is_what_the_command_line_says(server: Server, question: dict[str, Any]):
+    answer = server.post("predict", question)
+    assert answer.status == 200
+    found = foretell.predict(question["model"], question["cluster"], question["plan"], question["batch"])
+    told = answer.json
+    assert (told["step_seconds"], told["memory_bytes"]) == (found.step_seconds, found.memory_bytes)
+    assert told["breakdown"] == found.breakdown
+    assert told["model"] == question["model"]
+
+
+def test_a_view_has_all_charts_of_one_step(server: Server, question: dict[str, Any]):
+    view = server.post("view", question).json
+    for title in ("What a step is spent on", "What memory is taken by", "A step, played through"):
+        assert title in view["html"]
+    assert "<script" not in view["html"]
+    assert view["ranks"] == 64
+    assert "fabric bandwidth" in view["knobs"]
+    assert view["said"].startswith("A step takes")
+
+
+def test_faster_links_make_exposed_messages_shorter(server: Server, question: dict[str, Any]):
+    slow = server.post("predict", question).json
+    fast = server.post("predict", {**question, "hardware": {"node bandwidth": 4}}).json
+    assert fast["breakdown"]["exposed.tp"] < slow["breakdown"]["exposed.tp"]
+    assert "4x node bandwidth" in fast["cluster"]
+    wrong = server.post("predict", {**question, "hardware": {"horsepower": 4}})
+    assert wrong.status == 422 and "horsepower" in wrong.json["what"]
+
+
+def test_a_refused_plan_says_its_rules_and_a_plan_that_works(server: Server, question: dict[str, Any]):
+    answer = server.post("view", {**question, "plan": "dp8 tp16:sp +m8 +bf16"})
+    assert answer.status == 422
+    rules = {one["rule"] for one in answer.json["refusals"]}
+    assert rules == {"enough ranks", "heads divide"}
+    for plan in answer.json["plans"]:
+        assert server.post("predict", {**question, "plan": plan}).status == 200
+
+
+def test_two_questions_are_compared(server: Server, question: dict[str, Any]):
+    other = {**question, "plan": "dp16:zero1 tp4:sp +m4 +bf16"}
+    both = server.post("compare", {"first": question, "second": other}).json
+    assert both["first"]["plan"] == question["plan"] and both["second"]["plan"] == other["plan"]
+    assert both["faster"] == pytest.approx(both["first"]["step_seconds"] / both["second"]["step_seconds"])
+    assert "What both steps are spent on" in both["html"]
+
+
+def test_files_are_attached_and_complete(server: Server, question: dict[str, Any]):
+    report = server.post("report", question)
+    assert report.headers["content-type"].startswith("text/html")
+    assert report.headers["content-disposition"].startswith("attachment")
+    assert report.body.startswith(b"<!doctype html>") and len(report.body) < 6 * 1024 * 1024
+    alone = server.post("trace", question).json
+    both = server.post("trace", {**question, "beside": question}).json
+    assert len(both["traceEvents"]) == 2 * len(alone["traceEvents"])
+    names = {one["args"]["name"] for one in both["traceEvents"] if one["name"] == "process_name"}
+    assert {name.partition(":")[0] for name in names} == {"first", "second"}
+    written = server.post("export", {**question, "plan": "dp8:zero3 tp8:sp +m8 +bf16", "to": "torchtitan-toml"}).json
+    assert "tensor_parallel_degree = 8" in written["text"] and written["trainer"] == "torchtitan"
+    assert server.post("export", {**question, "to": "punchcards"}).status == 422
+
+
+def test_a_config_is_handed_in_and_asked_about(server: Server):
+    found = server.ask("POST", "/api/models", json.dumps(CONFIG).encode()).json
+    assert found["model"].startswith("uploaded:") and found["layers"] == 4
+    own = server.post("predict", {**SMALL, "model": found["model"], "plan": "dp8 +bf16"})
+    assert own.status == 200
+    zoo = "llama:hidden=512,layers=4,heads=8,kv_heads=8,ffn=1376,vocab=32000,seq=1024"
+    same = foretell.predict(zoo, "8xh100", "dp8 +bf16", 16)
+    assert own.json["step_seconds"] == pytest.approx(same.step_seconds)
+    assert b"/tmp" not in own.body and b"foretell-serve" not in own.body
+
+
+def test_a_graph_is_handed_in_for_any_batch(server: Server):
+    graph = foretell.load("resnet18", batch=4)
+    found = server.ask("POST", "/api/models", msgspec.json.encode(graph)).json
+    answer = server.post("predict", {**SMALL, "model": found["model"], "plan": "dp8"})
+    assert answer.status == 200
+    assert answer.json["step_seconds"] == pytest.approx(foretell.predict("resnet18", "8xh100", "dp8", 16).step_seconds)
+
+
+def test_a_kept_prediction_brings_its_question(server: Server, tmp_path: Path):
+    from click.testing import CliRunner
+
+    from foretell.cli.command import cli
+
+    file = tmp_path / "kept.json"
+    words = ["predict", "gpt2", "--on", "8xh100", "--plan", "dp8 +bf16", "--batch", "16", "--keep", str(file)]
+    assert CliRunner().invoke(cli, words).exit_code == 0
+    found = server.ask("POST", "/api/models", file.read_bytes()).json
+    assert found["question"]["plan"] == "dp8 +bf16"
+    assert server.post("predict", found["question"]).status == 200
+
+
+def _watched(server: Server, name: str) -> dict[str, Any]:
+    end = time.monotonic() + PATIENT
+    while time.monotonic() < end:
+        told: dict[str, Any] = server.ask("GET", f"/api/searches/{name}").json
+        if told["state"] in ("done", "failed"):
+            return told
+        time.sleep(0.1)
+    raise AssertionError("the search does not end")
+
+
+def test_a_search_finds_what_the_library_finds(server: Server):
+    begun = server.post("searches", {**SMALL, "only": ["dp", "tp"]})
+    assert begun.status == 202
+    told = _watched(server, begun.json["id"])
+    assert told["state"] == "done" and not told["stopped"]
+    found = told["answer"]["found"]
+    same = foretell.search(SMALL["model"], SMALL["cluster"], SMALL["batch"], only=["dp", "tp"])
+    assert found["evaluated"] == same.evaluated and same.best is not None
+    assert found["best"]["plan"] == same.best.plan
+    assert "Plans by time and memory" in told["answer"]["html"]
+
+
+def test_a_search_that_is_stopped_says_what_it_found(server: Server):
+    begun = server.post("searches", {"model": "llama3-8b", "cluster": "1024xh100", "batch": 1024}).json
+    stopped = server.ask("DELETE", f"/api/searches/{begun['id']}")
+    assert stopped.status == 200 and stopped.json["stopped"]
+    told = _watched(server, begun["id"])
+    if told["state"] == "done":
+        assert not told["answer"]["found"]["complete"] or told["answer"]["found"]["best"]
+    else:
+        assert "stopped" in told["problem"]["what"] or "interrupted" in told["problem"]["what"]
+
+
+def test_a_search_that_has_no_answer_says_why(server: Server):
+    begun = server.post("searches", {**SMALL, "only": ["tea"]}).json
+    told = _watched(server, begun["id"])
+    assert told["state"] == "failed" and "tea" in told["problem"]["what"]
+    assert server.ask("GET", "/api/searches/0123456789abcdef").status == 404
+
+
+def test_choices_can_all_be_asked_about(server: Server):
+    found = server.ask("GET", "/api/choices").json
+    assert {"llama3-8b", "resnet50"} <= set(found["models"])
+    for place in found["places"][::9]:
+        text = f"8x{place['name']}" if place["kind"] == "device" and place["node"] >= 8 else place["name"]
+        answer = server.post("predict", {"model": "gpt2", "cluster": text, "batch": 8, "plan": "+fp32"})
+        assert answer.status in (200, 422), (text, answer)
+    for trainer in found["trainers"][::5]:
+        answer = server.post("predict", {**SMALL, "plan": "dp8", "trainer": trainer})
+        assert answer.status in (200, 422), (trainer, answer)

@@ -1,0 +1,214 @@
+"""The page in a real browser: what a person does with it, what it asks for, and who can use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_client import PATIENT, Server
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed: apt-get install chromium"),
+]
+
+LONG = float(os.environ.get("FORETELL_PATIENCE", PATIENT))
+SERIOUS = ("serious", "critical")
+CONFIG = {"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
+          "intermediate_size": 1376, "vocab_size": 32000, "max_position_embeddings": 1024}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=1000 * PATIENT)
+        yield chromium
+        chromium.close()
+
+
+class Person:
+    """Somebody with a browser, who sees what it asks for and what goes wrong."""
+
+    def __init__(self, browser: Any, width: int = 1280, scheme: str = "light") -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.context.set_default_timeout(1000 * LONG)
+        self.page = self.context.new_page()
+        self.asked: list[str] = []
+        self.wrong: list[str] = []
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("pageerror", lambda problem: self.wrong.append(str(problem)))
+        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
+
+    def opens(self, address: str) -> None:
+        self.page.goto(address)
+        self.page.wait_for_selector("body[data-changes]")
+
+    def sees(self, what: str) -> str:
+        return self.page.inner_text(what)
+
+    def does(self, *keys: str, on: str) -> None:
+        """Press keys on something, and wait until the page has answered."""
+        before = int(self.page.get_attribute("body", "data-changes"))
+        self.page.focus(on)
+        for key in keys:
+            self.page.keyboard.press(key)
+        self.page.wait_for_selector(f'body:not([data-changes="{before}"])')
+        self.settled()
+
+    def settled(self) -> None:
+        """Wait until nothing is asked any more."""
+        self.page.wait_for_selector('#answers[aria-busy="false"]')
+
+    def downloads(self, button: str) -> tuple[str, bytes]:
+        with self.page.expect_download() as coming:
+            self.page.click(button)
+        file = coming.value
+        return file.suggested_filename, Path(file.path()).read_bytes()
+
+
+@pytest.fixture
+def person(browser: Any, server: Server) -> Iterator[Person]:
+    somebody = Person(browser)
+    somebody.opens(server.url)
+    yield somebody
+    somebody.context.close()
+    foreign = [url for url in somebody.asked if not url.startswith((server.url, "data:", "blob:"))]
+    assert not foreign, "no request leaves the machine"
+
+
+def test_a_slider_changes_everything(person: Person):
+    before = person.sees("#result")
+    assert "a step" in before and "Timeline" in before
+    person.does("ArrowLeft", on="#tp")
+    assert person.page.input_value("#plan") == "dp16:zero1 tp4:sp +m4 +bf16"  # data takes the GPUs that are left
+    after = person.sees("#result")
+    assert after != before
+    person.does("ArrowLeft", on="#gpus")
+    assert person.page.input_value("#cluster") == "32xh100"
+    person.does("ArrowRight", on="#pp")
+    assert person.page.input_value("#plan").startswith("pp2:1f1b dp4:zero1")
+    person.page.select_option("#recompute", "block")
+    person.settled()
+    assert "+recompute:block" in person.page.input_value("#plan")
+    step = person.sees("#result .cards div:first-child dd")
+    person.does("ArrowRight", "ArrowRight", on="#hardware input >> nth=0")
+    assert person.sees("#result .cards div:first-child dd") != step
+    assert not person.wrong
+
+
+def test_the_address_has_all_of_it(person: Person, browser: Any):
+    person.page.click("summary:has-text('A model of your own')")
+    person.page.fill("#config", json.dumps(CONFIG))
+    person.page.click("#paste")
+    person.page.wait_for_selector("#about-model:has-text('parameters')")
+    person.settled()
+    person.does("ArrowLeft", on="#m")
+    other = Person(browser)
+    other.opens(person.page.url)
+    for field in ("#plan", "#cluster", "#batch"):
+        assert other.page.input_value(field) == person.page.input_value(field)
+    assert other.sees("#said") == person.sees("#said")
+    other.context.close()
+    assert not person.wrong
+
+
+def test_a_plan_that_is_refused_offers_one_that_works(person: Person):
+    person.page.fill("#plan", "dp8 tp16:sp +m8 +bf16")
+    person.does("Tab", on="#plan")
+    assert "heads divide" in person.sees("#problem")
+    person.page.click("#problem button")
+    person.page.wait_for_selector("#problem", state="hidden")
+    assert person.sees("#said").startswith("A step takes")
+
+
+def test_search_compare_and_use(person: Person):
+    for field, text in (("#plan", "dp2 +bf16"), ("#cluster", "2xh100"), ("#model", "gpt2"), ("#batch", "4")):
+        person.page.fill(field, text)
+        person.does("Tab", on=field)
+    person.page.click("#pin")
+    person.page.wait_for_selector("#comparison svg")
+    person.page.click("#search")
+    person.page.wait_for_selector("#search-found td button")
+    assert "plans were priced" in person.sees("#search-said")
+    best = person.sees("#search-found tbody tr:first-child td:first-child >> nth=-1").strip()
+    person.page.click("#search-found tbody tr:first-child td button")
+    person.settled()
+    assert person.page.input_value("#plan") == best
+    compared = person.sees("#comparison")
+    assert best in compared and "second over first" in compared
+    person.page.click("#pin")
+    person.page.wait_for_selector("#comparison", state="hidden")
+    person.page.click("#close")
+    assert not person.page.is_visible("#searching")
+
+
+def test_files_are_downloaded(person: Person):
+    name, content = person.downloads("#report")
+    assert name == "report.html" and content.startswith(b"<!doctype html>")
+    name, content = person.downloads("#trace")
+    assert name == "trace.json" and json.loads(content)["traceEvents"]
+    person.page.select_option("#dialect", "megatron-lm")
+    name, content = person.downloads("#export")
+    assert b"--tensor-model-parallel-size" in content
+    assert name in person.sees("#unsaid")
+
+
+def findings(page: Any) -> list[tuple[str, str]]:
+    """What axe finds that keeps people out."""
+    from axe_playwright_python.base import AXE_FILE_PATH
+
+    page.evaluate(Path(AXE_FILE_PATH).read_text())
+    found = page.evaluate("axe.run()")
+    return [(one["id"], one["nodes"][0]["html"]) for one in found["violations"] if one["impact"] in SERIOUS]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(380, "dark"), (1600, "light")])
+def test_everybody_can_use_it(browser: Any, server: Server, width: int, scheme: str):
+    somebody = Person(browser, width, scheme)
+    somebody.opens(server.url)
+    somebody.page.click("#pin")
+    somebody.page.wait_for_selector("#comparison svg")
+    assert somebody.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert findings(somebody.page) == []
+    somebody.page.fill("#plan", "please")
+    somebody.does("Tab", on="#plan")
+    if width < 1000:  # it is the same page
+        assert findings(somebody.page) == []
+    assert not [said for said in somebody.wrong if "422" not in said]
+    somebody.context.close()
+
+
+def test_charts_are_reached_by_keyboard(person: Person):
+    person.page.focus("#result svg .mark[tabindex='0']")
+    first = person.sees("#tip")
+    person.page.keyboard.press("ArrowRight")
+    assert first and person.sees("#tip") not in ("", first)
+    assert re.match(r"\w", first)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(380, "light"), (1600, "dark")])
+def test_a_report_is_for_everybody_too(browser: Any, server: Server, tmp_path: Path, width: int, scheme: str):
+    from serve_client import QUESTION
+
+    file = tmp_path / "report.html"
+    file.write_bytes(server.post("report", QUESTION).body)
+    reader = Person(browser, width, scheme)
+    reader.page.goto(file.as_uri())
+    reader.page.wait_for_selector("svg.chart .mark[tabindex='0']")
+    assert reader.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert findings(reader.page) == []
+    assert [url for url in reader.asked if not url.startswith("file:")] == []
+    assert not reader.wrong
+    reader.context.close()

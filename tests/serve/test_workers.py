@@ -1,0 +1,222 @@
+"""Workers and questions without a server: what is read, what is kept, and what happens to those who take too long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import foretell
+from foretell.errors import BadInput
+from foretell.hardware import catalog
+from foretell.model import zoo
+from foretell.model.source import load
+from foretell.program.lower import lower
+from foretell.serve import uploads
+from foretell.serve.calls import CALLS, JSON, call
+from foretell.serve.calls.predict import answer as predicted
+from foretell.serve.crew import Crew, Kept, Worker
+from foretell.serve.openapi import description, quick
+from foretell.serve.question import Question, bettered, graph_of, knobs, model_text, read
+from foretell.serve.worker import Reply, Task, answered
+from foretell.timeline.simulate import simulate
+from serve_client import QUESTION
+
+T = TypeVar("T")
+SMALL = ("gpt2", "resnet18", "bert-base", "llama3.2-1b", "mlp")
+PLANS = (
+    "dp8",
+    "dp8:zero3 +bf16",
+    "dp4:zero1 tp2 +bf16",
+    "dp2 pp4:1f1b +m4",
+    "dp8 +m2 +recompute:block",
+    "spatial2 dp4",
+)
+
+
+@settings(max_examples=12)
+@given(st.sampled_from(SMALL), st.sampled_from(PLANS), st.sampled_from((16, 32, 64)))
+def test_a_question_is_answered_as_by_the_library(model: str, plan: str, batch: int):
+    question = Question(model=model, cluster="8xh100", plan=plan, batch=batch)
+    try:
+        expected = foretell.predict(model, "8xh100", plan, batch)
+    except BadInput:
+        with pytest.raises(BadInput):
+            read(question)
+        return
+    found = predicted(question)
+    assert found.step_seconds == expected.step_seconds
+    assert found.memory_bytes == expected.memory_bytes
+    assert found.breakdown == expected.breakdown
+
+
+@settings(max_examples=8)
+@given(st.sampled_from(sorted(zoo.names())), st.integers(1, 64))
+def test_a_model_that_is_kept_is_the_model_for_any_batch(model: str, batch: int):
+    from foretell.model.resize import with_samples
+
+    kept = msgspec.structs.replace(with_samples(graph_of(model, 0, "bf16"), batch), name="")
+    assert kept == msgspec.structs.replace(load(model, batch, None, "bf16"), name="")
+
+
+@settings(max_examples=15)
+@given(st.sampled_from(PLANS[:5]), st.sampled_from(("gpt2", "llama3.2-1b")))
+def test_joined_events_tell_the_same_step(plan: str, model: str):
+    asked = read(Question(model=model, cluster="8xh100", plan=plan, batch=32))
+    program = lower(asked.setting)
+    fine = simulate(program, asked.setting, asked.cluster)
+    coarse = simulate(program, asked.setting, asked.cluster, joined=True)
+    assert coarse.step_seconds == pytest.approx(fine.step_seconds, rel=1e-12)
+    assert len(coarse.events) < len(fine.events)
+
+    def busy(events: tuple[Any, ...]) -> dict[tuple[int, str, str], float]:
+        sums: dict[tuple[int, str, str], float] = {}
+        for one in events:
+            key = (one.kind, one.stream, one.category)
+            sums[key] = sums.get(key, 0.0) + one.seconds
+        return sums
+
+    assert busy(coarse.events) == pytest.approx(busy(fine.events))
+
+
+@given(st.dictionaries(st.sampled_from(("compute rate", "memory", "node bandwidth")), st.sampled_from((0.5, 1.0, 2.0))))
+@settings(max_examples=10)
+def test_hardware_that_is_turned_says_so(times: dict[str, float]):
+    cluster = catalog.cluster("8xh100")
+    turned = bettered(cluster, times)
+    assert set(times) <= set(knobs(cluster))
+    assert turned.device.memory_bytes == int(cluster.device.memory_bytes * times.get("memory", 1.0))
+    assert (turned == cluster) == all(factor == 1 for factor in times.values())
+    assert (turned.text == cluster.text) == (turned == cluster)
+
+
+@given(st.text(max_size=60))
+def test_no_text_names_a_file(text: str):
+    try:
+        found = model_text(text)
+    except BadInput:
+        return
+    assert found == text and text.partition(":")[0] in zoo.names()
+
+
+@given(st.text(max_size=40))
+def test_no_text_leads_out_of_the_folder(text: str):
+    with pytest.raises(BadInput):
+        uploads.path(uploads.PREFIX + text)
+
+
+def test_of_many_files_the_oldest_go(tmp_path: Path):
+    names = [uploads.keep(json.dumps({"at": at}).encode(), tmp_path) for at in range(uploads.MOST + 5)]
+    assert len(set(names)) == len(names)
+    assert len(list(tmp_path.iterdir())) == uploads.MOST
+
+
+def test_a_mistake_is_said_and_not_raised(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    def wrong(body: Any) -> None:
+        raise ZeroDivisionError("ouch")
+
+    monkeypatch.setattr(CALLS["predict"], "CALL", answering(call("predict"), wrong))
+    reply = answered(Task("predict", json.dumps(QUESTION).encode()), None)
+    assert reply.status == 500 and b"ouch" not in reply.body
+    assert "ouch" in capfd.readouterr().err
+
+
+def answering(one: Any, work: Callable[..., Any]) -> Any:
+    import dataclasses
+
+    return dataclasses.replace(one, answer=work)
+
+
+def test_answers_are_kept_up_to_a_size():
+    kept = Kept()
+    for at in range(40):
+        kept.put(Task("predict", str(at).encode()), Reply("answer", 200, b" " * 1024 * 1024))
+    assert kept.bytes <= Kept.BYTES
+    assert kept.get(Task("predict", b"0")) is None
+    assert kept.get(Task("predict", b"39")) is not None
+
+
+def test_without_the_packages_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    import importlib.util
+
+    from click.testing import CliRunner
+
+    from foretell.cli.command import cli
+    from foretell.errors import MissingExtra
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    said = CliRunner().invoke(cli, ["serve"]).exception
+    assert isinstance(said, MissingExtra) and "foretell[serve]" in said.fix
+
+
+# --- processes ----------------------------------------------------------------------------------
+
+
+def run(work: Callable[[], Awaitable[T]]) -> T:
+    async def all_of_it() -> T:
+        return await work()
+
+    return asyncio.run(all_of_it())
+
+
+def test_who_takes_too_long_is_ended_and_replaced(tmp_path: Path):
+    endless = {**QUESTION, "batch": 2**22, "plan": "pp8:1f1b dp8 +m65536 +bf16"}
+
+    async def work() -> tuple[Reply, Reply, bool]:
+        crew = Crew(tmp_path, 1, seconds=0.05)
+        crew.start()
+        try:
+            slow = await crew.idle.get()
+            crew.idle.put_nowait(slow)
+            late = await crew.answer(Task("view", json.dumps(endless).encode()))
+            crew.seconds = 600.0
+            found = await crew.answer(Task("predict", json.dumps(QUESTION).encode()))
+            return late, found, slow.alive or slow in crew.all
+        finally:
+            await crew.end()
+
+    late, found, there = run(work)
+    assert late.status == 422 and b"longer than" in late.body
+    assert found.status == 200
+    assert not there
+
+
+def test_workers_end_with_the_crew(tmp_path: Path):
+    async def work() -> list[Worker]:
+        crew = Crew(tmp_path, 2, seconds=600.0)
+        crew.start()
+        await crew.answer(Task("predict", json.dumps(QUESTION).encode()))
+        workers = list(crew.all)
+        await crew.end()
+        return workers
+
+    workers = run(work)
+    assert workers and not any(one.alive for one in workers)
+
+
+# --- the description ----------------------------------------------------------------------------
+
+
+def test_everything_is_described():
+    found = json.loads(description())
+    assert {f"/api/{name}" for name in quick()} <= set(found["paths"])
+    text = json.dumps(found["paths"])
+    named = {part.partition('"')[0] for part in text.split("#/components/schemas/")[1:]}
+    assert named <= set(found["components"]["schemas"])
+    for path in found["paths"].values():
+        for operation in (path[method] for method in ("get", "post", "delete") if method in path):
+            assert operation["summary"] and "422" in operation["responses"]
+
+
+def test_every_call_is_a_file_with_a_summary():
+    for name in CALLS:
+        one = call(name)
+        assert one.media == JSON or one.media.startswith("text/html")
+        assert CALLS[name].__doc__

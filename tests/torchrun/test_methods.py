@@ -1,0 +1,108 @@
+"""Algorithms of virtual time on real processes: the same losses, the same staleness, and the bytes of the program.
+
+Whose gradient comes first differs from run to run. Servers write it down, and virtual time plays it in that order: so
+asynchronous runs are compared to the last digit, however busy the machine is.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+from equalities import LENET, TOLERANCE, Trained, double, half, trained_as
+
+from foretell.learning.members import composed
+from foretell.program.lower import lower
+from foretell.runtime.assignment import Assignment, Collective
+from foretell.runtime.expected import expected, whenever
+from foretell.runtime.launch import Ranks
+from foretell.runtime.measure import measurement
+from foretell.virtual.again import again, played
+
+ASKED = Assignment(model=LENET, plan="", batch=12, steps=3, rate=0.02, optimizer="sgd", weights=True)
+
+PLANS = ("ps2:sync", "ps3:async", "ps3:ssp,s1", "local2:tau2", "local3:tau3", "ring3")
+
+
+def asked(plan: str, **more: object) -> Assignment:
+    return msgspec.structs.replace(ASKED, plan=plan, **more)
+
+
+def in_double(plan: str, **more: object) -> Assignment:
+    return asked(plan, model=double(LENET), **more)
+
+
+def assert_one_model(found: Trained, ranks: Ranks) -> None:
+    """All ranks hand over the same weights, and they are not the first ones."""
+    whole = [torch.load(ranks.folder / f"weights-{report.rank}.pt") for report in found.reports]
+    for other in whole[1:]:
+        for name, weight in whole[0].items():
+            torch.testing.assert_close(weight, other[name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_processes_learn_what_virtual_time_says(ranks: Ranks, plan: str) -> None:
+    wanted = in_double(plan, optimizer="momentum" if plan == "ps3:async" else "sgd")
+    found = trained_as(ranks, wanted)
+    observed = measurement(wanted, plan, 12, found.reports)
+    both = again(wanted, found.reports, observed.staleness)
+    assert both.steps == len(found.losses) == 6
+    assert both.apart < TOLERANCE
+    assert found.losses[0] != found.losses[-1]
+    assert both.staleness == both.measured_staleness
+    assert_one_model(found, ranks)
+    for report in found.reports:  # what travelled is what was predicted; in double precision, twice the bytes
+        assert half(report.collectives) == expected(lower(asked(plan).setting())), f"rank {report.rank}"
+
+
+@pytest.mark.parametrize("said", ["easgd:tau=2", "gosgd:p=1"])
+def test_processes_whose_letters_cross_come_to_one_model(ranks: Ranks, said: str) -> None:
+    plan = {"easgd:tau=2": "ps2:async", "gosgd:p=1": "gossip3"}[said]
+    wanted = in_double(plan, method=said)
+    found = trained_as(ranks, wanted)
+    assert measurement(wanted, plan, 12, found.reports).method == said
+    assert_one_model(found, ranks)
+    assert found.losses[0] != found.losses[-1]
+    if plan == "gossip3":
+        for report in found.reports:
+            assert half(report.collectives) == expected(lower(asked(plan).setting()))
+
+
+def test_two_servers_have_half_of_the_weights_each(ranks: Ranks) -> None:
+    found = trained_as(ranks, in_double("ps2:sync,k2"))
+    world, losses = played(in_double("ps2:sync"), composed("sync"), 2)
+    assert found.losses == pytest.approx(losses, abs=TOLERANCE, rel=0)
+    assert [sum(report.staleness.values()) for report in found.reports] == [12, 12]
+    assert world.server.version == 6
+
+
+@pytest.mark.parametrize("policy", ["1bit", "topk0.05"])
+def test_compressed_pushes_are_those_of_virtual_time(ranks: Ranks, policy: str) -> None:
+    wanted = asked(f"ps2:async +compress:{policy}")
+    found = trained_as(ranks, wanted)
+    assert again(wanted, found.reports, {}).apart < 1e-4  # single precision
+    for report in found.reports:
+        assert whenever(report.collectives) == expected(lower(wanted.setting()))
+
+
+@pytest.mark.parametrize("policy", ["fp16", "int8", "ternary", "qsgd4", "1bit", "topk0.05", "powersgd2"])
+def test_buckets_travel_compressed(ranks: Ranks, policy: str) -> None:
+    """The bytes are the program's; where nothing is drawn, the losses are those of virtual time."""
+    wanted = asked(f"dp2 +compress:{policy}")
+    found = trained_as(ranks, wanted)
+    said = expected(lower(wanted.setting()))
+    for report in found.reports:
+        ran = whenever(report.collectives)
+        assert (_together(ran) if policy.startswith("powersgd") else ran) == said
+    exact = {"fp16": "fp16", "1bit": "onebit", "topk0.05": "topk:share=0.05"}
+    if policy in exact:
+        _, losses = played(wanted, composed(f"sync+{exact[policy]}"), 2)
+        assert found.losses == pytest.approx(losses, abs=2e-3 if policy == "fp16" else 1e-4)
+    assert found.losses[0] != found.losses[-1]
+
+
+def _together(ran: list[Collective]) -> list[Collective]:
+    """PowerSGD sums its left factors before it knows the right ones: two messages with the bytes of one."""
+    first = ran[0]
+    assert len(ran) == 2
+    return [msgspec.structs.replace(first, payload=sum(one.payload for one in ran))]

@@ -1,0 +1,158 @@
+"""Reasons and findings: each can be told from rows, each can hold and each can fail."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretell.bench.findings import FAILS, FINDINGS, HOLDS, check
+from foretell.bench.group import DATA, HYBRID, INTRA, PIPELINE, SHARDED, family, groups
+from foretell.bench.reasons import WORTH, imbalance, reasons, sentence
+from foretell.bench.row import FAILED, Row
+
+GIGA = 10**9
+
+
+def row(engine: str, ranks: int, seconds: float, plan: str = "", **more: object) -> Row:
+    """An epoch of so many seconds: one step of it all."""
+    start: dict[str, object] = {
+        "engine": engine, "pair": "image", "ranks": ranks, "seed": 0, "batch_rule": "", "device": "lassen",
+        "plan": plan or f"dp{ranks}", "batch": 64, "epoch_samples": 64, "step_seconds": seconds,
+    }  # fmt: skip
+    return Row(**{**start, **more})  # type: ignore[arg-type]
+
+
+def line(engine: str, plan: str, seconds: dict[int, float], memory: dict[int, int] | None = None) -> list[Row]:
+    held = memory or {}
+    return [
+        row(engine, ranks, epoch, plan.format(ranks), memory_by_rank=(held[ranks],) if ranks in held else ())
+        for ranks, epoch in seconds.items()
+    ]
+
+
+def verdicts(rows: list[Row]) -> dict[str, str]:
+    return {one.finding.name: one.verdict.status for one in check(rows)}
+
+
+DDP = line("ddp", "dp{}", {1: 100, 2: 51, 4: 26, 8: 15, 16: 8}, dict.fromkeys((1, 2, 4, 8, 16), 20 * GIGA))
+ZERO = line("zero", "dp{}:zero2", {1: 110, 2: 56, 4: 29, 8: 17, 16: 9}, {1: 20 * GIGA, 2: 14 * GIGA, 4: 11 * GIGA})
+MEGATRON = line("megatron-intra", "tp{}", {1: 40, 2: 29, 4: 27, 8: 25, 16: 24}, {1: 13, 2: 11, 4: 12, 8: 17})
+GPIPE = line("gpipe", "pp{}:gpipe +m64", {1: 200, 2: 150, 4: 120}, {1: 20 * GIGA, 2: 9 * GIGA, 4: 8 * GIGA})
+
+CASES = {
+    "data-scales": (DDP, line("ddp", "dp{}", {1: 100, 2: 90, 4: 95})),
+    "pipelines-slow": (DDP + GPIPE, DDP + line("gpipe", "pp{}:gpipe +m8", {2: 20})),
+    "intra-stops": (MEGATRON, line("tp", "tp{}", {1: 40, 4: 10, 16: 3})),
+    "intra-waits": (
+        [row("tp", 16, 10, "tp16", phases={"forward": 4.0, "exposed.tp": 6.0})],
+        [row("tp", 16, 10, "tp16", phases={"forward": 8.0, "exposed.tp": 2.0})],
+    ),
+    "intra-memory": (MEGATRON, line("tp", "tp{}", {1: 4, 2: 3, 4: 2}, {1: 13, 2: 12, 4: 11})),
+    "fused-kernels": (DDP + MEGATRON, DDP + line("megatron-intra", "tp{}", {1: 90})),
+    "past-the-node": (DDP, line("ddp", "dp{}", {1: 100, 4: 30, 8: 12})),
+    "backward": (
+        [row("ddp", 1, 3, phases={"forward": 1.0, "backward": 2.0})],
+        [row("ddp", 1, 3, phases={"forward": 2.0, "backward": 1.0})],
+    ),
+    "pipelines-save": (GPIPE, line("gpipe", "pp{}:gpipe +m8", {1: 9, 2: 8}, {1: 20 * GIGA, 2: 15 * GIGA})),
+    "advice-data": (DDP + GPIPE, DDP + line("tp", "tp{}", {4: 1})),
+    "advice-sharded": (DDP + ZERO, DDP + line("zero", "dp{}:zero1", {2: 50, 4: 30}, {2: 10 * GIGA, 4: 11 * GIGA})),
+    "advice-split": (DDP + GPIPE, DDP + line("gpipe", "pp{}:gpipe +m8", {2: 90}, {2: 30 * GIGA})),
+}
+
+
+def test_every_finding_has_rows_in_which_it_holds_and_rows_in_which_it_fails() -> None:
+    assert set(CASES) == {finding.name for finding in FINDINGS}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_finding_holds_and_fails(name: str) -> None:
+    right, wrong = CASES[name]
+    assert verdicts(right)[name] == HOLDS
+    assert verdicts(wrong)[name] == FAILS
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_evidence_names_an_engine_or_a_number(name: str) -> None:
+    for rows in CASES[name]:
+        told = next(one.verdict.evidence for one in check(rows) if one.finding.name == name)
+        assert any(letter.isdigit() for letter in told)
+
+
+def test_what_is_not_there_is_not_asked() -> None:
+    assert check([]) == ()
+    assert verdicts(line("ddp", "dp{}", {1: 100})) == {}
+    failed = [row("ddp", 4, 0, status=FAILED, reason="no memory")]
+    assert check(failed) == () and groups(failed) == ()
+
+
+def test_findings_about_nodes_need_a_cluster_with_nodes() -> None:
+    here = [row(one.engine, one.ranks, one.step_seconds, one.plan, device="cpu") for one in DDP + MEGATRON]
+    assert {"past-the-node", "intra-stops"}.isdisjoint(verdicts(here))
+
+
+@pytest.mark.parametrize(
+    ("plan", "kind"),
+    [("dp4", DATA), ("dp4:zero3", SHARDED), ("tp4", INTRA), ("spatial4", INTRA), ("pp4:1f1b +m8", PIPELINE),
+     ("pp2:1f1b dp2 +m8", HYBRID)],
+)  # fmt: skip
+def test_the_family_is_read_off_the_plan(plan: str, kind: str) -> None:
+    assert family(row("any", 4, 1.0, plan)) == kind
+
+
+def test_of_several_seeds_the_one_in_the_middle_is_compared() -> None:
+    rows = [row("ddp", 2, seconds, seed=seed) for seed, seconds in enumerate((3.0, 1.0, 2.0))]
+    (group,) = groups(rows)
+    assert group.lines[0].rows[2].step_seconds == 2.0
+    assert len(group.lines[0].seeds[2]) == 3
+
+
+# reasons
+
+PARTS = st.dictionaries(
+    st.sampled_from(["forward", "backward", "recompute", "bubble", "host", "input", "exposed.dp", "exposed.tp"]),
+    st.floats(0.001, 10.0),
+    min_size=1,
+)
+
+
+@given(PARTS)
+def test_reasons_are_shares_of_the_step_the_largest_first(parts: dict[str, float]) -> None:
+    found = reasons(row("ddp", 2, sum(parts.values()), phases=parts))
+    told = [one.share for one in found]
+    assert all(WORTH <= share <= 1 + 1e-9 for share in told)
+    assert all(first >= second for first, second in pairwise(told))
+    assert sum(told) <= 1 + 1e-9  # without imbalance no part is told twice
+    assert ("exposed communication" in [one.name for one in found]) == (
+        sum(part for name, part in parts.items() if name.startswith("exposed")) >= WORTH * sum(parts.values())
+    )
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=8))
+def test_imbalance_is_what_the_fullest_rank_has_more_than_the_mean(work: list[float]) -> None:
+    step = 2 * max(work)
+    one = row("gpipe", len(work), step, phases_by_rank={"forward": tuple(work)})
+    assert imbalance(one) == pytest.approx((max(work) - sum(work) / len(work)) / step)
+    assert imbalance(row("gpipe", 2, 1.0)) == 0
+
+
+def test_imbalance_is_no_bubble() -> None:
+    one = row("gpipe", 2, 10.0, phases={"forward": 6.0, "bubble": 4.0}, phases_by_rank={"forward": (6.0, 2.0)})
+    shares = {reason.name: reason.share for reason in reasons(one)}
+    assert shares == {"imbalance": pytest.approx(0.2), "bubble": pytest.approx(0.2)}
+
+
+@pytest.mark.parametrize(("device", "precision", "told"), [
+    ("lassen", "fp32", True), ("cuda", "tf32", True), ("cuda", "amp_bf16", False), ("cpu", "fp32", False),
+])  # fmt: skip
+def test_missing_mixed_precision_is_told_where_there_is_one(device: str, precision: str, told: bool) -> None:
+    one = row("ddp", 1, 1.0, device=device, precision=precision, phases={"forward": 1.0})
+    assert ("no mixed precision" in sentence(reasons(one))) == told
+
+
+def test_a_row_without_figures_has_no_reasons() -> None:
+    assert reasons(row("ddp", 1, 0.0, status=FAILED)) == ()
+    assert sentence(()) == "nothing worth a word"

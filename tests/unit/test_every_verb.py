@@ -1,0 +1,196 @@
+"""Laws over every verb: `--json` is what is documented, errors too, and pages fit a terminal of eighty columns."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from foretell.cli.answers import FORMS, Failed
+from foretell.cli.command import cli
+from foretell.cli.table import WIDTH
+from foretell.cli.verbs import VERBS
+from foretell.records import store
+from foretell.records.record import record
+
+TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
+ON = ("--on", "2xh100", "--batch", "8")
+FEW = ("--only", "dp,tp")
+
+ASKED: dict[str, list[tuple[str, ...]]] = {
+    "analyze": [("lenet",)],
+    "program": [(TINY, *ON, "--plan", "dp2"), (TINY, "--plan", "pp2:1f1b +m2", "--batch", "4")],
+    "predict": [
+        (TINY, *ON, "--plan", "dp2 +bf16", "--tokens", "1e9", "--price", "2"),
+        ("gpt2:layers=2", "--on", "1xv100-16", "--plan", "dp1", "--batch", "256"),  # what does not fit
+    ],
+    "fit": [(TINY, "--on", "2xh100"), (TINY, *ON, "--plan", "tp2")],
+    "plan": [
+        (TINY, *ON, *FEW),
+        (TINY, "--on", "h100", "--batch", "8", "--gpus", "1..2", *FEW, "--tokens", "1e9", "--deadline", "30d"),
+        ("llama3-8b", "--on", "1xv100-16", "--batch", "1", "--only", "dp"),  # nothing fits
+    ],
+    "plan --batch auto": [(TINY, "--on", "2xh100", "--batch", "8,16", "--noise-scale", "64 samples", *FEW)],
+    "why": [(TINY, *ON, *FEW, "--plan", "tp2"), (TINY, "--on", "2xh100", "--batch", "7", *FEW, "--plan", "dp2")],
+    "diff": [(TINY, *ON, "dp2", "tp2")],
+    "scale": [(TINY, "--on", "h100", "--batch", "8", "--gpus", "1..2", *FEW)],
+    "whatif": [(TINY, *ON, "--plan", "tp2")],
+    "sweep": [("--model", TINY, "--on", "1xh100,2xh100", "--batch", "8", "--plan", "dp2", "--jobs", "1")],
+    "report": [(TINY, *ON, "--plan", "dp2", "--html", "{folder}/r.html", "--svg", "{folder}/figures")],
+    "export": [(TINY, *ON, "--plan", "dp2:zero3 +bf16", "--to", "torchtitan")],
+    "simulate": [("lenet", "--on", "4xv100-16", "--learn", "squares", "--workers", "2", "--algorithms", "sync,async")],
+    "simulate --fig14": [()],
+    "systems": [(), ("petuum", "distbelief")],
+    "systems --plan": [("--plan", "dp8")],
+    "systems --bytes": [("--bytes", "lenet")],
+    "results": [("--records", "{folder}/records")],
+    "results show": [("{folder}/records/calibration-cpu.json",)],
+    "validate": [("{folder}/runs.csv",)],
+    "validate --constants": [()],
+    "check": [("{folder}/kept.json",)],
+    "doctor": [()],
+    "completion": [("bash",)],
+    "list": [(), ("devices",), ("links",), ("clusters",), ("trainers",), ("strategies",), ("policies",), ("dialects",),
+             ("schedules",), ("algorithms",), ("topologies",)],
+    "describe": [("h100",), ("dp8:zero3",), ("gpt2",), ("64xh100",), ("pytorch",)],
+}  # fmt: skip
+"""Questions that are answered fast, by the form of their answer."""
+
+MEASURED = {"serve", "simulate --record", "run", "run --dry-run", "compare", "calibrate", "profile", "lab"}
+"""Those that measure something are asked where they are tested anyway."""
+
+SLOW = {"advise", "simulate --batches", "validate --regret", "validate --coverage"}
+
+ELSEWHERE = {"bench"}
+"""Verbs whose answers have tests of their own."""
+
+WRITTEN = {"export", "completion"}
+"""What they print is a file of another program, as wide as that is."""
+
+TYPES = {form.command: form.type for form in FORMS}
+CASES = [(form, at) for form, asked in ASKED.items() for at in range(len(asked))]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files that some questions are about."""
+    made = tmp_path_factory.mktemp("verbs")
+    store.save(made / "records" / "calibration-cpu.json", record("calibration", {"machine": {"device": "h200"}}))
+    published = Path(__file__).parents[2] / "studies" / "published" / "vtrain_single.csv"
+    rows = list(csv.reader(published.read_text().splitlines()))[:4]
+    (made / "runs.csv").write_text("\n".join(",".join(row) for row in rows) + "\n")
+    return made
+
+
+def words(form: str, at: int, folder: Path) -> tuple[str, ...]:
+    """A question as it is typed; of a form with options only the verb is the beginning."""
+    arguments = tuple(word.replace("{folder}", str(folder)) for word in ASKED[form][at])
+    verb, *more = form.split()
+    sub = [word for word in more if not word.startswith("-")]
+    flags = [word for word in more if word.startswith("-") and word not in arguments and word != "--batch"]
+    sub, flags = ([], flags) if form == "plan --batch auto" else (sub, flags)
+    return (verb, *sub, *flags, *arguments)
+
+
+@pytest.fixture(scope="module")
+def kept(folder: Path) -> Path:
+    """A prediction that is kept, for `check`."""
+    import click.testing
+
+    question = ["predict", TINY, *ON, "--plan", "dp2 +bf16", "--keep", str(folder / "kept.json")]
+    assert click.testing.CliRunner().invoke(cli, question).exit_code == 0
+    return folder
+
+
+def test_every_verb_is_asked() -> None:
+    known = {form.partition(" ")[0] for form in {*ASKED, *MEASURED, *SLOW}}
+    assert known | ELSEWHERE >= set(VERBS)
+    assert {*ASKED, *MEASURED, *SLOW} >= set(TYPES)
+
+
+@pytest.mark.parametrize(("form", "at"), CASES)
+def test_answers_are_as_documented(foretell: Any, form: str, at: int, kept: Path) -> None:
+    """Each key of an answer is a key of its type, and each key that the type promises is there."""
+    ran = foretell(*words(form, at, kept), "--json")
+    assert ran.code in (0, 1), ran.err
+    value = msgspec.json.decode(ran.out, type=TYPES[form])
+    assert msgspec.json.decode(msgspec.json.encode(value)) == json.loads(ran.out)
+
+
+@pytest.mark.parametrize(("form", "at"), CASES)
+def test_pages_fit_a_terminal(foretell: Any, form: str, at: int, kept: Path) -> None:
+    ran = foretell(*words(form, at, kept))
+    out = "" if form in WRITTEN else ran.out
+    lines = f"{out}\n{ran.err}".replace(str(kept), "folder").splitlines()
+    assert [line for line in lines if len(line) > WIDTH] == []
+
+
+def every_command() -> list[tuple[str, ...]]:
+    """Verbs, and what verbs of verbs there are."""
+    import click
+
+    context = click.Context(cli)
+    found: list[tuple[str, ...]] = []
+    for verb in VERBS:
+        command = cli.get_command(context, verb)
+        subs = [(verb, sub) for sub in command.commands] if isinstance(command, click.Group) else []
+        found += subs or [(verb,)]
+    return found
+
+
+@pytest.mark.parametrize("command", every_command(), ids=" ".join)
+def test_errors_are_json_where_json_is_asked_for(foretell: Any, command: tuple[str, ...]) -> None:
+    ran = foretell(*command, "--json", "--no-such-option")
+    error = msgspec.json.decode(ran.out, type=Failed).error
+    assert ran.code == 2
+    assert "no-such-option" in error.what
+    assert "--help" in error.fix
+    assert error.what.split()[0] in ran.err  # and a person is told on the other side
+    assert foretell(*command, "--no-such-option").out == ""
+
+
+WRONG = [
+    ("analyze", "resnet5"),
+    ("predict", "gpt2", "--on", "8xh100", "--plan", "dp8", "--batch", "100"),
+    ("predict", "gpt2", "--on", "8xh100", "--plan", "dp8:", "--batch", "8"),
+    ("program", "gpt2", "--plan", "tp5", "--batch", "8"),
+    ("fit", "gpt2", "--on", "8xh1000"),
+    ("plan", "gpt2", "--on", "8xh100", "--batch", "8", "--only", "zero3"),
+    ("plan", "gpt2", "--on", "8xh100", "--batch", "7", "--only", "dp", "--fix", "dp8"),
+    ("why", "gpt2", "--on", "8xh100", "--batch", "8"),
+    ("scale", "gpt2", "--on", "8xh100", "--batch", "8"),
+    ("check", "nowhere.json"),
+    ("validate", "nowhere.csv"),
+    ("results", "show", "nothing-like-it"),
+    ("describe", "nobody"),
+    ("nothing",),
+]
+
+
+@pytest.mark.parametrize("command", WRONG, ids=" ".join)
+def test_what_is_wrong_is_told_to_programs(foretell: Any, command: tuple[str, ...]) -> None:
+    ran = foretell(*command, "--json")
+    assert ran.code == 2
+    failed = msgspec.json.decode(ran.out, type=Failed)
+    assert msgspec.json.decode(msgspec.json.encode(failed)) == json.loads(ran.out)
+    assert failed.error.what
+    assert failed.error.fix
+    assert "\n  rule" not in failed.error.what
+
+
+def test_a_refused_plan_names_its_rules(foretell: Any) -> None:
+    error = json.loads(foretell(*WRONG[1], "--json").out)["error"]
+    assert [one["rule"] for one in error["refusals"]] == ["batch divides"]
+    assert error["refusals"][0]["way_out"] in error["fix"]
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("zero3", "--fix 'dp8:zero3'"), ("checkpointing", "--fix '+recompute:block'"), ("tp4:sp", "--fix 'tp4:sp'")],
+)
+def test_options_of_a_strategy_are_for_fix(foretell: Any, word: str, hint: str) -> None:
+    assert hint in foretell("plan", "gpt2", *ON, "--only", word).err

@@ -1,0 +1,230 @@
+"""Two sides of an algorithm with letters between them: in threads here, in processes in `tests/torchrun`.
+
+No test looks at a clock: who comes first differs from run to run, and what is asserted holds whoever does.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretell.learning.algorithm import Algorithm
+from foretell.learning.members import ALGORITHMS, composed, member
+from foretell.learning.staleness import summary
+from foretell.plan.text import parse
+from foretell.runtime.methods.choice import MEANT, carrier, method, refusals
+from foretell.runtime.methods.post import TO_SERVERS, Letter
+from foretell.runtime.methods.sides import Alike, ServerSide, Terms, WorkerSide
+from foretell.virtual.again import InOrder
+from foretell.virtual.pace import even
+from foretell.virtual.problems.squares import Squares
+
+PROBLEM = Squares()
+GRADIENTS = 6
+LONG = 120.0
+"""Seconds in which threads that do almost nothing have certainly ended, on whatever machine."""
+
+APART = [name for name in ALGORITHMS if member(ALGORITHMS, Algorithm, name).apart]
+
+
+class Boxes:
+    """The post of one rank whose others are threads beside it."""
+
+    def __init__(self, all_of_them: list[Boxes]) -> None:
+        self.worker = queue.SimpleQueue[Letter | Exception]()
+        self.server = queue.SimpleQueue[Letter | Exception]()
+        self._all = all_of_them
+
+    def send(self, rank: int, letter: Letter) -> None:
+        box = self._all[rank]
+        (box.server if letter.kind in TO_SERVERS else box.worker).put(letter)
+
+
+class Meeting:
+    """The mean of what all threads bring."""
+
+    def __init__(self, workers: int) -> None:
+        self._barrier = threading.Barrier(workers, timeout=LONG)
+        self._brought: list[Any] = [None] * workers
+
+    def of(self, number: int) -> Callable[[Any], Any]:
+        def mean(vector: Any) -> Any:
+            self._brought[number] = vector
+            self._barrier.wait()
+            found = np.mean(self._brought, axis=0)
+            self._barrier.wait()
+            return found
+
+        return mean
+
+
+def rows(worker: int, gradient: int) -> Any:
+    return np.random.default_rng([worker, gradient]).integers(PROBLEM.samples, size=8)
+
+
+def ran(text: str, workers: int = 3, momentum: float = 0.0) -> tuple[list[WorkerSide], list[ServerSide]]:
+    """A run in threads: its workers and servers when all have left."""
+    terms = Terms(composed(text), workers, PROBLEM.start(0), PROBLEM.shapes, 0.2, momentum, 0, GRADIENTS)
+    posts: list[Boxes] = []
+    posts += [Boxes(posts) for _ in range(workers)]
+    meeting = Meeting(workers)
+    servers = [ServerSide(terms, posts[number], number) for number in range(terms.servers)]
+    sides = [
+        Alike(terms, posts[at], at, meeting.of(at))
+        if terms.method.topology.collective
+        else WorkerSide(terms, posts[at], at)
+        for at in range(workers)
+    ]
+    threads = [threading.Thread(target=work, args=(side,), daemon=True) for side in sides]
+    for server in servers:
+        server.start()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG)
+        assert not thread.is_alive(), f"{text} waits for somebody who does not come"
+    for server in servers:
+        server.end()
+    return sides, servers
+
+
+def work(side: WorkerSide) -> None:
+    side.begin()
+    while not side.done:
+        (gradient,) = PROBLEM.gradients([side.wanted], [rows(side.me.number, side.me.clock)])
+        side.take(gradient)
+    side.end()
+
+
+def virtual(text: str, arrivals: list[int], workers: int = 3, momentum: float = 0.0) -> InOrder:
+    made = composed(text)
+    world = InOrder(
+        PROBLEM,
+        made.algorithm,
+        made.topology,
+        made.compressor,
+        even(1.0, 0.0),
+        workers,
+        rate=0.2,
+        momentum=momentum,
+        batched=False,
+        rows=rows,
+    )
+    came: dict[int, list[float]] = {}
+    for moment, worker in enumerate(arrivals, 1):
+        came.setdefault(worker, []).append(float(moment))
+    world.gradients, world.moments = GRADIENTS, came
+    world.run()
+    return world
+
+
+@pytest.mark.parametrize("name", APART)
+def test_every_algorithm_that_can_be_processes_comes_to_an_end(name: str) -> None:
+    text = name if member(ALGORITHMS, Algorithm, name).topology != "single" else f"{name}@single"
+    workers, servers = ran(text)
+    assert all(worker.me.clock == GRADIENTS for worker in workers)
+    for weights in (*(side.me.weights for side in workers), *(side.server.weights for side in servers)):
+        assert np.isfinite(weights).all()
+    assert any(not np.array_equal(side.me.weights, PROBLEM.start(0)) for side in workers)  # something was learnt
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("text", ["sync", "downpour", "ssp:s=0", "ssp:s=1", "fresh", "dcasgd", "reject:s=1"])
+def test_a_server_does_what_it_does_in_virtual_time_when_pushes_come_so(text: str, momentum: float) -> None:
+    _, (server,) = ran(text, momentum=momentum)
+    world = virtual(text, server.arrivals, momentum=momentum)
+    assert sorted(server.arrivals) == sorted([0, 1, 2] * GRADIENTS)
+    np.testing.assert_allclose(server.server.weights, world.server.weights, rtol=0, atol=1e-12)
+    assert summary(server.staleness) == summary(world.staleness)
+
+
+@pytest.mark.parametrize("text", ["sync@replicated", "local:tau=2@replicated", "post_local:tau=3,switch=2@replicated"])
+def test_where_all_run_the_same_optimizer_all_have_the_same_weights(text: str) -> None:
+    workers, _ = ran(text)
+    world = virtual(text, [])
+    for side in workers:
+        np.testing.assert_allclose(side.server.weights, world.server.weights, rtol=0, atol=1e-12)
+    steps = getattr(composed(text).algorithm, "tau", 1)
+    if text.startswith("local"):
+        assert all(sum(side.travelled.values()) == GRADIENTS // steps for side in workers)
+
+
+def test_neighbours_on_a_ring_end_where_virtual_time_ends() -> None:
+    workers, _ = ran("dpsgd", workers=4)
+    world = virtual("dpsgd", [], workers=4)
+    for side, other in zip(workers, world.workers, strict=True):
+        np.testing.assert_allclose(side.me.weights, other.weights, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("text", ["gosgd:p=1", "gosgd:p=0.5"])
+def test_gossip_loses_no_share_and_chooses_as_in_virtual_time(text: str) -> None:
+    workers, _ = ran(text, workers=4)
+    shares = [side.algorithm.shares[side.me.number] for side in workers]  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+    assert sum(shares) == pytest.approx(1.0, abs=1e-12)
+    world = virtual(text, [], workers=4)
+    assert sum(sum(side.travelled.values()) for side in workers) * world.pace.size == world.bytes["peers"]
+
+
+def test_elastic_symmetry() -> None:
+    """What workers lose the centre gains: without gradients the sum of all never moves."""
+    workers, (server,) = ran("easgd:tau=2,alpha=0.3")
+    pushed = sum(
+        side.travelled[kind, size, clock] for side in workers for kind, size, clock in side.travelled if kind == "push"
+    )
+    assert pushed == server.server.version == 3 * GRADIENTS // 2
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+def test_nobody_is_further_ahead_than_allowed(servers: int) -> None:
+    bound = 1
+    _, found = ran(f"ssp:s={bound}@sharded:k={servers}", workers=4)
+    for server in found:
+        made = Counter[int]()
+        for worker in server.arrivals:
+            made[worker] += 1
+            assert made[worker] - min(made[one] for one in range(4)) <= bound + 1
+
+
+def test_mean_staleness_is_that_of_the_others_updates() -> None:
+    """Between two pushes of a worker every update of the others is seen once, at whatever pace they go: until a
+    worker's last push its staleness adds up to all that the others did, n - 1 for each of its own at equal paces."""
+    _, (server,) = ran("downpour", workers=4)
+    before = 0
+    for worker in range(4):
+        last = max(at for at, one in enumerate(server.arrivals) if one == worker)
+        before += last + 1 - GRADIENTS
+    assert sum(updates * times for updates, times in server.staleness.items()) == before
+
+
+def test_axes_of_plans_mean_algorithms() -> None:
+    plans = {
+        "ps4:sync": "sync@single",
+        "ps4:ssp,s3": "ssp:s=3@single",
+        "ps4:async,k2": "downpour@sharded:k=2",
+        "local4:tau10": "local:tau=10@replicated",
+        "ring4": "dpsgd",
+        "gossip4": "gosgd:p=1",
+    }
+    for plan, text in plans.items():
+        found = method(parse(plan))
+        assert found is not None and found.text == text
+        assert not list(refusals(found))
+    assert {type(parse(plan).axes[0]) for plan in plans} == set(MEANT)
+    assert method(parse("dp4")) is None and method(parse("ps1:sync")) is None
+
+
+@pytest.mark.parametrize("text", ["easgd:tau=4", "local:tau=3", "dpsgd", "gosgd", "ssp:s=2", "sync"])
+def test_a_named_algorithm_has_a_plan_that_carries_it(text: str) -> None:
+    found = method(parse(carrier(text, 3)), text)
+    assert found is not None and found.text == text and parse(carrier(text, 3)).ranks == 3
+
+
+@pytest.mark.parametrize("text", ["hogwild", "vap", "essp", "sync@binomial", "async+factors", "local@replicated+topk"])
+def test_what_only_virtual_time_has_is_refused(text: str) -> None:
+    assert list(refusals(composed(text)))
