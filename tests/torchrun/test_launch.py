@@ -177,6 +177,6 @@ def test_the_page_names_all_that_runs() -> None:
     table = page[page.index("## What runs today") : page.index("## Two laws")]
     words = {"microbatches": "`+m16`", "precision": "`+bf16`", "batchnorm": "`+syncbn`", "bucket": "`+bucket:"}
     words |= {"overlap": "`+no-overlap`", "execution": "`+compiled`", "lora": "`+lora16`", "recompute": "`+recompute:"}
-    words |= {"offload": "`+offload:"}
+    words |= {"offload": "`+offload:", "compress": "`+compress:"}
     for name in APPLIERS:
         assert words.get(name, f"`{name}") in table, name
