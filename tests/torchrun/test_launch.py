@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from foretell.errors import BadInput
 from foretell.program.lower import lower
+from foretell.runtime import journal
 from foretell.runtime.appliers import APPLIERS
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.comparison import Traffic, traffic
@@ -76,6 +78,24 @@ def test_what_takes_too_long_is_ended() -> None:
         assert _come(folder, 1)
         own.run(Assignment(model="lenet", plan="dp2", batch=8, steps=10**7), seconds=10)
     assert _gone(folder)
+
+
+def test_what_took_too_long_leaves_what_was_measured_until_then(tmp_path: Path) -> None:
+    """Ranks were ended in the middle: their notes are still there, the last of them cut."""
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+    for rank, steps in enumerate((5, 4)):
+        notes = journal.Kept(meeting, rank)
+        for at in range(steps):
+            notes.stepped(journal.Ended(1.0 + at, {"forward": 1.0 + at}, 2.0))
+    with (meeting / "steps-1.jsonl").open("ab") as file:
+        file.write(b'{"seconds": 9')
+    own = Ranks()
+    own._folder = SimpleNamespace(name=str(tmp_path))  # type: ignore[assignment]
+    late = own._late(Assignment(model="lenet", plan="dp2", batch=8, dropped=1), 10.0)
+    assert late.what == "dp2 did not end within 10 seconds"
+    assert [report.steps for report in late.reports] == [[2.0, 3.0, 4.0]] * 2
+    assert [len(report.losses) for report in late.reports] == [4, 4]
 
 
 def test_no_rank_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
@@ -168,6 +188,10 @@ def test_a_dry_run_of_many_ranks_says_what_the_program_says(ranks: Ranks, model:
 def test_a_dry_run_refuses_what_reads_answers(ranks: Ranks) -> None:
     with pytest.raises(BadInput, match="pp2 reads what other ranks send"):
         ranks.run(Assignment(model="lenet", plan="pp2:1f1b +m2", batch=4, dry=True))
+    with pytest.raises(BadInput, match="compressed gradients of other ranks are read"):
+        ranks.run(Assignment(model="lenet", plan="dp2 +compress:1bit", batch=4, dry=True))
+    with pytest.raises(BadInput, match="no step in common"):
+        ranks.run(Assignment(model="lenet", plan="ps2:async", batch=4, optimizer="sgd", dry=True))
     with pytest.raises(BadInput, match="how many rows other ranks send"):
         ranks.run(Assignment(model="mixtral-8x7b:layers=1", plan="dp2:ep2", batch=4, dry=True))
 
@@ -175,8 +199,14 @@ def test_a_dry_run_refuses_what_reads_answers(ranks: Ranks) -> None:
 def test_the_page_names_all_that_runs() -> None:
     page = (HERE.parents[1] / "docs" / "run.md").read_text()
     table = page[page.index("## What runs today") : page.index("## Two laws")]
-    words = {"microbatches": "`+m16`", "precision": "`+bf16`", "batchnorm": "`+syncbn`", "bucket": "`+bucket:"}
+    words = {
+        "microbatches": "`+m16`",
+        "precision": "`+bf16`",
+        "batchnorm": "`+syncbn`",
+        "bucket": "`+bucket:",
+        "compress": "`+compress:",
+    }
     words |= {"overlap": "`+no-overlap`", "execution": "`+compiled`", "lora": "`+lora16`", "recompute": "`+recompute:"}
-    words |= {"offload": "`+offload:", "compress": "`+compress:"}
+    words |= {"offload": "`+offload:"}
     for name in APPLIERS:
         assert words.get(name, f"`{name}") in table, name

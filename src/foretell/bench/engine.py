@@ -44,7 +44,6 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     synchronous: bool = True
     least: int = 1  # ranks
     package: str = ""  # what is to be installed; empty: torch's own, or ours
-    module: str = ""  # what is imported, where it has another name
     extras: tuple[str, ...] = ()  # packages besides
     tools: tuple[str, ...] = ()  # programs that it calls
     gpu: bool = False  # needs CUDA

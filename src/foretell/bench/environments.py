@@ -6,7 +6,6 @@ among them) and keeps its own before them; torch stays what it is here.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -46,19 +45,27 @@ def folder(engine: Engine) -> Path:
 
 
 def found(engine: Engine) -> Home | None:
-    """Where an engine's package is installed, here first; None: nowhere."""
-    name = engine.package.partition("[")[0]
-    if not name:
+    """Where all that an engine needs is installed: in its own environment, or else here. None: nowhere."""
+    if not engine.package:
         return Home(sys.executable, metadata.version("torch"))
     own = folder(engine)
-    places = [*_site_packages(own)] if (own / "bin" / "python").exists() else []
-    for place in places:
-        for one in metadata.distributions(path=[str(place)]):
-            if one.name.lower().replace("_", "-") == name.lower():
-                return Home(str(own / "bin" / "python"), one.version)
-    if importlib.util.find_spec(engine.module or name) is not None:
-        return Home(sys.executable, metadata.version(name))
-    return None
+    if (own / "bin" / "python").exists():
+        version = _installed(engine, [*map(str, _site_packages(own)), sysconfig.get_path("purelib")])
+        if version:
+            return Home(str(own / "bin" / "python"), version)
+    version = _installed(engine, sys.path)
+    return Home(sys.executable, version) if version else None
+
+
+def _installed(engine: Engine, places: list[str]) -> str:
+    """The version of an engine's package among these folders, where all that it needs lies there too; or nothing."""
+    versions: list[str] = []
+    for name in (engine.package, *engine.extras):
+        one = next(iter(metadata.distributions(name=name.partition("[")[0], path=places)), None)
+        if one is None:
+            return ""
+        versions.append(one.version)
+    return versions[0]
 
 
 def _site_packages(own: Path) -> Iterator[Path]:

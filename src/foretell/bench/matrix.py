@@ -6,7 +6,9 @@ goes on where it was.
 
 from __future__ import annotations
 
+import math
 import platform
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from foretell.bench import engine, pair, study
 from foretell.bench.measuring import Starter, measured
 from foretell.bench.question import Question
+from foretell.bench.reading import REFERENCE
 from foretell.bench.row import ABSENT, FAILED, Row
 from foretell.bench.study import About
 from foretell.hardware import this_machine
@@ -48,17 +51,36 @@ class Matrix(NamedTuple):
         ]
 
 
+QUICK_MINUTES = 9.5
+"""Of a quick comparison, whatever the machine: what does not fit is left for another time."""
+
+
 def quick() -> list[Question]:
-    """A comparison of minutes: every engine on two ranks with three seeds, and one rank to compare them with."""
+    """A comparison of minutes: every engine on two ranks with three seeds, and one rank to compare them with.
+
+    One seed of all comes first, then the others, and ours before those of other frameworks, which take longer to
+    start: so a slow machine has fewer seeds, not fewer engines.
+    """
     engines = [name for name in engine.names() if engine.engine(name).least <= 2]
-    alone = Matrix(["ddp"], ("image", "language"), (1,), (0,)).questions()
-    return alone + Matrix(engines, ("image", "language"), (2,), (0, 1, 2)).questions()
+    pairs = ("image", "language")
+    found = Matrix(engines, pairs, (2,), (0, 1, 2)).questions()
+    found.sort(key=lambda one: (one.seed > 0, bool(one.engine_asked.package), one.seed))
+    return Matrix([REFERENCE], pairs, (1,)).questions() + found
 
 
 def compare(
-    questions: Sequence[Question], folder: Path, command: str, told: Told | None = None, again: bool = False
+    questions: Sequence[Question],
+    folder: Path,
+    command: str,
+    told: Told | None = None,
+    again: bool = False,
+    seconds: float = math.inf,
 ) -> Iterator[Row]:
-    """The row of each question, as they become known; `again`: also of those that failed before."""
+    """The row of each question, as they become known; `again`: also of those that failed before.
+
+    No row begins that, as long as the longest so far, would end after so many seconds.
+    """
+    begun, longest = time.monotonic(), 0.0
     study.begin(folder, about(command))
     known = {print_: row for print_, row in study.kept(folder).items() if _lasts(row, again)}
     kept = sum(question.fingerprint in known for question in questions)
@@ -68,10 +90,14 @@ def compare(
     left = [one for one in questions if one.fingerprint not in known]
     with Starter() as starter:
         for question in left:
+            now = time.monotonic()
+            if now - begun + longest > seconds:
+                return
             tell(done, kept, len(questions), f"{question.engine} on {question.pair}, {question.ranks} ranks")
             row = measured(question, starter)
             study.keep(folder, row)
             done += 1
+            longest = max(longest, time.monotonic() - now)
             yield row
 
 

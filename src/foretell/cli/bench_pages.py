@@ -91,12 +91,11 @@ def _reasons(rows: Iterable[Row]) -> str:
 
 
 def listing() -> list[dict[str, str]]:
-    """Every engine, and where it is installed."""
+    """Every engine, and the version that is installed: torch's, of those that are torch's or ours; none, if absent."""
     found: list[dict[str, str]] = []
     for name in engine.names():
         one = engine.engine(name)
         home = environments.found(one)
-        where = "torch" if not one.package else (home.version if home else f"not installed: --install {name}")
-        state = where.replace("_", "-") if home is None else where
-        found.append({"engine": name.replace("_", "-"), "title": one.title, "plan": one.plan, "installed": state})
+        installed = home.version if home is not None else ""
+        found.append({"engine": name.replace("_", "-"), "title": one.title, "plan": one.plan, "installed": installed})
     return found

@@ -22,4 +22,5 @@ def apply(subject: Subject) -> None:
     rule = subject.rule
     optimizer: Any = OSS(subject.weights(), optim=rule.kind, **rule.arguments)
     module = ShardedDataParallel(subject.parts[0], optimizer)
+    optimizer.zero_grad = module.zero_grad  # gradients lie in buckets, which only the wrapper can empty
     wrap(subject, module, optimizer, lambda loss: loss.backward(), "module.")

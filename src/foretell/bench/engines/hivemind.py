@@ -1,12 +1,13 @@
 # pyright: basic
 """Hivemind: peers that find each other by a distributed hash table and average their weights, no group and no master.
 
-Each peer updates its own weights by its own samples and averages them with the others after every step, as far as they
-come in time. So a step is not that of one process, and what is averaged crosses in 16 bits unless told otherwise.
+Each peer updates its own weights by its own samples, and averages them with the others after every step. Averaged
+weights after steps of Adam's are not a step by averaged gradients: losses are its own.
 """
 
 from __future__ import annotations
 
+import importlib
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +29,11 @@ PATIENCE = 60.0
 
 
 def apply(subject: Subject) -> None:
-    import hivemind  # pyright: ignore[reportMissingImports]
     import torch.distributed as dist
 
     from foretell.bench.engines._wrapped import optimizer_of, own_samples
 
+    hivemind: Any = importlib.import_module("hivemind")
     rank, world = dist.get_rank(), dist.get_world_size()
     told: list[Any] = [None, None]
     table = hivemind.DHT(host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True) if rank == 0 else None

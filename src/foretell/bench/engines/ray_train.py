@@ -16,6 +16,7 @@ ENGINE = Engine(
     title="Ray Train",
     plan="dp{n}",
     package="ray[train]",
+    extras=("pandas", "pyarrow"),
     environment={"RAY_TRAIN_V2_ENABLED": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"},
 )
 
@@ -43,8 +44,7 @@ def outcome(assignment: Assignment, folder: Path) -> Outcome:
 
     ranks = assignment.setting().plan.ranks
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
-        if not ray.is_initialized():
-            ray.init(num_cpus=ranks + 1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init(num_cpus=ranks + 1, include_dashboard=False, log_to_driver=False)
         trainer: Any = TorchTrainer(
             _rank,
             train_loop_config={"assignment": msgspec.json.encode(assignment).decode(), "folder": meeting},
@@ -56,6 +56,8 @@ def outcome(assignment: Assignment, folder: Path) -> Outcome:
             trainer.fit()
         except Exception as problem:
             return Outcome(failure=Failure("BadInput", f"Ray Train ended with an error:\n{problem}"[:2000]))
+        finally:
+            ray.shutdown()
         files = (Path(meeting) / f"report-{rank}.json" for rank in range(ranks))
         return Outcome(tuple(msgspec.json.decode(file.read_bytes(), type=Report) for file in files))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -40,6 +41,7 @@ EXAMPLE = "foretell bench --engine ddp,fsdp2-zero3 --pair image --ranks 1,2 --ou
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default=None, help="Where ranks compute (the pair's).")
 @click.option("--threads", type=int, default=1, metavar="N", help="Of each rank on a CPU (1).")
 @click.option("--out", metavar="FOLDER", default="", help="The study; asked again, it goes on from there (bench).")
+@click.option("--within", type=float, default=None, metavar="MINUTES", help="Begin no row after that (--quick: 9.5).")
 @click.option("--again", is_flag=True, help="Measure rows again that failed.")
 @click.option("--show", metavar="FOLDER", help="A study that is there: nothing is run.")
 @click.option("--install", metavar="ENGINE", help="Install an engine in an environment of its own.")
@@ -77,18 +79,22 @@ def command(
 
 
 def _compare(options: dict[str, Any], as_json: bool, files: Files) -> None:
-    from foretell.bench.matrix import compare
+    from foretell.bench.matrix import QUICK_MINUTES, compare
     from foretell.cli.main import NOTHING_FITS
     from foretell.cli.progress import Progress
 
     questions = _questions(options)
     folder = Path(options["out"] or ("bench-quick" if options["quick"] else "bench"))
+    minutes = options["within"] or (QUICK_MINUTES if options["quick"] else math.inf)
     progress = Progress()
     try:
-        rows = list(compare(questions, folder, _command(), progress.rows, options["again"]))
+        rows = list(compare(questions, folder, _command(), progress.rows, options["again"], 60.0 * minutes))
     finally:
         progress.end()
     _tell(folder, as_json, files)
+    if len(rows) < len(questions):
+        left = len(questions) - len(rows)
+        print(f"note: {left} rows are left after {minutes:g} minutes; the same command goes on", file=sys.stderr)
     if not any(row.ok for row in rows):
         raise click.exceptions.Exit(NOTHING_FITS)
 
@@ -158,5 +164,5 @@ def _listed(as_json: bool) -> str:
     found = listing()
     if as_json:
         return msgspec.json.encode({"engines": found}).decode()
-    names = ("engine", "plan", "installed", "title")
-    return table(names, [[one[name] for name in names] for one in found], left=(0, 1, 2, 3))
+    rows = [[one["engine"], one["installed"] or "absent", one["title"]] for one in found]
+    return table(("engine", "version", "what it is"), rows, left=(0, 1, 2))

@@ -76,8 +76,6 @@ class Mastered(torch.optim.Optimizer):
             master.grad = None if weight.grad is None else _local(weight.grad).to(**self.like, copy=True).div_(by)
         for inner, outer in zip(self.inner.param_groups, self.param_groups, strict=True):
             inner["lr"] = outer["lr"]  # whoever warms up turns ours
-        for outer, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
-            inner["lr"] = outer["lr"]  # others may change how fast weights are learnt
         self.inner.step()
         for weight, master in zip(self.weights, self.masters, strict=True):
             _local(weight).copy_(master)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -82,7 +82,10 @@ class Several:
 
     def __init__(self, each: list[torch.optim.Optimizer]) -> None:
         self.each = each
-        self.param_groups = [group for one in each for group in one.param_groups]
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return [group for one in self.each for group in one.param_groups]
 
     def step(self) -> None:
         for one in self.each:

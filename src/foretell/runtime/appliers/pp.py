@@ -65,7 +65,7 @@ def refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:
         yield f"{beside} does not run: torch leaves gradients of the split pass unsummed", f"pp{part.ranks}:1f1b"
     method = setting.plan.policy(Compression).method
     if method != "none" and part.schedule in (*SPLIT, STASH):
-        why = f"+compress:{method} beside pp{part.ranks}:{part.schedule} does not run: gradients lie in no buckets there"
+        why = f"+compress:{method} beside pp{part.ranks}:{part.schedule} does not run: there are no buckets there"
         yield why, f"pp{part.ranks}:1f1b"
     if part.schedule in SPLIT and shared_between_blocks(setting.graph):
         yield f"pp{part.ranks}:{part.schedule} with a weight that two of its stages have does not run", "tied=false"

@@ -1,0 +1,310 @@
+"""Comparisons without processes: rows and studies, going on after a kill, engines, batch rules and reasons."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretell.bench import engine, environments, matrix, measuring, pair, study
+from foretell.bench.engine import Engine
+from foretell.bench.matrix import Matrix, compare
+from foretell.bench.question import Question
+from foretell.bench.reading import lines
+from foretell.bench.row import ABSENT, FAILED, OK, UNFIT, Point, Row, told
+from foretell.bench.study import About
+from foretell.cli.command import cli
+from foretell.errors import BadInput
+from foretell.plan.text import parse
+
+ABOUT = About(command="foretell bench", created="2026-01-01T00:00:00", foretell="0", machine="a core", cores=2)
+
+
+def _row(engine: str = "ddp", **fields: Any) -> Row:
+    usual: dict[str, Any] = {"pair": "image", "ranks": 2, "seed": 0, "batch_rule": "survey", "batch": 64}
+    usual |= {"epoch_samples": 640, "step_seconds": 0.5, "fingerprint": engine, "losses": (2.0, 1.0)}
+    return Row(engine=engine, **(usual | fields))
+
+
+# rows and studies
+
+
+def test_what_follows_from_a_row() -> None:
+    curve = tuple(
+        Point(step=at, epoch=at / 10, seconds=30.0 * at, loss=1.0, metric=metric)
+        for at, metric in ((1, 0.2), (2, 0.8), (3, 0.7))
+    )
+    row = _row(phases={"forward": 0.3, "exposed.dp": 0.2}, memory_by_rank=(10, 12), curve=curve, target=0.75)
+    assert row.epoch_seconds == 5.0 and row.samples_per_second == 128.0 and row.memory_bytes == 12
+    assert row.communication_share == pytest.approx(0.4)
+    assert row.target_seconds == 60.0 and curve[1].minutes == 1.0
+    assert told(row)["epoch_seconds"] == 5.0
+    assert told(_row(status=FAILED, step_seconds=0.0))["epoch_seconds"] is None
+    assert _row(curve=curve, target=0.9).target_seconds is None
+
+
+@given(
+    rows=st.lists(
+        st.builds(
+            _row,
+            engine=st.sampled_from(["ddp", "gpipe"]),
+            fingerprint=st.text("abcdef0123456789", min_size=4, max_size=10),
+            status=st.sampled_from([OK, ABSENT, UNFIT, FAILED]),
+            step_seconds=st.floats(1e-6, 1e3),
+            losses=st.lists(st.floats(-10, 10)).map(tuple),
+            memory_by_rank=st.lists(st.integers(0, 2**40)).map(tuple),
+        ),
+        max_size=4,
+    )
+)
+def test_rows_come_back_as_they_were(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("study")
+    study.begin(folder, ABOUT)
+    for row in rows:
+        study.keep(folder, row)
+    last = {row.fingerprint: row for row in rows}
+    assert {row.fingerprint for row in study.read(folder).rows} == set(last)
+    assert all(row in rows for row in study.read(folder).rows)
+    assert study.read(folder).about == ABOUT
+
+
+def test_a_folder_that_is_no_study_and_a_row_that_is_broken_are_told(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is no study"):
+        study.read(tmp_path)
+    study.begin(tmp_path, ABOUT)
+    (tmp_path / "rows" / "x.json").write_text('{"engine": ')
+    with pytest.raises(BadInput, match="cannot be read"):
+        study.read(tmp_path)
+
+
+# going on
+
+
+class _Killed(BaseException):
+    pass
+
+
+@given(kills=st.lists(st.integers(0, 6), max_size=4))
+def test_killed_anywhere_and_started_again_it_repeats_and_loses_nothing(
+    kills: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("study")
+    questions = Matrix(["ddp", "gpipe"], ["image"], (1, 2), (0, 1)).questions()
+    asked: list[str] = []
+    budget = 0
+
+    def answer(question: Question, *_: Any) -> Row:
+        nonlocal budget
+        if budget == 0:
+            raise _Killed
+        budget -= 1
+        asked.append(question.fingerprint)
+        return question.row(status=OK, step_seconds=1.0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matrix, "measured", answer)
+        for allowed in [*kills, len(questions)]:
+            budget = allowed
+            try:
+                rows = list(compare(questions, folder, "foretell bench"))
+            except _Killed:
+                rows = []
+    assert len(asked) == len(set(asked)) == len(questions)
+    assert {row.fingerprint for row in rows} == {one.fingerprint for one in questions}
+    assert not list(folder.rglob("*.part"))
+
+
+def test_what_is_absent_is_asked_again_and_what_failed_when_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions = Matrix(["ddp", "gpipe", "filter"], ["image"], (2,)).questions()
+    status = {"ddp": OK, "gpipe": ABSENT, "filter": FAILED}
+    asked: list[str] = []
+
+    def answer(question: Question, *_: Any) -> Row:
+        asked.append(question.engine)
+        return question.row(status=status[question.engine])
+
+    monkeypatch.setattr(matrix, "measured", answer)
+    for again, expected in ((False, ["ddp", "gpipe", "filter"]), (False, ["gpipe"]), (True, ["gpipe", "filter"])):
+        asked.clear()
+        assert len(list(compare(questions, tmp_path, "foretell bench", again=again))) == 3
+        assert asked == expected
+
+
+def test_no_row_begins_that_would_end_too_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "measured", lambda question, *_: question.row(status=OK))
+    assert list(compare(Matrix(["ddp"], ["image"], (1, 2)).questions(), tmp_path, "x", seconds=-1.0)) == []
+
+
+# engines
+
+
+@pytest.mark.parametrize("name", engine.names())
+def test_every_engine_is_a_plan_of_its_ranks(name: str) -> None:
+    for ranks in (2, 4, 8):
+        asked = Question(engine=name, pair="image", ranks=ranks)
+        if ranks < asked.engine_asked.least:
+            continue
+        assert parse(asked.texts.plan).ranks == ranks
+        assert "{" not in asked.texts.runs + "".join(asked.texts.environment.values())
+        assert asked.engine_asked.title and asked.row().title
+
+
+def test_engines_that_should_learn_the_same_see_the_same_batches() -> None:
+    for rule, per in (("survey", 4), ("fixed", 1)):
+        sizes = {
+            Question(engine=name, pair="language", ranks=4, batch_rule=rule).assignment().batch
+            for name in engine.names()
+        }
+        assert sizes == {pair.pair("language").batch * per}
+    with pytest.raises(BadInput, match="no batch rule"):
+        Question(engine="ddp", pair="image", ranks=2, batch_rule="odd").assignment()
+
+
+def test_micro_batches_follow_the_survey() -> None:
+    assert Question(engine="gpipe", pair="image", ranks=2).texts.plan == "pp2:gpipe +m8"
+    assert Question(engine="stash", pair="image", ranks=4).texts.plan == "pp4:stash +m4"
+
+
+def test_a_rate_may_grow_with_the_batch() -> None:
+    asked = Question(engine="ddp", pair="image", ranks=4, scaled=True, warmup=5)
+    assert asked.assignment().rate_batch == 32 and asked.assignment().warmup == 5
+    assert asked.row().rate == pytest.approx(4 * pair.pair("image").rate)
+
+
+def test_an_answer_that_may_differ_has_another_name() -> None:
+    one = Question(engine="ddp", pair="image", ranks=2)
+    others = [Question(engine="ddp", pair="image", ranks=2, seed=1), Question(engine="ddp", pair="image", ranks=4)]
+    others += [Question(engine="ddp", pair="image", ranks=2, rate=0.1)]
+    assert len({one.fingerprint, *(other.fingerprint for other in others)}) == 4
+    assert one.fingerprint == Question(engine="ddp", pair="image", ranks=2).fingerprint
+
+
+def test_a_quick_comparison_has_enough_engines_and_seeds() -> None:
+    questions = matrix.quick()
+    for name in ("image", "language"):
+        assert len({one.engine for one in questions if one.pair == name and one.ranks == 2}) >= 8
+    assert {one.seed for one in questions} == {0, 1, 2}
+    assert {one.seed for one in questions[: len(questions) // 3]} == {0}
+
+
+def test_plug_ins_are_engines_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = SimpleNamespace(ENGINE=Engine(title="mine", plan="dp{n}"))
+    entry = SimpleNamespace(name="mine", load=lambda: mine)
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [entry] if group == engine.PLUG_INS else [])
+    assert "mine" in engine.names()
+    assert engine.engine("mine").title == "mine"
+    with pytest.raises(BadInput, match="no engine is called"):
+        engine.engine("nobodys")
+
+
+# reasons
+
+
+@pytest.fixture
+def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv(environments.VARIABLE, str(tmp_path))
+
+    def run(*_: Any) -> None:
+        raise AssertionError("ranks were started")
+
+    monkeypatch.setattr(measuring.Starter, "run", run)
+    yield
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("name", ["deepspeed_zero2", "hivemind", "fairscale_pipe"])
+def test_an_engine_that_is_not_installed_is_a_row_with_the_cure(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "found", lambda engine: None)
+    with measuring.Starter() as starter:
+        row = measuring.measured(Question(engine=name, pair="image", ranks=2), starter)
+    assert row.status == ABSENT and row.engine == name
+    assert row.fix == f"foretell bench --install {name.replace('_', '-')}"
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_what_a_machine_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = environments.Home("python", "1")
+    monkeypatch.setattr(environments, "found", lambda engine: home)
+    monkeypatch.setattr(measuring.this_machine, "gpus", lambda: 0)
+    with measuring.Starter() as starter:
+
+        def reason(engine: str, **more: Any) -> str:
+            row = measuring.measured(Question(**({"engine": engine, "pair": "image", "ranks": 2} | more)), starter)
+            assert row.status == UNFIT and row.fix
+            return row.reason
+
+        assert "needs CUDA" in reason("ddp", pair="vgg16")
+        assert "needs 4 ranks" in reason("data_tensor")
+        assert "does not run lamb" in reason("deepspeed_zero1", optimizer="lamb")
+        monkeypatch.setattr(engine.shutil, "which", lambda name: None)
+        assert "ninja" in reason("deepspeed_zero1")
+
+
+def test_an_environment_knows_what_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(environments.VARIABLE, str(tmp_path))
+    asked = Engine(title="x", plan="dp{n}", package="no-such-package[all]")
+    assert environments.found(asked) is None
+    own = environments.folder(asked)
+    place = own / "lib" / "python3.11" / "site-packages" / "no_such_package-1.2.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: no-such-package\nVersion: 1.2\n")
+    (own / "bin").mkdir()
+    (own / "bin" / "python").touch()
+    assert environments.found(asked) == environments.Home(str(own / "bin" / "python"), "1.2")
+    with pytest.raises(BadInput, match="needs no package"):
+        environments.install(engine.engine("ddp"))
+
+
+# what rows say together
+
+
+def test_speed_ups_seeds_and_agreement() -> None:
+    rows = [
+        _row(ranks=1, batch=32, step_seconds=0.4, fingerprint="a"),
+        _row(step_seconds=0.5, fingerprint="b"),
+        _row(step_seconds=0.3, seed=1, fingerprint="c"),
+        _row("gpipe", step_seconds=1.0, losses=(2.0, 1.001), fingerprint="d"),
+        _row("stash", synchronous=False, losses=(9.0,), fingerprint="e"),
+        _row("hivemind", status=ABSENT, step_seconds=0.0, fingerprint="f"),
+    ]
+    found = {(line.engine, line.ranks): line for line in lines(rows)}
+    assert set(found) == {("ddp", 1), ("ddp", 2), ("gpipe", 2), ("stash", 2)}
+    assert found["ddp", 2].seeds == 2 and found["ddp", 2].speed_up == pytest.approx(8.0 / 4.0)
+    assert found["gpipe", 2].speed_up == pytest.approx(8.0 / 10.0)  # against the reference on one rank
+    assert found["gpipe", 2].disagreement == pytest.approx(1e-3)
+    assert found["stash", 2].disagreement is None
+
+
+# the command
+
+
+def test_the_command_lists_shows_and_refuses(tmp_path: Path) -> None:
+    def said(*words: str) -> Any:
+        return CliRunner().invoke(cli, ["bench", *words])
+
+    names = {one["engine"] for one in json.loads(said("--list", "--json").output)["engines"]}
+    assert {"ddp", "deepspeed-zero3", "accelerate", "megatron-tensor"} <= names
+    study.begin(tmp_path, ABOUT)
+    study.keep(tmp_path, _row())
+    study.keep(tmp_path, _row("hivemind", status=ABSENT, reason="not there", fix="get it", fingerprint="x"))
+    assert "hivemind (image): not installed: not there" in said("--show", str(tmp_path)).output
+    shown = json.loads(said("--show", str(tmp_path), "--json").output)
+    assert [row["engine"] for row in shown["rows"]] == ["ddp", "hivemind"] and len(shown["lines"]) == 1
+    for words in (
+        ["--engine", "nobodys"],
+        ["--pair", "nothing"],
+        ["--ranks", "x"],
+        ["--seeds", "0"],
+        ["--install", "ddp"],
+    ):
+        assert isinstance(said(*words).exception, BadInput), words
