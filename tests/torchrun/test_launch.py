@@ -120,7 +120,7 @@ def test_a_plan_without_an_applier_is_refused_by_name(ranks: Ranks) -> None:
         ("tp2 +captured", r"\+captured"),
         ("dp2:zero3 +recompute:every2", "every2 beside zero3"),
         ("dp2 +offload:weights", "offload:weights"),
-        ("dp2 +compress:fp16", "compress:fp16"),
+        ("pp2:zb-h1 dp2 +m4 +compress:fp16", "compress:fp16 beside pp2:zb-h1"),
     ):
         with pytest.raises(BadInput, match=rf"(?s){word}.*(does|do) not run|{word}.*no applier yet"):
             ranks.run(Assignment(model="llama:layers=4,hidden=32,heads=4,ffn=48,vocab=40,seq=8", plan=plan, batch=8))
