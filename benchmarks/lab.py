@@ -3,7 +3,9 @@
     python benchmarks/lab.py collectives [--out studies/lab/collectives.jsonl]     about eight minutes
     python benchmarks/lab.py steps [--out studies/lab/steps.jsonl]                 about five minutes
     python benchmarks/lab.py gloo [--out studies/lab/gloo.jsonl]                   half a minute
+    python benchmarks/lab.py elastic [--out studies/lab/elastic.jsonl]             about five minutes, without hosts
     python benchmarks/lab.py show studies/lab/collectives.jsonl                    the table of a file, without hosts
+    python benchmarks/lab.py reprice studies/lab/collectives.jsonl                 formulas as they are now
 
 Needs root on Linux, and a C compiler (`foretell lab selftest` says what is missing). Samples are written as it goes.
 """
@@ -24,9 +26,11 @@ from typing import Any
 
 import msgspec
 
+from foretell.lab.describe import described
 from foretell.lab.hosts import Lab
-from foretell.lab.measure import KINDS, SMALL, Row, cases, measured, orders, overhead, selftested, summary
+from foretell.lab.measure import KINDS, SMALL, Row, cases, formula, measured, orders, overhead, selftested, summary
 from foretell.lab.network import Network, Wire
+from foretell.runtime.collectives import chosen
 from foretell.runtime.hosts import DEVICE
 
 HOSTS = (2, 4)
@@ -46,6 +50,18 @@ STEPS = (
     (LLAMA, "dp2", 4),
     (LLAMA, "dp2:zero3", 4),
 )
+WAITS = ("--waits",)
+CROWDED = (
+    (("--hosts", "2", "--per-host", "2", *WAITS), "lenet", "dp2 filter2", 64),
+    (("--hosts", "4", *WAITS), "lenet", "dp4", 128),
+    (("--hosts", "4", *WAITS), "lenet", "dp2 filter2", 64),
+    (("--hosts", "4", *WAITS), "lenet", "filter4", 64),
+    (("--hosts", "4", *WAITS), LLAMA, "tp4", 4),
+    (("--hosts", "4", *WAITS), LLAMA, "pp4:1f1b +m4", 8),
+    (("--hosts", "4", *WAITS), LLAMA, "dp4:zero3", 4),
+)
+"""Four ranks, for which two cores are too few: waits stand for what they compute."""
+
 NETWORKS = (("200Mbit", "1ms"), ("1Gbit", "0.5ms"))
 
 
@@ -128,6 +144,19 @@ def _rows(file: Path) -> list[Row]:
     return [msgspec.json.decode(line, type=Row) for line in file.read_bytes().splitlines()] if file.exists() else []
 
 
+def reprice(file: Path) -> None:
+    """Write the formulas as they are now beside the samples that were measured."""
+    rows = [msgspec.structs.replace(row, formula=_formula(row)) for row in _rows(file)]
+    file.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    show(rows)
+
+
+def _formula(row: Row) -> float:
+    flat = Network(hosts=row.hosts, rate=row.rate, delay=row.delay)
+    cluster = described(ISLANDS if row.island else flat, row.overhead)
+    return formula(chosen(row.algorithm), row.kind, row.size, cluster)
+
+
 def _key(of: Row | Network) -> tuple[object, ...]:
     return of.hosts, of.rate, of.delay, of.island
 
@@ -162,9 +191,9 @@ def steps(out: Path) -> None:
     errors: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         for rate, delay in NETWORKS:
-            for model, plan, batch in STEPS:
-                command = [sys.executable, "-m", "foretell", "lab", "run", "--rate", rate, "--delay", delay, model]
-                command += ["--plan", plan, "--batch", str(batch), "--steps", "10", "--records", folder]
+            for options, model, plan, batch in (*(((), *step) for step in STEPS), *CROWDED):
+                command = [sys.executable, "-m", "foretell", "lab", "run", "--rate", rate, "--delay", delay, *options]
+                command += [model, "--plan", plan, "--batch", str(batch), "--steps", "10", "--records", folder]
                 ran = subprocess.run([*command, "--compare", "--json"], capture_output=True, text=True, env=os.environ)
                 if ran.returncode:
                     print(f"{rate} {delay} {model} {plan}: {ran.stderr.strip()[:300]}", flush=True)
@@ -172,6 +201,7 @@ def steps(out: Path) -> None:
                 answer = json.loads(ran.stdout)
                 predicted = answer["comparison"]["predicted"]
                 row = {"rate": rate, "delay": delay, "model": model, "plan": plan, "batch": batch}
+                row |= {"options": " ".join(options)} if options else {}
                 row |= {"seconds": answer["step_seconds"], "samples": answer["samples"]}
                 row |= {"predicted": predicted["step_seconds"], "breakdown": answer["breakdown"]}
                 row |= {"predicted_breakdown": predicted["breakdown"]}
@@ -188,6 +218,35 @@ def steps(out: Path) -> None:
     print(f"mean error {statistics.mean(abs(error) for error in errors):.1%} over {len(errors)} steps")
 
 
+FAILING = (("10s", 10), ("20s", 20))
+"""Mean time between failures, and steps between two checkpoints."""
+
+
+def elastic(out: Path) -> None:
+    """Runs whose ranks die at random, and the goodput that is expected of them with the times that they took."""
+    with tempfile.TemporaryDirectory() as folder:
+        for at, (mtbf, every) in enumerate(FAILING):
+            words = ["run", "lenet", "--plan", "dp2", "--batch", "64", "--steps", "200", "--device", "cpu", "--json"]
+            words += ["--checkpoint", f"{folder}/{at}", "--checkpoint-every", str(every), "--fail-every", mtbf]
+            ran = _command([*words, "--restarts", "500", "--records", folder, "--seed", str(at)])
+            said = _command(["goodput", ran["record"], "--json"])
+            row = {"mtbf": mtbf, "every": every, "expected": said["goodput"], "lives": ran["lives"]}
+            with out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(
+                f"a failure every {mtbf}, a checkpoint every {every} steps: {ran['lives']['failures']} failures,"
+                f" goodput {ran['lives']['goodput']:.1%}, expected {said['goodput']:.1%}",
+                flush=True,
+            )
+
+
+def _command(words: list[str]) -> Any:
+    ran = subprocess.run([sys.executable, "-m", "foretell", *words], capture_output=True, text=True, env=os.environ)
+    if ran.returncode:
+        raise SystemExit(ran.stderr)
+    return json.loads(ran.stdout)
+
+
 def _waiting(breakdown: dict[str, float]) -> float:
     """Seconds of a step that are messages, or waiting for them."""
     return sum(seconds for key, seconds in breakdown.items() if key.startswith("exposed.") or key == "bubble")
@@ -195,7 +254,7 @@ def _waiting(breakdown: dict[str, float]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["collectives", "gloo", "steps", "show"])
+    parser.add_argument("what", choices=["collectives", "gloo", "steps", "elastic", "show", "reprice"])
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
@@ -204,9 +263,12 @@ def main() -> None:
     if given.what == "show":
         show(_rows(given.file or Path("studies/lab/collectives.jsonl")))
         return
+    if given.what == "reprice":
+        reprice(given.file or Path("studies/lab/collectives.jsonl"))
+        return
     out.parent.mkdir(parents=True, exist_ok=True)
-    if given.what == "steps":
-        steps(out)
+    if given.what in ("steps", "elastic"):
+        (steps if given.what == "steps" else elastic)(out)
     else:
         (collectives if given.what == "collectives" else gloo)(out, given.repeats)
 

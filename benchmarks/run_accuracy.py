@@ -1,52 +1,59 @@
 """How far predictions are from runs on two ranks of this machine, next to how far runs lie apart from each other.
 
-    python benchmarks/run_accuracy.py                 a calibration, three rounds of all cells, a calibration again
-    python benchmarks/run_accuracy.py --rounds 2 --steps 5 --only llama
+    python benchmarks/run_accuracy.py                 in less than six minutes on a quiet machine with two cores
+    python benchmarks/run_accuracy.py --rounds 1 --steps 5 --only llama
+    python benchmarks/run_accuracy.py --calibration cpu.json
 
-Each cell is predicted with the calibration before and the one after, and the two are averaged: what the machine did in
-between lies between them. Three figures are compared:
+Pieces of one calibration and rounds of all cells take turns, so that what the machine does meanwhile is in both. Three
+figures are compared:
 
     step       the median step, by the wall's clock
     own        what a rank's own thread computed (forward, backward, update): other programs take no part of it
     memory     tensors at the fullest moment, by the allocator's count
 
-The noise floor of a figure is how far rounds of the same cell are from their median, in the mean.
+The noise floor of a figure is how far rounds of the same cell are from their median, in the mean. Cells for which no
+time is left are told.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 from foretell.calibration.measure import Wanted, measure
+from foretell.cost.samples import calibration as calibration_of
 from foretell.errors import ForetellError
 from foretell.hardware import this_machine
 from foretell.oracle.calibrations import with_calibration
 from foretell.oracle.predict import Prediction, predict
+from foretell.records import store
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.launch import Ranks
 from foretell.runtime.measure import Measurement
 from foretell.runtime.recording import observed
 
-LLAMA = "llama:layers=4,hidden=256,heads=8,kv_heads=4,ffn=768,vocab=1024,seq=128"
-GPT = "gpt2:layers=4,hidden=256,heads=4,vocab=1024,seq=128"
+LLAMA = "llama:layers=4,hidden=256,heads=8,kv_heads=4,ffn=768,vocab=1024,seq=64"
+GPT = "gpt2:layers=4,hidden=256,heads=4,vocab=1024,seq=64"
 CNN = "resnet18:image=64,classes=256"
 MLP = "mlp:layers=6,hidden=1024"
 
 CELLS = (
-    (LLAMA, 8, ("dp1", "dp2", "dp2:zero1", "dp2:zero3", "tp2", "pp2:1f1b +m4", "dp2 +recompute:block")),
-    (GPT, 8, ("dp1", "dp2", "tp2", "pp2:gpipe +m4")),
-    (CNN, 16, ("dp1", "dp2", "dp2:zero1", "dp2:zero3", "spatial2", "filter2", "channel2", "pp2:1f1b +m4")),
-    (MLP, 64, ("dp1", "dp2", "filter2", "channel2")),
+    (LLAMA, 8, ("dp1", "dp2", "dp2:zero1", "dp2:zero2", "dp2:zero3", "tp2", "pp2:1f1b +m4", "dp2 +recompute:block")),
+    (CNN, 8, ("dp1", "dp2", "dp2:zero1", "dp2:zero2", "dp2:zero3", "spatial2", "filter2", "channel2", "pp2:1f1b +m4")),
+    (GPT, 8, ("dp1", "dp2", "tp2", "pp2:1f1b +m4")),
+    (MLP, 64, ("dp1", "dp2", "filter2")),
     ("lenet", 128, ("dp1", "dp2", "spatial2")),
 )
 
 COMPUTING = ("forward", "backward", "recompute", "optimizer")
+
+PIECE = 1.2
+"""Minutes of a piece of the calibration; a whole one takes about two of them."""
 
 
 class Cell(NamedTuple):
@@ -72,15 +79,9 @@ def said(found: Prediction) -> float:
     return sum(found.breakdown.get(name, 0.0) for name in COMPUTING)
 
 
-def predictions(assignment: Assignment, files: list[Path]) -> list[Prediction]:
-    setting, cores = assignment.setting(), this_machine.processor()
-    known = [with_calibration(setting, cores, str(file)) for file in files]
-    return [predict(one.setting, one.cluster) for one in known]
-
-
-def middle(values: list[float]) -> float:
-    """The mean of ratios."""
-    return math.exp(statistics.mean(map(math.log, values)))
+def prediction(assignment: Assignment, file: Path) -> Prediction:
+    known = with_calibration(assignment.setting(), this_machine.processor(), str(file))
+    return predict(known.setting, known.cluster)
 
 
 def apart(values: list[float]) -> float:
@@ -89,36 +90,54 @@ def apart(values: list[float]) -> float:
     return statistics.mean(abs(value - centre) for value in values) / centre
 
 
-def run(cells: list[Cell], rounds: int) -> None:
+def run(cells: list[Cell], ranks: Ranks, end: float) -> int:
+    """A round of all cells; how many there was no time for."""
+    for at, cell in enumerate(cells):
+        if time.monotonic() > end:
+            return len(cells) - at
+        try:
+            cell.rounds.append(observed(cell.assignment, ranks.run(cell.assignment, 300)))
+        except ForetellError as problem:
+            print(f"{cell.name}: {str(problem).splitlines()[0]}", flush=True)
+    return 0
+
+
+def measured(cells: list[Cell], rounds: int, calibration: Path | None, file: Path, end: float) -> None:
+    """Pieces of the calibration and rounds in turn; whatever is left of the calibration comes last."""
     with Ranks() as ranks:
         for at in range(rounds):
-            for cell in cells:
-                try:
-                    cell.rounds.append(observed(cell.assignment, ranks.run(cell.assignment, 300)))
-                except ForetellError as problem:
-                    print(f"{cell.name}: {str(problem).splitlines()[0]}", flush=True)
-            print(f"round {at + 1} of {rounds} is done", flush=True)
+            if calibration is None:
+                measure(Wanted("cpu", minutes=PIECE, resume=at > 0), file)
+            left = run(cells, ranks, end)
+            print(f"round {at + 1} of {rounds}" + (f": no time for {left} cells" if left else ""), flush=True)
+    if calibration is None and not _complete(file):
+        measure(Wanted("cpu", resume=True), file)
 
 
-def tell(cells: list[Cell], files: list[Path]) -> list[dict[str, float | str]]:
+def _complete(file: Path) -> bool:
+    return calibration_of(store.read(file), str(file)).complete
+
+
+def tell(cells: list[Cell], file: Path) -> list[dict[str, float | str]]:
     """A line a cell."""
     rows: list[dict[str, float | str]] = []
     names = ("step, ms", "predicted", "error", "own, ms", "predicted", "error", "memory")
     print(f"\n{'':<31}" + "".join(f"{name:>10}" for name in names))
     for cell in (cell for cell in cells if cell.rounds):
-        told = predictions(cell.assignment, files)
+        told = prediction(cell.assignment, file)
         step = statistics.median(one.step_seconds for one in cell.rounds)
         mine = statistics.median(map(own, cell.rounds))
-        expected, computing = middle([one.step_seconds for one in told]), middle([said(one) for one in told])
-        memory = told[0].memory.allocated / cell.rounds[0].memory.allocated - 1
+        expected, computing = told.step_seconds, said(told)
+        memory = told.memory.allocated / min(one.memory.allocated for one in cell.rounds) - 1
         row = {
             "cell": cell.name,
+            "model": cell.assignment.model.partition(":")[0],
+            "plan": cell.assignment.plan,
             "step": expected / step - 1,
             "own": computing / mine - 1,
             "memory": memory,
             "step noise": apart([one.step_seconds for one in cell.rounds]),
             "own noise": apart(list(map(own, cell.rounds))),
-            "cores": mine / max(step, 1e-9),
         }
         rows.append(row)
         print(
@@ -128,12 +147,31 @@ def tell(cells: list[Cell], files: list[Path]) -> list[dict[str, float | str]]:
     return rows
 
 
+def grouped(rows: list[dict[str, float | str]], by: str) -> None:
+    """The mean error of each plan, or of each model."""
+    print(f"\n{by:<24}" + "".join(f"{name:>8}" for name in ("cells", "step", "bias", "own", "noise", "memory")))
+    for name in dict.fromkeys(row[by] for row in rows):
+        own = [row for row in rows if row[by] == name]
+        step, mine, memory, noise = (
+            [float(row[key]) for row in own] for key in ("step", "own", "memory", "step noise")
+        )
+        print(
+            f"{name:<24}{len(own):>8}{_mean(step):>8.1%}{statistics.mean(step):>+8.1%}{_mean(mine):>8.1%}"
+            f"{statistics.mean(noise):>8.1%}{_mean(memory):>8.1%}"
+        )
+
+
+def _mean(errors: list[float]) -> float:
+    return statistics.mean(map(abs, errors))
+
+
 def summary(rows: list[dict[str, float | str]]) -> None:
+    print()
     for name in ("step", "own", "memory"):
         errors = [float(row[name]) for row in rows]
         noise = [float(row[f"{name} noise"]) for row in rows] if name != "memory" else [0.0]
         print(
-            f"{name:<8} mean error {statistics.mean(map(abs, errors)):.1%}, bias {statistics.mean(errors):+.1%}, "
+            f"{name:<8} mean error {_mean(errors):.1%}, bias {statistics.mean(errors):+.1%}, "
             f"median {statistics.median(map(abs, errors)):.1%}; noise of the runs {statistics.mean(noise):.1%}"
         )
     inside = sum(abs(float(row["memory"])) <= 0.05 for row in rows)
@@ -142,11 +180,11 @@ def summary(rows: list[dict[str, float | str]]) -> None:
 
 def main() -> None:
     given = argparse.ArgumentParser()
-    given.add_argument("--rounds", type=int, default=3)
-    given.add_argument("--steps", type=int, default=10)
-    given.add_argument("--only", default="")
-    given.add_argument("--quick", action="store_true", help="a quick calibration")
-    given.add_argument("--calibration", type=Path, nargs="*", help="instead of calibrating")
+    given.add_argument("--rounds", type=int, default=2)
+    given.add_argument("--steps", type=int, default=6)
+    given.add_argument("--only", default="", help="cells whose model and plan have these letters")
+    given.add_argument("--minutes", type=float, default=5.5, help="after which no cell is begun")
+    given.add_argument("--calibration", type=Path, help="instead of calibrating")
     given.add_argument("--out", type=Path, help="the figures as JSON")
     asked = given.parse_args()
     cells = [
@@ -156,14 +194,11 @@ def main() -> None:
         if asked.only in f"{model} {plan}"
     ]
     with tempfile.TemporaryDirectory() as folder:
-        files = asked.calibration or [Path(folder) / "before.json", Path(folder) / "after.json"]
-        if not asked.calibration:
-            measure(Wanted("cpu", asked.quick), files[0])
-        run(cells, asked.rounds)
-        if not asked.calibration:
-            measure(Wanted("cpu", asked.quick), files[1])
-        rows = tell(cells, files)
-    print()
+        file = asked.calibration or Path(folder) / "calibration.json"
+        measured(cells, asked.rounds, asked.calibration, file, time.monotonic() + 60 * asked.minutes)
+        rows = tell(cells, file)
+    grouped(rows, "plan")
+    grouped(rows, "model")
     summary(rows)
     if asked.out:
         asked.out.write_text(json.dumps(rows, indent=1))

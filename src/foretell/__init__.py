@@ -12,6 +12,7 @@ from foretell.version import __version__
 if TYPE_CHECKING:
     from foretell.dialects import Written
     from foretell.hardware.cluster import Cluster
+    from foretell.hardware.disturbance import Disturbance
     from foretell.model.analysis import Analysis
     from foretell.model.graph import Graph
     from foretell.oracle.batches import BatchChoice
@@ -101,6 +102,7 @@ def predict(
     calibration: str | PathLike[str] = "",
     profile: str | PathLike[str] = "",
     anchors: Sequence[str | PathLike[str]] = (),
+    disturbance: Disturbance | None = None,
 ) -> Prediction:
     """How long a step takes under a plan, what memory a rank needs, and what limits it.
 
@@ -108,6 +110,7 @@ def predict(
     or samples to train on, its `training` is the whole run: days, goodput, and money at a price of a device an hour.
     What a run meets beside its steps (input, checkpoints, failures) is a `foretell.oracle.training.Conditions`.
     Files of `foretell calibrate`, of `foretell profile` and of measurements put what was measured in place of formulas.
+    A `foretell.hardware.disturbance.Disturbance` says what is wrong with the machine.
     """
     from foretell.hardware import catalog
     from foretell.model.graph import Graph
@@ -120,6 +123,10 @@ def predict(
     if not profile and not anchors:
         place = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
         question = with_calibration(setting, place, fspath(calibration))
+        if disturbance:
+            from foretell.oracle.disturbed import predict_disturbed
+
+            return predict_disturbed(question.setting, question.cluster, disturbance, run)
         return oracle.predict(question.setting, question.cluster, run)
     from foretell.cli.evidence_options import Known, answered
     from foretell.cli.inputs import Given
@@ -127,8 +134,11 @@ def predict(
 
     if isinstance(model, Graph) or not isinstance(cluster, str):
         raise BadInput("profiles and anchors are about a model and a cluster by name", fix="both as texts")
+    from foretell.hardware.disturbance import CALM
+
     given = Given(fspath(model), str(plan), cluster, batch, batch_per_rank, seq, trainer, optimizer)
-    return answered(given, Known(fspath(calibration), fspath(profile), tuple(fspath(one) for one in anchors)), run)[1]
+    known = Known(fspath(calibration), fspath(profile), tuple(fspath(one) for one in anchors))
+    return answered(given, known, run, disturbance or CALM)[1]
 
 
 @checked
@@ -175,11 +185,13 @@ def run(
     seed: int = 0,
     device: str = "cpu",
     threads: int = 1,
+    method: str = "",
     seconds: float = 900.0,
 ) -> Measurement:
     """Train under a plan on ranks of this machine, and measure: `foretell run`, without a record.
 
-    The ranks are processes of their own; they end with the run, when one of them fails, and after `seconds`.
+    `method` is an algorithm of `foretell simulate` in the place of the one that the plan means, where ranks go at their
+    own pace. The ranks are processes of their own; they end with the run, when one of them fails, and after `seconds`.
     """
     from foretell.runtime.assignment import Assignment
     from foretell.runtime.launch import Ranks
@@ -198,6 +210,7 @@ def run(
         seed=seed,
         device=device,
         threads=threads,
+        method=method,
     )
     assignment.setting()  # one that is refused ends here, without any rank
     with Ranks() as ranks:

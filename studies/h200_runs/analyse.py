@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from foretell.cost import calibrated, care, chores
 from foretell.cost.samples import Machine
 from foretell.errors import ForetellError
+from foretell.oracle import calibrations
 from foretell.plan.text import parse
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.comparison import Comparison, compared
@@ -24,6 +26,25 @@ from foretell.runtime.measure import Measurement
 from foretell.runtime.recording import cluster_of
 
 COMPUTING = ("forward", "backward", "optimizer")
+
+GONE = "tp"
+"""The axis whose runs were on DTensor, each operator through Python. What runs now are collectives of our own."""
+
+CAUSES: dict[str, tuple[Any, str, Any]] = {
+    "code of the host that went cold": (calibrated, "cold_launches", lambda found: ()),
+    "the slowest of the ranks": (calibrated, "slowest", lambda found, ranks: 1.0),
+    "slices of full cores": (calibrated, "_late", lambda ranks, found, busy: 0.0),
+    "groups that talk at once": (calibrated, "_at_once", lambda points, busy: points),
+    "copies and sums for weights": (care, "Chores", lambda prices: Idle()),
+}
+"""What the model knows of ranks that are cores, and what stands in for it where it is left out."""
+
+
+class Idle(chores.Chores):
+    """Nothing is done for weights besides."""
+
+    def __init__(self) -> None:
+        self.any = False
 
 
 class Row(NamedTuple):
@@ -155,11 +176,34 @@ def noise(rows: Iterable[Row]) -> None:
         )
 
 
+def told_by_cause(folder: Path, calibration: str) -> None:
+    """The mean error of the processor's runs with every cause, and with each of them left out."""
+    print(f"{'left out':<36}{'mean error':>12}{'bias':>8}{'without ' + GONE:>12}")
+    for name in ("", *CAUSES):
+        where, what, instead = CAUSES.get(name, (care, "Chores", care.Chores))
+        was = getattr(where, what)
+        setattr(where, what, instead)
+        calibrations._calibrated.cache_clear()  # pyright: ignore[reportPrivateUsage]
+        care._KNOWN.clear()  # pyright: ignore[reportPrivateUsage]
+        rows = [row(line, calibration) for line in lines(folder) if line["assignment"]["device"] == "cpu"]
+        setattr(where, what, was)
+        errors = [one.found.error.relative["step_seconds"] for one in rows]
+        rest = [error for one, error in zip(rows, errors, strict=True) if GONE not in one.strategy.split()]
+        print(
+            f"{name or 'none':<36}{statistics.mean(map(abs, errors)):>12.1%}{statistics.mean(errors):>+8.1%}"
+            f"{statistics.mean(map(abs, rest)):>12.1%}"
+        )
+
+
 def main() -> None:
     given = argparse.ArgumentParser()
     given.add_argument("folder", type=Path)
     given.add_argument("--calibration", default="none")
+    given.add_argument("--causes", action="store_true", help="leave each cause out in turn")
     asked = given.parse_args()
+    if asked.causes:
+        told_by_cause(asked.folder, asked.calibration)
+        return
     rows: list[Row] = []
     failed = 0
     for line in lines(asked.folder):
@@ -179,7 +223,7 @@ def main() -> None:
             tell(sorted(own, key=lambda one: (one.assignment.model, one.strategy, one.ranks)))
             summary("strategy", grouped(own, lambda one: one.strategy))
             summary("ranks", grouped(own, lambda one: one.ranks))
-            summary("all", {"": own})
+            summary("all", {"": own, f"without {GONE}": [one for one in own if GONE not in one.strategy.split()]})
     noise(rows)
 
 

@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import BadInput
+from foretell.hardware.disturbance import Traffic
 from foretell.lab import rights
 from foretell.lab.bench import Case, timed
 from foretell.lab.hosts import Lab
 from foretell.lab.measure import KINDS, everything
 from foretell.lab.network import HEADERS, MTU, Network, Wire, address
-from foretell.lab.traffic import Flow, sending
+from foretell.lab.traffic import sending
 from foretell.runtime.collectives import chosen
 from foretell.runtime.collectives._rehearsal import tally
 
@@ -154,20 +155,20 @@ def test_the_wire_carries_what_the_ranks_sent_and_headers() -> None:
 
 def test_other_traffic_is_on_the_link() -> None:
     network = Network(hosts=2, rate=12.5e6, delay=1e-4)
-    with Lab(network) as lab, sending(lab, [Flow(0, 1, 2e6)]):
+    with Lab(network) as lab, sending(lab, [Traffic(0, 1, 2e6)]):
         soon("datagrams arrive", lambda: _carried(lab, 0, 1) > 100_000)
         assert _carried(lab, 1, 0) < 1000
 
 
 def test_two_flows_may_go_to_one_host() -> None:
     network = Network(hosts=3, rate=12.5e6, delay=1e-4)
-    with Lab(network) as lab, sending(lab, [Flow(0, 2, 2e6), Flow(1, 2, 2e6)]):
+    with Lab(network) as lab, sending(lab, [Traffic(0, 2, 2e6), Traffic(1, 2, 2e6)]):
         soon("datagrams of both arrive", lambda: min(_carried(lab, 0, 2), _carried(lab, 1, 2)) > 100_000)
 
 
 def test_what_a_slow_port_cannot_take_is_dropped_and_not_kept() -> None:
     network = Network(hosts=2, rate=12.5e6, delay=1e-4, ports={1: 1e5})
-    with Lab(network) as lab, sending(lab, [Flow(0, 1, 5e6)]):
+    with Lab(network) as lab, sending(lab, [Traffic(0, 1, 5e6)]):
         soon("datagrams are dropped", lambda: lab.passed()[0].dropped > 0)
 
 

@@ -76,7 +76,9 @@ def test_the_description_is_a_cluster(tmp_path: Path) -> None:
         (("describe", "mine.yaml", "--overhead", "1us"), "mine.yaml.toml"),
         (("measure", "--algorithm", "rings"), "ring"),
         (("run", "lenet", "--on", "8xh100"), "--on"),
-        (("run", "lenet", "--plan", "dp2", "--traffic", "0-5:1Gbit"), "no host 5"),
+        (("run", "lenet", "--plan", "dp2", "--traffic", "0-5:1Gbit"), "no rank 5 among 2"),
+        (("run", "lenet", "--plan", "dp2", "--slow-rank", "9:2x"), "no rank 9 among 2"),
+        (("run", "lenet", "--plan", "dp2", "--slow-link", "0-1"), "0-1:4x"),
         (("run", "lenet", "--plan", "dp2", "--slow-rank", "1:0.5x"), "1:2x"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy
 import pytest
 from hypothesis import given
@@ -66,9 +68,8 @@ def test_many_sizes_leave_the_code_as_cold_as_each() -> None:
     device = calibrated(CORES, PYTORCH, measured(*CALLS)).cluster.device
     items = numpy.array([1, 2**12, 2**16, 2**24])
     cost = Elementwise("relu").part("forward", {"item": items}, {"x": 4, "y": 4})
-    price = kernel_seconds(
-        Compute("", "elementwise", "forward", {"item": items}, cost), device, form_of("fp32"), PYTORCH
-    )
+    loops: dict[str, Any] = {"item": items}
+    price = kernel_seconds(Compute("", "elementwise", "forward", loops, cost), device, form_of("fp32"), PYTORCH)
     assert list(price.launch) == [launch_seconds(int(one), "forward", measured(*CALLS)) for one in items]
 
 

@@ -17,7 +17,6 @@ from equalities import CNN, DEEP, LENET, MIXTURE, TIED, Trained, alone, assert_s
 
 from foretell.errors import BadInput
 from foretell.plan.setting import Setting
-from foretell.runtime import appliers
 from foretell.runtime.launch import Ranks
 
 TOKENS = ("dp", "dp", "tp", "cp", "pp")
@@ -60,6 +59,8 @@ class Drawn(NamedTuple):
     @property
     def refusal(self) -> str:
         """Why it does not run; empty if it should."""
+        from foretell.runtime import appliers  # what warns on the way, tests would take for an error
+
         return next((one.why for one in appliers.refusals(self.setting)), "")
 
     @property

@@ -93,6 +93,9 @@ CASES = (
     (CNN, "filter2[blocks.2.*]"),
     (LLAMA, "cp2:alltoall dp2"),  # the other way round
     (LENET, "filter4[classifier.*]"),  # ten classes: the last rank has one
+    (LENET, "pp4:zb-h1 +m8"),  # a stage ends in a view
+    (LLAMA, "dp2 +offload:optimizer,activations"),
+    (LLAMA, "dp2:zero3 +offload:optimizer,activations +recompute:block"),
     (LENET, "channel4[classifier.*]"),
 )
 
@@ -135,6 +138,9 @@ IN_SHARES = (
     (CNN, "pp2:1f1b spatial2 +m2"),
     (CNN, "spatial2 filter2"),
     (CNN, "spatial2[blocks.0..blocks.1]"),
+    (CNN, "spatial2 +recompute:block"),
+    (CNN, "dp2:zero3 spatial2"),
+    (NORMED, "spatial2 dp2:zero3 +syncbn"),
 )
 
 
@@ -173,7 +179,13 @@ def _went_forward(one: Collective) -> bool:
     return one.kind in ("send", "receive") and one.phase == "forward"
 
 
-WITH_ADAPTERS = ("dp2 +lora4", "pp2:1f1b cp2:ring +m2 +lora4", "dp2:zero3 +lora4")
+WITH_ADAPTERS = (
+    "dp2 +lora4",
+    "pp2:1f1b cp2:ring +m2 +lora4",
+    "dp2:zero3 +lora4",
+    "tp2 +lora4",
+    "dp2:zero3 tp2:sp +lora4 +recompute:block",
+)
 
 
 @pytest.mark.parametrize("plan", WITH_ADAPTERS)
@@ -288,6 +300,25 @@ def test_rows_go_where_their_experts_are(ranks: Ranks, plan: str) -> None:
         sums["ran"] += sum(one.payload * one.count for one in rows)
         sums["said"] += sum(one.payload * one.count for one in said if one.kind == "all-to-all")
     assert sums["ran"] == sums["said"]
+
+
+@pytest.mark.parametrize("plan", ["dp4:zero1,ep2", "dp4:zero2,ep2", "dp2:zero1,ep2", "dp2:ep2 tp2"])
+def test_experts_beside_states_and_columns_in_shares(ranks: Ranks, plan: str) -> None:
+    """Of each kind of weight what travels is what the program says, in the way in which torch does it (see above)."""
+    found = trained(ranks, MIXTURE, plan)
+    assert_same_values(found, alone(ranks, MIXTURE))
+    said = _bytes(expected(lower(assignment(MIXTURE, plan).setting())))
+    sums: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    for report in found.reports:
+        sums += Counter(_bytes(half(report.collectives)))
+    ran = {key: total / len(found.reports) for key, total in sums.items()}
+    for (kind, axes), total in said.items():
+        if kind == "all-to-all":  # beside rows, the numbers of them, in the forward pass of both layers
+            assert ran[kind, axes] == total + 2 * 4 * EXPERTS
+        elif "zero1" not in plan:
+            assert ran[kind, axes] == total
+        elif kind == "reduce-scatter":
+            assert ran["all-reduce", axes] == ran["broadcast", axes] == total
 
 
 EXPERTS = 4

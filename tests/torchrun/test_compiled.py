@@ -20,8 +20,8 @@ def compiling() -> Iterator[Ranks]:
 
 
 @pytest.mark.slow
-def test_compiled_layers_train_alike(ranks: Ranks, compiling: Ranks) -> None:
-    plan = "dp2 +compiled"
+@pytest.mark.parametrize("plan", ["dp2 +compiled", "tp2 +compiled"])
+def test_compiled_layers_train_alike(ranks: Ranks, compiling: Ranks, plan: str) -> None:
     found = trained_as(compiling, assignment(double(LLAMA), plan))
     assert_same_values(found, alone(ranks, LLAMA))
     assert_same_collectives(LLAMA, plan, found.reports)

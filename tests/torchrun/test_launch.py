@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from foretell.errors import BadInput
 from foretell.program.lower import lower
+from foretell.runtime import journal
 from foretell.runtime.appliers import APPLIERS
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.comparison import Traffic, traffic
@@ -78,6 +80,24 @@ def test_what_takes_too_long_is_ended() -> None:
     assert _gone(folder)
 
 
+def test_what_took_too_long_leaves_what_was_measured_until_then(tmp_path: Path) -> None:
+    """Ranks were ended in the middle: their notes are still there, the last of them cut."""
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+    for rank, steps in enumerate((5, 4)):
+        notes = journal.Kept(meeting, rank)
+        for at in range(steps):
+            notes.stepped(journal.Ended(1.0 + at, {"forward": 1.0 + at}, 2.0))
+    with (meeting / "steps-1.jsonl").open("ab") as file:
+        file.write(b'{"seconds": 9')
+    own = Ranks()
+    own._folder = SimpleNamespace(name=str(tmp_path))  # type: ignore[assignment]
+    late = own._late(Assignment(model="lenet", plan="dp2", batch=8, dropped=1), 10.0)
+    assert late.what == "dp2 did not end within 10 seconds"
+    assert [report.steps for report in late.reports] == [[2.0, 3.0, 4.0]] * 2
+    assert [len(report.losses) for report in late.reports] == [4, 4]
+
+
 def test_no_rank_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     environment["TMPDIR"] = str(tmp_path)  # where the run has its folder, by which it is found
@@ -95,12 +115,12 @@ def test_a_plan_without_an_applier_is_refused_by_name(ranks: Ranks) -> None:
     for plan, word in (
         ("tp2 +fp8", r"\+fp8"),
         ("pp2:dualpipe +m4", "dualpipe"),
-        ("tp2 +lora4", "lora4 beside tp"),
         ("pp2:zb-v dp2:zero3 +m4", "zb-v beside dp2:zero3"),
-        ("pp2:stash dp2 +m4", "stash beside dp"),
-        ("tp2 +compiled", "compiled layers beside tp"),
+        ("pp2:stash dp2:zero3 +m4", "stash beside zero3"),
+        ("tp2 +captured", r"\+captured"),
         ("dp2:zero3 +recompute:every2", "every2 beside zero3"),
-        ("dp2 +offload:optimizer", "offload:optimizer"),
+        ("dp2 +offload:weights", "offload:weights"),
+        ("pp2:zb-h1 dp2 +m4 +compress:fp16", "compress:fp16 beside pp2:zb-h1"),
     ):
         with pytest.raises(BadInput, match=rf"(?s){word}.*(does|do) not run|{word}.*no applier yet"):
             ranks.run(Assignment(model="llama:layers=4,hidden=32,heads=4,ffn=48,vocab=40,seq=8", plan=plan, batch=8))
@@ -168,6 +188,10 @@ def test_a_dry_run_of_many_ranks_says_what_the_program_says(ranks: Ranks, model:
 def test_a_dry_run_refuses_what_reads_answers(ranks: Ranks) -> None:
     with pytest.raises(BadInput, match="pp2 reads what other ranks send"):
         ranks.run(Assignment(model="lenet", plan="pp2:1f1b +m2", batch=4, dry=True))
+    with pytest.raises(BadInput, match="compressed gradients of other ranks are read"):
+        ranks.run(Assignment(model="lenet", plan="dp2 +compress:1bit", batch=4, dry=True))
+    with pytest.raises(BadInput, match="no step in common"):
+        ranks.run(Assignment(model="lenet", plan="ps2:async", batch=4, optimizer="sgd", dry=True))
     with pytest.raises(BadInput, match="how many rows other ranks send"):
         ranks.run(Assignment(model="mixtral-8x7b:layers=1", plan="dp2:ep2", batch=4, dry=True))
 
@@ -175,7 +199,14 @@ def test_a_dry_run_refuses_what_reads_answers(ranks: Ranks) -> None:
 def test_the_page_names_all_that_runs() -> None:
     page = (HERE.parents[1] / "docs" / "run.md").read_text()
     table = page[page.index("## What runs today") : page.index("## Two laws")]
-    words = {"microbatches": "`+m16`", "precision": "`+bf16`", "batchnorm": "`+syncbn`", "bucket": "`+bucket:"}
+    words = {
+        "microbatches": "`+m16`",
+        "precision": "`+bf16`",
+        "batchnorm": "`+syncbn`",
+        "bucket": "`+bucket:",
+        "compress": "`+compress:",
+    }
     words |= {"overlap": "`+no-overlap`", "execution": "`+compiled`", "lora": "`+lora16`", "recompute": "`+recompute:"}
+    words |= {"offload": "`+offload:"}
     for name in APPLIERS:
         assert words.get(name, f"`{name}") in table, name

@@ -51,7 +51,7 @@ def test_masters_are_updated(ranks: Ranks, plan: str, dtype: torch.dtype, name: 
         assert torch.equal(found.weights[path], weight), path
 
 
-@pytest.mark.parametrize("plan", ["dp2 +bf16", "dp2:zero3 +bf16", "dp2 +fp16", "tp2:sp +bf16"])
+@pytest.mark.parametrize("plan", ["dp2 +bf16", "dp2:zero3 +bf16 +offload:optimizer", "dp2 +fp16", "tp2:sp +bf16"])
 def test_ranks_train_as_one_does_up_to_rounding(ranks: Ranks, plan: str) -> None:
     """And what travels is what was predicted; with fp16 ranks ask each other whether a gradient was not finite."""
     found, asked = _run(ranks, plan)

@@ -44,6 +44,7 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
     "export": [(TINY, *ON, "--plan", "dp2:zero3 +bf16", "--to", "torchtitan")],
     "simulate": [("lenet", "--on", "4xv100-16", "--learn", "squares", "--workers", "2", "--algorithms", "sync,async")],
     "simulate --fig14": [()],
+    "goodput": [("--mtbf", "3h", "--checkpoint", "40s")],
     "systems": [(), ("petuum", "distbelief")],
     "systems --plan": [("--plan", "dp8")],
     "systems --bytes": [("--bytes", "lenet")],

@@ -10,7 +10,8 @@ from foretell.cost.collectives import GLOO, collective_seconds, library_of
 from foretell.cost.fabric import Group
 from foretell.errors import BadInput
 from foretell.hardware import catalog
-from foretell.lab import describe, text
+from foretell.hardware.quantity import line_rate
+from foretell.lab import describe
 from foretell.lab.network import PAYLOAD, Network, Wire, window, wiring
 from foretell.lab.text import network
 from foretell.model.source import load
@@ -22,10 +23,10 @@ from foretell.plan.trainer import trainer
 
 
 def test_rates_are_read_as_network_people_write_them() -> None:
-    assert text.rate("1Gbit", "") == text.rate("1 Gb/s", "") == text.rate("125 MB/s", "") == 125e6
-    assert text.rate("100Mbit/s", "") == 12.5e6
+    assert line_rate("1Gbit", "") == line_rate("1 Gb/s", "") == line_rate("125 MB/s", "") == 125e6
+    assert line_rate("100Mbit/s", "") == 12.5e6
     with pytest.raises(BadInput):
-        text.rate("100", "--rate")
+        line_rate("100", "--rate")
 
 
 def test_a_network_with_everything() -> None:

@@ -139,10 +139,15 @@ def over_ranks(group: Group, beside: Group | None) -> list[Panel]:
         ]
 
     epochs, held = f"Epoch time, {group.told}", f"Memory of a rank, {group.told}"
-    show = "{:,.0f}".format
     return [
         Panel(
-            _file("epoch", group), epochs, "ranks", "seconds of an epoch", curves("epoch_seconds"), counts, show=show
+            _file("epoch", group),
+            epochs,
+            "ranks",
+            "seconds of an epoch",
+            curves("epoch_seconds"),
+            counts,
+            show=_seconds,
         ),
         Panel(
             name=_file("memory", group),
@@ -156,6 +161,10 @@ def over_ranks(group: Group, beside: Group | None) -> list[Panel]:
             unit=byte_unit(most),
         ),
     ]
+
+
+def _seconds(epoch: float) -> str:
+    return f"{epoch:,.0f}" if epoch >= 100 else f"{epoch:.3g}"
 
 
 def _bytes(size: float) -> str:

@@ -27,6 +27,7 @@ from foretell.oracle.batches import Weighed
 from foretell.oracle.changes import Change
 from foretell.oracle.diff import Diff
 from foretell.oracle.fit import Fit
+from foretell.oracle.goodput import Goodput
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.scale import Scaling
@@ -39,6 +40,7 @@ from foretell.program.program import Memory, RankKind
 from foretell.records.record import Record
 from foretell.runtime.assignment import Collective
 from foretell.runtime.comparison import Comparison
+from foretell.runtime.lives import Lives
 from foretell.runtime.measure import Measurement
 from foretell.sweeping.sweep import Sweep
 from foretell.taxonomy.advice import Advice
@@ -308,6 +310,12 @@ class Ran(Measurement, frozen=True, kw_only=True):
     comparison: Comparison | msgspec.UnsetType = MAYBE  # with --compare
 
 
+class Spent(Goodput, frozen=True, kw_only=True):
+    """What failures and checkpoints leave of a run."""
+
+    measured: Lives | msgspec.UnsetType = MAYBE  # of a record
+
+
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank would say to the others."""
 
@@ -418,6 +426,7 @@ FORMS: tuple[Form, ...] = (
     Form("run", Ran, "a measured run: the same shape as a prediction"),
     Form("run --dry-run", DryRun, "collectives of one rank"),
     Form("compare", Comparison, "a prediction subtracted from a run"),
+    Form("goodput", Spent, "what failures and checkpoints leave of a run"),
     Form("simulate", Simulation, "algorithms by virtual time to a loss"),
     Form("simulate --batches", Measured, "steps to a loss over batches"),
     Form("simulate --fig14", Delays, "delays of an exchange"),

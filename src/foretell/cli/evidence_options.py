@@ -12,6 +12,8 @@ import msgspec
 
 from foretell.cli.inputs import Asked, Given, read
 from foretell.cli.table import table
+from foretell.errors import BadInput
+from foretell.hardware.disturbance import CALM, Disturbance
 
 if TYPE_CHECKING:
     from foretell.oracle.anchored import Finding
@@ -46,10 +48,11 @@ def measured(verb: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def answered(given: Given, known: Known, run: Run) -> tuple[Asked, Prediction]:
+def answered(given: Given, known: Known, run: Run, disturbance: Disturbance = CALM) -> tuple[Asked, Prediction]:
     """The question as the machine was measured, and its answer, corrected by what else was."""
     from foretell.oracle.anchored import anchored, with_sweeps
     from foretell.oracle.anchors import read as read_anchor
+    from foretell.oracle.disturbed import predict_disturbed
     from foretell.oracle.predict import explained, predict
     from foretell.oracle.training import whole
 
@@ -68,7 +71,11 @@ def answered(given: Given, known: Known, run: Run) -> tuple[Asked, Prediction]:
 
     asked, findings = question(given)
     assert asked.cluster is not None
-    found = msgspec.structs.replace(predict(asked.setting, asked.cluster, run), model=asked.model)
+    if disturbance and anchors:
+        what = "a disturbance, and a measurement that corrects the answer"
+        raise BadInput(what, where="--anchor", fix="one of them")
+    step = predict_disturbed(asked.setting, asked.cluster, disturbance, run)
+    found = msgspec.structs.replace(step, model=asked.model)
     if not anchors:
         return asked, found
     corrected = anchored(found, anchors, findings, ask)

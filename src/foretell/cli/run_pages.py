@@ -30,6 +30,7 @@ def page(found: Measurement) -> str:
         *_learnt(found),
         ("staleness", _stale(found)),
         ("memory", f"{show_bytes(found.memory_bytes)} of tensors on the fullest rank"),
+        *_lived(found),
         ("record", found.record),
     ]
     head = "\n".join(f"{name:<14}{text}" for name, text in facts if text)
@@ -45,6 +46,16 @@ def _learnt(found: Measurement) -> list[tuple[str, str]]:
     right = f"{last.metric:.1%} right (best {best:.1%}), " if last.metric is not None and best is not None else ""
     when = f"after {last.samples:,} samples and {show_seconds(last.seconds)}"
     return [("held out", f"{right}loss {last.loss:.4g} {when}")]
+
+
+def _lived(found: Measurement) -> list[tuple[str, str]]:
+    """What failures and checkpoints cost, where there were some."""
+    if found.lives is None:
+        return []
+    one = found.lives
+    lost = f"{one.failures} failures, {show_seconds(one.restart_seconds)} to get over one"
+    wrote = f"{one.checkpoints} checkpoints of {show_seconds(one.checkpoint_seconds)}"
+    return [("goodput", f"{one.goodput:.1%} of {show_seconds(one.seconds)}: {lost}; {wrote}")]
 
 
 def _stale(found: Measurement) -> str:
@@ -89,7 +100,7 @@ def comparison_page(found: Comparison) -> str:
         ],
     ]
     head = table(["", "predicted", "measured", "error"], rows)
-    return "\n\n".join([head, _phases(found), _traffic(found.collectives), _outside(found.outside)])
+    return "\n\n".join([head, _phases(found), _limits(found), _traffic(found.collectives), _outside(found.outside)])
 
 
 def _phases(found: Comparison) -> str:
@@ -100,6 +111,15 @@ def _phases(found: Comparison) -> str:
         share = f"{error / found.measured.step_seconds:+.1%}"
         rows.append([name, show_seconds(before), show_seconds(after), share])
     return table(["a step was spent on", "predicted", "measured", "error, of a step"], rows)
+
+
+def _limits(found: Comparison) -> str:
+    """What limits the step, on either side."""
+    lines = ["what limits it:"]
+    for side, ones in (("predicted", found.predicted.bottlenecks), ("measured", found.limits)):
+        named = ", ".join(f"{one.name} {one.share:.0%}" for one in ones) or "nothing"
+        lines.append(textwrap.fill(f"{side:<11}{named}", WIDTH, initial_indent="  ", subsequent_indent=" " * 13))
+    return "\n".join(lines)
 
 
 def _outside(found: tuple[Outside, ...]) -> str:

@@ -42,7 +42,7 @@ LONG: Final = 500e-6
 """Seconds from which on a kernel's times tell how even a core is, rather than its caches."""
 
 SLICE: Final = 2.8e-3
-"""Seconds that a thread keeps its core while another one waits for it, where no calibration has `late`: Linux from 8
+"""Seconds that a thread keeps its core while another one waits for it, where a calibration has no `late`: Linux from 8
 cores on (kernel/sched/fair.c, sysctl_sched_base_slice: 0.7 ms times 1 + log2 of at most 8 cores)."""
 
 STREAMED: Final = 2**22
@@ -269,6 +269,8 @@ def exchange_points(cluster: Cluster, found: Calibration, busy: int = 1) -> dict
             seconds = one.p50 + _late(2 if about.kind == "send" else about.ranks, found, busy)
             place = (math.log2(about.payload), math.log2(about.ranks))
             points[about.kind].append((*place, math.log(seconds / float(said))))
+    if found.machine.kind != "cpu":  # links of devices are their own
+        return points
     return {kind: list(_at_once(own, math.log2(busy))) for kind, own in points.items()}
 
 

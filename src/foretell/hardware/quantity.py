@@ -58,6 +58,11 @@ def parse(text: str, kind: str, where: str = "") -> float:
     return value
 
 
+def line_rate(text: str, where: str) -> float:
+    """Bytes a second of a line; network people's `1Gbit` is `1 Gb/s`."""
+    return parse(re.sub(r"bit(/s)?$", "b/s", text.strip()), "bandwidth", where)
+
+
 def _scaled(number: str, scale: float) -> float:
     # Rounded once: 4.5 * 1e-6 is not the float nearest to 4.5 us, the decimal product is.
     return float(Decimal(number) * Decimal(repr(scale)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Group, Level, Link
 from foretell.hardware.this_machine import processor
 from foretell.lab.network import HEADERS, MTU, PAYLOAD, Network
@@ -18,18 +19,23 @@ ATTAINED = "measured: a round of small messages less the delay, by the self-test
 HEADER = f"derived: {MTU - HEADERS} of the {MTU} bytes of a packet are payload"
 
 
-def described(network: Network, overhead: float = OVERHEAD, name: str = "lab") -> Cluster:
+def described(network: Network, overhead: float = OVERHEAD, name: str = "lab", per_host: int = 1) -> Cluster:
     """The cluster that the lab stands for: a core of this machine as the device of every host.
 
     Where ports or links differ, the slowest counts: a group waits for it. The hosts of an island are the ranks of one
-    node, and its way out is the node's port.
+    node, and its way out is the node's port. Several ranks of a host reach each other as those of this machine do.
     """
-    core = processor().device
+    machine = processor()
+    core = machine.device
     levels = _islands(network, overhead, name) if network.island else _flat(network, overhead, name)
+    if per_host > 1:
+        if network.island:
+            raise BadInput("islands of hosts with several ranks", where="--per-host", fix="one rank on each host")
+        levels = (Level("node", per_host, machine.node.link), *levels[1:])
     return Cluster(
         name=name,
         title=f"{network.hosts} emulated hosts",
-        groups=(Group(core, network.hosts),),
+        groups=(Group(core, network.hosts * per_host),),
         levels=levels,
         text=name,
         sources={f"levels[{at}].size": SOURCE for at in range(len(levels))},
@@ -86,15 +92,21 @@ def _link(name: str, kind: str, rate: float, latency: float, hop: float) -> Link
 def write(cluster: Cluster, path: Path) -> list[Path]:
     """The description as files: the cluster, and its links beside it under names of their own."""
     files = {path: _cluster_text(cluster, path.stem)}
-    for level in cluster.levels:
-        files[path.with_name(f"{_renamed(level.link, cluster, path.stem)}.toml")] = _link_text(level.link)
+    for link in (level.link for level in cluster.levels if _own(level.link, cluster)):
+        files[path.with_name(_renamed(link, cluster, path.stem))] = _link_text(link)
     for file, text in files.items():
         file.write_text(text, encoding="utf-8")
     return list(files)
 
 
+def _own(link: Link, cluster: Cluster) -> bool:
+    """Whether a link is the lab's; others have a name that everybody knows."""
+    return link.name.startswith(f"{cluster.name}-")
+
+
 def _renamed(link: Link, cluster: Cluster, stem: str) -> str:
-    return f"{stem}-{link.name.removeprefix(f'{cluster.name}-')}"
+    """What a cluster's file calls a link: a file beside it, or a name."""
+    return f"{stem}-{link.name.removeprefix(f'{cluster.name}-')}.toml" if _own(link, cluster) else link.name
 
 
 def _cluster_text(cluster: Cluster, stem: str) -> str:
@@ -104,7 +116,7 @@ def _cluster_text(cluster: Cluster, stem: str) -> str:
             "[[levels]]",
             f'name = "{level.name}"',
             f'size = {{ value = {level.size}, source = "lab" }}',
-            f'link = "{_renamed(level.link, cluster, stem)}.toml"',
+            f'link = "{_renamed(level.link, cluster, stem)}"',
             *([f'ports = {{ value = {level.ports}, source = "lab" }}'] if level.link.per_port else []),
             "",
         ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import permutations
 from typing import NamedTuple
 
 import msgspec
 
 from foretell.errors import BadInput
+from foretell.hardware.disturbance import SlowLink
 
 MOST_HOSTS = 64
 MTU = 32_000
@@ -72,6 +74,15 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
             delay += self.uplink.delay
             rates.append(self.uplink.rate)
         return Wire(min(rates), delay)
+
+
+def slowed(network: Network, slow: Iterable[SlowLink]) -> Network:
+    """The network in which some pairs have a link of their own, so many times slower than what they had."""
+    links = dict(network.links)
+    for one in slow:
+        own = links.get(one.ends)
+        links[one.ends] = Wire(network.between(*one.ends).rate / one.times, own.delay if own else network.delay)
+    return msgspec.structs.replace(network, links=links)
 
 
 def window(network: Network) -> int:

@@ -9,41 +9,18 @@ import time
 import traceback
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
-from foretell.errors import BadInput
-from foretell.lab import text
+from foretell.hardware.disturbance import Traffic
 from foretell.lab.hosts import Host, Lab, end_with_parent
-from foretell.lab.network import Network, address
+from foretell.lab.network import address
 
 DATAGRAM = 8192
 BEAT = 1e-3
 """Seconds between two bursts."""
 
 
-class Flow(NamedTuple):
-    source: int
-    target: int
-    rate: float  # B/s
-
-
-def flows(texts: Sequence[str], network: Network) -> list[Flow]:
-    """What `--traffic 0-1:500Mbit` asks for; the first host is the one that sends."""
-    found: list[Flow] = []
-    for one in texts:
-        ends, _, speed = one.partition(":")
-        first, _, second = ends.partition("-")
-        text.pair(ends, "--traffic")
-        flow = Flow(int(first), int(second), text.rate(speed, "--traffic"))
-        if max(flow[:2]) >= network.hosts:
-            fix = f"0 to {network.hosts - 1}"
-            raise BadInput(f"there is no host {max(flow[:2])}", where="--traffic", fix=fix)
-        found.append(flow)
-    return found
-
-
 @contextmanager
-def sending(lab: Lab, wanted: Sequence[Flow]) -> Generator[None]:
+def sending(lab: Lab, wanted: Sequence[Traffic]) -> Generator[None]:
     """While this holds, the flows flow."""
     children = [_started(lab.hosts, flow) for flow in wanted]
     try:
@@ -54,7 +31,7 @@ def sending(lab: Lab, wanted: Sequence[Flow]) -> Generator[None]:
             os.waitpid(child, 0)
 
 
-def _started(hosts: Sequence[Host], flow: Flow) -> int:
+def _started(hosts: Sequence[Host], flow: Traffic) -> int:
     child = os.fork()
     if not child:
         try:
@@ -66,7 +43,7 @@ def _started(hosts: Sequence[Host], flow: Flow) -> int:
     return child
 
 
-def _flows(hosts: Sequence[Host], flow: Flow) -> None:
+def _flows(hosts: Sequence[Host], flow: Traffic) -> None:
     end_with_parent()
     hosts[flow.target].enter()
     sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # never read: what comes is dropped there

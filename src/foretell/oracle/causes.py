@@ -60,7 +60,7 @@ NO_CAUSES = Causes()
 def causes(outline: Outline, prices: Prices, breakdown: Mapping[str, float], seconds: Seconds) -> Causes:
     """The causes behind a step of a plan."""
     congestion, slowdown = _congestion(outline, prices, breakdown)
-    work = _work(outline, seconds)
+    work = rank_work(outline, seconds)
     imbalance, unevenness = _imbalance(work)
     redundant = _redundant(outline, prices, max(range(len(work)), key=lambda at: work[at]))
     return Causes(congestion, slowdown, imbalance, unevenness, redundant, tuple(_exhausted(outline)))
@@ -127,7 +127,7 @@ def _benchmark(kind: str, payload: float, group: Group, cluster: Cluster, messag
 # the stages
 
 
-def _work(outline: Outline, seconds: Seconds) -> list[float]:
+def rank_work(outline: Outline, seconds: Seconds) -> list[float]:
     """Seconds that each pipeline rank computes in a step."""
     each = {kind: seconds(kind) for kind in {kind_of(run) for runs in outline.cutting.row.runs for run in runs}}
     parts = [math.fsum(each[kind_of(run)] * run.times for run in runs) for runs in outline.cutting.row.runs]

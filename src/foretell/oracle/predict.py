@@ -12,7 +12,7 @@ from foretell.cost.memory import usable_bytes
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.totals import totals
-from foretell.oracle.causes import causes
+from foretell.oracle.causes import causes, rank_work
 from foretell.oracle.evidence import evidence
 from foretell.oracle.explain import Bottleneck, bottlenecks
 from foretell.oracle.similar import Accuracy, accuracy
@@ -118,6 +118,12 @@ def _limits(plan: Priced, cluster: Cluster, found: Prediction, slower: float = 1
     why = why._replace(redundant=slower * why.redundant)
     memory = cluster.device.memory_bytes
     return tuple(bottlenecks(found.breakdown, found.step_seconds, found.memory, memory, why, found.training))
+
+
+def stage_work(setting: Setting, cluster: Cluster) -> list[float]:
+    """Seconds that each rank of the pipeline computes in layers, in a step; one number where there is none."""
+    plan = priced(setting, cluster)
+    return rank_work(plan.outline, lambda kind: _compute(plan, kind))
 
 
 def _computing(breakdown: Mapping[str, float]) -> float:

@@ -7,6 +7,7 @@ import functools
 import msgspec
 
 from foretell.errors import BadInput
+from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.model.graph import Graph
 from foretell.model.source import load
 from foretell.plan.fitness import refusals
@@ -43,6 +44,13 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     method: str = ""  # an algorithm of `foretell simulate` in the place of the one that the plan means
     collectives: str = ""  # an algorithm of our own in the place of gloo's
     patience: float = 300.0  # seconds in which no rank goes on, after which a run is given up
+    disturbance: Disturbance = CALM  # what is made to go wrong
+    waits: bool = False  # whether waits stand for what operators compute
+    checkpoints: str = ""  # a folder that all ranks see; empty: none are written
+    checkpoint_every: int = 0  # measured steps between two
+    restarts: int = 0  # that a run which loses a rank may have
+    fail_at: tuple[int, ...] = ()  # measured steps before which a rank dies, once each
+    fail_every: float = 0.0  # mean seconds between deaths of ranks, at random; 0: none die
     dry: bool = False  # one rank alone, beside others that are not there
 
     def setting(self) -> Setting:
@@ -122,9 +130,12 @@ class Failure(msgspec.Struct, frozen=True):
     what: str
     where: str = ""
     fix: str = ""
+    begun: bool = True  # False: no rank was started, and another try would end the same
 
-    def raised(self, reports: tuple[Report, ...] = ()) -> RunFailed:
+    def raised(self, reports: tuple[Report, ...] = ()) -> BadInput:
         """As an error to raise: a person is told the same, whichever process found out."""
+        if not self.begun:
+            return BadInput(self.what, where=self.where, fix=self.fix)
         return RunFailed(self.what, where=self.where, fix=self.fix, reports=reports)
 
 

@@ -11,13 +11,17 @@ from foretell.cost.samples import Machine
 from foretell.errors import BadInput
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
+from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.oracle.calibrations import with_calibration
-from foretell.oracle.predict import Prediction, predict
+from foretell.oracle.disturbed import predict_disturbed
+from foretell.oracle.explain import Bottleneck
+from foretell.oracle.predict import Prediction
 from foretell.program.lower import lower
 from foretell.program.program import Program
 from foretell.records.record import Record
 from foretell.runtime.assignment import Assignment, Collective, Report
 from foretell.runtime.expected import expected, whenever
+from foretell.runtime.limits import limits
 from foretell.runtime.measure import Measurement
 from foretell.runtime.outside import Outside, outside
 from foretell.runtime.recording import HERE, cluster_of
@@ -46,6 +50,7 @@ class Comparison(msgspec.Struct, frozen=True):
     error: Difference
     collectives: Traffic
     outside: tuple[Outside, ...] = ()  # phases and ranks outside their band
+    limits: tuple[Bottleneck, ...] = ()  # of the measured step, by the rules of a prediction
 
 
 def compared(
@@ -55,18 +60,24 @@ def compared(
     where: Cluster,
     calibration: str = "",
     places: tuple[int, ...] = (),
+    disturbed: bool = False,
 ) -> Comparison:
     """Predict what was run, as the machine was calibrated, and subtract.
 
-    `place` is the critical rank's, of stages, and `places` are those of all ranks.
+    `place` is the critical rank's, of stages, and `places` are those of all ranks. What was made to go wrong is not
+    predicted, so that it is found, unless somebody wants to see it `disturbed`.
     """
-    predicted = foreseen(assignment, where, calibration)
+    predicted = foreseen(assignment, where, calibration, assignment.disturbance if disturbed else CALM)
     found = traffic(lower(assignment.setting()), place, measured.collectives)
-    beyond = outside(predicted, measured, places or (0,) * measured.ranks)
-    return Comparison(predicted, measured, _difference(predicted, measured), found, beyond)
+    stages = places or (0,) * measured.ranks
+    beyond = outside(predicted, measured, stages)
+    named = limits(predicted, measured, stages, beyond)
+    return Comparison(predicted, measured, _difference(predicted, measured), found, beyond, named)
 
 
-def foreseen(assignment: Assignment, where: Cluster, calibration: str = "") -> Prediction:
+def foreseen(
+    assignment: Assignment, where: Cluster, calibration: str = "", disturbance: Disturbance = CALM
+) -> Prediction:
     """What is predicted of a run on a cluster that can have been its own."""
     setting = assignment.setting()
     if setting.plan.ranks > where.ranks:
@@ -76,7 +87,7 @@ def foreseen(assignment: Assignment, where: Cluster, calibration: str = "") -> P
         what = f"ranks compute on {assignment.device}, and {where.text} has {where.device.name}"
         raise BadInput(what, where="--on", fix=f"--on {HERE}, which is the default")
     known = with_calibration(setting, where, calibration)
-    return predict(known.setting, known.cluster)
+    return predict_disturbed(known.setting, known.cluster, disturbance)
 
 
 def traffic(program: Program, place: int, counted: Iterable[Collective]) -> Traffic:
@@ -140,10 +151,12 @@ def _cluster(found: Record, said: str) -> Cluster:
     return catalog.cluster(named) if named else cluster_of(msgspec.convert(found.content["machine"], Machine))
 
 
-def of_record(found: Record, where: str, cluster: str = "", calibration: str = "") -> Comparison:
+def of_record(
+    found: Record, where: str, cluster: str = "", calibration: str = "", disturbed: bool = False
+) -> Comparison:
     """The comparison of a run that was recorded, on the cluster of the record or another one."""
     one = ran(found, where, cluster)
-    return compared(one.assignment, one.measured, one.place, one.cluster, calibration, one.places)
+    return compared(one.assignment, one.measured, one.place, one.cluster, calibration, one.places, disturbed)
 
 
 def simulated(found: Record, where: str, calibration: str = "") -> Simulated | None:

@@ -18,6 +18,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from foretell.plan.facts import facts
 from foretell.plan.job import micro_batch
+from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
@@ -44,6 +45,8 @@ def refusals(setting: Setting) -> Iterator[tuple[str, str]]:
         axis = setting.plan.axis(word)
         if axis is not None and axis.world > 1:
             yield f"{word}{axis.ranks} reads what other ranks send, and in a dry run there are none", "no --dry-run"
+    if setting.plan.policy(Compression).method != "none":
+        yield "compressed gradients of other ranks are read, and in a dry run there are none", "no --dry-run"
     data, tensor = setting.plan.axis(Data), setting.plan.axis(Tensor)
     in_shares = (data is not None and data.experts > 1) or (tensor is not None and tensor.sequence)
     if facts(setting.graph).experts and in_shares:

@@ -20,6 +20,9 @@ START = 300.0
 STOPPED = 5.0
 """Seconds after which a rank that somebody has stopped (SIGSTOP) is given up."""
 
+LOST_RANK = "LostRank"
+"""The kind of a failure that is no error of the program: a signal ended or stopped a rank."""
+
 LOOK = 0.05
 """Seconds between two looks."""
 
@@ -64,7 +67,7 @@ class Guard:
             since = self._stopped.setdefault(rank, now) if _state(child) == "T" else self._stopped.pop(rank, now)
             if now - since > STOPPED:
                 what = f"rank {rank} has been stopped for {STOPPED:g} s (SIGSTOP)"
-                return Failure("BadInput", what, self.where(rank), f"it was process {child}; the run was ended")
+                return Failure(LOST_RANK, what, self.where(rank), f"it was process {child}; the run was ended")
         last = {rank: self._at(rank) for rank in self._left.values()}
         waits = max(self._patience, START) if any(one.begins for one in last.values()) else self._patience
         if now - max((one.since for one in last.values()), default=now) < waits:
@@ -99,4 +102,4 @@ def ended_by(rank: int, code: int, where: str) -> Failure:
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     memory = "the kernel does so when memory runs out: fewer samples, or +recompute:block"
     what = f"rank {rank} was ended by signal {-code} ({name})"
-    return Failure("BadInput", what, where, memory if -code == signal.SIGKILL else "")
+    return Failure(LOST_RANK, what, where, memory if -code == signal.SIGKILL else "")

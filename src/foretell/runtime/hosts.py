@@ -1,4 +1,4 @@
-"""Ranks that lie on emulated hosts, and ranks that are slowed down: what `foretell lab run` tells those that it starts.
+"""Ranks that lie on emulated hosts: what `foretell lab run` tells those that it starts.
 
 It is told by the environment, since the ranks are started by processes that know nothing of it.
 """
@@ -13,28 +13,20 @@ from collections.abc import Mapping, Sequence
 from foretell.errors import BadInput
 
 NAMESPACES = "FORETELL_HOSTS"
-PACE = "FORETELL_PACE"
 DEVICE = "lab0"
 """What every emulated host calls its network device."""
 
 CLONE_NEWNET = 0x40000000
 
 
-def told(namespaces: Sequence[str], pace: Mapping[int, float]) -> dict[str, str]:
-    """The environment of ranks on hosts, some of them slow."""
-    slow = ",".join(f"{rank}:{factor!r}" for rank, factor in pace.items())
-    return {NAMESPACES: ",".join(namespaces), PACE: slow}
+def told(namespaces: Sequence[str]) -> dict[str, str]:
+    """The environment of ranks on hosts."""
+    return {NAMESPACES: ",".join(namespaces)}
 
 
 def hosts(environment: Mapping[str, str] = os.environ) -> list[str]:
     """The hosts that ranks of this process lie on; none where they lie on this machine."""
     return [one for one in environment.get(NAMESPACES, "").split(",") if one]
-
-
-def pace(rank: int, environment: Mapping[str, str] = os.environ) -> float:
-    """How many times slower than this machine a rank computes."""
-    pairs = (pair.partition(":") for pair in environment.get(PACE, "").split(",") if pair)
-    return next((float(factor) for slow, _, factor in pairs if int(slow) == rank), 1.0)
 
 
 def own_address() -> str:

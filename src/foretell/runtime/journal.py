@@ -39,6 +39,8 @@ class Journal:
 
     def stepped(self, ended: Ended) -> None: ...
 
+    def resumed(self, step: int) -> None: ...
+
 
 class Kept(Journal):
     """Notes in two files: one line that is written over, and a line for each step."""
@@ -56,6 +58,10 @@ class Kept(Journal):
     def stepped(self, ended: Ended) -> None:
         os.write(self._steps, msgspec.json.encode(ended) + b"\n")
         self._step += 1
+
+    def resumed(self, step: int) -> None:
+        """So many steps were done before this rank came up."""
+        self._step = step
 
 
 _HERE = [Journal()]

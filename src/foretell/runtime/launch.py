@@ -19,7 +19,8 @@ import msgspec
 
 from foretell import errors
 from foretell.errors import BadInput
-from foretell.runtime.assignment import Assignment, Outcome, Report
+from foretell.runtime import journal
+from foretell.runtime.assignment import Assignment, Outcome, Report, RunFailed
 from foretell.runtime.place import Place, meeting_point
 
 LONGEST_SECONDS = 900.0
@@ -98,13 +99,19 @@ class Ranks:
             while not found.endswith(b"\n"):
                 if not ready.select(max(0.0, until - time.monotonic())):
                     self._kill()
-                    what = f"{assignment.plan} did not end within {seconds:g} seconds"
-                    raise BadInput(what, where=assignment.model, fix="fewer --steps, or more --timeout")
+                    raise self._late(assignment, seconds)
                 more = os.read(self._child.stdout.fileno(), 1 << 16)
                 if not more:
                     raise self._gone()
                 found += more
         return found
+
+    def _late(self, assignment: Assignment, seconds: float) -> RunFailed:
+        """A run that took too long, with what was measured until then: the notes of ranks outlive them."""
+        what = f"{assignment.plan} did not end within {seconds:g} seconds"
+        notes = next((file.parent for file in self.folder.glob("*/at-0")), self.folder)
+        reports = journal.until_then(notes, assignment.setting().plan.ranks, assignment.dropped)
+        return RunFailed(what, where=assignment.model, fix="fewer --steps, or more --timeout", reports=reports)
 
     def _gone(self) -> BadInput:
         self._noise.seek(0)
@@ -150,7 +157,7 @@ def _worker() -> ModuleType:
     return importlib.import_module("foretell.runtime.worker")
 
 
-def torchrun(ranks: int, nnodes: str, rendezvous: str | None, arguments: list[str]) -> NoReturn:
+def torchrun(ranks: int, nnodes: str, rendezvous: str | None, arguments: list[str], restarts: int = 0) -> NoReturn:
     """Become torchrun, which starts this node's ranks with the same command and waits for the other nodes."""
     if not nnodes.isdigit() or int(nnodes) < 1 or ranks % int(nnodes):
         raise BadInput(f"{ranks} ranks on {nnodes} nodes", where="--nnodes", fix="a number that divides the ranks")
@@ -158,5 +165,6 @@ def torchrun(ranks: int, nnodes: str, rendezvous: str | None, arguments: list[st
         raise BadInput(f"{nnodes} nodes, but nobody says where they meet", where="--rendezvous", fix="HOST:29500")
     meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", rendezvous] if rendezvous else ["--standalone"]
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", nnodes]
+    command += ["--max-restarts", str(restarts)] if restarts else []
     command += ["--nproc-per-node", str(ranks // int(nnodes)), *meeting, "-m", "foretell", *arguments]
     os.execv(sys.executable, command)

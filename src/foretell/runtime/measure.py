@@ -12,6 +12,7 @@ from foretell.cost.memory import MemoryUse
 from foretell.learning.staleness import summary
 from foretell.plan.text import parse
 from foretell.runtime.assignment import Assignment, Check, Collective, Report
+from foretell.runtime.lives import Lives
 from foretell.runtime.methods.choice import method
 from foretell.timeline.observation import Observation
 
@@ -42,6 +43,7 @@ class Measurement(Observation, frozen=True, kw_only=True):
     busy_by_rank: dict[str, list[float]] = {}  # noqa: RUF012 (msgspec copies it) of these, on a core
     memory_by_rank: tuple[int, ...] = ()  # bytes of tensors at the fullest moment
     validation: tuple[Check, ...] = ()  # looks at held-out data
+    lives: Lives | None = None  # of a run with checkpoints: its failures, restarts and goodput
     method: str = ""  # an algorithm in whose way ranks went at their own pace
     staleness: dict[str, float] = {}  # noqa: RUF012 mean, most, and how many updates: how often
     record: str = ""

@@ -33,8 +33,8 @@ from foretell.errors import ForetellError
 from foretell.plan.setting import Setting
 from foretell.runtime import appliers, dry, hosts, journal
 from foretell.runtime.assignment import Assignment, Failure, Outcome, Report
-from foretell.runtime.guard import Guard, ended_by
-from foretell.runtime.pace import slowed
+from foretell.runtime.guard import LOST_RANK, Guard, ended_by
+from foretell.runtime.pace import paced
 from foretell.runtime.place import Place
 from foretell.runtime.training import trained
 from foretell.runtime.worker import begun, by_own, checked, leave
@@ -61,13 +61,23 @@ def end_with_parent() -> None:
 
 
 def outcome(assignment: Assignment, folder: Path, by: ModuleType | None = None) -> Outcome:
-    """Fork the ranks of an assignment and wait for them."""
+    """Fork the ranks of an assignment and wait for them; if one is lost, again, as often as is wanted."""
     try:
         setting = checked(assignment) if by is None else assignment.setting()
     except ForetellError as problem:
-        return Outcome(failure=_said(problem))
+        return Outcome(failure=msgspec.structs.replace(_said(problem), begun=False))
     except Exception:
-        return Outcome(failure=Failure("BadInput", f"the run could not begin:\n{traceback.format_exc(limit=-4)}"))
+        what = f"the run could not begin:\n{traceback.format_exc(limit=-4)}"
+        return Outcome(failure=Failure("BadInput", what, begun=False))
+    for _ in range(assignment.restarts):
+        found = _life(assignment, setting, folder, by)
+        if found.failure is None or found.failure.kind != LOST_RANK:
+            return found  # an error of its own would come again
+    return _life(assignment, setting, folder, by)
+
+
+def _life(assignment: Assignment, setting: Setting, folder: Path, by: ModuleType | None) -> Outcome:
+    """Fork the ranks and wait for them, once."""
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
         count = 1 if assignment.dry else setting.plan.ranks
         ranks = {_forked(assignment, setting, rank, Path(meeting), folder, by): rank for rank in range(count)}
@@ -103,7 +113,7 @@ def _rank(
             begin: Any = getattr(by, "begin", _begun)
             begin(assignment.device, Place(rank, world, rank), meeting)
             by_own(assignment.collectives)
-            with slowed(hosts.pace(rank)):
+            with paced(assignment.disturbance.slowness(rank), assignment.waits):
                 report, weights = trained(assignment, setting, rank, appliers.apply if by is None else by.apply)
         if weights:
             torch.save(weights, folder / f"weights-{rank}.pt")

@@ -15,6 +15,7 @@ from foretell.records.home import home
 from foretell.records.record import record
 from foretell.records.store import write
 from foretell.runtime.assignment import Assignment, Report
+from foretell.runtime.lives import lived, moments
 from foretell.runtime.measure import Measurement, critical_rank, measurement
 
 FAILED = "failed-run"
@@ -27,7 +28,12 @@ HERE = "this-machine"
 def observed(assignment: Assignment, reports: Sequence[Report]) -> Measurement:
     """The measurement of what ranks have seen."""
     setting = assignment.setting()
-    return measurement(assignment, str(setting.plan), setting.job.batch, reports)
+    found = measurement(assignment, str(setting.plan), setting.job.batch, reports)
+    past = moments(Path(assignment.checkpoints)) if assignment.checkpoints else []
+    if not past:
+        return found
+    life = lived(past, reports[0].steps, assignment.checkpoint_every, assignment.fail_every)
+    return msgspec.structs.replace(found, lives=life)
 
 
 def recorded(

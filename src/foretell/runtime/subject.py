@@ -35,7 +35,10 @@ class Driver(Protocol):
 class Optimizer(Protocol):
     """Updates weights by their gradients."""
 
-    param_groups: list[dict[str, Any]]
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Weights with their rates, as torch has them."""
+        ...
 
     def step(self) -> Any: ...
 

@@ -20,6 +20,7 @@ from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.runtime import appliers, journal, mesh
 from foretell.runtime.assignment import Assignment, Check, Happening, Report
+from foretell.runtime.checkpoints import Checkpoints, Progress
 from foretell.runtime.clock import Clock
 from foretell.runtime.counting import Counting
 from foretell.runtime.held_out import HeldOut
@@ -149,38 +150,76 @@ def trained(
     training = Training(assignment, setting, apply)
     if assignment.validate_every:
         _ = training.held_out  # where nothing is held out, nobody trains first
-    losses: list[float | None] = []
-    losses += [training.step() for _ in range(assignment.dropped - 1)]
-    counting = Counting(training.mesh)  # by now buckets lie as they will
-    training.clock.watcher = functools.partial(setattr, counting, "phase")
-    with counting, training.memory.step(training.subject):
-        losses.append(training.step())
-    before, training.clock = sum(training.clock.steps), Clock(training.device)
-    checks: list[Check] = []
+    kept = Checkpoints(assignment, rank) if assignment.checkpoints else None
+    progress = (kept and _resumed(training, kept)) or _warmed(training)
+    if kept:
+        kept.began(len(progress.steps))
     with _waits(training):
-        for at in range(assignment.steps):
-            losses.append(training.step())
+        for at in range(len(progress.steps), assignment.steps):
+            if kept:
+                kept.step(at)
+            progress.losses.append(training.step())
             if assignment.validate_every and (at + 1) % assignment.validate_every == 0:
-                checks.append(_checked(training, at + 1, before))
+                progress.checks.append(_checked(training, at + 1, progress.before))
+            if kept and kept.due(at + 1):
+                kept.write(at + 1, training.subject, training.optimizer, progress)
+    if kept:
+        kept.ended(assignment.steps)
     watched = _watched(training)
     weights = training.subject.whole_weights() if assignment.weights else {}
     report = Report(
         rank=rank,
         place=training.mesh.places,
-        losses=[loss for loss in losses if loss is not None],
+        losses=[loss for loss in progress.losses if loss is not None],
         phases=training.clock.phases,
         busy=training.clock.busy,
         steps=training.clock.steps,
-        checks=checks,
+        checks=progress.checks,
         epoch_samples=training.task.samples(training.model.like),
         trace=watched if assignment.traced else [],
         exposed={_works(training): exposed_seconds(watched)} if watched and _alone(training) else {},
-        collectives=counting.found(),
-        allocated=training.memory.peak,
-        resting=training.memory.resting,
+        collectives=progress.collectives,
+        allocated=progress.peak,
+        resting=progress.resting,
         versions={"torch": str(torch.__version__), "python": platform.python_version()},
     )
     return report, weights
+
+
+def _warmed(training: Training) -> Progress:
+    """Do the steps that are dropped, and watch the last of them closely; the clock is new then."""
+    losses: list[float | None] = [training.step() for _ in range(training.assignment.dropped - 1)]
+    counting = Counting(training.mesh)  # by now buckets lie as they will
+    training.clock.watcher = functools.partial(setattr, counting, "phase")
+    with counting, training.memory.step(training.subject):
+        losses.append(training.step())
+    before, clock = sum(training.clock.steps), Clock(training.device)
+    training.clock = clock
+    return Progress(
+        losses=losses,
+        collectives=counting.found(),
+        before=before,
+        phases=clock.phases,  # the clock's own: they grow with it
+        busy=clock.busy,
+        steps=clock.steps,
+        peak=training.memory.peak,
+        resting=training.memory.resting,
+    )
+
+
+def _resumed(training: Training, kept: Checkpoints) -> Progress | None:
+    """Go on from the last checkpoint, if there is one: what was read of the data is read past."""
+    progress = kept.read(training.subject, training.optimizer)
+    if progress is None:
+        return None
+    done = training.assignment.dropped + len(progress.steps)
+    for _ in range(done):
+        next(training.batches)
+    training.steps = done
+    clock = training.clock
+    clock.phases, clock.busy, clock.steps = progress.phases, progress.busy, progress.steps
+    journal.here().resumed(done)
+    return progress
 
 
 def _checked(training: Training, steps: int, before: float) -> Check:

@@ -17,10 +17,11 @@ from foretell.errors import BadInput
 from foretell.hardware.kept_memory import keep_memory
 from foretell.plan.refusal import Refusal, refused
 from foretell.plan.setting import Setting
-from foretell.runtime import appliers, dry
+from foretell.runtime import appliers, checkpoints, dry
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.collectives import chosen
 from foretell.runtime.methods import choice
+from foretell.runtime.pace import paced
 from foretell.runtime.place import Place
 from foretell.runtime.training import trained
 
@@ -37,7 +38,10 @@ def checked(assignment: Assignment) -> Setting:
     setting = assignment.setting()
     if assignment.collectives and chosen(assignment.collectives) and assignment.device == "cuda":
         raise BadInput("collectives of our own are between host processors", where="--collectives", fix="--device cpu")
+    assignment.disturbance.check(setting.plan.ranks)
     missing = (*appliers.refusals(setting), *_of_method(assignment, setting), *_of_norms(setting))
+    if assignment.checkpoints:
+        missing += tuple(checkpoints.refusals(setting, assignment.method))
     if assignment.dry:
         missing += tuple(Refusal("dry run", why, fix) for why, fix in dry.refusals(setting))
     if missing:
@@ -104,7 +108,8 @@ def take_part(assignment: Assignment, place: Place) -> tuple[Report, ...]:
         what = "collectives of our own join ranks that this command starts"
         raise BadInput(what, where="--collectives", fix="without torchrun or srun")
     begun(assignment.device, place)
-    report, _ = trained(assignment, setting, place.rank)
+    with paced(assignment.disturbance.slowness(place.rank), assignment.waits):
+        report, _ = trained(assignment, setting, place.rank)
     gathered: list[Any] = [None] * place.world
     dist.gather_object(report, gathered if place.rank == 0 else None)
     return tuple(gathered) if place.rank == 0 else ()

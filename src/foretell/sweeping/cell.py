@@ -45,6 +45,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     also: tuple[str, ...] = ()
     fixed: str = ""
     max_memory: str = ""
+    steps: int = 0  # to run and measure; 0: as many as usual
     calibration: str = NONE  # a file, or none: which of those kept here was decided when the cell was made
 
     @functools.cached_property
@@ -81,6 +82,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: float | None = None
     usable_bytes: float | None = None
     evaluated: int = 0  # plans that were priced to find it
+    record: str = ""  # of the run, where one was measured
 
 
 COLUMNS = Row.__struct_fields__

@@ -126,6 +126,8 @@ def sweep(
     if jobs < 0:
         raise BadInput(f"{jobs} processes", where="--jobs", fix="1 or more, or 0 for all cores")
     answers: Engine = ENGINES[engine].answers
+    if any(ANSWERS[ask].ALONE for ask in {cell.ask for cell in cells}):
+        jobs = 1
     known = kept(folder) if folder is not None else {}
     found = {place: known[cell.fingerprint] for place, cell in enumerate(cells) if cell.fingerprint in known}
     before = len(found)

@@ -22,7 +22,7 @@ from foretell.runtime.methods.choice import method
 from foretell.virtual.pace import even
 from foretell.virtual.world import World
 
-ANY = ("sync", "local", "post_local", "dpsgd", "averaging")
+ANY = ("sync", "local", "post_local", "admm", "dpsgd", "averaging")
 """Algorithms whose answer does not depend on who comes first."""
 
 

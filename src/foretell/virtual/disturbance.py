@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from foretell.errors import BadInput
+from foretell.hardware.disturbance import CALM as CALM_MACHINE
+from foretell.hardware.disturbance import Disturbance
 
 
 class Change(NamedTuple):
@@ -27,6 +29,7 @@ class Disturbances(NamedTuple):
     slow        workers, the last ones, that are slow all the time, and `slower` so often as long
     mtbf        mean seconds between failures of a worker; what it computes is lost, and `repair` seconds go by
     changes     joins and leaves; a worker that joins is not there before
+    machine     slow workers by their number, slow links, another job: as `predict` and `run` are given them
     """
 
     jitter: float = 0.0
@@ -37,6 +40,7 @@ class Disturbances(NamedTuple):
     mtbf: float = math.inf
     repair: float = 0.0
     changes: tuple[Change, ...] = ()
+    machine: Disturbance = CALM_MACHINE
 
     @property
     def random(self) -> bool:
@@ -45,6 +49,7 @@ class Disturbances(NamedTuple):
     def factor(self, worker: int, workers: int, draws: np.random.Generator) -> float:
         """How many times as long as planned this worker's next gradient takes."""
         factor = self.slower if worker >= workers - self.slow else 1.0
+        factor *= self.machine.slowness(worker)
         if self.jitter:
             factor *= math.exp(self.jitter * draws.standard_normal() - self.jitter**2 / 2)
         if self.often and draws.random() < self.often:

@@ -8,6 +8,7 @@ from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
+from foretell.hardware.disturbance import Disturbance
 from foretell.learning.vector import Shapes
 from foretell.model.graph import Graph
 from foretell.model.source import load
@@ -98,6 +99,20 @@ class OnCluster:
         latency, seconds = float(price.latency), float(price.seconds)
         found = self._known[far, size] = Flight(latency, seconds - latency)
         return found
+
+
+class Disturbed:
+    """A network on which some links are slow, and other jobs use some ports."""
+
+    def __init__(self, calm: Network, found: Disturbance) -> None:
+        self._calm, self._found = calm, found
+        self.ports, self.port_count = calm.ports, calm.port_count
+
+    def flight(self, source: int, target: int, size: float) -> Flight:
+        latency, busy = self._calm.flight(source, target, size)
+        if not busy:
+            return Flight(latency, busy)
+        return Flight(latency, size / self._found.left(size / busy, source, target))
 
 
 class Pace(NamedTuple):

@@ -15,7 +15,7 @@ from foretell.model.source import load
 from foretell.model.totals import totals
 from foretell.virtual.disturbance import CALM, Disturbances
 from foretell.virtual.outcome import Outcome, outcome
-from foretell.virtual.pace import Pace, on_cluster
+from foretell.virtual.pace import Disturbed, Pace, on_cluster
 from foretell.virtual.problem import Problem
 from foretell.virtual.world import Limits, World
 
@@ -130,6 +130,7 @@ def _check(asked: Contest) -> None:
     if most > asked.cluster.ranks:
         what = f"{most} workers on {asked.cluster.ranks} ranks of {asked.cluster.text}"
         raise BadInput(what, where="--workers", fix=f"up to {asked.cluster.ranks}, or a larger cluster")
+    asked.disturbances.machine.check(min(asked.workers))
     if asked.batch < 1 or min(asked.rates) < 0 or not 0 <= asked.momentum < 1:
         raise BadInput("a batch below 1, a rate below 0 or a momentum that is no share", fix="--batch 8 --rate 0.5")
     check_numbers(asked.target, asked.samples, asked.seed)
@@ -178,6 +179,9 @@ class _Course(NamedTuple):
 def _course(asked: Contest) -> _Course:
     problem = problem_of(asked.learns or learnt_by(asked.model), asked.task)
     pace = on_cluster(asked.model, asked.cluster, asked.batch, asked.trainer)
+    machine = asked.disturbances.machine
+    if machine.links or machine.traffic:
+        pace = pace._replace(network=Disturbed(pace.network, machine))
     return _Course(asked, problem, pace, asked.target or FALL * problem.judged([problem.start(asked.seed)]).loss)
 
 

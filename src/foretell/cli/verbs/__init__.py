@@ -20,6 +20,7 @@ VERBS = {
     "bench": "Frameworks and strategies side by side on the same task, by time to quality.",
     "lab": "Several hosts on this machine: collectives and runs across links of known rate and delay.",
     "compare": "What was predicted for a run, and what was measured.",
+    "goodput": "What failures and checkpoints leave of a run.",
     "simulate": "How well algorithms learn on a cluster: real gradients in virtual time.",
     "advise": "Which technique to use on a cluster, why, and what a mistake costs.",
     "systems": "Systems of distributed training, by the axes of the taxonomy.",

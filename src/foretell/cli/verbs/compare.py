@@ -14,14 +14,17 @@ from foretell.cli.run_pages import comparison_page
 @click.argument("record", type=click.Path(exists=True, dir_okay=False))
 @click.option("--on", "cluster", metavar="CLUSTER", help="Where it ran (what the record says).")
 @click.option("--calibration", metavar="FILE", default="", help="What `foretell calibrate` wrote; or none.")
+@click.option("--disturbed", is_flag=True, help="Predict it with what was made to go wrong in it.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(record: str, cluster: str | None, calibration: str, html: str | None, as_json: bool) -> None:
+def command(
+    record: str, cluster: str | None, calibration: str, disturbed: bool, html: str | None, as_json: bool
+) -> None:
     """Predict the run of RECORD again, and subtract: time, phases, memory, collectives."""
     from foretell.records.store import read
     from foretell.runtime.comparison import of_record
 
-    found = of_record(read(Path(record)), record, cluster or "", calibration)
+    found = of_record(read(Path(record)), record, cluster or "", calibration, disturbed)
     if html is not None:
         from foretell.report.files import save
         from foretell.report.sections import comparison_page as page_of

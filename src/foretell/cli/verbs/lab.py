@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from foretell.cli.disturbance_options import disturbed, typed
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
+    from foretell.hardware.disturbance import Disturbance
     from foretell.lab.network import Network
 
 _NETWORK = (
@@ -25,6 +27,14 @@ _NETWORK = (
     click.option("--uplink", default="", metavar="RATE,TIME", help="The way out of an island: 100Mbit,2ms."),
     click.option("--port", "ports", multiple=True, metavar="HOST:RATE", help="A host with another port: 1:100Mbit."),
     click.option("--link", "links", multiple=True, metavar="A-B:RATE,TIME", help="A pair with a link of its own."),
+)
+
+_PER_HOST = click.option(
+    "--per-host",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Ranks of a host (1).",
 )
 
 
@@ -74,9 +84,10 @@ def selftest(network: Network, as_json: bool) -> None:
 @command.command("describe", short_help="Write the lab as a cluster that `predict --on` takes.")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @networked
+@_PER_HOST
 @click.option("--overhead", metavar="TIME", help="Of a message beside its delay (the self-test finds out).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def describe(network: Network, file: Path, overhead: str | None, as_json: bool) -> None:
+def describe(network: Network, file: Path, per_host: int, overhead: str | None, as_json: bool) -> None:
     """Write FILE.toml, the cluster that this network is, and its links beside it.
 
     Without --overhead the hosts come up once, and the time that a message
@@ -85,7 +96,7 @@ def describe(network: Network, file: Path, overhead: str | None, as_json: bool) 
     from foretell.lab import text
 
     extra = text.delay(overhead, "--overhead") if overhead else _overhead(network)
-    files = [str(one) for one in _described(network, extra, file)]
+    files = [str(one) for one in _described(network, extra, file, per_host)]
     if as_json:
         click.echo(msgspec.json.encode({"files": files, "overhead": extra}))
         return
@@ -100,13 +111,13 @@ def _overhead(network: Network) -> float:
         return overhead(selftested(lab))
 
 
-def _described(network: Network, extra: float, file: Path) -> list[Path]:
+def _described(network: Network, extra: float, file: Path, per_host: int) -> list[Path]:
     from foretell.lab import describe
 
     if file.suffix != ".toml":
         raise BadInput(f"{file} is no name of a cluster's file", where="FILE", fix=f"{file}.toml")
     file.parent.mkdir(parents=True, exist_ok=True)
-    return describe.write(describe.described(network, extra), file)
+    return describe.write(describe.described(network, extra, per_host=per_host), file)
 
 
 @command.command("measure", short_help="Every collective algorithm beside its formula.")
@@ -144,9 +155,9 @@ def measure(
         click.echo(lab_pages.measured(rows))
 
 
-def _name(network: Network, extra: float) -> str:
+def _name(network: Network, extra: float, per_host: int) -> str:
     """The same for the same network, and for no other."""
-    return f"lab-{hashlib.sha256(msgspec.json.encode((repr(network), extra))).hexdigest()[:12]}"
+    return f"lab-{hashlib.sha256(msgspec.json.encode((repr(network), extra, per_host))).hexdigest()[:12]}"
 
 
 def _sizes(text: str) -> list[int]:
@@ -161,36 +172,39 @@ def _sizes(text: str) -> list[int]:
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True},
 )
 @networked
-@click.option("--slow-rank", "slow", multiple=True, metavar="RANK:FACTOR", help="A rank that computes slowly: 1:2x.")
-@click.option("--traffic", multiple=True, metavar="A-B:RATE", help="Another job that sends from A to B: 0-1:500Mbit.")
+@disturbed
+@_PER_HOST
 @click.option("--describe", "file", type=click.Path(dir_okay=False, path_type=Path), help="Keep the cluster's file.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
-    network: Network, slow: tuple[str, ...], traffic: tuple[str, ...], file: Path | None, arguments: tuple[str, ...]
+    network: Network, disturbance: Disturbance, per_host: int, file: Path | None, arguments: tuple[str, ...]
 ) -> Any:
-    """foretell run with a rank on every host, in their order.
+    """foretell run with a rank on every host (or --per-host of them), in order.
 
     Takes all that `foretell run` takes: MODEL --plan TEXT --batch N --compare.
-    The comparison is with this network, as the self-test finds it. What
-    describes it stays in the folder of records, because the run's record
-    names it; --describe puts it elsewhere.
+    The comparison is with this network, as the self-test finds it, when nothing
+    disturbs it. What describes it stays in the folder of records, because the
+    run's record names it; --describe puts it elsewhere.
     """
     from foretell.cli.verbs.run import command as run_command
     from foretell.lab.hosts import Lab
     from foretell.lab.measure import overhead, selftested
-    from foretell.lab.text import factor
-    from foretell.lab.traffic import flows, sending
+    from foretell.lab.network import slowed
+    from foretell.lab.traffic import sending
     from foretell.records.home import home
     from foretell.runtime import hosts
 
     if any(word == "--on" or word.startswith("--on=") for word in arguments):
         raise BadInput("--on is this network", where="foretell lab run", fix="--hosts, --rate and --delay")
-    others = flows(traffic, network)
-    pace = dict(factor(text, "--slow-rank") for text in slow)
-    with Lab(network) as lab:
+    if per_host > 1 and (disturbance.links or disturbance.traffic):
+        what = "links are between hosts, and a host has several ranks"
+        raise BadInput(what, where="--slow-link, --traffic", fix="one rank on each host")
+    disturbance.check(network.hosts * per_host)
+    with Lab(slowed(network, disturbance.links)) as lab:
         extra = overhead(selftested(lab))
-        cluster = file or home() / "labs" / f"{_name(network, extra)}.toml"  # the record names it
-        _described(network, extra, cluster)
-        os.environ.update(hosts.told([host.namespace for host in lab.hosts], pace))
-        with sending(lab, others):
-            return run_command.main([*arguments, "--on", str(cluster)], standalone_mode=False)
+        cluster = file or home() / "labs" / f"{_name(network, extra, per_host)}.toml"  # the record names it
+        _described(network, extra, cluster, per_host)
+        os.environ.update(hosts.told([host.namespace for host in lab.hosts]))
+        with sending(lab, disturbance.traffic):
+            words = [*arguments, *typed(disturbance), "--on", str(cluster)]
+            return run_command.main(words, standalone_mode=False)

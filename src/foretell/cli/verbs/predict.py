@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from foretell.cli.accuracy_lines import accuracy_line
+from foretell.cli.disturbance_options import disturbed
 from foretell.cli.evidence_options import Known, answered, findings_table, measured
 from foretell.cli.inputs import Asked, Given, planned
 from foretell.cli.notes import tell_notes
@@ -19,6 +20,7 @@ from foretell.units import show_bytes, show_count, show_flops, show_rate, show_s
 
 if TYPE_CHECKING:
     from foretell.cost.alive import Alive
+    from foretell.hardware.disturbance import Disturbance
     from foretell.oracle.changes import Change
     from foretell.oracle.predict import Prediction
     from foretell.oracle.training import Run
@@ -36,6 +38,7 @@ SMALLEST = 1e-6
 @planned
 @trained("price", "input_rate")
 @measured
+@disturbed
 @click.option("--memory", is_flag=True, help="The largest tensors that are alive at the fullest moment.")
 @click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Write a timeline for Perfetto.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
@@ -48,6 +51,7 @@ def command(
     given: Given,
     run: Run,
     known: Known,
+    disturbance: Disturbance,
     memory: bool,
     trace: str | None,
     html: str | None,
@@ -67,7 +71,7 @@ def command(
     if oracle == "paper":
         from foretell.cli.paper_pages import answer_paper
 
-        _only_steps(run, memory, trace or keep or html, known)
+        _only_steps(run, memory, trace or keep or html, known, disturbance)
         answer_paper(given.model, given.plan, given.batch, given.cluster, release, ranks, as_json)
         return
     if release is not None or ranks is not None:
@@ -76,10 +80,12 @@ def command(
         paper = given.model.endswith("-paradl") or given.model.endswith(".net")
         hint = "--on 16xv100-16, or the paper's own: --oracle paper" if paper else EXAMPLE
         raise BadInput("no cluster is given", where="--on", fix=hint)
-    _predict(given, known, run, Files(trace, html, keep), memory, as_json)
+    if keep is not None and disturbance:
+        raise BadInput("what is kept is checked on a calm machine", where="--keep", fix="without disturbances")
+    _predict(given, known, run, disturbance, Files(trace, html, keep), memory, as_json)
 
 
-def _only_steps(run: Run, memory: bool, trace: str | None, known: Known) -> None:
+def _only_steps(run: Run, memory: bool, trace: str | None, known: Known, disturbance: Disturbance) -> None:
     """The paper's oracle knows no whole runs, tensors or timelines."""
     from foretell.oracle.training import STEP_ALONE
 
@@ -88,6 +94,7 @@ def _only_steps(run: Run, memory: bool, trace: str | None, known: Known) -> None
         ("--memory", memory),
         ("an option about a whole run", run != STEP_ALONE),
         ("a measurement", known != Known()),
+        ("a disturbance", disturbance),
     ]
     for name, given in asked:
         if given:
@@ -102,8 +109,10 @@ class Files(NamedTuple):
     keep: str | None
 
 
-def _predict(given: Given, known: Known, run: Run, files: Files, memory: bool, as_json: bool) -> None:
-    asked, found = answered(given, known, run)
+def _predict(
+    given: Given, known: Known, run: Run, disturbance: Disturbance, files: Files, memory: bool, as_json: bool
+) -> None:
+    asked, found = answered(given, known, run, disturbance)
     assert asked.cluster is not None
     if files.keep is not None:
         from foretell.cli.kept import keep_answer

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from foretell.cli.disturbance_options import disturbed
 from foretell.cli.inputs import Asked, Given, planned, read
 from foretell.cli.notes import tell_notes
 from foretell.cli.run_pages import comparison_page, page
+from foretell.cli.training_options import span
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
+    from foretell.hardware.disturbance import Disturbance
     from foretell.runtime.assignment import Assignment, Report, RunFailed
     from foretell.runtime.comparison import Comparison
     from foretell.runtime.measure import Measurement
@@ -26,6 +29,7 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 
 @click.command("run", short_help="Train under a plan for real, and measure.")
 @planned
+@disturbed
 @click.option("--ranks", type=int, metavar="N", help="Ranks; a plan has its own number. Without a plan: dpN.")
 @click.option("--method", default="", metavar="TEXT", help="As in simulate: easgd:tau=4, ssp:s=3+topk, dpsgd.")
 @click.option("--steps", type=int, default=20, metavar="N", help="Steps that are measured (20).")
@@ -41,6 +45,12 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--timeout", type=float, default=900.0, metavar="SECONDS", help="Until the ranks are ended (900).")
 @click.option("--patience", type=float, default=300.0, metavar="SECONDS", help="Until a hang is given up (300).")
 @click.option("--collectives", default="", metavar="NAME", help="By an algorithm of our own: ring, ps:2, rabenseifner.")
+@click.option("--checkpoint", "checkpoints", default="", metavar="FOLDER", help="Write checkpoints; go on from there.")
+@click.option("--checkpoint-every", type=click.IntRange(min=1), default=10, metavar="N", help="Steps between two (10).")
+@click.option("--restarts", type=click.IntRange(min=0), default=0, metavar="N", help="After a rank is lost, so often.")
+@click.option("--fail-at", default="", metavar="N,N", help="Rehearse: a rank dies before these steps, once each.")
+@click.option("--fail-every", metavar="TIME", help="Rehearse: ranks die at random, this often in the mean: 30s.")
+@click.option("--waits", is_flag=True, help="Ranks wait as long as they would compute: more ranks than cores.")
 @click.option("--nnodes", metavar="N", help="Nodes, each of which runs this command; passed to torchrun.")
 @click.option("--rendezvous", metavar="HOST:PORT", help="Where the nodes meet; passed to torchrun.")
 @click.option("--records", default="", metavar="FOLDER", help="Where the record is written (your records).")
@@ -57,6 +67,7 @@ def command(given: Given, **options: Any) -> None:
     """
     given = _with_plan(given, options["ranks"], options["method"])
     asked = read(given._replace(cluster=None))
+    _possible(options["disturbance"], asked.setting.plan.ranks)
     assignment = _assignment(given, asked, options)
     if options["dry_run"]:
         click.echo(_dry(assignment, options["timeout"], options["as_json"]))
@@ -78,6 +89,7 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
             raise BadInput(f"--{name.replace('_', '-')} {options[name]}", where="run", fix="0 or more")
     names = ("rate", "rate_batch", "warmup", "task", "loss", "validate_every", "steps", "seed", "threads", "patience")
     names = (*names, "collectives", "method")
+    names = (*names, "disturbance", "checkpoints", "checkpoint_every", "restarts", "waits")
     return Assignment(
         model=given.model,
         plan=str(asked.setting.plan),
@@ -88,9 +100,32 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         device=_chosen(options["device"], asked.setting.plan.ranks),
         dry=options["dry_run"],
         traced=options["trace"] is not None,
-        collectives=options["collectives"],
+        fail_at=_rehearsed(options),
+        fail_every=span(options["fail_every"], "--fail-every"),
         **{name: options[name] for name in names},
     )
+
+
+def _rehearsed(options: dict[str, Any]) -> tuple[int, ...]:
+    """The steps before which a rank is to die. Whoever dies leaves nothing, unless there are checkpoints."""
+    wanted = [name for name in ("restarts", "fail_at", "fail_every") if options[name]]
+    if wanted and not options["checkpoints"]:
+        option = f"--{wanted[0].replace('_', '-')}"
+        raise BadInput(f"{option}, and no checkpoint to go on from", where=option, fix="--checkpoint FOLDER too")
+    try:
+        return tuple(int(word) for word in options["fail_at"].split(",") if word.strip())
+    except ValueError:
+        raise BadInput(f"{options['fail_at']!r} are no steps", where="--fail-at", fix="--fail-at 7,15") from None
+
+
+def _possible(wanted: Disturbance, ranks: int) -> None:
+    """Refuse to disturb ranks that are not there, and links that are none."""
+    from foretell.runtime.hosts import hosts
+
+    wanted.check(ranks)
+    if (wanted.links or wanted.traffic) and not hosts():
+        what = "ranks of one machine have no links between them that could be disturbed"
+        raise BadInput(what, where="--slow-link, --traffic", fix="foretell lab run, or foretell predict")
 
 
 def _chosen(device: str | None, ranks: int) -> str:
@@ -112,7 +147,8 @@ def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, 
 
     here = place()
     if options["nnodes"] is not None and here is None:
-        launch.torchrun(asked.setting.plan.ranks, options["nnodes"], options["rendezvous"], sys.argv[1:])
+        ranks, words = asked.setting.plan.ranks, sys.argv[1:]
+        launch.torchrun(ranks, options["nnodes"], options["rendezvous"], words, options["restarts"])
     if options["with_comparison"] or options["trace"] is not None:  # what cannot be told is not run first
         from foretell.hardware import catalog
         from foretell.runtime.comparison import foreseen

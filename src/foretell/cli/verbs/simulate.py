@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from foretell.cli.disturbance_options import disturbed
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
 @click.option("--slow", metavar="NxF", default="", help="Workers that are always slow: 2x3.")
 @click.option("--failures", metavar="S/S", default="", help="Seconds between a worker's, and to come back: 600/30.")
 @click.option("--changes", metavar="LIST", default="", help="Who joins and leaves: +3@10,-0@20 (worker, second).")
+@disturbed
 @click.option("--batches", metavar="LOW..HIGH", help="Instead: steps to the target over batch sizes, noise scale.")
 @click.option("--fig14", is_flag=True, help="Instead: delays of an exchange, figure 14 of the taxonomy.")
 @click.option(
@@ -89,7 +91,7 @@ def _contest(options: dict[str, Any]) -> None:
         tuple(numbers(options["workers"], "--workers", "numbers of workers", "4,16,64")),
         tuple(_presets(options["systems"]) or _algorithms(options["algorithms"])),
         rates=read_rates(options["rates"]),
-        disturbances=read(*(options[word] for word in words)),
+        disturbances=read(*(options[word] for word in words))._replace(machine=options["disturbance"]),
         **{name: options[name] for name in same},
     )
     found = simulate(asked, tell)

@@ -30,7 +30,8 @@ TABLES = (".csv", ".parquet", ".arrow")
 @click.option("--trainer", "trainers", multiple=True, metavar="NAMES", help="The software that runs it (pytorch).")
 @click.option("--precision", "precisions", multiple=True, metavar="NAMES", help="bf16,fp8 (bf16 where there is).")
 @click.option("--plan", "plans", multiple=True, metavar="TEXT", help="Predict this plan, and no search; repeat it.")
-@click.option("--ask", metavar="WORD", default="", help="What of each cell: plan, predict (predict with --plan).")
+@click.option("--ask", metavar="WORD", default="", help="What of each cell: plan, predict, run (predict with --plan).")
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="With --ask run: that are measured (20).")
 @click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's).")
 @click.option("--only", multiple=True, callback=words_of, metavar="WORDS", help="Search these: dp,tp.")
 @click.option("--without", multiple=True, callback=words_of, metavar="WORDS", help="Not these: pp,offload.")
@@ -116,7 +117,10 @@ def _cells(options: dict[str, Any]) -> list[Cell]:
         plans=[plan.strip() for plan in options["plans"]],
         ask=options["ask"],
     )
-    alike = {name: options[name] for name in ("optimizer", "only", "without", "also", "max_memory", "calibration")}
+    if options["steps"] is not None and options["ask"] != "run":
+        raise BadInput("--steps are of runs", where="--steps", fix="--ask run")
+    alike: dict[str, Any] = {"steps": options["steps"] or 0}
+    alike |= {name: options[name] for name in ("optimizer", "only", "without", "also", "max_memory", "calibration")}
     return grid.cells(**alike, fixed=options["fixed"].strip())
 
 

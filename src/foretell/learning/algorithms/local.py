@@ -38,7 +38,11 @@ class Local(Rounds):
         if self.steps[worker.number] < self.period(world):
             world.compute(worker)
         else:
-            world.push(worker, worker.weights, weights=True)
+            world.push(worker, self.offered(worker), weights=True)
+
+    def offered(self, worker: Worker) -> Vector:
+        """What goes into the mean."""
+        return worker.weights
 
     def on_reply(self, world: World, worker: Worker, weights: Vector, version: int) -> None:
         self.steps[worker.number] = 0
@@ -52,12 +56,9 @@ class Local(Rounds):
 
     def merge(self, world: World, pushes: Sequence[Push]) -> None:
         in_order = sorted(pushes, key=lambda push: push.worker.number)
-        world.server.weights = self.merged(world, [push.vector for push in in_order])
+        world.server.weights = mean([push.vector for push in in_order])
         world.server.version += 1
         taken = sum(push.clock - self.seen[push.worker.number] for push in pushes)
         for push in pushes:
             self.seen[push.worker.number] = push.clock
         world.learnt(taken)
-
-    def merged(self, world: World, models: Sequence[Vector]) -> Vector:
-        return mean(models)

@@ -151,8 +151,9 @@ def _passed_on(tensors: _Seen, group: dist.ProcessGroup) -> list[torch.Tensor]:
     found = [torch.empty_like(one, memory_format=torch.contiguous_format) for one in tensors]
     messages: list[dist.P2POp] = []
     for tag, (one, other) in enumerate(zip(tensors, found, strict=True)):
-        messages.append(dist.P2POp(dist.isend, one.contiguous(), group=group, tag=tag, group_peer=(rank + 1) % ranks))
+        # Ready first: with gloo that word would wait behind what is sent.
         messages.append(dist.P2POp(dist.irecv, other, group=group, tag=tag, group_peer=(rank - 1) % ranks))
+        messages.append(dist.P2POp(dist.isend, one.contiguous(), group=group, tag=tag, group_peer=(rank + 1) % ranks))
     with waiting.along(group):
         for work in dist.batch_isend_irecv(messages):
             work.wait()

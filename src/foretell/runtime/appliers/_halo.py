@@ -133,6 +133,8 @@ def _message(function: Any, tensor: torch.Tensor, other: int, group: dist.Proces
 
 
 def _waited(messages: list[dist.P2POp], group: dist.ProcessGroup) -> None:
+    """All at once, those that come first: with gloo the word that a rank is ready would wait behind what it sends."""
+    ordered = sorted(messages, key=lambda one: one.op is dist.isend)
     with waiting.along(group):
-        for work in dist.batch_isend_irecv(messages) if messages else ():
+        for work in dist.batch_isend_irecv(ordered) if ordered else ():
             work.wait()

@@ -84,6 +84,10 @@ class Several:
         self.each = each
         self.param_groups: list[dict[str, Any]] = [group for one in each for group in one.param_groups]
 
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return [group for one in self.each for group in one.param_groups]
+
     def step(self) -> None:
         for one in self.each:
             one.step()

@@ -20,6 +20,7 @@ from torch.distributed.pipelining import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
+from foretell.plan.policies.compression import Compression
 from foretell.plan.schedule import find
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
@@ -62,6 +63,10 @@ def refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:
     if part.schedule in SPLIT and data is not None and data.world > 1 and data.storage in ("zero2", "zero3"):
         beside = f"pp{part.ranks}:{part.schedule} beside {data.word}{data.ranks}:{data.storage}"
         yield f"{beside} does not run: torch leaves gradients of the split pass unsummed", f"pp{part.ranks}:1f1b"
+    method = setting.plan.policy(Compression).method
+    if method != "none" and part.schedule in (*SPLIT, STASH):
+        why = f"+compress:{method} beside pp{part.ranks}:{part.schedule} does not run: there are no buckets there"
+        yield why, f"pp{part.ranks}:1f1b"
     if part.schedule in SPLIT and shared_between_blocks(setting.graph):
         yield f"pp{part.ranks}:{part.schedule} with a weight that two of its stages have does not run", "tied=false"
 

@@ -24,9 +24,10 @@ def numbered(kind: str, team: Team, servers: int) -> Iterator[Round]:
     if count > len(team):
         raise BadInput(f"{count} servers on {len(team)} ranks", where="--collectives", fix=f"1 to {len(team)}")
     shares = [part(team.span, at, count) for at in range(count)]
-    # Each begins with another server, or they would all queue at the first.
     others = [(team.at + step) % len(team) for step in range(1, len(team))]
-    out = tuple(team.send(at, shares[at]) for at in others if at < count)
+    # Each begins with another server, or they would all queue at the first.
+    servers_in_turn = sorted((at for at in others if at < count), key=lambda at: (at - team.at) % count)
+    out = tuple(team.send(at, shares[at]) for at in servers_in_turn)
     mine = tuple(team.send(at, shares[team.at]) for at in others) if team.at < count else ()
     yield Round(out, mine, adds=True)
     yield Round(mine, out)

@@ -9,6 +9,7 @@ from foretell.sweeping.cell import FAILED, OK, TOO_LARGE, Cell, Row, row
 from foretell.units import show_bytes
 
 TAKES_PLANS = False
+ALONE = False
 
 
 def answer(cell: Cell) -> Row:

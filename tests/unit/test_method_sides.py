@@ -135,7 +135,9 @@ def test_every_algorithm_that_can_be_processes_comes_to_an_end(name: str) -> Non
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("text", ["sync", "downpour", "ssp:s=0", "ssp:s=1", "fresh", "dcasgd", "reject:s=1"])
+@pytest.mark.parametrize(
+    "text", ["sync", "admm:tau=1", "downpour", "ssp:s=0", "ssp:s=1", "fresh", "dcasgd", "reject:s=1"]
+)
 def test_a_server_does_what_it_does_in_virtual_time_when_pushes_come_so(text: str, momentum: float) -> None:
     _, (server,) = ran(text, momentum=momentum)
     world = virtual(text, server.arrivals, momentum=momentum)
@@ -144,7 +146,10 @@ def test_a_server_does_what_it_does_in_virtual_time_when_pushes_come_so(text: st
     assert summary(server.staleness) == summary(world.staleness)
 
 
-@pytest.mark.parametrize("text", ["sync@replicated", "local:tau=2@replicated", "post_local:tau=3,switch=2@replicated"])
+@pytest.mark.parametrize(
+    "text",
+    ["sync@replicated", "local:tau=2@replicated", "post_local:tau=3,switch=2@replicated", "admm:tau=2@replicated"],
+)
 def test_where_all_run_the_same_optimizer_all_have_the_same_weights(text: str) -> None:
     workers, _ = ran(text)
     world = virtual(text, [])

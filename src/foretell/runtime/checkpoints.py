@@ -1,0 +1,222 @@
+# pyright: basic
+"""Checkpoints: a run that lost a rank goes on from the last one, as if nothing had happened.
+
+Each rank writes its own part beside the last whole checkpoint. When all parts are on the disk, one line is put in the
+place of another: whenever a rank dies, there is a whole checkpoint, the old one or the new one. What is in it decides
+all that follows: weights, buffers, the optimizer's states, the state of the random numbers, how many batches were read,
+and what was measured so far.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from foretell.errors import BadInput
+from foretell.plan.refusal import Refusal
+from foretell.plan.setting import Setting
+from foretell.runtime import lives
+from foretell.runtime.assignment import Assignment, Check, Collective
+from foretell.runtime.subject import Subject
+
+LATEST = "latest.json"
+
+
+class Progress(msgspec.Struct, kw_only=True):
+    """What a rank has seen so far."""
+
+    losses: list[float | None] = []
+    collectives: list[Collective] = []
+    checks: list[Check] = []
+    before: float = 0.0  # seconds of the steps that are dropped
+    phases: dict[str, list[float]] = {}
+    busy: dict[str, list[float]] = {}
+    steps: list[float] = []
+    peak: int = 0
+    resting: int = 0
+
+
+class Latest(msgspec.Struct, frozen=True):
+    """The checkpoint that counts, and what it is of."""
+
+    step: int
+    of: str
+
+
+def refusals(setting: Setting, method: str) -> list[Refusal]:
+    """Plans whose ranks hold more between two steps than a checkpoint has."""
+    text = str(setting.plan)
+    found: list[Refusal] = []
+    if method or any(setting.plan.axis(word) for word in ("ps", "local", "ring", "gossip")):
+        why = "ranks that go at their own pace have letters under way that no checkpoint has"
+        found.append(Refusal("checkpoint", why, "dp2"))
+    if ":stash" in text:
+        found.append(Refusal("checkpoint", "pp:stash never runs empty: versions of weights are under way", "pp2:1f1b"))
+    if "+compress" in text:
+        found.append(Refusal("checkpoint", "+compress keeps what it left out, and no checkpoint has it", "dp2"))
+    if "+fp16" in text:
+        found.append(Refusal("checkpoint", "+fp16 keeps a scale of gradients that no checkpoint has", "+bf16"))
+    return found
+
+
+class Checkpoints:
+    """Those of one rank, in a folder that all ranks see."""
+
+    def __init__(self, assignment: Assignment, rank: int) -> None:
+        self._folder, self._every, self._rank = Path(assignment.checkpoints), assignment.checkpoint_every, rank
+        self._of = _question(assignment)
+        self._fate = lives.Fate(steps=assignment.fail_at, mtbf=assignment.fail_every, seed=assignment.seed)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        dead = sum(one.what == lives.DIED for one in lives.moments(self._folder))
+        self._doom = self._fate.of_life(dead, dist.get_world_size())
+        self._begun = 0.0
+
+    def began(self, step: int) -> None:
+        """Measured steps begin, or go on."""
+        self._begun = time.monotonic()
+        if self._rank == 0:
+            lives.note(self._folder, lives.BEGAN, step)
+
+    def ended(self, step: int) -> None:
+        dist.barrier()
+        if self._rank == 0:
+            lives.note(self._folder, lives.ENDED, step)
+
+    def step(self, step: int) -> None:
+        """A step is about to begin: a rank whose end was rehearsed dies here."""
+        if self._fate and self._rank == self._doom.rank and self._doom.due(step, time.monotonic() - self._begun):
+            lives.note(self._folder, lives.DIED, step, rank=self._rank)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    # there
+
+    def due(self, step: int) -> bool:
+        return step % self._every == 0
+
+    def write(self, step: int, subject: Subject, optimizer: Any, progress: Progress) -> None:
+        """All ranks take part, and none goes on before the checkpoint counts."""
+        start = time.monotonic()
+        folder = self._folder / f"step-{step}"
+        folder.mkdir(exist_ok=True)
+        content = {
+            "weights": [_weights(part) for part in subject.parts],
+            "states": [_states(one) for one in _optimizers(optimizer)],
+            "masters": [_local(one).clone() for one in getattr(optimizer, "masters", ())],
+            "random": torch.get_rng_state(),
+            "progress": msgspec.json.encode(progress),
+        }
+        _save(content, folder / f"rank-{self._rank}.pt")
+        dist.barrier()
+        if self._rank == 0:
+            _replace(self._folder / LATEST, msgspec.json.encode(Latest(step, self._of)))
+            for old in self._folder.glob("step-*"):
+                if old != folder:
+                    shutil.rmtree(old, ignore_errors=True)
+            lives.note(self._folder, lives.WROTE, step, time.monotonic() - start)
+        dist.barrier()
+
+    # and back
+
+    def read(self, subject: Subject, optimizer: Any) -> Progress | None:
+        """Put everything as it was; none where there is no checkpoint yet."""
+        latest = self._latest()
+        if latest is None:
+            return None
+        content = torch.load(self._folder / f"step-{latest.step}" / f"rank-{self._rank}.pt", weights_only=True)
+        with torch.no_grad():
+            for part, weights in zip(subject.parts, content["weights"], strict=True):
+                for name, tensor in _named(part):
+                    _local(tensor).copy_(weights[name])
+            for master, saved in zip(getattr(optimizer, "masters", ()), content["masters"], strict=True):
+                _local(master).copy_(saved)
+        for one, states in zip(_optimizers(optimizer), content["states"], strict=True):
+            _put_back(one, states)
+        torch.set_rng_state(content["random"])
+        return msgspec.json.decode(content["progress"], type=Progress)
+
+    def _latest(self) -> Latest | None:
+        file = self._folder / LATEST
+        if not file.is_file():
+            return None
+        found = msgspec.json.decode(file.read_bytes(), type=Latest)
+        if found.of != self._of:
+            what = f"{self._folder} has checkpoints of another run"
+            raise BadInput(what, where="--checkpoint", fix="an empty folder, or the same model, plan, batch and seed")
+        return found
+
+
+def _question(assignment: Assignment) -> str:
+    """What has to be the same for a run to go on."""
+    names = ("model", "plan", "batch", "seq", "optimizer", "rate", "task", "loss", "seed", "dropped")
+    return msgspec.json.encode([getattr(assignment, name) for name in names]).decode()
+
+
+def _named(part: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    return [*part.named_parameters(), *part.named_buffers()]
+
+
+def _weights(part: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: _local(tensor).detach().clone() for name, tensor in _named(part)}
+
+
+def _optimizers(optimizer: Any) -> list[torch.optim.Optimizer]:
+    """Those that hold states: inside the one in shares, inside the one over master weights, or itself."""
+    return [getattr(optimizer, "inner", None) or getattr(optimizer, "optim", None) or optimizer]
+
+
+def _weights_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
+
+
+def _states(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Of each weight in its order, this rank's part of them."""
+    return [
+        {name: _local(value).clone() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
+        for state in (optimizer.state.get(weight, {}) for weight in _weights_of(optimizer))
+    ]
+
+
+def _put_back(optimizer: torch.optim.Optimizer, states: list[dict[str, Any]]) -> None:
+    for weight, state in zip(_weights_of(optimizer), states, strict=True):
+        if state:
+            optimizer.state[weight] = {name: _like(value, weight) for name, value in state.items()}
+
+
+def _like(value: Any, weight: torch.Tensor) -> Any:
+    """A state as it lies with its weight: in shares, where the weight does."""
+    if isinstance(weight, DTensor) and isinstance(value, torch.Tensor) and value.shape == weight.to_local().shape:
+        mesh, placements = weight.device_mesh, weight.placements
+        return DTensor.from_local(value, mesh, placements, shape=weight.shape, stride=weight.stride())
+    return value
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _save(content: Any, file: Path) -> None:
+    """All of it, on the disk, or nothing."""
+    part = file.with_suffix(".part")
+    with part.open("wb") as out:
+        torch.save(content, out)
+        out.flush()
+        os.fsync(out.fileno())
+    part.replace(file)
+
+
+def _replace(file: Path, content: bytes) -> None:
+    part = file.with_suffix(".part")
+    with part.open("wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    part.replace(file)

@@ -1,0 +1,113 @@
+"""A run that loses a rank goes on from its last checkpoint as if nothing had happened: the same losses to the bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foretell.errors import BadInput
+from foretell.runtime import lives
+from foretell.runtime.assignment import Assignment, RunFailed
+from foretell.runtime.launch import Ranks
+
+SOURCE = Path(__file__).parents[2] / "src"
+LONG = 400.0
+LLAMA = "llama:layers=2,hidden=32,heads=4,kv_heads=2,ffn=64,vocab=64,seq=16"
+
+PLANS = {
+    "dp2": ("lenet", "dp2", {"optimizer": "adamw"}),
+    "zero1": ("lenet", "dp2:zero1", {"optimizer": "momentum"}),
+    "zero3": (LLAMA, "dp2:zero3", {"optimizer": "adamw"}),
+    "pipeline": (LLAMA, "pp2:1f1b +m2", {"optimizer": "adamw"}),
+    "masters": (LLAMA, "dp2 +bf16", {"optimizer": "adamw"}),
+}
+
+
+def _asked(name: str, **more: object) -> Assignment:
+    model, plan, given = PLANS[name]
+    said = {"model": model, "plan": plan, "batch": 4, "steps": 6, "dropped": 2, **given, **more}
+    return Assignment(**said)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["dp2", *(pytest.param(one, marks=pytest.mark.slow) for one in PLANS if one != "dp2")])
+def test_a_run_that_lost_ranks_has_the_losses_of_one_that_did_not(name: str, ranks: Ranks, tmp_path: Path) -> None:
+    whole = ranks.run(_asked(name), LONG)
+    folder = tmp_path / "checkpoints"
+    elastic = {"checkpoints": str(folder), "checkpoint_every": 2, "restarts": 2, "fail_at": (1, 5)}
+    found = ranks.run(_asked(name, **elastic), LONG)
+    assert [report.losses for report in found] == [report.losses for report in whole]
+    assert [len(report.steps) for report in found] == [6, 6]
+    assert [report.collectives for report in found] == [report.collectives for report in whole]
+    past = lives.moments(folder)
+    assert [(one.what, one.step) for one in past] == [
+        ("began", 0),
+        ("died", 1),
+        ("began", 0),  # nothing was kept yet
+        ("wrote", 2),
+        ("wrote", 4),
+        ("died", 5),
+        ("began", 4),
+        ("wrote", 6),
+        ("ended", 6),
+    ]
+    assert [one.name for one in sorted(folder.iterdir())] == ["latest.json", "lives.jsonl", "step-6"]
+
+
+def test_a_checkpoint_that_was_not_finished_does_not_count(ranks: Ranks, tmp_path: Path) -> None:
+    """Half of the next one lies beside it: the run goes on from the last whole one."""
+    kept = {"checkpoints": str(tmp_path), "checkpoint_every": 2}
+    whole = ranks.run(_asked("dp2"), LONG)
+    ranks.run(_asked("dp2", **kept | {"steps": 4}), LONG)
+    (tmp_path / "step-6").mkdir()
+    (tmp_path / "step-6" / "rank-0.part").write_bytes(b"half")
+    (tmp_path / "step-6" / "rank-1.pt").write_bytes(b"a whole one, and nobody said so")
+    found = ranks.run(_asked("dp2", **kept), LONG)
+    assert [report.losses for report in found] == [report.losses for report in whole]
+
+
+def test_more_failures_than_restarts_end_the_run(ranks: Ranks, tmp_path: Path) -> None:
+    asked = _asked("dp2", checkpoints=str(tmp_path), checkpoint_every=1, restarts=1, fail_at=(1, 2, 3))
+    with pytest.raises(RunFailed, match="was ended by signal 9"):
+        ranks.run(asked, LONG)
+    assert sum(one.what == "died" for one in lives.moments(tmp_path)) == 2
+
+
+def test_checkpoints_of_another_run_are_refused(ranks: Ranks, tmp_path: Path) -> None:
+    kept = {"checkpoints": str(tmp_path), "checkpoint_every": 1, "steps": 1}
+    ranks.run(_asked("dp2", **kept), LONG)
+    with pytest.raises(BadInput, match="checkpoints of another run"):
+        ranks.run(_asked("dp2", **kept, seed=1), LONG)
+
+
+def test_plans_that_no_checkpoint_holds_are_refused(ranks: Ranks, tmp_path: Path) -> None:
+    asked = Assignment(model=LLAMA, plan="pp2:stash", batch=4, checkpoints=str(tmp_path), checkpoint_every=1)
+    with pytest.raises(BadInput, match="never runs empty"):
+        ranks.run(asked, LONG)
+
+
+@pytest.mark.slow
+def test_torchrun_restarts_the_ranks_and_the_goodput_is_told(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    same = ("run", "lenet", "--plan", "dp2", "--batch", "4", "--steps", "6", "--device", "cpu", "--records", "runs")
+    kept = ("--checkpoint", "kept", "--checkpoint-every", "2", "--restarts", "1", "--fail-at", "3")
+
+    def ran(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "foretell", *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LONG)
+
+    whole, elastic = ran(*same, "--json"), ran(*same, *kept, "--nnodes", "1", "--json")
+    assert elastic.returncode == 0, elastic.stderr[-3000:]
+    found = json.loads(elastic.stdout.splitlines()[-1])
+    assert found["losses"] == json.loads(whole.stdout)["losses"]
+    assert found["lives"]["failures"] == 1
+    assert 0 < found["lives"]["goodput"] < 1
+    told = ran("goodput", found["record"], "--mtbf", "1h", "--json")
+    assert told.returncode == 0, told.stderr
+    answer = json.loads(told.stdout)
+    assert answer["measured"] == found["lives"]
+    assert answer["restart_seconds"] == found["lives"]["restart_seconds"]

@@ -1,0 +1,131 @@
+"""Goodput by formula, and what the moments of a restarted run come to."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretell.cli.verbs.goodput import command
+from foretell.errors import BadInput
+from foretell.oracle.goodput import goodput
+from foretell.runtime import lives
+from foretell.runtime.lives import BEGAN, DIED, ENDED, WROTE, Fate, Moment, lived
+
+TIMES = st.floats(1, 1e6)
+
+
+@given(TIMES, st.floats(1e-3, 1e3), st.floats(0, 1e3), TIMES)
+def test_no_interval_is_better_than_the_best(mtbf: float, dump: float, restart: float, every: float) -> None:
+    """Daly's estimate is one: half a per cent may be left where writing is nearly as long as failures are apart."""
+    if every + dump + restart > 300 * mtbf or dump > mtbf:
+        return
+    found = goodput(mtbf, dump, restart, every)
+    assert 0 < found.goodput < 1
+    assert found.goodput <= found.best_goodput * 1.02
+    assert found.interval == every
+
+
+def test_the_published_example() -> None:
+    """Daly 2006, figure 2: writing takes 5 minutes, failures are 24 h apart: about 2 h between checkpoints."""
+    found = goodput(24 * 3600, 300)
+    assert found.young_interval == pytest.approx(7200)
+    assert found.best_interval == pytest.approx(7200 * (1 + (300 / 172800) ** 0.5 / 3 + 300 / 172800 / 9) - 300)
+
+
+@pytest.mark.parametrize(("mtbf", "dump"), [(0.0, 1.0), (1.0, 0.0), (float("inf"), 1.0)])
+def test_times_that_are_none_are_refused(mtbf: float, dump: float) -> None:
+    with pytest.raises(BadInput):
+        goodput(mtbf, dump)
+
+
+def test_the_verb_answers_and_says_what_is_missing() -> None:
+    asked = ["--mtbf", "3h", "--checkpoint", "40s", "--restart", "5min", "--json"]
+    found = json.loads(CliRunner().invoke(command, asked).stdout)
+    assert found["goodput"] == found["best_goodput"] == goodput(10800, 40, 300).goodput
+    missing = CliRunner().invoke(command, ["--mtbf", "3h"])
+    assert isinstance(missing.exception, BadInput) and missing.exception.where == "--checkpoint"
+
+
+# the lives of a run
+
+
+def test_seconds_of_a_run_add_up() -> None:
+    moments = [
+        Moment(BEGAN, 0, 100.0),
+        Moment(WROTE, 5, 111.0, seconds=1.0),
+        Moment(DIED, 8, 117.0, rank=1),
+        Moment(BEGAN, 5, 120.0),
+        Moment(WROTE, 10, 131.0, seconds=1.0),
+        Moment(ENDED, 10, 131.5),
+    ]
+    found = lived(moments, [2.0] * 10, 5, 60.0)
+    assert (found.failures, found.checkpoints, found.seconds) == (1, 2, 31.5)
+    assert (found.productive_seconds, found.restart_seconds, found.checkpoint_seconds) == (20.0, 3.0, 1.0)
+    assert found.lost_seconds == pytest.approx(31.5 - 20 - 3 - 2)
+    assert found.interval == 10.0
+    assert found.goodput == pytest.approx(20 / 31.5)
+
+
+def test_a_run_that_went_on_the_next_day_did_not_take_a_day() -> None:
+    moments = [Moment(BEGAN, 0, 0.0), Moment(ENDED, 5, 10.0), Moment(BEGAN, 5, 86400.0), Moment(ENDED, 10, 86410.0)]
+    found = lived(moments, [1.0] * 10, 5, 0.0)
+    assert found.seconds == 20.0
+    assert found.failures == 0
+
+
+def test_moments_are_read_as_they_were_written_and_a_cut_line_is_none(tmp_path: Path) -> None:
+    assert lives.moments(tmp_path) == []
+    lives.note(tmp_path, BEGAN, 3)
+    lives.note(tmp_path, DIED, 4, rank=1)
+    with (tmp_path / lives.FILE).open("ab") as file:
+        file.write(b'{"what":"wro')
+    assert [(one.what, one.step, one.rank) for one in lives.moments(tmp_path)] == [(BEGAN, 3, 0), (DIED, 4, 1)]
+
+
+@given(st.integers(0, 10), st.integers(1, 8), st.integers(0, 5))
+def test_a_fate_is_the_same_for_the_same_seed(seed: int, ranks: int, life: int) -> None:
+    fate = Fate(steps=(3, 7), mtbf=10.0, seed=seed)
+    doom = fate.of_life(life, ranks)
+    assert doom == fate.of_life(life, ranks)
+    assert 0 <= doom.rank < ranks
+    assert doom.step == ((3, 7)[life] if life < 2 else -1)
+
+
+def test_failures_at_random_come_as_often_as_asked_and_daly_expects_the_run_that_follows() -> None:
+    """A run in one process: the mean of many is what the formula says, failures in restarts included."""
+    mtbf, dump, restart, every, work = 50.0, 1.0, 2.0, 10.0, 200.0
+    draws = random.Random(7)
+    total = sum(_played(draws, mtbf, dump, restart, every, work) for _ in range(400)) / 400
+    assert work / total == pytest.approx(goodput(mtbf, dump, restart, every).goodput, rel=0.03)
+
+
+def test_restarts_that_always_go_well_cost_less() -> None:
+    daly, spared = (goodput(50.0, 1.0, 20.0, 10.0, in_restarts=one).goodput for one in (True, False))
+    draws = random.Random(3)
+    total = sum(_played(draws, 50.0, 1.0, 20.0, 10.0, 200.0, spared=True) for _ in range(400)) / 400
+    assert spared > daly
+    assert 200.0 / total == pytest.approx(spared, rel=0.03)
+
+
+def _played(
+    draws: random.Random, mtbf: float, dump: float, restart: float, every: float, work: float, spared: bool = False
+) -> float:
+    """Seconds of one run whose failures are drawn."""
+    now = done = 0.0
+    fails = draws.expovariate(1 / mtbf)
+    while done < work:
+        need = every + dump
+        if fails > need:
+            now, fails, done = now + need, fails - need, done + every
+            continue
+        now, fails = now + fails, draws.expovariate(1 / mtbf)
+        while fails < restart and not spared:  # and one while it comes back
+            now, fails = now + fails, draws.expovariate(1 / mtbf)
+        now, fails = now + restart, fails - (0.0 if spared else restart)
+    return now
