@@ -181,6 +181,8 @@ def main() -> None:
     for line in sys.stdin.buffer:
         found = run(msgspec.json.decode(line, type=Assignment), folder)
         answers.write(msgspec.json.encode(found) + b"\n")
+    if by is not None and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)  # what a framework started and left behind is of this group, and ends with it
 
 
 if __name__ == "__main__":

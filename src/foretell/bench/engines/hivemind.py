@@ -8,6 +8,7 @@ weights after steps of Adam's are not a step by averaged gradients: losses are i
 from __future__ import annotations
 
 import importlib
+import os
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,9 @@ def apply(subject: Subject) -> None:
     import torch.distributed as dist
 
     from foretell.bench.engines._wrapped import optimizer_of, own_samples
+    from foretell.runtime.nursery import end_with_parent
 
+    os.register_at_fork(after_in_child=end_with_parent)  # peers are processes: none outlives its rank
     hivemind: Any = importlib.import_module("hivemind")
     rank, world = dist.get_rank(), dist.get_world_size()
     told: list[Any] = [None, None]
