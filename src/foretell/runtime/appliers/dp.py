@@ -82,7 +82,6 @@ class Several:
 
     def __init__(self, each: list[torch.optim.Optimizer]) -> None:
         self.each = each
-        self.param_groups: list[dict[str, Any]] = [group for one in each for group in one.param_groups]
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
