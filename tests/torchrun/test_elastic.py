@@ -25,6 +25,7 @@ PLANS = {
     "zero3": (LLAMA, "dp2:zero3", {"optimizer": "adamw"}),
     "pipeline": (LLAMA, "pp2:1f1b +m2", {"optimizer": "adamw"}),
     "masters": (LLAMA, "dp2 +bf16", {"optimizer": "adamw"}),
+    "masters in shares": (LLAMA, "dp2:zero1 +bf16", {"optimizer": "adamw"}),
 }
 
 

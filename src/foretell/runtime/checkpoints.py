@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ class Checkpoints:
         content = {
             "weights": [_weights(part) for part in subject.parts],
             "states": [_states(one) for one in _optimizers(optimizer)],
-            "masters": [_local(one).clone() for one in getattr(optimizer, "masters", ())],
+            "masters": [_local(one).clone() for one in _masters(optimizer)],
             "random": torch.get_rng_state(),
             "progress": msgspec.json.encode(progress),
         }
@@ -136,7 +137,7 @@ class Checkpoints:
             for part, weights in zip(subject.parts, content["weights"], strict=True):
                 for name, tensor in _named(part):
                     _local(tensor).copy_(weights[name])
-            for master, saved in zip(getattr(optimizer, "masters", ()), content["masters"], strict=True):
+            for master, saved in zip(_masters(optimizer), content["masters"], strict=True):
                 _local(master).copy_(saved)
         for one, states in zip(_optimizers(optimizer), content["states"], strict=True):
             _put_back(one, states)
@@ -156,7 +157,9 @@ class Checkpoints:
 
 def _question(assignment: Assignment) -> str:
     """What has to be the same for a run to go on."""
-    names = ("model", "plan", "batch", "seq", "optimizer", "rate", "task", "loss", "seed", "dropped")
+    data = ("model", "batch", "seq", "task", "loss", "seed", "dropped")
+    rule = ("optimizer", "rate", "rate_batch", "warmup")
+    names = (*data, *rule, "plan", "trainer", "device")
     return msgspec.json.encode([getattr(assignment, name) for name in names]).decode()
 
 
@@ -168,9 +171,21 @@ def _weights(part: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: _local(tensor).detach().clone() for name, tensor in _named(part)}
 
 
+def _inside(optimizer: Any) -> Iterator[Any]:
+    """Those that an optimizer is made of: several, the one in shares, the one over master weights."""
+    yield from getattr(optimizer, "each", ())
+    yield from (getattr(optimizer, name) for name in ("optim", "inner") if hasattr(optimizer, name))
+
+
 def _optimizers(optimizer: Any) -> list[torch.optim.Optimizer]:
-    """Those that hold states: inside the one in shares, inside the one over master weights, or itself."""
-    return [getattr(optimizer, "inner", None) or getattr(optimizer, "optim", None) or optimizer]
+    """Those that hold states: the innermost ones."""
+    return [found for one in _inside(optimizer) for found in _optimizers(one)] or [optimizer]
+
+
+def _masters(optimizer: Any) -> list[torch.Tensor]:
+    """Master weights, however deep they lie."""
+    own = list(getattr(optimizer, "masters", ()))
+    return own + [found for one in _inside(optimizer) for found in _masters(one)]
 
 
 def _weights_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

@@ -113,11 +113,11 @@ def lived(found: Sequence[Moment], steps: Sequence[float], every: int, mtbf: flo
         checkpoints=len(writing),
         seconds=seconds,
         productive_seconds=productive,
-        goodput=productive / seconds,
+        goodput=productive / seconds if seconds else 0.0,
         checkpoint_seconds=fmean(writing) if writing else 0.0,
         restart_seconds=fmean(restarts) if restarts else 0.0,
         lost_seconds=max(0.0, seconds - productive - sum(writing) - sum(restarts)),
-        interval=every * productive / len(steps),
+        interval=every * productive / len(steps) if steps else 0.0,
         mtbf=mtbf,
     )
 
