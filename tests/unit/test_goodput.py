@@ -79,6 +79,17 @@ def test_a_run_that_went_on_the_next_day_did_not_take_a_day() -> None:
     assert found.failures == 0
 
 
+def test_a_run_that_died_at_once_has_no_goodput() -> None:
+    found = lived([Moment(BEGAN, 0, 5.0)], [], 5, 0.0)
+    assert (found.goodput, found.seconds, found.interval) == (0.0, 0.0, 0.0)
+
+
+def test_deaths_that_never_came_are_told() -> None:
+    moments = [Moment(BEGAN, 0, 0.0), Moment(DIED, 3, 3.0), Moment(BEGAN, 0, 4.0), Moment(ENDED, 6, 10.0)]
+    assert lived(moments, [1.0] * 6, 5, 0.0, (3, 40)).not_reached == (40,)
+    assert lived(moments, [1.0] * 6, 5, 0.0, (3,)).not_reached == ()
+
+
 def test_moments_are_read_as_they_were_written_and_a_cut_line_is_none(tmp_path: Path) -> None:
     assert lives.moments(tmp_path) == []
     lives.note(tmp_path, BEGAN, 3)

@@ -92,3 +92,35 @@ def test_norms_of_shares_are_refused(plan: str) -> None:
     with pytest.raises(BadInput, match="norm of whole weights"):
         checked(Assignment(model="lenet", plan=plan, batch=4, optimizer="lars"))
     checked(Assignment(model="lenet", plan="dp2", batch=4, optimizer="lars"))
+
+
+MOE = "mixtral:layers=1,hidden=32,heads=4,kv_heads=2,ffn=64,experts=4,vocab=64,seq=16"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("model", "plan"),
+    [
+        ("lenet", "dp2:zero2 +bf16"),
+        ("lenet", "dp2:zero3 +bf16"),
+        ("lenet", "dp2:zero3 +offload:optimizer"),
+        (MOE, "dp2:ep2"),
+    ],
+)
+def test_norms_of_copies_of_shares_and_of_some_experts_are_refused(model: str, plan: str) -> None:
+    with pytest.raises(BadInput, match="norm of whole weights"):
+        checked(Assignment(model=model, plan=plan, batch=4, optimizer="lamb"))
+    checked(Assignment(model=model, plan=plan, batch=4, optimizer="adamw"))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("plan", ["dp2:zero1 +bf16", "dp2:zero3", "dp2 +offload:optimizer"])
+def test_norms_of_whole_weights_are_not(plan: str) -> None:
+    checked(Assignment(model="lenet", plan=plan, batch=4, optimizer="lamb"))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(("plan", "method"), [("ps2:async", ""), ("ring2", ""), ("local2:tau4", "local:tau=4")])
+def test_a_warm_up_of_ranks_at_their_own_pace_is_refused(plan: str, method: str) -> None:
+    with pytest.raises(BadInput, match="--warmup"):
+        checked(Assignment(model="lenet", plan=plan, batch=4, method=method, optimizer="sgd", warmup=3))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +68,16 @@ def refusals(setting: Setting, method: str) -> list[Refusal]:
     if "+fp16" in text:
         found.append(Refusal("checkpoint", "+fp16 keeps a scale of gradients that no checkpoint has", "+bf16"))
     return found
+
+
+def made(folder: str) -> None:
+    """Make the folder before anybody trains, and say so where that cannot be."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as problem:
+        what = f"no checkpoint can be written in {folder}: {problem.strerror}"
+        raise BadInput(what, where="--checkpoint", fix="a folder that you may write in") from None
 
 
 class Checkpoints:

@@ -2,7 +2,8 @@
 """The collectives that really ran: every one that torch starts while a step is watched, whoever asked for it.
 
 DistributedDataParallel's buckets, FSDP2, DTensor and the pipeline all come by torch's dispatcher at last. What
-is missing in the tables below stops the count: a number that leaves something out would be worse than none.
+is missing in the tables below stops the count of a plan of ours: a number that leaves something out would be worse
+than none. Engines of others call more than ours do, and what they call is counted under torch's own name for it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from foretell.errors import BadInput
 from foretell.runtime.assignment import Collective
 from foretell.runtime.clock import BETWEEN
 from foretell.runtime.mesh import Mesh
@@ -67,8 +69,9 @@ NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor
 class Counting(TorchDispatchMode):
     """Counts what this rank takes part in, by kind, axes and payload, in the phase that is set."""
 
-    def __init__(self, mesh: Mesh) -> None:
+    def __init__(self, mesh: Mesh, foreign: bool = False) -> None:
         super().__init__()
+        self._foreign = foreign
         self.phase = BETWEEN
         self._axes = mesh.groups()
         # What a collective reads and makes is held until gloo's threads rest: else one of them would now and then be
@@ -97,10 +100,12 @@ class Counting(TorchDispatchMode):
             self._last = None
 
     def _count(self, name: str, args: Any) -> None:
+        if name not in KINDS and not self._foreign:
+            raise BadInput(f"torch's {name} is no collective that is counted", where="the step that is watched")
         given = args[1] if name in (*OUTPUT_FIRST, *GIVEN_SECOND) else args[0]
         ranks = frozenset(dist.get_process_group_ranks(_group(args)))
         axes = self._along(ranks)
-        kind = KINDS.get(name, name.strip("_").replace("_", "-"))  # other frameworks call more than ours do
+        kind = KINDS.get(name, name.strip("_").replace("_", "-"))
         among = 2 if kind in MESSAGES else len(ranks)
         self._seen[kind, axes, among, _bytes(given), self.phase] += 1
 

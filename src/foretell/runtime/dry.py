@@ -31,7 +31,7 @@ from foretell.runtime.counting import Counting
 from foretell.runtime.models import model
 from foretell.runtime.subject import Subject
 from foretell.runtime.tasks import Batch
-from foretell.runtime.training import rule
+from foretell.runtime.training import rule_of
 
 CPU = torch.device("cpu")
 
@@ -63,7 +63,7 @@ def reported(assignment: Assignment, setting: Setting) -> Report:
         module = found.build()
     rows = micro_batch(setting.job, setting.plan)
     sample = Batch(tuple(one[:rows] for one in found.like.inputs), found.like.target[:rows])
-    update = rule(setting.job.optimizer, assignment.rate)
+    update = rule_of(assignment, setting)
     subject = Subject(setting, where, CPU, [module], sample, found.loss, update)
     appliers.apply(subject)
     counting = Counting(where)

@@ -99,9 +99,12 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True):
     lost_seconds: float  # of work that was done again, and of what nobody saw
     interval: float  # seconds of steps between two checkpoints
     mtbf: float  # that was asked for; 0: failures came by themselves, or at set steps
+    not_reached: tuple[int, ...] = ()  # steps before which a rank was to die, and none did
 
 
-def lived(found: Sequence[Moment], steps: Sequence[float], every: int, mtbf: float) -> Lives:
+def lived(
+    found: Sequence[Moment], steps: Sequence[float], every: int, mtbf: float, fail_at: Sequence[int] = ()
+) -> Lives:
     """What moments come to; `steps` are the seconds of those that count."""
     productive = sum(steps)
     between = sum(after.at - before.at for before, after in pairwise(found) if before.what == ENDED)
@@ -119,6 +122,7 @@ def lived(found: Sequence[Moment], steps: Sequence[float], every: int, mtbf: flo
         lost_seconds=max(0.0, seconds - productive - sum(writing) - sum(restarts)),
         interval=every * productive / len(steps) if steps else 0.0,
         mtbf=mtbf,
+        not_reached=tuple(fail_at[sum(one.what == DIED for one in found) :]),  # one for each life
     )
 
 

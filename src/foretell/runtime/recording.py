@@ -32,7 +32,7 @@ def observed(assignment: Assignment, reports: Sequence[Report]) -> Measurement:
     past = moments(Path(assignment.checkpoints)) if assignment.checkpoints else []
     if not past:
         return found
-    life = lived(past, reports[0].steps, assignment.checkpoint_every, assignment.fail_every)
+    life = lived(past, reports[0].steps, assignment.checkpoint_every, assignment.fail_every, assignment.fail_at)
     return msgspec.structs.replace(found, lives=life)
 
 

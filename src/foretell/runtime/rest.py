@@ -19,17 +19,25 @@ LOOK = 2e-4
 TASKS = Path("/proc/self/task")
 
 
+_TIRELESS: set[str] = set()
+"""Threads that were waited for in vain."""
+
+
 def others_rest() -> None:
-    """Return when every other thread of this process sleeps."""
+    """Return when every other thread of this process sleeps, but for those that never do."""
     until = time.monotonic() + LONGEST
     time.sleep(LOOK)
-    while _others_run() and time.monotonic() < until:
+    running = _running()
+    _TIRELESS.intersection_update(running)  # whoever sleeps by now was late, no more
+    while running - _TIRELESS and time.monotonic() < until:
         time.sleep(LOOK)
+        running = _running()
+    _TIRELESS.update(running)
 
 
-def _others_run() -> bool:
+def _running() -> set[str]:
     own = str(threading.get_native_id())
-    return any(_state(thread) == "R" for thread in _threads() if thread.name != own)
+    return {thread.name for thread in _threads() if thread.name != own and _state(thread) == "R"}
 
 
 def _threads() -> list[Path]:

@@ -57,6 +57,12 @@ def rule(name: str, rate: float, times: float = 1.0) -> Rule:
     return Rule(found.kind, {**found.arguments, "lr": (rate or found.arguments["lr"]) * times})
 
 
+def rule_of(assignment: Assignment, setting: Setting) -> Rule:
+    """The optimizer of an assignment: its rate grows with the batch, where somebody said which batch it is for."""
+    times = setting.job.batch / assignment.rate_batch if assignment.rate_batch else 1.0
+    return rule(setting.job.optimizer, assignment.rate, times)
+
+
 def warmed(step: int, steps: int) -> float:
     """The share of the rate at a step, counted from 0: it rises in a line over so many steps (Goyal et al. 2017)."""
     return min(1.0, (step + 1) / steps) if steps else 1.0
@@ -68,6 +74,7 @@ class Training:
     def __init__(self, assignment: Assignment, setting: Setting, apply: Apply = appliers.apply) -> None:
         torch.set_num_threads(assignment.threads)
         self.assignment, self.setting = assignment, setting
+        self.foreign = apply is not appliers.apply
         self.device = torch.device(assignment.device)
         self.mesh = mesh.made(setting.plan, self.device.type)
         torch.manual_seed(assignment.seed)  # whoever makes numbers makes the same ones on every rank
@@ -96,8 +103,7 @@ class Training:
         module = found.build().to(self.device)
         rows = micro_batch(self.setting.job, self.setting.plan)
         sample = Batch(tuple(one[:rows].to(self.device) for one in found.like.inputs), found.like.target[:rows])
-        times = self.setting.job.batch / self.assignment.rate_batch if self.assignment.rate_batch else 1.0
-        update = rule(self.setting.job.optimizer, self.assignment.rate, times)
+        update = rule_of(self.assignment, self.setting)
         return Subject(self.setting, self.mesh, self.device, [module], sample, found.loss, update)
 
     def step(self) -> float | None:
@@ -189,7 +195,7 @@ def trained(
 def _warmed(training: Training) -> Progress:
     """Do the steps that are dropped, and watch the last of them closely; the clock is new then."""
     losses: list[float | None] = [training.step() for _ in range(training.assignment.dropped - 1)]
-    counting = Counting(training.mesh)  # by now buckets lie as they will
+    counting = Counting(training.mesh, training.foreign)  # by now buckets lie as they will
     training.clock.watcher = functools.partial(setattr, counting, "phase")
     with counting, training.memory.step(training.subject):
         losses.append(training.step())

@@ -15,8 +15,12 @@ import torch.distributed as dist
 
 from foretell.errors import BadInput
 from foretell.hardware.kept_memory import keep_memory
+from foretell.plan.plan import Plan
+from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal, refused
 from foretell.plan.setting import Setting
+from foretell.plan.strategies.data import Data
 from foretell.runtime import appliers, checkpoints, dry
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.collectives import chosen
@@ -46,6 +50,8 @@ def checked(assignment: Assignment) -> Setting:
         missing += tuple(Refusal("dry run", why, fix) for why, fix in dry.refusals(setting))
     if missing:
         raise refused(setting.plan, missing)
+    if assignment.checkpoints and not assignment.dry:
+        checkpoints.made(assignment.checkpoints)
     return setting
 
 
@@ -62,6 +68,9 @@ def _of_method(assignment: Assignment, setting: Setting) -> Iterator[Refusal]:
             option = "--dry-run" if assignment.dry else "--trace"
             why = f"{option} watches one step, and ranks of {found.text} have no step in common"
             yield Refusal(appliers.RULE, why, f"without {option}")
+        if assignment.warmup:
+            why = f"--warmup is for ranks that step together, and those of {found.text} do not"
+            yield Refusal(appliers.RULE, why, "a smaller --rate, without --warmup")
 
 
 LAYERWISE = ("lars", "lamb")
@@ -78,6 +87,21 @@ def _of_norms(setting: Setting) -> Iterator[Refusal]:
         if axis.word in CUT and axis.world > 1:
             why = f"{optimizer} needs the norm of whole weights, and ranks of {axis.word}{axis.ranks} have shares"
             yield Refusal(appliers.RULE, why, "--optimizer adamw or momentum, or dp")
+    data = setting.plan.axis(Data) if optimizer in LAYERWISE else None
+    if data is not None and data.world > 1:
+        for what in _shares(data, setting.plan):
+            why = f"{optimizer} needs the norm of whole weights, and {what}"
+            yield Refusal(appliers.RULE, why, "--optimizer adamw or momentum, or dp:zero1")
+
+
+def _shares(data: Data, plan: Plan) -> Iterator[str]:
+    """Where an optimizer under data parallelism sees shares that do not know of each other: copies of a share are
+    plain tensors, and so are the experts of a rank."""
+    copies = plan.policy(Precision).format.master or plan.policy(Offload).optimizer
+    if data.storage in ("zero2", "zero3") and copies:
+        yield f"beside {data.storage} master weights and those on the host are copies of shares"
+    if data.experts > 1:
+        yield f"ranks of ep{data.experts} have some of the experts"
 
 
 def begun(device: str, place: Place, store: Any = None) -> None:

@@ -6,7 +6,7 @@ same order, the run has the same losses and the same staleness, and whatever dif
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
@@ -24,6 +24,9 @@ from foretell.virtual.world import World
 
 ANY = ("sync", "local", "post_local", "admm", "dpsgd", "averaging")
 """Algorithms whose answer does not depend on who comes first."""
+
+ORDERED = "sync, ssp, async with one server; local, ring"
+"""What can be played again."""
 
 
 class Again(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +67,11 @@ def played(
     assignment: Assignment, found: Composed, workers: int, arrivals: Sequence[int] = ()
 ) -> tuple[World, list[float]]:
     """A run of as many gradients of each worker as was asked for, with the losses of its steps."""
-    from foretell.runtime.training import rule
+    from foretell.runtime.training import rule_of
     from foretell.virtual.problems.run import Run
 
     problem, steps = Run(assignment), assignment.dropped + assignment.steps
-    arguments = rule(assignment.setting().job.optimizer, assignment.rate).arguments
+    arguments = rule_of(assignment, assignment.setting()).arguments
     world = InOrder(
         problem,
         found.algorithm,
@@ -91,7 +94,8 @@ def played(
 def again(assignment: Assignment, reports: Sequence[Report], measured_staleness: dict[str, float]) -> Again:
     """Play what ranks did."""
     found, workers = _checked(assignment, reports), len(reports)
-    world, losses = played(assignment, found, workers, reports[0].arrivals)
+    arrivals = reports[0].arrivals if _has_all(reports[0].arrivals, assignment, workers) else ()
+    world, losses = played(assignment, found, workers, arrivals)
     seen = [sum(ranks) / workers for ranks in zip(*(report.losses for report in reports), strict=True)]
     return Again(
         algorithm=found.text,
@@ -114,5 +118,14 @@ def _checked(assignment: Assignment, reports: Sequence[Report]) -> Composed:
     servers = sum(bool(report.arrivals) for report in reports)
     if known not in ANY and servers != 1:
         why = "letters between workers" if not servers else f"{servers} servers, each with an order of its own"
-        raise BadInput(f"{found.text}: {why}", where="--record", fix="sync, ssp, async with one server; local, ring")
+        raise BadInput(f"{found.text}: {why}", where="--record", fix=ORDERED)
+    if known not in ANY and not _has_all(reports[0].arrivals, assignment, len(reports)):
+        why = "the server wrote down whose pushes came, and not every gradient was pushed"
+        raise BadInput(f"{found.text}: {why}", where="--record", fix=ORDERED)
     return found
+
+
+def _has_all(arrivals: Sequence[int], assignment: Assignment, workers: int) -> bool:
+    """Whether the order of pushes is that of gradients: each was pushed by itself."""
+    counts, steps = Counter(arrivals), assignment.dropped + assignment.steps
+    return all(counts[worker] == steps for worker in range(workers))

@@ -42,6 +42,9 @@ def command(record: str | None, as_json: bool, **options: str | None) -> None:
     if measured is not None:
         own = (measured.mtbf, measured.checkpoint_seconds, measured.restart_seconds, measured.interval)
         times = {name: times[name] or given for name, given in zip(times, own, strict=True)}
+    if measured is not None and not measured.checkpoints and not times["checkpoint"]:
+        what = "the run wrote no checkpoint, and nothing says how long one takes"
+        raise BadInput(what, where="--checkpoint", fix="--checkpoint 40s, or a run with a smaller --checkpoint-every")
     for name in ("mtbf", "checkpoint"):
         if not times[name]:
             raise BadInput(f"nothing says the {name}", where=f"--{name}", fix=EXAMPLE)

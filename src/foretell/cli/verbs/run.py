@@ -187,6 +187,9 @@ def _with_plan(given: Given, ranks: int | None, method: str = "") -> Given:
     from foretell.runtime.methods.choice import carrier
 
     if given.plan is None:
+        if ranks is None and method:
+            what = f"--method {method} says how ranks learn, and nothing how many there are"
+            raise BadInput(what, where="--ranks", fix=f"--method {method} --ranks 2")
         if ranks is None:
             raise BadInput("no plan is given", where="--plan", fix=EXAMPLE)
         _at_least_one("--ranks", ranks)
