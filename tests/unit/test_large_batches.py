@@ -94,7 +94,7 @@ def test_norms_of_shares_are_refused(plan: str) -> None:
     checked(Assignment(model="lenet", plan="dp2", batch=4, optimizer="lars"))
 
 
-MOE = "mixtral:layers=1,hidden=32,heads=4,kv_heads=2,ffn=64,experts=4,vocab=64,seq=16"
+MOE = "mixture:layers=1,hidden=32,heads=4,kv_heads=2,ffn=48,vocab=40,seq=8,experts=4,top_k=2"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from foretell.cli.verbs.run import command
+from foretell.errors import BadInput
 from foretell.learning.algorithm import Algorithm
 from foretell.learning.members import ALGORITHMS, composed, member
 from foretell.learning.staleness import summary
@@ -233,3 +236,8 @@ def test_a_named_algorithm_has_a_plan_that_carries_it(text: str) -> None:
 @pytest.mark.parametrize("text", ["hogwild", "vap", "essp", "sync@binomial", "async+factors", "local@replicated+topk"])
 def test_what_only_virtual_time_has_is_refused(text: str) -> None:
     assert list(refusals(composed(text)))
+
+
+def test_a_method_without_ranks_asks_for_ranks() -> None:
+    found = CliRunner().invoke(command, ["lenet", "--method", "local:tau=4", "--batch", "16"]).exception
+    assert isinstance(found, BadInput) and found.where == "--ranks"
