@@ -189,6 +189,18 @@ def test_what_has_no_machine_takes_no_disturbance(words: list[str]) -> None:
     assert isinstance(said, BadInput) and said.where in words
 
 
+@pytest.mark.parametrize(
+    ("words", "where", "fix"),
+    [
+        (["systems", "--bytes", "lenet", "--plan", "dp2"], "--bytes", "one of them"),
+        (["sweep", "--ask", "run", "--model", "lenet", "--batch", "8", "--plan", "dp2"], "--on", "--on this-machine"),
+    ],
+)
+def test_questions_that_are_not_whole_say_what_would_be(words: list[str], where: str, fix: str) -> None:
+    said = CliRunner().invoke(cli, words).exception
+    assert isinstance(said, BadInput) and (said.where, said.fix) == (where, fix)
+
+
 def test_a_slow_link_and_another_job_name_the_axis() -> None:
     calm = _predicted("dp4", on=HOSTS, model="lenet")
     for words, name in (([], ["1-2:3x"]), "slow link"), (([], [], ["1-2:50Mbit"]), "network congestion"):
