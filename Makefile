@@ -31,10 +31,10 @@ format: .venv/dev
 # The page is tested in a real browser. Where there is none and this machine lets us, Debian's is installed; where not,
 # those tests are skipped and say so.
 CHROMIUM := command -v chromium || command -v chromium-browser || command -v google-chrome
-INSTALL_CHROMIUM := apt-get install -y -qq --no-install-recommends chromium
+INSTALL_CHROMIUM := timeout 300 apt-get install -y -qq --no-install-recommends chromium
 browser:
 	@{ $(CHROMIUM); } >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
-		{ $(INSTALL_CHROMIUM) || { apt-get update -qq && $(INSTALL_CHROMIUM); }; } >/dev/null 2>&1; } || \
+		{ $(INSTALL_CHROMIUM) || { timeout 300 apt-get update -qq && $(INSTALL_CHROMIUM); }; } >/dev/null 2>&1; } || \
 		echo "no chromium here: the tests of the page are skipped (apt-get install chromium)"
 
 benchmark: .venv/dev

@@ -134,14 +134,20 @@ def test_a_search_finds_what_the_library_finds(server: Server):
 
 
 def test_a_search_that_is_stopped_says_what_it_found(server: Server):
-    begun = server.post("searches", {"model": "llama3-8b", "cluster": "1024xh100", "batch": 1024}).json
+    asked = {"model": "llama3-8b", "cluster": "1024xh100", "batch": 1024}
+    begun = server.post("searches", asked).json
     stopped = server.ask("DELETE", f"/api/searches/{begun['id']}")
     assert stopped.status == 200 and stopped.json["stopped"]
     told = _watched(server, begun["id"])
-    if told["state"] == "done":
-        assert not told["answer"]["found"]["complete"] or told["answer"]["found"]["best"]
-    else:
-        assert "stopped" in told["problem"]["what"] or "interrupted" in told["problem"]["what"]
+    assert told["stopped"]
+    if told["state"] == "failed":  # on a busy machine it may not have begun
+        assert "stopped" in told["problem"]["what"]
+        return
+    found = told["answer"]["found"]
+    assert found["evaluated"] > 0
+    if found["best"]:
+        again = server.post("predict", {**asked, "plan": found["best"]["plan"]}).json
+        assert again["step_seconds"] == pytest.approx(found["best"]["step_seconds"])
 
 
 def test_a_search_that_has_no_answer_says_why(server: Server):

@@ -27,7 +27,16 @@ def test_own_names_are_answered(server: Server):
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://localhost:1", "https://localhost.evil.example"]
+    "origin",
+    [
+        "http://evil.example",
+        "null",
+        "http://localhost:1",
+        "https://localhost.evil.example",
+        "http://[::1",
+        "http://[",
+        "",
+    ],
 )
 def test_a_foreign_origin_is_refused(server: Server, question: dict[str, Any], origin: str):
     assert server.post("predict", question, {"Origin": origin}).status == 403
@@ -46,8 +55,11 @@ def test_forms_of_other_pages_have_no_type_that_is_taken(server: Server, questio
 
 
 def test_every_answer_forbids_what_is_not_needed(server: Server):
-    for path in ("/", "/serve.js", "/api/choices", "/openapi.json", "/nothing"):
-        headers = server.ask("GET", path).headers
+    answers = [server.ask("GET", path) for path in ("/", "/serve.js", "/api/choices", "/openapi.json", "/nothing")]
+    answers += [server.ask("GET", "/", headers={"Host": "evil.example"})]
+    answers += [server.ask("GET", "/", headers={"Origin": "http://evil.example"})]
+    assert {answer.status for answer in answers} == {200, 404, 421, 403}
+    for headers in (answer.headers for answer in answers):
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"

@@ -60,10 +60,24 @@ class Person:
 
     def does(self, *keys: str, on: str) -> None:
         """Press keys on something, and wait until the page has answered."""
-        before = int(self.page.get_attribute("body", "data-changes"))
+        before = self.changes()
         self.page.focus(on)
         for key in keys:
             self.page.keyboard.press(key)
+        self.answered(before)
+
+    def fills(self, field: str, text: str) -> None:
+        """Write into a field and leave it; some fields ask while they are written into, others when they are left."""
+        before = self.changes()
+        self.page.fill(field, text)
+        self.page.keyboard.press("Tab")
+        self.answered(before)
+
+    def changes(self) -> int:
+        return int(self.page.get_attribute("body", "data-changes"))
+
+    def answered(self, before: int) -> None:
+        """Wait until there are more changes than before, and nothing is asked any more."""
         self.page.wait_for_selector(f'body:not([data-changes="{before}"])')
         self.settled()
 
@@ -125,8 +139,7 @@ def test_the_address_has_all_of_it(person: Person, browser: Any):
 
 
 def test_a_plan_that_is_refused_offers_one_that_works(person: Person):
-    person.page.fill("#plan", "dp8 tp16:sp +m8 +bf16")
-    person.does("Tab", on="#plan")
+    person.fills("#plan", "dp8 tp16:sp +m8 +bf16")
     assert "heads divide" in person.sees("#problem")
     person.page.click("#problem button")
     person.page.wait_for_selector("#problem", state="hidden")
@@ -135,8 +148,7 @@ def test_a_plan_that_is_refused_offers_one_that_works(person: Person):
 
 def test_search_compare_and_use(person: Person):
     for field, text in (("#plan", "dp2 +bf16"), ("#cluster", "2xh100"), ("#model", "gpt2"), ("#batch", "4")):
-        person.page.fill(field, text)
-        person.does("Tab", on=field)
+        person.fills(field, text)
     person.page.click("#pin")
     person.page.wait_for_selector("#comparison svg")
     person.page.click("#search")
@@ -182,8 +194,7 @@ def test_everybody_can_use_it(browser: Any, server: Server, width: int, scheme: 
     somebody.page.wait_for_selector("#comparison svg")
     assert somebody.page.evaluate("document.documentElement.scrollWidth") <= width
     assert findings(somebody.page) == []
-    somebody.page.fill("#plan", "please")
-    somebody.does("Tab", on="#plan")
+    somebody.fills("#plan", "please")
     if width < 1000:  # it is the same page
         assert findings(somebody.page) == []
     assert not [said for said in somebody.wrong if "422" not in said]

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import pytest
@@ -22,12 +22,12 @@ from foretell.program.lower import lower
 from foretell.serve import uploads
 from foretell.serve.calls import CALLS, JSON, call
 from foretell.serve.calls.predict import answer as predicted
-from foretell.serve.crew import Crew, Kept, Worker
+from foretell.serve.crew import Crew, Kept, Worker, problem
 from foretell.serve.openapi import description, quick
 from foretell.serve.question import Question, bettered, graph_of, knobs, model_text, read
 from foretell.serve.worker import Reply, Task, answered
 from foretell.timeline.simulate import simulate
-from serve_client import QUESTION
+from serve_client import PATIENT, QUESTION
 
 T = TypeVar("T")
 SMALL = ("gpt2", "resnet18", "bert-base", "llama3.2-1b", "mlp")
@@ -118,6 +118,18 @@ def test_of_many_files_the_oldest_go(tmp_path: Path):
     assert len(list(tmp_path.iterdir())) == uploads.MOST
 
 
+def test_files_that_come_at_once_do_not_take_each_other_away(tmp_path: Path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    contents = [json.dumps({"at": at % 90}).encode() for at in range(180)]
+    with ThreadPoolExecutor(8) as several:
+        list(several.map(lambda content: uploads.keep(content, tmp_path), contents))
+    uploads.keep(b"{}", tmp_path)
+    left = list(tmp_path.iterdir())
+    assert len(left) == uploads.MOST
+    assert all(file.suffix == ".json" for file in left)
+
+
 def test_a_mistake_is_said_and_not_raised(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     def wrong(body: Any) -> None:
         raise ZeroDivisionError("ouch")
@@ -173,7 +185,7 @@ def test_who_takes_too_long_is_ended_and_replaced(tmp_path: Path):
         crew = Crew(tmp_path, 1, seconds=0.05)
         crew.start()
         try:
-            slow = await crew.idle.get()
+            slow = await asyncio.wait_for(crew.idle.get(), PATIENT)
             crew.idle.put_nowait(slow)
             late = await crew.answer(Task("view", json.dumps(endless).encode()))
             crew.seconds = 600.0
@@ -186,6 +198,64 @@ def test_who_takes_too_long_is_ended_and_replaced(tmp_path: Path):
     assert late.status == 422 and b"longer than" in late.body
     assert found.status == 200
     assert not there
+
+
+def test_who_never_gets_ready_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    ready, started = Worker.ready, list[Worker]()
+
+    async def ready_the_second_time(worker: Worker) -> bool:
+        started.append(worker)
+        return await ready(worker) and len(started) > 1
+
+    monkeypatch.setattr(Worker, "ready", ready_the_second_time)
+
+    async def work() -> tuple[Worker, set[Worker]]:
+        crew = Crew(tmp_path, 1, seconds=600.0)
+        crew.start()
+        try:
+            return await asyncio.wait_for(crew.idle.get(), PATIENT), set(crew.all)
+        finally:
+            await crew.end()
+
+    idle, there = run(work)
+    assert started[1:] == [idle] and there == {idle}
+
+
+def test_if_nobody_gets_ready_questions_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async def never(worker: Worker) -> bool:
+        return False
+
+    async def work() -> tuple[Reply, int]:
+        crew = Crew(tmp_path, 1, seconds=600.0)
+        crew.start()
+        try:
+            await asyncio.gather(*crew.hiring)
+            await asyncio.sleep(0)  # those that are done are taken off the list by then
+            return await crew.answer(Task("predict", json.dumps(QUESTION).encode())), len(crew.hiring)
+        finally:
+            await crew.end()
+
+    monkeypatch.setattr(Worker, "ready", never)
+    told, coming = run(work)
+    assert told.status == 503 and b"ended before it could answer" in told.body
+    assert coming == 1
+
+
+def test_only_answers_are_kept(tmp_path: Path):
+    class Refusing:
+        alive = True
+
+        async def ask(self, task: Task) -> Reply:
+            return problem(422, "not now")
+
+    async def work() -> Reply | None:
+        crew, task, worker = Crew(tmp_path, 0, seconds=600.0), Task("predict", b"{}"), cast(Any, Refusing())
+        crew.all.add(worker)
+        crew.idle.put_nowait(worker)
+        assert (await crew.answer(task)).status == 422
+        return crew.kept.get(task)
+
+    assert run(work) is None
 
 
 def test_workers_end_with_the_crew(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foretell as package
+from foretell.cli.command import cli
 from foretell.cli.disturbance_options import typed
 from foretell.cli.verbs.run import command as run_command
 from foretell.cost.collectives import collective_seconds
@@ -21,6 +23,7 @@ from foretell.hardware import catalog
 from foretell.hardware.disturbance import Disturbance, SlowLink, SlowRank, Traffic, read, with_disturbed_links
 from foretell.lab.describe import described
 from foretell.lab.network import Network, slowed
+from foretell.oracle.training import Conditions
 from foretell.virtual.disturbance import CALM
 from foretell.virtual.pace import Disturbed, Even
 
@@ -58,6 +61,11 @@ def test_what_is_typed_for_a_disturbance_is_read_as_it(found: Disturbance) -> No
         ({"ranks": ["one:2x"]}, "--slow-rank"),
         ({"ranks": ["1:0.5x"]}, "1 or more"),
         ({"ranks": ["1:2x", "1:3x"]}, "twice"),
+        ({"ranks": ["\u00b2:2x"]}, "--slow-rank"),
+        ({"ranks": ["\u0661:2x"]}, "--slow-rank"),
+        ({"ranks": ["9" * 5000 + ":2x"]}, "--slow-rank"),
+        ({"ranks": ["1:" + "9" * 400 + "x"]}, "1 or more"),
+        ({"links": ["0-" + "9" * 5000 + ":2x"]}, "--slow-link"),
         ({"links": ["0-0:2x"]}, "0-1"),
         ({"links": ["0-1"]}, "0-1:4x"),
         ({"links": ["1-0:2x", "0-1:3x"]}, "twice"),
@@ -139,6 +147,58 @@ def test_in_a_pipeline_it_matters_which_stage_is_slow() -> None:
     """The rank of a light stage may be slower than the rank of a heavy one before anybody waits for it longer."""
     steps = [_predicted("pp4:1f1b +m8", [f"{rank}:1.5x"]).step_seconds for rank in range(4)]
     assert len({round(step, 9) for step in steps}) > 1
+
+
+def test_in_a_pipeline_all_wait_for_the_rank_that_computes_longest() -> None:
+    """Not for the one with the largest factor, where its stage is light."""
+    alone = {rank: _predicted("pp4:1f1b +m8", [f"{rank}:3x"]).step_seconds for rank in range(4)}
+    heavy, light = max(alone, key=alone.__getitem__), min(alone, key=alone.__getitem__)
+    assert alone[light] < alone[heavy]
+    found = _predicted("pp4:1f1b +m8", [f"{heavy}:3x", f"{light}:3.0001x"])
+    assert found.step_seconds == pytest.approx(alone[heavy])
+    assert f"rank {heavy} " in found.bottlenecks[0].why
+
+
+@pytest.mark.parametrize("plan", ["dp4", "pp4:1f1b +m8"])
+@pytest.mark.parametrize("input_rate", [math.inf, 500.0])
+def test_a_whole_run_is_made_of_steps_with_the_slow_rank(plan: str, input_rate: float) -> None:
+    conditions = Conditions(input_rate=input_rate)
+    found = package.predict(
+        "resnet50", "4xa100-80", plan, 64, calibration="none", disturbance=read(["3:4x"]),
+        samples=6400, price=2.0, conditions=conditions,
+    )  # fmt: skip
+    assert found.training is not None
+    assert found.training.step_seconds == pytest.approx(found.step_seconds)
+    assert found.training.seconds == pytest.approx(100 * found.step_seconds)
+    assert found.training.cost == pytest.approx(4 * 2.0 * found.training.seconds / 3600)
+    assert found.step_seconds >= 64 / input_rate
+    assert sum(found.breakdown.values()) == pytest.approx(found.step_seconds)
+
+
+@pytest.mark.parametrize("option", ["--trace", "--html", "--keep"])
+def test_files_of_a_calm_machine_are_refused(option: str, tmp_path: Path) -> None:
+    words = ["predict", "lenet", "--on", "2xa100-80", "--plan", "dp2", "--batch", "8", "--slow-rank", "0:2x"]
+    said = CliRunner().invoke(cli, [*words, option, str(tmp_path / "file")]).exception
+    assert isinstance(said, BadInput) and said.where == option
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [["--fig14"], ["lenet", "--batches", "8..16"], ["--record", "run.json"]])
+def test_what_has_no_machine_takes_no_disturbance(words: list[str]) -> None:
+    said = CliRunner().invoke(cli, ["simulate", *words, "--slow-rank", "0:2x"]).exception
+    assert isinstance(said, BadInput) and said.where in words
+
+
+@pytest.mark.parametrize(
+    ("words", "where", "fix"),
+    [
+        (["systems", "--bytes", "lenet", "--plan", "dp2"], "--bytes", "one of them"),
+        (["sweep", "--ask", "run", "--model", "lenet", "--batch", "8", "--plan", "dp2"], "--on", "--on this-machine"),
+    ],
+)
+def test_questions_that_are_not_whole_say_what_would_be(words: list[str], where: str, fix: str) -> None:
+    said = CliRunner().invoke(cli, words).exception
+    assert isinstance(said, BadInput) and (said.where, said.fix) == (where, fix)
 
 
 def test_a_slow_link_and_another_job_name_the_axis() -> None:

@@ -6,6 +6,7 @@ Ranks have their numbers of a plan; so have the hosts of a lab, which have a ran
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -16,6 +17,9 @@ from foretell.hardware import quantity
 from foretell.hardware.cluster import Cluster, Level
 
 SLOW_RANK, SLOW_LINK, TRAFFIC = "--slow-rank", "--slow-link", "--traffic"
+
+NUMBER = "[0-9]{1,9}"
+"""Of a rank, as it is typed."""
 
 
 class SlowRank(msgspec.Struct, frozen=True):
@@ -53,10 +57,6 @@ class Disturbance(msgspec.Struct, frozen=True):
     def slowness(self, rank: int) -> float:
         """How many times as long as its likes a rank computes."""
         return next((one.times for one in self.ranks if one.rank == rank), 1.0)
-
-    @property
-    def slowest(self) -> SlowRank | None:
-        return max(self.ranks, key=lambda one: one.times, default=None)
 
     def left(self, bandwidth: float, source: int, target: int) -> float:
         """B/s that are left of a link from one rank to another: other jobs share its ports, out of one and into one."""
@@ -97,7 +97,7 @@ def read(ranks: Sequence[str] = (), links: Sequence[str] = (), traffic: Sequence
 
 def pair(text: str, where: str) -> tuple[int, int]:
     """Two ends, as they are typed: 0-1."""
-    form = re.fullmatch(r"(\d+)-(\d+)", text.strip())
+    form = re.fullmatch(rf"({NUMBER})-({NUMBER})", text.strip())
     if form is None or int(form[1]) == int(form[2]):
         raise BadInput(f"{text!r} is not two ends", where=where, fix="0-1")
     return int(form[1]), int(form[2])
@@ -105,7 +105,7 @@ def pair(text: str, where: str) -> tuple[int, int]:
 
 def _rank(text: str) -> SlowRank:
     rank, _, times = text.partition(":")
-    if not rank.strip().isdigit():
+    if not re.fullmatch(NUMBER, rank.strip()):
         raise BadInput(f"{text!r} is not a rank and a factor", where=SLOW_RANK, fix="1:2x")
     return SlowRank(int(rank), _times(text, times, SLOW_RANK, "1:2x"))
 
@@ -124,8 +124,8 @@ def _traffic(text: str) -> Traffic:
 
 
 def _times(text: str, times: str, where: str, example: str) -> float:
-    form = re.fullmatch(r"(\d+(?:\.\d+)?)x?", times.strip())
-    if form is None or float(form[1]) < 1:
+    form = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)x?", times.strip())
+    if form is None or not 1 <= float(form[1]) < math.inf:
         raise BadInput(f"{text!r} does not say how many times slower", where=where, fix=f"{example}; 1 or more")
     return float(form[1])
 

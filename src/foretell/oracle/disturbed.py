@@ -17,7 +17,7 @@ from foretell.hardware.disturbance import CALM, Disturbance, SlowRank, with_dist
 from foretell.model.graph import Graph
 from foretell.oracle.explain import Bottleneck
 from foretell.oracle.predict import Prediction, predict, stage_work
-from foretell.oracle.training import STEP_ALONE, Run
+from foretell.oracle.training import STEP_ALONE, Run, whole
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
 
@@ -35,8 +35,7 @@ def predict_disturbed(
     found.check(setting.plan.ranks)
     links = with_disturbed_links(cluster, found)
     congested = predict(setting, links, run) if links is not cluster else calm
-    slow = found.slowest
-    disturbed = _straggling(setting, links, congested, slow, run) if slow else congested
+    disturbed, slow = _straggling(setting, links, congested, found, run) if found.ranks else (congested, None)
     told = [*_straggler(congested, disturbed, slow), *_links(calm, congested, disturbed, found)]
     return msgspec.structs.replace(disturbed, bottlenecks=(*told, *disturbed.bottlenecks))
 
@@ -44,18 +43,33 @@ def predict_disturbed(
 # a rank that computes slowly
 
 
-def _straggling(setting: Setting, cluster: Cluster, before: Prediction, slow: SlowRank, run: Run) -> Prediction:
+def _straggling(
+    setting: Setting, cluster: Cluster, before: Prediction, found: Disturbance, run: Run
+) -> tuple[Prediction, SlowRank]:
+    """The step with slow ranks, and the one of them for which all wait."""
     if setting.plan.axis(Pipeline) is None:
-        return predict(setting, _with_slow_device(cluster, setting.graph, slow.times), run)
+        slow = max(found.ranks, key=lambda one: one.times)
+        return predict(setting, _with_slow_device(cluster, setting.graph, slow.times), run), slow
     work = stage_work(setting, cluster)
-    longer = max(0.0, slow.times * work[_stage_of(setting, slow.rank)] - max(work))
-    return _longer(before, longer)
+
+    def computes(one: SlowRank) -> float:
+        return one.times * work[_stage_of(setting, one.rank)]
+
+    slow = max(found.ranks, key=computes)
+    longer = _longer(before, max(0.0, computes(slow) - max(work)))
+    if run.asked:
+        longer = msgspec.structs.replace(longer, training=whole(longer, setting, cluster, run))
+    return longer, slow
 
 
 def _longer(before: Prediction, seconds: float) -> Prediction:
-    """The step of a pipeline with a slow rank: the others wait for it."""
-    times = 1 + seconds / before.step_seconds
+    """The step of a pipeline with a slow rank: the others wait for it, and meanwhile samples that were late come."""
+    late = max(0.0, before.breakdown.get("input", 0.0) - seconds)
     breakdown = {**before.breakdown, "bubble": before.breakdown.get("bubble", 0.0) + seconds}
+    if "input" in breakdown:
+        seconds -= breakdown["input"] - late
+        breakdown["input"] = late
+    times = 1 + seconds / before.step_seconds
     return msgspec.structs.replace(
         before,
         step_seconds=before.step_seconds * times,

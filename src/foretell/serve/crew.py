@@ -26,6 +26,12 @@ LARGEST_FRAME: Final = 64 * 1024 * 1024
 PATIENCE: Final = 60.0
 """Seconds that a question waits for a worker; on a machine that is busy, even to start one takes a while."""
 
+READY_SECONDS: Final = 300.0
+"""Seconds that a worker has to import what it needs."""
+
+TRIES: Final = 3
+"""Workers that are started in the place of one before it is given up."""
+
 
 def problem(status: int, what: str, fix: str = "") -> Reply:
     """A reply that no worker gave."""
@@ -117,6 +123,7 @@ class Crew:
         self.all: set[Worker] = set()
         self.hiring: set[asyncio.Task[None]] = set()
         self.waiting = 0
+        self.trouble = ""  # with the last one that did not become ready
         self.kept = Kept()
 
     def start(self) -> None:
@@ -130,32 +137,60 @@ class Crew:
         hiring.add_done_callback(self.hiring.discard)
 
     async def _hired(self) -> None:
-        worker = await Worker.start(self.folder, WARM)
-        self.all.add(worker)
-        if await worker.ready():
-            self.idle.put_nowait(worker)
+        """One that does not become ready is replaced; after a few of them, questions are told why."""
+        for _ in range(TRIES):
+            try:
+                worker = await Worker.start(self.folder, WARM)
+            except OSError as found:
+                self.trouble = f"no process can be started: {found.strerror}"
+                continue
+            self.all.add(worker)
+            if await self._gets_ready(worker):
+                self.idle.put_nowait(worker)
+                return
+            await worker.end()
+            self.all.discard(worker)
+
+    async def _gets_ready(self, worker: Worker) -> bool:
+        self.trouble = "a process ended before it could answer; the server's terminal says why"
+        try:
+            return await asyncio.wait_for(worker.ready(), READY_SECONDS)
+        except TimeoutError:
+            self.trouble = f"a process was not ready after {READY_SECONDS:g} seconds"
+            return False
 
     async def answer(self, task: Task) -> Reply:
         """The answer of whoever is idle first; of the last minute's questions, the same again."""
         known = self.kept.get(task)
         if known is not None:
             return known
-        if self.waiting >= self.most_waiting:
-            return problem(429, "too many questions at once", "ask again in a moment")
+        if self.deserted or self.waiting >= self.most_waiting:
+            return self._turned_away()
         self.waiting += 1
         try:
             worker = await asyncio.wait_for(self.idle.get(), PATIENCE)
         except TimeoutError:
-            return problem(429, "too many questions at once", "ask again in a moment")
+            return self._turned_away()
         finally:
             self.waiting -= 1
         reply = await self._asked(worker, task)
-        if reply.status < 500:
+        if reply.kind == "answer":
             self.kept.put(task, reply)
         return reply
 
+    @property
+    def deserted(self) -> bool:
+        """Nobody works here, and nobody is coming."""
+        return not self.all and not self.hiring
+
+    def _turned_away(self) -> Reply:
+        if not self.deserted:
+            return problem(429, "too many questions at once", "ask again in a moment")
+        self.start()  # what was in the way may be gone when somebody asks again
+        return problem(503, f"nobody is there to answer: {self.trouble}", "ask again in a moment, or start it again")
+
     async def _asked(self, worker: Worker, task: Task) -> Reply:
-        """A worker that is too slow, or dies, or whose question nobody waits for any more, is replaced."""
+        """A worker that is too slow, or dies, is replaced."""
         done = False
         try:
             reply = await asyncio.wait_for(worker.ask(task), self.seconds)

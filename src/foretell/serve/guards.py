@@ -53,10 +53,6 @@ class Guarded:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        found = self.unfit(Request(scope))
-        if found is not None:
-            await _refuse(send, found)
-            return
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -65,6 +61,10 @@ class Guarded:
                 message = {**message, "headers": own}
             await send(message)
 
+        found = self.unfit(Request(scope))
+        if found is not None:
+            await _refuse(with_headers, found)
+            return
         await self.app(scope, receive, with_headers)
 
     def unfit(self, request: Request) -> Unfit | None:
@@ -73,13 +73,20 @@ class Guarded:
         if host.lower() not in self.hosts:
             return Unfit(421, "this server is not called that", f"http://{min(self.hosts)}/")
         origin = request.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() not in self.hosts:
+        if origin is not None and _place(origin) not in self.hosts:
             return Unfit(403, "a page of another origin asks", "the page of this server")
         if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             if request.method == "GET" and request.headers.get("sec-fetch-mode") == "navigate":
                 return None  # a link that somebody follows
             return Unfit(403, "a page of another site asks", "the page of this server")
         return None
+
+
+def _place(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""  # of nobody
 
 
 async def _refuse(send: Send, found: Unfit) -> None:

@@ -25,6 +25,7 @@ PROBLEMS = {
     "421": "the request is for another host",
     "422": "the question has no answer: what is wrong, and what would work",
     "429": "too many questions at once",
+    "503": "no process that answers could be started",
 }
 
 

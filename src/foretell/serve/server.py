@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import tempfile
 from collections.abc import Callable
@@ -56,7 +57,7 @@ def _listening(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as problem:
         found.close()
         why = getattr(problem, "strerror", None) or str(problem)
-        raise BadInput(
-            f"cannot listen on {host}, port {port}: {why}", where="--port", fix="--port 0: any that is free"
-        ) from None
+        foreign = isinstance(problem, socket.gaierror) or getattr(problem, "errno", None) == errno.EADDRNOTAVAIL
+        where, fix = ("--host", "--host 127.0.0.1") if foreign else ("--port", "--port 0: any that is free")
+        raise BadInput(f"cannot listen on {host}, port {port}: {why}", where=where, fix=fix) from None
     return found

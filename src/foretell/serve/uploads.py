@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 from pathlib import Path
 from typing import Final
 
@@ -35,11 +36,20 @@ def keep(content: bytes, folder: Path) -> str:
     """Write a file; what questions call it."""
     digest = hashlib.sha256(content).hexdigest()[:24]
     file = folder / f"{digest}{_suffix(content)}"
-    file.write_bytes(content)
-    oldest = sorted(folder.glob("*.*"), key=lambda one: one.stat().st_mtime_ns)[:-MOST]
-    for one in oldest:
-        one.unlink()
+    written = folder / f"new-{secrets.token_hex(8)}"
+    written.write_bytes(content)
+    written.replace(file)  # so that nobody reads half of it
+    for one in sorted(folder.glob("*.*"), key=_age)[:-MOST]:
+        one.unlink(missing_ok=True)
     return f"{PREFIX}{digest}"
+
+
+def _age(file: Path) -> int:
+    """When it was written; others may take it away meanwhile."""
+    try:
+        return file.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _suffix(content: bytes) -> str:

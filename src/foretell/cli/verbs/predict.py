@@ -80,8 +80,8 @@ def command(
         paper = given.model.endswith("-paradl") or given.model.endswith(".net")
         hint = "--on 16xv100-16, or the paper's own: --oracle paper" if paper else EXAMPLE
         raise BadInput("no cluster is given", where="--on", fix=hint)
-    if keep is not None and disturbance:
-        raise BadInput("what is kept is checked on a calm machine", where="--keep", fix="without disturbances")
+    if disturbance:
+        _only_answered(Files(trace, html, keep))
     _predict(given, known, run, disturbance, Files(trace, html, keep), memory, as_json)
 
 
@@ -107,6 +107,18 @@ class Files(NamedTuple):
     trace: str | None
     html: str | None
     keep: str | None
+
+
+def _only_answered(files: Files) -> None:
+    """Files are about a calm machine."""
+    calm = {
+        "--keep": (files.keep, "what is kept is checked on a calm machine"),
+        "--trace": (files.trace, "the timeline is that of a calm machine"),
+        "--html": (files.html, "the charts are those of a calm machine"),
+    }
+    for option, (file, what) in calm.items():
+        if file is not None:
+            raise BadInput(what, where=option, fix="without disturbances")
 
 
 def _predict(

@@ -61,6 +61,7 @@ def command(fig14: bool, batches: str | None, **options: Any) -> None:
         from foretell.report.files import check_drawing
 
         check_drawing(options["plot"], "--plot")
+    _only_contests(fig14, batches, options)
     if fig14:
         _figure(options)
     elif options["record"] is not None:
@@ -71,6 +72,15 @@ def command(fig14: bool, batches: str | None, **options: Any) -> None:
         _tradeoff(batches, options)
     else:
         _contest(options)
+
+
+def _only_contests(fig14: bool, batches: str | None, options: dict[str, Any]) -> None:
+    """Nothing goes wrong with a machine in the others."""
+    others = (("--fig14", fig14), ("--record", options["record"] is not None), ("--batches", batches is not None))
+    for option, asked in others:
+        if asked and options["disturbance"]:
+            what = "slow ranks, slow links and other jobs are not for it"
+            raise BadInput(what, where=option, fix=f"without {option}")
 
 
 def _contest(options: dict[str, Any]) -> None:

@@ -104,7 +104,8 @@ def _cells(options: dict[str, Any]) -> list[Cell]:
 
     for name, option in (("models", "--model"), ("clusters", "--on"), ("batches", "--batch")):
         if not options[name]:
-            raise BadInput(f"no {name} are given", where=option, fix=EXAMPLE)
+            here = option == "--on" and options["ask"] == "run"
+            raise BadInput(f"no {name} are given", where=option, fix="--on this-machine" if here else EXAMPLE)
     if not all(plan.strip() for plan in options["plans"]):
         raise BadInput("a plan is blank", where="--plan", fix="--plan 'dp8 +bf16'; one rank alone is dp1")
     grid = Grid(

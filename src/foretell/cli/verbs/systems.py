@@ -43,6 +43,10 @@ def command(
     from foretell.cli.system_pages import axes_page, bytes_page, classes_page, compared_page, listed_page
     from foretell.taxonomy.systems import categories, matching, system
 
+    instead = {"--plan": plan, "--algorithm": algorithm, "--record": record, "--bytes": model, "--axes": axes or None}
+    asked = [option for option, given in instead.items() if given is not None]
+    if len(asked) > 1:
+        raise BadInput(f"{' and '.join(asked)} are different questions", where=asked[1], fix="one of them")
     if axes:
         found, page = dict(categories()), axes_page
     elif plan is not None or algorithm is not None or record is not None:
