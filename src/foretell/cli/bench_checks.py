@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -72,9 +73,10 @@ def check_names(options: dict[str, Any], questions: Sequence[Question]) -> None:
     if options["model"]:
         load(options["model"], batch=questions[0].batch_of_step)
     if options["task"]:
-        from foretell.runtime.tasks import task
+        with contextlib.suppress(ModuleNotFoundError):  # without torch every row says what to install
+            from foretell.runtime.tasks import task
 
-        task(options["task"])
+            task(options["task"])
 
 
 def _given() -> set[str]:

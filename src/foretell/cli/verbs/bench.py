@@ -145,8 +145,8 @@ def _json(found: Study, folder: Path, names: list[str]) -> bytes:
     from foretell.bench.row import told
 
     answer = {"about": found.about, "lines": lines(found.rows), "rows": [told(row) for row in found.rows]}
-    answer["unread"] = found.unread
-    return msgspec.json.encode({**answer, **judged(found.rows), "folder": str(folder), "files": names})
+    besides = {"unread": found.unread, "folder": str(folder), "files": names}
+    return msgspec.json.encode({**answer, **judged(found.rows), **besides})
 
 
 def _installed(name: str, as_json: bool) -> str:
