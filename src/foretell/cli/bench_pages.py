@@ -45,10 +45,10 @@ def _doubts(study: Study) -> list[str]:
     if busy:
         told.append(
             f"The machine was busy: before {len(busy)} of {len(ran)} rows its load was above its "
-            f"{study.about.cores} cores (up to {max(busy):.1f}), and they took longer for it."
+            f"{study.about.cores} cores (up to {max(busy):.1f}), so their times are no measure."
         )
     if any(row.predicted is not None and row.predicted.calibrated is False for row in ran):
-        told.append("The machine was not calibrated when it was predicted: `foretell calibrate` makes `off` smaller.")
+        told.append("`off` is that of a machine that was not calibrated: see `foretell calibrate`.")
     return told
 
 
