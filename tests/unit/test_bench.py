@@ -16,13 +16,15 @@ from hypothesis import strategies as st
 
 from foretell.bench import engine, environments, matrix, measuring, pair, study
 from foretell.bench.engine import Engine
+from foretell.bench.group import groups
 from foretell.bench.matrix import Matrix, compare
 from foretell.bench.question import Question
 from foretell.bench.reading import lines
-from foretell.bench.row import ABSENT, FAILED, OK, UNFIT, Point, Row, told
-from foretell.bench.study import About
+from foretell.bench.row import ABSENT, FAILED, OK, UNFIT, Point, Predicted, Row, told
+from foretell.bench.study import About, Study
+from foretell.cli import bench_pages
 from foretell.cli.command import cli
-from foretell.errors import BadInput
+from foretell.errors import BadInput, ForetellError
 from foretell.plan.text import parse
 
 ABOUT = About(command="foretell bench", created="2026-01-01T00:00:00", foretell="0", machine="a core", cores=2)
@@ -81,8 +83,13 @@ def test_a_folder_that_is_no_study_and_a_row_that_is_broken_are_told(tmp_path: P
         study.read(tmp_path)
     study.begin(tmp_path, ABOUT)
     (tmp_path / "rows" / "x.json").write_text('{"engine": ')
-    with pytest.raises(BadInput, match="cannot be read"):
-        study.read(tmp_path)
+    poisoned = study.keep(tmp_path, _row("gpipe", rate=float("nan")))  # JSON has no such number
+    study.keep(tmp_path, _row())
+    found = study.read(tmp_path)
+    assert [row.engine for row in found.rows] == ["ddp"]
+    assert [told.split()[0] for told in found.unread] == [poisoned.name, "x.json"]
+    shown = CliRunner().invoke(cli, ["bench", "--show", str(tmp_path)])
+    assert shown.exit_code == 0 and poisoned.name in shown.output and "ddp" in shown.output
 
 
 # going on
@@ -145,6 +152,30 @@ def test_no_row_begins_that_would_end_too_late(tmp_path: Path, monkeypatch: pyte
     assert list(compare(Matrix(["ddp"], ["image"], (1, 2)).questions(), tmp_path, "x", seconds=-1.0)) == []
 
 
+def test_a_row_has_no_more_time_than_is_left_and_one_without_a_fair_time_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed: list[float] = []
+
+    def late(question: Question, starter: Any, seconds: float) -> Row:
+        allowed.append(seconds)
+        return question.row(status=FAILED, reason="late", wall_seconds=seconds)
+
+    monkeypatch.setattr(matrix, "measured", late)
+    questions = Matrix(["ddp"], ["image"], (1,)).questions()
+    assert list(compare(questions, tmp_path, "x", seconds=5.0)) == [] and study.kept(tmp_path) == {}
+    assert len(list(compare(questions, tmp_path, "x", seconds=300.0))) == 1
+    assert allowed[0] == matrix.LEAST_SECONDS and 30.0 < allowed[1] <= 300.0
+
+
+def test_a_loss_that_is_no_number_is_a_failure_that_can_be_read_again() -> None:
+    point = Point(step=1, epoch=1.0, seconds=1.0, loss=float("inf"), metric=None)
+    for losses, curve in (((1.0, float("nan")), ()), ((1.0,), (point,))):
+        found = measuring._diverged({"losses": losses, "curve": curve})  # pyright: ignore[reportPrivateUsage]
+        assert found is not None and found["status"] == FAILED and "--rate" in found["fix"]
+    assert measuring._diverged({"losses": (1.0,), "curve": ()}) is None  # pyright: ignore[reportPrivateUsage]
+
+
 # engines
 
 
@@ -181,12 +212,16 @@ def test_a_rate_may_grow_with_the_batch() -> None:
     assert asked.row().rate == pytest.approx(4 * pair.pair("image").rate)
 
 
-def test_an_answer_that_may_differ_has_another_name() -> None:
+def test_an_answer_that_may_differ_has_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Question(engine="ddp", pair="image", ranks=2)
     others = [Question(engine="ddp", pair="image", ranks=2, seed=1), Question(engine="ddp", pair="image", ranks=4)]
     others += [Question(engine="ddp", pair="image", ranks=2, rate=0.1)]
     assert len({one.fingerprint, *(other.fingerprint for other in others)}) == 4
     assert one.fingerprint == Question(engine="ddp", pair="image", ranks=2).fingerprint
+    monkeypatch.setattr(engine, "PER_RANK", 8)  # so the same words mean another plan
+    pipes = [Question(engine="gpipe", pair="image", ranks=2).fingerprint]
+    monkeypatch.undo()
+    assert Question(engine="gpipe", pair="image", ranks=2).fingerprint not in pipes
 
 
 def test_a_quick_comparison_has_enough_engines_and_seeds() -> None:
@@ -285,7 +320,82 @@ def test_speed_ups_seeds_and_agreement() -> None:
     assert found["stash", 2].disagreement is None
 
 
+OTHERS: dict[str, Any] = {
+    "model": "mlp", "task": "synthetic", "batch": 8, "batch_rule": "fixed", "optimizer": "sgd", "rate": 0.1,
+    "scaled": True, "warmup": 3, "steps": 7, "look": 0, "device": "cuda", "threads": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_rows_of_other_conditions_are_not_mixed(name: str) -> None:
+    usual = Question(engine="ddp", pair="image", ranks=2)
+    other = Question(engine="ddp", pair="image", ranks=2, **{name: OTHERS[name]})
+    assert usual.conditions == "" and name.replace("_", " ") in other.conditions
+    assert other.conditions == Question(engine="gpipe", pair="image", ranks=4, **{name: OTHERS[name]}).conditions
+    rows = [one.row(step_seconds=1.0, epoch_samples=640) for one in (usual, other)]
+    assert [line.seeds for line in lines(rows)] == [1, 1]
+    assert [one.conditions for one in groups(rows)] == ["", other.conditions]
+    page = bench_pages.page(Study(about=ABOUT, rows=tuple(rows)))
+    assert page.count("image: ") == 2 and other.conditions in " ".join(page.split())
+
+
+def test_what_the_pair_says_anyway_is_no_other_condition() -> None:
+    asked = pair.pair("image")
+    assert Question(engine="ddp", pair="image", ranks=2, batch=asked.batch, rate=asked.rate).conditions == ""
+
+
+def test_both_tables_have_one_rule_of_speed_up() -> None:
+    alone = [_row("zero1", ranks=1, step_seconds=0.2, fingerprint="a"), _row(ranks=1, step_seconds=0.4)]
+    seeds = [_row("gpipe", seed=at, step_seconds=step, fingerprint=str(at)) for at, step in enumerate((0.5, 0.3))]
+    for rows, expected in ((alone, 1.0), (alone[:1], 0.5)):  # over ddp, or else over the fastest there
+        (table,) = [line for line in lines([*rows, *seeds]) if line.engine == "gpipe"]
+        (group,) = groups([*rows, *seeds])
+        (pipe,) = group.within("gpipe")
+        assert table.speed_up == pytest.approx(expected) == group.speed_up(pipe, 2)
+
+
+def test_engines_are_counted_not_their_lines_and_doubts_are_told() -> None:
+    said = Predicted(
+        step_seconds=1, low_seconds=1, high_seconds=1, memory_bytes=1, breakdown={}, error=1, memory_error=0,
+        calibrated=False,
+    )  # fmt: skip
+    rows = [
+        _row(name, ranks=ranks, fingerprint=f"{name}{ranks}", load=5.0, predicted=said)
+        for name in ("ddp", "zero1")
+        for ranks in (1, 2)
+    ]
+    page = " ".join(bench_pages.page(Study(about=ABOUT, rows=tuple(rows))).split())
+    assert "losses of 1 other engine are" in page
+    assert "before 4 of 4 rows its load was above its 2 cores (up to 5.0)" in page and "not calibrated" in page
+    calm = bench_pages.page(Study(about=ABOUT, rows=(_row(load=1.0),)))
+    assert "load" not in calm and "calibrated" not in calm
+
+
 # the command
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--steps -3", "--steps 0", "--batch -8", "--batch 0", "--warmup -3", "--rate nan", "--rate 0", "--rate -1",
+        "--rate inf", "--within -1", "--within 0", "--within nan", "--look -5", "--seeds 1000000", "--optimizer foo",
+        "--batch-rule foo", "--model nosuchmodel", "--task nosuchtask", "--ranks 1..1000000000", "--engine=",
+        "--engine=,", "--pair=", "--ranks=", "--out=", "--batch 99999999999999999999", "--quick --engine ddp",
+        "--quick --pair image", "--quick --ranks 2", "--quick --seeds 1", "--quick --batch 8", "--quick --steps 3",
+        "--quick --device cpu", "--quick --scale-rate",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_before_anything_starts(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(*_: Any) -> None:
+        raise AssertionError("a comparison began")
+
+    monkeypatch.setattr(matrix, "compare", started)
+    monkeypatch.chdir(tmp_path)
+    problem = CliRunner().invoke(cli, ["bench", *words.split()]).exception
+    assert isinstance(problem, ForetellError) and problem.fix, problem
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_command_lists_shows_and_refuses(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.bench.findings import FAILS, FINDINGS, HOLDS, check
+from foretell.bench.findings import FAILS, FINDINGS, HOLDS, UNKNOWN, check
 from foretell.bench.group import DATA, HYBRID, INTRA, PIPELINE, SHARDED, family, groups
 from foretell.bench.reasons import WORTH, imbalance, reasons, sentence
 from foretell.bench.row import FAILED, Row
@@ -108,6 +108,15 @@ def test_of_several_seeds_the_one_in_the_middle_is_compared() -> None:
     (group,) = groups(rows)
     assert group.lines[0].rows[2].step_seconds == 2.0
     assert len(group.lines[0].seeds[2]) == 3
+
+
+def test_without_two_numbers_of_ranks_nobody_can_tell_whether_sharding_saves_with_each() -> None:
+    def held(ranks: int, share: float) -> list[Row]:
+        memory = {ranks: round(20 * GIGA * share)}
+        return DDP + line("zero", "dp{}:zero2", {ranks: 50.0}, memory)
+
+    assert verdicts(held(2, 0.7))["advice-sharded"] == UNKNOWN
+    assert verdicts(held(2, 1.2))["advice-sharded"] == FAILS
 
 
 # reasons

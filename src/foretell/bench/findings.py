@@ -42,15 +42,19 @@ class Checked(NamedTuple):
     verdict: Verdict
 
 
-Cases: TypeAlias = list[tuple[bool, str]]
+Cases: TypeAlias = list[tuple[bool | None, str]]
+"""Whether it is so, None where nobody can tell, and what is seen."""
 
 
 def _verdict(cases: Cases) -> Verdict | None:
-    """It holds if it does in every case; the evidence is that of the first case that fails, else of the last one."""
+    """It holds if it does wherever it can be told; the evidence is that of the first case that fails, else the last."""
     if not cases:
         return None
-    failed = [told for right, told in cases if not right]
-    return Verdict(FAILS, failed[0]) if failed else Verdict(HOLDS, cases[-1][1])
+    failed = [told for right, told in cases if right is False]
+    held = [told for right, told in cases if right]
+    if failed:
+        return Verdict(FAILS, failed[0])
+    return Verdict(HOLDS, held[-1]) if held else Verdict(UNKNOWN, cases[-1][1])
 
 
 def _scaled(lines: Iterable[Line]) -> list[Line]:
@@ -177,13 +181,13 @@ def _sharding_saves(group: Group) -> Verdict | None:
     cases: Cases = []
     for line in group.of(SHARDED):
         held = [row.memory_bytes for ranks, row in line.rows.items() if row.memory_bytes and ranks > 1]
-        falls = all(one > other for one, other in pairwise(held))
+        falls = all(one > other for one, other in pairwise(held)) if len(held) > 1 else None
         for plain in group.of(DATA):
             for ranks in (one for one in shared((line, plain)) if one > 1):
                 share = _held(line, ranks) / _held(plain, ranks) if _held(plain, ranks) and held else 0.0
                 if share:
                     told = f"{line.engine} holds {share:.0%} of what {plain.engine} does on {ranks}"
-                    cases.append((share < 1 and falls, told))
+                    cases.append((falls if share < 1 else False, told))
     return _verdict(cases)
 
 

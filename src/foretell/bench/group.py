@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median_low
 from typing import Final, NamedTuple
 
+from foretell.bench.reading import epoch_seconds, one_rank
 from foretell.bench.row import Row
 from foretell.hardware import catalog, members
 from foretell.plan.plan import Plan
@@ -48,9 +49,13 @@ class Line(NamedTuple):
     def title(self) -> str:
         return next(iter(self.rows.values())).title or self.engine
 
+    def epoch_seconds(self, ranks: int) -> float:
+        """The median over seeds."""
+        return epoch_seconds(self.seeds[ranks])
+
     def speedup(self, ranks: int) -> float:
-        """Over one rank."""
-        return self.rows[1].epoch_seconds / self.rows[ranks].epoch_seconds
+        """Over its own one rank."""
+        return self.epoch_seconds(1) / self.epoch_seconds(ranks)
 
     def efficiency(self, ranks: int) -> float:
         return self.speedup(ranks) / ranks
@@ -61,27 +66,31 @@ class Line(NamedTuple):
 
 
 class Group(NamedTuple):
-    """All engines on one model and device."""
+    """All engines on one model and device, under the same conditions."""
 
     device: str
     pair: str
     node: int  # ranks that share a node; 0: not known
     lines: tuple[Line, ...]
     part: str = ""  # of the engines, where it has not all of them
+    conditions: str = ""  # other than the pair's
 
     @property
     def name(self) -> str:
-        return f"{self.pair} on {self.device}"
+        return f"{self.pair} on {self.device}{f' ({self.conditions})' if self.conditions else ''}"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.device, self.pair, self.conditions
 
     @property
     def told(self) -> str:
         return f"{self.name}, {self.part}" if self.part else self.name
 
-    @property
-    def alone(self) -> Row | None:
-        """What engines without a row of their own on one rank are compared with: the fastest one there."""
-        found = [line.rows[1] for line in self.lines if 1 in line.rows]
-        return min(found, key=lambda row: row.epoch_seconds, default=None)
+    def speed_up(self, line: Line, ranks: int) -> float | None:
+        """Over one rank; None: nobody was alone."""
+        base = one_rank(line.engine, {one.engine: one.epoch_seconds(1) for one in self.lines if 1 in one.rows})
+        return base / line.epoch_seconds(ranks) if base else None
 
     def of(self, *families: str) -> tuple[Line, ...]:
         return tuple(line for line in self.lines if line.family in families)
@@ -93,14 +102,20 @@ class Group(NamedTuple):
 
 def groups(rows: Iterable[Row]) -> tuple[Group, ...]:
     """Rows that came to something, sorted out; those that did not are told elsewhere."""
-    found: dict[tuple[str, str], dict[str, dict[int, list[Row]]]] = {}
+    found: dict[tuple[str, str, str], dict[str, dict[int, list[Row]]]] = {}
     for row in rows:
         if row.ok and row.step_seconds > 0:
-            engines = found.setdefault((row.device, row.pair), {})
+            engines = found.setdefault((row.device, row.pair, row.conditions), {})
             engines.setdefault(row.engine, {}).setdefault(row.ranks, []).append(row)
     return tuple(
-        Group(device, pair, node_ranks(device), tuple(_line(name, counts) for name, counts in engines.items()))
-        for (device, pair), engines in found.items()
+        Group(
+            device,
+            pair,
+            node_ranks(device),
+            tuple(_line(name, counts) for name, counts in engines.items()),
+            conditions=conditions,
+        )
+        for (device, pair, conditions), engines in found.items()
     )
 
 

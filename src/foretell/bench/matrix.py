@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from foretell.bench import engine, pair, study
-from foretell.bench.measuring import Starter, measured
+from foretell.bench.measuring import LONGEST_SECONDS, Starter, measured
 from foretell.bench.question import Question
 from foretell.bench.reading import REFERENCE
 from foretell.bench.row import ABSENT, FAILED, Row
@@ -51,6 +51,12 @@ class Matrix(NamedTuple):
         ]
 
 
+LEAST_SECONDS = 30.0
+"""Of a row that begins, however little is left: processes must start."""
+
+FAIR_SECONDS = 120.0
+"""In which a row should end: one that had less and did not is no failure."""
+
 QUICK_MINUTES = 9.5
 """Of a quick comparison, whatever the machine: what does not fit is left for another time."""
 
@@ -78,7 +84,7 @@ def compare(
 ) -> Iterator[Row]:
     """The row of each question, as they become known; `again`: also of those that failed before.
 
-    No row begins that, as long as the longest so far, would end after so many seconds.
+    No row begins that, as long as the longest so far, would end after so many seconds; none gets more than are left.
     """
     begun, longest = time.monotonic(), 0.0
     study.begin(folder, about(command))
@@ -94,11 +100,19 @@ def compare(
             if now - begun + longest > seconds:
                 return
             tell(done, kept, len(questions), f"{question.engine} on {question.pair}, {question.ranks} ranks")
-            row = measured(question, starter)
+            allowed = min(LONGEST_SECONDS, max(LEAST_SECONDS, seconds - (now - begun)))
+            row = measured(question, starter, allowed)
+            if _cut_short(row, allowed):
+                return
             study.keep(folder, row)
             done += 1
             longest = max(longest, time.monotonic() - now)
             yield row
+
+
+def _cut_short(row: Row, allowed: float) -> bool:
+    """Whether it says nothing that a row did not end: it had no fair time, and is begun again another time."""
+    return row.status == FAILED and allowed < FAIR_SECONDS and row.wall_seconds >= allowed
 
 
 def _untold(done: int, kept: int, total: int, now: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from foretell.bench.question import Question
 from foretell.bench.row import ABSENT, FAILED, UNFIT, Point, Predicted, Row
 from foretell.errors import ForetellError, MissingExtra
 from foretell.hardware import catalog, this_machine
+from foretell.oracle.calibrations import file_of
 from foretell.runtime.assignment import Report
 from foretell.runtime.comparison import foreseen
 from foretell.runtime.launch import Ranks
@@ -77,7 +79,8 @@ def measured(question: Question, starter: Starter, seconds: float = LONGEST_SECO
         status = UNFIT if REFUSED in problem.what or isinstance(problem, MissingExtra) else FAILED
         return question.row(status=status, **_said(problem), **about, wall_seconds=time.monotonic() - begun)
     about["versions"] |= reports[0].versions
-    return question.row(**_figures(question, reports), **about, wall_seconds=time.monotonic() - begun)
+    figures = _figures(question, reports)
+    return question.row(**(_diverged(figures) or figures), **about, wall_seconds=time.monotonic() - begun)
 
 
 def _versions(question: Question, home: Home) -> dict[str, str]:
@@ -120,6 +123,14 @@ def _unfit(reason: str, fix: str) -> dict[str, str]:
     return {"status": UNFIT, "reason": reason, "fix": fix}
 
 
+def _diverged(figures: dict[str, Any]) -> dict[str, str] | None:
+    """A loss that is no number is no result, and JSON has no word for it."""
+    numbers = (*figures["losses"], *(point.loss for point in figures["curve"]))
+    if all(map(math.isfinite, numbers)):
+        return None
+    return {"status": FAILED, "reason": "the loss is not a number: training diverged", "fix": "a lower --rate"}
+
+
 # figures
 
 
@@ -159,7 +170,8 @@ def _predicted(question: Question, found: Measurement) -> dict[str, Any]:
     """The oracle's word on what the engine does, on this machine as it is calibrated; or why there is none."""
     same = msgspec.structs.replace(question.assignment(), plan=question.texts.plan)
     try:
-        said = foreseen(same, catalog.cluster(HERE))
+        here = catalog.cluster(HERE)
+        said = foreseen(same, here)
     except ForetellError as problem:
         return {"unpredicted": problem.what}
     step, memory = found.step_seconds, found.memory_bytes
@@ -172,5 +184,6 @@ def _predicted(question: Question, found: Measurement) -> dict[str, Any]:
             breakdown=said.breakdown,
             error=(said.step_seconds - step) / step,
             memory_error=(said.memory.allocated - memory) / memory if memory else 0.0,
+            calibrated=file_of(here) is not None,
         )
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 
 import msgspec
 
-from foretell.bench.findings import FAILS, HOLDS, Checked, check
+from foretell.bench.findings import HOLDS, Checked, check
 from foretell.bench.group import Group, Line, groups, shared
 from foretell.bench.reasons import reasons, sentence
 from foretell.bench.row import Point, Row
@@ -22,11 +23,9 @@ PAPER = "Nichols et al. 2021 (survey and empirical evaluation of parallel deep l
 
 def bench_page(rows: Sequence[Row], title: str, command: str = "", beside: Sequence[Row] = ()) -> Page:
     """Everything about rows. `beside` are other rows for the same questions, drawn dashed: a prediction."""
-    found, others = groups(rows), {(one.device, one.pair): one for one in groups(beside or predicted(rows))}
+    found, others = groups(rows), {one.key: one for one in groups(beside or predicted(rows))}
     checked = check(rows)
-    sections = [
-        section for group in found for section in _sections(group, others.get((group.device, group.pair)), len(found))
-    ]
+    sections = [section for group in found for section in _sections(group, others.get(group.key), len(found))]
     return Page(
         title=title,
         plan="",
@@ -122,8 +121,8 @@ def _chosen(drawn: dict[str, Chart], group: Group, kind: str) -> tuple[Chart, ..
 
 
 def _file(kind: str, group: Group) -> str:
-    words = (kind, group.device, group.pair, group.part)
-    return "-".join(filter(None, words)).replace("/", "-").replace(":", "-").replace(" ", "-")
+    words = (kind, group.device, group.pair, group.conditions, group.part)
+    return re.sub("[/:, ]", "-", "-".join(filter(None, words)))
 
 
 def over_ranks(group: Group, beside: Group | None) -> list[Panel]:
@@ -204,13 +203,13 @@ SPEED = ("engine", "ranks", "epoch", "samples/s", "speed-up", "memory", "predict
 
 
 def _speed(group: Group, line: Line, ranks: int) -> tuple[str, ...]:
-    row, alone = line.rows[ranks], line.rows.get(1) or group.alone
+    row, speed = line.rows[ranks], group.speed_up(line, ranks)
     return (
         line.engine,
         str(ranks),
-        show_seconds(row.epoch_seconds),
+        show_seconds(line.epoch_seconds(ranks)),
         f"{row.samples_per_second:,.4g}",
-        f"{alone.epoch_seconds / row.epoch_seconds:.2f}" if alone else "-",
+        f"{speed:.2f}" if speed is not None else "-",
         show_bytes(row.memory_bytes) if row.memory_bytes else "-",
         f"{row.predicted.error:+.0%}" if row.predicted else "-",
     )
@@ -262,8 +261,8 @@ def findings_sections(
 ) -> Iterator[Section]:
     if checked:
         rows = tuple((one.finding.text, one.group.name, one.verdict.status, one.verdict.evidence) for one in checked)
-        failed = sum(one.verdict.status == FAILS for one in checked)
-        told = f"{len(checked) - failed} of {len(checked)} hold. The last three are its advice."
+        held = sum(one.verdict.status == HOLDS for one in checked)
+        told = f"{held} of {len(checked)} hold. The last three are its advice."
         yield Section(heading, told, columns=("finding", "where", "verdict", "evidence"), rows=rows)
 
 

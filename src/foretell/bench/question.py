@@ -22,6 +22,13 @@ BATCH_RULES = {
     FIXED: "so many samples of a step, whatever the ranks",
 }
 
+CHANGED = ("model", "task", "batch", "optimizer", "rate", "steps", "device")
+"""What a question may say otherwise than its pair."""
+
+OF_PAIR = (*CHANGED, "look")
+OF_RUN = ("batch_rule", "scaled", "warmup", "threads")
+"""What may differ, in the pair and beside it."""
+
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A cell of the matrix. Empty and 0: what the pair says."""
@@ -45,9 +52,17 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Equal for questions with the same answer."""
-        digest = hashlib.sha256(msgspec.json.encode(self, order="deterministic") + __version__.encode())
-        return digest.hexdigest()[:10]
+        """Equal for questions with the same answer: of the same pair, and the same plan and settings of an engine."""
+        asked = (self, self.pair_asked, self.texts, self.engine_asked.settings, __version__)
+        return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()[:10]
+
+    @functools.cached_property
+    def conditions(self) -> str:
+        """What differs from the pair as it is, in words; engines, ranks and seeds are told apart elsewhere."""
+        usual = Question(engine=self.engine, pair=self.pair, ranks=self.ranks)
+        changed = {name: getattr(self.pair_asked, name) for name in OF_PAIR if _differ(self, usual, name)}
+        changed |= {name: getattr(self, name) for name in OF_RUN if getattr(self, name) != getattr(usual, name)}
+        return ", ".join(f"{name.replace('_', ' ')} {_word(value)}" for name, value in changed.items())
 
     @functools.cached_property
     def engine_asked(self) -> Engine:
@@ -57,8 +72,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def pair_asked(self) -> Pair:
         """The pair, with what the question changes of it."""
         said = pair(self.pair)
-        names = ("model", "task", "batch", "optimizer", "rate", "steps", "device")
-        changes: dict[str, Any] = {name: getattr(self, name) for name in names if getattr(self, name)}
+        changes: dict[str, Any] = {name: getattr(self, name) for name in CHANGED if getattr(self, name)}
         if self.look >= 0:
             changes["look"] = self.look
         return msgspec.structs.replace(said, **changes)
@@ -104,6 +118,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             "seed": self.seed,
             "batch_rule": self.batch_rule,
             "fingerprint": self.fingerprint,
+            "conditions": self.conditions,
             "title": engine.title,
             "synchronous": engine.synchronous,
             "model": asked.model,
@@ -122,6 +137,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             "target": asked.target,
         }
         return Row(**(said | found))
+
+
+def _differ(one: Question, other: Question, name: str) -> bool:
+    return bool(getattr(one.pair_asked, name) != getattr(other.pair_asked, name))
+
+
+def _word(value: Any) -> str:
+    return "yes" if value is True else str(value)
 
 
 def _microbatches(engine: Engine, ranks: int) -> int:

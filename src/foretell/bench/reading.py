@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean, median
+from typing import TypeAlias
 
 import msgspec
 
@@ -16,17 +17,31 @@ REFERENCE = "ddp"
 """The engine that others are compared with, where it ran."""
 
 
+def one_rank(engine: str, alone: Mapping[str, float]) -> float | None:
+    """Seconds of an epoch on one rank that an engine's speed-up is over, of those that are known by engine.
+
+    Its own, or else the reference's, or else the fastest there.
+    """
+    own = alone.get(engine) or alone.get(REFERENCE)
+    return own or min(alone.values(), default=None)
+
+
+Groups: TypeAlias = dict[tuple[str, str, str, int], list[Row]]
+"""Rows that differ in nothing but the seed: by pair, conditions, engine and ranks."""
+
+
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """All seeds of one engine, pair and number of ranks."""
+    """All seeds of one engine, pair and number of ranks, under the same conditions."""
 
     pair: str
+    conditions: str  # other than the pair's
     engine: str
     title: str
     ranks: int
     seeds: int
     epoch_seconds: float  # the median over seeds, as what follows
     samples_per_second: float
-    speed_up: float | None  # over one rank: the engine's own, or the reference's
+    speed_up: float | None  # over one rank, see `one_rank`
     efficiency: float | None
     communication_share: float
     memory_bytes: float
@@ -39,19 +54,21 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lines(rows: Iterable[Row]) -> list[Line]:
-    """One for each engine, pair and number of ranks that ran."""
-    groups: dict[tuple[str, str, int], list[Row]] = {}
+    """One for each engine, pair, number of ranks and conditions that ran."""
+    groups: Groups = {}
     for row in rows:
         if row.ok:
-            groups.setdefault((row.pair, row.engine, row.ranks), []).append(row)
+            groups.setdefault((row.pair, row.conditions, row.engine, row.ranks), []).append(row)
     return [_line(group, groups) for _, group in sorted(groups.items())]
 
 
-def _line(group: list[Row], groups: dict[tuple[str, str, int], list[Row]]) -> Line:
+def _line(group: list[Row], groups: Groups) -> Line:
     one = group[0]
-    alone = groups.get((one.pair, one.engine, 1)) or groups.get((one.pair, REFERENCE, 1))
-    epoch = median(row.epoch_seconds for row in group)
-    speed = median(row.epoch_seconds for row in alone) / epoch if alone else None
+    epoch = epoch_seconds(group)
+    alike = (one.pair, one.conditions)
+    alone = {key[2]: epoch_seconds(rows) for key, rows in groups.items() if key[:2] == alike and key[3] == 1}
+    base = one_rank(one.engine, alone)
+    speed = base / epoch if base and epoch else None
     last = [row.curve[-1] for row in group if row.curve]
     metrics = [point.metric for point in last if point.metric is not None]
     times = [row.target_seconds for row in group]
@@ -59,6 +76,7 @@ def _line(group: list[Row], groups: dict[tuple[str, str, int], list[Row]]) -> Li
     errors = [row.predicted.error for row in group if row.predicted is not None]
     return Line(
         pair=one.pair,
+        conditions=one.conditions,
         engine=one.engine,
         title=one.title,
         ranks=one.ranks,
@@ -74,8 +92,13 @@ def _line(group: list[Row], groups: dict[tuple[str, str, int], list[Row]]) -> Li
         target_seconds=mean(reached) if reached and len(reached) == len(group) else None,
         reached=len(reached),
         error=median(errors) if errors else None,
-        disagreement=_disagreement(group, groups.get((one.pair, REFERENCE, one.ranks), [])),
+        disagreement=_disagreement(group, groups.get((*alike, REFERENCE, one.ranks), [])),
     )
+
+
+def epoch_seconds(rows: Iterable[Row]) -> float:
+    """The median over seeds."""
+    return median(row.epoch_seconds for row in rows)
 
 
 def _disagreement(group: Sequence[Row], reference: Sequence[Row]) -> float | None:

@@ -12,8 +12,6 @@ ABSENT = "not installed"  # the row's fix installs it
 UNFIT = "cannot run"  # here, or with this model: the row says why
 FAILED = "failed"  # it began, and ended with an error
 
-STATUSES = (OK, ABSENT, UNFIT, FAILED)
-
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """A look at held-out data while it trained."""
@@ -39,6 +37,7 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     breakdown: dict[str, float]
     error: float  # of the step: predicted less measured, as a share of what was measured
     memory_error: float
+    calibrated: bool | None = None  # whether the machine was; None: nobody wrote it down
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +50,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     batch_rule: str
     fingerprint: str = ""  # of the question
+    conditions: str = ""  # what else was asked than the pair says, in words: others are not compared with these
 
     # what it meant
     title: str = ""  # the engine in words

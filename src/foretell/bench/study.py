@@ -39,6 +39,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
 
     about: About
     rows: tuple[Row, ...]  # by task, engine, ranks and seed
+    unread: tuple[str, ...] = ()  # files that are no rows, and why
 
     def ok(self) -> tuple[Row, ...]:
         return tuple(row for row in self.rows if row.ok)
@@ -63,13 +64,28 @@ def read(folder: Path) -> Study:
     if not (folder / ABOUT).is_file():
         what = f"{folder} is no study: it has no {ABOUT}"
         raise BadInput(what, where=str(folder), fix=f"foretell bench --quick --out {folder}")
-    return Study(about=_read(folder / ABOUT, About), rows=tuple(sorted(kept(folder).values(), key=order)))
+    rows, unread = _sorted_out(folder)
+    about = _read(folder / ABOUT, About)
+    return Study(about=about, rows=tuple(sorted(rows.values(), key=order)), unread=unread)
 
 
 def kept(folder: Path) -> dict[str, Row]:
     """The rows of a folder, by the fingerprint of what was asked."""
-    rows = (_read(file, Row) for file in sorted((folder / ROWS).glob("*.json")))
-    return {row.fingerprint: row for row in rows}
+    return _sorted_out(folder)[0]
+
+
+def _sorted_out(folder: Path) -> tuple[dict[str, Row], tuple[str, ...]]:
+    """Rows that can be read, by their fingerprints, and what is wrong with the others: one hides none of the rest."""
+    rows: dict[str, Row] = {}
+    unread: list[str] = []
+    for file in sorted((folder / ROWS).glob("*.json")):
+        try:
+            row = _read(file, Row)
+        except BadInput as problem:
+            unread.append(f"{file.name} {problem.what}")
+        else:
+            rows[row.fingerprint] = row
+    return rows, tuple(unread)
 
 
 def order(row: Row) -> tuple[str, str, int, int, str]:

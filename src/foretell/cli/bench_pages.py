@@ -17,7 +17,8 @@ HEADER = ["engine", "ranks", "epoch", "x", "talk", "memory", "right", "target", 
 
 LEGEND = """\
 epoch: seconds in which all samples are seen once, the median over seeds. x: speed-up over one rank (the engine's own,
-or that of ddp). talk: share of a step in which a rank stands still for others. right: answers on held-out data after
+or that of ddp, or the fastest there).
+talk: share of a step in which a rank stands still for others. right: answers on held-out data after
 the last step, worst and best seed. target: seconds of training until so many answers were right, if all seeds got
 there. off: predicted step less measured, as a share."""
 
@@ -26,17 +27,37 @@ def page(study: Study) -> str:
     """All of a study."""
     found = lines(study.rows)
     parts = [f"{study.about.machine}, {study.about.cores} cores"]
-    for name, own in itertools.groupby(found, key=lambda line: line.pair):
-        parts.append(_of_pair(name, list(own), study.rows))
+    for _, own in itertools.groupby(found, key=lambda line: (line.pair, line.conditions)):
+        parts.append(_of_pair(list(own), study.rows))
     if found:
-        parts.append("\n".join(textwrap.wrap(" ".join(LEGEND.split()), WIDTH)))
+        parts.append("\n".join(textwrap.wrap(" ".join([*LEGEND.split(), *_doubts(study)]), WIDTH)))
+    if study.unread:
+        parts.append("\n".join(["left out, and measured again by the same command:", *study.unread]))
     holes = _reasons(row for row in study.rows if not row.ok)
     return "\n\n".join([*parts, *([holes] if holes else [])])
 
 
-def _of_pair(name: str, own: Sequence[Line], rows: Sequence[Row]) -> str:
-    one = next(row for row in rows if row.pair == name and row.ok)
-    head = f"{name}: {one.task}, {one.batch_rule} batch rule, {one.optimizer}, {_seeds(own)}"
+def _doubts(study: Study) -> list[str]:
+    """What makes the figures less than they seem: others used the machine, or it was never calibrated."""
+    told: list[str] = []
+    ran = study.ok()
+    busy = [row.load for row in ran if row.load > study.about.cores]
+    if busy:
+        told.append(
+            f"The machine was busy: before {len(busy)} of {len(ran)} rows its load was above its "
+            f"{study.about.cores} cores (up to {max(busy):.1f}), so their times are no measure."
+        )
+    if any(row.predicted is not None and row.predicted.calibrated is False for row in ran):
+        told.append("`off` is that of a machine that was not calibrated: see `foretell calibrate`.")
+    return told
+
+
+def _of_pair(own: Sequence[Line], rows: Sequence[Row]) -> str:
+    alike = (own[0].pair, own[0].conditions)
+    one = next(row for row in rows if (row.pair, row.conditions) == alike and row.ok)
+    head = f"{one.pair}: {one.task}, {one.batch_rule} batch rule, {one.optimizer}, {_seeds(own)}"
+    if one.conditions:
+        head = "\n".join(textwrap.wrap(f"{head}; {one.conditions}", WIDTH))
     return f"{head}\n{table(HEADER, [_cells(line) for line in own])}\n{_agreement(own)}"
 
 
@@ -67,7 +88,7 @@ def _agreement(own: Sequence[Line]) -> str:
         return ""
     worst = max(compared, key=lambda line: line.disagreement or 0.0)
     who = worst.engine.replace("_", "-")
-    count = len(compared)
+    count = len({line.engine for line in compared})
     return "\n".join(
         textwrap.wrap(
             f"The first {FIRST} losses of {count} other engine{'s' if count > 1 else ''} are those of {REFERENCE} "

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 if TYPE_CHECKING:
+    from foretell.bench.group import Group
     from foretell.bench.row import Row
     from foretell.bench.study import Study
     from foretell.report.page import Page
@@ -68,7 +69,7 @@ def judged(rows: Sequence[Row]) -> dict[str, Any]:
     from foretell.bench.reasons import reasons
 
     slow = [
-        {**one._asdict(), "engine": line.engine, "pair": group.pair, "device": group.device, "ranks": ranks}
+        {**one._asdict(), "engine": line.engine, **_place(group), "ranks": ranks}
         for group in groups(rows)
         for line in group.lines
         for ranks, row in line.rows.items()
@@ -78,13 +79,20 @@ def judged(rows: Sequence[Row]) -> dict[str, Any]:
         {
             "finding": one.finding.name,
             "text": one.finding.text,
-            "pair": one.group.pair,
-            "device": one.group.device,
+            **_place(one.group),
             **one.verdict._asdict(),
         }
         for one in check(rows)
     ]
     return {"reasons": slow, "findings": found}
+
+
+def _place(group: Group) -> dict[str, str]:
+    return {"pair": group.pair, "device": group.device, "conditions": group.conditions}
+
+
+def _name(group: Group) -> str:
+    return f"{group.pair}, {group.conditions}" if group.conditions else group.pair
 
 
 def judged_page(rows: Sequence[Row]) -> str:
@@ -95,12 +103,12 @@ def judged_page(rows: Sequence[Row]) -> str:
     from foretell.cli.table import folded, table
 
     slow = [
-        (group.pair, line.engine, str(max(line.rows)), sentence(reasons(line.rows[max(line.rows)])))
+        (_name(group), line.engine, str(max(line.rows)), sentence(reasons(line.rows[max(line.rows)])))
         for group in groups(rows)
         for line in group.lines
     ]
     found = [
-        folded(f"  {one.verdict.status}  {one.finding.text} ({one.group.pair}: {one.verdict.evidence})")
+        folded(f"  {one.verdict.status}  {one.finding.text} ({_name(one.group)}: {one.verdict.evidence})")
         for one in check(rows)
     ]
     parts = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from foretell.bench.findings import FAILS, HOLDS
+from foretell.bench.findings import FAILS, HOLDS, UNKNOWN
 from foretell.bench.survey.page import Finding, Survey
 from foretell.bench.survey.workload import sequence_evidence, shared_bytes
 from foretell.cli.table import folded, table
 
-SHORT = {"": "-", HOLDS: "holds", FAILS: "fails"}
+SHORT = {"": "-", HOLDS: "holds", FAILS: "fails", UNKNOWN: "-"}
 
 
 def survey_page(found: Survey) -> str:

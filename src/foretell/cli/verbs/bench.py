@@ -13,7 +13,6 @@ import msgspec
 
 from foretell.cli import several
 from foretell.cli.bench_report import Files, judged, judged_page, reported, study_files, tell_survey
-from foretell.errors import BadInput
 
 if TYPE_CHECKING:
     from foretell.bench.question import Question
@@ -106,23 +105,26 @@ def _command() -> str:
 
 def _questions(options: dict[str, Any]) -> list[Question]:
     from foretell.bench import engine, matrix
+    from foretell.cli import bench_checks
     from foretell.hardware import this_machine
 
-    for name in ("seeds", "threads"):
-        if options[name] < 1:
-            raise BadInput(f"--{name} {options[name]}", where=f"--{name}", fix="1 or more")
+    bench_checks.check(options)
     if options["quick"]:
         return matrix.quick()
     alike = {name: options[name] for name in ("model", "task", "batch", "batch_rule", "optimizer", "rate", "scaled")}
     alike |= {name: options[name] for name in ("warmup", "steps", "look", "threads")}
     cores = max(1, this_machine.processor().ranks_per_node)
-    return matrix.Matrix(
+    ranks = several.numbers(options["ranks"] or f"1..{cores}", "--ranks", "ranks", "1,2,4 or 1..8")
+    bench_checks.check_ranks(ranks, cores)
+    questions = matrix.Matrix(
         engines=several.words(options["engines"]) or engine.names(),
         pairs=several.words(options["pairs"]) or ["image", "language"],
-        ranks=several.numbers(options["ranks"] or f"1..{cores}", "--ranks", "ranks", "1,2,4 or 1..8"),
+        ranks=ranks,
         seeds=range(options["seeds"]),
         alike=alike | {"device": options["device"] or ""},
     ).questions()
+    bench_checks.check_names(options, questions)
+    return questions
 
 
 def _tell(folder: Path, as_json: bool, files: Files) -> None:
@@ -143,7 +145,8 @@ def _json(found: Study, folder: Path, names: list[str]) -> bytes:
     from foretell.bench.row import told
 
     answer = {"about": found.about, "lines": lines(found.rows), "rows": [told(row) for row in found.rows]}
-    return msgspec.json.encode({**answer, **judged(found.rows), "folder": str(folder), "files": names})
+    besides = {"unread": found.unread, "folder": str(folder), "files": names}
+    return msgspec.json.encode({**answer, **judged(found.rows), **besides})
 
 
 def _installed(name: str, as_json: bool) -> str:
