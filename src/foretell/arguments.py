@@ -54,6 +54,7 @@ EXAMPLES: Final = {
     "plans": 'plans=["dp8 +bf16", "tp8 +bf16"]',
     "workers": "whole numbers, workers=[4, 16]",
     "rates": "numbers, rates=[0.3, 1.0]",
+    "disturbance": "a foretell.hardware.disturbance.Disturbance",
     "disturbances": "a foretell.virtual.disturbance.Disturbances",
     "out": 'a folder, out="my-sweep"',
 }

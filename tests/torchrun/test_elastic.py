@@ -14,7 +14,6 @@ from foretell.errors import BadInput
 from foretell.runtime import lives
 from foretell.runtime.assignment import Assignment, RunFailed
 from foretell.runtime.launch import Ranks
-from foretell.runtime.worker import checked
 
 SOURCE = Path(__file__).parents[2] / "src"
 LONG = 400.0
@@ -88,10 +87,10 @@ def test_checkpoints_of_another_run_are_refused(ranks: Ranks, tmp_path: Path) ->
         ranks.run(_asked("dp2", **kept, warmup=5), LONG)
 
 
-def test_a_folder_that_cannot_be_made_is_refused_before_the_start(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_refused_before_the_start(ranks: Ranks, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match="no checkpoint can be written"):
-        checked(_asked("dp2", checkpoints=str(tmp_path / "file" / "kept"), checkpoint_every=1))
+        ranks.run(_asked("dp2", checkpoints=str(tmp_path / "file" / "kept"), checkpoint_every=1), LONG)
 
 
 def test_plans_that_no_checkpoint_holds_are_refused(ranks: Ranks, tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from foretell.cli.command import cli
-from foretell.cli.simulate_pages import batches_page, batches_panels
+from foretell.cli.simulate_pages import batches_page
 from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.learning.compressor import dense
 from foretell.learning.members import composed
 from foretell.learning.topologies.replicated import Replicated
+from foretell.report.simulation import batches_panels
 from foretell.virtual import batches
 from foretell.virtual.disturbance import Change, Disturbances, read
 from foretell.virtual.outcome import outcome
@@ -215,4 +216,4 @@ def test_no_law_is_made_up_where_none_is_seen() -> None:
     page = batches_page(found, "lenet")
     assert "larger batches needed" in page
     assert "--noise-scale" not in page
-    assert len(batches_panels(found)[0].lines) == 1
+    assert len(batches_panels(found)[0].curves) == 1
