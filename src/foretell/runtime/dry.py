@@ -19,7 +19,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from foretell.plan.facts import facts
 from foretell.plan.job import micro_batch
 from foretell.plan.policies.compression import Compression
-from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.tensor import Tensor
@@ -28,7 +27,7 @@ from foretell.runtime.appliers._replicas import wrappers
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.clock import Clock
 from foretell.runtime.counting import Counting
-from foretell.runtime.models import model
+from foretell.runtime.models import model_of
 from foretell.runtime.subject import Subject
 from foretell.runtime.tasks import Batch
 from foretell.runtime.training import rule_of
@@ -57,7 +56,7 @@ def reported(assignment: Assignment, setting: Setting) -> Report:
     """Rank 0's step beside ranks that are not there."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=setting.plan.ranks)
     where = mesh.made(setting.plan, "cpu")
-    found = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
+    found = model_of(assignment, setting)
     real = _needs_memory(setting)
     with nullcontext() if real else torch.device("meta"):
         module = found.build()

@@ -51,6 +51,16 @@ class Mesh(NamedTuple):
         whole = DeviceMesh(self._devices.device_type, ranks.reshape(shape), mesh_dim_names=dims)
         return whole[dims[1:]]
 
+    def anew(self, name: str, places: Sequence[int] = ()) -> dist.ProcessGroup | None:
+        """A new group of the ranks at some places of an axis, or at all; none elsewhere. All ranks take part."""
+        found: dist.ProcessGroup | None = None
+        lines = self._devices.mesh.movedim(list(self.sizes).index(name), -1).reshape(-1, self.ranks(name))
+        for line in lines.tolist():
+            ranks = [line[place] for place in places] if places else line
+            group: dist.ProcessGroup = dist.new_group(ranks)
+            found = group if dist.get_rank() in ranks else found
+        return found
+
     @property
     def _devices(self) -> DeviceMesh:
         assert self.devices is not None, "one rank has no axes"

@@ -16,7 +16,6 @@ import torch.distributed as dist
 
 from foretell.errors import BadInput
 from foretell.plan.job import micro_batch
-from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.runtime import appliers, journal, mesh
 from foretell.runtime.assignment import Assignment, Check, Happening, Report
@@ -26,12 +25,11 @@ from foretell.runtime.counting import Counting
 from foretell.runtime.held_out import HeldOut
 from foretell.runtime.memory import Watched
 from foretell.runtime.methods.choice import method
-from foretell.runtime.models import Model, model
+from foretell.runtime.models import Model, model_of
 from foretell.runtime.optimizers.lamb import Lamb
 from foretell.runtime.optimizers.lars import Lars
 from foretell.runtime.subject import Driver, Rule, Subject
 from foretell.runtime.tasks import Batch, Task, task
-from foretell.runtime.tasks._own import loss as own_loss
 from foretell.runtime.tracing import exposed_seconds
 from foretell.runtime.waiting import told
 from foretell.runtime.watching import Watching
@@ -78,9 +76,7 @@ class Training:
         self.device = torch.device(assignment.device)
         self.mesh = mesh.made(setting.plan, self.device.type)
         torch.manual_seed(assignment.seed)  # whoever makes numbers makes the same ones on every rank
-        self.model = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
-        if assignment.loss:
-            self.model = self.model._replace(loss=own_loss(assignment.loss))
+        self.model = model_of(assignment, setting)
         self.task = task(assignment.task)
         self.batches = _data(self.task, assignment, self.model)
         self.memory = Watched(self.device)  # data is not what is asked about

@@ -45,7 +45,8 @@ def replicate(subject: Subject, names: list[str]) -> None:
     if not over:
         return
     if subject.later:
-        subject.settles += [_Later(subject, part, names, axes).settle for axes in over for part in subject.parts]
+        known: set[nn.Parameter] = set()  # that an earlier part has too
+        subject.settles += [_Later(subject, part, names, axes, known).settle for axes in over for part in subject.parts]
         return
     if subject.device.type == "cpu":
         subject.summed += [LastGradient(part, over[-1][-1]).passed for part in subject.parts]
@@ -88,10 +89,13 @@ def _replica(
 class _Later:
     """Gradients that are averaged when all passes are through, in the buckets that DistributedDataParallel makes."""
 
-    def __init__(self, subject: Subject, part: nn.Module, names: list[str], axes: tuple[str, ...]) -> None:
+    def __init__(
+        self, subject: Subject, part: nn.Module, names: list[str], axes: tuple[str, ...], known: set[nn.Parameter]
+    ) -> None:
         self.group = joined(subject, axes)
-        trained = (weight for weight in part.parameters() if weight.requires_grad)
+        trained = (weight for weight in part.parameters() if weight.requires_grad and weight not in known)
         own = [weight for weight in trained if axes_of(subject, weight, names) == axes][::-1]
+        known.update(own)
         size = subject.setting.plan.policy(Bucket).size
         bounds = [size] if size else [FIRST, 25 * MIB]
         found, _ = _compute_bucket_assignment_by_size(list[torch.Tensor](own), bounds) if own else ([], [])
