@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -156,11 +158,16 @@ def test_the_command_measures_records_and_compares(tmp_path: Path) -> None:
     assert found["collectives"] == {"unexpected": [], "missing": []}
 
 
-def test_the_command_joins_ranks_that_torchrun_started(tmp_path: Path) -> None:
-    start = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "foretell")
-    ran = _ran(*start, *LENET, "--plan", "dp2", folder=tmp_path)
-    assert ran.returncode == 0, ran.stderr
-    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("{")]  # rank 0 alone answers
+def test_two_nodes_meet_and_their_ranks_join(tmp_path: Path) -> None:
+    """Each starts torchrun, which starts the command as one of the ranks: rank 0 alone answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = f"127.0.0.1:{free.getsockname()[1]}"
+    node = ("foretell", *LENET, "--plan", "dp2", "--nnodes", "2", "--rendezvous", meeting)
+    with ThreadPoolExecutor() as both:
+        ran = list(both.map(lambda _: _ran(*node, folder=tmp_path), range(2)))
+    assert [one.returncode for one in ran] == [0, 0], ran[0].stderr + ran[1].stderr
+    (line,) = [line for one in ran for line in one.stdout.splitlines() if line.startswith("{")]
     assert json.loads(line)["ranks"] == 2
     assert len(list((tmp_path / "runs").glob("*.json"))) == 1
 
@@ -170,6 +177,8 @@ DRY = (
     ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3,shard16 +m2"),
     ("lenet", "dp1024"),
     ("lenet", "dp64:zero3 filter2"),
+    ("llama:layers=4,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "pp4:1f1b dp64:zero3 tp8 +m8"),
+    ("llama:layers=4,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "pp4:zb-h1 dp128 tp8:sp +m8"),
     ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3 cp8:alltoall"),
     ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3 cp8:ring"),
 )
@@ -185,8 +194,8 @@ def test_a_dry_run_of_many_ranks_says_what_the_program_says(ranks: Ranks, model:
 
 
 def test_a_dry_run_refuses_what_reads_answers(ranks: Ranks) -> None:
-    with pytest.raises(BadInput, match="pp2 reads what other ranks send"):
-        ranks.run(Assignment(model="lenet", plan="pp2:1f1b +m2", batch=4, dry=True))
+    with pytest.raises(BadInput, match="second stage of rank 0 of pp2:zb-v reads what other ranks send"):
+        ranks.run(Assignment(model="lenet", plan="pp2:zb-v +m4", batch=4, dry=True))
     with pytest.raises(BadInput, match="compressed gradients of other ranks are read"):
         ranks.run(Assignment(model="lenet", plan="dp2 +compress:1bit", batch=4, dry=True))
     with pytest.raises(BadInput, match="no step in common"):

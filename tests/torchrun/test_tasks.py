@@ -180,6 +180,63 @@ def test_model_data_and_loss_of_ones_own(ranks: Ranks, tmp_path: Path) -> None:
         ranks.run(Assignment(**{**given, "task": f"{file}:too_few"}, plan="dp1", steps=1))
 
 
+LIKE = Batch((torch.zeros(4, 2),), torch.zeros(4))
+
+MISTAKES = """
+import torch
+
+def narrow(batch): yield torch.zeros(batch, 3), torch.zeros(batch)
+def whole(batch): yield torch.zeros(batch, 2, dtype=torch.int64), torch.zeros(batch)
+def alone(batch): yield torch.zeros(batch, 2)
+def nothing(): return iter(())
+def lost(batch): raise OSError("no such disk")
+def late(batch):
+    yield torch.zeros(batch, 2), torch.zeros(batch)
+    raise OSError("the disk is gone")
+def many(y, target): return y - target
+def apart(y, target): return torch.tensor(1.0)
+def short(y): return y.mean()
+def wrong(y, target): return y @ target
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("narrow", "it gives 3 floats, and the model reads 2 floats"),
+        ("whole", "it gives 2 integers, and the model reads 2 floats"),
+        ("alone", "it gives a Tensor"),
+        ("nothing", "it gives no batch to train on"),
+        ("lost", "OSError: no such disk"),
+        ("late", "OSError: the disk is gone"),
+    ],
+)
+def test_mistakes_in_data_of_ones_own_are_told_by_their_line(tmp_path: Path, name: str, said: str) -> None:
+    file = tmp_path / "mistakes.py"
+    file.write_text(MISTAKES)
+    with pytest.raises(ForetellError, match=re.escape(said)) as told:
+        row = task(f"{file}:{name}").batches(LIKE, 0)
+        _ = [next(row), next(row)]
+    assert "mistakes.py" in told.value.where
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("many", "it gives (4, 2) numbers"),
+        ("apart", "does not depend on the outputs"),
+        ("short", "takes 1 positional argument"),
+        ("wrong", "RuntimeError"),
+    ],
+)
+def test_mistakes_in_a_loss_of_ones_own_are_told_by_their_line(tmp_path: Path, name: str, said: str) -> None:
+    file = tmp_path / "mistakes.py"
+    file.write_text(MISTAKES)
+    with pytest.raises(ForetellError, match=re.escape(said)) as told:
+        own_loss(f"{file}:{name}")(torch.zeros(4, 2, requires_grad=True), torch.zeros(4, 2))
+    assert "mistakes.py" in told.value.where
+
+
 # held-out data under every plan
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -57,7 +57,7 @@ class Mesh(NamedTuple):
         lines = self._devices.mesh.movedim(list(self.sizes).index(name), -1).reshape(-1, self.ranks(name))
         for line in lines.tolist():
             ranks = [line[place] for place in places] if places else line
-            group: dist.ProcessGroup = dist.new_group(ranks)
+            group: Any = dist.new_group(ranks)
             found = group if dist.get_rank() in ranks else found
         return found
 

@@ -20,7 +20,7 @@ class _Saved(NamedTuple):
     weight: torch.Tensor
     size: torch.Size
     stride: tuple[int, ...]
-    first: int
+    first: Any
 
 
 def host(unit: nn.Module, known: set[nn.Parameter], device: torch.device, activations: bool) -> None:

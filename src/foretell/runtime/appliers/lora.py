@@ -52,7 +52,7 @@ def _adapt(name: str, module: Any, rank: int) -> None:
     """y = W x + B A x: A small and random, the same on all ranks whatever layers they have; B nothing at first."""
     module.lora_a, module.lora_b = _thin(module, rank)
     numbers = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-    shape = module.lora_a.weight.shape
+    shape: torch.Size = module.lora_a.weight.shape
     inputs = shape[1]  # of a dense layer's [out, in] and of an expert's [expert, in, out]
     first = torch.randn(shape, generator=numbers, dtype=torch.float64) * inputs**-0.5
     module.lora_a.weight = nn.Parameter(first.to(module.weight))
@@ -61,7 +61,7 @@ def _adapt(name: str, module: Any, rank: int) -> None:
     module.forward = functools.partial(_adapted, module)
 
 
-def _thin(module: nn.Linear | GroupedLinear, rank: int) -> tuple[nn.Module, nn.Module]:
+def _thin(module: nn.Linear | GroupedLinear, rank: int) -> tuple[Any, Any]:
     """The two matrices, without values yet."""
     with torch.device("meta"):
         if isinstance(module, GroupedLinear):

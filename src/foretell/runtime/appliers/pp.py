@@ -97,7 +97,7 @@ def apply(part: Pipeline, subject: Subject) -> None:
     if part.schedule == STASH:
         subject.later = True  # with every update
         subject.driver = Stashed
-    elif part.schedule in PLAYED:
+    elif part.schedule in PLAYED or subject.rehearsed:  # torch's stages ask each other for shapes
         subject.later = True
         subject.driver = functools.partial(Played, part=part, own=own)
     else:

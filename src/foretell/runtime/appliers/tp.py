@@ -77,9 +77,9 @@ def refusals(part: Tensor, setting: Setting) -> Iterator[tuple[str, str]]:
         yield f"tp{part.ranks}: the head for the next sentence does not run in shares yet", "objective=mlm"
     if getattr(fields, "positions", "") == "alibi":
         yield f"tp{part.ranks}: a bias on the scores does not run in shares yet", f"{name} with other positions"
-    window: int = getattr(fields, "window", 0)
-    if part.sequence and 0 < window < fields.seq:
-        why = f"tp{part.ranks}:sp: a window of {window} in a sequence of {fields.seq} does not run in shares yet"
+    window, sequence = getattr(fields, "window", 0), getattr(fields, "seq", 0)
+    if part.sequence and 0 < window < sequence:
+        why = f"tp{part.ranks}:sp: a window of {window} in a sequence of {sequence} does not run in shares yet"
         yield why, f"tp{part.ranks}, or window=0"
 
 
