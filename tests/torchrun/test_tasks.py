@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from itertools import islice
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import numpy
 import pytest
 import torch
 
-from foretell.errors import BadInput, MissingExtra
+from foretell.errors import BadInput, ForetellError, MissingExtra
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.held_out import HeldOut
 from foretell.runtime.launch import Ranks
 from foretell.runtime.tasks import Batch, task
 from foretell.runtime.tasks._images import Images, Labelled
+from foretell.runtime.tasks._own import loss as own_loss
 from foretell.runtime.tasks._tokens import Tokens
 
 IMAGES = Batch((torch.zeros(6, 3, 12, 12),), torch.zeros(6, dtype=torch.int64))

@@ -62,9 +62,12 @@ class Own(NamedTuple):
 
     def _row(self, given: dict[str, Any]) -> Iterator[Any]:
         try:
-            return iter(self.function(**given))
+            found: Any = self.function(**given)
         except Exception as problem:
             raise failure(problem, self.text) from None
+        if not isinstance(found, Iterable):
+            raise BadInput(f"it gives a {type(found).__name__}", where=self.text, fix=GIVES)
+        return iter(found)
 
     def _next(self, row: Iterator[Any]) -> Any:
         """The next batch; what goes wrong in a person's program is told by its own line."""
