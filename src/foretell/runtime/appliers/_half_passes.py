@@ -87,8 +87,7 @@ class Passes:
     def end(self) -> None:
         """Of a step: sum gradients into shares, as torch's pipelines do."""
         if self.shards:
-            stage: Any = _Stage(self.part)
-            PipelineStage.perform_reduce_grad(stage, 1)
+            SUM_INTO_SHARES(_Stage(self.part), 1)
 
     def _gather(self) -> None:
         for shard in self.shards:
@@ -102,6 +101,15 @@ class _Stage(NamedTuple):
     """All that torch reads of a stage whose gradients it sums."""
 
     submod: nn.Module
+
+    def scale_grads(self, factor: int) -> None:
+        """By nothing: the loss is the mean's already."""
+
+
+SUM_INTO_SHARES: Any = next(
+    getattr(PipelineStage, name) for name in ("perform_reduce_grad", "_post_backward") if hasattr(PipelineStage, name)
+)
+"""What torch calls it, by its version, that the end of a pipeline's step sums gradients of FSDP2."""
 
 
 def gather_for_half(part: Any) -> None:
