@@ -9,7 +9,6 @@ from equalities import LLAMA, alone, assert_same_collectives, assert_same_values
 
 from foretell.runtime.launch import Ranks
 
-
 ONE = LLAMA.replace("layers=2", "layers=1")
 """A second layer would be compiled once more, by every rank, and show nothing else."""
 
