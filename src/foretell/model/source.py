@@ -64,8 +64,10 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, dtype: str
 
 def in_words(spec: str, seq: int | None = None) -> str:
     """The text of a model; that of a configuration in the words of the zoo, whose modules can be run."""
+    if spec.partition(":")[0] in zoo.names() or len(spec) > LONGEST_TEXT:
+        return spec
     path = Path(spec)
-    file = path / "config.json" if len(spec) <= LONGEST_TEXT and path.is_dir() else path
+    file = path / "config.json" if path.is_dir() else path
     if file.suffix != ".json" or not file.is_file() or _looks_like_graph(file):
         return spec
     from foretell.model.importers import hf_config
