@@ -35,7 +35,7 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import Trainer
 from foretell.program.cutting import Cutting, cutting
-from foretell.program.holding import PLAYED, Passes, StackedRuns, StageRuns, Uneven
+from foretell.program.holding import Passes, StackedRuns, StageRuns, Uneven
 from foretell.program.local import Kind, Local
 from foretell.program.outline import as_lowered, local_program, stage_passes
 from foretell.program.upkeep import Upkeep
@@ -124,7 +124,8 @@ class Parts:
         self._programs: dict[Hashable, Programs] = {}
         self._sends: dict[Hashable, int] = {}
         self._holds: dict[tuple[int, ...], int] = {}
-        self._stacks: dict[tuple[Local, int], dict[Hashable, Passes | None]] = {}
+        self._repetitions: set[int] = set()  # of the layers of all stages so far, where they are many
+        self._stacks: dict[tuple[Local, int], dict[Hashable, Stack]] = {}
         self._cares: dict[Hashable, CareFigures] = {}
         self._numbers: dict[Hashable, int] = {}
         self._orders: dict[Hashable, tuple[int, int, int]] = {}
@@ -170,6 +171,7 @@ class Parts:
             cut = cutting(model.graph, pipeline, self.trainer.pipeline.split)
             weights = ((shape._replace(received=(), sent=()), cut.schedule.flushes) for shape in cut.shapes)
             row = add_cut(self.builder, cut, model.kinds)
+            self._repetitions.update(own.times for own in cut.shape_runs if own.stackable)
             layers = self.number((model.number, cut.ranks > 1, tuple(own.runs for own in cut.shape_runs)))
             self._piped[key] = Piped(cut, row, tuple(self.number((model.number, *one)) for one in weights), layers)
         return self._piped[key]
@@ -180,7 +182,7 @@ class Parts:
         if how not in self._orders:
             done = played(*how)
             row = self.builder.order(done.key, done.order, done.moments)
-            before = self.builder.order((done.key, "before"), done.before, ()) if done.before else -1
+            before = self.builder.order((done.key, "before"), done.before, None) if done.before else -1
             self._orders[how] = row, before, done.rounds
         return self._orders[how]
 
@@ -260,12 +262,12 @@ class Parts:
             return one(own, gathered=gathered, gradient=gradient)
         known = self._stacks.setdefault((how.local, how.held), {})
         key = (own.alike, how.reshards, how.pipelined)
-        if key not in known:
-            known[key] = _stacked(one, own)
-        found, row = known[key], own.times - PLAYED - 1
+        if key not in known or own.times not in known[key].rows:
+            known[key] = _stacked(one, own, sorted(self._repetitions))
+        rows, found = known[key]
         if found is None:
             return one(own, gathered=())
-        several = not isinstance(how.local.layout.samples, int)
+        row, several = rows[own.times], not isinstance(how.local.layout.samples, int)
         return Passes(*(size[row] if several else float(size[row, 0]) for size in found))
 
     # weights
@@ -311,15 +313,22 @@ class _Holding(NamedTuple):
     pipelined: bool
 
 
-def _stacked(one: Callable[..., Passes], own: StageRuns) -> Passes | None:
-    """What stages like this hold, a row for each number of repetitions; None: they have to be asked one by one."""
+class Stack(NamedTuple):
+    """What stages hold that differ in how often a layer repeats."""
+
+    rows: dict[int, int]  # by the number of repetitions
+    passes: Passes | None  # a row for each; None: they have to be asked one by one
+
+
+def _stacked(one: Callable[..., Passes], own: StageRuns, times: Sequence[int]) -> Stack:
     import numpy
 
+    rows = {count: row for row, count in enumerate(times)}
     try:
-        found = one(StackedRuns(own), gathered=())
+        found = one(StackedRuns(own, times), gathered=())
     except Uneven:
-        return None
-    return Passes(*numpy.broadcast_arrays(*found))
+        return Stack(rows, None)
+    return Stack(rows, Passes(*numpy.broadcast_arrays(*found)))
 
 
 def _largest(graph: Graph) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from foretell.model.layers import Run
 from foretell.model.resize import skeleton
@@ -109,37 +109,25 @@ class Local:
         """
         if not own.runs:
             return Passes(0.0, 0.0, 0.0, 0.0)
-        how = (gathered, reshards, plain, pipelined, gradient)
+        care = (gathered, reshards, gradient)
         if isinstance(own, StackedRuns) or own.times > PLAYED:
-            key = (own.alike, how)
+            key = (own.alike, plain, pipelined)
             if key not in self._profiles:
-                self._profiles[key] = self._profile(own.runs, *how, long=True)
+                self._profiles[key] = self._profile(own.runs, plain, pipelined, long=True)
             found = self._profiles[key]
             if found is not None:
-                return found.passes(own.times)
+                return found.passes(own.times, *care)
         if isinstance(own, StackedRuns):
             raise Uneven
-        key = (own.alike, own.times, how)
+        key = (own.alike, own.times, plain, pipelined)
         if key not in self._profiles:
-            self._profiles[key] = self._profile(own.runs, *how, long=False)
+            self._profiles[key] = self._profile(own.runs, plain, pipelined, long=False)
         found = self._profiles[key]
         assert found is not None  # only a long run can be uneven
-        return found.passes(PLAYED)
+        return found.passes(PLAYED, *care)
 
-    def _profile(
-        self,
-        own: tuple[Run, ...],
-        gathered: tuple[float, ...],
-        reshards: bool,
-        plain: bool,
-        pipelined: bool,
-        gradient: float,
-        long: bool,
-    ) -> Profile | None:
-        stage: list[_Held] = []
-        for at, (run, size) in enumerate(zip(own, gathered or (0.0,) * len(own), strict=True)):
-            held = self._held(kind_of(run), plain)
-            stage.append(held.gathering(f"run{at} weights", size, reshards) if size else held)
+    def _profile(self, own: tuple[Run, ...], plain: bool, pipelined: bool, long: bool) -> Profile | None:
+        stage = [self._held(kind_of(run), plain) for run in own]
         key = (skeleton(self.graph), own, tuple(held.events for held in stage), long, pipelined)
         if key not in _SCRIPTS:
             if len(_SCRIPTS) >= MOST_SCRIPTS:
@@ -147,8 +135,8 @@ class Local:
             events = [Events(run, held.forward, held.backward) for run, held in zip(own, stage, strict=True)]
             _SCRIPTS[key] = script(key[0], events, long, pipelined)
         sizes = joined_tables([held.sizes for held in stage])
-        made = _with(sizes, joined_tables([held.made for held in stage]), gradient) if gradient else None
-        return _SCRIPTS[key].profile(sizes, made)
+        made = [elements for held in stage for elements in held.made]
+        return _SCRIPTS[key].profile(sizes, made, [held.runs_back for held in stage])
 
     def _held(self, kind: Kind, plain: bool) -> _Held:
         if (kind, plain) not in self._holds:
@@ -169,11 +157,11 @@ _EVENTS: dict[Hashable, int] = {}
 class _Held(NamedTuple):
     """The events of memory of a kind of layer, and their sizes."""
 
-    events: Hashable  # the same where they are, whatever their sizes
+    events: int  # the same where they are, whatever their sizes
     forward: tuple[Event, ...]
     backward: tuple[Event, ...]
     sizes: SizeTable
-    made: SizeTable  # elements of new gradients of weights, which have no bytes among the sizes
+    made: tuple[float, ...]  # elements of new gradients of weights, which have no bytes among the sizes
     runs_back: bool
 
     @classmethod
@@ -182,33 +170,9 @@ class _Held(NamedTuple):
         both = _named(ahead), _named(back)
         found = (*ahead, *back)
         sizes = size_table([0.0 if isinstance(one, Made) else one.bytes for one in found], samples)
-        made = size_table([one.elements if isinstance(one, Made) else 0.0 for one in found], samples)
+        made = tuple(one.elements if isinstance(one, Made) else 0.0 for one in found)
         runs_back = any(isinstance(one, Compute) for one in backward)
         return cls(_EVENTS.setdefault(both, len(_EVENTS)), *both, sizes, made, runs_back)
-
-    def gathering(self, name: str, size: float, reshards: bool) -> _Held:
-        """The same with weights that are gathered before each use."""
-        begin, end = Event(True, name, "every"), Event(False, name, "every")
-        ahead, split = self.forward, len(self.forward)
-        forward = (begin, *ahead, *((end,) if reshards else ()))
-        again, none = ((size,), (0.0,)) if reshards else ((), ())
-        first, new = (size, self.sizes[:split], *again), (0.0, self.made[:split], *none)
-        events = (self.events, name, reshards, self.runs_back)
-        if reshards and not self.runs_back:  # frozen, and so is all before it
-            sizes, made = joined_tables([*first, self.sizes[split:]]), joined_tables([*new, self.made[split:]])
-            return self._replace(events=events, forward=forward, sizes=sizes, made=made)
-        backward = (*((begin,) if reshards else ()), *self.backward, end)
-        sizes = joined_tables([*first, *again, self.sizes[split:], size])
-        made = joined_tables([*new, *none, self.made[split:], 0.0])
-        return _Held(events, forward, backward, sizes, made, self.runs_back)
-
-
-def _with(sizes: SizeTable, made: SizeTable, gradient: float) -> SizeTable:
-    """Sizes with those of new gradients of weights."""
-    if isinstance(sizes, list):
-        numbers = cast("list[float]", sizes)
-        return [size + elements * gradient for size, elements in zip(numbers, made, strict=True)]
-    return sizes + made * gradient
 
 
 def _events(actions: Iterable[Action | Made]) -> list[Allocate | Free | Made]:
@@ -217,6 +181,8 @@ def _events(actions: Iterable[Action | Made]) -> list[Allocate | Free | Made]:
 
 def _named(actions: list[Allocate | Free | Made]) -> tuple[Event, ...]:
     return tuple(
-        Event(False, action.name, action.when) if isinstance(action, Free) else Event(True, action.name, "every")
+        Event(False, action.name, action.when)
+        if isinstance(action, Free)
+        else Event(True, action.name, "every", isinstance(action, Made))
         for action in actions
     )
