@@ -6,6 +6,7 @@ the pipeline has or how many ranks hold copies: so plans that differ only in the
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -49,11 +50,11 @@ def kind_of(run: Run) -> Kind:
 class Local:
     """The bodies of every kind of layer, found when they are asked for; `priced` is for whoever prices them."""
 
-    def __init__(self, layout: Layout, again: str, waits_on_host: bool) -> None:
+    def __init__(self, layout: Layout, again: str, plain: Local | None = None) -> None:
         self.layout, self.graph = layout, layout.graph
         self.bodies = Bodies(layout, again)
-        self.plain = self.bodies if again == "nothing" else Bodies(layout)
-        self.waits_on_host = waits_on_host  # activations, between the two passes
+        self.plain = plain or self  # the same, where nothing runs again
+        self.resident = self  # the same, whose activations stay on the device between the passes
         messages = (one for found in layout.travels.values() for one in found)
         self.talks = tuple(sorted({name for one in messages for name in one.axes}))  # axes that layers talk along
         self.priced: dict[Any, Any] = {}
@@ -61,18 +62,32 @@ class Local:
         self.weights = functools.cache(self._weights)
         self.bytes = functools.cache(self._bytes)
         self._profiles: dict[Any, Profile | None] = {}
-        self._holds: dict[tuple[Kind, bool], _Held] = {}
+        self._holds: dict[Kind, _Held] = {}
+
+    def waiting_on_host(self) -> Local:
+        """The same, whose activations are on the host between the passes: all that is known of this one is."""
+        found = copy.copy(self)
+        found.priced = {}
+        found.actions = functools.cache(found._actions)
+        return found
 
     def _actions(self, kind: Kind) -> tuple[Actions, Actions]:
         """The forward and the backward pass of a kind of layer."""
         forward = self.bodies.forward(*kind, "").actions
         backward = self.bodies.backward(*kind, "").actions
-        if not self.waits_on_host:
+        if self is self.resident:
             return forward, backward
+        kept = self.copied(kind)
+        return (*forward, Copy("activations", True, kept)), (Copy("activations", False, kept), *backward)
+
+    def copied(self, kind: Kind) -> Quantity:
+        """Bytes of activations that go to the host in a forward pass, and come back in the backward pass."""
+        if self is self.resident:
+            return 0
+        forward = self.bodies.forward(*kind, "").actions
         begun = {a.name: a.bytes for a in forward if isinstance(a, Allocate) and a.kind == "activation"}
         ended = {a.name for a in forward if isinstance(a, Free) and a.when == "every"}
-        kept = sum(size for name, size in begun.items() if name not in ended)
-        return (*forward, Copy("activations", True, kept)), (Copy("activations", False, kept), *backward)
+        return sum(size for name, size in begun.items() if name not in ended)
 
     def _weights(self, kind: Kind) -> tuple[Weight, ...]:
         """The weights that a kind of layer uses, as the first of its repetitions has them."""
@@ -98,36 +113,35 @@ class Local:
         own: StageRuns | StackedRuns,
         gathered: tuple[float, ...],
         reshards: bool,
-        plain: bool,
         pipelined: bool,
         gradient: float = 0.0,
     ) -> Passes:
         """What a micro-batch holds on a stage of these layers.
 
         `gathered` are bytes of weights that are brought together for each run, and let go between the passes if it
-        `reshards`; `plain` is as if nothing ran again. `gradient` is bytes of the gradient of each parameter.
+        `reshards`. `gradient` is bytes of the gradient of each parameter.
         """
         if not own.runs:
             return Passes(0.0, 0.0, 0.0, 0.0)
         care = (gathered, reshards, gradient)
         if isinstance(own, StackedRuns) or own.times > PLAYED:
-            key = (own.alike, plain, pipelined)
+            key = (own.alike, pipelined)
             if key not in self._profiles:
-                self._profiles[key] = self._profile(own.runs, plain, pipelined, long=True)
+                self._profiles[key] = self._profile(own.runs, pipelined, long=True)
             found = self._profiles[key]
             if found is not None:
                 return found.passes(own.times, *care)
         if isinstance(own, StackedRuns):
             raise Uneven
-        key = (own.alike, own.times, plain, pipelined)
+        key = (own.alike, own.times, pipelined)
         if key not in self._profiles:
-            self._profiles[key] = self._profile(own.runs, plain, pipelined, long=False)
+            self._profiles[key] = self._profile(own.runs, pipelined, long=False)
         found = self._profiles[key]
         assert found is not None  # only a long run can be uneven
         return found.passes(PLAYED, *care)
 
-    def _profile(self, own: tuple[Run, ...], plain: bool, pipelined: bool, long: bool) -> Profile | None:
-        stage = [self._held(kind_of(run), plain) for run in own]
+    def _profile(self, own: tuple[Run, ...], pipelined: bool, long: bool) -> Profile | None:
+        stage = [self._held(kind_of(run)) for run in own]
         key = (skeleton(self.graph), own, tuple(held.events for held in stage), long, pipelined)
         if key not in _SCRIPTS:
             if len(_SCRIPTS) >= MOST_SCRIPTS:
@@ -138,12 +152,11 @@ class Local:
         made = [elements for held in stage for elements in held.made]
         return _SCRIPTS[key].profile(sizes, made, [held.runs_back for held in stage])
 
-    def _held(self, kind: Kind, plain: bool) -> _Held:
-        if (kind, plain) not in self._holds:
-            bodies = self.plain if plain else self.bodies
-            passes = bodies.forward(*kind, "").actions, bodies.making(*kind)
-            self._holds[kind, plain] = _Held.of(*passes, self.layout.samples)
-        return self._holds[kind, plain]
+    def _held(self, kind: Kind) -> _Held:
+        if kind not in self._holds:
+            passes = self.bodies.forward(*kind, "").actions, self.bodies.making(*kind)
+            self._holds[kind] = _Held.of(*passes, self.layout.samples)
+        return self._holds[kind]
 
 
 MOST_SCRIPTS = 4096

@@ -105,7 +105,7 @@ def stage_passes(
     `gradient` is bytes of the gradient of each parameter, where the backward pass makes them.
     """
     recompute = plan.policy(Recompute)
-    passes = local.passes(own, gathered, reshards, plain=False, pipelined=pipelined, gradient=gradient)
+    passes = local.passes(own, gathered, reshards, pipelined, gradient)
     given = sum(local.layout.held_bytes(*home) for home in own.inputs)  # samples stay, whatever runs again
     if somewhere(own.layers) and somewhere(recompute.segment(own.layers) > 1):
         passes = _segmented(local, own, recompute, passes, reshards)
@@ -120,8 +120,8 @@ def _segmented(
     local: Local, own: StageRuns | StackedRuns, recompute: Recompute, passes: Passes, reshards: bool
 ) -> Passes:
     """Only the input of each segment is kept; its layers run again together and keep all for their backward."""
-    whole = local.passes(own, (), reshards, plain=True, pipelined=True).kept
-    ends = local.passes(own.between, (), reshards, plain=True, pipelined=True).kept
+    whole = local.plain.passes(own, (), reshards, pipelined=True).kept
+    ends = local.plain.passes(own.between, (), reshards, pipelined=True).kept
     inputs = at_least(passes.kept - ends, 0.0) / own.layers
     each = at_least(whole - ends, 0.0) / own.layers
     size = recompute.segment(own.layers)
@@ -180,7 +180,11 @@ def local(
     imbalance: float,
 ) -> Local:
     """The local program of a model on some axes; the vocabulary is padded to a multiple, if there is one."""
-    return Local(_layout(graph, samples, space, conventions, vocabulary_multiple, imbalance), again, waits_on_host)
+    model = (graph, samples, space, conventions, vocabulary_multiple)
+    if waits_on_host:
+        return local(*model, again, False, imbalance).waiting_on_host()
+    plain = local(*model, "nothing", False, imbalance) if again != "nothing" else None
+    return Local(_layout(*model, imbalance), again, plain)
 
 
 @functools.lru_cache(maxsize=512)
