@@ -6,7 +6,7 @@ Local programs are priced for all numbers of samples at once, as arrays: of all 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from foretell.cost.care import CareFigures, care_figures
@@ -98,7 +98,7 @@ class Keeping(NamedTuple):
     """How a mesh keeps weights: where groups of ranks lie alike in the same way, whatever their axes are called."""
 
     upkeep: Upkeep
-    alike: dict[Kind, int]  # the same for kinds of layers whose weights are cared for in the same way
+    alike: Mapping[Kind, int]  # the same for kinds of layers whose weights are cared for in the same way
     manner: int
 
 
@@ -273,19 +273,26 @@ class Parts:
     # weights
 
     def keeping(
-        self, model: Lowered, axes: tuple[MeshAxis, ...], chosen: Chosen, local: Local, prices: Prices
+        self,
+        model: Lowered,
+        axes: tuple[MeshAxis, ...],
+        chosen: Chosen,
+        local: Local,
+        prices: Prices,
+        alike: Mapping[Kind, int],
     ) -> Keeping:
-        """How the weights of a mesh are kept."""
+        """How the weights of a mesh are kept; `alike`: as another keeping of the mesh has it, if there is one."""
         upkeep = Upkeep(self.setting(chosen.plan), axes)
-        stride = {axis.name: axis.stride for axis in prices.axes.values()}
-        like = {
-            kind: tuple(
-                upkeep.like(upkeep.on_axes(weight, local.sampled), stride, prices.led) for weight in local.weights(kind)
-            )
-            for kind in model.kinds
-        }
-        alike = {kind: self.number(found) for kind, found in like.items()}
+        if not alike:
+            stride = {axis.name: axis.stride for axis in prices.axes.values()}
+            like = {kind: self._like(upkeep, local, kind, stride, prices.led) for kind in model.kinds}
+            alike = {kind: self.number(found) for kind, found in like.items()}
         return Keeping(upkeep, alike, self.number((upkeep.manner, chosen.care, prices.led)))
+
+    @staticmethod
+    def _like(upkeep: Upkeep, local: Local, kind: Kind, stride: Mapping[str, int], led: bool) -> Hashable:
+        weights = (upkeep.on_axes(weight, local.sampled) for weight in local.weights(kind))
+        return tuple(upkeep.like(weight, stride, led) for weight in weights)
 
     def cared(self, piped: Piped, local: Local, executed: Executed, keeping: Keeping, prices: Prices) -> Cared:
         """The care of a cut's weights."""
