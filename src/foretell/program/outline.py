@@ -168,7 +168,7 @@ def local_program(
     )
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=1024)
 def local(
     graph: Graph,
     samples: int | tuple[int, ...],
@@ -187,7 +187,7 @@ def local(
     return Local(_layout(*model, imbalance), again, plain)
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=1024)
 def _layout(
     graph: Graph,
     samples: int | tuple[int, ...],
