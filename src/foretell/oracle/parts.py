@@ -279,11 +279,11 @@ class Parts:
         chosen: Chosen,
         local: Local,
         prices: Prices,
-        alike: Mapping[Kind, int],
+        alike: Mapping[Kind, int] | None,
     ) -> Keeping:
-        """How the weights of a mesh are kept; `alike`: as another keeping of the mesh has it, if there is one."""
+        """How the weights of a mesh are kept; `alike` is what another keeping of it has; None: this is the first."""
         upkeep = Upkeep(self.setting(chosen.plan), axes)
-        if not alike:
+        if alike is None:
             stride = {axis.name: axis.stride for axis in prices.axes.values()}
             like = {kind: self._like(upkeep, local, kind, stride, prices.led) for kind in model.kinds}
             alike = {kind: self.number(found) for kind, found in like.items()}

@@ -391,7 +391,7 @@ class _Meshed:
         if key not in self.cares:
             local, prices = programs.parts[0][0], launched.prices
             if chosen.care not in self.keepings:
-                known = next((one.alike for one in self.keepings.values()), {})
+                known = next((one.alike for one in self.keepings.values()), None)
                 self.keepings[chosen.care] = self.parts.keeping(self.model, self.mesh, chosen, local, prices, known)
             keeping = self.keepings[chosen.care]
             found = [self.parts.cared(piped, local, executed, keeping, prices) for piped in ways.pipelines]

@@ -94,12 +94,12 @@ class Fullest(NamedTuple):
         """The most before the middle of the long run and after it, with so much more in each stretch."""
         if not raised:
             whole: Any = self.most
-        elif isinstance(self.most, list):
-            whole = [size + more for size, more in zip(cast("list[float]", self.most), raised, strict=True)]
-        else:
+        elif hasattr(self.most, "shape"):
             import numpy
 
             whole = self.most + numpy.array(raised)[:, None]
+        else:
+            whole = [size + more for size, more in zip(self.most, raised, strict=True)]
         after = whole[self.middle :]
         return _most(whole[: self.middle]), _most(after) if len(after) else 0.0
 
@@ -259,7 +259,7 @@ def _most(heights: Heights) -> Quantity:
 
 def _most_of(stretches: Sequence[Stretch], heights: Heights) -> SizeTable:
     """The largest of the heights of each stretch, its ends included."""
-    if isinstance(heights, list):
+    if not hasattr(heights, "shape"):
         return [max(heights[one.start : one.stop + 1]) for one in stretches]
     import numpy
 

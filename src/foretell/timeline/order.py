@@ -226,30 +226,35 @@ def _words(pattern: str) -> tuple[tuple[int, int], ...]:
 
 def forward(kinds: Row) -> Row:
     """Of each kind of slot whether it is a forward pass."""
-    return [kind == 0 for kind in kinds] if isinstance(kinds, list) else kinds == 0
+    return kinds == 0 if is_array(kinds) else [kind == 0 for kind in kinds]
+
+
+def is_array(values: Row) -> bool:
+    """Whether a row is what compiled functions made."""
+    return hasattr(values, "dtype")
 
 
 def _listed(values: Row) -> list[int]:
-    return values if isinstance(values, list) else values.tolist()
+    return values.tolist() if is_array(values) else values
 
 
 def _picked(values: Row, at: Row) -> Row:
     """Values at some places."""
-    return [values[n] for n in at] if isinstance(values, list) else values[at]
+    return values[at] if is_array(values) else [values[n] for n in at]
 
 
 def _copied(values: Row) -> Row:
     """Without the room that was kept for more."""
-    return values if isinstance(values, list) else values.copy()
+    return values.copy() if is_array(values) else values
 
 
 def _equal(some: Row, others: Row) -> bool:
-    if isinstance(some, list) or len(some) != len(others):
-        return _listed(some) == _listed(others)
-    return bool((some == others).all())
+    if is_array(some) and len(some) == len(others):
+        return bool((some == others).all())
+    return _listed(some) == _listed(others)
 
 
 def _longer(before: Row, after: Row, rounds: int) -> Row:
-    if isinstance(after, list):
-        return [b + (b - a) * rounds for a, b in zip(before, after, strict=True)]
-    return after + (after - before) * rounds
+    if is_array(after):
+        return after + (after - before) * rounds
+    return [b + (b - a) * rounds for a, b in zip(before, after, strict=True)]

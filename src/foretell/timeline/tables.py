@@ -16,7 +16,7 @@ from foretell.cost.host import AGAIN
 from foretell.cost.layers import LayerFigures
 from foretell.plan.trainer import Host
 from foretell.program.holding import Passes
-from foretell.timeline.order import Moments, Order, Row, forward
+from foretell.timeline.order import Moments, Order, Row, forward, is_array
 from foretell.units import Quantity
 
 
@@ -334,10 +334,10 @@ class Builder:
     def _whole(self, name: str, values: Row) -> None:
         """Write whole numbers down, of a list or an array."""
         to = self.columns[name]
-        if isinstance(values, list):
-            to.extend(values)
-        else:
+        if is_array(values):
             to.frombytes(values.astype(float if name in REAL else int).tobytes())
+        else:
+            to.extend(values)
 
     def manner(self, key: Hashable, host: Host, ranks: int, across: bool, prefetch: int) -> int:
         """How a trainer's host launches with so many tensor ranks; `across`: stages lie on several nodes."""
@@ -368,9 +368,9 @@ class Builder:
 
 def _moved(places: Row, by: int) -> Row:
     """Places in rows that begin so much later; -1 is none."""
-    if isinstance(places, list):
-        return [at + by if at >= 0 else at for at in places]
-    return places + by * (places >= 0)
+    if is_array(places):
+        return places + by * (places >= 0)
+    return [at + by if at >= 0 else at for at in places]
 
 
 def joined(columns: Mapping[str, Any]) -> tuple[dict[str, int], array[float], array[int]]:
