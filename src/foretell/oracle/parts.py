@@ -37,7 +37,7 @@ from foretell.plan.trainer import Trainer
 from foretell.program.cutting import Cutting, cutting
 from foretell.program.holding import Passes, StackedRuns, StageRuns, Uneven
 from foretell.program.local import Kind, Local
-from foretell.program.outline import as_lowered, local_program, stage_passes
+from foretell.program.outline import as_lowered, local_program, spread_alike, stage_passes
 from foretell.program.upkeep import Upkeep
 from foretell.timeline.order import played
 from foretell.timeline.sheet import add_cut, stage_holds, stage_sends
@@ -206,8 +206,7 @@ class Parts:
         samples = tuple(wanted) if divided else self.samples
         key = (where, chosen.local, executed.number, samples if divided else ())
         if key not in self._programs:
-            many = tuple(count for count in samples if count <= model.exact and not divided)
-            self._programs[key] = self._priced(model, axes, chosen, executed, prices, samples, many)
+            self._programs[key] = self._priced(model, axes, chosen, executed, prices, samples)
         return self._programs[key]
 
     def _priced(
@@ -218,20 +217,21 @@ class Parts:
         executed: Executed,
         prices: Prices,
         samples: Sequence[int],
-        many: tuple[int, ...],
     ) -> Programs:
-        """Those of many at once first, then the others one by one."""
-        alone = [count for count in samples if count not in many]
+        """As many at once as differ in sizes alone; those whose sizes arrays do not keep exactly one by one."""
+        plan, trainer = chosen.plan, executed.trainer
         together = product(axis.ranks for axis in axes if axis.splitting.dim == SAMPLE)
-        numbers = ([many] if many else []) + [count * together for count in alone]
+        many = [count * together for count in samples if count * together <= model.exact]
+        alone = [count * together for count in samples if count * together > model.exact]
         row = len(self.builder.columns["local_at"])
         parts: list[tuple[Local, int]] = []
-        for own in numbers:
-            local = local_program(model.graph, axes, chosen.plan, executed.trainer, own)
-            size = 0 if isinstance(own, int) else len(own)
-            self.builder.local([layer_figures(local, kind, prices) for kind in model.kinds], size)
-            parts.append((local, size))
-        place = {count: at for at, count in enumerate((*many, *alone))}
+        place: dict[int, int] = {}
+        for own in (*spread_alike(model.graph, axes, plan, trainer, many), *alone):
+            local = local_program(model.graph, axes, plan, trainer, own)
+            several = () if isinstance(own, int) else own
+            self.builder.local([layer_figures(local, kind, prices) for kind in model.kinds], len(several))
+            parts.append((local, len(several)))
+            place |= {count // together: len(place) + at for at, count in enumerate(several or (own,))}
         return Programs(row, place, tuple(parts), self.number(tuple(id(local.layout) for local, _ in parts)))
 
     def sends(self, programs: Programs, piped: Piped, executed: Executed, prices: Prices) -> int:

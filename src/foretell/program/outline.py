@@ -34,7 +34,7 @@ from foretell.program.layout import Layout, layout
 from foretell.program.local import Local
 from foretell.program.mesh import mesh, stride
 from foretell.program.program import Axis
-from foretell.program.spread import Conventions
+from foretell.program.spread import Conventions, Spread, spread
 from foretell.program.upkeep import Upkeep, plain_axes
 from foretell.program.weights import Weight
 from foretell.units import at_least, ceil_div, product, somewhere, whole_numbers
@@ -152,12 +152,12 @@ def local_program(
 ) -> Local:
     """What the ranks of some axes do with so many samples together, or with each of several numbers of them.
 
-    Several at once only where no axis shares samples out: then their number decides sizes and nothing else.
+    Several at once only where their number decides sizes and nothing else: see `spread_alike`.
     """
     divided = any(axis.splitting.shares_samples for axis in space)
-    assert isinstance(samples, int) or not divided
+    like = samples if isinstance(samples, int) else samples[0]
     return local(
-        with_samples(graph, samples) if divided and isinstance(samples, int) else skeleton(graph),
+        with_samples(graph, like) if divided else skeleton(graph),
         samples,
         space,
         _conventions(plan, trainer),
@@ -166,6 +166,23 @@ def local_program(
         plan.policy(Offload).activations,
         plan.policy(Imbalance).factor,
     )
+
+
+def spread_alike(
+    graph: Graph, space: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer, samples: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """Numbers of samples, those together that axes divide in the same way."""
+    if not any(axis.splitting.shares_samples for axis in space):
+        return [tuple(samples)] if samples else []
+    conventions, found = _conventions(plan, trainer), list[tuple[list[Spread], list[int]]]()
+    for count in samples:
+        spreads = [spread(with_samples(graph, count), axis, conventions) for axis in space]
+        same = next((counts for like, counts in found if like == spreads), None)
+        if same is None:
+            found.append((spreads, [count]))
+        else:
+            same.append(count)
+    return [tuple(counts) for _, counts in found]
 
 
 @functools.lru_cache(maxsize=1024)
