@@ -31,7 +31,7 @@ from foretell.serve.openapi import description, quick
 from foretell.serve.question import Question, bettered, graph_of, knobs, model_text, read
 from foretell.serve.searches import Running, Searches
 from foretell.serve.words import FIELDS, spoken
-from foretell.serve.worker import Reply, Task, answered
+from foretell.serve.worker import WARMING, Reply, Task, answered
 from foretell.timeline.simulate import simulate
 from serve_client import PATIENT, QUESTION
 
@@ -90,6 +90,15 @@ def test_joined_events_tell_the_same_step(plan: str, model: str):
         return sums
 
     assert busy(coarse.events) == pytest.approx(busy(fine.events))
+
+
+@settings(max_examples=6)
+@given(st.sampled_from(("dp2 pp4:1f1b +m4", "pp8:interleaved,v2 +m8 +recompute:block", "dp8:zero3 +bf16")))
+def test_a_step_does_not_depend_on_the_memory_of_borders(plan: str):
+    asked = read(Question(model="gpt2", cluster="8xh100", plan=plan, batch=32))
+    whole, without = lower(asked.setting), lower(asked.setting, borders=False)
+    assert simulate(whole, asked.setting, asked.cluster) == simulate(without, asked.setting, asked.cluster)
+    assert [stage.memory for stage in whole.stages] == [stage.memory for stage in without.stages]
 
 
 @given(st.dictionaries(st.sampled_from(("compute rate", "memory", "node bandwidth")), st.sampled_from((0.5, 1.0, 2.0))))
@@ -159,6 +168,13 @@ def test_answers_are_kept_up_to_a_size():
     assert kept.bytes <= Kept.BYTES
     assert kept.get(Task("predict", b"0")) is None
     assert kept.get(Task("predict", b"39")) is not None
+
+
+def test_workers_are_warmed_with_the_first_question_of_the_page():
+    script = (Path(foretell.__file__).parent / "serve" / "page" / "serve.js").read_text()
+    first = script[script.index("USUAL") : script.index("};")]
+    for name, value in json.loads(WARMING).items():
+        assert f"{name}: {json.dumps(value)}" in first
 
 
 def test_without_the_packages_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch):

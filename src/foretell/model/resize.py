@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 
 import msgspec
 
@@ -17,7 +18,13 @@ def with_samples(graph: Graph, samples: int) -> Graph:
     """A graph with every dim of samples set to this many; what else it does is left as it is."""
     if samples == graph.batch:
         return graph
+    found = _resized(graph, samples)
+    if samples != ANY:
+        _remember(found, skeleton(graph))
+    return found
 
+
+def _resized(graph: Graph, samples: int) -> Graph:
     def dims(found: tuple[Dim, ...]) -> tuple[Dim, ...]:
         return tuple(msgspec.structs.replace(dim, size=samples) if dim.name == SAMPLE else dim for dim in found)
 
@@ -41,6 +48,21 @@ ANY = 23
 """Samples of a skeleton: no other dim of a usual model is as large, so none is taken for it."""
 
 
+_SKELETONS: dict[int, tuple[weakref.ref[Graph], Graph]] = {}
+"""Of graphs that are alive: those that differ in their samples share one, and need not be compared to find it."""
+
+
 def skeleton(graph: Graph) -> Graph:
     """The graph as far as it does not depend on the number of samples: one for all of them."""
-    return with_samples(graph, ANY)
+    if graph.batch == ANY:
+        return graph
+    known = _SKELETONS.get(id(graph))
+    if known is None or known[0]() is not graph:
+        known = _remember(graph, with_samples(graph, ANY))
+    return known[1]
+
+
+def _remember(graph: Graph, like: Graph) -> tuple[weakref.ref[Graph], Graph]:
+    key = id(graph)
+    _SKELETONS[key] = weakref.ref(graph, lambda _: _SKELETONS.pop(key, None)), like
+    return _SKELETONS[key]

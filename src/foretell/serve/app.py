@@ -66,9 +66,11 @@ class Served:
     @contextlib.asynccontextmanager
     async def life(self, app: Starlette) -> AsyncGenerator[None]:
         self.crew.start()
+        reading = asyncio.create_task(asyncio.to_thread(_choices))  # what every page asks first
         try:
             yield
         finally:
+            reading.cancel()
             await self.searches.end()
             await self.crew.end()
 

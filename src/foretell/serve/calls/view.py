@@ -35,7 +35,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 def answer(question: Question) -> View:
     asked = read(question)
     found = told(asked)
-    program = lower(asked.setting)
+    program = lower(asked.setting, borders=False)
     played = simulate(program, asked.setting, asked.cluster, joined=True)
     sections = (
         time_section(found),
