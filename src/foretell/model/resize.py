@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import functools
 import weakref
+from typing import TypeVar
 
 import msgspec
 
-from foretell.model.dims import Dim
-from foretell.model.graph import Graph
+from foretell.model.dims import Dim, Loop
+from foretell.model.graph import Block, Graph, Tensor
 
 SAMPLE = "sample"
+
+Sized = TypeVar("Sized", Tensor, Loop)
+"""What has dims."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -25,23 +29,20 @@ def with_samples(graph: Graph, samples: int) -> Graph:
 
 
 def _resized(graph: Graph, samples: int) -> Graph:
-    def dims(found: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        return tuple(msgspec.structs.replace(dim, size=samples) if dim.name == SAMPLE else dim for dim in found)
+    """What has no samples, most weights and their loops, stays the same object."""
+    sized = Dim(SAMPLE, samples)
+    replace = msgspec.structs.replace
 
-    blocks = tuple(
-        msgspec.structs.replace(
-            block,
-            tensors=tuple(msgspec.structs.replace(tensor, dims=dims(tensor.dims)) for tensor in block.tensors),
-            nodes=tuple(
-                msgspec.structs.replace(
-                    node, loops=tuple(msgspec.structs.replace(loop, dims=dims(loop.dims)) for loop in node.loops)
-                )
-                for node in block.nodes
-            ),
-        )
-        for block in graph.blocks
-    )
-    return msgspec.structs.replace(graph, batch=samples, blocks=blocks)
+    def with_dims(one: Sized) -> Sized:
+        if all(dim.name != SAMPLE for dim in one.dims):
+            return one
+        return replace(one, dims=tuple(sized if dim.name == SAMPLE else dim for dim in one.dims))
+
+    def block_of(block: Block) -> Block:
+        nodes = tuple(replace(node, loops=tuple(map(with_dims, node.loops))) for node in block.nodes)
+        return replace(block, tensors=tuple(map(with_dims, block.tensors)), nodes=nodes)
+
+    return replace(graph, batch=samples, blocks=tuple(map(block_of, graph.blocks)))
 
 
 ANY = 23

@@ -6,6 +6,7 @@ that begins and ends to be used.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from foretell.model.autocast import PRODUCTS
-from foretell.model.graph import Node
+from foretell.model.graph import Graph, Node
 from foretell.model.layers import pieces
 from foretell.model.memory_order import compiled_convolutions, turned_convolutions
 from foretell.model.operators.attention import Attention
@@ -165,7 +166,7 @@ class Bodies:
     def _computed(self, at: int, index: int, node: Node, part: str) -> Iterator[Compute]:
         graph = self.layout.graph
         sizes = self.layout.sizes(at, index)
-        cost = node.cost_at(part, graph.widths(graph.blocks[at], node), sizes)
+        cost = node.cost_at(part, _widths(graph, at, index), sizes)
         if cost.nothing:
             return
         role = part
@@ -321,6 +322,13 @@ class Bodies:
     def _imported_size(self, at: int, number: int) -> Quantity:
         home, storage = storage_owner(self.layout.graph, at, number)
         return self._size(home, storage)
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def _widths(graph: Graph, at: int, index: int) -> dict[str, int]:
+    """Bytes per element of each operand of an operator: the same for all layouts of a model."""
+    block = graph.blocks[at]
+    return graph.widths(block, block.nodes[index])
 
 
 def _actions(written: tuple[Action | Made, ...]) -> Actions:
