@@ -16,6 +16,10 @@ GAP = 16
 LEAST = 1e-6
 """Share of a step below which a part is rounding, not time."""
 
+OWN = {"forward": 0, "backward": 1, "recompute": 2, "optimizer": 3}
+OWN |= {"exposed.dp": 4, "exposed.tp": 5, "exposed.pp": 6, "bubble": 7}
+"""Colours that a part has in every chart, as in the timeline; others have those that are left."""
+
 WORDS = {"bubble": "pipeline bubble", "host": "waiting for the host", "input": "waiting for input"}
 
 
@@ -27,6 +31,16 @@ def phases(breakdowns: Sequence[Mapping[str, float]]) -> list[str]:
             sums[name] = sums.get(name, 0.0) + seconds
     whole = sum(sums.values())
     return [name for name in sorted(sums, key=lambda one: -sums[one]) if sums[name] > LEAST * whole]
+
+
+def colours(names: Sequence[str]) -> dict[str, int]:
+    """A colour for each part; where there are more parts than colours, some have the same."""
+    taken = {OWN[name] for name in names if name in OWN}
+    left = [at for at in range(COLOURS) if at not in taken] or list(range(COLOURS))
+    others = [name for name in names if name not in OWN]
+    return {name: OWN[name] for name in names if name in OWN} | {
+        name: left[at % len(left)] for at, name in enumerate(others)
+    }
 
 
 def draw(
@@ -44,6 +58,7 @@ def draw(
     tall = BAR if len(bars) <= FEW else SLIM
     left = max(LEFT, 14 + LETTER * max(map(len, bars)))
     names = phases(list(bars.values()))
+    colour = colours(names)
     ends = [sum(bar.values()) for bar in bars.values()] + [high for _, high in (intervals or {}).values()]
     x = Scale(0.0, 1.04 * max(ends), left, WIDTH - RIGHT, unit=unit)
     parts: list[str] = []
@@ -61,7 +76,7 @@ def draw(
             if seconds <= LEAST * whole:
                 continue
             said = f"{WORDS.get(phase, phase)}: {show(seconds)}, {seconds / whole:.1%} of {name}"
-            drawn = rectangle(x(at), y, x(at + seconds) - x(at), tall, f"c{names.index(phase) % COLOURS} edge")
+            drawn = rectangle(x(at), y, x(at + seconds) - x(at), tall, f"c{colour[phase]} edge")
             if x(at + seconds) - x(at) > 8 * len(phase) + 8:
                 drawn += text((x(at) + x(at + seconds)) / 2, y + tall / 2 + 4, phase, "middle", "inside")
             parts.append(mark(drawn, said))
@@ -84,5 +99,5 @@ def draw(
         height=int(bottom + 26),
         columns=("step", "part", "time", "share"),
         rows=tuple(rows),
-        legend=tuple((names.index(name) % COLOURS, WORDS.get(name, name)) for name in names),
+        legend=tuple((colour[name], WORDS.get(name, name)) for name in names),
     )

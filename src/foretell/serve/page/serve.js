@@ -206,7 +206,8 @@
     if (!problem) return;
     const line = (text, kind) => { const p = document.createElement("p"); p.textContent = text; p.className = kind || ""; box.append(p); };
     const refusals = problem.refusals || [], ways = [problem.fix || "", ...refusals.map((one) => one.way_out || "")].join("; ");
-    line(sentence(problem.what.split("\n")[0]), "what");
+    const what = problem.what.split("\n")[0];
+    line(refusals.length ? what : sentence(what), "what"); // a plan begins with its own letters
     for (const one of refusals) line(`${sentence(one.rule)}: ${one.why}.`, "rule");
     if (!refusals.length) {
       if (problem.where && !LABELS[problem.where]) line(`Where: ${problem.where}`, "rule");
@@ -254,11 +255,13 @@
   function showChange(now) {
     const told = [];
     const change = (name, old, later) => {
-      const share = later / old - 1;
-      if (Math.abs(share) >= 0.0005) told.push(`${name} ${share > 0 ? "+" : "\u2212"}${Math.abs(100 * share).toPrecision(2)} %`);
+      const times = later / old, share = Math.abs(100 * (times - 1));
+      if (share < 0.05) return;
+      const by = times >= 2 ? `${+times.toPrecision(2)} times as much` : `${share >= 10 ? Math.round(share) : +share.toPrecision(1)} % ${times > 1 ? "more" : "less"}`;
+      told.push(`${name} ${by}`);
     };
     if (before && before.model === now.model) {
-      change("a sample takes", 1 / before.samples_per_second, 1 / now.samples_per_second);
+      change("time of a sample", 1 / before.samples_per_second, 1 / now.samples_per_second);
       change("memory", before.memory_bytes, now.memory_bytes);
     }
     $("since").textContent = told.length ? `With the last change: ${told.join(", ")}.` : "";
@@ -339,6 +342,9 @@
       if (!(wrong instanceof Wrong)) throw wrong;
       showProblem(wrong.problem);
       $("said").textContent = "This question has no answer; what is below is the last one that had.";
+      $("since").textContent = "";
+      $("glance-step").textContent = "No answer";
+      $("glance-memory").textContent = "";
       $("result").classList.add("old");
     }
     showControls();
@@ -491,8 +497,8 @@
       const written = await (await call("/api/export", { ...question(), to: $("dialect").value })).json();
       save(new Blob([written.text], { type: "text/plain" }), written.file.split("/").pop());
       const unsaid = written.unsaid.map((one) => `${one.figure} ${JSON.stringify(one.value)} is not said in this file: ${one.where}`);
-      $("unsaid").textContent = [`${written.file}, for ${written.trainer}.`, ...unsaid, "It is started with:"].join(" ");
-      $("launch").hidden = !written.launch;
+      $("unsaid").textContent = [`${written.file}, for ${written.trainer}.`, ...unsaid].join(" ");
+      $("start").hidden = !written.launch;
       $("launch").textContent = written.launch;
     } catch (wrong) {
       if (!(wrong instanceof Wrong)) throw wrong;
@@ -543,7 +549,6 @@
     on("stop", "click", () => { if (watching) call(`/api/searches/${watching}`, undefined, "DELETE"); $("stop").disabled = true; });
     on("close", "click", () => { $("searching").hidden = true; $("search").focus(); });
     on("pin", "click", () => { pinned = pinned ? null : question(); showPinned(); changed(); });
-    on("unpin", "click", () => { pinned = null; showPinned(); changed(); $("pin").focus(); });
     on("swap", "click", () => { const other = pinned; pinned = question(); asked = { ...USUAL, ...other, hardware: { ...other.hardware } }; $("follow").checked = false; changed(); });
     on("back", "click", () => { asked = { ...USUAL, ...pinned, hardware: { ...pinned.hardware } }; pinned = null; $("follow").checked = false; showPinned(); changed(); $("pin").focus(); });
     on("forget", "click", () => { measured = null; showMeasured(); changed(); $("answers").focus(); });
