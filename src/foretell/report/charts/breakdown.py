@@ -23,6 +23,12 @@ OWN |= {"exposed.dp": 4, "exposed.tp": 5, "exposed.pp": 6, "bubble": 7}
 WORDS = {"bubble": "pipeline bubble", "host": "waiting for the host", "input": "waiting for input"}
 
 
+def words(part: str) -> str:
+    """A part of a step as a person would call it."""
+    axis = part.removeprefix("exposed.")
+    return WORDS.get(part, part) if axis == part else f"exposed {axis} messages"
+
+
 def phases(breakdowns: Sequence[Mapping[str, float]]) -> list[str]:
     """All phases, the largest first, so that a phase has one colour in all bars."""
     sums: dict[str, float] = {}
@@ -75,7 +81,7 @@ def draw(
             seconds = bar.get(phase, 0.0)
             if seconds <= LEAST * whole:
                 continue
-            said = f"{WORDS.get(phase, phase)}: {show(seconds)}, {seconds / whole:.1%} of {name}"
+            said = f"{words(phase)}: {show(seconds)}, {seconds / whole:.1%} of {name}"
             drawn = rectangle(x(at), y, x(at + seconds) - x(at), tall, f"c{colour[phase]} edge")
             if x(at + seconds) - x(at) > 8 * len(phase) + 8:
                 drawn += text((x(at) + x(at + seconds)) / 2, y + tall / 2 + 4, phase, "middle", "inside")
@@ -99,5 +105,5 @@ def draw(
         height=int(bottom + 26),
         columns=("step", "part", "time", "share"),
         rows=tuple(rows),
-        legend=tuple((colour[name], WORDS.get(name, name)) for name in names),
+        legend=tuple((colour[name], words(name)) for name in names),
     )

@@ -71,8 +71,7 @@ def _most(first: Prediction, second: Prediction) -> str:
     changes = {name: _of_a_sample(second, name) - _of_a_sample(first, name) for name in parts}
     name = max(changes, key=lambda one: abs(changes[one]))
     way = "less" if changes[name] < 0 else "more"
-    words = breakdown.WORDS.get(name, name)
-    return f"Most of it is {words}: {show_seconds(abs(changes[name]) * second.batch)} {way} a step."
+    return f"Most of it is {breakdown.words(name)}: {show_seconds(abs(changes[name]) * second.batch)} {way} a step."
 
 
 def _of_a_sample(found: Prediction, part: str) -> float:
@@ -131,7 +130,7 @@ def _parts(
     show: Callable[[float], str], first: Mapping[str, float], second: Mapping[str, float]
 ) -> Iterator[tuple[str, ...]]:
     for name in breakdown.phases([first, second]):
-        yield _row(breakdown.WORDS.get(name, name), show, first.get(name, 0.0), second.get(name, 0.0))
+        yield _row(breakdown.words(name), show, first.get(name, 0.0), second.get(name, 0.0))
 
 
 def _row(name: str, show: Callable[[float], str], first: float, second: float) -> tuple[str, ...]:
