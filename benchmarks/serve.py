@@ -91,9 +91,8 @@ def _children(process: int) -> list[int]:
 
 
 def _seconds(process: int) -> float:
-    """Of a process, all its threads."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Of a process, all threads that it has."""
+    return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{process}/task").glob("*/schedstat")) / 1e9
 
 
 @contextlib.contextmanager
@@ -194,17 +193,13 @@ def main() -> None:
             answered = statuses.count(200)
             shares = (("median", 0.5), ("p90", 0.9), ("p99", 0.99))
             told = ", ".join(f"{name} {1e3 * percentile(times, share):.0f} ms" for name, share in shares)
-            rate = f"{answered / taken:.1f} a second"
-            print(
-                f"{who.__name__}: {answered} of {len(statuses)} predicted, {rate}, {told}; {1e3 * busy:.1f} ms of a core"
-            )
+            told = f"{answered / taken:.1f} a second, {told}; {1e3 * busy:.1f} ms of a core"
+            print(f"{who.__name__}: {answered} of {len(statuses)} predicted, {told}")
         print(f"  aim: {AIM_RATE:g} a second with p99 under {1e3 * AIM_P99:.0f} ms")
         for name, seen in changes(found).items():
             waited, busy = zip(*seen, strict=True)
-            middle, most = 1e3 * statistics.median(waited), 1e3 * max(waited)
-            print(
-                f"a change of {name}: median {middle:.0f} ms, most {most:.0f} ms; {1e3 * max(busy):.0f} ms of a core at most"
-            )
+            middle, most, core = (1e3 * one for one in (statistics.median(waited), max(waited), max(busy)))
+            print(f"a change of {name}: median {middle:.0f} ms, most {most:.0f} ms; at most {core:.0f} ms of a core")
         print(f"  aim: under {1e3 * AIM_CHANGE:.0f} ms")
 
 

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -235,7 +235,7 @@ class Crew:
     async def end(self) -> None:
         """End all of them, those that are not ready yet too."""
         self.closed = True
-        begun = [*self.hiring, *self.working]
+        begun: list[asyncio.Task[Any]] = [*self.hiring, *self.working]
         for one in begun:
             one.cancel()
         await asyncio.gather(*begun, return_exceptions=True)

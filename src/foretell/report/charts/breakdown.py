@@ -16,8 +16,16 @@ GAP = 16
 LEAST = 1e-6
 """Share of a step below which a part is rounding, not time."""
 
-OWN = {"forward": 0, "backward": 1, "recompute": 2, "optimizer": 3}
-OWN |= {"exposed.dp": 4, "exposed.tp": 5, "exposed.pp": 6, "bubble": 7}
+OWN = {
+    "forward": 0,
+    "backward": 1,
+    "recompute": 2,
+    "optimizer": 3,
+    "exposed.dp": 4,
+    "exposed.tp": 5,
+    "exposed.pp": 6,
+    "bubble": 7,
+}
 """Colours that a part has in every chart, as in the timeline; others have those that are left."""
 
 WORDS = {"bubble": "pipeline bubble", "host": "waiting for the host", "input": "waiting for input"}
