@@ -21,6 +21,7 @@ from foretell.model import zoo
 from foretell.model.source import load
 from foretell.program.lower import lower
 from foretell.serve import uploads
+from foretell.serve.app import awaited
 from foretell.serve.calls import CALLS, JSON, call
 from foretell.serve.calls.export import Export
 from foretell.serve.calls.predict import answer as predicted
@@ -355,6 +356,30 @@ def test_who_hangs_up_holds_no_worker(tmp_path: Path, monkeypatch: pytest.Monkey
 
     crew = run(work)
     assert hired and not crew.all and not crew.waiting
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_an_answer_is_awaited_as_long_as_somebody_is_there(stays: bool):
+    class Connection:
+        async def receive(self) -> dict[str, str]:
+            return {"type": "http.disconnect"} if not stays else await asyncio.Event().wait() or {}
+
+    async def work() -> tuple[Reply, bool]:
+        ended = asyncio.Event()
+
+        async def answer() -> Reply:
+            try:
+                if not stays:
+                    await asyncio.Event().wait()
+                return Reply("answer", 200, b"{}")
+            finally:
+                ended.set()
+
+        reply = await awaited(cast(Any, Connection()), answer())
+        await asyncio.wait_for(ended.wait(), PATIENT)
+        return reply, ended.is_set()
+
+    assert run(work)[0].status == (200 if stays else 408)
 
 
 def test_an_answer_that_comes_soon_is_kept_though_nobody_waits(tmp_path: Path):

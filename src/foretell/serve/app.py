@@ -78,7 +78,7 @@ class Served:
 
     async def answer(self, name: str, request: Request) -> Response:
         task = await _task(name, request)
-        return _passed_on(await _awaited(request, self.crew.answer(task)), ATTACHED.get(name, ""))
+        return _passed_on(await awaited(request, self.crew.answer(task)), ATTACHED.get(name, ""))
 
     async def upload(self, request: Request) -> Response:
         content = await body(request, uploads.LARGEST, ("application/octet-stream", JSON, "text/plain"))
@@ -86,7 +86,7 @@ class Served:
             raise Unfit(422, "an empty file", "a config.json, a graph or a .net file")
         name = await asyncio.to_thread(uploads.keep, content, self.folder)
         task = Task("model", msgspec.json.encode({"model": name}))
-        return _passed_on(await _awaited(request, self.crew.answer(task)))
+        return _passed_on(await awaited(request, self.crew.answer(task)))
 
     async def start(self, request: Request) -> Response:
         found = self.searches.start(await _task("search", request))
@@ -148,7 +148,7 @@ async def _task(name: str, request: Request) -> Task:
     return Task(name, msgspec.json.encode(read))
 
 
-async def _awaited(request: Request, answer: Coroutine[Any, Any, Reply]) -> Reply:
+async def awaited(request: Request, answer: Coroutine[Any, Any, Reply]) -> Reply:
     """An answer, for as long as somebody waits for it: who hangs up keeps nobody from other questions."""
     asking, leaving = asyncio.create_task(answer), asyncio.create_task(_hangs_up(request))
     try:
