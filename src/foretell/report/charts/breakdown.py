@@ -91,8 +91,12 @@ def draw(
                 continue
             said = f"{words(phase)}: {show(seconds)}, {seconds / whole:.1%} of {name}"
             drawn = rectangle(x(at), y, x(at + seconds) - x(at), tall, f"c{colour[phase]} edge")
-            if x(at + seconds) - x(at) > 8 * len(phase) + 8:
-                drawn += text((x(at) + x(at + seconds)) / 2, y + tall / 2 + 4, phase, "middle", "inside")
+            room = x(at + seconds) - x(at)
+            label = next((one for one in (words(phase), phase) if room > 8 * len(one) + 8), "")
+            if label:
+                drawn += text(
+                    (x(at) + x(at + seconds)) / 2, y + tall / 2 + 4, label, "middle", f"inside on{colour[phase]}"
+                )
             parts.append(mark(drawn, said))
             rows.append((name, phase, show(seconds), f"{seconds / whole:.1%}"))
             at += seconds

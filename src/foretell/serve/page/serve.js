@@ -433,7 +433,8 @@
       while (told.state === "waiting" || told.state === "running") {
         if (told.plans) $("search-share").value = told.share; else $("search-share").removeAttribute("value");
         $("search-said").textContent = told.state === "waiting" ? "Waiting for its turn…"
-          : `${told.doing ? sentence(told.doing) : "Starting"}: ${told.plans.toLocaleString("en")} so far, ${Math.round(told.seconds)} s`;
+          : told.doing ? `${sentence(told.doing)}: ${told.plans.toLocaleString("en")} plans so far, ${Math.round(told.seconds)} s`
+          : `Starting, ${Math.round(told.seconds)} s`;
         await new Promise((done) => setTimeout(done, 300));
         told = await (await call(`/api/searches/${watching}`, undefined, "GET")).json();
       }
