@@ -57,6 +57,7 @@ class Extent(NamedTuple):
         return f"{self.path} ({'x'.join(map(str, self.among))} = {product(self.among)} positions)"
 
 
+@functools.lru_cache(maxsize=64)
 def facts(graph: Graph) -> Facts:
     """The facts of a model. Of its samples only the limits know how many there are."""
     found = _facts(skeleton(graph))
