@@ -389,6 +389,7 @@
     }
     if (found.question) {
       asked = { ...USUAL, ...found.question, hardware: found.question.hardware || {} };
+      $("follow").checked = false;
       pasted = "";
     } else if (found.measured) {
       $("about-model").textContent = found.notes.map(sentence).join("; ");
