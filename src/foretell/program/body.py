@@ -10,7 +10,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -68,6 +68,7 @@ class Bodies:
     kept: Lifetimes = field(init=False)
     index: _Index = field(init=False)
     turned: frozenset[tuple[int, int]] = field(init=False)
+    widths: Widths = field(init=False)
     written: dict[tuple[str, int, int, int], tuple[Action | Made, ...]] = field(
         init=False, default_factory=dict[tuple[str, int, int, int], tuple[Action | Made, ...]]
     )
@@ -77,6 +78,7 @@ class Bodies:
         like = skeleton(graph)
         by_compiler = compiled_convolutions(like) if self.layout.compiled else frozenset[tuple[int, int]]()
         object.__setattr__(self, "turned", turned_convolutions(like) | by_compiler)
+        object.__setattr__(self, "widths", _widths(like))
         object.__setattr__(self, "plain", lifetimes(like))
         object.__setattr__(self, "index", _Index(self.layout, self.plain))
         blocks = range(len(graph.blocks))
@@ -166,7 +168,7 @@ class Bodies:
     def _computed(self, at: int, index: int, node: Node, part: str) -> Iterator[Compute]:
         graph = self.layout.graph
         sizes = self.layout.sizes(at, index)
-        cost = node.cost_at(part, _widths(graph, at, index), sizes)
+        cost = node.cost_at(part, self.widths[at][index], sizes)
         if cost.nothing:
             return
         role = part
@@ -324,11 +326,14 @@ class Bodies:
         return self._size(home, storage)
 
 
-@functools.lru_cache(maxsize=1 << 15)
-def _widths(graph: Graph, at: int, index: int) -> dict[str, int]:
-    """Bytes per element of each operand of an operator: the same for all layouts of a model."""
-    block = graph.blocks[at]
-    return graph.widths(block, block.nodes[index])
+Widths: TypeAlias = tuple[tuple[dict[str, int], ...], ...]
+"""Bytes per element of each operand, by block and operator."""
+
+
+@functools.lru_cache(maxsize=256)
+def _widths(graph: Graph) -> Widths:
+    """The same for all layouts of a model."""
+    return tuple(tuple(graph.widths(block, node) for node in block.nodes) for block in graph.blocks)
 
 
 def _actions(written: tuple[Action | Made, ...]) -> Actions:
