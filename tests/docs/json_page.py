@@ -34,7 +34,7 @@ class Page:
         self.waiting: list[type] = []
 
     def text(self) -> str:
-        parts = ["## An error", *self._form(Failed)]
+        parts = [_index(), "## An error", *self._form(Failed)]
         for form in FORMS:
             parts.append(f"## {form.command}\n\n`foretell {form.command} --json`: {form.says}.")
             parts += self._form(form.type)
@@ -96,6 +96,12 @@ class Page:
         taken = self.told.values()
         name = shape.__name__
         return name if name not in taken else f"{name} of {shape.__module__.removeprefix('foretell.')}"
+
+
+def _index() -> str:
+    """Where to look, on a page that is long."""
+    lines = ["| answer | what it is |", "|---|---|"]
+    return "\n".join(lines + [f"| [{form.command}](#{anchor(form.command)}) | {form.says} |" for form in FORMS])
 
 
 def anchor(title: str) -> str:

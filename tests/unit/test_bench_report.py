@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from answers import documented
 from foretell.bench import study
 from foretell.bench.group import groups
 from foretell.bench.page import bench_page, over_time, predicted
@@ -99,7 +99,7 @@ def test_the_command_writes_page_and_figures(tmp_path: Path) -> None:
     asked += ["--figures", str(tmp_path / "figures"), "--json"]
     answer = CliRunner().invoke(cli, asked)
     assert answer.exit_code == 0, answer.output
-    told = json.loads(answer.output)
+    told = documented("bench", answer.output)
     assert all(Path(name).is_file() for name in told["files"]) and len(told["files"]) == 13
     assert {"finding": "advice-data", "status": "holds"}.items() <= next(
         one for one in told["findings"] if one["finding"] == "advice-data"
