@@ -1,6 +1,6 @@
 """Answers of `foretell bench`: engines side by side, and the survey of frameworks beside its prediction."""
 
-# pyright: reportIncompatibleVariableOverride=false
+# pyright: reportIncompatibleVariableOverride=false, reportIncompatibleMethodOverride=false
 # Figures that follow from a row are told with it.
 
 from __future__ import annotations
