@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from foretell.report.svg import COLOURS, LEFT, LETTER, RIGHT, TOP, WIDTH, Chart, Scale, line, mark, rectangle, text
+from foretell.report.svg import (
+    COLOURS,
+    LEFT,
+    LETTER,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Chart,
+    Scale,
+    Shown,
+    line,
+    mark,
+    rectangle,
+    text,
+)
 from foretell.units import show_seconds
 
 BAR = 46
@@ -34,8 +48,10 @@ def draw(
     intervals: Mapping[str, tuple[float, float]] | None = None,
     file: str = "step",
     title: str = "What a step is spent on",
+    show: Shown = show_seconds,
+    takes: str = "takes",
 ) -> Chart:
-    """Bars by name, each with its phases; `intervals` are drawn below the bars that have one."""
+    """Bars by name, each with its parts; `intervals` are drawn below the bars that have one."""
     tall = BAR if len(bars) <= FEW else SLIM
     left = max(LEFT, 14 + LETTER * max(map(len, bars)))
     names = phases(list(bars.values()))
@@ -47,7 +63,7 @@ def draw(
     bottom = TOP + len(bars) * (tall + GAP)
     for value in x.ticks(6):
         parts.append(line(x(value), TOP, x(value), bottom, "grid"))
-        parts.append(text(x(value), bottom + 16, show_seconds(value) if value else "0", "middle", "tick"))
+        parts.append(text(x(value), bottom + 16, show(value) if value else "0", "middle", "tick"))
     for name, bar in bars.items():
         whole, at = sum(bar.values()), 0.0
         parts.append(text(left - 8, y + tall / 2 + 4, name, "end", "name"))
@@ -55,22 +71,22 @@ def draw(
             seconds = bar.get(phase, 0.0)
             if seconds <= LEAST * whole:
                 continue
-            said = f"{WORDS.get(phase, phase)}: {show_seconds(seconds)}, {seconds / whole:.1%} of {name}"
+            said = f"{WORDS.get(phase, phase)}: {show(seconds)}, {seconds / whole:.1%} of {name}"
             drawn = rectangle(x(at), y, x(at + seconds) - x(at), tall, f"c{names.index(phase) % COLOURS} edge")
             if x(at + seconds) - x(at) > 8 * len(phase) + 8:
                 drawn += text((x(at) + x(at + seconds)) / 2, y + tall / 2 + 4, phase, "middle", "inside")
             parts.append(mark(drawn, said))
-            rows.append((name, phase, show_seconds(seconds), f"{seconds / whole:.1%}"))
+            rows.append((name, phase, show(seconds), f"{seconds / whole:.1%}"))
             at += seconds
         if intervals and name in intervals:
             low, high = intervals[name]
-            tip = f"nine in ten runs like it lie between {show_seconds(low)} and {show_seconds(high)}"
+            tip = f"nine in ten runs like it lie between {show(low)} and {show(high)}"
             whisker = line(x(low), y + tall + 6, x(high), y + tall + 6, "whisker")
             whisker += line(x(low), y + tall + 2, x(low), y + tall + 10, "whisker")
             whisker += line(x(high), y + tall + 2, x(high), y + tall + 10, "whisker")
             parts.append(mark(whisker, tip))
         y += tall + GAP
-    told = "; ".join(f"{name} takes {show_seconds(sum(bar.values()))}" for name, bar in bars.items())
+    told = "; ".join(f"{name} {takes} {show(sum(bar.values()))}" for name, bar in bars.items())
     return Chart(
         name=file,
         title=title,
