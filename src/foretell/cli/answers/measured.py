@@ -23,7 +23,7 @@ class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine
     samples: int
     complete: bool
-    fits: tuple[Fitted, ...]  # how far single samples are from the others
+    fits: dict[str, Fitted]  # by kernel: how far single samples are from the others
     failed: dict[str, str]  # probes that did not run, and why
 
 
