@@ -11,6 +11,7 @@ from foretell.report.bibliography import papers
 from foretell.report.charts import breakdown
 from foretell.report.page import Card, Page, Section
 from foretell.report.sections import WORK, accuracy_section
+from foretell.report.svg import byte_unit
 from foretell.runtime.comparison import Comparison, Traffic
 from foretell.runtime.outside import Outside
 from foretell.timeline.observation import Observation
@@ -42,7 +43,8 @@ def _cards(predicted: Prediction, measured: Observation) -> Iterator[Card]:
     yield Card("predicted", show_seconds(predicted.step_seconds), "a step")
     yield Card("measured", show_seconds(measured.step_seconds), "a step")
     yield Card("predicted over measured", f"{error:+.1%}", f"{'inside' if inside else 'outside'} the interval")
-    yield Card("memory", show_bytes(measured.memory_bytes), f"{show_bytes(predicted.memory_bytes)} were predicted")
+    before, after = predicted.memory.allocated, measured.memory.allocated
+    yield Card("memory of tensors", show_bytes(after), f"{show_bytes(before)} were predicted")
 
 
 def _time(predicted: Prediction, measured: Observation) -> Section:
@@ -64,11 +66,9 @@ def _memory(predicted: Prediction, measured: Observation) -> Section:
         title="What memory is taken by",
         show=show_bytes,
         takes="has",
+        unit=byte_unit(max(sum(before.values()), sum(after.values()))),
     )
-    rows = (
-        *((name, show_bytes(one), show_bytes(other)) for name, one, other in _both(before, after)),
-        ("what the device reports", show_bytes(predicted.memory_bytes), show_bytes(measured.memory_bytes)),
-    )
+    rows = tuple((name, show_bytes(one), show_bytes(other)) for name, one, other in _both(before, after))
     told = f"The fullest moment is foretold at {predicted.memory.peak_moment}."
     return Section("Memory", told, (chart,), ("tensors", "predicted", "measured"), rows)
 

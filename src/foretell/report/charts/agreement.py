@@ -76,8 +76,8 @@ def _diagonals(x: Scale, y: Scale) -> list[str]:
     """Where both are equal, and where one is so much larger."""
     low, high = x.low, x.high
     near = [
-        line(x(low * NEAR), y(low), x(high), y(high / NEAR), "grid over"),
-        line(x(low), y(low * NEAR), x(high / NEAR), y(high), "grid over"),
+        line(x(low * NEAR), y(low), x(high), y(high / NEAR), "axis dashed"),
+        line(x(low), y(low * NEAR), x(high / NEAR), y(high), "axis dashed"),
     ]
     told = text(x(high) - 6, y(high / NEAR) + 16, f"x {1 / NEAR:g}", "end", "small")
     return [*near, line(x(low), y(low), x(high), y(high), "axis"), told]
@@ -90,7 +90,8 @@ def _dot(one: Met, x: Scale, y: Scale, colour: int, show: Shown, alone: bool) ->
         return mark(circle(x(one.measured), y(one.predicted), 3, f"{kind} faint"), tip)
     dot = circle(x(one.measured), y(one.predicted), 4, f"{kind} edge")
     if one.high > one.low:
-        dot = line(x(one.measured), y(one.low), x(one.measured), y(one.high), "whisker faint") + dot
+        ends = (y(max(one.low, y.low)), y(min(one.high, y.high)))  # a band may leave the frame
+        dot = line(x(one.measured), ends[0], x(one.measured), ends[1], "whisker faint") + dot
         tip += f", between {show(one.low)} and {show(one.high)} expected"
     return mark(dot, tip)
 

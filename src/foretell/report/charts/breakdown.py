@@ -50,13 +50,14 @@ def draw(
     title: str = "What a step is spent on",
     show: Shown = show_seconds,
     takes: str = "takes",
+    unit: float = 1.0,
 ) -> Chart:
     """Bars by name, each with its parts; `intervals` are drawn below the bars that have one."""
     tall = BAR if len(bars) <= FEW else SLIM
     left = max(LEFT, 14 + LETTER * max(map(len, bars)))
     names = phases(list(bars.values()))
     ends = [sum(bar.values()) for bar in bars.values()] + [high for _, high in (intervals or {}).values()]
-    x = Scale(0.0, 1.04 * max(ends), left, WIDTH - RIGHT)
+    x = Scale(0.0, 1.04 * max(ends), left, WIDTH - RIGHT, unit=unit)
     parts: list[str] = []
     rows: list[tuple[str, ...]] = []
     y = float(TOP)
@@ -86,7 +87,9 @@ def draw(
             whisker += line(x(high), y + tall + 2, x(high), y + tall + 10, "whisker")
             parts.append(mark(whisker, tip))
         y += tall + GAP
-    told = "; ".join(f"{name} {takes} {show(sum(bar.values()))}" for name, bar in bars.items())
+    wholes = sorted((sum(bar.values()), name) for name, bar in bars.items())
+    ends = [*bars] if len(bars) <= FEW else [wholes[0][1], wholes[-1][1]]
+    told = "; ".join(f"{name} {takes} {show(sum(bars[name].values()))}" for name in ends)
     return Chart(
         name=file,
         title=title,

@@ -59,7 +59,8 @@ def draw(moments: Sequence[Moment], resting: float, usable: float, rank: str) ->
     return Chart(
         name="memory-over-time",
         title=f"Memory over a step, {rank}",
-        told=f"the fullest slot is {fullest.name} with {show_bytes(fullest.bytes)}; {show_bytes(resting)} rest",
+        told=f"the fullest slots, dark, have {show_bytes(fullest.bytes)}, the first of them {fullest.name}; "
+        f"{show_bytes(resting)} rest the whole step",
         body="".join(parts),
         height=HEIGHT,
         columns=("slot", "memory"),
