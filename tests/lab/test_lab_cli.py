@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from answers import documented
+
 SOURCE = Path(__file__).parents[2] / "src"
 
 
@@ -22,7 +24,7 @@ def ran(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_selftest_tells_what_is_attained(tmp_path: Path) -> None:
     found = ran("selftest", "--rate", "100Mbit", "--delay", "2ms", "--json", folder=tmp_path)
     assert found.returncode == 0, found.stderr
-    answer = json.loads(found.stdout)
+    answer = documented("lab selftest", found.stdout)
     (pair,) = answer["pairs"]
     assert pair["asked_delay"] == 2e-3
     assert pair["delay"] >= 2e-3
@@ -34,7 +36,7 @@ def test_measure_keeps_raw_samples_beside_formulas(tmp_path: Path) -> None:
     arguments = ("--algorithm", "ring", "--algorithm", "ps:2", "--sizes", "1KiB,16KiB", "--repeats", "2")
     found = ran("measure", *arguments, "--out", "raw.jsonl", "--json", folder=tmp_path)
     assert found.returncode == 0, found.stderr
-    answer = json.loads(found.stdout)
+    answer = documented("lab measure", found.stdout)
     assert {(row["algorithm"], row["kind"]) for row in answer["rows"]} >= {
         ("ring", "all-reduce"),
         ("parameter_server:2", "all-reduce"),
@@ -95,7 +97,7 @@ def test_a_run_goes_across_hosts_and_is_compared_with_them(tmp_path: Path) -> No
     what = ("lenet", "--plan", "dp2", "--batch", "64", "--steps", "4", "--collectives", "ring", "--compare", "--json")
     found = ran("run", *network, *what, folder=tmp_path)
     assert found.returncode == 0, found.stderr
-    answer = json.loads(found.stdout)
+    answer = documented("lab run", found.stdout)
     assert answer["ranks"] == 2
     assert answer["comparison"]["collectives"] == {"unexpected": [], "missing": []}
     told = {(one["kind"], one["name"]) for one in answer["comparison"]["outside"]}

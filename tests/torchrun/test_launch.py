@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from answers import documented
 from foretell.errors import BadInput
 from foretell.program.lower import lower
 from foretell.runtime import journal
@@ -144,7 +145,7 @@ def _ran(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_command_measures_records_and_compares(tmp_path: Path) -> None:
     ran = _ran("foretell", *LENET, "--plan", "dp2 +m2", folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    answer = json.loads(ran.stdout)
+    answer = documented("run", ran.stdout)
     assert set(answer) >= {"step_seconds", "memory_bytes", "memory", "breakdown", "samples"}
     assert set(answer) >= {"plan", "ranks", "losses", "collectives", "record"}
     assert sum(answer["breakdown"].values()) == pytest.approx(answer["step_seconds"])
@@ -152,10 +153,18 @@ def test_the_command_measures_records_and_compares(tmp_path: Path) -> None:
     where = ("--on", "8xcpu", "--calibration", "none")
     compared = _ran("foretell", "compare", answer["record"], *where, "--json", folder=tmp_path)
     assert compared.returncode == 0, compared.stderr
-    found = json.loads(compared.stdout)
+    found = documented("compare", compared.stdout)
     error = found["predicted"]["step_seconds"] - found["measured"]["step_seconds"]
     assert found["error"]["step_seconds"] == pytest.approx(error)
     assert found["collectives"] == {"unexpected": [], "missing": []}
+
+
+def test_a_dry_run_of_the_command(tmp_path: Path) -> None:
+    ran = _ran("foretell", "run", "lenet", "--plan", "dp4", "--batch", "8", "--dry-run", "--json", folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    answer = documented("run --dry-run", ran.stdout)
+    assert answer["ranks"] == 4 and answer["collectives"]
+    assert answer["unexpected"] == answer["missing"] == []
 
 
 def test_two_nodes_meet_and_their_ranks_join(tmp_path: Path) -> None:
