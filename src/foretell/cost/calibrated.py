@@ -19,9 +19,10 @@ import msgspec
 
 from foretell.cost.chores import SHARED
 from foretell.cost.collectives import collective_seconds
+from foretell.cost.crowd import Crowd
 from foretell.cost.fabric import Group
 from foretell.cost.kernels import kernel_seconds, update_seconds
-from foretell.cost.kernels._measured import LAUNCH, PRODUCTS, kinds, sizes, update_kind
+from foretell.cost.kernels._measured import LAUNCH, kinds, sizes, update_kind
 from foretell.cost.samples import Calibration, Exchange, Figure, Fit, Kernel, Machine, Rule, Sample, Step, form_of
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device, Level
@@ -87,8 +88,8 @@ def measured_device(device: Device, found: Calibration, ranks: int = 1) -> Devic
     base = _processor(device, found) if found.machine.kind == "cpu" else device
     surfaces = {kind: Surface(tuple(points)) for kind, points in kernel_points(base, found).items()}
     if found.machine.kind == "cpu":
-        last = slowest(found, ranks)
-        surfaces = {kind: surface.slower(last * _crowded(kind, found, ranks)) for kind, surface in surfaces.items()}
+        last, crowd = slowest(found, ranks), Crowd.of(found, ranks)
+        surfaces = {kind: crowd.around(kind, surface).slower(last) for kind, surface in surfaces.items()}
         surfaces |= {kind: surface.slower(last) for kind, surface in cold_launches(found)}
         surfaces |= dict(shares(base.launch_seconds, found))
     return msgspec.structs.replace(base, measured=surfaces, sources={**base.sources, "measured": told(found)})
@@ -119,7 +120,7 @@ def _processor(device: Device, found: Calibration) -> Device:
 def kernel_points(device: Device, found: Calibration) -> dict[str, list[Point]]:
     """Measured over formula for each kind of kernel that was timed."""
     points: dict[str, list[Point]] = defaultdict(list)
-    calls = (_figure(found, "call"), _figure(found, "autograd call")) if found.machine.kind == "cpu" else None
+    calls = (found.figure("call"), found.figure("autograd call")) if found.machine.kind == "cpu" else None
     for one in found.samples:
         about = one.about
         if isinstance(about, Kernel):
@@ -237,14 +238,6 @@ def spread(found: Calibration) -> float:
     return statistics.mean(statistics.pstdev(part) / statistics.mean(part) for part in groups) if groups else 0.0
 
 
-def _crowded(kind: str, found: Calibration, ranks: int) -> float:
-    """How much longer a kernel takes while other cores are busy as well: cores share units, caches and memory."""
-    name = "crowded product" if kind.split()[0] in PRODUCTS else "crowded copy"
-    more = {one.about.ranks for one in found.samples if isinstance(one.about, Figure) and one.about.name == name}
-    # Nobody gets slower when others stop: where more ranks were less slow, something else had disturbed the fewer.
-    return max(1.0, min(_among(found, name, count, alone=1.0) for count in (ranks, *(n for n in more if n > ranks))))
-
-
 # links
 
 
@@ -262,16 +255,30 @@ def _level(level: Level, cluster: Cluster, found: Calibration, busy: int) -> Lev
 def exchange_points(cluster: Cluster, found: Calibration, busy: int = 1) -> dict[str, list[Point]]:
     """Measured over formula for each kind of collective that was timed, with so many ranks busy at once."""
     points: dict[str, list[Point]] = defaultdict(list)
-    for one in found.samples:
-        about = one.about
-        if isinstance(about, Exchange) and about.ranks <= cluster.ranks_per_node:
+    for about, seconds in _exchanges(found, busy).items():
+        if about.ranks <= cluster.ranks_per_node:
             said = collective_seconds(about.kind, about.payload, Group(about.ranks), cluster).seconds
-            seconds = one.p50 + _late(2 if about.kind == "send" else about.ranks, found, busy)
             place = (math.log2(about.payload), math.log2(about.ranks))
             points[about.kind].append((*place, math.log(seconds / float(said))))
     if found.machine.kind != "cpu":  # links of devices are their own
         return points
     return {kind: list(_at_once(own, math.log2(busy))) for kind, own in points.items()}
+
+
+def _exchanges(found: Calibration, busy: int) -> dict[Exchange, float]:
+    """Seconds of each message: as ranks come to it from computing where that was timed, which knows how late it gets a
+    core; else as idle ranks take, and so much later."""
+    calm: dict[Exchange, float] = {}
+    worked: dict[Exchange, float] = {}
+    for one in found.samples:
+        if isinstance(one.about, Exchange):
+            ranks = 2 if one.about.kind == "send" else one.about.ranks
+            plain = msgspec.structs.replace(one.about, worked=False)
+            if one.about.worked:
+                worked[plain] = one.p50
+            else:
+                calm[plain] = one.p50 + _late(ranks, found, busy)
+    return calm | worked
 
 
 def _at_once(points: list[Point], busy: float) -> Iterator[Point]:
@@ -290,8 +297,7 @@ def _late(ranks: int, found: Calibration, busy: int) -> float:
     if found.machine.kind != "cpu" or busy == 1:
         return 0.0
     full = SLICE * (busy - 1) / busy if busy >= found.machine.count else 0.0
-    known = any(isinstance(one.about, Figure) and one.about.name == "late" for one in found.samples)
-    all_of_them = _among(found, "late", busy, alone=0.0) if known else full
+    all_of_them = found.among("late", busy, alone=0.0) if found.figures("late") else full
     return all_of_them * (1 - 1 / ranks) / (1 - 1 / busy)
 
 
@@ -323,14 +329,14 @@ def _constants(found: Calibration, ranks: int) -> Iterator[tuple[str, object]]:
         yield "host.launch", 0.0
     elif steps:
         yield "host.launch", statistics.median(steps)
-    if found.machine.kind == "cpu" and _figure(found, "overlap", -1.0) >= 0:
-        share = min(1.0, _among(found, "overlap", max(2, ranks), alone=1.0))
+    if found.machine.kind == "cpu" and found.figure("overlap", -1.0) >= 0:
+        share = min(1.0, found.among("overlap", max(2, ranks), alone=1.0))
         yield "gradients.overlap", (("any", share), *WAITED)
 
 
 def _memory(found: Calibration) -> Iterator[tuple[str, object]]:
     for key in ("context", "communicator", "reserved"):
-        if (value := _figure(found, key, -1.0)) >= 0:
+        if (value := found.figure(key, -1.0)) >= 0:
             yield f"memory.{key}", value
 
 
@@ -354,25 +360,6 @@ def _fit(points: list[Point]) -> Fit:
         median=statistics.median(errors) if errors else 0.0,
         p90=errors[int(0.9 * (len(errors) - 1))] if errors else 0.0,
     )
-
-
-def _figure(found: Calibration, name: str, otherwise: float = 0.0) -> float:
-    """A measured number that is no time."""
-    values = [one.p50 for one in found.samples if isinstance(one.about, Figure) and one.about.name == name]
-    return statistics.median(values) if values else otherwise
-
-
-def _among(found: Calibration, name: str, ranks: int, alone: float) -> float:
-    """A figure as it is with so many ranks busy: between the two numbers that were tried, by straight line."""
-    known: dict[int, list[float]] = defaultdict(list)
-    known[1].append(alone)
-    for one in found.samples:
-        if isinstance(one.about, Figure) and one.about.name == name:
-            known[one.about.ranks or found.machine.count].append(one.p50)
-    below = max(count for count in known if count <= max(1, ranks))
-    above = min((count for count in known if count >= ranks), default=below)
-    low, high = (statistics.median(known[count]) for count in (below, above))
-    return low if below == above else low + (high - low) * (ranks - below) / (above - below)
 
 
 def _median(values: Iterable[float]) -> float:
