@@ -144,8 +144,8 @@ def phases(cells: list[Cell], file: Path) -> None:
         print(f"{cell.name:<31}  " + ", ".join(parts))
 
 
-def _busy(found: Measurement, name: str) -> float:
-    return max(found.busy_by_rank.get(name, [0.0]))
+def _busy(cell: Cell, name: str) -> float:
+    return statistics.median(max(one.busy_by_rank.get(name, [0.0])) for one in cell.rounds)
 
 
 def _complete(file: Path) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from foretell.cost.calibrated import calibrated, cold_launches, exchange_points, slowest, spread
 from foretell.cost.chores import Chores
+from foretell.cost.crowd import Crowd
 from foretell.cost.kernels import kernel_seconds
 from foretell.cost.samples import Calibration, Exchange, Figure, Kernel, Machine, Sample, Step, form_of, sample
 from foretell.cost.stage import Prices
@@ -21,7 +24,9 @@ from foretell.model.operators.elementwise import Elementwise
 from foretell.oracle.predict import Prediction, predict
 from foretell.plan.trainer import trainer
 from foretell.program.action import Communicate, Compute, Update
+from foretell.program.lower import lower
 from foretell.runtime.assignment import Assignment
+from foretell.timeline.simulate import simulate
 
 PYTORCH = trainer("pytorch")
 CORES = this_machine.processor(8, "a core", 2**34)
@@ -127,6 +132,48 @@ def test_groups_that_talk_at_once_are_as_slow_as_all_in_one() -> None:
     assert points[4][0][2] == points[2][1][2] > points[2][0][2]
 
 
+def test_messages_that_were_timed_as_in_a_step_count_as_they_are() -> None:
+    """Ranks came to them from computing: nothing is added, and what idle ranks took is forgotten."""
+    about = Exchange(kind="all-reduce", ranks=8, payload=2**16)
+    calm, worked = sample("c", about, [1e-3]), sample("c", structs.replace(about, worked=True), [5e-3])
+    alone = exchange_points(CORES, measured(worked), 8)
+    assert (
+        exchange_points(CORES, measured(calm, worked), 8) == exchange_points(CORES, measured(worked, calm), 8) == alone
+    )
+    assert exchange_points(CORES, measured(calm), 1)["all-reduce"][0][2] == pytest.approx(
+        alone["all-reduce"][0][2] - math.log(5)
+    )
+
+
+# cores that share caches and memory
+
+
+def crowd(ranks: int, **copies: float) -> Crowd:
+    """With copies of so many bytes that took so many times as long on two ranks."""
+    figures = [Figure(name="crowded copy", ranks=2, bytes=int(size[1:])) for size in copies]
+    found = [sample("crowded", about, [times]) for about, times in zip(figures, copies.values(), strict=True)]
+    product = sample("crowded", Figure(name="crowded product", ranks=2), [1.25])
+    return Crowd.of(measured(product, *found), ranks)
+
+
+def test_what_a_cores_own_cache_has_room_for_nobody_slows() -> None:
+    two = crowd(2, _1024=1.0, _1048576=2.0)
+    assert [two.copied(size) for size in (5, 11, 16, 21, 30)] == [1.0, 1.0, 1.5, 2.0, 2.0]  # log2 of bytes moved
+    assert two.product == 1.25
+    assert crowd(1, _1024=1.0, _1048576=2.0).copied(30) == 1.0
+
+
+@given(st.floats(0, 40), st.floats(0, 40), st.floats(1, 3), st.floats(0, 2))
+def test_more_data_is_slowed_no_less(one: float, other: float, first: float, more: float) -> None:
+    two = crowd(2, _1024=first, _65536=first + more / 2, _1048576=first + more)
+    less, most = sorted((one, other))
+    assert two.copied(less) <= two.copied(most) + 1e-12
+
+
+def test_a_record_of_one_size_is_for_all() -> None:
+    assert {crowd(2, _0=1.5).copied(size) for size in (0, 10, 30)} == {1.5}
+
+
 # what the computing thread does for weights
 
 
@@ -140,6 +187,17 @@ def test_gradients_of_one_micro_batch_are_added_to_nothing() -> None:
     adding = halves.breakdown["backward"] - 2 * alone.breakdown["backward"]
     least = 12 * parameters / CORES.device.memory_bandwidth  # two are read, one is written
     assert least <= adding <= 3 * least
+
+
+@pytest.mark.parametrize(
+    "plan",
+    ["dp1 +m4", "dp4", "dp4 +m2", "dp4:zero1", "dp4:zero2", "dp4:zero3 +m2", "pp2:1f1b +m4", "pp2:gpipe dp2 +m4"],
+)
+def test_a_step_of_cores_is_simulated_with_their_chores(plan: str) -> None:
+    """The judge of the composition plays what the computing thread does for weights, too."""
+    setting = Assignment(model=LLAMA, plan=plan, batch=16).setting()
+    played = simulate(lower(setting), setting, CORES)
+    assert predict(setting, CORES).step_seconds == pytest.approx(played.step_seconds, rel=0.03)
 
 
 def test_copies_are_a_processors_own() -> None:

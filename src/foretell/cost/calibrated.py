@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from foretell.cost.chores import SHARED
-from foretell.cost.collectives import collective_seconds
+from foretell.cost.collectives import POINT_KINDS, collective_seconds
 from foretell.cost.crowd import Crowd
 from foretell.cost.fabric import Group
 from foretell.cost.kernels import kernel_seconds, update_seconds
@@ -109,7 +109,7 @@ def _processor(device: Device, found: Calibration) -> Device:
         moved = sum(float(part.read + part.written) for part in cost)
         if tag == "elementwise" and moved >= STREAMED:
             streams.append(moved / seconds)
-    launch = _median(one.p50 / one.about.launches for one in found.samples if isinstance(one.about, Step))
+    launch = _median(_steps(found).values())
     figures = {"vector": {**device.vector, **rates}, "launch_seconds": launch or device.launch_seconds}
     if streams:
         figures["memory_bandwidth"] = statistics.median(streams)
@@ -191,10 +191,23 @@ def in_turn(found: Calibration, name: str) -> InTurn | None:
     return None
 
 
+def _steps(found: Calibration, cold: bool = False) -> dict[str, float]:
+    """Seconds of a launch in steps of models too small to compute: as they are, or with other data before layers."""
+    steps = [(one.about, one.p50) for one in found.samples if isinstance(one.about, Step) and one.about.cold == cold]
+    return {about.model: seconds / about.launches for about, seconds in steps}
+
+
 def cold_launches(found: Calibration) -> Iterator[tuple[str, Surface]]:
-    """How many times as long a call takes with the host's code out of the caches: a bare one, one through autograd."""
+    """How many times as long a launch takes with the host's code out of the caches.
+
+    By whole steps where they were timed so; else by a bare call, and by one through autograd.
+    """
+    warm, cold = _steps(found), _steps(found, cold=True)
+    whole = _median(cold[model] / warm[model] for model in cold if model in warm)
     for kind, name in zip(LAUNCH, ("call", "autograd call"), strict=True):
-        if known := in_turn(found, name):
+        if whole:
+            yield kind, _always(max(1.0, whole))
+        elif known := in_turn(found, name):
             yield kind, _always(max(1.0, known.cold / known.warm))
 
 
@@ -272,7 +285,7 @@ def _exchanges(found: Calibration, busy: int) -> dict[Exchange, float]:
     worked: dict[Exchange, float] = {}
     for one in found.samples:
         if isinstance(one.about, Exchange):
-            ranks = 2 if one.about.kind == "send" else one.about.ranks
+            ranks = 2 if one.about.kind in POINT_KINDS else one.about.ranks
             plain = msgspec.structs.replace(one.about, worked=False)
             if one.about.worked:
                 worked[plain] = one.p50
@@ -316,7 +329,7 @@ def _trainer(runs: Trainer, found: Calibration, ranks: int) -> Trainer:
         table, name = key.split(".")
         part = msgspec.structs.replace(getattr(made, table), **{name: value})
         made = msgspec.structs.replace(made, **{table: part})
-    timed = any(isinstance(one.about, Step) for one in found.samples)  # a processor's launch is set without, too
+    timed = bool(_steps(found))  # a processor's launch is set without, too
     known = {key for key in given if key != "host.launch" or timed}
     sources = tuple((key, told(found) if key in known else source) for key, source in runs.sources)
     return msgspec.structs.replace(made, sources=sources)
@@ -324,7 +337,7 @@ def _trainer(runs: Trainer, found: Calibration, ranks: int) -> Trainer:
 
 def _constants(found: Calibration, ranks: int) -> Iterator[tuple[str, object]]:
     yield from _memory(found)
-    steps = [one.p50 / one.about.launches for one in found.samples if isinstance(one.about, Step)]
+    steps = _steps(found).values()
     if found.machine.kind == "cpu":  # one thread calls and computes: the time is the device's launch_seconds
         yield "host.launch", 0.0
     elif steps:

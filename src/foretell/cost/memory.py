@@ -24,6 +24,7 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import Trainer, look_up, look_up_depth
+from foretell.program.blocks import BLOCK
 from foretell.units import Quantity, product, somewhere
 
 MIB = 2**20
@@ -86,6 +87,11 @@ def memory_constants(
         context=context,
     )
     return _on_processor(setting, axes, found) if cluster.device.is_processor else found
+
+
+def convolution_block(cluster: Cluster) -> int:
+    """Channels that the library lays together for convolutions; a GPU's work space is a trainer's constant."""
+    return BLOCK if cluster.device.is_processor else 0
 
 
 SUMMED = ("dp", "shard", "spatial")

@@ -90,6 +90,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
     model: str
     batch: int
     launches: float  # that the program counts
+    cold: bool = False  # with other data going through the caches before each layer; those seconds do not count
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True, tag="layer"):

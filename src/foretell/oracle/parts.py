@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from foretell.cost.care import CareFigures, care_figures
 from foretell.cost.host import as_executed
 from foretell.cost.layers import layer_figures
+from foretell.cost.memory import convolution_block
 from foretell.cost.stage import Prices
 from foretell.model.graph import Graph
 from foretell.model.operator import PARTS, Part
@@ -225,7 +226,8 @@ class Parts:
         row = len(self.builder.columns["local_at"])
         parts: list[tuple[Local, int]] = []
         for own in numbers:
-            local = local_program(model.graph, axes, chosen.plan, executed.trainer, own)
+            block = convolution_block(self.space.cluster)
+            local = local_program(model.graph, axes, chosen.plan, executed.trainer, own, block)
             size = 0 if isinstance(own, int) else len(own)
             self.builder.local([layer_figures(local, kind, prices) for kind in model.kinds], size)
             parts.append((local, size))

@@ -23,7 +23,7 @@ from foretell.cost.samples import Exchange
 
 SUMMARY = "collectives between ranks"
 
-KINDS: Final = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send")
+KINDS: Final = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send", "exchange")
 FEW: Final = (2**10, 2**16, 2**20)
 CPU: Final = tuple(2**power for power in range(8, 25, 2))
 CUDA: Final = tuple(2**power for power in range(10, 31, 2))
@@ -122,12 +122,15 @@ def _message(kind: str, rank: int, ranks: int, size: int, device: str) -> _Messa
         return _Message(lambda: dist.all_gather_into_tensor(whole, one), one)
     if kind == "send":
         return _Message(lambda: _sent(one, rank), one, rank < 2)
+    if kind == "exchange":
+        other = torch.empty_like(one)
+        return _Message(lambda: _exchanged(one, other, rank, ranks), one, rank ^ 1 < ranks)
     even = torch.ones(-(-elements // ranks) * ranks, device=device)
     if kind == "reduce-scatter":
         share = torch.empty(len(even) // ranks, device=device)
         return _Message(lambda: dist.reduce_scatter_tensor(share, even), even)
-    other = torch.empty_like(even)
-    return _Message(lambda: dist.all_to_all_single(other, even), even)
+    taken = torch.empty_like(even)
+    return _Message(lambda: dist.all_to_all_single(taken, even), even)
 
 
 def _sent(one: torch.Tensor, rank: int) -> None:
@@ -136,3 +139,12 @@ def _sent(one: torch.Tensor, rank: int) -> None:
         dist.send(one, 1)
     elif rank == 1:
         dist.recv(one, 0)
+
+
+def _exchanged(one: torch.Tensor, other: torch.Tensor, rank: int, ranks: int) -> None:
+    """Between neighbours, pair by pair, both ways at once; what comes is waited for first, as halos are."""
+    neighbour = rank ^ 1
+    if neighbour < ranks:
+        messages = [dist.P2POp(dist.irecv, other, neighbour), dist.P2POp(dist.isend, one, neighbour)]
+        for work in dist.batch_isend_irecv(messages):
+            work.wait()
