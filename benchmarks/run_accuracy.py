@@ -126,25 +126,20 @@ def measured(cells: list[Cell], rounds: int, calibration: Path | None, file: Pat
 
 
 def phases(cells: list[Cell], file: Path) -> None:
-    """Where a step goes: measured and predicted, with the time that the rank's own thread had a core in brackets."""
+    """Where a step goes: measured and predicted, with the time that a rank's own thread had a core in brackets."""
     print("\nmeasured (on a core) / predicted, ms")
     for cell in (cell for cell in cells if cell.rounds):
         told, found = prediction(cell.assignment, file).breakdown, [one.breakdown for one in cell.rounds]
-        names = dict.fromkeys(name for one in (*found, told) for name in one)
-        parts = [
-            f"{name} {1e3 * statistics.median(one.get(name, 0.0) for one in found):.1f}"
-            + (
-                f" ({1e3 * statistics.median(_busy(one, name) for one in cell.rounds):.1f})"
-                if name in COMPUTING
-                else ""
-            )
-            + f" / {1e3 * told.get(name, 0.0):.1f}"
-            for name in names
-        ]
+        parts: list[str] = []
+        for name in dict.fromkeys(name for one in (*found, told) for name in one):
+            measured = statistics.median(one.get(name, 0.0) for one in found)
+            own = f" ({1e3 * busy(cell, name):.1f})" if name in COMPUTING else ""
+            parts.append(f"{name} {1e3 * measured:.1f}{own} / {1e3 * told.get(name, 0.0):.1f}")
         print(f"{cell.name:<31}  " + ", ".join(parts))
 
 
-def _busy(cell: Cell, name: str) -> float:
+def busy(cell: Cell, name: str) -> float:
+    """Seconds of a phase that the busiest rank's thread had a core."""
     return statistics.median(max(one.busy_by_rank.get(name, [0.0])) for one in cell.rounds)
 
 

@@ -23,7 +23,8 @@ from foretell.cost.crowd import Crowd
 from foretell.cost.fabric import Group
 from foretell.cost.kernels import kernel_seconds, update_seconds
 from foretell.cost.kernels._measured import LAUNCH, kinds, sizes, update_kind
-from foretell.cost.samples import Calibration, Exchange, Figure, Fit, Kernel, Machine, Rule, Sample, Step, form_of
+from foretell.cost.samples import Calibration, Exchange, Fit, Kernel, Machine, Rule, Sample, Step, form_of
+from foretell.cost.starts import InTurn, Starts, Timed, in_turn
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device, Level
 from foretell.hardware.measured import Point, Surface
@@ -120,34 +121,40 @@ def _processor(device: Device, found: Calibration) -> Device:
 def kernel_points(device: Device, found: Calibration) -> dict[str, list[Point]]:
     """Measured over formula for each kind of kernel that was timed."""
     points: dict[str, list[Point]] = defaultdict(list)
-    calls = (found.figure("call"), found.figure("autograd call")) if found.machine.kind == "cpu" else None
+    kernels = [_timed(one, one.about, device) for one in found.samples if isinstance(one.about, Kernel)]
+    starts = Starts(found, kernels) if found.machine.kind == "cpu" else None
+    for timed in kernels:
+        started = starts.of(timed) if starts else None
+        for kind, point in _kernel(timed, device, started):
+            points[kind].append(point)
     for one in found.samples:
-        about = one.about
-        if isinstance(about, Kernel):
-            for kind, point in _kernel(one, about, device, calls):
-                points[kind].append(point)
-        elif isinstance(about, Rule):
-            kind, point = _update(one, about, device)
+        if isinstance(one.about, Rule):
+            kind, point = _update(one, one.about, device)
             points[kind].append(point)
     return points
 
 
-def _kernel(
-    one: Sample, about: Kernel, device: Device, calls: tuple[float, float] | None
-) -> Iterator[tuple[str, Point]]:
+def _timed(one: Sample, about: Kernel, device: Device) -> Timed:
+    form, runs = form_of(about.precision), _runs(about.layout)
+    prices = [kernel_seconds(action, device, form, runs) for action in about.actions()]
+    return Timed(one, about, sum(float(price.seconds - price.launch) for price in prices))
+
+
+def _kernel(timed: Timed, device: Device, started: InTurn | None) -> Iterator[tuple[str, Point]]:
     """The sample as a point for each of its parts; parts that were timed together have the same ratio.
 
-    On a processor the call is in the sample; a sample that is little else tells nothing of the kernel.
+    On a processor the start is in the sample; a sample that is little else tells nothing of the kernel.
     """
+    one, about = timed.sample, timed.about
     form, runs = form_of(about.precision), _runs(about.layout)
     actions = list(about.actions())
-    prices = [kernel_seconds(action, device, form, runs) for action in actions]
-    said = sum(float(price.seconds - price.launch) for price in prices)
-    started = calls[about.autograd] if calls else sum(float(price.launch) for price in prices)
-    own = one.p50 - started
+    if started:
+        own = InTurn.of(one).less(started)
+    else:
+        own = one.p50 - sum(float(kernel_seconds(action, device, form, runs).launch) for action in actions)
     if own < LEAST * one.p50:
         return
-    log = math.log(own / said)
+    log = math.log(own / timed.said)
     for action in actions:
         first, second = (math.log2(max(float(size), 1.0)) for size in sizes(action.cost))
         names = list(kinds(action, form, runs))
@@ -174,21 +181,6 @@ def _optimizer_form(about: Rule) -> Format:
 @functools.cache
 def _runs(layout: str) -> Trainer:
     return trainer("pytorch-channels-last" if layout == "last" else "pytorch")
-
-
-class InTurn(NamedTuple):
-    """Seconds of a call by itself, and after other data went through the caches."""
-
-    warm: float
-    cold: float
-
-
-def in_turn(found: Calibration, name: str) -> InTurn | None:
-    """Both medians of a figure; on a processor calls are timed in turn so and so."""
-    for one in found.samples:
-        if isinstance(one.about, Figure) and one.about.name == name and len(one.values) > 1:
-            return InTurn(statistics.median(one.values[::2]), statistics.median(one.values[1::2]))
-    return None
 
 
 def _steps(found: Calibration, cold: bool = False) -> dict[str, float]:
