@@ -37,7 +37,7 @@ def test_a_step_rises_as_far_on_every_rank(ranks: Ranks) -> None:
     assert first == pytest.approx(second, rel=0.02)
 
 
-@pytest.mark.parametrize("plan", ["dp1", "spatial2"])
+@pytest.mark.parametrize("plan", ["dp1", "dp2"])
 def test_images_are_copied_into_blocks(ranks: Ranks, plan: str) -> None:
     assignment = Assignment(model="lenet", plan=plan, batch=64, steps=1)
     measured = max(fullest(ranks, assignment))
