@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from foretell.cost.chores import SHARED
+from foretell.cost.chores import BYTE, SHARED
 from foretell.cost.collectives import POINT_KINDS, collective_seconds
 from foretell.cost.crowd import Crowd
 from foretell.cost.fabric import Group
@@ -215,6 +215,8 @@ def shares(launch: float, found: Calibration) -> Iterator[tuple[str, Surface]]:
         if seconds and launch:
             between = cold[LAUNCH[1]].factor(1, 1) if name == "shared unit" and LAUNCH[1] in cold else 1.0
             yield name, _always(seconds * between / launch)
+    if launch and (byte := found.figure(BYTE)):
+        yield BYTE, _always(byte / launch)
 
 
 def _always(ratio: float) -> Surface:
