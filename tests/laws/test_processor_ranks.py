@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+import foretell
 from foretell.cost.calibrated import calibrated, cold_launches, exchange_points, slowest, spread
 from foretell.cost.chores import Chores
 from foretell.cost.crowd import Crowd
@@ -78,6 +79,29 @@ def test_many_sizes_leave_the_code_as_cold_as_each() -> None:
     loops: dict[str, Any] = {"item": items}
     price = kernel_seconds(Compute("", "elementwise", "forward", loops, cost), device, form_of("fp32"), PYTORCH)
     assert list(price.launch) == [launch_seconds(int(one), "forward", measured(*CALLS)) for one in items]
+
+
+def test_whole_steps_say_how_cold_the_code_is_where_they_were_timed_so() -> None:
+    cold = sample("launch", Step(model="mlp", batch=1, launches=10, cold=True), [3e-4] * 3)
+    found = measured(*CALLS, cold)
+    assert launch_seconds(1, "forward", found) == pytest.approx(1e-5, rel=1e-3)  # a cold step is no launch by itself
+    for part in ("forward", "input_gradient"):
+        assert launch_seconds(2**24, part, found) == pytest.approx(3e-5)
+
+
+@given(st.floats(1e-5, 1e-3), st.floats(1e-5, 1e-3), st.floats(0.5, 4.0))
+def test_the_start_of_a_kernel_is_no_part_of_larger_ones(start: float, colder: float, ratio: float) -> None:
+    """Whatever a kernel of next to nothing takes, warm and cold, larger ones of its kind are as fast as they are."""
+    nothing, large = structs.replace(COPY, sizes={"item": 1}), COPY
+    (action,) = large.actions()
+    seconds = ratio * 2**23 / CORES.device.memory_bandwidth
+    samples = [
+        sample("memory", about, [start + own, start + colder + own] * 3)
+        for about, own in ((nothing, 0.0), (large, seconds))
+    ]
+    device = calibrated(CORES, PYTORCH, measured(*CALLS, *samples)).cluster.device
+    price = kernel_seconds(action, device, form_of("fp32"), PYTORCH)
+    assert float(price.seconds - price.launch) == pytest.approx(seconds, rel=0.02)
 
 
 def test_a_call_that_was_no_slower_is_not_faster() -> None:
@@ -218,6 +242,31 @@ def test_copies_are_a_processors_own() -> None:
             chores.of_update(update),
         )
         assert all(one > 0 for one in seconds) if there else not any(seconds)
+
+
+def test_copies_of_weights_in_shares_cost_what_was_timed() -> None:
+    gather = Communicate("all-gather", ("dp",), 8, 2**20, "weights", "layers.0")
+    seconds = {
+        byte: Chores(
+            Prices(
+                (),
+                calibrated(
+                    CORES, PYTORCH, measured(*CALLS, sample("shares", Figure(name="shared byte"), [byte]))
+                ).cluster,
+                form_of("fp32"),
+                PYTORCH,
+            )
+        ).of_unit(gather)
+        for byte in (1e-9, 2e-9)
+    }
+    assert seconds[2e-9] - seconds[1e-9] == pytest.approx(1e-9 * 8 * 2**20 / 3)  # a third in each visit of a step
+
+
+def test_the_search_holds_images_in_blocks_as_predictions_do() -> None:
+    best = foretell.search("lenet", "2xcpu-core", 32, only=("dp", "filter")).best
+    assert best is not None
+    found = foretell.predict("lenet", "2xcpu-core", best.plan, 32, calibration="none")
+    assert (found.memory_bytes, found.step_seconds) == (best.memory_bytes, best.step_seconds)
 
 
 def test_the_update_of_weights_in_shares_goes_through_python() -> None:
