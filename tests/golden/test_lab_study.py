@@ -13,7 +13,8 @@ import pytest
 from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group
 from foretell.lab.describe import described
-from foretell.lab.measure import SMALL, Row, formula, orders
+from foretell.lab.formula import formula
+from foretell.lab.measure import SMALL, Row, orders
 from foretell.lab.network import Network
 from foretell.runtime.collectives import chosen
 

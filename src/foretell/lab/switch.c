@@ -186,6 +186,8 @@ static int made(int host) {
     up(s, &r);
     close(s);
     /* Connections stay warm, and may have a whole long pipe in flight: the pipes are what is studied, not TCP. */
+    /* Reno has no clock of its own: a sender that paces itself (BBR) would spread a message over the time of the next. */
+    set("/proc/sys/net/ipv4/tcp_congestion_control", "reno");
     set("/proc/sys/net/ipv4/tcp_slow_start_after_idle", "0");
     set("/proc/sys/net/ipv4/tcp_no_metrics_save", "1");
     char sizes[64];
