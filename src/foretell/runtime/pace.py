@@ -57,6 +57,11 @@ LONG = 2e-5
 LEARNT = 3
 """Times that an operator is done before a wait stands for it; the shortest counts, as the first meets cold caches."""
 
+MANY = 1024
+"""Elements from which a tensor is data. Fewer may be a number that somebody reads: how many updates there were."""
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+
 LATE = 2e-3
 """Seconds by which a rank may be behind and still make up for it in the next waits. What it takes to find out that
 there is nothing to do is more than a small operator takes."""
@@ -82,6 +87,8 @@ class Waited(Slowed):
         self._known: dict[Any, Known] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(kind not in PLAIN for kind in types):
+            return NotImplemented  # of a tensor in shares: its own part comes by here next
         if func.namespace in NAMESPACES:
             return func(*args, **(kwargs or {}))
         entered = time.perf_counter()
@@ -92,8 +99,9 @@ class Waited(Slowed):
 
     def _result(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, float]:
         """What an operator gives, or stands for it; and the seconds that it takes of a core."""
-        gives = _gives(func)
-        key = (func, *map(_likeness, tree_leaves((args, kwargs)))) if gives else func
+        leaves = tree_leaves((args, kwargs))
+        gives = _gives(func) if any(map(_has_many, leaves)) else None
+        key = (func, *map(_likeness, leaves))
         known = self._known.get(key)
         if gives and known is not None and known.times >= LEARNT and known.seconds >= LONG:
             return gives(known.result, args), known.seconds
@@ -130,6 +138,10 @@ def _plain(name: str) -> bool:
 
 def _anew(result: Any, args: Any) -> Any:
     return tree_map_only(torch.Tensor, _zeros, result)
+
+
+def _has_many(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.numel() >= MANY
 
 
 def _likeness(leaf: Any) -> Any:
