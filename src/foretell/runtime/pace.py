@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -61,6 +62,7 @@ MANY = 1024
 """Elements from which a tensor is data. Fewer may be a number that somebody reads: how many updates there were."""
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
+"""Tensors with data; of others only forms are asked."""
 
 LATE = 2e-3
 """Seconds by which a rank may be behind and still make up for it in the next waits. What it takes to find out that
@@ -87,9 +89,9 @@ class Waited(Slowed):
         self._known: dict[Any, Known] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(kind not in PLAIN for kind in types):
-            return NotImplemented  # of a tensor in shares: its own part comes by here next
-        if func.namespace in NAMESPACES:
+        if DTensor in types:
+            return NotImplemented  # a tensor in shares: this rank's comes by here next
+        if func.namespace in NAMESPACES or any(kind not in PLAIN for kind in types):
             return func(*args, **(kwargs or {}))
         entered = time.perf_counter()
         result, seconds = self._result(func, args, kwargs or {})
@@ -128,8 +130,8 @@ def _gives(func: Any) -> Callable[[Any, Any], Any] | None:
     return None
 
 
-WRITERS = ("add_", "sub_", "mul_", "div_", "addcmul_", "addcdiv_", "lerp_", "sqrt_", "copy_", "zero_")
-"""Operators that only change numbers: the form of a tensor stays."""
+WRITERS = ("add_", "sub_", "mul_", "div_", "addcmul_", "addcdiv_", "lerp_", "sqrt_")
+"""Operators that change numbers which are there: what fills new memory (`copy_`) is done."""
 
 
 def _plain(name: str) -> bool:
