@@ -66,15 +66,18 @@ class Lines:
         for one in rounds:
             incoming = [_Incoming(message, target, one.adds) for message in one.receives]
             outgoing = [(peer, given[span.start * width : span.stop * width]) for peer, span in one.sends]
-            changing = [
-                peer
+            changing = {
+                peer: span.stop * width
                 for peer, span in one.sends
                 if source is target and any(span.meets(message.span) for message in one.receives)
-            ]
+            }
             self._exchange(outgoing, incoming, changing)
 
-    def _exchange(self, outgoing: list[tuple[int, memoryview]], incoming: list[_Incoming], changing: list[int]) -> None:
-        """All messages of a round, as far as each goes, until all are through."""
+    def _exchange(
+        self, outgoing: list[tuple[int, memoryview]], incoming: list[_Incoming], changing: dict[int, int]
+    ) -> None:
+        """All messages of a round, as far as each goes, until all are through. `changing` are peers whose message what
+        comes in would change, and where it ends."""
         sending = {peer: view for peer, view in outgoing if len(view)}
         self.messages += len(sending)
         self.bytes += sum(map(len, sending.values()))
@@ -84,9 +87,7 @@ class Lines:
             events = self._ready(sending, receiving)
             self._send(sending, [peer for peer in sending if peer in events])
             come = [peer for peer in events if peer in receiving]
-            if come and changing:
-                _keep(sending, changing)
-                changing = []
+            changing = _kept(sending, changing, max((receiving[peer].reach for peer in come), default=0))
             self._receive(receiving, come)
 
     def _ready(self, sending: dict[int, memoryview], receiving: dict[int, _Incoming]) -> list[int]:
@@ -134,11 +135,13 @@ class Lines:
         return TimeoutError(f"rank {self.rank} heard nothing from rank {names} for {self._patience:g} s")
 
 
-def _keep(sending: dict[int, memoryview], changing: list[int]) -> None:
-    """Copy what has not left yet of messages that what comes in would change: at the last moment it is least."""
-    for peer in changing:
-        if peer in sending:
-            sending[peer] = memoryview(bytes(sending[peer]))
+def _kept(sending: dict[int, memoryview], changing: dict[int, int], reach: int) -> dict[int, int]:
+    """Copy what is left of messages that have not left as far as something else comes in now; those that may still
+    change. Mostly nothing has to be copied: what goes is ahead of what comes by all that lies on the way."""
+    late = [peer for peer in changing if peer in sending and changing[peer] - len(sending[peer]) < reach]
+    for peer in late:
+        sending[peer] = memoryview(bytes(sending[peer]))
+    return {peer: end for peer, end in changing.items() if peer not in late}
 
 
 class _Incoming:
@@ -149,10 +152,17 @@ class _Incoming:
         self._target, self._at = target, message.span.start
         width = target.itemsize
         self._place = memoryview(target).cast("B")[message.span.start * width : message.span.stop * width]
-        self.left = len(self._place)
+        self.left, self._end = len(self._place), message.span.stop * width
         # One for each message: the segments of several interleave.
         self._scratch = memoryview(bytearray(min(self.left, SEGMENT) if adds else 0))
         self._held = 0
+
+    @property
+    def reach(self) -> int:
+        """The byte of the target before which the next ones that are read change something."""
+        if self._adds:
+            return self._at * self._target.itemsize + len(self._scratch)
+        return self._end
 
     def take(self, line: socket.socket) -> None:
         """Read what has come."""

@@ -64,7 +64,11 @@ def play(
 
     A port carries one message at a time each way, and what is on its way holds both of its ports.
     """
-    between = wires or (lambda source, target: (alpha, beta))
+
+    def alike(source: int, target: int) -> tuple[float, float]:
+        return alpha, beta
+
+    between = wires or alike
     count, size = len(tensors), len(tensors[0])
     ranks = [_Rank(list(choice.rounds(kind, Team.of(at, count, size))), one) for at, one in enumerate(tensors)]
     lines: dict[tuple[int, int], deque[_Sent]] = {(a, b): deque() for a in range(count) for b in range(count)}
