@@ -82,18 +82,23 @@ def _sizes(one: Crossover, hosts: int) -> list[int]:
     return [max(1, round(times * one.formula / unit)) * unit for times in AROUND]
 
 
+def _around(times: float) -> bool:
+    return AROUND[0] / 1.5 < times < AROUND[-1] * 1.5
+
+
 def measured(found: Iterable[Crossover], rows: Sequence[Row]) -> list[Crossover]:
     """The crossovers with the sizes at which the times of these rows, all of one network, cross."""
     times = {(row.algorithm, row.kind, row.size): row.seconds for row in rows}
-    return [msgspec.structs.replace(one, measured=_seen(one, rows[0].hosts, times)) for one in found]
+    return [msgspec.structs.replace(one, measured=_seen(one, times)) for one in found]
 
 
-def _seen(one: Crossover, hosts: int, times: dict[tuple[str, str, int], float]) -> float | None:
-    """The size where the one that is faster below becomes the slower one: between the last two that say so."""
-    points = [
-        (math.log(size), math.log(times[one.below, one.kind, size] / times[one.above, one.kind, size]))
-        for size in _sizes(one, hosts)
-    ]
+def _seen(one: Crossover, times: dict[tuple[str, str, int], float]) -> float | None:
+    """The size where the one that is faster below becomes the slower one, between two that were timed around it."""
+    points = sorted(
+        (math.log(size), math.log(seconds / times[one.above, kind, size]))
+        for (text, kind, size), seconds in times.items()
+        if (text, kind) == (one.below, one.kind) and (one.above, kind, size) in times and _around(size / one.formula)
+    )
     for (left, before), (right, after) in pairwise(points):
         if before < 0 <= after:
             return math.exp(left + (right - left) * before / (before - after))
