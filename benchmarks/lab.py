@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -46,6 +47,7 @@ from foretell.lab.measure import (
     summary,
 )
 from foretell.lab.network import Network, Wire
+from foretell.runtime.assignment import Assignment
 from foretell.runtime.collectives import chosen
 from foretell.runtime.hosts import DEVICE
 
@@ -202,24 +204,28 @@ def _by_network(rows: list[Row]) -> list[list[Row]]:
 
 
 def steps(out: Path, calibration: Path | None) -> None:
-    """Steps of plans across hosts, by the command, beside predictions for a processor that is calibrated first."""
-    errors: dict[bool, list[float]] = {False: [], True: []}
+    """Steps of plans across hosts, by the command, beside two predictions: for a processor that is calibrated first,
+    and with the layers of the model timed on it, as the oracle paper does (Kahira et al. 2021)."""
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         file = calibration or _calibrated(Path(folder))
         for rate, delay in NETWORKS:
             for options, model, plan, batch in (*(((), *step) for step in STEPS), *CROWDED):
-                words = ["--rate", rate, "--delay", delay, *options, model, "--plan", plan, "--batch", str(batch)]
-                row = _step(words, folder, file)
+                words = ["--rate", rate, "--delay", delay, *options]
+                row = _step(words, (model, "--plan", plan, "--batch", str(batch)), Path(folder), file)
                 if row is None:
                     continue
                 row = {"rate": rate, "delay": delay, "model": model, "plan": plan, "batch": batch} | row
                 row |= {"options": " ".join(options)} if options else {}
                 with out.open("a") as target:
                     target.write(json.dumps(row) + "\n")
-                errors[bool(options)].append(_told(row))
-    for crowded, found in errors.items():
-        hosts = "four ranks, waits for computing" if crowded else "two hosts"
-        print(f"{hosts}: mean error {statistics.mean(map(abs, found)):.1%} over {len(found)} steps")
+                rows.append(row)
+                _tell(row)
+    for crowded in (False, True):
+        for key in ("predicted", "profiled"):
+            errors = [abs(row[key] / row["seconds"] - 1) for row in rows if ("options" in row) == crowded]
+            hosts = "four ranks, waits for computing" if crowded else "two hosts"
+            print(f"{hosts}, {key}: mean error {statistics.mean(errors):.1%} over {len(errors)} steps")
 
 
 def _calibrated(folder: Path) -> Path:
@@ -229,36 +235,52 @@ def _calibrated(folder: Path) -> Path:
     return file
 
 
-def _step(words: list[str], folder: str, calibration: Path) -> dict[str, Any] | None:
-    """A plan that ran across hosts, and its prediction; none of one that did not come to its end."""
-    command = [sys.executable, "-m", "foretell", "lab", "run", *words, "--steps", "10", "--records", folder]
-    command += ["--calibration", str(calibration), "--compare", "--json"]
+def _profiled(model: str, plan: str, batch: int, folder: Path) -> Path:
+    """What the layers of a model take for as many samples as a rank of this plan has at a time; timed once."""
+    setting = Assignment(model=model, plan=plan, batch=batch).setting()
+    data = math.prod(axis.world for axis in setting.plan.axes if axis.word == "dp")
+    samples = batch // data // setting.plan.microbatches
+    file = folder / f"{model.partition(':')[0]}-{samples}.json"
+    if not file.exists():
+        words = [model, "--batch", str(samples), "--device", "cpu", "--quick", "--out", str(file), "--json"]
+        _command(["profile", *words])
+    return file
+
+
+def _step(words: list[str], asked: tuple[str, ...], folder: Path, calibration: Path) -> dict[str, Any] | None:
+    """A plan that ran across hosts, and its predictions; none of one that did not come to its end."""
+    known, cluster = ["--calibration", str(calibration)], folder / "cluster.toml"
+    command = [sys.executable, "-m", "foretell", "lab", "run", *words, "--describe", str(cluster), *asked]
+    command += ["--steps", "10", "--records", str(folder), *known, "--compare", "--json"]
     ran = subprocess.run(command, capture_output=True, text=True, env=os.environ)
     if ran.returncode:
-        print(f"{' '.join(words)}: {ran.stderr.strip()[:300]}", flush=True)
+        print(f"{' '.join((*words, *asked))}: {ran.stderr.strip()[:300]}", flush=True)
         return None
     answer = json.loads(ran.stdout)
     predicted = answer["comparison"]["predicted"]
+    model, _, plan, _, batch = asked
+    profile = _profiled(model, plan, int(batch), folder)
+    profiled = _command(["predict", *asked, "--on", str(cluster), *known, "--profile", str(profile), "--json"])
     return {
         "seconds": answer["step_seconds"],
         "samples": answer["samples"],
         "predicted": predicted["step_seconds"],
         "breakdown": answer["breakdown"],
         "predicted_breakdown": predicted["breakdown"],
+        "profiled": profiled["step_seconds"],
+        "profiled_breakdown": profiled["breakdown"],
     }
 
 
-def _told(row: dict[str, Any]) -> float:
-    """Print a line; the error."""
-    error = row["predicted"] / row["seconds"] - 1
-    waits = [_waiting(row[key]) for key in ("breakdown", "predicted_breakdown")]
+def _tell(row: dict[str, Any]) -> None:
+    errors = [row[key] / row["seconds"] - 1 for key in ("predicted", "profiled")]
+    waits = [_waiting(row[key]) * 1e3 for key in ("breakdown", "predicted_breakdown")]
     print(
         f"{row['rate']:8}{row['delay']:6} {row['model'][:6]:7}{row['plan']:13} step {row['seconds'] * 1e3:7.1f} ms,"
-        f" predicted {row['predicted'] * 1e3:7.1f} {error:+6.1%};"
-        f" waiting {waits[0] * 1e3:7.1f} ms, predicted {waits[1] * 1e3:7.1f}",
+        f" predicted {row['predicted'] * 1e3:7.1f} {errors[0]:+6.1%}, profiled {row['profiled'] * 1e3:7.1f}"
+        f" {errors[1]:+6.1%}; waiting {waits[0]:7.1f} ms, predicted {waits[1]:7.1f}",
         flush=True,
     )
-    return error
 
 
 CROSSING = [Network(hosts=4, rate=rate, delay=delay) for rate in RATES for delay in (1e-3, 5e-3)]
