@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import shutil
 import struct
@@ -59,6 +58,8 @@ def _refused() -> int:
 
 
 def _tried() -> int:
+    import fcntl  # which other systems have not, and are told so before
+
     try:
         if ctypes.CDLL(None).unshare(CLONE_NEWNET):
             return NO_NAMESPACE
