@@ -46,10 +46,10 @@ def test_the_study_has_every_network_and_algorithm() -> None:
 
 
 def test_large_tensors_take_what_formulas_say() -> None:
-    found = errors(2, 0.0, small=False)
-    assert statistics.mean(found) < 0.015
-    assert sum(one < 0.05 for one in found) >= 0.99 * len(found)
-    assert statistics.mean(errors(4, 0.0, small=False)) < 0.05
+    for hosts, mean, within in ((2, 0.01, 0.98), (4, 0.03, 0.88)):
+        found = errors(hosts, 0.0, small=False)
+        assert statistics.mean(found) < mean
+        assert sum(one < 0.05 for one in found) >= within * len(found)
 
 
 def test_small_ones_too_where_the_delay_is_more_than_the_software() -> None:
