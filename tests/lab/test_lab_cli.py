@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,22 @@ def test_measure_keeps_raw_samples_beside_formulas(tmp_path: Path) -> None:
     lines = (tmp_path / "raw.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == answer["rows"]
     assert {order["size"] for order in answer["orders"]} == {1024, 16384}
+
+
+RIGHTS = {"sys_admin": ("namespaces", "SYS_ADMIN"), "net_admin": ("devices", "NET_ADMIN")}
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="no setpriv")
+@pytest.mark.parametrize("right", RIGHTS)
+def test_rights_that_are_missing_are_told(right: str, tmp_path: Path) -> None:
+    """As somebody who has all others."""
+    less = ["setpriv", f"--bounding-set=-{right}", "--inh-caps=-all", sys.executable, "-m", "foretell"]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    found = subprocess.run([*less, "lab", "selftest"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    what, fix = RIGHTS[right]
+    assert found.returncode == 2
+    assert f"network {what} may not be made by this user" in found.stderr
+    assert f"--cap-add {fix}" in found.stderr
 
 
 @pytest.mark.parametrize("words", [("--on", "8xh100"), ("--on=8xh100",)])

@@ -86,7 +86,7 @@ def memory_constants(
         reserved=alive.reserved,
         context=context,
     )
-    return _on_processor(setting, axes, found) if cluster.device.is_processor else found
+    return _on_processor(setting, axes, cluster, found) if cluster.device.is_processor else found
 
 
 def convolution_block(cluster: Cluster) -> int:
@@ -104,10 +104,11 @@ summed, where weights are in shares: the next unit as it was gathered, and gloo'
 _fsdp_param_group.py and ProcessGroupGloo.cpp, where an all-gather is into tensors of its own)."""
 
 
-def _on_processor(setting: Setting, axes: tuple[MeshAxis, ...], found: Constants) -> Constants:
-    """What PyTorch holds where no GPU is: no library has work space of its own, buckets are as wide as the gradients,
-    also with states in shares (ZeroRedundancyOptimizer), weights are updated one by one, and weights that are whole in
-    the passes have their share beside them (zero2).
+def _on_processor(setting: Setting, axes: tuple[MeshAxis, ...], cluster: Cluster, found: Constants) -> Constants:
+    """What PyTorch holds where no GPU is: no device has a context, no allocator keeps what was given back, no library
+    has work space of its own. Buckets are as wide as the gradients, also with states in shares
+    (ZeroRedundancyOptimizer), weights are updated one by one, and weights that are whole in the passes have their share
+    beside them (zero2).
 
     Counted by the allocator in runs on gloo ranks (tests/torchrun/test_memory.py).
     """
@@ -124,6 +125,9 @@ def _on_processor(setting: Setting, axes: tuple[MeshAxis, ...], found: Constants
         cached=form.gradient * (sizes.layer + NEXT.get(stored.name, 0) * sizes.next) if stored.gradients else 0.0,
         gathered=2 * form.state * sizes.weight / ways if adam else 0.0,
         workspace=0.0,
+        limit=usable_bytes(setting.trainer, cluster),
+        reserved=1.0,
+        context=0.0,
     )
 
 

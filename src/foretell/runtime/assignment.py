@@ -122,6 +122,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     exposed: dict[str, float] = {}  # seconds of it, by axis, in which a GPU only talked to others
     allocated: int = 0  # bytes at the fullest moment of a step
     resting: int = 0  # bytes between two steps
+    reserved: int = 0  # bytes that a GPU's allocator held for them; 0: what is not in tensors is not kept
     versions: dict[str, str] = {}
     staleness: dict[str, int] = {}  # updates that weights had seen since they were read: how often, by a server
     arrivals: list[int] = []  # whose pushes came to the server here, one after the other

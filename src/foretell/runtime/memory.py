@@ -26,7 +26,7 @@ class Watched:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.peak = self.resting = 0
+        self.peak = self.resting = self.reserved = 0
         self._device = device
         self._data = {place for place, _ in _storages()} if device.type == "cpu" else set[int]()
 
@@ -53,6 +53,7 @@ class Watched:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._device.type == "cuda":
             self.peak = torch.cuda.max_memory_allocated(self._device)
+            self.reserved = torch.cuda.max_memory_reserved(self._device)
             return
         self._mark.__exit__(kind, error, at)
         self._notes.__exit__(kind, error, at)

@@ -121,6 +121,8 @@ class Training:
                 self.optimizer.step()
                 self.optimizer.zero_grad()
         loss = torch.stack(losses).mean().item() if losses else None
+        if self.assignment.waits and loss is not None:
+            loss = 0.0  # of what nobody computed
         journal.here().stepped(clock.last(finite(loss)))
         return loss
 
@@ -183,6 +185,7 @@ def trained(
         collectives=progress.collectives,
         allocated=progress.peak,
         resting=progress.resting,
+        reserved=progress.reserved,
         versions={"torch": str(torch.__version__), "python": platform.python_version()},
     )
     return report, weights
@@ -206,6 +209,7 @@ def _warmed(training: Training) -> Progress:
         steps=clock.steps,
         peak=training.memory.peak,
         resting=training.memory.resting,
+        reserved=training.memory.reserved,
     )
 
 
@@ -220,8 +224,16 @@ def _resumed(training: Training, kept: Checkpoints) -> Progress | None:
     training.steps = done
     clock = training.clock
     clock.phases, clock.busy, clock.steps = progress.phases, progress.busy, progress.steps
-    journal.here().resumed(done)
+    journal.here().resumed(list(_ended(progress, training.assignment.dropped)))
     return progress
+
+
+def _ended(progress: Progress, dropped: int) -> Iterator[journal.Ended]:
+    """The steps of earlier lives as a journal has them; of those that are dropped only their sum was kept."""
+    for loss in progress.losses[:dropped]:
+        yield journal.Ended(progress.before / dropped, {}, loss)
+    for at, (seconds, loss) in enumerate(zip(progress.steps, progress.losses[dropped:], strict=True)):
+        yield journal.Ended(seconds, {name: times[at] for name, times in progress.phases.items()}, loss)
 
 
 def _checked(training: Training, steps: int, before: float) -> Check:
