@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from foretell.bench.findings import FAILS, FINDINGS, HOLDS, UNKNOWN, check
 from foretell.bench.group import DATA, HYBRID, INTRA, PIPELINE, SHARDED, family, groups
 from foretell.bench.reasons import WORTH, imbalance, reasons, sentence
-from foretell.bench.row import FAILED, Row
+from foretell.bench.row import FAILED, Point, Row
 
 GIGA = 10**9
 
@@ -42,7 +42,26 @@ ZERO = line("zero", "dp{}:zero2", {1: 110, 2: 56, 4: 29, 8: 17, 16: 9}, {1: 20 *
 MEGATRON = line("megatron-intra", "tp{}", {1: 40, 2: 29, 4: 27, 8: 25, 16: 24}, {1: 13, 2: 11, 4: 12, 8: 17})
 GPIPE = line("gpipe", "pp{}:gpipe +m64", {1: 200, 2: 150, 4: 120}, {1: 20 * GIGA, 2: 9 * GIGA, 4: 8 * GIGA})
 
+
+def learnt(engine: str, ranks: int, plan: str, *metrics: float, synchronous: bool = True) -> Row:
+    """A look after every second and every epoch."""
+    curve = tuple(
+        Point(step=at, epoch=at, seconds=at, loss=0.0, metric=metric) for at, metric in enumerate(metrics, start=1)
+    )
+    return row(engine, ranks, 1.0, plan, curve=curve, synchronous=synchronous)
+
+
+DATA_LEARNT = learnt("ddp", 2, "dp2", 0.4, 0.6)
+
 CASES = {
+    "stale": (
+        [DATA_LEARNT, learnt("stash", 2, "pp2:stash +m4", 0.1, 0.2, 0.3, synchronous=False)],
+        [DATA_LEARNT, learnt("stash", 2, "pp2:stash +m4", 0.7, synchronous=False)],
+    ),
+    "large-batch": (
+        [learnt("ddp", 1, "dp1", 0.5, 0.7), DATA_LEARNT],
+        [learnt("ddp", 1, "dp1", 0.3, 0.5), DATA_LEARNT],
+    ),
     "data-scales": (DDP, line("ddp", "dp{}", {1: 100, 2: 90, 4: 95})),
     "pipelines-slow": (DDP + GPIPE, DDP + line("gpipe", "pp{}:gpipe +m8", {2: 20})),
     "intra-stops": (MEGATRON, line("tp", "tp{}", {1: 40, 4: 10, 16: 3})),

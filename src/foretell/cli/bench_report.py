@@ -73,7 +73,7 @@ def judged(rows: Sequence[Row]) -> dict[str, Any]:
         for group in groups(rows)
         for line in group.lines
         for ranks, row in line.rows.items()
-        for one in reasons(row)
+        for one in reasons(row, group.reference(ranks))
     ]
     found = [
         {
@@ -91,31 +91,33 @@ def _place(group: Group) -> dict[str, str]:
     return {"pair": group.pair, "device": group.device, "conditions": group.conditions}
 
 
-def _name(group: Group) -> str:
-    return f"{group.pair}, {group.conditions}" if group.conditions else group.pair
-
-
 def judged_page(rows: Sequence[Row]) -> str:
     """The same for people: on the most ranks that each engine has."""
     from foretell.bench.findings import check
     from foretell.bench.group import groups
+    from foretell.cli.table import folded
+
+    parts = [_slow(group) for group in groups(rows)]
+    found = [
+        folded(f"  {one.verdict.status}  {one.finding.text} ({one.group.pair}: {one.verdict.evidence})")
+        for one in check(rows)
+    ]
+    parts += ["\n".join(["what the survey of frameworks found, asked of these rows", *found])] if found else []
+    return "\n\n".join(parts)
+
+
+def _slow(group: Group) -> str:
+    """Why each engine of a group is slow."""
     from foretell.bench.reasons import reasons, sentence
     from foretell.cli.table import folded, table
 
-    slow = [
-        (_name(group), line.engine, str(max(line.rows)), sentence(reasons(line.rows[max(line.rows)])))
-        for group in groups(rows)
+    rows = [
+        (line.engine, str(most), sentence(reasons(line.rows[most], group.reference(most))))
         for line in group.lines
+        for most in (max(line.rows),)
     ]
-    found = [
-        folded(f"  {one.verdict.status}  {one.finding.text} ({_name(one.group)}: {one.verdict.evidence})")
-        for one in check(rows)
-    ]
-    parts = (
-        table(("why it is slow", "engine", "ranks", "parts of its step"), slow, left=(0, 1, 3)) if slow else "",
-        "\n".join(["what the survey of frameworks found, asked of these rows", *found]) if found else "",
-    )
-    return "\n\n".join(filter(None, parts))
+    head = [folded(f"{group.pair}, {group.conditions}")] if group.conditions else []
+    return "\n".join([*head, table((f"{group.pair}, why it is slow", "ranks", "parts of its step"), rows, left=(0, 2))])
 
 
 def tell_survey(as_json: bool, files: Files) -> None:
