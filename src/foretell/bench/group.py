@@ -131,6 +131,11 @@ class Group(NamedTuple):
         return f"{self.pair} on {self.device}{f' ({self.conditions})' if self.conditions else ''}"
 
     @property
+    def told_conditions(self) -> str:
+        """The pair, and how it was asked otherwise than it says."""
+        return f"{self.pair}, {self.conditions}" if self.conditions else self.pair
+
+    @property
     def key(self) -> tuple[str, str, str]:
         return self.device, self.pair, self.conditions
 

@@ -71,8 +71,8 @@ def quick() -> list[Question]:
     engines = [name for name in engine.names() if engine.engine(name).least <= 2]
     pairs = ("image", "language")
     found = Matrix(engines, pairs, (2,), (0, 1, 2)).questions()
-    found.sort(key=lambda one: (one.seed, bool(one.engine_asked.package)))
-    return Matrix([REFERENCE], pairs, (1,)).questions() + found
+    alone = Matrix([REFERENCE], pairs, (1,), (0, 1, 2)).questions()
+    return sorted([*alone, *found], key=lambda one: (one.seed, bool(one.engine_asked.package)))
 
 
 def compare(

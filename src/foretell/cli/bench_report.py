@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -109,15 +110,16 @@ def judged_page(rows: Sequence[Row]) -> str:
 def _slow(group: Group) -> str:
     """Why each engine of a group is slow."""
     from foretell.bench.reasons import reasons, sentence
-    from foretell.cli.table import folded, table
+    from foretell.cli.table import WIDTH, folded
 
-    rows = [
-        (line.engine, str(most), sentence(reasons(line.rows[most], group.reference(most))))
-        for line in group.lines
-        for most in (max(line.rows),)
-    ]
-    head = [folded(f"{group.pair}, {group.conditions}")] if group.conditions else []
-    return "\n".join([*head, table((f"{group.pair}, why it is slow", "ranks", "parts of its step"), rows, left=(0, 2))])
+    lines = [folded(f"why it is slow: {group.told_conditions}")]
+    wide = max(len(line.engine) for line in group.lines)
+    for line in group.lines:
+        most = max(line.rows)
+        told = sentence(reasons(line.rows[most], group.reference(most)))
+        start = f"  {line.engine:<{wide}}  {most:>2}  "
+        lines += textwrap.wrap(told, WIDTH, initial_indent=start, subsequent_indent=" " * len(start))
+    return "\n".join(lines)
 
 
 def tell_survey(as_json: bool, files: Files) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import importlib
 import os
 import signal
@@ -195,6 +196,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # whatever ranks print goes with the errors: answers stay apart
     by = importlib.import_module(sys.argv[2]) if len(sys.argv) > 2 else None
+    gc.freeze()  # forks look for garbage, and need not look through all of torch
     run: Any = getattr(by, "outcome", functools.partial(outcome, by=by))
     for line in sys.stdin.buffer:
         found = run(msgspec.json.decode(line, type=Assignment), folder)

@@ -139,28 +139,36 @@ def _above_peak(case: Case, flops: float) -> str:
     return f"needs {needed / 1e12:.3g} Tflop/s of a GPU whose peak in {form.other_kernels} is {peak / 1e12:.3g}"
 
 
-SUMMED = "tp"
-"""The axis whose layers wait for their sums."""
-
-
 def _above_links(case: Case) -> str:
     """Of intra-layer parallelism, whose ranks have each as much to do as one alone, but for a share of the optimizer:
     what a step takes longer than on one GPU is all that its messages can take."""
-    if not case.curve.framework.endswith("intra") or case.gpus == 1:
+    if not case.curve.framework.endswith(INTRA) or case.gpus == 1:
         return ""
-    left = _theirs(case).step_seconds - _theirs(Case(case.curve, 1)).step_seconds + _less_to_update(case)
+    left = _longer(case) + _less_to_update(case)
     sent, rate = _summed_bytes(case), narrowest(case)
     if sent <= left * rate:
         return ""
     return (
-        f"leaves {left * 1e3:.3g} ms of a step for messages that take {sent / rate * 1e3:.3g} ms at the peak of the "
-        f"links, {rate / 1e9:.3g} GB/s, by whatever algorithm; {_exposed(case) * 1e3:.0f} ms are predicted"
+        f"leaves {left * 1e3:.3g} ms of a step for sums of {sent / 1e9:.3g} GB that take {sent / rate * 1e3:.3g} ms, "
+        f"whatever the algorithm, over links that carry {rate / 1e9:.3g} GB/s{_beside_data(case, sent / left)}"
     )
 
 
-def _exposed(case: Case) -> float:
-    found = asked(case).prediction
-    return found.breakdown.get(f"exposed.{SUMMED}", 0.0) if found else 0.0
+INTRA = "-intra"
+
+
+def _beside_data(case: Case, rate: float) -> str:
+    """The same sums, of gradients, in the survey's own row of the same framework under data parallelism."""
+    data = Case(case.curve._replace(framework=case.curve.framework.replace(INTRA, "-data")), case.gpus)
+    if case.gpus not in published.epochs().get(data.curve, {}):
+        return ""
+    times = rate / (_summed_bytes(data) / _longer(data))
+    return f"; that is {times:.2g} times the rate at which its data parallelism sums gradients on as many GPUs"
+
+
+def _longer(case: Case) -> float:
+    """Seconds that a step takes longer than on one GPU."""
+    return _theirs(case).step_seconds - _theirs(Case(case.curve, 1)).step_seconds
 
 
 def _less_to_update(case: Case) -> float:
@@ -173,16 +181,16 @@ def _less_to_update(case: Case) -> float:
 def _summed_bytes(case: Case) -> float:
     """Bytes of all tensors that are summed over the ranks in a step. A sum over two halves of them needs the whole
     tensor to go each way, by any algorithm."""
-    found = expected(lower(setting_of(case)))
-    return sum(one.payload * one.count for one in found if one.axes == (SUMMED,))
+    return sum(one.payload * one.count for one in expected(lower(setting_of(case))) if one.ranks == case.gpus)
 
 
 def narrowest(case: Case) -> float:
-    """Bytes a second, each way, at which one part of the outermost level that ranks cross talks to the others."""
+    """Bytes a second, each way, that software gets between a part of the outermost level that ranks cross and the
+    others."""
     levels = cluster_of(case).levels
     top = max(at for at, level in enumerate(levels) if level.size > 1)
     level, inside = levels[top], math.prod(one.size for one in levels[:top])
-    return level.link.bandwidth * (level.ports if level.link.per_port else inside)
+    return level.link.bandwidth * level.link.efficiency["ring"] * (level.ports if level.link.per_port else inside)
 
 
 def _theirs(case: Case) -> Row:
