@@ -174,8 +174,15 @@ def _said(problem: ForetellError) -> dict[str, str]:
     lines = [line.strip() for line in problem.what.splitlines()]
     why, fix = ([line[4:].strip() for line in lines if line.startswith(word)] for word in ("why ", "try "))
     if REFUSED not in problem.what or not why:
-        return {"reason": problem.what, "fix": problem.fix}
+        where = f" ({problem.where})" if _tells(problem) else ""
+        first, *more = problem.what.splitlines() or [""]
+        return {"reason": "\n".join([f"{first}{where}", *more]), "fix": problem.fix}
     return {"reason": "; ".join(why), "fix": "; ".join(fix) or problem.fix}
+
+
+def _tells(problem: ForetellError) -> bool:
+    """Whether the place of an error says more than which option it came from."""
+    return bool(problem.where) and not problem.where.startswith("--") and problem.where not in problem.what
 
 
 def _unfit(reason: str, fix: str) -> dict[str, str]:
