@@ -120,7 +120,13 @@ def _lines(group: Group, beside: Group | None) -> Iterator[Chart]:
     likewise = beside._replace(lines=tuple(one for one in beside.lines if one.engine in own)) if beside else None
     panels = [*over_ranks(group, likewise), *over_time(group)]
     colours = colours_of(panels)
-    return (draw(panel, colours) for panel in panels if any(curve.drawn for curve in panel.curves))
+    return (draw(panel, colours) for panel in panels if _worth(panel))
+
+
+def _worth(panel: Panel) -> bool:
+    """Whether there is a line to see: the points of one number of ranks are in the table."""
+    drawn = [curve for curve in panel.curves if curve.drawn]
+    return any(len(curve.points) > 1 for curve in drawn)
 
 
 def _chosen(drawn: dict[str, Chart], group: Group, kind: str) -> tuple[Chart, ...]:
@@ -213,7 +219,7 @@ def _speed(group: Group, scaling: Scaling, ranks: int) -> tuple[str, ...]:
         f"{line.efficiency:.0%}" if line.efficiency is not None else "-",
         f"{line.communication_share:.0%}",
         show_bytes(line.memory_bytes) if line.memory_bytes else "-",
-        " to ".join(dict.fromkeys(f"{share:.0%}" for share in line.metric)) if line.metric else "-",
+        "..".join(dict.fromkeys(f"{share:.0%}" for share in line.metric)) if line.metric else "-",
         show_seconds(line.target_seconds) if line.target_seconds is not None else "-",
         f"{line.error:+.0%}" if line.error is not None else "-",
         f"{line.memory_error:+.0%}" if line.memory_error is not None else "-",
