@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from urllib.parse import parse_qs, urlparse
 
-from torch.distributed import PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed.rendezvous import register_rendezvous_handler
 
 SCHEME = "seats"
