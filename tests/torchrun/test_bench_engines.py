@@ -74,6 +74,30 @@ def _processes(name: str) -> int:
     return 1 if name == "fairscale_pipe" else max(2, engine.engine(name).least)
 
 
+# plug-ins
+
+
+@pytest.mark.slow
+def test_the_plug_in_of_the_page_is_an_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, references: dict[str, Row]
+) -> None:
+    """As an installed package would bring it: a module and the name of it."""
+    page = (Path(__file__).parents[2] / "docs" / "bench.md").read_text()
+    code = next(block for block in page.split("```python\n")[1:] if "ENGINE" in block).partition("```")[0]
+    (tmp_path / "plugged_engine.py").write_text(code)
+    about = tmp_path / "plugged-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{engine.PLUG_INS}]\nmine = plugged_engine\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Starter() as starter:
+        row = measured(_asked("mine", "image"), starter)
+    assert row.status == OK, row.reason
+    assert row.title == "mine" and row.settings["buckets"] == "one"
+    assert difference(row, references["image"]) < 1e-4
+
+
 # several hosts
 
 HOST = ("env", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1")

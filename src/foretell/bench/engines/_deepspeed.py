@@ -69,7 +69,7 @@ def begin(device: str, place: Place, meeting: str) -> None:
 def apply(stage: int, subject: Subject) -> None:
     import deepspeed  # pyright: ignore[reportMissingImports]
 
-    from foretell.bench.engines._wrapped import optimizer_of, own_samples
+    from foretell.bench.wrapping import optimizer_of, own_samples
 
     rows = len(subject.sample.target)
     bucket = min(BUCKET, sum(weight.numel() for weight in subject.weights()))
@@ -95,7 +95,7 @@ def apply(stage: int, subject: Subject) -> None:
 
 
 def _driver(subject: Subject, engine: Any) -> Any:
-    from foretell.bench.engines._wrapped import Told
+    from foretell.bench.wrapping import Told
 
     return Told(subject, engine.backward)
 

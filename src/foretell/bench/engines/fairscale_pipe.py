@@ -31,7 +31,7 @@ def apply(subject: Subject) -> None:
     from fairscale.nn import Pipe  # pyright: ignore[reportMissingImports]
     from torch import nn
 
-    from foretell.bench.engines._wrapped import Told
+    from foretell.bench.wrapping import Told
     from foretell.plan.text import parse
     from foretell.program.cutting import cutting
     from foretell.runtime import stages

@@ -35,7 +35,7 @@ PATIENCE = 60.0
 def apply(subject: Subject) -> None:
     import torch.distributed as dist
 
-    from foretell.bench.engines._wrapped import optimizer_of, own_samples
+    from foretell.bench.wrapping import optimizer_of, own_samples
     from foretell.runtime.nursery import end_with_parent
 
     os.register_at_fork(after_in_child=end_with_parent)  # peers are processes: none outlives its rank

@@ -25,7 +25,7 @@ ENGINE = Engine(
 def apply(subject: Subject) -> None:
     from ray.train.torch import prepare_model  # pyright: ignore[reportMissingImports]
 
-    from foretell.bench.engines._wrapped import in_buckets, optimizer_of, wrap
+    from foretell.bench.wrapping import in_buckets, optimizer_of, wrap
 
     optimizer = optimizer_of(subject)
     wrap(subject, prepare_model(subject.parts[0]), optimizer, lambda loss: loss.backward(), "module.")
