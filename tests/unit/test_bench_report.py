@@ -119,6 +119,12 @@ def test_phases_that_are_small_in_every_bar_are_others_and_nothing_is_lost() -> 
     assert {"host", "input"}.isdisjoint({row[1] for row in chart.rows})
 
 
+def test_points_of_one_number_of_ranks_are_no_figure() -> None:
+    names = {chart.name for chart in bench_page([one for one in ROWS if one.ranks == 2], "two ranks").charts}
+    assert not any(name.startswith(("epoch-", "memory-")) for name in names)
+    assert any(name.startswith("phases-") for name in names)
+
+
 def test_more_engines_than_colours_are_drawn_by_family() -> None:
     counts = (2, 4)
     data = [row(f"data{at}", f"dp{n}", n, 0, 0.1 + at / 100) for at in range(9) for n in counts]

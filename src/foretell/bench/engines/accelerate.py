@@ -16,7 +16,7 @@ ENGINE = Engine(title="Hugging Face Accelerate", plan="dp{n}", package="accelera
 def apply(subject: Subject) -> None:
     from accelerate import Accelerator  # pyright: ignore[reportMissingImports]
 
-    from foretell.bench.engines._wrapped import as_by_torchrun, in_buckets, optimizer_of, wrap
+    from foretell.bench.wrapping import as_by_torchrun, in_buckets, optimizer_of, wrap
 
     as_by_torchrun()
     accelerator: Any = Accelerator(cpu=subject.device.type == "cpu")

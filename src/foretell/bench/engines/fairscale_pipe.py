@@ -19,6 +19,7 @@ ENGINE = Engine(
     runs="dp1 +m{m}",
     batch_rule=MICRO,
     least=2,
+    one_host=True,
     package="fairscale",
     settings={"processes": "1: its stages are threads"},
     environment={STAGES: "{n}"},
@@ -30,7 +31,7 @@ def apply(subject: Subject) -> None:
     from fairscale.nn import Pipe  # pyright: ignore[reportMissingImports]
     from torch import nn
 
-    from foretell.bench.engines._wrapped import Told
+    from foretell.bench.wrapping import Told
     from foretell.plan.text import parse
     from foretell.program.cutting import cutting
     from foretell.runtime import stages

@@ -17,7 +17,7 @@ def apply(subject: Subject) -> None:
     from fairscale.nn.data_parallel import ShardedDataParallel  # pyright: ignore[reportMissingImports]
     from fairscale.optim.oss import OSS  # pyright: ignore[reportMissingImports]
 
-    from foretell.bench.engines._wrapped import wrap
+    from foretell.bench.wrapping import wrap
 
     rule = subject.rule
     optimizer: Any = OSS(subject.weights(), optim=rule.kind, **rule.arguments)

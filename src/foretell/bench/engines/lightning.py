@@ -20,7 +20,7 @@ def apply(subject: Subject) -> None:
         LightningEnvironment,
     )
 
-    from foretell.bench.engines._wrapped import in_buckets, optimizer_of, wrap
+    from foretell.bench.wrapping import in_buckets, optimizer_of, wrap
 
     place: Any = LightningEnvironment()  # our ranks are there already: it has nothing to start
     place.set_world_size(dist.get_world_size())

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 ENGINE = Engine(
     title="Ray Train",
     plan="dp{n}",
+    one_host=True,
     package="ray[train]",
     extras=("pandas", "pyarrow"),
     environment={"RAY_TRAIN_V2_ENABLED": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"},
@@ -24,7 +25,7 @@ ENGINE = Engine(
 def apply(subject: Subject) -> None:
     from ray.train.torch import prepare_model  # pyright: ignore[reportMissingImports]
 
-    from foretell.bench.engines._wrapped import in_buckets, optimizer_of, wrap
+    from foretell.bench.wrapping import in_buckets, optimizer_of, wrap
 
     optimizer = optimizer_of(subject)
     wrap(subject, prepare_model(subject.parts[0]), optimizer, lambda loss: loss.backward(), "module.")
