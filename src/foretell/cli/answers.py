@@ -53,7 +53,7 @@ from foretell.validation.regret import Regrets
 from foretell.virtual.again import Again
 from foretell.virtual.batches import Measured
 from foretell.virtual.delays import Delay
-from foretell.virtual.simulate import Simulation
+from foretell.virtual.simulate import OnSeveral, Simulation
 
 MAYBE: Any = msgspec.UNSET
 """The default of a key that is there only where it has something to say."""
@@ -428,6 +428,7 @@ FORMS: tuple[Form, ...] = (
     Form("compare", Comparison, "a prediction subtracted from a run"),
     Form("goodput", Spent, "what failures and checkpoints leave of a run"),
     Form("simulate", Simulation, "algorithms by virtual time to a loss"),
+    Form("simulate --on --on", OnSeveral, "the same on several clusters"),
     Form("simulate --batches", Measured, "steps to a loss over batches"),
     Form("simulate --fig14", Delays, "delays of an exchange"),
     Form("simulate --record", Again, "a run of real processes beside the same in virtual time"),

@@ -120,7 +120,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     resting: int = 0  # bytes between two steps
     versions: dict[str, str] = {}
     staleness: dict[str, int] = {}  # updates that weights had seen since they were read: how often, by a server
-    arrivals: list[int] = []  # whose pushes came to the server here, one after the other
+    arrivals: list[int] = []  # what came to the server here, one after the other (`learning.order`)
+    heard: list[int] = []  # what the worker here took up, one after the other
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from foretell.learning.algorithm import Algorithm
 from foretell.learning.compressor import Compressor, Sender, as_bytes
 from foretell.learning.compressors.none import Unchanged
 from foretell.learning.members import Composed, composed
+from foretell.learning.order import GRADIENT, asked, left, pushed, replied, sent
 from foretell.learning.topology import Topology
 from foretell.learning.vector import Shapes, Vector
 from foretell.learning.world import Push, Server, Worker, World
@@ -85,7 +86,7 @@ class ServerSide(Side):
     def __init__(self, terms: Terms, post: Post, number: int) -> None:
         super().__init__(terms, post, terms.first[terms.shares()[number]])
         self.number = number
-        self.arrivals: list[int] = []  # whose pushes came, one after the other
+        self.arrivals: list[int] = []  # what came, one after the other: `learning.order`
         self._given = [self.server.weights] * terms.workers  # what each worker was last told
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"server {number}")
 
@@ -109,13 +110,15 @@ class ServerSide(Side):
     def _take(self, letter: Letter) -> None:
         worker = self.workers[letter.sender]
         if letter.kind is Kind.LEAVE:
+            self.arrivals.append(left(worker.number, self.count))
             worker.present = False
             if self.members():
                 self.algorithm.on_leave(self, worker)
         elif letter.kind is Kind.ASK:
+            self.arrivals.append(asked(worker.number, self.count))
             self.reply([worker])
         else:
-            self.arrivals.append(worker.number)
+            self.arrivals.append(pushed(worker.number))
             read = self._given[worker.number]
             self.algorithm.on_push(self, Push(worker, self._pushed(letter), read, letter.version, letter.clock))
 
@@ -149,6 +152,7 @@ class WorkerSide(Side):
         super().__init__(terms, post, terms.first)
         self.me = self.workers[number]
         self.done = False
+        self.heard: list[int] = []  # what it took up, one after the other: `learning.order`
         self.travelled: Counter[tuple[str, int, int]] = Counter()  # kind, bytes, gradient: how often
         self._replies: dict[int, Letter] = {}  # of servers, until all have replied
         self._versions = [0] * terms.servers
@@ -175,6 +179,7 @@ class WorkerSide(Side):
         """A gradient is made; go on until the next one can begin. What came meanwhile is read first."""
         while not self.post.worker.empty():
             self._read(_next(self.post.worker))
+        self.heard.append(GRADIENT)
         self.me.ticket = None
         self.me.clock += 1
         self.algorithm.on_gradient(self, self.me, gradient)
@@ -198,8 +203,10 @@ class WorkerSide(Side):
         if letter.kind is Kind.REPLY:
             self._replies[letter.sender - self.count] = letter
             if len(self._replies) == self.terms.servers:
+                self.heard.append(replied(self.count))
                 self._replied()
         elif letter.kind is Kind.MODEL:
+            self.heard.append(sent(letter.sender))
             self.algorithm.on_message(self, self.me, letter.sender, _said(letter, self._vector(letter)))
         else:
             self._gone += 1
