@@ -123,11 +123,13 @@ class InOrder(World):
         act()
 
     def send(self, worker: Worker, target: int, said: Any) -> None:
+        self.bytes["peers"] += self.pace.size
         self._put(target, sent(worker.number), self._said, self.workers[target], worker.number, said)
 
     def _travel(
         self, legs: Sequence[Sequence[Hop]], at: int, size: float, kind: str, act: Callable[..., None], *given: Any
     ) -> None:
+        self.bytes[kind] += size
         if kind == "up":
             self._put(self.count, pushed(given[-1].worker.number), act, *given)
         else:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.model.operators.matmul import Matmul
-from foretell.plan.job import batch_ranks
 from foretell.plan.mending import changed
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
@@ -136,6 +135,8 @@ class Compression(Policy, frozen=True, kw_only=True, tag="compression"):
 
 def summed_rows(setting: Setting) -> int:
     """What a rank's gradient of a dense layer is a sum over: its samples, and the tokens seen each for itself."""
+    from foretell.plan.job import batch_ranks  # plans are made of policies, and jobs know plans
+
     nodes = (node for block in setting.graph.blocks for node in block.nodes if isinstance(node.operator, Matmul))
     seen = (loop.dims for node in nodes for loop in node.loops if loop.name == "row")
     tokens = max((product(dim.size for dim in dims if dim.name != "sample") for dims in seen), default=1)
