@@ -240,22 +240,19 @@ def test_staleness_is_what_virtual_time_foretells_from_paces_alone() -> None:
     does: from one gradient's beginning to the next one's. Who came first is not told; the clock decides it."""
     paces, count, draws = (0.01, 0.01, 0.01, 0.04), 30, np.random.default_rng(0)
     waits = [pace * np.exp(0.3 * draws.standard_normal(count)) for pace in paces]
-    took: list[list[float]] = [[] for _ in paces]
 
     def waiting(side: WorkerSide) -> None:
         side.begin()
         while not side.done:
-            start, me = time.perf_counter(), side.me
-            time.sleep(waits[me.number][me.clock])
+            time.sleep(waits[side.me.number][side.me.clock])
             side.take(side.wanted * 0)
-            took[me.number].append(time.perf_counter() - start)
         side.end()
 
-    _, (server,) = ran("downpour", 4, gradients=count, works=waiting)
+    workers, (server,) = ran("downpour", 4, gradients=count, works=waiting)
     seen = server.staleness
     assert seen.total() == 4 * count
-    told = beside(seen, "downpour", Paces(took, [0.0] * 4, count))
-    alike = beside(seen, "downpour", Paces([[0.01]] * 4, [0.0] * 4, count))
+    told = beside(seen, "downpour", Paces([side.paces() for side in workers]))
+    alike = beside(seen, "downpour", Paces([[0.01] * count] * 4))
     assert told.distance < max(0.25, 2 * told.noise)
     assert alike.distance > 0.4  # of workers that all go at one pace
 

@@ -194,7 +194,7 @@ def test_numbers_that_no_run_can_have(more: tuple[str, str], verb: tuple[str, ..
 
 
 def test_idle_and_wait_tell_the_same_of_calm_runs() -> None:
-    """A share of the time, and seconds of a gradient: who waits so long beside computing for a second is idle so much."""
+    """A share of the time, and seconds of a gradient: who waits so long after a second of computing is idle so much."""
     assert outcome(played("gosgd"), "gosgd", "").wait == 0.0
     for name in ("sync", "downpour", "local:tau=4"):
         found = outcome(played(name), name, "")

@@ -23,7 +23,7 @@ from foretell.learning.staleness import summary
 from foretell.learning.topology import Hop
 from foretell.learning.world import Worker
 from foretell.runtime.assignment import Assignment, Report
-from foretell.runtime.methods.choice import axis_of, method
+from foretell.runtime.methods.choice import method
 from foretell.virtual.foretold import Foretold, foretold
 from foretell.virtual.pace import even
 from foretell.virtual.world import World
@@ -170,7 +170,6 @@ def again(assignment: Assignment, reports: Sequence[Report], measured_staleness:
     found, workers = _checked(assignment, reports), len(reports)
     world, losses = played(assignment, found, workers, orders_of(assignment, reports))
     seen = [sum(ranks) / workers for ranks in zip(*(report.losses for report in reports), strict=True)]
-    axis = axis_of(assignment.setting().plan)
     return Again(
         algorithm=found.text,
         workers=workers,
@@ -180,7 +179,7 @@ def again(assignment: Assignment, reports: Sequence[Report], measured_staleness:
         apart=float(np.max(np.abs(np.subtract(losses, seen)))),
         staleness=summary(world.staleness) if measured_staleness else {},
         measured_staleness=measured_staleness,
-        foretold=foretold(found, reports, axis.word) if measured_staleness and axis else None,
+        foretold=foretold(found, reports) if measured_staleness and reports[0].paces else None,
     )
 
 

@@ -1,15 +1,16 @@
 """The staleness of a run as virtual time foretells it: from how long ranks took, without the order in which they came.
 
 Playing a run again in its order says that both sides do the same with what comes. Here the clock decides who comes:
-each worker's gradients take the times that its rank took, from any of them on (what is slow in a row stays so), and
-letters the time that they take when nobody is in the way. Runs that begin at other ones differ; as far from their mean
-as they lie, a real run may lie as well.
+each worker's gradients take the times that its rank took, letters there and back included, and for how long a server
+holds somebody up is for the algorithm to say. A machine is slow for all of its ranks at once, so all begin at one
+moment of the measured run, any of them. Runs that begin at other moments differ; as far from their mean as they lie, a
+real run may lie as well.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,15 +20,12 @@ from foretell.learning.members import Composed, composed
 from foretell.learning.staleness import summary
 from foretell.learning.world import Worker
 from foretell.runtime.assignment import Report
-from foretell.virtual.pace import Flight, Pace
+from foretell.virtual.pace import even
 from foretell.virtual.problems.nothing import Nothing
 from foretell.virtual.world import World
 
 RUNS: Final = 20
 """Of virtual time, from whose spread noise is told."""
-
-UNDISTURBED: Final = 0.1
-"""The share of a rank's waits that no queue made longer: the longest of these is what letters take."""
 
 
 class Foretold(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,51 +37,42 @@ class Foretold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paces(NamedTuple):
-    """What ranks took: seconds of each of a worker's gradients, and of a letter to or from it."""
+    """Seconds of all gradients of each worker. The first few are like no others: memory, buckets, caches."""
 
-    gradients: Sequence[Sequence[float]]
-    letters: Sequence[float]
-    count: int  # gradients that each worker makes
+    seconds: Sequence[Sequence[float]]
+    few: int = 0
 
 
 class AtPaces(World):
-    """A world whose gradients take given times, one after the other and round again."""
+    """A world whose gradients take as long as those that ranks were at, at the same moment of a measured run."""
 
     def __init__(self, *given: Any, paces: Paces, **more: Any) -> None:
         super().__init__(*given, **more)
-        self._paces = paces
-        self._first = [int(self.draws.integers(len(times))) for times in paces.gradients]
+        self._few, self._seconds = paces.few, [np.asarray(times) for times in paces.seconds]
+        self._ends = [np.cumsum(times[self._few :]) for times in self._seconds]
+        self._moment = float(self.draws.uniform(0.0, min(ends[-1] for ends in self._ends)))
 
     def compute(self, worker: Worker) -> None:
-        if worker.clock < self._paces.count:
-            times, at = self._paces.gradients[worker.number], self._first[worker.number] + worker.clock
+        if worker.clock < len(self._seconds[worker.number]):
             worker.ticket = self.pool.ask(worker.problem, worker.weights, self._rows(worker))
-            self.engine.at(self.now + times[at % len(times)], self._computed, worker, worker.ticket)
+            seconds = float(self._seconds[worker.number][self._at(worker)])
+            self.engine.at(self.now + seconds, self._computed, worker, worker.ticket)
+
+    def _at(self, worker: Worker) -> int:
+        if worker.clock < self._few:
+            return worker.clock
+        ends = self._ends[worker.number]
+        under_way = np.searchsorted(ends, (self._moment + self.now) % ends[-1], side="right")
+        return self._few + int(under_way) % len(ends)
 
 
-class Letters:
-    """Every worker is so far from all others; letters are not in each other's way."""
-
-    def __init__(self, seconds: Sequence[float]) -> None:
-        self._seconds = [*seconds, 0.0]  # the server's own part is in the workers'
-
-    def flight(self, source: int, target: int, size: float) -> Flight:
-        last = len(self._seconds) - 1
-        return Flight(max(self._seconds[min(source, last)], self._seconds[min(target, last)]), 0.0)
-
-    def ports(self, source: int, target: int) -> tuple[int, int]:
-        return source, target
-
-    def port_count(self, nodes: int) -> int:
-        return nodes
-
-
-def foretold(method: Composed, reports: Sequence[Report], axis: str) -> Foretold:
+def foretold(method: Composed, reports: Sequence[Report]) -> Foretold:
     """Beside what ranks measured."""
     seen: Counter[int] = Counter()
     for report in reports:
         seen.update({int(updates): times for updates, times in report.staleness.items()})
-    return beside(seen, method.text, Paces(*zip(*_measured(reports, axis), strict=True), count=len(reports[0].losses)))
+    few = len(reports[0].paces) - len(reports[0].steps)
+    return beside(seen, method.text, Paces([report.paces for report in reports], few))
 
 
 def beside(seen: Counter[int], text: str, paces: Paces) -> Foretold:
@@ -102,11 +91,9 @@ def beside(seen: Counter[int], text: str, paces: Paces) -> Foretold:
 
 def at_paces(text: str, paces: Paces, seed: int) -> Counter[int]:
     """The staleness of one run in which the clock decides who comes first."""
-    made, workers = composed(text), len(paces.gradients)
-    pace = Pace(1.0, 0.0, 0.0, 1.0, Letters(paces.letters))
-    world = AtPaces(
-        Nothing(), made.algorithm, made.topology, None, pace, workers, seed=seed, look_every=10**9, paces=paces
-    )
+    made, workers = composed(text), len(paces.seconds)
+    given = (Nothing(), made.algorithm, made.topology, None, even(1.0, 0.0), workers)
+    world = AtPaces(*given, seed=seed, look_every=10**9, paces=paces)
     world.run()
     return world.staleness
 
@@ -115,13 +102,3 @@ def apart(one: Mapping[int, int], other: Mapping[int, int]) -> float:
     """The share of gradients that would have to lie elsewhere for both to be alike."""
     sums = sum(one.values()), sum(other.values())
     return sum(abs(one.get(age, 0) / sums[0] - other.get(age, 0) / sums[1]) for age in {*one, *other}) / 2
-
-
-def _measured(reports: Sequence[Report], axis: str) -> Iterator[tuple[list[float], float]]:
-    """Of each rank: its gradients without the waits, and half of what it waits where nobody is in the way."""
-    for report in reports:
-        waits = report.phases.get(f"exposed.{axis}", [0.0] * len(report.steps))
-        yield (
-            [step - wait for step, wait in zip(report.steps, waits, strict=True)],
-            float(np.quantile(waits, UNDISTURBED)) / 2,
-        )

@@ -157,7 +157,7 @@ def trained(
     losses = [found.step() for _ in range(assignment.dropped - 1)]
     with training.memory.step(training.subject):
         losses.append(found.step())
-    before, training.clock = sum(training.clock.steps), Clock(training.device)
+    early, training.clock = training.clock, Clock(training.device)
     losses += [found.step() for _ in range(assignment.steps)]
     found.end()
     report = Report(
@@ -167,7 +167,7 @@ def trained(
         phases=training.clock.phases,
         busy=training.clock.busy,
         steps=training.clock.steps,
-        checks=list(_checks(found, before)),
+        checks=list(_checks(found, sum(early.steps))),
         collectives=_collectives(found, assignment.dropped),
         allocated=training.memory.peak,
         resting=training.memory.resting,
@@ -175,6 +175,7 @@ def trained(
         staleness={str(value): times for value, times in sorted(_staleness(found).items())},
         arrivals=found.server.arrivals if found.server else [],
         heard=found.worker.heard,
+        paces=found.worker.paces(),
     )
     return report, training.subject.whole_weights() if assignment.weights else {}
 
