@@ -122,9 +122,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     staleness: dict[str, int] = {}  # updates that weights had seen since they were read: how often, by a server
     arrivals: list[int] = []  # what came to the server here, one after the other (`learning.order`)
     heard: list[int] = []  # what the worker here took up, one after the other
-    paces: list[
-        float
-    ] = []  # seconds of all its steps, those before the measured ones too, less what servers held it up
+    paces: list[float] = []  # seconds from gradient to gradient, from the first on, less what servers held it up
 
 
 class Failure(msgspec.Struct, frozen=True):

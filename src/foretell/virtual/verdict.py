@@ -41,8 +41,14 @@ def _beside(run: Outcome, first: Outcome) -> Beside:
         because = f"{run.ended} with a loss of {run.loss:.3g} after {run.samples:,} samples"
         return Beside(algorithm=run.algorithm, times=None, samples=None, pace=None, because=because)
     times, more = reached / first.virtual_seconds_to_target, samples / first.samples_to_target
-    because = ", ".join([*_of_samples(run, more), *_of_pace(run, times / more)])
+    because = ", ".join([*_of_samples(run, more), *_of_pace(run, times / more)]) or _unclear(times, more)
     return Beside(algorithm=run.algorithm, times=times, samples=more, pace=times / more, because=because)
+
+
+def _unclear(times: float, more: float) -> str:
+    if times < CLEAR:
+        return "about as fast"
+    return "it needs more samples" if more * more > times else "each sample takes longer"
 
 
 def _of_samples(run: Outcome, more: float) -> Iterator[str]:
