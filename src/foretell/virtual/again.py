@@ -16,11 +16,11 @@ import msgspec
 import numpy as np
 
 from foretell.errors import BadInput
-from foretell.learning import world as learning
 from foretell.learning.members import Composed
 from foretell.learning.order import GRADIENT, asked, left, pushed, replied, sent
 from foretell.learning.staleness import summary
 from foretell.learning.topology import Hop
+from foretell.learning.vector import Rows
 from foretell.learning.world import Worker
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.methods.choice import method
@@ -63,7 +63,9 @@ class InOrder(World):
         self._taken: Counter[int] = Counter()
         self._side = self.count  # whose turn it is
 
-    present = learning.World.present
+    @property
+    def present(self) -> int:
+        return len(self.members())  # who has made its last gradient leaves
 
     def run(self) -> None:
         """Until nobody finds anything to take up."""
@@ -158,11 +160,16 @@ def played(
         momentum=arguments.get("momentum", 0.0),
         seed=assignment.seed,
         batched=False,
-        rows=lambda worker, gradient: np.array([worker, gradient]),
+        rows=_rows,
         look_every=steps * workers + 1,
     )
     world.run()
     return world, [fmean(problem.losses[worker, at] for worker in range(workers)) for at in range(steps)]
+
+
+def _rows(worker: int, gradient: int) -> Rows:
+    """Of `Run`: whose gradient, and which of its own."""
+    return np.array([worker, gradient])
 
 
 def again(assignment: Assignment, reports: Sequence[Report], measured_staleness: dict[str, float]) -> Again:

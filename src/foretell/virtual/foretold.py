@@ -9,12 +9,13 @@ real run may lie as well.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import numpy as np
 
 from foretell.learning.members import Composed, composed
 from foretell.learning.staleness import summary
@@ -48,22 +49,21 @@ class AtPaces(World):
 
     def __init__(self, *given: Any, paces: Paces, **more: Any) -> None:
         super().__init__(*given, **more)
-        self._few, self._seconds = paces.few, [np.asarray(times) for times in paces.seconds]
-        self._ends = [np.cumsum(times[self._few :]) for times in self._seconds]
-        self._moment = float(self.draws.uniform(0.0, min(ends[-1] for ends in self._ends)))
+        self._few, self._seconds = paces.few, paces.seconds
+        self._ends = [[*itertools.accumulate(times[paces.few :])] for times in paces.seconds]
+        self._moment = self.draws.random() * min(ends[-1] for ends in self._ends)
 
     def compute(self, worker: Worker) -> None:
         if worker.clock < len(self._seconds[worker.number]):
             worker.ticket = self.pool.ask(worker.problem, worker.weights, self._rows(worker))
-            seconds = float(self._seconds[worker.number][self._at(worker)])
+            seconds = self._seconds[worker.number][self._at(worker)]
             self.engine.at(self.now + seconds, self._computed, worker, worker.ticket)
 
     def _at(self, worker: Worker) -> int:
         if worker.clock < self._few:
             return worker.clock
         ends = self._ends[worker.number]
-        under_way = np.searchsorted(ends, (self._moment + self.now) % ends[-1], side="right")
-        return self._few + int(under_way) % len(ends)
+        return self._few + bisect.bisect_right(ends, (self._moment + self.now) % ends[-1]) % len(ends)
 
 
 def foretold(method: Composed, reports: Sequence[Report]) -> Foretold:
