@@ -50,7 +50,7 @@ def panels_of(found: Simulation, count: int) -> list[Panel]:
 
     def loss(name: str, over: str, axis: str, at: int) -> Panel:
         drawn = [Curve(run.algorithm, [(float(point[at]), point[3]) for point in run.curve]) for run in runs]
-        return Panel(f"{name}-{count}", f"Loss over {over}, {count:,} workers", axis, "loss", drawn)
+        return Panel(f"{name}-{count}", f"Loss over {over}, {count:,} workers", axis, "loss", drawn, goal=found.target)
 
     panels = [loss("loss", "virtual time", "virtual seconds", 2), loss("samples", "samples", "samples", 0)]
     stale = [Curve(run.algorithm, _histogram(run.staleness)) for run in runs if run.staleness]

@@ -9,7 +9,7 @@ import msgspec
 from foretell.errors import BadInput
 from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.model.graph import Graph
-from foretell.model.source import load
+from foretell.model.source import in_words, load
 from foretell.plan.fitness import refusals
 from foretell.plan.job import batch_ranks, make_job
 from foretell.plan.policies.precision import Precision
@@ -52,6 +52,10 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     fail_at: tuple[int, ...] = ()  # measured steps before which a rank dies, once each
     fail_every: float = 0.0  # mean seconds between deaths of ranks, at random; 0: none die
     dry: bool = False  # one rank alone, beside others that are not there
+
+    def __post_init__(self) -> None:
+        """A configuration is a model of the zoo: whoever runs it, or reads its record, need not have the file."""
+        msgspec.structs.force_setattr(self, "model", in_words(self.model, self.seq or None))
 
     def setting(self) -> Setting:
         """The plan with its model, job and trainer. One that breaks rules is refused."""
@@ -118,6 +122,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     exposed: dict[str, float] = {}  # seconds of it, by axis, in which a GPU only talked to others
     allocated: int = 0  # bytes at the fullest moment of a step
     resting: int = 0  # bytes between two steps
+    reserved: int = 0  # bytes that a GPU's allocator held for them; 0: what is not in tensors is not kept
     versions: dict[str, str] = {}
     staleness: dict[str, int] = {}  # updates that weights had seen since they were read: how often, by a server
     arrivals: list[int] = []  # what came to the server here, one after the other (`learning.order`)
