@@ -46,6 +46,8 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
     "report": [(TINY, *ON, "--plan", "dp2", "--html", "{folder}/r.html", "--svg", "{folder}/figures")],
     "export": [(TINY, *ON, "--plan", "dp2:zero3 +bf16", "--to", "torchtitan")],
     "simulate": [("lenet", "--on", "4xv100-16", "--learn", "squares", "--workers", "2", "--algorithms", "sync,async")],
+    "simulate --on --on": [("lenet", "--on", "4xv100-16", "--on", "4xv100-16,eth-1", "--learn", "squares",
+                            "--workers", "2", "--algorithms", "sync,async")],
     "simulate --fig14": [()],
     "bench": [("--show", "{folder}/study")],
     "bench --list": [()],

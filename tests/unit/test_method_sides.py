@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,7 @@ from foretell.runtime.methods.choice import MEANT, carrier, method, refusals
 from foretell.runtime.methods.post import TO_SERVERS, Letter
 from foretell.runtime.methods.sides import Alike, ServerSide, Terms, WorkerSide
 from foretell.virtual.again import InOrder
+from foretell.virtual.foretold import Paces, beside
 from foretell.virtual.pace import even
 from foretell.virtual.problems.squares import Squares
 
@@ -71,9 +73,23 @@ def rows(worker: int, gradient: int) -> Any:
     return np.random.default_rng([worker, gradient]).integers(PROBLEM.samples, size=8)
 
 
-def ran(text: str, workers: int = 3, momentum: float = 0.0) -> tuple[list[WorkerSide], list[ServerSide]]:
+def work(side: WorkerSide) -> None:
+    side.begin()
+    while not side.done:
+        (gradient,) = PROBLEM.gradients([side.wanted], [rows(side.me.number, side.me.clock)])
+        side.take(gradient)
+    side.end()
+
+
+def ran(
+    text: str,
+    workers: int = 3,
+    momentum: float = 0.0,
+    gradients: int = GRADIENTS,
+    works: Callable[[WorkerSide], None] = work,
+) -> tuple[list[WorkerSide], list[ServerSide]]:
     """A run in threads: its workers and servers when all have left."""
-    terms = Terms(composed(text), workers, PROBLEM.start(0), PROBLEM.shapes, 0.2, momentum, 0, GRADIENTS)
+    terms = Terms(composed(text), workers, PROBLEM.start(0), PROBLEM.shapes, 0.2, momentum, 0, gradients)
     posts: list[Boxes] = []
     posts += [Boxes(posts) for _ in range(workers)]
     meeting = Meeting(workers)
@@ -84,7 +100,7 @@ def ran(text: str, workers: int = 3, momentum: float = 0.0) -> tuple[list[Worker
         else WorkerSide(terms, posts[at], at)
         for at in range(workers)
     ]
-    threads = [threading.Thread(target=work, args=(side,), daemon=True) for side in sides]
+    threads = [threading.Thread(target=works, args=(side,), daemon=True) for side in sides]
     for server in servers:
         server.start()
     for thread in threads:
@@ -97,15 +113,7 @@ def ran(text: str, workers: int = 3, momentum: float = 0.0) -> tuple[list[Worker
     return sides, servers
 
 
-def work(side: WorkerSide) -> None:
-    side.begin()
-    while not side.done:
-        (gradient,) = PROBLEM.gradients([side.wanted], [rows(side.me.number, side.me.clock)])
-        side.take(gradient)
-    side.end()
-
-
-def virtual(text: str, arrivals: list[int], workers: int = 3, momentum: float = 0.0) -> InOrder:
+def virtual(text: str, orders: dict[int, list[int]], workers: int = 3, momentum: float = 0.0) -> InOrder:
     made = composed(text)
     world = InOrder(
         PROBLEM,
@@ -114,17 +122,20 @@ def virtual(text: str, arrivals: list[int], workers: int = 3, momentum: float = 
         made.compressor,
         even(1.0, 0.0),
         workers,
+        gradients=GRADIENTS,
+        orders=orders,
         rate=0.2,
         momentum=momentum,
         batched=False,
         rows=rows,
     )
-    came: dict[int, list[float]] = {}
-    for moment, worker in enumerate(arrivals, 1):
-        came.setdefault(worker, []).append(float(moment))
-    world.gradients, world.moments = GRADIENTS, came
     world.run()
     return world
+
+
+def orders(workers: list[WorkerSide], servers: list[ServerSide]) -> dict[int, list[int]]:
+    """What all sides wrote down."""
+    return {side.me.number: side.heard for side in workers} | {len(workers): side.arrivals for side in servers}
 
 
 @pytest.mark.parametrize("name", APART)
@@ -143,10 +154,24 @@ def test_every_algorithm_that_can_be_processes_comes_to_an_end(name: str) -> Non
 )
 def test_a_server_does_what_it_does_in_virtual_time_when_pushes_come_so(text: str, momentum: float) -> None:
     _, (server,) = ran(text, momentum=momentum)
-    world = virtual(text, server.arrivals, momentum=momentum)
-    assert sorted(server.arrivals) == sorted([0, 1, 2] * GRADIENTS)
+    world = virtual(text, {3: server.arrivals}, momentum=momentum)
+    assert [one for one in sorted(server.arrivals) if one < 3] == sorted([0, 1, 2] * GRADIENTS)
     np.testing.assert_allclose(server.server.weights, world.server.weights, rtol=0, atol=1e-12)
     assert summary(server.staleness) == summary(world.staleness)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("name", APART)
+def test_every_algorithm_does_the_same_in_virtual_time_in_the_same_order(name: str, momentum: float) -> None:
+    """Letters that cross as well: workers that gossip, elastic ones, who asks and pushes when it likes."""
+    workers, servers = ran(name, momentum=momentum)
+    world = virtual(name, orders(workers, servers), momentum=momentum)
+    for side in servers:
+        np.testing.assert_allclose(side.server.weights, world.server.weights, rtol=0, atol=1e-12)
+        assert summary(side.staleness) == summary(world.staleness)
+    for side, worker in zip(workers, world.workers, strict=True):
+        assert worker.clock == GRADIENTS
+        np.testing.assert_allclose(side.me.weights, worker.weights, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +180,7 @@ def test_a_server_does_what_it_does_in_virtual_time_when_pushes_come_so(text: st
 )
 def test_where_all_run_the_same_optimizer_all_have_the_same_weights(text: str) -> None:
     workers, _ = ran(text)
-    world = virtual(text, [])
+    world = virtual(text, {})
     for side in workers:
         np.testing.assert_allclose(side.server.weights, world.server.weights, rtol=0, atol=1e-12)
     steps = getattr(composed(text).algorithm, "tau", 1)
@@ -165,7 +190,7 @@ def test_where_all_run_the_same_optimizer_all_have_the_same_weights(text: str) -
 
 def test_neighbours_on_a_ring_end_where_virtual_time_ends() -> None:
     workers, _ = ran("dpsgd", workers=4)
-    world = virtual("dpsgd", [], workers=4)
+    world = virtual("dpsgd", {}, workers=4)
     for side, other in zip(workers, world.workers, strict=True):
         np.testing.assert_allclose(side.me.weights, other.weights, rtol=0, atol=1e-12)
 
@@ -175,7 +200,7 @@ def test_gossip_loses_no_share_and_chooses_as_in_virtual_time(text: str) -> None
     workers, _ = ran(text, workers=4)
     shares = [side.algorithm.shares[side.me.number] for side in workers]  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
     assert sum(shares) == pytest.approx(1.0, abs=1e-12)
-    world = virtual(text, [], workers=4)
+    world = virtual(text, {}, workers=4)
     assert sum(sum(side.travelled.values()) for side in workers) * world.pace.size == world.bytes["peers"]
 
 
@@ -194,7 +219,7 @@ def test_nobody_is_further_ahead_than_allowed(servers: int) -> None:
     _, found = ran(f"ssp:s={bound}@sharded:k={servers}", workers=4)
     for server in found:
         made = Counter[int]()
-        for worker in server.arrivals:
+        for worker in (one for one in server.arrivals if one < 4):
             made[worker] += 1
             assert made[worker] - min(made[one] for one in range(4)) <= bound + 1
 
@@ -203,11 +228,33 @@ def test_mean_staleness_is_that_of_the_others_updates() -> None:
     """Between two pushes of a worker every update of the others is seen once, at whatever pace they go: until a
     worker's last push its staleness adds up to all that the others did, n - 1 for each of its own at equal paces."""
     _, (server,) = ran("downpour", workers=4)
-    before = 0
+    before, pushes = 0, [one for one in server.arrivals if one < 4]
     for worker in range(4):
-        last = max(at for at, one in enumerate(server.arrivals) if one == worker)
+        last = max(at for at, one in enumerate(pushes) if one == worker)
         before += last + 1 - GRADIENTS
     assert sum(updates * times for updates, times in server.staleness.items()) == before
+
+
+def test_staleness_is_what_virtual_time_foretells_from_paces_alone() -> None:
+    """Waits stand for computing, one worker's four times as long. Paces are as they were, whatever else the machine
+    does: from one gradient's beginning to the next one's. Who came first is not told; the clock decides it."""
+    paces, count, draws = (0.01, 0.01, 0.01, 0.04), 30, np.random.default_rng(0)
+    waits = [pace * np.exp(0.3 * draws.standard_normal(count)) for pace in paces]
+
+    def waiting(side: WorkerSide) -> None:
+        side.begin()
+        while not side.done:
+            time.sleep(waits[side.me.number][side.me.clock])
+            side.take(side.wanted * 0)
+        side.end()
+
+    workers, (server,) = ran("downpour", 4, gradients=count, works=waiting)
+    seen = server.staleness
+    assert seen.total() == 4 * count
+    told = beside(seen, "downpour", Paces([side.paces() for side in workers]))
+    alike = beside(seen, "downpour", Paces([[0.01] * count] * 4))
+    assert told.distance < max(0.25, 2 * told.noise)
+    assert alike.distance > 0.4  # of workers that all go at one pace
 
 
 def test_axes_of_plans_mean_algorithms() -> None:
@@ -233,7 +280,7 @@ def test_a_named_algorithm_has_a_plan_that_carries_it(text: str) -> None:
     assert found is not None and found.text == text and parse(carrier(text, 3)).ranks == 3
 
 
-@pytest.mark.parametrize("text", ["hogwild", "vap", "essp", "sync@binomial", "async+factors", "local@replicated+topk"])
+@pytest.mark.parametrize("text", ["hogwild", "vap", "essp", "sync@binomial", "local@replicated+topk"])
 def test_what_only_virtual_time_has_is_refused(text: str) -> None:
     assert list(refusals(composed(text)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -17,7 +18,7 @@ from foretell.learning.members import ALGORITHMS, COMPRESSORS, TOPOLOGIES, compo
 from foretell.plan.text import parse
 from foretell.taxonomy.advice import Advice, advise, techniques
 from foretell.taxonomy.classify import of_algorithm, of_run, plan_classes, run_classes
-from foretell.taxonomy.systems import AXES, categories, matching, names, system
+from foretell.taxonomy.systems import AXES, categories, doing, matching, names, system
 from foretell.taxonomy.updates import travels
 from foretell.virtual.disturbance import Disturbances
 from foretell.virtual.pace import DoesNotFit, on_cluster
@@ -58,6 +59,8 @@ ELSEWHERE: dict[tuple[str, str, str], str] = {
     ("mesh-tensorflow", "plan", "topology"): CUT_ONLY,
     ("mpca-sgd", "run", "exchange"): "its models go to one server, without the tree of the system",
     ("pipedream", "plan", "exchange"): CUT_ONLY,
+    ("poseidon", "plan", "exchange"): SHARES,
+    ("poseidon", "run", "exchange"): SHARES,
     ("pipedream", "plan", "topology"): CUT_ONLY,
     ("project-adam", "run", "scheduling"): "an epoch ends with three quarters of its samples, which bounds a lead",
     ("sparknet", "plan", "exchange"): "plans average by an all-reduce, not at a master; runs have the master",
@@ -149,6 +152,14 @@ def test_the_command_lists_filters_compares_and_classifies() -> None:
     assert "horizontal" in said("--plan", "tp8")
     assert "elastic" in said("--algorithm", "easgd")
     assert all(axis in said("--axes") for axis in AXES)
+    assert "  exchange      ad-hoc; ad-hoc, eager-scatter" in said("distbelief", "petuum")
+    assert "  topology" not in said("distbelief", "petuum")
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_system_does_what_its_preset_does(name: str) -> None:
+    """Unless the preset lies elsewhere, and a test above says why."""
+    assert (name in doing(plan_classes(parse(system(name).plan)))) == (not expected(name, "plan"))
 
 
 def test_a_name_or_value_nobody_knows() -> None:
@@ -218,3 +229,5 @@ def test_what_travels_for_an_update() -> None:
     factors = sum(size * (size + 1) // 2 for size in (64, 32, 32, 10))
     assert found["k-fac"].order == "second" and found["k-fac"].bytes == 4 * (weights + factors)
     assert found["powersgd"].bytes < found["fp16"].bytes == 2 * weights
+    assert found["threshold"].bytes == sum(4 * math.ceil(0.01 * size) + 4 for size in (64 * 32, 32, 32 * 10, 10))
+    assert found["factors"].bytes == 4 * weights  # of 32 samples: two factors would be larger than what they make

@@ -78,6 +78,9 @@ def test_with_feedback_nothing_is_lost_in_the_long_run(name: str, seed: int) -> 
         ("ternary", {}, "ternary"),
         ("qsgd", {"levels": 4}, "qsgd4"),
         ("powersgd", {"rank": 2}, "powersgd2"),
+        ("dgc", {"share": 0.05}, "dgc0.05"),
+        ("threshold", {"share": 0.05}, "threshold0.05"),
+        ("factors", {"samples": 3}, "factors3"),
     ],
 )
 def test_bytes_are_those_of_the_oracle(name: str, options: dict[str, Any], plan: str) -> None:

@@ -80,6 +80,13 @@ def test_a_round_of_all_is_synchronous_to_the_bit(other: str) -> None:
     assert one.curve == sync.curve
 
 
+def test_an_outer_step_as_long_as_the_mean_move_is_local_sgd() -> None:
+    outer, local = played("diloco:tau=4,outer=1,momentum=0"), played("local:tau=4")
+    np.testing.assert_allclose(losses(outer), losses(local), rtol=1e-9)
+    assert outer.bytes == local.bytes
+    assert losses(played("diloco:tau=4")) != losses(local)
+
+
 @pytest.mark.parametrize("name", ["local:tau=1", "post_local:switch=1000"])
 def test_local_sgd_that_averages_each_step_is_synchronous(name: str) -> None:
     local, sync = played(name), played("sync")

@@ -193,8 +193,13 @@ def test_numbers_that_no_run_can_have(more: tuple[str, str], verb: tuple[str, ..
     assert problem.where == more[0]
 
 
-def test_idle_has_no_share_that_was_added_twice() -> None:
-    assert "wait" not in outcome(played("gosgd"), "gosgd", "").__struct_fields__
+def test_idle_and_wait_tell_the_same_of_calm_runs() -> None:
+    """A share of the time, and seconds of a gradient: who waits so long after a second of computing is idle so much."""
+    assert outcome(played("gosgd"), "gosgd", "").wait == 0.0
+    for name in ("sync", "downpour", "local:tau=4"):
+        found = outcome(played(name), name, "")
+        assert found.wait > 0
+        assert found.idle == pytest.approx(found.wait / (1.0 + found.wait), rel=0.05), name
 
 
 def test_no_law_is_made_up_where_none_is_seen() -> None:

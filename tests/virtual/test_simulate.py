@@ -56,6 +56,26 @@ def test_runs_are_in_the_order_of_their_time_to_the_target() -> None:
         assert run["curve"][-1][3] <= found["target"]
 
 
+def test_what_the_others_pay_is_samples_times_the_time_of_each() -> None:
+    found = answer(*QUICK, "sync@replicated,ssp:s=1,local:tau=4")
+    for workers in ("2", "4"):
+        first, *others = [run for run in found["runs"] if str(run["workers"]) == workers]
+        told = found["others"][workers]
+        assert [one["algorithm"] for one in told] == [run["algorithm"] for run in others]
+        for one, run in zip(told, others, strict=True):
+            assert one["times"] == run["virtual_seconds_to_target"] / first["virtual_seconds_to_target"] >= 1
+            assert one["samples"] * one["pace"] == pytest.approx(one["times"])
+    never = answer(*QUICK, "sync,async", "--rate", "0.001", "--samples", "400")
+    assert never["fastest"] == never["others"] == {}
+
+
+def test_several_clusters_are_several_answers() -> None:
+    found = answer(*QUICK, "sync@replicated,async", "--on", "8xv100-16,eth-1")
+    assert [one["cluster"] for one in found["simulations"]] == ["8xv100-16", "8xv100-16,eth-1"]
+    with pytest.raises(BadInput, match="several drawings"):
+        answer(*QUICK, "sync", "--on", "8xv100-16,eth-1", "--plot", "curves.svg")
+
+
 def test_options_with_commas_stay_with_their_algorithm() -> None:
     found = answer(*QUICK, "easgd:tau=2,alpha=0.2,sync")
     assert {run["algorithm"] for run in found["runs"]} == {"easgd:tau=2,alpha=0.2", "sync"}
@@ -78,7 +98,7 @@ def test_plots_and_traces_can_be_opened(tmp_path: Path) -> None:
     plot, timeline = tmp_path / "curves.svg", tmp_path / "trace.json"
     answer(*QUICK, "sync,async", "--plot", str(plot), "--trace", str(timeline))
     drawn = ElementTree.parse(plot).getroot().iter("{http://www.w3.org/2000/svg}path")
-    assert sum("line" in one.attrib["class"] for one in drawn) == 4
+    assert sum("line" in one.attrib["class"] for one in drawn) == 2 * 2 * 3  # over time, over samples, staleness
     events = json.loads(timeline.read_text())["traceEvents"]
     assert {"gradient"} <= {event["name"] for event in events}
     with pytest.raises(BadInput, match="no drawing"):  # before anything runs, or another mistake is found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,15 @@ from hypothesis import strategies as st
 
 from foretell.learning.compressor import Compressor, Sender
 from foretell.learning.members import COMPRESSORS, member, of_policy
-from foretell.learning.vector import Shapes, size
+from foretell.learning.vector import Shapes, pieces, size
 from foretell.plan.policies.compression import Compression
 from foretell.plan.text import parse
 
-WRITTEN = [name for name in COMPRESSORS if member(COMPRESSORS, Compressor, name).written]
-POLICIES = ("fp16", "int8", "1bit", "ternary", "topk0.01", "topk0.3", "powersgd1", "powersgd3", "qsgd1", "qsgd7")
+WRITTEN = list(COMPRESSORS)
+POLICIES = (
+    *("fp16", "int8", "1bit", "ternary", "topk0.01", "topk0.3", "powersgd1", "powersgd3", "qsgd1", "qsgd7"),
+    *("dgc0.1", "threshold0.01", "threshold0.3", "factors1", "factors4"),
+)
 SHAPES = st.lists(
     st.lists(st.integers(1, 12), max_size=3).map(tuple), min_size=1, max_size=4
 ).map(tuple)  # fmt: skip
@@ -47,7 +51,35 @@ def test_bytes_are_those_that_the_oracle_prices(text: str, shapes: Shapes, seed:
     compressor = of_policy(policy)
     assert compressor is not None
     wire = compressor.packed(gradient(shapes, seed), shapes, np.random.default_rng(0))
-    assert len(wire) == sum(policy.payload(size((shape,)), shape[0] if shape else 1, 4) for shape in shapes)
+    dense = [len(shape) == 2 for shape in shapes]
+    priced = [
+        policy.payload(size((shape,)), shape[0] if shape else 1, 4, two)
+        for shape, two in zip(shapes, dense, strict=True)
+    ]
+    assert len(wire) == sum(priced)
+
+
+@FEW
+@given(rows=st.integers(1, 30), columns=st.integers(1, 30), samples=st.integers(1, 5), seed=st.integers(0, 999))
+def test_factors_of_a_sum_over_so_many_samples_lose_nothing(rows: int, columns: int, samples: int, seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    summed = draws.standard_normal((rows, samples)) @ draws.standard_normal((samples, columns))
+    one, shapes = member(COMPRESSORS, Compressor, "factors")(samples=samples), ((rows, columns), (rows,))
+    vector = np.concatenate([summed.ravel(), draws.standard_normal(rows)]).astype(np.float32)
+    np.testing.assert_allclose(one.opened(one.packed(vector, shapes, draws), shapes), vector, rtol=1e-4, atol=1e-4)
+
+
+@FEW
+@given(shapes=SHAPES, seed=st.integers(0, 999), share=st.floats(0.01, 1.0))
+def test_a_share_passes_the_threshold_of_each_tensor(shapes: Shapes, seed: int, share: float) -> None:
+    one, vector = member(COMPRESSORS, Compressor, "threshold")(share=share), gradient(shapes, seed)
+    arrives = one.lossy(vector, shapes, np.random.default_rng(0))
+    for where, piece in pieces(vector, shapes):
+        kept = arrives[where]
+        assert np.count_nonzero(kept) == min(piece.size, math.ceil(piece.size * share))
+        assert len({abs(value) for value in kept if value}) == 1
+        assert (kept * piece.ravel() >= 0).all()
+        assert (np.abs(kept) <= np.abs(piece.ravel())).all()
 
 
 @pytest.mark.parametrize("name", [name for name in WRITTEN if member(COMPRESSORS, Compressor, name).feedback])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from foretell.runtime.assignment import Assignment, Collective
     from foretell.runtime.comparison import Comparison, Traffic
-    from foretell.runtime.measure import Measurement
+    from foretell.runtime.measure import Measurement, Samples
     from foretell.runtime.outside import Outside
 
 
@@ -26,7 +26,7 @@ def page(found: Measurement) -> str:
         ("plan", found.plan),
         ("method", found.method),
         ("ranks", f"{found.ranks}, batch {found.batch:,}"),
-        ("step", f"{show_seconds(found.step_seconds)}, {spread} in eight of ten of {found.samples.n} steps"),
+        ("step", f"{show_seconds(found.step_seconds)}, {spread} in eight of ten of {_samples(found.samples)}"),
         ("loss", f"{found.losses[0]:.4g} at first, {found.losses[-1]:.4g} at last"),
         *_learnt(found),
         ("staleness", _stale(found)),
@@ -36,6 +36,10 @@ def page(found: Measurement) -> str:
     ]
     head = "\n".join(f"{name:<14}{text}" for name, text in facts if text)
     return "\n\n".join([head, _time(found), _collectives(found.collectives)])
+
+
+def _samples(found: Samples) -> str:
+    return f"{found.n} steps" if found.of == 1 else f"{found.n} rounds of {found.of} steps, of which it is the mean"
 
 
 def _learnt(found: Measurement) -> list[tuple[str, str]]:

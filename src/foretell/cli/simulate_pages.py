@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from foretell.cli.compare_pages import lines
-from foretell.cli.table import table
+from foretell.cli.plan_pages import listed
+from foretell.cli.table import fit, table
 from foretell.units import show_bytes, show_seconds
 from foretell.virtual.again import Again
 from foretell.virtual.batches import Measured
 from foretell.virtual.delays import Delay
-from foretell.virtual.simulate import Ran, Simulation
+from foretell.virtual.simulate import OnSeveral, Ran, Simulation
+from foretell.virtual.verdict import Beside
 
 SHOWN = (1, 2, 4, 8, 15)
 """Workers of figure 14 that have a column."""
+
+NAME = 32
+"""Columns for the name of an algorithm with all that belongs to it."""
 
 
 def simulation_page(found: Simulation) -> str:
@@ -29,7 +34,47 @@ def simulation_page(found: Simulation) -> str:
         ]
     )
     counts = sorted({run.workers for run in found.runs})
-    return "\n\n".join([head, *(_runs(found.of(count), count) for count in counts)])
+    parts = (part for count in counts for part in (_runs(found.of(count), count), *_why(found, count)))
+    return "\n\n".join([head, *parts])
+
+
+def several_page(found: OnSeveral) -> str:
+    """A page for each cluster, and who wins where."""
+    pages = [simulation_page(one) for one in found.simulations]
+    said = (
+        "the fastest algorithm is not the same on all" if found.changes else "the same algorithm is the fastest on all"
+    )
+    rows = [
+        [one.cluster, f"{run.workers:,}", *(_named(run) if run.algorithm in one.fastest.values() else ("none", ""))]
+        for one in found.simulations
+        for run in _firsts(one)
+    ]
+    return "\n\n".join([*pages, f"{said}\n\n{table(['cluster', 'workers', 'fastest', 'to target'], rows, (0, 2))}"])
+
+
+def _firsts(found: Simulation) -> list[Ran]:
+    """The first of each number of workers."""
+    return [found.of(count)[0] for count in sorted({run.workers for run in found.runs})]
+
+
+def _named(run: Ran) -> tuple[str, str]:
+    return run.algorithm, show_seconds(run.virtual_seconds_to_target or 0.0)
+
+
+def _why(found: Simulation, workers: int) -> list[str]:
+    """What the others pay, beside the fastest."""
+    others = found.others.get(str(workers), ())
+    if not others:
+        return []
+    rows = [[fit(one.algorithm, NAME), *_factors(one), one.because] for one in others]
+    header = [fit(f"beside {found.fastest[str(workers)]}", NAME), "takes", "samples", "of each", "because"]
+    return [listed(header, rows, left=1)]
+
+
+def _factors(one: Beside) -> list[str]:
+    if one.times is None or one.samples is None or one.pace is None:
+        return ["", "", ""]
+    return [f"{one.times:.3g}x", f"{one.samples:.2g}x", f"{one.pace:.3g}x"]
 
 
 def again_page(found: Again) -> str:
@@ -39,6 +84,7 @@ def again_page(found: Again) -> str:
             ("algorithm", found.algorithm),
             ("run", f"{found.workers} ranks, {found.steps} gradients each"),
             ("losses", f"differ by {found.apart:.2g} at most"),
+            *_foretold(found),
         ]
     )
     last = found.steps - 1
@@ -48,14 +94,24 @@ def again_page(found: Again) -> str:
     return "\n\n".join([head, losses, *_stale(found)])
 
 
+def _foretold(found: Again) -> list[tuple[str, str]]:
+    """How far the staleness lies from what paces alone say, beside how far runs of virtual time lie from each other."""
+    if found.foretold is None:
+        return []
+    told = found.foretold
+    near = "no more" if told.distance <= told.noise else "more"
+    said = f"{told.distance:.0%} of the gradients lie elsewhere than paces alone foretell; {near} than runs of virtual"
+    return [("staleness", f"{said} time do, which differ by up to {told.noise:.0%}")]
+
+
 def _stale(found: Again) -> list[str]:
     if not found.measured_staleness:
         return []
-    ages = dict.fromkeys([*found.measured_staleness, *found.staleness])
-    rows = [
-        [name, f"{found.measured_staleness.get(name, 0):.3g}", f"{found.staleness.get(name, 0):.3g}"] for name in ages
-    ]
-    return [table(["staleness", "of the ranks", "in virtual time"], rows)]
+    sides = [found.measured_staleness, found.staleness, *([found.foretold.staleness] if found.foretold else [])]
+    ages = dict.fromkeys(name for side in sides for name in side)
+    ordered = ["mean", "most", *sorted((age for age in ages if age.isdigit()), key=int)]
+    rows = [[name, *(f"{side.get(name, 0):.3g}" for side in sides)] for name in ordered]
+    return [table(["staleness", "of the ranks", "in their order", "by their paces"][: 1 + len(sides)], rows)]
 
 
 def _exchange(found: Simulation) -> str:

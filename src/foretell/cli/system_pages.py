@@ -31,11 +31,20 @@ def compared_page(found: Mapping[str, Any]) -> str:
         about += [("as a plan", one.plan)] if one.plan else []
         about += [("to simulate", one.simulate)] if one.simulate else []
         parts.append(lines(about))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *_differences(found)])
+
+
+def _differences(found: Mapping[str, Any]) -> list[str]:
+    """On which axes several systems do not lie at the same place."""
+    if len(found) < 2:
+        return []
+    places = {axis: [", ".join(one.on(axis)) for one in found.values()] for axis in AXES}
+    differing = [(f"  {axis}", "; ".join(values)) for axis, values in places.items() if len(set(values)) > 1]
+    return [lines([("they differ in", "" if differing else "nothing"), *differing], 16)]
 
 
 def classes_page(found: Mapping[str, Any]) -> str:
-    return lines([(axis, ", ".join(values)) for axis, values in found.items()], 16)
+    return lines([(axis, ", ".join(values) or "none known") for axis, values in found.items()], 16)
 
 
 def bytes_page(found: Mapping[str, Any]) -> str:
@@ -51,7 +60,7 @@ def axes_page(found: Mapping[str, Any]) -> str:
     parts: list[str] = []
     for axis, about in found.items():
         values = [(f"  {value}", meaning) for value, meaning in about.values.items()]
-        parts.append(lines([(axis, about.source), *values], 24))
+        parts.append(lines([(axis, f"{about.under}; {about.source}"), *values], 24))
     return "\n\n".join(parts)
 
 

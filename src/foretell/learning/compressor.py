@@ -32,7 +32,6 @@ class Compressor:
     summary: ClassVar[str]
     feedback: ClassVar[bool] = False  # what is lost is added to the next gradient
     sums: ClassVar[str] = "apart"  # a sum is as large as one ("adds"), as all without what is dense ("grows"), or none
-    written: ClassVar[bool] = True  # whether there is a form in which real processes send it
     correction: ClassVar[float] = 0.0  # momentum that is taken before compression (Lin et al. 2018)
 
     def of_batch(self, batch: int) -> Compressor:
@@ -85,7 +84,7 @@ def priced(policy: Compression, shapes: Shapes) -> float:
     total = 0.0
     for shape in shapes:
         elements = size((shape,))
-        total += float(policy.payload(elements, shape[0] if shape else 1, WIDTH))
+        total += float(policy.payload(elements, shape[0] if shape else 1, WIDTH, len(shape) == 2))
     return total
 
 

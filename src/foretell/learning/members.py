@@ -61,6 +61,8 @@ def of_policy(policy: Compression) -> Compressor | None:
     options: dict[str, dict[str, Any]] = {
         "topk": {"share": policy.kept},
         "dgc": {"share": policy.corrected},
+        "threshold": {"share": policy.passed},
+        "factors": {"samples": policy.factors},
         "powersgd": {"rank": policy.rank},
         "qsgd": {"levels": policy.levels},
     }

@@ -110,7 +110,7 @@ class Exchanges:
 
     def _reduced(self, bucket: list[Weight]) -> tuple[Communicate, ...]:
         """The sums of a bucket; other stages may have one like it."""
-        key = tuple((weight.rows, weight.columns, weight.summed, weight.shared) for weight in bucket)
+        key = tuple((weight.rows, weight.columns, weight.summed, weight.shared, weight.dense) for weight in bucket)
         if key not in self.known:
             self.known[key] = tuple(self.reduce([weight._replace(times=1) for weight in bucket], BUCKET))
         return self.known[key]
@@ -151,7 +151,7 @@ class Exchanges:
         return axis.exchange.own or isinstance(axis.exchange.weights, Served)
 
     def _compressed(self, weight: Weight, elements: int) -> float:
-        return self.compression.payload(elements, weight.rows, self.gradient_bytes)
+        return self.compression.payload(elements, weight.rows, self.gradient_bytes, weight.dense)
 
     def _buckets(self, weights: list[Weight]) -> Iterator[tuple[int, ...]]:
         """Places of weights that are put together until a bucket is full, from the last layer's last one on.

@@ -30,6 +30,7 @@ class Weight(NamedTuple):
     summed: tuple[str, ...]  # axes along which every rank has a summand of its gradient
     shared: tuple[str, ...] = ()  # those of them along which it lies in shares between uses
     times: int = 1  # equal layers in a row that have one like it, from its own on
+    dense: bool = False  # whether its gradient is a product of two matrices with a row for each sample or token
 
     @property
     def elements(self) -> int:
@@ -61,7 +62,8 @@ def used(layout: Layout, at: int, start: int, stop: int) -> tuple[Weight, ...]:
         for operand in node.inputs:
             home = storage_owner(graph, at, operand.tensor)
             if home not in found and graph.blocks[home[0]].tensors[home[1]].role == "parameter":
-                found[home] = _weight(layout, (*home, 0), _leading(node), "")
+                made = _weight(layout, (*home, 0), _leading(node), "")
+                found[home] = made._replace(dense=isinstance(node.operator, Matmul))
     return tuple(found.values())
 
 

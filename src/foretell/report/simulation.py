@@ -28,10 +28,11 @@ def charts_of(panels: Sequence[Panel]) -> tuple[Chart, ...]:
 def simulation_page(found: Simulation) -> Page:
     """How each algorithm learns, for each number of workers."""
     counts = _counts(found)
-    charts = charts_of(simulation_panels(found))
+    panels = [panels_of(found, count) for count in counts]
+    colours = colours_of([one for own in panels for one in own])
     sections = (
-        Section(f"{count:,} workers", "", (chart,), RUNS, tuple(map(_row, found.of(count))))
-        for count, chart in zip(counts, charts, strict=True)
+        Section(f"{count:,} workers", "", tuple(draw(one, colours) for one in own), RUNS, _rows(found, count))
+        for count, own in zip(counts, panels, strict=True)
     )
     return Page(
         title=f"{found.model} on {found.cluster}: algorithms by time to a loss of {found.target:.4g}",
@@ -43,19 +44,26 @@ def simulation_page(found: Simulation) -> Page:
     )
 
 
-def simulation_panels(found: Simulation) -> list[Panel]:
-    """The loss over virtual time, a panel for each number of workers."""
-    return [
-        Panel(
-            f"loss-{count}",
-            f"Loss over virtual time, {count:,} workers",
-            "virtual seconds",
-            "loss",
-            [Curve(run.algorithm, [(point[2], point[3]) for point in run.curve]) for run in found.of(count)],
-            goal=found.target,
-        )
-        for count in _counts(found)
-    ]
+def panels_of(found: Simulation, count: int) -> list[Panel]:
+    """The loss over virtual time and over samples, and how stale gradients were."""
+    runs = found.of(count)
+
+    def loss(name: str, over: str, axis: str, at: int) -> Panel:
+        drawn = [Curve(run.algorithm, [(float(point[at]), point[3]) for point in run.curve]) for run in runs]
+        return Panel(f"{name}-{count}", f"Loss over {over}, {count:,} workers", axis, "loss", drawn, goal=found.target)
+
+    panels = [loss("loss", "virtual time", "virtual seconds", 2), loss("samples", "samples", "samples", 0)]
+    stale = [Curve(run.algorithm, _histogram(run.staleness)) for run in runs if run.staleness]
+    if stale:
+        title = f"Staleness, {count:,} workers"
+        panels.append(Panel(f"staleness-{count}", title, "updates", "share of the gradients", stale, linear=True))
+    return panels
+
+
+def _histogram(staleness: dict[str, float]) -> list[tuple[float, float]]:
+    """From 0 to the most, ages that nobody had among them."""
+    times = [staleness.get(str(age), 0.0) for age in range(int(staleness["most"]) + 1)]
+    return [(float(age), count / sum(times)) for age, count in enumerate(times)]
 
 
 def _counts(found: Simulation) -> list[int]:
@@ -70,6 +78,10 @@ def _fastest(found: Simulation, count: int) -> Card:
 def _reached(run: Ran) -> str:
     reached = run.virtual_seconds_to_target
     return run.ended if reached is None else show_seconds(reached)
+
+
+def _rows(found: Simulation, count: int) -> tuple[tuple[str, ...], ...]:
+    return tuple(map(_row, found.of(count)))
 
 
 def _row(run: Ran) -> tuple[str, ...]:

@@ -135,7 +135,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     reserved: int = 0  # bytes that a GPU's allocator held for them; 0: what is not in tensors is not kept
     versions: dict[str, str] = {}
     staleness: dict[str, int] = {}  # updates that weights had seen since they were read: how often, by a server
-    arrivals: list[int] = []  # whose pushes came to the server here, one after the other
+    arrivals: list[int] = []  # what came to the server here, one after the other (`learning.order`)
+    heard: list[int] = []  # what the worker here took up, one after the other
+    paces: list[float] = []  # seconds from gradient to gradient, from the first on, less what servers held it up
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from statistics import median
+from statistics import fmean, median
 
 import msgspec
 
@@ -13,7 +13,7 @@ from foretell.learning.staleness import summary
 from foretell.plan.text import parse
 from foretell.runtime.assignment import Assignment, Check, Collective, Report
 from foretell.runtime.lives import Lives
-from foretell.runtime.methods.choice import method
+from foretell.runtime.methods.choice import method, round_of
 from foretell.timeline.observation import Observation
 
 PHASES = {"exchange": "other"}
@@ -21,11 +21,12 @@ PHASES = {"exchange": "other"}
 
 
 class Samples(msgspec.Struct, frozen=True):
-    """How far the measured steps lie apart, in seconds."""
+    """How far the measured steps lie apart, in seconds; where ranks meet every few steps, the means of so many."""
 
     p10: float
     p90: float
     n: int
+    of: int = 1  # steps of one sample
 
 
 class Measurement(Observation, frozen=True, kw_only=True):
@@ -51,6 +52,8 @@ class Measurement(Observation, frozen=True, kw_only=True):
 
 def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence[Report]) -> Measurement:
     """One observation of what all ranks have seen."""
+    length = _round(assignment, reports)
+    reports = [_by_rounds(report, length) for report in reports]
     steps = [max(times) for times in zip(*(report.steps for report in reports), strict=True)]
     step = median(steps)
     critical = critical_rank(reports)
@@ -65,7 +68,7 @@ def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence
         trainer=assignment.trainer,
         batch=batch,
         ranks=len(reports),
-        samples=Samples(_quantile(steps, 0.1), _quantile(steps, 0.9), len(steps)),
+        samples=Samples(_quantile(steps, 0.1), _quantile(steps, 0.9), len(steps), length),
         losses=_losses(reports),
         collectives=tuple(critical.collectives),
         by_rank=_by_rank([report.phases for report in reports]),
@@ -75,6 +78,25 @@ def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence
         method=text_of(assignment),
         staleness=_staleness(reports),
     )
+
+
+def _round(assignment: Assignment, reports: Sequence[Report]) -> int:
+    """Steps of a round, where at least one was measured."""
+    length = round_of(method(parse(assignment.plan), assignment.method))
+    return length if len(reports[0].steps) >= length else 1
+
+
+def _by_rounds(report: Report, length: int) -> Report:
+    """The same with the means of so many steps in a row in the place of each: a step without an exchange is none to
+    compare with a prediction, which has a share of it in each."""
+    if length == 1:
+        return report
+
+    def means(seconds: Sequence[float]) -> list[float]:
+        return [fmean(seconds[at : at + length]) for at in range(0, len(seconds) - length + 1, length)]
+
+    phases, busy = ({name: means(times) for name, times in of.items()} for of in (report.phases, report.busy))
+    return msgspec.structs.replace(report, steps=means(report.steps), phases=phases, busy=busy)
 
 
 def text_of(assignment: Assignment) -> str:

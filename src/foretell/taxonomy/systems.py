@@ -17,9 +17,10 @@ AXES = ("parallelism", "optimization", "scheduling", "exchange", "topology")
 
 
 class Category(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One axis: its values with what they mean."""
+    """One axis: its values with what they mean, and the branch of the tree that it hangs on."""
 
     source: str
+    under: str
     values: dict[str, str]
 
 
@@ -67,6 +68,11 @@ def system(name: str) -> System:
             if value not in categories()[axis].values:
                 raise BadInput(f"{value!r} is no {axis}", where=file.name, fix=", ".join(categories()[axis].values))
     return found
+
+
+def doing(classes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Names of the systems that can do what lies there: all its values on the axes that every system has a place on."""
+    return tuple(name for name in names() if all(set(classes[axis]) <= set(system(name).on(axis)) for axis in AXES))
 
 
 def matching(wanted: Mapping[str, str]) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -16,6 +17,12 @@ from foretell.learning.members import COMPRESSORS, member
 from foretell.learning.vector import Shapes
 from foretell.model.source import load
 from foretell.virtual.pace import weight_shapes
+
+TAKEN: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "threshold": ({"share": 0.01}, ", that 1 % pass"),
+    "factors": ({"samples": 32}, ", of 32 samples"),
+}
+"""Options, where the bytes would otherwise depend on gradients or on the batch, and how they are told."""
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,11 +46,12 @@ def _first(shapes: Shapes) -> Iterator[Update]:
     yield Update(name="gradient", order="first", bytes=dense(shapes), what="every element in 32 bits", source=plain)
     found: list[Update] = []
     for name in COMPRESSORS:
-        one = member(COMPRESSORS, Compressor, name)()
-        if name in ("none", "threshold", "factors"):  # how much these send depends on gradients, or on the batch
+        if name == "none":
             continue
+        options, beside = TAKEN.get(name, ({}, ""))
+        one = member(COMPRESSORS, Compressor, name)(**options)
         size = one.size(np.zeros(1), shapes)
-        found.append(Update(name=name, order="first", bytes=size, what=one.summary, source=one.paper))
+        found.append(Update(name=name, order="first", bytes=size, what=one.summary + beside, source=one.paper))
     yield from sorted(found, key=lambda update: -update.bytes)
 
 

@@ -1,31 +1,37 @@
 """A run of real processes again, in virtual time: the same algorithm and samples, in the order in which they came.
 
-What cannot be foretold of an asynchronous run is whose gradient comes next. A server writes that down; played in the
-same order, the run has the same losses and the same staleness, and whatever differs would be a fault of one side.
+What cannot be foretold of an asynchronous run is whose message comes next. Every side writes that down; played in the
+same orders, the run has the same losses and the same staleness, and whatever differs would be a fault of one side.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import fmean
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from foretell.errors import BadInput
 from foretell.learning.members import Composed
+from foretell.learning.order import GRADIENT, asked, left, pushed, replied, sent
 from foretell.learning.staleness import summary
+from foretell.learning.topology import Hop
+from foretell.learning.vector import Rows
 from foretell.learning.world import Worker
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.methods.choice import method
+from foretell.virtual.foretold import Foretold, foretold
 from foretell.virtual.pace import even
 from foretell.virtual.world import World
 
-ANY = ("sync", "local", "post_local", "admm", "dpsgd", "averaging")
+ANY = ("sync", "local", "post_local", "diloco", "admm", "dpsgd", "averaging")
 """Algorithms whose answer does not depend on who comes first."""
 
-ORDERED = "sync, ssp, async with one server; local, ring"
+ORDERED = "one server, or letters between workers, of a run of this version"
 """What can be played again."""
 
 
@@ -40,31 +46,100 @@ class Again(msgspec.Struct, frozen=True, kw_only=True):
     apart: float
     staleness: dict[str, float]
     measured_staleness: dict[str, float]
+    foretold: Foretold | None = None  # staleness without the order, where there is any
 
 
 class InOrder(World):
-    """A world in which the gradients of workers end when they came; where nobody wrote that down, all at once."""
+    """A world without a clock: each side takes up what came to it in the order that was written down.
 
-    gradients: int = 0  # of each worker
-    moments: Mapping[int, Sequence[float]] = {}
+    Messages lie in boxes until then, one for each sender and kind. A side whose order nobody wrote down takes whatever
+    there is. The server's number is that after all workers'.
+    """
+
+    def __init__(self, *given: Any, gradients: int, orders: Mapping[int, Sequence[int]], **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._gradients, self._orders = gradients, orders  # of each worker; by side
+        self._boxes: defaultdict[int, dict[int, deque[Callable[[], None]]]] = defaultdict(dict)
+        self._taken: Counter[int] = Counter()
+        self._side = self.count  # whose turn it is
+
+    @property
+    def present(self) -> int:
+        return len(self.members())  # who has made its last gradient leaves
+
+    def run(self) -> None:
+        """Until nobody finds anything to take up."""
+        self.algorithm.begin(self)
+        for worker in self.workers:
+            self._side = worker.number
+            self.algorithm.start(self, worker)
+        while sum(self._turn(side) for side in range(self.count + 1)):
+            pass
+
+    def _turn(self, side: int) -> int:
+        """A side takes up what it can; how much that was."""
+        before = self._taken[side]
+        for act in self._for(side):
+            self._side = side
+            self._taken[side] += 1
+            act()
+            self.engine.run()  # collectives, which take no time here
+        return self._taken[side] - before
+
+    def _for(self, side: int) -> Iterator[Callable[[], None]]:
+        boxes, order = self._boxes[side], self._orders.get(side)
+        while True:
+            if order is None:
+                found = next((box for _, box in sorted(boxes.items()) if box), None)
+            else:
+                found = boxes.get(order[self._taken[side]]) if self._taken[side] < len(order) else None
+            if not found:
+                return
+            yield found.popleft()
+
+    def _put(self, side: int, what: int, act: Callable[..., None], *given: Any) -> None:
+        self._boxes[side].setdefault(what, deque()).append(partial(act, *given))
+
+    # what algorithms do, and who has it then
 
     def compute(self, worker: Worker) -> None:
-        if worker.clock < self.gradients:
+        if worker.clock < self._gradients:
             worker.ticket = self.pool.ask(worker.problem, worker.weights, self._rows(worker))
-            came = self.moments.get(worker.number)
-            self.engine.at(came[worker.clock] if came else self.now + 1.0, self._computed, worker, worker.ticket)
+            self._put(worker.number, GRADIENT, self._computed, worker, worker.ticket)
+        elif self.topology.central and not self.topology.collective:
+            self._put(self.count, left(worker.number, self.count), self._gone, worker)
 
+    def _gone(self, worker: Worker) -> None:
+        worker.present = False
+        if self.members():
+            self.algorithm.on_leave(self, worker)
 
-def _moments(arrivals: Sequence[int]) -> dict[int, list[float]]:
-    """A second from one to the next."""
-    found: dict[int, list[float]] = defaultdict(list)
-    for moment, worker in enumerate(arrivals, 1):
-        found[worker].append(float(moment))
-    return found
+    def reply(self, workers: Sequence[Worker]) -> None:
+        if self._side == self.count or self.topology.collective:
+            super().reply(workers)
+            return
+        for worker in workers:  # who is no server asks it
+            self._put(self.count, asked(worker.number, self.count), super().reply, [worker])
+
+    def serve(self, pushes: int, act: Callable[[], None]) -> None:
+        act()
+
+    def send(self, worker: Worker, target: int, said: Any) -> None:
+        self.bytes["peers"] += self.pace.size
+        self._put(target, sent(worker.number), self._said, self.workers[target], worker.number, said)
+
+    def _travel(
+        self, legs: Sequence[Sequence[Hop]], at: int, size: float, kind: str, act: Callable[..., None], *given: Any
+    ) -> None:
+        self.bytes[kind] += size
+        if kind == "up":
+            self._put(self.count, pushed(given[-1].worker.number), act, *given)
+        else:
+            self._put(given[0].number, replied(self.count), act, *given)
 
 
 def played(
-    assignment: Assignment, found: Composed, workers: int, arrivals: Sequence[int] = ()
+    assignment: Assignment, found: Composed, workers: int, orders: Mapping[int, Sequence[int]] | None = None
 ) -> tuple[World, list[float]]:
     """A run of as many gradients of each worker as was asked for, with the losses of its steps."""
     from foretell.runtime.training import rule_of
@@ -79,23 +154,28 @@ def played(
         found.compressor,
         even(1.0, 0.0),
         workers,
+        gradients=steps,
+        orders=orders or {},
         rate=arguments["lr"],
         momentum=arguments.get("momentum", 0.0),
         seed=assignment.seed,
         batched=False,
-        rows=lambda worker, gradient: np.array([worker, gradient]),
+        rows=_rows,
         look_every=steps * workers + 1,
     )
-    world.gradients, world.moments = steps, _moments(arrivals)
     world.run()
     return world, [fmean(problem.losses[worker, at] for worker in range(workers)) for at in range(steps)]
+
+
+def _rows(worker: int, gradient: int) -> Rows:
+    """Of `Run`: whose gradient, and which of its own."""
+    return np.array([worker, gradient])
 
 
 def again(assignment: Assignment, reports: Sequence[Report], measured_staleness: dict[str, float]) -> Again:
     """Play what ranks did."""
     found, workers = _checked(assignment, reports), len(reports)
-    arrivals = reports[0].arrivals if _has_all(reports[0].arrivals, assignment, workers) else ()
-    world, losses = played(assignment, found, workers, arrivals)
+    world, losses = played(assignment, found, workers, orders_of(assignment, reports))
     seen = [sum(ranks) / workers for ranks in zip(*(report.losses for report in reports), strict=True)]
     return Again(
         algorithm=found.text,
@@ -106,7 +186,15 @@ def again(assignment: Assignment, reports: Sequence[Report], measured_staleness:
         apart=float(np.max(np.abs(np.subtract(losses, seen)))),
         staleness=summary(world.staleness) if measured_staleness else {},
         measured_staleness=measured_staleness,
+        foretold=foretold(found, reports) if measured_staleness and reports[0].paces else None,
     )
+
+
+def orders_of(assignment: Assignment, reports: Sequence[Report]) -> dict[int, list[int]]:
+    """Of every side that wrote it down. Pushes alone, as runs once wrote them, count if they are those of gradients."""
+    found = {report.rank: report.heard for report in reports if report.heard}
+    arrivals = reports[0].arrivals
+    return found | ({len(reports): arrivals} if found or _has_all(arrivals, assignment, len(reports)) else {})
 
 
 def _checked(assignment: Assignment, reports: Sequence[Report]) -> Composed:
@@ -116,10 +204,12 @@ def _checked(assignment: Assignment, reports: Sequence[Report]) -> Composed:
         raise BadInput(what, where="--record", fix="a record of `foretell run` with ps, local, ring or --method")
     known = type(found.algorithm).__module__.rpartition(".")[2]
     servers = sum(bool(report.arrivals) for report in reports)
-    if known not in ANY and servers != 1:
-        why = "letters between workers" if not servers else f"{servers} servers, each with an order of its own"
+    if known in ANY:
+        return found
+    if servers > 1:
+        why = f"{servers} servers, each with an order of its own"
         raise BadInput(f"{found.text}: {why}", where="--record", fix=ORDERED)
-    if known not in ANY and not _has_all(reports[0].arrivals, assignment, len(reports)):
+    if not any(report.heard for report in reports) and not _has_all(reports[0].arrivals, assignment, len(reports)):
         why = "the server wrote down whose pushes came, and not every gradient was pushed"
         raise BadInput(f"{found.text}: {why}", where="--record", fix=ORDERED)
     return found

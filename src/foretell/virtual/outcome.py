@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -29,7 +30,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     final_metric: float  # accuracy, or the distance to the answer: what `metric` says
     staleness: dict[str, float]  # mean, most, and how many updates: how often
     idle: float  # share of the workers' time in which they do not compute
+    wait: float  # seconds from the end of a worker's gradient to the beginning of its next one, in the mean
     link_utilisation: float  # of the busiest port, the busier way
+    mean_link_utilisation: float  # of all ports that carried anything, the busier way of each
     bytes: dict[str, float]  # up to servers, down, between peers, total
     failures: int
     ended: str  # target, limit, stalled or diverged
@@ -57,7 +60,9 @@ def outcome(world: World, text: str, problem: str) -> Outcome:
         final_metric=last.metric,
         staleness=summary(world.staleness),
         idle=_idle(world),
-        link_utilisation=_utilisation(world),
+        wait=world.waited / max(1, sum(worker.clock for worker in world.workers)),
+        link_utilisation=max(_utilisation(world), default=0.0),
+        mean_link_utilisation=fmean(_utilisation(world) or [0.0]),
         bytes={**world.bytes, "total": sum(world.bytes.values())},
         failures=world.failures,
         ended=_ended(world, hit is not None),
@@ -71,9 +76,11 @@ def _idle(world: World) -> float:
     return max(0.0, 1.0 - busy / (world.now * world.count)) if world.now else 0.0
 
 
-def _utilisation(world: World) -> float:
-    """What waits for a port when the clock stops is counted as sent: a port that never rests has 1, not more."""
-    return min(1.0, max((*world.out_seconds, *world.in_seconds), default=0.0) / (world.now or 1.0))
+def _utilisation(world: World) -> list[float]:
+    """Of each port that carried anything. What waits for one when the clock stops is counted as sent: a port that never
+    rests has 1, not more."""
+    busy = (max(both) for both in zip(world.out_seconds, world.in_seconds, strict=True))
+    return [min(1.0, seconds / (world.now or 1.0)) for seconds in busy if seconds]
 
 
 def _ended(world: World, hit: bool) -> str:

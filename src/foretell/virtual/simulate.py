@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from foretell.virtual.disturbance import CALM, Disturbances
 from foretell.virtual.outcome import Outcome, outcome
 from foretell.virtual.pace import Disturbed, Pace, on_cluster
 from foretell.virtual.problem import Problem
+from foretell.virtual.verdict import Beside, beside_fastest
 from foretell.virtual.world import Limits, World
 
 STAND_IN: Final = "lenet:image=16"
@@ -87,9 +89,24 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     pace: Timed
     runs: tuple[Ran, ...]
     fastest: dict[str, str]  # by workers
+    others: dict[str, tuple[Beside, ...]] = {}
 
     def of(self, workers: int) -> list[Ran]:
         return [run for run in self.runs if run.workers == workers]
+
+
+class OnSeveral(msgspec.Struct, frozen=True, kw_only=True):
+    """The same contest on several clusters."""
+
+    simulations: tuple[Simulation, ...]
+    changes: bool  # whether another algorithm is the fastest somewhere, with as many workers
+
+
+def on_several(asked: Sequence[Contest], told: Callable[[str], None] = lambda text: None) -> OnSeveral:
+    """All contests, and whether the winner depends on the cluster."""
+    found = tuple(simulate(one, told) for one in asked)
+    winners = [{one.fastest.get(str(workers)) for one in found} for workers in asked[0].workers]
+    return OnSeveral(simulations=found, changes=any(len(names) > 1 for names in winners))
 
 
 def simulate(asked: Contest, told: Callable[[str], None] = lambda text: None) -> Simulation:
@@ -103,9 +120,11 @@ def simulate(asked: Contest, told: Callable[[str], None] = lambda text: None) ->
             runs.append(_best(course, workers, text))
     runs.sort(key=_order)
     fastest: dict[str, str] = {}
-    for run in runs:
-        if run.virtual_seconds_to_target is not None:
-            fastest.setdefault(str(run.workers), run.algorithm)
+    others: dict[str, tuple[Beside, ...]] = {}
+    for workers, same in groupby(runs, key=lambda run: run.workers):
+        first, *_ = ordered = list(same)
+        if first.virtual_seconds_to_target is not None:
+            fastest[str(workers)], others[str(workers)] = first.algorithm, beside_fastest(ordered)
     return Simulation(
         model=asked.model,
         learns=course.problem.name,
@@ -115,6 +134,7 @@ def simulate(asked: Contest, told: Callable[[str], None] = lambda text: None) ->
         pace=_timed(course.pace, asked.cluster),
         runs=tuple(runs),
         fastest=fastest,
+        others=others,
     )
 
 

@@ -102,6 +102,7 @@ class World(learning.World):
         self.bytes = {"up": 0.0, "down": 0.0, "peers": 0.0}
         self.staleness: Counter[int] = Counter()
         self.absorbed = 0  # gradients
+        self.waited = 0.0  # seconds of all workers from the end of a gradient to the next one's beginning
         self.failures = 0
         self.curve: list[Point] = []
         self.spans: list[Span] | None = [] if traced else None
@@ -165,6 +166,8 @@ class World(learning.World):
             if fails < seconds:
                 self.engine.at(self.now + fails, self._failed, worker, ticket)
                 return
+        if worker.clock:
+            self.waited += self.engine.now - worker.until
         worker.busy += seconds
         worker.until = self.engine.now + seconds
         if self.spans is not None:
@@ -247,7 +250,7 @@ class World(learning.World):
     def look(self) -> None:
         """Judge what would be handed over now."""
         judged = self.problem.judged(self.algorithm.models(self))
-        updates = self.server.version
+        updates = self.server.version or self.absorbed  # of copies each step is one
         self.curve.append(Point(self.absorbed * self.batch, updates, self.engine.now, judged.loss, judged.metric))
         over = judged.loss <= self.limits.loss or self.absorbed >= self.limits.gradients
         if over or not math.isfinite(judged.loss):

@@ -13,7 +13,7 @@ from foretell.taxonomy.updates import Update
 from foretell.virtual.again import Again
 from foretell.virtual.batches import Measured
 from foretell.virtual.delays import Delay
-from foretell.virtual.simulate import Simulation
+from foretell.virtual.simulate import OnSeveral, Simulation
 
 
 class Delays(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +31,7 @@ class Travels(msgspec.Struct, frozen=True, kw_only=True):
 
 FORMS = (
     Form("simulate", Simulation, "algorithms by virtual time to a loss"),
+    Form("simulate --on --on", OnSeveral, "the same on several clusters"),
     Form("simulate --batches", Measured, "steps to a loss over batches"),
     Form("simulate --fig14", Delays, "delays of an exchange"),
     Form("simulate --record", Again, "a run of real processes beside the same in virtual time"),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from foretell.report.page import Page
+    from foretell.virtual.simulate import Contest
 
 EXAMPLE = "foretell simulate lenet --on 64xv100-16 --workers 4,16,64"
 USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
@@ -21,7 +22,7 @@ USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
 
 @click.command("simulate", short_help="How well algorithms learn on a cluster, in virtual time.")
 @click.argument("model", required=False)
-@click.option("--on", "cluster", metavar="CLUSTER", help="The cluster whose times count: 64xh100.")
+@click.option("--on", "clusters", metavar="CLUSTER", multiple=True, help="Whose times count: 64xh100; several: each.")
 @click.option("--workers", metavar="N,N", default="4,16", help="Numbers of workers (4,16).")
 @click.option("--algorithms", metavar="LIST", default=USUAL, help="sync, ssp:s=3, async@sharded:k=4+qsgd, ...")
 @click.option("--systems", metavar="NAMES", default="", help="As these systems do: distbelief,petuum.")
@@ -85,29 +86,50 @@ def _only_contests(fig14: bool, batches: str | None, options: dict[str, Any]) ->
 
 def _contest(options: dict[str, Any]) -> None:
     from foretell.cli.several import numbers
-    from foretell.cli.simulate_pages import simulation_page
     from foretell.hardware import catalog
-    from foretell.report import simulation as report
     from foretell.virtual.disturbance import read
-    from foretell.virtual.simulate import Contest, simulate
+    from foretell.virtual.simulate import Contest
 
-    if options["cluster"] is None:
+    if not options["clusters"]:
         raise BadInput("no cluster is given", where="--on", fix=EXAMPLE)
     same = ("learns", "task", "batch", "momentum", "target", "samples", "seed", "trainer")
     words = ("jitter", "stragglers", "slow", "failures", "changes")
     asked = Contest(
         options["model"],
-        catalog.cluster(options["cluster"]),
+        catalog.cluster(options["clusters"][0]),
         tuple(numbers(options["workers"], "--workers", "numbers of workers", "4,16,64")),
         tuple(_presets(options["systems"]) or _algorithms(options["algorithms"])),
         rates=read_rates(options["rates"]),
         disturbances=read(*(options[word] for word in words))._replace(machine=options["disturbance"]),
         **{name: options[name] for name in same},
     )
+    if len(options["clusters"]) > 1:
+        _several([asked._replace(cluster=catalog.cluster(name)) for name in options["clusters"]], options)
+    else:
+        _one(asked, options)
+
+
+def _one(asked: Contest, options: dict[str, Any]) -> None:
+    from foretell.cli.simulate_pages import simulation_page
+    from foretell.report import simulation as report
+    from foretell.virtual.simulate import simulate
+
     found = simulate(asked, tell)
     if options["trace"] is not None:
         _trace(asked, found, options["trace"])
     _answer(found, options, lambda: simulation_page(found), lambda: report.simulation_page(found))
+
+
+def _several(asked: list[Contest], options: dict[str, Any]) -> None:
+    """The same on several clusters: who wins where."""
+    from foretell.cli.simulate_pages import several_page
+    from foretell.virtual.simulate import on_several
+
+    for word in ("plot", "html", "trace"):
+        if options[word] is not None:
+            raise BadInput("several clusters are several drawings", where=f"--{word}", fix="one --on at a time")
+    found = on_several(asked, tell)
+    _say(found, options, lambda: several_page(found))
 
 
 def _trace(asked: Any, found: Any, file: Path) -> None:

@@ -41,7 +41,7 @@ def command(
     import msgspec
 
     from foretell.cli.system_pages import axes_page, bytes_page, classes_page, compared_page, listed_page
-    from foretell.taxonomy.systems import categories, matching, system
+    from foretell.taxonomy.systems import categories, doing, matching, system
 
     instead = {"--plan": plan, "--algorithm": algorithm, "--record": record, "--bytes": model, "--axes": axes or None}
     asked = [option for option, given in instead.items() if given is not None]
@@ -50,7 +50,8 @@ def command(
     if axes:
         found, page = dict(categories()), axes_page
     elif plan is not None or algorithm is not None or record is not None:
-        found, page = _classes(plan, algorithm, record), classes_page
+        classes = _classes(plan, algorithm, record)
+        found, page = {**classes, "systems": doing(classes)}, classes_page
     elif model is not None:
         found, page = _bytes(model), bytes_page
     else:

@@ -47,6 +47,11 @@ def method(plan: Plan, said: str = "") -> Composed | None:
     return found if found.compressor else found._replace(compressor=of_policy(plan.policy(Compression)))
 
 
+def round_of(found: Composed | None) -> int:
+    """Steps after which everything has happened once; one where all ranks step together."""
+    return int(getattr(found.algorithm, "tau", 1)) if found is not None else 1
+
+
 def carrier(said: str, ranks: int) -> str:
     """A plan whose ranks keep versions as an algorithm does, for people who name only the algorithm."""
     found = composed(said)
@@ -67,7 +72,5 @@ def refusals(found: Composed) -> Iterator[tuple[str, str]]:
         yield f"{name}: nobody carries letters by {topology} yet", f"one of {', '.join(CARRIED)}"
     if found.topology.collective and not found.algorithm.barrier:
         yield f"{name} does not wait for all, and {topology} carries everybody's at once", "single, sharded"
-    if found.compressor is not None and not found.compressor.written:
-        yield f"{name}: gradients that are summed up do not know their factors any more", "powersgd, topk"
     if found.compressor is not None and topology != "single":
         yield f"{name}: compressed gradients go to one server; weights are never compressed", "ps:async +compress:topk"

@@ -45,7 +45,9 @@ class Letter(NamedTuple):
     version: int = 0
     clock: int = 0
     place: int = -1  # of the vector among what an algorithm says; -1: it is all that is said
-    number: float = 0.0  # what else an algorithm says; of a push, whether it is written as it is
+    number: float = (
+        0.0  # what else an algorithm says; of a push, whether it is written as it is; of a reply, seconds held
+    )
     content: Wire = np.zeros(0, np.uint8)
 
 

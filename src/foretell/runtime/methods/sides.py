@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -19,6 +20,7 @@ from foretell.learning.algorithm import Algorithm
 from foretell.learning.compressor import Compressor, Sender, as_bytes
 from foretell.learning.compressors.none import Unchanged
 from foretell.learning.members import Composed, composed
+from foretell.learning.order import GRADIENT, asked, left, pushed, replied, sent
 from foretell.learning.topology import Topology
 from foretell.learning.vector import Shapes, Vector
 from foretell.learning.world import Push, Server, Worker, World
@@ -85,8 +87,9 @@ class ServerSide(Side):
     def __init__(self, terms: Terms, post: Post, number: int) -> None:
         super().__init__(terms, post, terms.first[terms.shares()[number]])
         self.number = number
-        self.arrivals: list[int] = []  # whose pushes came, one after the other
+        self.arrivals: list[int] = []  # what came, one after the other: `learning.order`
         self._given = [self.server.weights] * terms.workers  # what each worker was last told
+        self._since = [0.0] * terms.workers  # when each was last read
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"server {number}")
 
     def start(self) -> None:
@@ -108,14 +111,17 @@ class ServerSide(Side):
 
     def _take(self, letter: Letter) -> None:
         worker = self.workers[letter.sender]
+        self._since[worker.number] = time.perf_counter()
         if letter.kind is Kind.LEAVE:
+            self.arrivals.append(left(worker.number, self.count))
             worker.present = False
             if self.members():
                 self.algorithm.on_leave(self, worker)
         elif letter.kind is Kind.ASK:
+            self.arrivals.append(asked(worker.number, self.count))
             self.reply([worker])
         else:
-            self.arrivals.append(worker.number)
+            self.arrivals.append(pushed(worker.number))
             read = self._given[worker.number]
             self.algorithm.on_push(self, Push(worker, self._pushed(letter), read, letter.version, letter.clock))
 
@@ -138,7 +144,8 @@ class ServerSide(Side):
         content = as_bytes(self.server.weights)
         for worker in workers:
             self._given[worker.number] = self.server.weights
-            letter = Letter(Kind.REPLY, self.count + self.number, self.server.version, content=content)
+            held = time.perf_counter() - self._since[worker.number]
+            letter = Letter(Kind.REPLY, self.count + self.number, self.server.version, number=held, content=content)
             self.post.send(worker.number, letter)
 
 
@@ -149,7 +156,10 @@ class WorkerSide(Side):
         super().__init__(terms, post, terms.first)
         self.me = self.workers[number]
         self.done = False
+        self.heard: list[int] = []  # what it took up, one after the other: `learning.order`
         self.travelled: Counter[tuple[str, int, int]] = Counter()  # kind, bytes, gradient: how often
+        self._moments: list[float] = []  # of the beginning, and when each gradient was made
+        self._held: defaultdict[int, float] = defaultdict(float)  # seconds that servers kept it waiting, by gradient
         self._replies: dict[int, Letter] = {}  # of servers, until all have replied
         self._versions = [0] * terms.servers
         self._gone = 0
@@ -167,6 +177,7 @@ class WorkerSide(Side):
         return self.me.weights
 
     def begin(self) -> None:
+        self._moments.append(time.perf_counter())
         self.algorithm.begin(self)
         self.algorithm.start(self, self.me)
         self._until_wanted()
@@ -175,6 +186,8 @@ class WorkerSide(Side):
         """A gradient is made; go on until the next one can begin. What came meanwhile is read first."""
         while not self.post.worker.empty():
             self._read(_next(self.post.worker))
+        self.heard.append(GRADIENT)
+        self._moments.append(time.perf_counter())
         self.me.ticket = None
         self.me.clock += 1
         self.algorithm.on_gradient(self, self.me, gradient)
@@ -190,6 +203,11 @@ class WorkerSide(Side):
         while self._gone < self.count - 1 + self.terms.servers:
             self._read(_next(self.post.worker))
 
+    def paces(self) -> list[float]:
+        """Seconds from one gradient to the next less what servers kept it waiting: computing, letters both ways."""
+        between = enumerate(itertools.pairwise(self._moments))
+        return [end - start - self._held[before] for before, (start, end) in between]
+
     def _until_wanted(self) -> None:
         while self.me.ticket is None and not self.done:
             self._read(self.waited())
@@ -198,8 +216,10 @@ class WorkerSide(Side):
         if letter.kind is Kind.REPLY:
             self._replies[letter.sender - self.count] = letter
             if len(self._replies) == self.terms.servers:
+                self.heard.append(replied(self.count))
                 self._replied()
         elif letter.kind is Kind.MODEL:
+            self.heard.append(sent(letter.sender))
             self.algorithm.on_message(self, self.me, letter.sender, _said(letter, self._vector(letter)))
         else:
             self._gone += 1
@@ -208,6 +228,7 @@ class WorkerSide(Side):
         letters = [self._replies.pop(server) for server in range(self.terms.servers)]
         self._versions = [letter.version for letter in letters]
         weights = np.concatenate([self._vector(letter) for letter in letters])
+        self._held[self.me.clock] += max(letter.number for letter in letters)
         self._note("pull", sum(len(letter.content) for letter in letters))
         self.server.weights, self.server.version = weights, max(self._versions)
         self.algorithm.on_reply(self, self.me, weights, self.server.version)

@@ -13,11 +13,12 @@ import torch.distributed as dist
 
 from foretell.learning.members import Composed
 from foretell.learning.vector import Vector
+from foretell.plan.policies.compression import summed_rows
 from foretell.plan.setting import Setting
 from foretell.runtime import journal
 from foretell.runtime.assignment import Assignment, Check, Collective, Report
 from foretell.runtime.clock import Clock
-from foretell.runtime.methods.choice import axis_of
+from foretell.runtime.methods.choice import axis_of, round_of
 from foretell.runtime.methods.post import GlooPost, Letter
 from foretell.runtime.methods.sides import Alike, ServerSide, Terms, WorkerSide
 from foretell.runtime.training import Training, finite
@@ -62,6 +63,8 @@ class OwnPace:
         self.axis, rank = axis.word, dist.get_rank()
         rule = self.training.subject.rule.arguments
         steps = assignment.dropped + assignment.steps
+        if method.compressor is not None:
+            method = method._replace(compressor=method.compressor.of_batch(summed_rows(setting)))
         self.terms = Terms(
             method,
             dist.get_world_size(),
@@ -142,11 +145,6 @@ class OwnPace:
         return weights.numpy()
 
 
-def _round(method: Composed) -> int:
-    """Steps after which everything has happened once."""
-    return int(getattr(method.algorithm, "tau", 1))
-
-
 def trained(
     assignment: Assignment, setting: Setting, rank: int, method: Composed
 ) -> tuple[Report, dict[str, torch.Tensor]]:
@@ -159,7 +157,7 @@ def trained(
     losses = [found.step() for _ in range(assignment.dropped - 1)]
     with training.memory.step(training.subject):
         losses.append(found.step())
-    before, training.clock = sum(training.clock.steps), Clock(training.device)
+    early, training.clock = training.clock, Clock(training.device)
     losses += [found.step() for _ in range(assignment.steps)]
     found.end()
     report = Report(
@@ -169,13 +167,15 @@ def trained(
         phases=training.clock.phases,
         busy=training.clock.busy,
         steps=training.clock.steps,
-        checks=list(_checks(found, before)),
+        checks=list(_checks(found, sum(early.steps))),
         collectives=_collectives(found, assignment.dropped),
         allocated=training.memory.peak,
         resting=training.memory.resting,
         versions={"torch": str(torch.__version__), "python": platform.python_version()},
         staleness={str(value): times for value, times in sorted(_staleness(found).items())},
         arrivals=found.server.arrivals if found.server else [],
+        heard=found.worker.heard,
+        paces=found.worker.paces(),
     )
     return report, training.subject.whole_weights() if assignment.weights else {}
 
@@ -195,7 +195,7 @@ def _checks(found: OwnPace, before: float) -> Iterator[Check]:
 
 def _collectives(found: OwnPace, dropped: int) -> list[Collective]:
     """What travelled in one round: as many steps as it takes until everything has happened once."""
-    steps = _round(found.terms.method)
+    steps = round_of(found.terms.method)
     first = max(0, min(dropped, found.terms.gradients - steps))
     seen: Counter[tuple[str, int]] = Counter()
     for (kind, size, clock), times in found.worker.travelled.items():
