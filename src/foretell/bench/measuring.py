@@ -17,13 +17,13 @@ from foretell.bench.environments import Home
 from foretell.bench.question import Question
 from foretell.bench.row import ABSENT, FAILED, UNFIT, Point, Predicted, Row
 from foretell.errors import ForetellError, MissingExtra
-from foretell.hardware import catalog, this_machine
+from foretell.hardware import this_machine
 from foretell.oracle.calibrations import file_of
 from foretell.runtime.assignment import Report
 from foretell.runtime.comparison import foreseen
 from foretell.runtime.launch import Ranks
 from foretell.runtime.measure import Measurement, measurement
-from foretell.runtime.recording import HERE
+from foretell.runtime.recording import cluster_of, machine
 
 LONGEST_SECONDS = 900.0
 """Of one row."""
@@ -170,7 +170,7 @@ def _predicted(question: Question, found: Measurement) -> dict[str, Any]:
     """The oracle's word on what the engine does, on this machine as it is calibrated; or why there is none."""
     same = msgspec.structs.replace(question.assignment(), plan=question.texts.plan)
     try:
-        here = catalog.cluster(HERE)
+        here = cluster_of(machine(same.device))
         said = foreseen(same, here)
     except ForetellError as problem:
         return {"unpredicted": problem.what}

@@ -76,7 +76,7 @@ class Training:
         self.assignment, self.setting = assignment, setting
         self.foreign = apply is not appliers.apply
         self.device = torch.device(assignment.device)
-        self.mesh = mesh.made(setting.plan, self.device.type)
+        self.mesh = mesh.made(setting.plan, self.device.type, assignment.alone)
         torch.manual_seed(assignment.seed)  # whoever makes numbers makes the same ones on every rank
         self.model = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
         if assignment.loss:
@@ -85,6 +85,8 @@ class Training:
         self.batches = _data(self.task, assignment, self.model)
         self.memory = Watched(self.device)  # data is not what is asked about
         self.subject = self._subject(self.model)
+        if self.foreign:
+            appliers.in_precision(self.subject)  # beneath the framework's wrapper, so that products are alike
         apply(self.subject)
         gc.collect()  # stages of other ranks, and weights that were cut, hold each other
         self.driver: Driver = self.subject.driver(self.subject)
@@ -100,7 +102,7 @@ class Training:
     def _subject(self, found: Model) -> Subject:
         """The model as it is on one rank alone: the same weights on every rank, whatever becomes of them."""
         torch.manual_seed(self.assignment.seed)
-        module = found.build().to(self.device)
+        module = found.build(self.device)
         rows = micro_batch(self.setting.job, self.setting.plan)
         sample = Batch(tuple(one[:rows].to(self.device) for one in found.like.inputs), found.like.target[:rows])
         update = rule_of(self.assignment, self.setting)

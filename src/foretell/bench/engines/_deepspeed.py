@@ -28,18 +28,12 @@ def engine(stage: int) -> Engine:
         tools=("ninja", "g++"),  # it builds an operator of its own at the first start
         optimizers=("sgd", "momentum", "adam", "adamw"),  # states lie in flat shares: no norms of whole weights
         settings=settings(stage),
-        environment={"DS_ACCELERATOR": "cpu", "DS_SKIP_CUDA_CHECK": "1"} if not _gpus() else {},
+        environment={"DS_ACCELERATOR": "{device}", "DS_SKIP_CUDA_CHECK": "1"},
     )
 
 
 def settings(stage: int) -> Mapping[str, str]:
     return {"zero_optimization.stage": str(stage), "zero_allow_untested_optimizer": "true", "gradient_clipping": "0"}
-
-
-def _gpus() -> bool:
-    from foretell.hardware import this_machine
-
-    return bool(this_machine.gpus())
 
 
 def begin(device: str, place: Place, meeting: Path) -> None:
