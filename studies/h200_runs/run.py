@@ -7,8 +7,8 @@
     python studies/h200_runs/run.py calibrate --out OUT --quick --name after
 
 Each ends within --minutes (7) and writes as it goes: OUT/runs.jsonl has a line for each run, OUT/records the whole
-records. `--only tp,zero3` runs some of the plans. Runs that a file of --have knows are left out, so that a part that was stopped goes on. `--small` tries all
-this on a laptop. `analyse.py` reads the lines and predicts them.
+records. `--only tp,zero3` runs some of the plans. Runs that a file of --have knows are left out, so that a part that
+was stopped goes on. `--small` tries all this on a laptop. `analyse.py` reads the lines and predicts them.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ PER_RANK = 4
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
-    """A member. In texts {n} are the ranks, {half} half of them, {m} micro-batches, {region} and {device} the pair's."""
+    """A member. In texts {n} are the ranks, {half} half of them, {m} micro-batches, {region}, {device} the pair's."""
 
     title: str
     plan: str  # what it does, in foretell's words: so it can be predicted
