@@ -6,19 +6,20 @@
 # filters that reads digits at 128 pixels, and a GPT of 16 layers.
 set -eu
 export CUDA_VISIBLE_DEVICES=
-ours=ddp,zero1,fsdp2-zero2,fsdp2-zero3,gpipe,one-f-one-b,stash
-image=spatial,filter,channel,data-filter,data-spatial,data-pipeline
-language=tensor,tensor-sp,data-tensor,data-pipeline
+ours=ddp,zero1,fsdp2-zero3,fsdp2-zero2
+pipelines=one-f-one-b,gpipe,data-pipeline,stash
+image=spatial,filter,data-filter,data-spatial,channel
+language=tensor,data-tensor,tensor-sp
 case $1 in
-ours) ranks=1..16 engines_image=$ours,$image engines_language=$ours,$language ;;
+ours) ranks=1..16 engines_image=$ours,$image,$pipelines engines_language=$ours,$language,$pipelines ;;
 others)
     ranks=1,4,16
-    engines_image=deepspeed-zero1,deepspeed-zero2,deepspeed-zero3,accelerate,lightning,fairscale-sharded
+    engines_image=deepspeed-zero2,accelerate,fairscale-sharded,deepspeed-zero1,deepspeed-zero3,lightning
     engines_language=$engines_image,megatron-tensor
     ;;
 esac
 bench() {
-    "${PYTHON:-python3}" -m foretell bench "$@" --batch 4 --steps 8 --look 0 --ranks "$ranks" --within "$minutes" --out . >/dev/null
+    "${PYTHON:-python3}" -m foretell bench "$@" --batch 4 --steps 6 --look 0 --ranks "$ranks" --within "$minutes" --out . >/dev/null
 }
 minutes=${2:-4}
 bench --pair image --engine "$engines_image" \
