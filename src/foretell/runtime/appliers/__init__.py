@@ -51,6 +51,11 @@ def apply(subject: Subject) -> None:
         replicate(subject, [])
 
 
+def compiled(setting: Setting) -> bool:
+    """Whether layers go through torch's compiler."""
+    return any(isinstance(part, Execution) and part.mode == "compiled" for part in _parts(setting))
+
+
 def in_precision(subject: Subject) -> None:
     """Put the plan's precision on a subject and nothing else of it: a framework does the rest."""
     for part in subject.setting.plan.policies:
