@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 
 import pytest
 from click.testing import CliRunner
@@ -63,7 +64,7 @@ def test_all_speedups_are_asked() -> None:
 def test_the_speedup_of_intra_layer_parallelism_that_is_missed_needs_faster_links_than_there_are() -> None:
     """On ThetaGPU, whose links do not limit it, the same description is within 5 % of every speed-up."""
     found = _speedups()["megatron-intra", workload.TEXT]
-    assert not found.within and "times as fast" in found.impossible
+    assert not found.within and "whatever the algorithm" in found.impossible
     there = next(one for one in errors.curves() if (one.machine, one.framework) == ("thetagpu", "megatron-intra"))
     assert there.shape <= 0.05
 
@@ -132,6 +133,29 @@ def test_communication_of_intra_layer_parallelism_is_that_of_the_text() -> None:
     assert answer.communication_share == pytest.approx(0.525, abs=0.03)
 
 
+@pytest.mark.parametrize(("framework", "off"), [("pipedream", 0.15), ("torchgpipe", 0.35)])
+def test_memory_of_pipelines_in_figure_9_is_the_mean_over_gpus(framework: str, off: float) -> None:
+    """The fullest stage would hold half as much again on 4 GPUs, and more."""
+    curve = Curve("thetagpu", workload.TEXT, framework)
+    for gpus, held in published.memory()[curve].items():
+        found = predicted.row(Case(curve, gpus))
+        assert found.mean_memory_bytes == pytest.approx(held, rel=off)
+    assert predicted.row(Case(curve, 4)).memory_bytes > 1.5 * published.memory()[curve][4]
+
+
+def test_the_narrowest_link_of_four_gpus_is_the_bus_between_the_sockets() -> None:
+    """64 GB/s each way, of which software gets 78 %."""
+    assert errors.narrowest(Case(Curve("lassen", workload.TEXT, "megatron-intra"), 4)) == pytest.approx(0.78 * 64e9)
+
+
+def test_figure_8_is_with_the_fastest_row_of_each_framework() -> None:
+    learnt = {(row.device, row.pair, row.engine): row for row in predicted.measured() if row.curve}
+    assert learnt["thetagpu", workload.IMAGES, "ddp"].ranks == 64
+    assert learnt["thetagpu", workload.IMAGES, "ddp"].curve[-1].metric == 0.61
+    perplexities = learnt["thetagpu", workload.TEXT, "torchgpipe"].curve
+    assert [round(math.exp(one.loss)) for one in perplexities] == [30, 27]
+
+
 def test_memory_of_zero_is_that_of_figure_9() -> None:
     curve = Curve("thetagpu", workload.TEXT, "zero")
     for gpus, held in published.memory()[curve].items():
@@ -157,11 +181,7 @@ FAIL_IN_THE_SURVEY = {
 FAIL_PREDICTED = {
     ("advice-data", "gpt2-medium on thetagpu"),
     ("fused-kernels", "gpt2-medium on lassen"),  # 1.3 times ZeRO
-    *(
-        ("pipelines-save", f"{model} on {machine}")
-        for model in ("vgg16", "gpt2-medium")
-        for machine in predicted.MACHINES
-    ),
+    *(("pipelines-save", f"vgg16 on {machine}") for machine in predicted.MACHINES),  # the survey has no such figure
 }
 
 

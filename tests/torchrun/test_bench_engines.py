@@ -1,12 +1,11 @@
-"""Comparisons that run: engines that should learn the same do, and a killed one goes on."""
+"""Comparisons that run: engines that should learn the same do, on one host and on several."""
 
 from __future__ import annotations
 
+import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,16 +21,14 @@ MODELS = {
     "image": "vgg:convolutions=1/1/1/1/1,image=32,classes=10,width=4,pooled=1,dense=16,dropout=0",
     "language": "gpt2:layers=2,hidden=16,heads=2,vocab=128,seq=16,dropout=0,tied=false",
 }
-ON_TEXT = ("megatron_tensor", "tensor", "tensor_sp", "fsdp2_zero3", "zero1", "one_f_one_b")
+ON_TEXT = ("megatron_tensor", "tensor", "tensor_sp", "data_tensor", "fsdp2_zero3", "zero1", "one_f_one_b")
 
 SYNCHRONOUS = [name for name in engine.names() if engine.engine(name).synchronous]
 
 
 def _hindrance(name: str) -> str:
-    """Why an engine cannot run here on two ranks, or nothing."""
+    """Why an engine cannot run here, or nothing."""
     one = engine.engine(name)
-    if one.least > 2:
-        return f"{name} needs {one.least} ranks"
     if one.gpu:
         return f"{name} needs CUDA"
     return "" if environments.found(one) else f"{one.package} is not installed"
@@ -44,7 +41,9 @@ def starter() -> Iterator[Starter]:
 
 
 def _asked(name: str, pair: str) -> Question:
-    return Question(engine=name, pair=pair, ranks=2, model=MODELS[pair], batch=8, steps=2, look=0)
+    """On two ranks, hybrids on four, in the same batches of 16."""
+    ranks = max(2, engine.engine(name).least)
+    return Question(engine=name, pair=pair, ranks=ranks, model=MODELS[pair], batch=16 // ranks, steps=2, look=0)
 
 
 @pytest.fixture(scope="module")
@@ -72,26 +71,42 @@ def test_synchronous_engines_have_the_same_first_losses(
 
 def _processes(name: str) -> int:
     """Processes: one framework has all its stages in one."""
-    return 1 if name == "fairscale_pipe" else 2
+    return 1 if name == "fairscale_pipe" else max(2, engine.engine(name).least)
+
+
+# several hosts
+
+HOST = ("env", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1")
+"""Each of torchrun's processes as if it were alone on its host."""
 
 
 @pytest.mark.slow
-def test_a_comparison_that_is_killed_goes_on(tmp_path: Path) -> None:
-    words = ["--engine", "ddp", "--pair", "image", "--model", MODELS["image"], "--ranks", "1", "--seeds", "3"]
-    command = [sys.executable, "-m", "foretell", "bench", *words, "--steps", "1", "--look", "0", "--out", str(tmp_path)]
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    try:
-        until = time.monotonic() + 300.0
-        while not list((tmp_path / "rows").glob("*.json")) and child.poll() is None and time.monotonic() < until:
-            time.sleep(0.05)
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "rows").glob("*.json")}
-    assert before
-    ended = subprocess.run([*command, "--json"], capture_output=True, timeout=600.0)
-    assert ended.returncode == 0, ended.stderr.decode()
-    assert all(file.stat().st_mtime_ns == moment for file, moment in before.items())
-    assert [row.seed for row in study.read(tmp_path).rows] == [0, 1, 2]
-    assert all(row.ok for row in study.read(tmp_path).rows)
+def test_torchrun_starts_a_comparison_on_several_hosts(tmp_path: Path) -> None:
+    """Seat 0 asks and keeps, both compute; losses are those of ranks that are started here."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    words = [
+        "--engine",
+        "ddp,ray-train",
+        "--pair",
+        "image",
+        "--model",
+        MODELS["image"],
+        "--ranks",
+        "1,2",
+        "--batch",
+        "8",
+    ]
+    words += ["--steps", "2", "--look", "0", "--out", str(tmp_path), "--json"]
+    source = str(Path(environments.__file__).parents[2])
+    ran = subprocess.run(
+        [*start, *HOST, sys.executable, "-m", "foretell", "bench", *words],
+        env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True, timeout=600.0,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    (told,) = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]  # seat 0 alone answers
+    assert told["about"]["hosts"] == 2
+    found = {(row.engine, row.ranks): row for row in study.read(tmp_path).rows}
+    assert all(len(found["ddp", ranks].losses) == FIRST and found["ddp", ranks].node == 1 for ranks in (1, 2))
+    assert len(found["ddp", 2].memory_by_rank) == 2 and "several hosts" in found["ddp", 2].unpredicted
+    assert found["ddp", 1].predicted is not None
+    assert "on one host" in found["ray_train", 2].reason

@@ -15,6 +15,7 @@ from foretell.runtime.assignment import Assignment
 from foretell.runtime.held_out import HeldOut
 from foretell.runtime.launch import Ranks
 from foretell.runtime.tasks import Batch, task
+from foretell.runtime.tasks import images as folder_of_images
 from foretell.runtime.tasks._images import Images, Labelled
 from foretell.runtime.tasks._tokens import Tokens
 
@@ -99,12 +100,36 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     assert "have 2 classes, this model 1" in found.unfit(IMAGES, 1)
     (tmp_path / "dark" / "broken.ppm").write_bytes(b"P6" + b" " * 5000 + b"x")
     with pytest.raises(BadInput, match="not a binary PPM"):
-        next(task(f"images:{tmp_path}").batches(IMAGES, 0))
-    (tmp_path / "dark" / "broken.ppm").write_bytes(b"P6 4 3 255 x")
+        _epoch(f"images:{tmp_path}")
+    (tmp_path / "bare").mkdir()
+    with pytest.raises(BadInput, match=r"no images in .*bare"):
+        task(f"images:{tmp_path}")
+    (tmp_path / "bare" / "0.ppm").write_bytes(b"P6 4 3 255 x")
     with pytest.raises(BadInput, match="ends before its time"):
-        next(task(f"images:{tmp_path}").batches(IMAGES, 0))
+        task(f"images:{tmp_path}")  # the first of a class is looked at before anything starts
     with pytest.raises(BadInput, match="a folder for each of 0 classes"):
         task(f"images:{tmp_path / 'dark'}")
+    with pytest.raises(BadInput, match="no such folder"):
+        task(f"images:{tmp_path / 'grey'}")
+
+
+def _epoch(name: str) -> None:
+    """Read every image, those held out too."""
+    found = task(name)
+    list(islice(found.batches(IMAGES, 0), 20))
+    list(found.held_out(IMAGES))
+
+
+def test_images_are_read_when_they_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set may be larger than memory."""
+    for at in range(40):
+        _netpbm(tmp_path / ("dark" if at % 2 else "light") / f"{at}.ppm", at, colour=False)
+    read: list[Path] = []
+    inner = folder_of_images._netpbm
+    monkeypatch.setattr(folder_of_images, "_netpbm", lambda path: (read.append(path), inner(path))[1])
+    found = task(f"images:{tmp_path}")
+    next(found.batches(IMAGES, 0))
+    assert len(read) == 2 + len(IMAGES.target)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("x.bin", "<u2"), ("x.u32.bin", "<u4"), ("x.npy", "int32")])
@@ -116,6 +141,16 @@ def test_a_file_of_tokens(tmp_path: Path, name: str, kind: str) -> None:
     assert torch.equal(batch.target, batch.inputs[0] + 1) and batch.target.max() < 270
     assert min(int(one.inputs[0].min()) for one in found.held_out(TOKENS)) == 270
     assert "has 300 tokens, this model a vocabulary of 299" in found.unfit(TOKENS, 299)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"), [(b"junk", "no NumPy array"), ([-1, 2], "a token -1"), ([0.5], "not of whole numbers")]
+)
+def test_arrays_that_are_no_tokens_are_told(tmp_path: Path, content: bytes | list[float], why: str) -> None:
+    file = tmp_path / "x.npy"
+    file.write_bytes(content) if isinstance(content, bytes) else numpy.save(file, numpy.array(content))
+    with pytest.raises(BadInput, match=why):
+        task(f"tokens:{file}")
 
 
 def test_files_that_are_too_short_or_missing(tmp_path: Path) -> None:

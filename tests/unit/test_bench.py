@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +18,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.bench import engine, environments, matrix, measuring, pair, study
+from foretell.bench import engine, environments, matrix, measuring, pair, seats, study
 from foretell.bench.engine import Engine
 from foretell.bench.group import groups
 from foretell.bench.matrix import Matrix, compare
@@ -26,6 +30,8 @@ from foretell.cli import bench_pages
 from foretell.cli.command import cli
 from foretell.errors import BadInput, ForetellError
 from foretell.plan.text import parse
+from foretell.runtime.assignment import Failure, Outcome, Report
+from foretell.runtime.place import Place
 
 ABOUT = About(command="foretell bench", created="2026-01-01T00:00:00", foretell="0", machine="a core", cores=2)
 
@@ -127,6 +133,40 @@ def test_killed_anywhere_and_started_again_it_repeats_and_loses_nothing(
     assert len(asked) == len(set(asked)) == len(questions)
     assert {row.fingerprint for row in rows} == {one.fingerprint for one in questions}
     assert not list(folder.rglob("*.part"))
+
+
+def _comparing(folder: Path) -> None:
+    """All rows of a comparison whose every answer takes a moment, and is a long file."""
+
+    def answer(question: Question, *_: Any) -> Row:
+        time.sleep(0.002)
+        with (folder / "asked").open("a") as notes:
+            notes.write(f"{question.fingerprint}\n")
+        return question.row(status=OK, step_seconds=1.0, losses=tuple(range(2000)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matrix, "measured", answer)
+        list(compare(_MANY, folder, "foretell bench"))
+
+
+_MANY = Matrix(["ddp", "gpipe"], ["image"], (1, 2), range(8)).questions()
+
+
+def test_a_process_that_is_killed_at_any_moment_leaves_whole_rows_and_the_next_goes_on(tmp_path: Path) -> None:
+    random, kills = Random(0), 12
+    for _ in range(kills):
+        child = os.fork()
+        if not child:
+            _comparing(tmp_path)
+            os._exit(0)
+        time.sleep(random.uniform(0.001, 0.03))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert not (tmp_path / study.ABOUT).exists() or study.read(tmp_path).unread == ()
+    _comparing(tmp_path)
+    assert {row.fingerprint for row in study.read(tmp_path).rows} == {one.fingerprint for one in _MANY}
+    repeated = len((tmp_path / "asked").read_text().split()) - len(_MANY)
+    assert repeated <= kills  # what was being measured when it died, and nothing else
 
 
 def test_what_is_absent_is_asked_again_and_what_failed_when_told_to(
@@ -360,15 +400,57 @@ def test_engines_are_counted_not_their_lines_and_doubts_are_told() -> None:
         calibrated=False,
     )  # fmt: skip
     rows = [
-        _row(name, ranks=ranks, fingerprint=f"{name}{ranks}", load=5.0, predicted=said)
+        _row(name, ranks=ranks, fingerprint=f"{name}{ranks}", busy=1.25, predicted=said)
         for name in ("ddp", "zero1")
         for ranks in (1, 2)
     ]
     page = " ".join(bench_pages.page(Study(about=ABOUT, rows=tuple(rows))).split())
     assert "losses of 1 other engine are" in page
-    assert "before 4 of 4 rows its load was above its 2 cores (up to 5.0)" in page and "not calibrated" in page
-    calm = bench_pages.page(Study(about=ABOUT, rows=(_row(load=1.0),)))
-    assert "load" not in calm and "calibrated" not in calm
+    assert "before 4 of 4 rows others used up to 1.2 of its 2 cores" in page and "not calibrated" in page
+    calm = bench_pages.page(Study(about=ABOUT, rows=(_row(load=5.0, busy=0.1),)))  # the load is that of the row before
+    assert "busy" not in calm and "calibrated" not in calm
+
+
+def test_what_one_seed_learnt_is_told() -> None:
+    curve = (Point(step=1, epoch=1.0, seconds=1.0, loss=1.0, metric=0.5),)
+    rows = [_row(seed=seed, fingerprint=str(seed), curve=curve) for seed in (0, 1)]
+    told = " ".join(bench_pages.page(Study(about=ABOUT, rows=(*rows, _row("gpipe", curve=curve)))).split())
+    assert "of one seed for gpipe." in told
+
+
+def test_cores_that_others_use_are_counted(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 0 0 900 0 0 0 0 0 0\n")
+    assert measuring.busy_cores(stat, 0.0) is None  # no time went by
+    assert measuring.busy_cores(tmp_path / "nothing", 0.0) is None
+    found = measuring.busy_cores()
+    assert found is None or 0.0 <= found <= (os.cpu_count() or 1)
+
+
+# several hosts
+
+
+def test_the_first_failure_that_is_no_consequence_is_the_reason() -> None:
+    lost, broken = Failure(seats.CONSEQUENCE, "a rank is gone"), Failure("BadInput", "out of memory")
+    reports = tuple(Report(rank=rank) for rank in range(3))
+    assert seats.together(Outcome((one,)) for one in reports).reports == reports
+    for order in ([lost, broken], [broken, lost]):
+        assert seats.together([Outcome(reports[:1]), *(Outcome(failure=one) for one in order)]).failure == broken
+    assert seats.together([Outcome(failure=lost)]).failure == lost
+
+
+def test_a_seat_knows_how_many_ranks_its_host_has() -> None:
+    def here(rank: int, ranks: int) -> int:
+        place = Place(rank, world=8, local=rank % 4, here=4)
+        return seats._seat(place, seats.Call(None, ranks)).here
+
+    assert [here(rank, 6) for rank in range(6)] == [4, 4, 4, 4, 2, 2]
+    assert measuring.Where(8, 4).hosts == 2 and measuring.Where().hosts == 1
+
+
+def test_rows_of_several_hosts_know_where_a_node_ends() -> None:
+    (group,) = groups([_row(node=2, ranks=4), _row(node=2, ranks=2, fingerprint="b")])
+    assert group.node == 2
 
 
 # the command

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.bench.findings import FAILS, FINDINGS, HOLDS, UNKNOWN, check
-from foretell.bench.group import DATA, HYBRID, INTRA, PIPELINE, SHARDED, family, groups
+from foretell.bench.group import DATA, HYBRID, INTRA, OTHER, PIPELINE, SHARDED, family, groups
 from foretell.bench.reasons import WORTH, imbalance, reasons, sentence
-from foretell.bench.row import FAILED, Row
+from foretell.bench.row import FAILED, Point, Row
 
 GIGA = 10**9
 
@@ -42,7 +43,26 @@ ZERO = line("zero", "dp{}:zero2", {1: 110, 2: 56, 4: 29, 8: 17, 16: 9}, {1: 20 *
 MEGATRON = line("megatron-intra", "tp{}", {1: 40, 2: 29, 4: 27, 8: 25, 16: 24}, {1: 13, 2: 11, 4: 12, 8: 17})
 GPIPE = line("gpipe", "pp{}:gpipe +m64", {1: 200, 2: 150, 4: 120}, {1: 20 * GIGA, 2: 9 * GIGA, 4: 8 * GIGA})
 
+
+def learnt(engine: str, ranks: int, plan: str, *metrics: float, synchronous: bool = True) -> Row:
+    """A look after every second and every epoch."""
+    curve = tuple(
+        Point(step=at, epoch=at, seconds=at, loss=0.0, metric=metric) for at, metric in enumerate(metrics, start=1)
+    )
+    return row(engine, ranks, 1.0, plan, curve=curve, synchronous=synchronous)
+
+
+DATA_LEARNT = learnt("ddp", 2, "dp2", 0.4, 0.6)
+
 CASES = {
+    "stale": (
+        [DATA_LEARNT, learnt("stash", 2, "pp2:stash +m4", 0.1, 0.2, 0.3, synchronous=False)],
+        [DATA_LEARNT, learnt("stash", 2, "pp2:stash +m4", 0.7, synchronous=False)],
+    ),
+    "large-batch": (
+        [learnt("ddp", 1, "dp1", 0.5, 0.7), DATA_LEARNT],
+        [learnt("ddp", 1, "dp1", 0.3, 0.5), DATA_LEARNT],
+    ),
     "data-scales": (DDP, line("ddp", "dp{}", {1: 100, 2: 90, 4: 95})),
     "pipelines-slow": (DDP + GPIPE, DDP + line("gpipe", "pp{}:gpipe +m8", {2: 20})),
     "intra-stops": (MEGATRON, line("tp", "tp{}", {1: 40, 4: 10, 16: 3})),
@@ -80,6 +100,28 @@ def test_evidence_names_an_engine_or_a_number(name: str) -> None:
     for rows in CASES[name]:
         told = next(one.verdict.evidence for one in check(rows) if one.finding.name == name)
         assert any(letter.isdigit() for letter in told)
+
+
+def test_of_one_seed_nothing_is_said_about_learning() -> None:
+    rows = [msgspec.structs.replace(one, created="2026-01-01") for one in CASES["stale"][0]]
+    again = [msgspec.structs.replace(one, seed=1) for one in rows]
+    assert "stale" not in verdicts(rows) and verdicts(rows + again)["stale"] == HOLDS
+
+
+def test_weights_that_are_averaged_are_no_data_parallelism_of_the_survey() -> None:
+    assert family(row("hivemind", 2, 1.0, "dp2", synchronous=False)) == OTHER
+    assert family(row("stash", 2, 1.0, "pp2:stash +m4", synchronous=False)) == PIPELINE
+
+
+def test_passes_that_take_longer_than_those_of_the_reference_are_a_reason() -> None:
+    """Of both ranks together, as a share of what they had: 1 s more of 2 x 2 s."""
+    plain = row(
+        "ddp", 2, 1.0, phases_by_rank={"forward": (0.25, 0.25), "backward": (0.5, 0.5), "optimizer": (0.1, 0.1)}
+    )
+    slow = row("pipe", 2, 2.0, phases_by_rank={"forward": (1.0, 0.5), "backward": (0.5, 0.5), "optimizer": (0.1, 0.1)})
+    found = {one.name: one.share for one in reasons(slow, plain)}
+    assert found["longer passes"] == pytest.approx(0.25) and "longer updates" not in found
+    assert "longer passes" not in {one.name for one in (*reasons(slow), *reasons(plain, plain))}
 
 
 def test_what_is_not_there_is_not_asked() -> None:

@@ -119,9 +119,15 @@ def test_phases_that_are_small_in_every_bar_are_others_and_nothing_is_lost() -> 
     assert {"host", "input"}.isdisjoint({row[1] for row in chart.rows})
 
 
+def test_points_of_one_number_of_ranks_are_no_figure() -> None:
+    names = {chart.name for chart in bench_page([one for one in ROWS if one.ranks == 2], "two ranks").charts}
+    assert not any(name.startswith(("epoch-", "memory-")) for name in names)
+    assert any(name.startswith("phases-") for name in names)
+
+
 def test_more_engines_than_colours_are_drawn_by_family() -> None:
-    data = [row(f"data{at}", "dp2", 2, 0, 0.1 + at / 100) for at in range(9)]
-    piped = [row(f"piped{at}", "pp2:gpipe +m8", 2, 0, 0.2 + at / 100) for at in range(3)]
+    data = [row(f"data{at}", f"dp{ranks}", ranks, 0, 0.1 + at / 100) for at in range(9) for ranks in (1, 2)]
+    piped = [row(f"piped{at}", f"pp{ranks}:gpipe +m8", ranks, 0, 0.2) for at in range(3) for ranks in (2, 4)]
     page = bench_page([*data, *piped], "many")
     epochs = {chart.name: chart for chart in page.charts if chart.name.startswith("epoch-")}
     assert set(epochs) == {"epoch-cpu-image-data", "epoch-cpu-image-data-2", "epoch-cpu-image-pipeline"}

@@ -4,7 +4,7 @@ A file has an `ENGINE`. One of ours is a plan and nothing more: the runtime's ap
 framework has functions besides, which run inside the ranks (`runtime/nursery.py` calls them):
 
     apply(subject)                       put the framework on a module: its parts, its driver, its optimizer
-    begin(device, place, meeting)        join the ranks' group, where the framework has its own way
+    begin(device, place, meeting)        join the ranks' group, where the framework has its own way, at torch's address
     outcome(assignment, folder)          do all of it, where the framework starts the ranks itself
 
 Packages add engines of their own by the entry point `foretell.engines`: a name, and a module like these.
@@ -47,6 +47,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     extras: tuple[str, ...] = ()  # packages besides
     tools: tuple[str, ...] = ()  # programs that it calls
     gpu: bool = False  # needs CUDA
+    one_host: bool = False  # starts what it needs itself, where it is
     optimizers: tuple[str, ...] = ()  # that it can do; empty: all
     settings: Mapping[str, str] = {}
     environment: Mapping[str, str] = {}  # variables of the ranks

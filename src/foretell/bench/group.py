@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from statistics import median_low
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median, median_low
 from typing import Final, NamedTuple
 
-from foretell.bench.reading import epoch_seconds, one_rank
-from foretell.bench.row import Row
+from foretell.bench.row import Point, Row
 from foretell.hardware import catalog, members
 from foretell.plan.plan import Plan
 from foretell.plan.text import parse
@@ -25,8 +24,11 @@ def family(row: Row) -> str:
     if not row.plan:
         return OTHER
     plan = parse(row.plan)
-    kinds = {_family(axis.word, plan) for axis in plan.axes}
-    return kinds.pop() if len(kinds) == 1 else HYBRID if kinds else DATA
+    kinds = {_family(axis.word, plan) for axis in plan.axes} or {DATA}
+    if len(kinds) > 1:
+        return HYBRID
+    kind = kinds.pop()
+    return OTHER if kind == DATA and not row.synchronous else kind  # weights that are averaged, not gradients
 
 
 def _family(word: str, plan: Plan) -> str:
@@ -37,8 +39,53 @@ def _family(word: str, plan: Plan) -> str:
     return PIPELINE if word == "pp" else OTHER
 
 
-class Line(NamedTuple):
-    """One engine over numbers of ranks."""
+REFERENCE: Final = "ddp"
+"""The engine that others are compared with, where it ran."""
+
+
+def one_rank(engine: str, alone: Mapping[str, float]) -> float | None:
+    """Seconds of an epoch on one rank that an engine's speed-up is over, of those that are known by engine.
+
+    Its own, or else the reference's, or else the fastest there.
+    """
+    own = alone.get(engine) or alone.get(REFERENCE)
+    return own or min(alone.values(), default=None)
+
+
+class Look(NamedTuple):
+    """What all seeds had learnt after as many steps: means over seeds."""
+
+    epoch: float
+    seconds: float  # of training
+    loss: float
+    metric: float | None
+
+    @property
+    def score(self) -> float:
+        """More is better: the share of right answers, or where there is none the loss."""
+        return -self.loss if self.metric is None else self.metric
+
+    @property
+    def told(self) -> str:
+        return f"a loss of {self.loss:.3g}" if self.metric is None else f"{self.metric:.1%} right"
+
+    @property
+    def when(self) -> str:
+        return f"after {self.seconds:.3g} s" if self.seconds < 120 else f"after {self.seconds / 60:.3g} minutes"
+
+
+def _look(points: Sequence[Point]) -> Look:
+    metrics = [point.metric for point in points if point.metric is not None]
+    return Look(
+        fmean(point.epoch for point in points),
+        fmean(point.seconds for point in points),
+        fmean(point.loss for point in points),
+        fmean(metrics) if len(metrics) == len(points) else None,
+    )
+
+
+class Scaling(NamedTuple):
+    """One engine over numbers of ranks: a line of a chart."""
 
     engine: str
     rows: dict[int, Row]  # by ranks, in order; of several seeds the one in the middle
@@ -49,9 +96,17 @@ class Line(NamedTuple):
     def title(self) -> str:
         return next(iter(self.rows.values())).title or self.engine
 
+    @property
+    def synchronous(self) -> bool:
+        return next(iter(self.rows.values())).synchronous
+
     def epoch_seconds(self, ranks: int) -> float:
         """The median over seeds."""
-        return epoch_seconds(self.seeds[ranks])
+        return median(row.epoch_seconds for row in self.seeds[ranks])
+
+    def learnt(self, ranks: int) -> list[Look]:
+        """The looks of all seeds, those after as many steps together; of seeds cut short as far as they go."""
+        return [_look(points) for points in zip(*(row.curve for row in self.seeds[ranks]), strict=False)]
 
     def speedup(self, ranks: int) -> float:
         """Over its own one rank."""
@@ -60,10 +115,6 @@ class Line(NamedTuple):
     def efficiency(self, ranks: int) -> float:
         return self.speedup(ranks) / ranks
 
-    @property
-    def counts(self) -> list[int]:
-        return list(self.rows)
-
 
 class Group(NamedTuple):
     """All engines on one model and device, under the same conditions."""
@@ -71,13 +122,18 @@ class Group(NamedTuple):
     device: str
     pair: str
     node: int  # ranks that share a node; 0: not known
-    lines: tuple[Line, ...]
+    lines: tuple[Scaling, ...]
     part: str = ""  # of the engines, where it has not all of them
     conditions: str = ""  # other than the pair's
 
     @property
     def name(self) -> str:
         return f"{self.pair} on {self.device}{f' ({self.conditions})' if self.conditions else ''}"
+
+    @property
+    def told_conditions(self) -> str:
+        """The pair, and how it was asked otherwise than it says."""
+        return f"{self.pair}, {self.conditions}" if self.conditions else self.pair
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -87,15 +143,19 @@ class Group(NamedTuple):
     def told(self) -> str:
         return f"{self.name}, {self.part}" if self.part else self.name
 
-    def speed_up(self, line: Line, ranks: int) -> float | None:
+    def speed_up(self, line: Scaling, ranks: int) -> float | None:
         """Over one rank; None: nobody was alone."""
         base = one_rank(line.engine, {one.engine: one.epoch_seconds(1) for one in self.lines if 1 in one.rows})
         return base / line.epoch_seconds(ranks) if base else None
 
-    def of(self, *families: str) -> tuple[Line, ...]:
+    def reference(self, ranks: int) -> Row | None:
+        """The row of the reference on so many ranks."""
+        return next((one.rows[ranks] for one in self.lines if one.engine == REFERENCE and ranks in one.rows), None)
+
+    def of(self, *families: str) -> tuple[Scaling, ...]:
         return tuple(line for line in self.lines if line.family in families)
 
-    def within(self, *names: str) -> tuple[Line, ...]:
+    def within(self, *names: str) -> tuple[Scaling, ...]:
         """Engines whose names begin so."""
         return tuple(line for line in self.lines if line.engine.startswith(names))
 
@@ -111,7 +171,7 @@ def groups(rows: Iterable[Row]) -> tuple[Group, ...]:
         Group(
             device,
             pair,
-            node_ranks(device),
+            _node(device, engines),
             tuple(_line(name, counts) for name, counts in engines.items()),
             conditions=conditions,
         )
@@ -119,9 +179,11 @@ def groups(rows: Iterable[Row]) -> tuple[Group, ...]:
     )
 
 
-def _line(engine: str, counts: dict[int, list[Row]]) -> Line:
+def _line(engine: str, counts: dict[int, list[Row]]) -> Scaling:
     rows = {ranks: _middle(counts[ranks]) for ranks in sorted(counts)}
-    return Line(engine, rows, family(rows[max(rows)]), {ranks: tuple(counts[ranks]) for ranks in rows})
+    return Scaling(
+        engine.replace("_", "-"), rows, family(rows[max(rows)]), {ranks: tuple(counts[ranks]) for ranks in rows}
+    )
 
 
 def _middle(rows: Sequence[Row]) -> Row:
@@ -130,12 +192,18 @@ def _middle(rows: Sequence[Row]) -> Row:
     return next(row for row in rows if row.step_seconds == middle)
 
 
+def _node(device: str, engines: dict[str, dict[int, list[Row]]]) -> int:
+    """Ranks of a node: as rows were measured, or as a cluster is known to have them."""
+    measured = max(row.node for counts in engines.values() for rows in counts.values() for row in rows)
+    return measured or node_ranks(device)
+
+
 def node_ranks(device: str) -> int:
     """Ranks of a node, where the device is a cluster that is known by name; 0: not known."""
     return catalog.cluster(device).ranks_per_node if device in members.names("clusters") else 0
 
 
-def shared(lines: Sequence[Line]) -> list[int]:
+def shared(lines: Sequence[Scaling]) -> list[int]:
     """Numbers of ranks that all of them have."""
     if not lines:
         return []

@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from foretell.bench import engine, pair, study
+from foretell.bench.group import REFERENCE
 from foretell.bench.measuring import LONGEST_SECONDS, Starter, measured
 from foretell.bench.question import Question
-from foretell.bench.reading import REFERENCE
 from foretell.bench.row import ABSENT, FAILED, Row
 from foretell.bench.study import About
 from foretell.hardware import this_machine
@@ -70,8 +71,8 @@ def quick() -> list[Question]:
     engines = [name for name in engine.names() if engine.engine(name).least <= 2]
     pairs = ("image", "language")
     found = Matrix(engines, pairs, (2,), (0, 1, 2)).questions()
-    found.sort(key=lambda one: (one.seed > 0, bool(one.engine_asked.package), one.seed))
-    return Matrix([REFERENCE], pairs, (1,)).questions() + found
+    alone = Matrix([REFERENCE], pairs, (1,), (0, 1, 2)).questions()
+    return sorted([*alone, *found], key=lambda one: (one.seed, bool(one.engine_asked.package)))
 
 
 def compare(
@@ -81,33 +82,52 @@ def compare(
     told: Told | None = None,
     again: bool = False,
     seconds: float = math.inf,
+    by: Starter | None = None,
 ) -> Iterator[Row]:
     """The row of each question, as they become known; `again`: also of those that failed before.
 
-    No row begins that, as long as the longest so far, would end after so many seconds; none gets more than are left.
+    No row begins that, as long as the longest of its engine, would end after so many seconds; none gets more than are
+    left. Whoever is named `by` starts the ranks, and goes on after this.
     """
-    begun, longest = time.monotonic(), 0.0
-    study.begin(folder, about(command))
+    until = time.monotonic() + seconds
+    study.begin(folder, about(command, by.where.hosts if by else 1))
     known = {print_: row for print_, row in study.kept(folder).items() if _lasts(row, again)}
     kept = sum(question.fingerprint in known for question in questions)
     done = kept
     tell = told or _untold
     yield from (known[one.fingerprint] for one in questions if one.fingerprint in known)
     left = [one for one in questions if one.fingerprint not in known]
-    with Starter() as starter:
+    pace = Pace(known.values())
+    with nullcontext(by) if by else Starter() as starter:
         for question in left:
             now = time.monotonic()
-            if now - begun + longest > seconds:
-                return
+            if now + pace.expected(question.engine) > until:
+                continue
             tell(done, kept, len(questions), f"{question.engine} on {question.pair}, {question.ranks} ranks")
-            allowed = min(LONGEST_SECONDS, max(LEAST_SECONDS, seconds - (now - begun)))
+            allowed = min(LONGEST_SECONDS, max(LEAST_SECONDS, until - now))
             row = measured(question, starter, allowed)
             if _cut_short(row, allowed):
                 return
             study.keep(folder, row)
             done += 1
-            longest = max(longest, time.monotonic() - now)
+            pace.took(question.engine, time.monotonic() - now)
             yield row
+
+
+class Pace:
+    """How long rows take, by engine."""
+
+    def __init__(self, before: Iterable[Row]) -> None:
+        self._longest: dict[str, float] = {}
+        for row in before:
+            self.took(row.engine, row.wall_seconds)
+
+    def took(self, engine: str, seconds: float) -> None:
+        self._longest[engine] = max(seconds, self._longest.get(engine, 0.0))
+
+    def expected(self, engine: str) -> float:
+        """As long as the longest of the engine; of one that nobody has seen, as the longest of all."""
+        return self._longest.get(engine, max(self._longest.values(), default=0.0))
 
 
 def _cut_short(row: Row, allowed: float) -> bool:
@@ -124,7 +144,7 @@ def _lasts(row: Row, again: bool) -> bool:
     return row.status != ABSENT and not (again and row.status == FAILED)
 
 
-def about(command: str) -> About:
+def about(command: str, hosts: int = 1) -> About:
     """Of a study that begins now."""
     cluster, found = this_machine.processor(), this_machine.machine().cluster
     gpus = "" if found.device.is_processor else f"{found.ranks} x {found.device.title}, "
@@ -134,4 +154,5 @@ def about(command: str) -> About:
         foretell=__version__,
         machine=f"{gpus}{cluster.device.title}, Python {platform.python_version()}",
         cores=cluster.ranks_per_node,
+        hosts=hosts,
     )

@@ -6,8 +6,9 @@ import math
 import os
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
@@ -17,25 +18,43 @@ from foretell.bench.environments import Home
 from foretell.bench.question import Question
 from foretell.bench.row import ABSENT, FAILED, UNFIT, Point, Predicted, Row
 from foretell.errors import ForetellError, MissingExtra
-from foretell.hardware import this_machine
+from foretell.hardware import catalog, this_machine
+from foretell.hardware.cluster import Cluster
 from foretell.oracle.calibrations import file_of
-from foretell.runtime.assignment import Report
+from foretell.runtime.assignment import Outcome, Report, Seat
 from foretell.runtime.comparison import foreseen
 from foretell.runtime.launch import Ranks
 from foretell.runtime.measure import Measurement, measurement
-from foretell.runtime.recording import cluster_of, machine
+from foretell.runtime.recording import HERE
 
 LONGEST_SECONDS = 900.0
 """Of one row."""
+
+LOOK_SECONDS = 0.1
+"""For which the machine is looked at before a row: nothing of ours runs then."""
 
 REFUSED = "does not fit"
 """What an error says of a plan that breaks a rule: nothing was begun."""
 
 
+class Where(NamedTuple):
+    """Where rows are measured."""
+
+    ranks: int = 0  # at most, where somebody else started them; 0: as many as are asked for
+    node: int = 0  # of these on each host
+    cluster: str = ""  # for predictions; empty: this machine
+
+    @property
+    def hosts(self) -> int:
+        return math.ceil(self.ranks / self.node) if self.node else 1
+
+
 class Starter:
     """Keeps the process that starts ranks from one row to the next of the same engine: torch is imported once."""
 
-    def __enter__(self) -> Starter:
+    where = Where()
+
+    def __enter__(self) -> Self:
         self._ranks: Ranks | None = None
         self._for: tuple[Any, ...] = ()
         return self
@@ -50,6 +69,13 @@ class Starter:
 
     def run(self, question: Question, home: Home, seconds: float) -> tuple[Report, ...]:
         """What each rank has seen."""
+        found = self.outcome(question, home, seconds)
+        if found.failure is not None:
+            raise found.failure.raised(found.reports)
+        return found.reports
+
+    def outcome(self, question: Question, home: Home, seconds: float, seat: Seat | None = None) -> Outcome:
+        """What comes of a question: of all its ranks, or of the one that has its seat here."""
         found = module(question.engine)
         by = found.__name__ if hasattr(found, "apply") or hasattr(found, "outcome") else ""
         asked = (by, home.python, question.texts.environment)
@@ -57,17 +83,22 @@ class Starter:
             self._end()
             self._ranks, self._for = Ranks(*asked).__enter__(), asked
         try:
-            return self._ranks.run(question.assignment(), seconds)
+            answer = self._ranks.outcome(msgspec.structs.replace(question.assignment(), seat=seat), seconds)
         except BaseException as problem:
-            self._end(type(problem), problem)  # one that failed may leave something behind
+            self._end(type(problem), problem)
             raise
+        if answer.failure is not None:
+            self._end(RuntimeError, RuntimeError())  # one that failed may leave something behind
+        return answer
 
 
 def measured(question: Question, starter: Starter, seconds: float = LONGEST_SECONDS) -> Row:
     """The row of a question; whatever goes wrong is its reason."""
     begun, load = time.monotonic(), os.getloadavg()[0]
     about: dict[str, Any] = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "load": load}
-    hindrance = _hindrance(question)
+    about["busy"] = busy_cores()
+    about["node"] = starter.where.node
+    hindrance = _hindrance(question, starter.where)
     if hindrance is not None:
         return question.row(**hindrance, **about)
     home = environments.found(question.engine_asked)
@@ -79,8 +110,34 @@ def measured(question: Question, starter: Starter, seconds: float = LONGEST_SECO
         status = UNFIT if REFUSED in problem.what or isinstance(problem, MissingExtra) else FAILED
         return question.row(status=status, **_said(problem), **about, wall_seconds=time.monotonic() - begun)
     about["versions"] |= reports[0].versions
-    figures = _figures(question, reports)
+    figures = _figures(question, reports, starter.where)
     return question.row(**(_diverged(figures) or figures), **about, wall_seconds=time.monotonic() - begun)
+
+
+def busy_cores(file: Path = Path("/proc/stat"), seconds: float = LOOK_SECONDS) -> float | None:
+    """Cores that anybody keeps busy while this process waits; None where the system does not tell."""
+    before = _ticks(file)
+    time.sleep(seconds if before else 0.0)
+    after = _ticks(file)
+    if before is None or after is None or after.total == before.total:
+        return None
+    return (os.cpu_count() or 1) * (after.busy - before.busy) / (after.total - before.total)
+
+
+class _Ticks(NamedTuple):
+    """Of all cores since the machine started."""
+
+    busy: int
+    total: int
+
+
+def _ticks(file: Path) -> _Ticks | None:
+    """By proc(5): user, nice, system, idle, waiting for a disk, interrupts, and what other machines took."""
+    try:
+        parts = [int(word) for word in file.read_text().splitlines()[0].split()[1:9]]
+    except (OSError, ValueError, IndexError):
+        return None
+    return _Ticks(sum(parts) - parts[3] - parts[4], sum(parts))
 
 
 def _versions(question: Question, home: Home) -> dict[str, str]:
@@ -88,9 +145,11 @@ def _versions(question: Question, home: Home) -> dict[str, str]:
     return {package: home.version} if package else {}
 
 
-def _hindrance(question: Question) -> dict[str, str] | None:
+def _hindrance(question: Question, where: Where) -> dict[str, str] | None:
     """What keeps an engine from being started at all, and what would cure it."""
     engine, asked = question.engine_asked, question.pair_asked
+    if engine.one_host and where.ranks:
+        return _unfit(f"{engine.title} starts its ranks itself, on one host", "without torchrun, srun or --nnodes")
     if question.ranks < engine.least:
         return _unfit(f"{engine.title} needs {engine.least} ranks", f"--ranks {engine.least}")
     if (engine.gpu or asked.device == "cuda") and not this_machine.gpus():
@@ -115,8 +174,15 @@ def _said(problem: ForetellError) -> dict[str, str]:
     lines = [line.strip() for line in problem.what.splitlines()]
     why, fix = ([line[4:].strip() for line in lines if line.startswith(word)] for word in ("why ", "try "))
     if REFUSED not in problem.what or not why:
-        return {"reason": problem.what, "fix": problem.fix}
+        where = f" ({problem.where})" if _tells(problem) else ""
+        first, *more = problem.what.splitlines() or [""]
+        return {"reason": "\n".join([f"{first}{where}", *more]), "fix": problem.fix}
     return {"reason": "; ".join(why), "fix": "; ".join(fix) or problem.fix}
+
+
+def _tells(problem: ForetellError) -> bool:
+    """Whether the place of an error says more than which option it came from."""
+    return bool(problem.where) and not problem.where.startswith("--") and problem.where not in problem.what
 
 
 def _unfit(reason: str, fix: str) -> dict[str, str]:
@@ -134,7 +200,7 @@ def _diverged(figures: dict[str, Any]) -> dict[str, str] | None:
 # figures
 
 
-def _figures(question: Question, reports: tuple[Report, ...]) -> dict[str, Any]:
+def _figures(question: Question, reports: tuple[Report, ...], where: Where) -> dict[str, Any]:
     assignment = question.assignment()
     found = measurement(assignment, assignment.plan, assignment.batch, reports)
     epoch = reports[0].epoch_samples or question.pair_asked.epoch_samples
@@ -150,7 +216,7 @@ def _figures(question: Question, reports: tuple[Report, ...]) -> dict[str, Any]:
         "losses": tuple(found.losses),
         "curve": _curve(found, epoch),
     }
-    return figures | _predicted(question, found)
+    return figures | _predicted(question, found, where)
 
 
 def _curve(found: Measurement, epoch: int) -> tuple[Point, ...]:
@@ -166,11 +232,13 @@ def _curve(found: Measurement, epoch: int) -> tuple[Point, ...]:
     )
 
 
-def _predicted(question: Question, found: Measurement) -> dict[str, Any]:
+def _predicted(question: Question, found: Measurement, where: Where) -> dict[str, Any]:
     """The oracle's word on what the engine does, on this machine as it is calibrated; or why there is none."""
+    if where.node and question.ranks > where.node and not where.cluster:
+        return {"unpredicted": f"{question.ranks} ranks lie on several hosts, and nobody says what joins them: --on"}
     same = msgspec.structs.replace(question.assignment(), plan=question.texts.plan)
     try:
-        here = cluster_of(machine(same.device))
+        here = _cluster(question, where)
         said = foreseen(same, here)
     except ForetellError as problem:
         return {"unpredicted": problem.what}
@@ -187,3 +255,10 @@ def _predicted(question: Question, found: Measurement) -> dict[str, Any]:
             calibrated=file_of(here) is not None,
         )
     }
+
+
+def _cluster(question: Question, where: Where) -> Cluster:
+    """What ranks compute on: what somebody said, or this machine, whose processor is apart from its GPUs."""
+    if where.cluster:
+        return catalog.cluster(where.cluster)
+    return this_machine.processor() if question.pair_asked.device == "cpu" else catalog.cluster(HERE)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from statistics import fmean
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from foretell.bench.findings import HOLDS, Checked, check
-from foretell.bench.group import Group, Line, groups, shared
+from foretell.bench.group import Group, Look, Scaling, groups, shared
+from foretell.bench.reading import line_of
 from foretell.bench.reasons import reasons, sentence
-from foretell.bench.row import Point, Row
+from foretell.bench.row import Row
 from foretell.report.charts import breakdown
 from foretell.report.charts.curves import Curve, Panel, colours_of, draw
 from foretell.report.page import Card, Page, Section
@@ -66,20 +66,27 @@ def _cards(found: Sequence[Group], checked: Sequence[Checked]) -> Iterator[Card]
 # --- one model on one device --------------------------------------------------------------------
 
 
+COLUMNS = (
+    "In the table: the median over seeds. Communication is the share of a step in which a rank stands still for "
+    "others. Right are answers on held-out data at the last look, of the worst and the best seed; to the target are "
+    "seconds of training, if all seeds got there. Predicted and its memory are errors of the prediction."
+)
+
+
 def _sections(group: Group, beside: Group | None, several: int) -> Iterator[Section]:
     place = f": {group.name}" if several > 1 else ""
     dashed = "Dashed lines are predictions." if beside else ""
     drawn = {chart.name: chart for part in parts(group) for chart in _lines(part, beside)}
     yield Section(
         f"Seconds of an epoch over ranks{place}",
-        f"Both axes by factors: a line of perfect scaling is straight. {dashed}".strip(),
+        f"Both axes by factors: a line of perfect scaling is straight. {dashed} {COLUMNS}",
         _chosen(drawn, group, "epoch"),
         SPEED,
         tuple(_speed(group, line, ranks) for line in group.lines for ranks in line.rows),
     )
     bars = tuple(_bars(one, word) for one, word in ((group, "phases"), (beside, "predicted-phases")) if one)
     told = "Parts of the breakdown of its steps, on the most ranks that it has."
-    rows = tuple(_slow(line, beside) for line in group.lines)
+    rows = tuple(_slow(group, line, beside) for line in group.lines)
     yield Section(
         f"Why each engine is slow{place}", told, tuple(filter(None, bars)), ("engine", "ranks", "reasons"), rows
     )
@@ -103,7 +110,7 @@ def parts(group: Group) -> list[Group]:
     ]
 
 
-def batched(lines: Sequence[Line], size: int) -> list[tuple[Line, ...]]:
+def batched(lines: Sequence[Scaling], size: int) -> list[tuple[Scaling, ...]]:
     return [tuple(lines[at : at + size]) for at in range(0, len(lines), size)]
 
 
@@ -113,7 +120,13 @@ def _lines(group: Group, beside: Group | None) -> Iterator[Chart]:
     likewise = beside._replace(lines=tuple(one for one in beside.lines if one.engine in own)) if beside else None
     panels = [*over_ranks(group, likewise), *over_time(group)]
     colours = colours_of(panels)
-    return (draw(panel, colours) for panel in panels if any(curve.drawn for curve in panel.curves))
+    return (draw(panel, colours) for panel in panels if _worth(panel))
+
+
+def _worth(panel: Panel) -> bool:
+    """Whether there is a line to see: the points of one number of ranks are in the table."""
+    drawn = [curve for curve in panel.curves if curve.drawn]
+    return any(len(curve.points) > 1 for curve in drawn)
 
 
 def _chosen(drawn: dict[str, Chart], group: Group, kind: str) -> tuple[Chart, ...]:
@@ -173,45 +186,43 @@ def _bytes(size: float) -> str:
 def over_time(group: Group) -> list[Panel]:
     """The metric (or the loss, where there is none) of held-out data over epochs and over minutes: of each engine on
     the most ranks that it has, the mean of its seeds."""
-    shown = [(line, looks) for line in group.lines if (looks := _looks(line.seeds[max(line.rows)]))]
-    scored = any(point.metric is not None for _, looks in shown for points in looks for point in points)
+    shown = [(line, looks) for line in group.lines if (looks := line.learnt(max(line.rows)))]
+    scored = any(look.metric is not None for _, looks in shown for look in looks)
     up = "share of right answers" if scored else "loss of held-out data"
 
-    def value(point: Point) -> float:
-        return (point.metric or 0.0) if scored else point.loss
+    def value(look: Look) -> float:
+        return (look.metric or 0.0) if scored else look.loss
 
-    def panel(across: str, field: str) -> Panel:
-        curves = [
-            Curve(
-                line.engine,
-                [(fmean(getattr(one, field) for one in points), fmean(map(value, points))) for points in looks],
-            )
-            for line, looks in shown
-        ]
+    def panel(across: str, when: Callable[[Look], float]) -> Panel:
+        curves = [Curve(line.engine, [(when(look), value(look)) for look in looks]) for line, looks in shown]
         title = f"{up.capitalize()} over {across}, {group.told}"
         return Panel(f"{_file('metric', group)}-{across}", title, across, up, curves, linear=scored)
 
-    return [panel("epochs", "epoch"), panel("minutes", "minutes")]
+    return [panel("epochs", lambda look: look.epoch), panel("minutes", lambda look: look.seconds / 60)]
 
 
-def _looks(rows: Sequence[Row]) -> list[tuple[Point, ...]]:
-    """The looks of all seeds, those after as many steps together; of seeds that were cut short as far as they go."""
-    return list(zip(*(row.curve for row in rows), strict=False))
+SPEED = (
+    "engine", "ranks", "seeds", "epoch", "samples/s", "speed-up", "efficiency", "communication", "memory",
+    "right", "to the target", "predicted", "its memory",
+)  # fmt: skip
 
 
-SPEED = ("engine", "ranks", "epoch", "samples/s", "speed-up", "memory", "predicted")
-
-
-def _speed(group: Group, line: Line, ranks: int) -> tuple[str, ...]:
-    row, speed = line.rows[ranks], group.speed_up(line, ranks)
+def _speed(group: Group, scaling: Scaling, ranks: int) -> tuple[str, ...]:
+    line = line_of(group, scaling, ranks)
     return (
         line.engine,
         str(ranks),
-        show_seconds(line.epoch_seconds(ranks)),
-        f"{row.samples_per_second:,.4g}",
-        f"{speed:.2f}" if speed is not None else "-",
-        show_bytes(row.memory_bytes) if row.memory_bytes else "-",
-        f"{row.predicted.error:+.0%}" if row.predicted else "-",
+        str(line.seeds),
+        show_seconds(line.epoch_seconds),
+        f"{line.samples_per_second:,.4g}",
+        f"{line.speed_up:.2f}" if line.speed_up is not None else "-",
+        f"{line.efficiency:.0%}" if line.efficiency is not None else "-",
+        f"{line.communication_share:.0%}",
+        show_bytes(line.memory_bytes) if line.memory_bytes else "-",
+        "..".join(dict.fromkeys(f"{share:.0%}" for share in line.metric)) if line.metric else "-",
+        show_seconds(line.target_seconds) if line.target_seconds is not None else "-",
+        f"{line.error:+.0%}" if line.error is not None else "-",
+        f"{line.memory_error:+.0%}" if line.memory_error is not None else "-",
     )
 
 
@@ -245,12 +256,16 @@ def _without_specks(bars: dict[str, dict[str, float]]) -> dict[str, dict[str, fl
     }
 
 
-def _slow(line: Line, beside: Group | None) -> tuple[str, str, str]:
+def _slow(group: Group, line: Scaling, beside: Group | None) -> tuple[str, str, str]:
     """The reasons of a row, or where it has no phases of the prediction beside it."""
     row = line.rows[max(line.rows)]
     others = (one.rows.get(row.ranks) for one in (beside.lines if beside else ()) if one.engine == line.engine)
     told = next((other for other in others if other and not row.phases), row)
-    return line.engine, str(row.ranks), sentence(reasons(told)) if told.phases else "no breakdown"
+    return (
+        line.engine,
+        str(row.ranks),
+        sentence(reasons(told, group.reference(row.ranks))) if told.phases else "no breakdown",
+    )
 
 
 # --- findings, and what is missing --------------------------------------------------------------

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import mean, median
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from statistics import fmean, median
 
 import msgspec
 
+from foretell.bench.group import REFERENCE, Group, Scaling, groups
 from foretell.bench.row import Row
 
 FIRST = 5
 """Losses that are compared: later ones drift apart by rounding."""
 
-REFERENCE = "ddp"
-"""The engine that others are compared with, where it ran."""
-
-
-def one_rank(engine: str, alone: Mapping[str, float]) -> float | None:
-    """Seconds of an epoch on one rank that an engine's speed-up is over, of those that are known by engine.
-
-    Its own, or else the reference's, or else the fastest there.
-    """
-    own = alone.get(engine) or alone.get(REFERENCE)
-    return own or min(alone.values(), default=None)
-
-
-Groups: TypeAlias = dict[tuple[str, str, str, int], list[Row]]
-"""Rows that differ in nothing but the seed: by pair, conditions, engine and ranks."""
-
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """All seeds of one engine, pair and number of ranks, under the same conditions."""
+    """All seeds of one engine, pair and number of ranks, under the same conditions: a line of a table."""
 
     pair: str
     conditions: str  # other than the pair's
@@ -50,63 +34,57 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     target_seconds: float | None  # the mean over seeds; None where one of them did not reach it
     reached: int  # seeds that reached the target
     error: float | None  # of the predicted step
+    memory_error: float | None  # of the predicted memory
     disagreement: float | None  # of the first losses with the reference's, as a share; None: not to be compared
 
 
 def lines(rows: Iterable[Row]) -> list[Line]:
     """One for each engine, pair, number of ranks and conditions that ran."""
-    groups: Groups = {}
-    for row in rows:
-        if row.ok:
-            groups.setdefault((row.pair, row.conditions, row.engine, row.ranks), []).append(row)
-    return [_line(group, groups) for _, group in sorted(groups.items())]
+    found = [
+        line_of(group, scaling, ranks) for group in groups(rows) for scaling in group.lines for ranks in scaling.rows
+    ]
+    return sorted(found, key=lambda line: (line.pair, line.conditions, line.engine, line.ranks))
 
 
-def _line(group: list[Row], groups: Groups) -> Line:
-    one = group[0]
-    epoch = epoch_seconds(group)
-    alike = (one.pair, one.conditions)
-    alone = {key[2]: epoch_seconds(rows) for key, rows in groups.items() if key[:2] == alike and key[3] == 1}
-    base = one_rank(one.engine, alone)
-    speed = base / epoch if base and epoch else None
-    last = [row.curve[-1] for row in group if row.curve]
+def line_of(group: Group, scaling: Scaling, ranks: int) -> Line:
+    rows, speed = scaling.seeds[ranks], group.speed_up(scaling, ranks)
+    last = [row.curve[-1] for row in rows if row.curve]
     metrics = [point.metric for point in last if point.metric is not None]
-    times = [row.target_seconds for row in group]
-    reached = [seconds for seconds in times if seconds is not None]
-    errors = [row.predicted.error for row in group if row.predicted is not None]
+    reached = [row.target_seconds for row in rows if row.target_seconds is not None]
+    predicted = [row.predicted for row in rows if row.predicted is not None]
     return Line(
-        pair=one.pair,
-        conditions=one.conditions,
-        engine=one.engine,
-        title=one.title,
-        ranks=one.ranks,
-        seeds=len(group),
-        epoch_seconds=epoch,
-        samples_per_second=median(row.samples_per_second for row in group),
+        pair=group.pair,
+        conditions=group.conditions,
+        engine=scaling.engine,
+        title=rows[0].title,
+        ranks=ranks,
+        seeds=len(rows),
+        epoch_seconds=scaling.epoch_seconds(ranks),
+        samples_per_second=median(row.samples_per_second for row in rows),
         speed_up=speed,
-        efficiency=speed / one.ranks if speed is not None else None,
-        communication_share=median(row.communication_share for row in group),
-        memory_bytes=median(row.memory_bytes for row in group),
+        efficiency=speed / ranks if speed is not None else None,
+        communication_share=median(row.communication_share for row in rows),
+        memory_bytes=median(row.memory_bytes for row in rows),
         metric=(min(metrics), max(metrics)) if metrics else None,
-        loss=mean(point.loss for point in last) if last else None,
-        target_seconds=mean(reached) if reached and len(reached) == len(group) else None,
+        loss=fmean(point.loss for point in last) if last else None,
+        target_seconds=fmean(reached) if reached and len(reached) == len(rows) else None,
         reached=len(reached),
-        error=median(errors) if errors else None,
-        disagreement=_disagreement(group, groups.get((*alike, REFERENCE, one.ranks), [])),
+        error=median(one.error for one in predicted) if predicted else None,
+        memory_error=median(one.memory_error for one in predicted) if predicted else None,
+        disagreement=_disagreement(rows, _reference(group, ranks)),
     )
 
 
-def epoch_seconds(rows: Iterable[Row]) -> float:
-    """The median over seeds."""
-    return median(row.epoch_seconds for row in rows)
+def _reference(group: Group, ranks: int) -> Sequence[Row]:
+    return next((one.seeds[ranks] for one in group.lines if one.engine == REFERENCE and ranks in one.rows), ())
 
 
-def _disagreement(group: Sequence[Row], reference: Sequence[Row]) -> float | None:
+def _disagreement(rows: Sequence[Row], reference: Sequence[Row]) -> float | None:
     """The largest difference of a first loss from the reference's of the same seed and batch, as a share of it."""
     known = {(row.seed, row.batch): row for row in reference}
     found = [
         difference(row, known[row.seed, row.batch])
-        for row in group
+        for row in rows
         if row.synchronous and (row.seed, row.batch) in known
     ]
     return max(found, default=None)

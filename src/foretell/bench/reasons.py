@@ -26,11 +26,11 @@ class Reason(NamedTuple):
     why: str
 
 
-def reasons(row: Row, uneven: float | None = None) -> tuple[Reason, ...]:
-    """The reasons of a row, the largest first. `uneven` is the share lost to imbalance, where it is known already."""
+def reasons(row: Row, reference: Row | None = None) -> tuple[Reason, ...]:
+    """The reasons of a row, the largest first; some can only be told beside a reference, with as many ranks."""
     if not row.ok or not row.step_seconds:
         return ()
-    lost = imbalance(row) if uneven is None else uneven
+    lost = imbalance(row)
     found = [
         Reason("exposed communication", row.communication_share, _told(row, "exposed", "messages are waited for")),
         Reason("imbalance", lost, f"the fullest rank works longer than the mean: {lost:.0%} of the step"),
@@ -38,6 +38,7 @@ def reasons(row: Row, uneven: float | None = None) -> tuple[Reason, ...]:
         Reason("recomputation", _share(row, "recompute"), "layers run forward twice"),
         Reason("host-bound", _share(row, "host"), "the device waits for the host to start its kernels"),
         Reason("input", _share(row, "input"), "ranks wait for samples"),
+        *_longer(row, reference),
     ]
     worth = sorted((one for one in found if one.share >= WORTH), key=lambda one: -one.share)
     return (*worth, *_precision(row))
@@ -50,6 +51,26 @@ def imbalance(row: Row) -> float:
         return 0.0
     work = [sum(parts) for parts in zip(*by_rank, strict=False)]
     return (max(work) - sum(work) / len(work)) / row.step_seconds
+
+
+def _longer(row: Row, reference: Row | None) -> tuple[Reason, ...]:
+    """What all ranks together compute longer than those of a reference do for the same samples."""
+    if reference is None or reference.engine == row.engine or reference.batch != row.batch:
+        return ()
+
+    def share(*phases: str) -> float:
+        return (_computed(row, phases) - _computed(reference, phases)) / (row.ranks * row.step_seconds)
+
+    by = reference.engine
+    return (
+        Reason("longer passes", share("forward", "backward"), f"its passes take longer than those of {by}"),
+        Reason("longer updates", share("optimizer"), f"its optimizer takes longer than that of {by}"),
+    )
+
+
+def _computed(row: Row, phases: tuple[str, ...]) -> float:
+    """Seconds of all ranks in these phases, for each step."""
+    return sum(sum(row.phases_by_rank.get(name, ())) for name in phases)
 
 
 def _share(row: Row, phase: str) -> float:

@@ -91,6 +91,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     created: str = ""  # UTC, ISO 8601
     wall_seconds: float = 0.0  # of all of it, with the start of the processes
     load: float = 0.0  # of the machine, when it began
+    busy: float | None = None  # cores that others kept busy just before it began; None: nobody looked
+    node: int = 0  # ranks of a host, where there were several hosts; 0: all ranks were on one
 
     @property
     def ok(self) -> bool:
@@ -115,6 +117,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.memory_by_rank, default=0)
 
     @property
+    def mean_memory_bytes(self) -> float:
+        """Over all ranks: stages of a pipeline hold more or less than each other."""
+        return sum(self.memory_by_rank) / len(self.memory_by_rank) if self.memory_by_rank else 0.0
+
+    @property
     def communication_share(self) -> float:
         """The part of a step in which the rank that works most stands still for others, pipelines' bubbles apart."""
         exposed = sum(seconds for name, seconds in self.phases.items() if name.startswith("exposed"))
@@ -129,11 +136,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return next(reached, None)
 
 
-FIGURES = ("epoch_seconds", "samples_per_second", "memory_bytes", "communication_share", "target_seconds")
+FIGURES = (
+    "epoch_seconds", "samples_per_second", "memory_bytes", "mean_memory_bytes", "communication_share", "target_seconds",
+)  # fmt: skip
 """What follows from a row, told with it."""
 
 
 def told(row: Row) -> dict[str, object]:
     """A row with all that follows from it, as one object of JSON."""
     figures = {name: getattr(row, name) if row.ok else None for name in FIGURES}
-    return {**msgspec.to_builtins(row), **figures}
+    return {**msgspec.to_builtins(row), "engine": row.engine.replace("_", "-"), **figures}

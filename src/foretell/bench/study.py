@@ -32,6 +32,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     foretell: str
     machine: str  # in words
     cores: int
+    hosts: int = 1
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,8 +53,13 @@ def check(options: dict[str, Any]) -> None:
             raise BadInput(f"{_flag(name)} {options[name]:g}", where=_flag(name), fix=f"more than 0: {usual}")
 
 
-def check_ranks(ranks: Sequence[int], cores: int) -> None:
-    """Refuse what would bring a machine down."""
+def check_ranks(ranks: Sequence[int], cores: int, seats: int = 0) -> None:
+    """Refuse what would bring a machine down, and ranks that nobody started, where somebody starts them."""
+    if seats and max(ranks) > seats:
+        what = f"{max(ranks)} ranks, and {seats} processes were started"
+        raise BadInput(what, where="--ranks", fix=f"at most {seats}, or more processes")
+    if seats:
+        return
     most = max(MOST_RANKS, RANKS_PER_CORE * cores)
     if max(ranks) > most:
         what = f"{max(ranks):,} ranks are processes of this one machine, which has {cores} cores"

@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from foretell.bench import engine, environments
-from foretell.bench.reading import FIRST, REFERENCE, Line, lines
+from foretell.bench.group import REFERENCE
+from foretell.bench.reading import FIRST, Line, lines
 from foretell.bench.row import Row
 from foretell.bench.study import Study
 from foretell.cli.table import WIDTH, table
@@ -26,27 +27,35 @@ there. off: predicted step less measured, as a share."""
 def page(study: Study) -> str:
     """All of a study."""
     found = lines(study.rows)
-    parts = [f"{study.about.machine}, {study.about.cores} cores"]
+    about = study.about
+    parts = [f"{about.machine}, {about.cores} cores{f', {about.hosts} hosts' if about.hosts > 1 else ''}"]
     for _, own in itertools.groupby(found, key=lambda line: (line.pair, line.conditions)):
         parts.append(_of_pair(list(own), study.rows))
     if found:
-        parts.append("\n".join(textwrap.wrap(" ".join([*LEGEND.split(), *_doubts(study)]), WIDTH)))
+        parts.append("\n".join(textwrap.wrap(" ".join([*LEGEND.split(), *_doubts(study, found)]), WIDTH)))
     if study.unread:
         parts.append("\n".join(["left out, and measured again by the same command:", *study.unread]))
     holes = _reasons(row for row in study.rows if not row.ok)
     return "\n\n".join([*parts, *([holes] if holes else [])])
 
 
-def _doubts(study: Study) -> list[str]:
-    """What makes the figures less than they seem: others used the machine, or it was never calibrated."""
+BUSY = 0.3
+"""Cores that others use from which times are no measure."""
+
+
+def _doubts(study: Study, found: Sequence[Line]) -> list[str]:
+    """What makes the figures less than they seem: others used it, it was never calibrated, seeds are few."""
     told: list[str] = []
     ran = study.ok()
-    busy = [row.load for row in ran if row.load > study.about.cores]
+    busy = [row.busy for row in ran if row.busy is not None and row.busy > BUSY]
     if busy:
         told.append(
-            f"The machine was busy: before {len(busy)} of {len(ran)} rows its load was above its "
-            f"{study.about.cores} cores (up to {max(busy):.1f}), so their times are no measure."
+            f"The machine was busy: just before {len(busy)} of {len(ran)} rows others used up to {max(busy):.1f} of "
+            f"its {study.about.cores} cores, so their times are no measure."
         )
+    alone = sorted({line.engine.replace("_", "-") for line in found if line.metric and line.seeds == 1})
+    if alone and any(line.seeds > 1 for line in found):
+        told.append(f"What was learnt is of one seed for {', '.join(alone)}.")
     if any(row.predicted is not None and row.predicted.calibrated is False for row in ran):
         told.append("`off` is that of a machine that was not calibrated: see `foretell calibrate`.")
     return told

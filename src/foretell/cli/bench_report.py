@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -73,7 +74,7 @@ def judged(rows: Sequence[Row]) -> dict[str, Any]:
         for group in groups(rows)
         for line in group.lines
         for ranks, row in line.rows.items()
-        for one in reasons(row)
+        for one in reasons(row, group.reference(ranks))
     ]
     found = [
         {
@@ -91,31 +92,34 @@ def _place(group: Group) -> dict[str, str]:
     return {"pair": group.pair, "device": group.device, "conditions": group.conditions}
 
 
-def _name(group: Group) -> str:
-    return f"{group.pair}, {group.conditions}" if group.conditions else group.pair
-
-
 def judged_page(rows: Sequence[Row]) -> str:
     """The same for people: on the most ranks that each engine has."""
     from foretell.bench.findings import check
     from foretell.bench.group import groups
-    from foretell.bench.reasons import reasons, sentence
-    from foretell.cli.table import folded, table
+    from foretell.cli.table import folded
 
-    slow = [
-        (_name(group), line.engine, str(max(line.rows)), sentence(reasons(line.rows[max(line.rows)])))
-        for group in groups(rows)
-        for line in group.lines
-    ]
+    parts = [_slow(group) for group in groups(rows)]
     found = [
-        folded(f"  {one.verdict.status}  {one.finding.text} ({_name(one.group)}: {one.verdict.evidence})")
+        folded(f"  {one.verdict.status}  {one.finding.text} ({one.group.pair}: {one.verdict.evidence})")
         for one in check(rows)
     ]
-    parts = (
-        table(("why it is slow", "engine", "ranks", "parts of its step"), slow, left=(0, 1, 3)) if slow else "",
-        "\n".join(["what the survey of frameworks found, asked of these rows", *found]) if found else "",
-    )
-    return "\n\n".join(filter(None, parts))
+    parts += ["\n".join(["what the survey of frameworks found, asked of these rows", *found])] if found else []
+    return "\n\n".join(parts)
+
+
+def _slow(group: Group) -> str:
+    """Why each engine of a group is slow."""
+    from foretell.bench.reasons import reasons, sentence
+    from foretell.cli.table import WIDTH, folded
+
+    lines = [folded(f"why it is slow: {group.told_conditions}")]
+    wide = max(len(line.engine) for line in group.lines)
+    for line in group.lines:
+        most = max(line.rows)
+        told = sentence(reasons(line.rows[most], group.reference(most)))
+        start = f"  {line.engine:<{wide}}  {most:>2}  "
+        lines += textwrap.wrap(told, WIDTH, initial_indent=start, subsequent_indent=" " * len(start))
+    return "\n".join(lines)
 
 
 def tell_survey(as_json: bool, files: Files) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from foretell.bench.findings import FAILS, HOLDS, UNKNOWN
-from foretell.bench.survey.page import Finding, Survey
+from foretell.bench.survey.page import BothWays, Survey
 from foretell.bench.survey.workload import sequence_evidence, shared_bytes
 from foretell.cli.table import folded, table
 
@@ -82,7 +82,7 @@ def _curves(found: Survey) -> str:
     return table(("seconds of an epoch", "model", "machine", "GPUs", "mean", "bias", "speed-ups"), rows, left=(0, 1, 2))
 
 
-def _findings(found: tuple[Finding, ...]) -> str:
+def _findings(found: tuple[BothWays, ...]) -> str:
     rows = [(one.finding, one.where, SHORT[one.measured], SHORT[one.predicted]) for one in found]
     failed = [one for one in found if FAILS in (one.measured, one.predicted)]
     lines = [table(("finding", "where", "survey", "predicted"), rows, left=(0, 1, 2, 3))]

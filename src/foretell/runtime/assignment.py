@@ -19,6 +19,15 @@ from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
 
 
+class Seat(msgspec.Struct, frozen=True):
+    """The one rank of a run that is started here, where others start the rest; and where all of them meet."""
+
+    rank: int
+    local: int  # its number on this host, which has `here` of them
+    here: int
+    meeting: str  # as torch writes it: a scheme, an address, a path
+
+
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """One run: a model under a plan, trained for some steps."""
 
@@ -53,6 +62,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     fail_every: float = 0.0  # mean seconds between deaths of ranks, at random; 0: none die
     dry: bool = False  # one rank alone, beside others that are not there
     alone: bool = False  # whether an axis of one rank is put on the model too: what its wrapper costs by itself
+    seat: Seat | None = None  # None: all ranks are started here
 
     def setting(self) -> Setting:
         """The plan with its model, job and trainer. One that breaks rules is refused."""

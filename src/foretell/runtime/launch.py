@@ -78,16 +78,20 @@ class Ranks:
 
     def run(self, assignment: Assignment, seconds: float = LONGEST_SECONDS) -> tuple[Report, ...]:
         """What each rank has seen; a failure of one is raised as what a person can read."""
+        found = self.outcome(assignment, seconds)
+        if found.failure is not None:
+            raise found.failure.raised(found.reports)
+        return found.reports
+
+    def outcome(self, assignment: Assignment, seconds: float = LONGEST_SECONDS) -> Outcome:
+        """What comes of an assignment, whatever it is."""
         assert self._child.stdin
         try:
             self._child.stdin.write(msgspec.json.encode(assignment) + b"\n")
             self._child.stdin.flush()
         except BrokenPipeError:
             raise self._gone() from None
-        found = msgspec.json.decode(self._line(assignment, seconds), type=Outcome)
-        if found.failure is not None:
-            raise found.failure.raised(found.reports)
-        return found.reports
+        return msgspec.json.decode(self._line(assignment, seconds), type=Outcome)
 
     def _line(self, assignment: Assignment, seconds: float) -> bytes:
         """One line of the child's, within bounded time."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import importlib
 import os
 import signal
@@ -27,17 +28,17 @@ import msgspec
 import torch
 import torch._dynamo  # what torch would import at the first step of every fork
 import torch.distributed as dist
-from torch._C._distributed_c10d import FileStore
+from torch.distributed.rendezvous import rendezvous
 
 from foretell.errors import ForetellError
 from foretell.plan.setting import Setting
-from foretell.runtime import appliers, dry, hosts, journal
-from foretell.runtime.assignment import Assignment, Failure, Outcome, Report
+from foretell.runtime import appliers, dry, hosts, journal, seating
+from foretell.runtime.assignment import Assignment, Failure, Outcome, Report, Seat
 from foretell.runtime.guard import LOST_RANK, Guard, ended_by
 from foretell.runtime.pace import paced
 from foretell.runtime.place import Place
 from foretell.runtime.training import trained
-from foretell.runtime.worker import begun, by_own, checked, leave
+from foretell.runtime.worker import PATIENCE, begun, by_own, checked, leave
 
 PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
@@ -79,14 +80,21 @@ def outcome(assignment: Assignment, folder: Path, by: ModuleType | None = None) 
 def _life(assignment: Assignment, setting: Setting, folder: Path, by: ModuleType | None) -> Outcome:
     """Fork the ranks and wait for them, once."""
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
-        count = 1 if assignment.dry else setting.plan.ranks
-        ranks = {_forked(assignment, setting, rank, Path(meeting), folder, by): rank for rank in range(count)}
+        own = _own_ranks(assignment, setting)
+        ranks = {_forked(assignment, setting, rank, Path(meeting), folder, by): rank for rank in own}
         guard = Guard(ranks, Path(meeting), assignment.patience)
         if not guard.over():
-            until = journal.until_then(Path(meeting), count, assignment.dropped)
+            until = journal.until_then(Path(meeting), len(own), assignment.dropped) if assignment.seat is None else ()
             return Outcome(until, _why(guard, Path(meeting)))
-        files = (Path(meeting) / f"report-{rank}.json" for rank in range(count))
+        files = (Path(meeting) / f"report-{rank}.json" for rank in own)
         return Outcome(tuple(msgspec.json.decode(file.read_bytes(), type=Report) for file in files))
+
+
+def _own_ranks(assignment: Assignment, setting: Setting) -> range:
+    """Ranks that are started here."""
+    if assignment.seat is not None:
+        return range(assignment.seat.rank, assignment.seat.rank + 1)
+    return range(1 if assignment.dry else setting.plan.ranks)
 
 
 def _forked(
@@ -111,7 +119,7 @@ def _rank(
             world = setting.plan.ranks
             hosts.settle(rank, world)
             begin: Any = getattr(by, "begin", _begun)
-            begin(assignment.device, Place(rank, world, rank), meeting)
+            begin(assignment.device, _place(assignment.seat, rank, world), _meeting(assignment.seat, meeting))
             by_own(assignment.collectives)
             with paced(assignment.disturbance.slowness(rank), assignment.waits):
                 report, weights = trained(assignment, setting, rank, appliers.apply if by is None else by.apply)
@@ -126,8 +134,18 @@ def _rank(
     leave(1)
 
 
-def _begun(device: str, place: Place, meeting: Path) -> None:
-    begun(device, place, FileStore(str(meeting / "store"), place.world))
+def _place(seat: Seat | None, rank: int, world: int) -> Place:
+    return Place(rank, world, rank, world) if seat is None else Place(rank, world, seat.local, seat.here)
+
+
+def _meeting(seat: Seat | None, folder: Path) -> str:
+    """Where ranks meet, as torch writes it: in a file of this machine, or where the seat says."""
+    return f"file://{folder / 'store'}" if seat is None else seat.meeting
+
+
+def _begun(device: str, place: Place, meeting: str) -> None:
+    store, _, _ = next(rendezvous(meeting, place.rank, place.world, timeout=PATIENCE))
+    begun(device, place, store)
 
 
 def _write(file: Path, told: Report | Failure) -> None:
@@ -173,10 +191,12 @@ def _placed(failure: Failure, where: str) -> Failure:
 
 def main() -> None:
     end_with_parent()
+    seating.learn()
     folder = Path(sys.argv[1])
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # whatever ranks print goes with the errors: answers stay apart
     by = importlib.import_module(sys.argv[2]) if len(sys.argv) > 2 else None
+    gc.freeze()  # forks look for garbage, and need not look through all of torch
     run: Any = getattr(by, "outcome", functools.partial(outcome, by=by))
     for line in sys.stdin.buffer:
         found = run(msgspec.json.decode(line, type=Assignment), folder)

@@ -112,11 +112,11 @@ def begun(device: str, place: Place, store: Any = None) -> None:
     backend, rank, world = "nccl" if device == "cuda" else "gloo", place.rank, place.world
     if device == "cuda":
         torch.cuda.set_device(place.local)
-    store = store or _store_of_life(place)
+    store = store or store_of_life(place)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PATIENCE)
 
 
-def _store_of_life(place: Place) -> Store:
+def store_of_life(place: Place) -> Store:
     """The store that the environment names; torchrun's, after a restart, still has the addresses of the dead."""
     store, _, _ = next(rendezvous("env://", place.rank, place.world, timeout=PATIENCE))
     return PrefixStore(f"life {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)

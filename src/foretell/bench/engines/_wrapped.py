@@ -29,7 +29,8 @@ def own_samples(subject: Subject) -> None:
 def as_by_torchrun() -> None:
     """The variables that frameworks read to know that there are several ranks. They have met already."""
     rank, world = str(dist.get_rank()), str(dist.get_world_size())
-    os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+    local = str(torch.cuda.current_device()) if torch.cuda.is_initialized() else rank  # begun() gave it one
+    os.environ |= {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
 
 

@@ -19,6 +19,7 @@ ENGINE = Engine(
     runs="dp1 +m{m}",
     batch_rule=MICRO,
     least=2,
+    one_host=True,
     package="fairscale",
     settings={"processes": "1: its stages are threads"},
     environment={STAGES: "{n}"},

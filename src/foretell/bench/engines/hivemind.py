@@ -10,16 +10,19 @@ from __future__ import annotations
 import importlib
 import os
 import secrets
+import time
 from typing import TYPE_CHECKING, Any
 
 from foretell.bench.engine import Engine
 
 if TYPE_CHECKING:
+    from foretell.runtime.clock import Clock
     from foretell.runtime.subject import Subject
 
 ENGINE = Engine(
     title="Hivemind, weights averaged after each step",
     plan="dp{n}",
+    one_host=True,
     package="hivemind",
     synchronous=False,
     settings={"averaging": "weights, every step", "compression": "none"},
@@ -57,6 +60,7 @@ def apply(subject: Subject) -> None:
     )
     own_samples(subject)
     inner: Any = _Averaged(optimizer_of(subject), weights, averager, world)
+    subject.summed.append(inner.hear)
     subject.optimizer = lambda rule, own: inner
 
 
@@ -66,6 +70,11 @@ class _Averaged:
     def __init__(self, inner: Any, weights: list[Any], averager: Any, world: int) -> None:
         self._inner, self._weights, self._averager, self._world = inner, weights, averager, world
         self.param_groups, self.zero_grad = inner.param_groups, inner.zero_grad
+        self._clock: Clock | None = None
+
+    def hear(self, clock: Clock) -> None:
+        """Whom to tell how long peers were waited for."""
+        self._clock = clock
 
     def step(self) -> None:
         import torch
@@ -76,7 +85,10 @@ class _Averaged:
         with self._averager.get_tensors() as shared:
             for mine, theirs in zip(self._weights, shared, strict=True):
                 theirs.copy_(mine.detach())
+        start = time.perf_counter()
         self._averager.step(timeout=PATIENCE, allow_retries=True)
+        if self._clock is not None:
+            self._clock.waited("dp", time.perf_counter() - start)
         with self._averager.get_tensors() as shared, torch.no_grad():
             for mine, theirs in zip(self._weights, shared, strict=True):
                 mine.copy_(theirs)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 ENGINE = Engine(
     title="Ray Train",
     plan="dp{n}",
+    one_host=True,
     package="ray[train]",
     extras=("pandas", "pyarrow"),
     environment={"RAY_TRAIN_V2_ENABLED": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"},

@@ -15,6 +15,6 @@ PAIR = Pair(
     rate=0.003,
     steps=60,
     look=10,
-    target=0.7,
+    target=0.5,
     region="[features.0..features.8]",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import fmean, median
 
 import msgspec
@@ -9,12 +10,14 @@ import msgspec
 from foretell.bench.row import Row
 from foretell.bench.survey import predicted, published
 from foretell.bench.survey.causes import causes
-from foretell.bench.survey.predicted import Case, asked
+from foretell.bench.survey.predicted import Case, asked, cluster_of, setting_of
 from foretell.bench.survey.published import Counts, Curve, Label
 from foretell.bench.survey.workload import TEXT
 from foretell.hardware import catalog
 from foretell.plan.policies.precision import Precision
 from foretell.plan.text import parse
+from foretell.program.lower import lower
+from foretell.runtime.expected import expected
 
 WITHIN = 0.10
 """What is aimed at for the speed-ups of data and intra-layer parallelism."""
@@ -136,26 +139,58 @@ def _above_peak(case: Case, flops: float) -> str:
     return f"needs {needed / 1e12:.3g} Tflop/s of a GPU whose peak in {form.other_kernels} is {peak / 1e12:.3g}"
 
 
-WAITED = "exposed.tp"
-
-TIGHT = 2.0
-"""Times faster than on these links that messages would have to be before a row is called impossible."""
-
-
 def _above_links(case: Case) -> str:
-    """Of intra-layer parallelism, whose layers wait for their messages, and whose ranks have each as much to do as one
-    alone: what a step takes longer than on one GPU is all that its messages can take."""
-    found = asked(case).prediction
-    assert found is not None
-    exposed = found.breakdown.get(WAITED, 0.0)
-    own, alone = _theirs(case), _theirs(Case(case.curve, 1))
-    left = own.step_seconds - alone.step_seconds
-    if not exposed or left <= 0 or exposed <= TIGHT * left:
+    """Of intra-layer parallelism, whose ranks have each as much to do as one alone, but for a share of the optimizer:
+    what a step takes longer than on one GPU is all that its messages can take."""
+    if not case.curve.framework.endswith(INTRA) or case.gpus == 1:
+        return ""
+    left = _longer(case) + _less_to_update(case)
+    sent, rate = _summed_bytes(case), narrowest(case)
+    if sent <= left * rate:
         return ""
     return (
-        f"leaves {left * 1e3:.3g} ms of a step for messages that take {exposed * 1e3:.0f} ms on these links: "
-        f"they would have to be {exposed / left:.2g} times as fast"
+        f"leaves {left * 1e3:.3g} ms of a step for sums of {sent / 1e9:.3g} GB that take {sent / rate * 1e3:.3g} ms, "
+        f"whatever the algorithm, over links that carry {rate / 1e9:.3g} GB/s{_beside_data(case, sent / left)}"
     )
+
+
+INTRA = "-intra"
+
+
+def _beside_data(case: Case, rate: float) -> str:
+    """The same sums, of gradients, in the survey's own row of the same framework under data parallelism."""
+    data = Case(case.curve._replace(framework=case.curve.framework.replace(INTRA, "-data")), case.gpus)
+    if case.gpus not in published.epochs().get(data.curve, {}):
+        return ""
+    times = rate / (_summed_bytes(data) / _longer(data))
+    return f"; that is {times:.2g} times the rate at which its data parallelism sums gradients on as many GPUs"
+
+
+def _longer(case: Case) -> float:
+    """Seconds that a step takes longer than on one GPU."""
+    return _theirs(case).step_seconds - _theirs(Case(case.curve, 1)).step_seconds
+
+
+def _less_to_update(case: Case) -> float:
+    """Seconds that a rank's optimizer takes less than that of one alone: it has a share of the weights."""
+    own, alone = asked(case).prediction, asked(Case(case.curve, 1)).prediction
+    assert own is not None and alone is not None
+    return max(0.0, alone.breakdown.get("optimizer", 0.0) - own.breakdown.get("optimizer", 0.0))
+
+
+def _summed_bytes(case: Case) -> float:
+    """Bytes of all tensors that are summed over the ranks in a step. A sum over two halves of them needs the whole
+    tensor to go each way, by any algorithm."""
+    return sum(one.payload * one.count for one in expected(lower(setting_of(case))) if one.ranks == case.gpus)
+
+
+def narrowest(case: Case) -> float:
+    """Bytes a second, each way, that software gets between a part of the outermost level that ranks cross and the
+    others."""
+    levels = cluster_of(case).levels
+    top = max(at for at, level in enumerate(levels) if level.size > 1)
+    level, inside = levels[top], math.prod(one.size for one in levels[:top])
+    return level.link.bandwidth * level.link.efficiency["ring"] * (level.ports if level.link.per_port else inside)
 
 
 def _theirs(case: Case) -> Row:

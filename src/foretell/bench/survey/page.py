@@ -11,8 +11,8 @@ from foretell.bench.survey.errors import CurveError, SpeedupError
 from foretell.report.page import Card, Page, Section
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One finding on one model and machine, as the survey's numbers and their prediction have it."""
+class BothWays(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding on one model and machine, as the survey's numbers and their prediction have it."""
 
     finding: str
     text: str
@@ -31,7 +31,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     zero_stage: str  # derived
     speedups: tuple[SpeedupError, ...]
     curves: tuple[CurveError, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[BothWays, ...]
     impossible: dict[str, str]  # rows of the survey that its machine cannot have, and why
     refused: dict[str, str]  # cases that cannot run, and why
 
@@ -53,15 +53,15 @@ def survey() -> Survey:
     )
 
 
-def _findings() -> tuple[Finding, ...]:
+def _findings() -> tuple[BothWays, ...]:
     theirs = {(one.finding.name, one.group.name): one for one in check(predicted.measured())}
     ours = {(one.finding.name, one.group.name): one for one in check(predicted.rows())}
-    found: list[Finding] = []
+    found: list[BothWays] = []
     order = [finding.name for finding in FINDINGS]
     for key, one in sorted({**theirs, **ours}.items(), key=lambda pair: order.index(pair[0][0])):
         measured, own = theirs.get(key), ours.get(key)
         found.append(
-            Finding(
+            BothWays(
                 finding=one.finding.name,
                 text=one.finding.text,
                 where=one.group.name,

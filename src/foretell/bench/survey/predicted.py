@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import NamedTuple
 
 import msgspec
 
-from foretell.bench.row import OK, UNFIT, Row
+from foretell.bench.row import OK, UNFIT, Point, Row
 from foretell.bench.survey import published
 from foretell.bench.survey.frameworks import FRAMEWORKS, Framework
 from foretell.bench.survey.published import Curve
 from foretell.bench.survey.workload import COUNTS, Task, task
 from foretell.hardware import catalog
+from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.source import load
 from foretell.oracle.predict import Prediction, predict
@@ -77,19 +79,29 @@ class Answer(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def asked(case: Case, precision: str = "", by: Trainer | None = None, microbatches: int = 0) -> Answer:
     """What the oracle says of a case; or with another precision, trainer or number of micro-batches than it has."""
-    machine, work, one = case.curve.machine, case.task, case.framework
-    text, batch = one.rule(case.gpus, work, full_precision(machine))
+    setting, where = setting_of(case, precision, by, microbatches), cluster_of(case)
+    batch = setting.job.batch
+    for refusal in refusals(setting, where):
+        return Answer(str(setting.plan), batch, None, refusal.why)
+    return Answer(str(setting.plan), batch, predict(setting, where), "")
+
+
+def cluster_of(case: Case) -> Cluster:
+    return catalog.cluster(f"{case.curve.machine}:{case.gpus}")
+
+
+def setting_of(case: Case, precision: str = "", by: Trainer | None = None, microbatches: int = 0) -> Setting:
+    """The plan, model and job of a case."""
+    work, one = case.task, case.framework
+    text, batch = one.rule(case.gpus, work, full_precision(case.curve.machine))
     if precision:
         text = f"{text.rpartition(' +')[0]} +{precision}"
     if microbatches:
         text = " ".join(f"+m{microbatches}" if word.startswith("+m") else word for word in text.split())
-    plan, cluster = parse(text), catalog.cluster(f"{machine}:{case.gpus}")
+    plan = parse(text)
     graph = _graph(work, batch // plan.microbatches, plan.policy(Precision).format.activation)
     job = Job(batch=batch, trainer=one.trainer, optimizer=one.optimizer or work.optimizer, sequence=work.sequence)
-    setting = Setting(graph, job, plan, by or described(case))
-    for refusal in refusals(setting, cluster):
-        return Answer(str(setting.plan), batch, None, refusal.why)
-    return Answer(str(setting.plan), batch, predict(setting, cluster), "")
+    return Setting(graph, job, plan, by or described(case))
 
 
 @functools.lru_cache(maxsize=64)
@@ -134,7 +146,7 @@ def row(case: Case) -> Row:
         low_seconds=found.interval[0],
         high_seconds=found.interval[1],
         phases={name: seconds for name, seconds in found.breakdown.items() if seconds > 0},
-        memory_by_rank=(round(found.memory_bytes),),
+        memory_by_rank=tuple(map(round, found.memory.by_stage)) or (round(found.memory_bytes),),
     )
 
 
@@ -166,6 +178,27 @@ def _measured(start: Row, curve: Curve, gpus: int, epoch: float) -> Row:
         high_seconds=step,
         phases=_phases(curve, gpus, step),
         memory_by_rank=(round(held),) if held else (),
+        curve=_learnt(curve) if gpus == _fastest(curve) else (),
+    )
+
+
+def _fastest(curve: Curve) -> int:
+    """The number of GPUs at which figure 8 was measured: that of a framework's shortest epoch."""
+    counts = published.epochs()[curve]
+    return min(counts, key=lambda gpus: counts[gpus])
+
+
+def _learnt(curve: Curve) -> tuple[Point, ...]:
+    """Figure 8: accuracy, or the loss that a perplexity is the exponential of."""
+    return tuple(
+        Point(
+            step=0,
+            epoch=one.epoch,
+            seconds=60.0 * one.minutes,
+            loss=math.log(one.value) if one.metric == "perplexity" else 0.0,
+            metric=one.value if one.metric == "accuracy" else None,
+        )
+        for one in published.learnt().get(curve, ())
     )
 
 

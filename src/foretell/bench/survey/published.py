@@ -32,6 +32,15 @@ class Label(NamedTuple):
     speedup: float
 
 
+class Learnt(NamedTuple):
+    """What figure 8 shows of held-out data at an epoch."""
+
+    epoch: float
+    minutes: float
+    metric: str  # accuracy or perplexity
+    value: float
+
+
 def _lines(name: str) -> Iterator[dict[str, str]]:
     file = FOLDER / name
     if not file.is_file():
@@ -80,6 +89,16 @@ def backward() -> dict[Curve, Counts]:
 def both_passes() -> dict[Curve, Counts]:
     """Seconds of an iteration's two passes; the rest of it is input."""
     return _curves("iterations.csv", "backward_and_forward_ms", 1e-3)
+
+
+@functools.cache
+def learnt() -> dict[Curve, tuple[Learnt, ...]]:
+    """Figure 8, by epochs."""
+    found: dict[Curve, list[Learnt]] = {}
+    for one in _lines("curves.csv"):
+        look = Learnt(float(one["epoch"]), float(one["minutes"]), one["metric"], float(one["value"]))
+        found.setdefault(_curve(one), []).append(look)
+    return {curve: tuple(sorted(looks)) for curve, looks in found.items()}
 
 
 @functools.cache

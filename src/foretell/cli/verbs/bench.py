@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from foretell.cli import several
+from foretell.cli.bench_hosts import conducting, seated, spread
 from foretell.cli.bench_report import Files, judged, judged_page, reported, study_files, tell_survey
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ EXAMPLE = "foretell bench --engine ddp,fsdp2-zero3 --pair image --ranks 1,2 --ou
 @click.option("--look", type=int, default=-1, metavar="N", help="Steps between two looks at held-out data; 0: none.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default=None, help="Where ranks compute (the pair's).")
 @click.option("--threads", type=int, default=1, metavar="N", help="Of each rank on a CPU (1).")
+@spread
 @click.option("--out", metavar="FOLDER", default="", help="The study; asked again, it goes on from there (bench).")
 @click.option("--within", type=float, default=None, metavar="MINUTES", help="Begin no row after that (--quick: 9.5).")
 @click.option("--again", is_flag=True, help="Measure rows again that failed.")
@@ -73,7 +75,7 @@ def command(
         click.echo(_listed(as_json))
     elif show is not None:
         _tell(Path(show), as_json, files)
-    else:
+    elif not seated(options):
         _compare(options, as_json, files)
 
 
@@ -82,14 +84,15 @@ def _compare(options: dict[str, Any], as_json: bool, files: Files) -> None:
     from foretell.cli.main import NOTHING_FITS
     from foretell.cli.progress import Progress
 
-    questions = _questions(options)
     folder = Path(options["out"] or ("bench-quick" if options["quick"] else "bench"))
     minutes = options["within"] or (QUICK_MINUTES if options["quick"] else math.inf)
     progress = Progress()
-    try:
-        rows = list(compare(questions, folder, _command(), progress.rows, options["again"], 60.0 * minutes))
-    finally:
-        progress.end()
+    with conducting(options) as by:
+        questions = _questions(options, by.where.ranks)
+        try:
+            rows = list(compare(questions, folder, _command(), progress.rows, options["again"], 60.0 * minutes, by))
+        finally:
+            progress.end()
     _tell(folder, as_json, files)
     if len(rows) < len(questions):
         left = len(questions) - len(rows)
@@ -103,7 +106,8 @@ def _command() -> str:
     return shlex.join(["foretell", *sys.argv[1:]])
 
 
-def _questions(options: dict[str, Any]) -> list[Question]:
+def _questions(options: dict[str, Any], seats: int = 0) -> list[Question]:
+    """All of them, for this machine or for so many ranks that were started already."""
     from foretell.bench import engine, matrix
     from foretell.cli import bench_checks
     from foretell.hardware import this_machine
@@ -114,8 +118,8 @@ def _questions(options: dict[str, Any]) -> list[Question]:
     alike = {name: options[name] for name in ("model", "task", "batch", "batch_rule", "optimizer", "rate", "scaled")}
     alike |= {name: options[name] for name in ("warmup", "steps", "look", "threads")}
     cores = max(1, this_machine.processor().ranks_per_node)
-    ranks = several.numbers(options["ranks"] or f"1..{cores}", "--ranks", "ranks", "1,2,4 or 1..8")
-    bench_checks.check_ranks(ranks, cores)
+    ranks = several.numbers(options["ranks"] or f"1..{seats or cores}", "--ranks", "ranks", "1,2,4 or 1..8")
+    bench_checks.check_ranks(ranks, cores, seats)
     questions = matrix.Matrix(
         engines=several.words(options["engines"]) or engine.names(),
         pairs=several.words(options["pairs"]) or ["image", "language"],

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ from foretell.runtime.tasks import Batch
 class Labelled(NamedTuple):
     """Images of one size, from 0 to 1, and their classes."""
 
-    images: torch.Tensor  # samples, channels, height, width
+    images: Any  # samples, channels, height, width: a tensor, or what gives one for some of the samples
     classes: torch.Tensor
 
     def split(self, share: float) -> tuple[Labelled, Labelled]:

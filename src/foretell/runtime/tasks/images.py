@@ -27,28 +27,48 @@ OTHERS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 def task(given: str) -> Task:
     folder = Path(given)
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if given and folder.is_dir() else []
-    if len(names) < 2:
-        what = f"{folder} has a folder for each of {len(names)} classes" if given else "no folder of images is named"
-        raise BadInput(what, where="--task", fix="--task images:FOLDER with a folder of images for each class")
-    return Images("images", len(names), functools.partial(_read, folder, names))
+    if not given or not folder.is_dir():
+        what = f"no such folder: {folder}" if given else "no folder of images is named"
+        raise BadInput(what, where="--task", fix=FIX)
+    classes = {path.name: _files(path) for path in sorted(folder.iterdir()) if path.is_dir()}
+    if len(classes) < 2:
+        raise BadInput(f"{folder} has a folder for each of {len(classes)} classes", where="--task", fix=FIX)
+    for name, files in classes.items():
+        if not files:
+            raise BadInput(f"no images in {folder / name}", where="--task", fix=", ".join((*NETPBM, *OTHERS)))
+        _image(files[0])  # what cannot be read at all is told before anything starts
+    return Images("images", len(classes), functools.partial(_read, list(classes.values())))
 
 
-def _read(folder: Path, names: list[str]) -> tuple[Labelled, Labelled]:
-    files = [
-        (path, place)
-        for place, name in enumerate(names)
-        for path in sorted((folder / name).iterdir())
-        if path.suffix.lower() in (*NETPBM, *OTHERS)
-    ]
-    if len(files) < len(names):
-        raise BadInput(
-            f"{len(files)} images in {len(names)} classes", where=str(folder), fix=", ".join((*NETPBM, *OTHERS))
-        )
-    images = [_image(path) for path, _ in files]
-    channels, height, width = (max(one.shape[dim] for one in images) for dim in range(3))
-    alike = [_sized(one, channels, height, width) for one in images]
-    return Labelled(torch.cat(alike), torch.tensor([place for _, place in files])).split(0.1)
+FIX = "--task images:FOLDER with a folder of images for each class"
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in (*NETPBM, *OTHERS))
+
+
+class Files:
+    """Images in files, each read when a batch has it: there may be more than memory holds."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self._files = files
+
+    def __getitem__(self, rows: torch.Tensor) -> torch.Tensor:
+        """In the size of the largest of them."""
+        images = [_image(self._files[row]) for row in rows.tolist()]
+        channels, height, width = (max(one.shape[dim] for one in images) for dim in range(3))
+        return torch.cat([_sized(one, channels, height, width) for one in images])
+
+
+def _read(classes: list[list[Path]]) -> tuple[Labelled, Labelled]:
+    files = [path for own in classes for path in own]
+    places = torch.tensor([place for place, own in enumerate(classes) for _ in own])
+    train, held_out = Labelled(torch.arange(len(files)), places).split(0.1)
+    return _of(files, train), _of(files, held_out)
+
+
+def _of(files: list[Path], some: Labelled) -> Labelled:
+    return Labelled(Files([files[row] for row in some.images.tolist()]), some.classes)
 
 
 def _sized(image: torch.Tensor, channels: int, height: int, width: int) -> torch.Tensor:
@@ -68,10 +88,13 @@ def _image(path: Path) -> torch.Tensor:
     except ModuleNotFoundError:
         what = f"{path.suffix} files are read by Pillow"
         raise MissingExtra(what, where=str(path), fix="pip install pillow, or .ppm files") from None
-    with pillow.open(path) as opened:
-        found = opened.convert("RGB")
-        values = torch.frombuffer(bytearray(found.tobytes()), dtype=torch.uint8)
-        return values.reshape(found.height, found.width, 3).permute(2, 0, 1).float() / 255
+    try:
+        with pillow.open(path) as opened:
+            found = opened.convert("RGB")
+    except OSError as problem:
+        raise BadInput(f"no image that can be read: {problem}", where=str(path)) from None
+    values = torch.frombuffer(bytearray(found.tobytes()), dtype=torch.uint8)
+    return values.reshape(found.height, found.width, 3).permute(2, 0, 1).float() / 255
 
 
 def _netpbm(path: Path) -> torch.Tensor:

@@ -31,9 +31,14 @@ def _read(path: Path) -> torch.Tensor:
     import numpy
 
     if path.suffix == ".npy":
-        array = numpy.load(path, allow_pickle=False)
+        try:
+            array = numpy.load(path, allow_pickle=False)
+        except (ValueError, OSError, EOFError) as problem:
+            raise BadInput(f"no NumPy array: {problem}", where=str(path), fix="numpy.save") from None
         if array.dtype.kind not in "ui":
             raise BadInput(f"an array of {array.dtype}, not of whole numbers", where=str(path))
+        if array.size and array.min() < 0:
+            raise BadInput(f"a token {array.min()}: they are numbered from 0", where=str(path))
     else:
         array = numpy.fromfile(path, dtype="<u4" if path.name.endswith(".u32.bin") else "<u2")
     return torch.from_numpy(array.reshape(-1).astype("int64"))

@@ -1,0 +1,170 @@
+"""A comparison on several hosts. torchrun or Slurm has started a process for each rank that there may be: a seat.
+
+Seat 0 asks the questions and keeps the rows. The others do what it says, each one rank of a row, until all is said. A
+rank is a process of its own here too: one that dies takes no seat with it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Final
+
+import msgspec
+
+from foretell.bench import environments
+from foretell.bench.environments import Home
+from foretell.bench.measuring import Starter, Where
+from foretell.bench.question import Question
+from foretell.errors import BadInput, ForetellError
+from foretell.runtime.assignment import Failure, Outcome, Seat
+from foretell.runtime.place import Place, meeting_point
+
+LAUNCHERS: Final = ("TORCHELASTIC_", "SLURM_", "PMI", "OMPI_", "MASTER_", "ROLE_", "GROUP_")
+RANK: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+"""Variables by which frameworks would take a rank for one that a launcher started; it has another number here."""
+
+CONSEQUENCE: Final = "Consequence"
+"""The kind of a failure of a rank that only misses another one."""
+
+SLACK: Final = 60.0
+"""Seconds that the slowest seat may need beyond a row's own, to end what did not."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """What seats are told: a question, of so many ranks, and how long it may take. No question: it is over."""
+
+    question: Question | None
+    ranks: int = 0
+    seconds: float = 0.0
+    meeting: str = ""
+
+
+class Table:
+    """The store at which all seats sit."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        os.environ.update(meeting_point())
+        self._address = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+        self._life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self._store: Any = importlib.import_module("foretell.runtime.worker").store_of_life(place)
+        for name in [name for name in os.environ if name.startswith(LAUNCHERS) or name in RANK]:
+            del os.environ[name]
+
+    def meeting(self, row: int) -> str:
+        """Where the ranks of a row meet."""
+        address: str = importlib.import_module("foretell.runtime.seating").address(
+            *self._address, f"life-{self._life}-row-{row}"
+        )
+        return address
+
+    def say(self, row: int, call: Call) -> None:
+        self._store.set(f"call {row}", msgspec.json.encode(call))
+
+    def hear(self, row: int) -> Call:
+        """The next call, however long it takes: seat 0 may be busy with something that needs no ranks."""
+        while not self._store.check([f"call {row}"]):
+            self._wait(f"call {row}", SLACK)
+        return msgspec.json.decode(self._store.get(f"call {row}"), type=Call)
+
+    def answer(self, row: int, outcome: Outcome) -> None:
+        self._store.set(f"answer {row} of {self.place.rank}", msgspec.json.encode(outcome))
+
+    def answered(self, row: int, seat: int, seconds: float) -> Outcome:
+        """What a seat says of a row."""
+        key = f"answer {row} of {seat}"
+        if not self._wait(key, seconds):
+            return Outcome(failure=Failure("BadInput", f"seat {seat} gave no answer within {seconds:g} seconds"))
+        return msgspec.json.decode(self._store.get(key), type=Outcome)
+
+    def _wait(self, key: str, seconds: float) -> bool:
+        """Whether somebody has said it by then. A store that is gone is an error."""
+        from datetime import timedelta
+
+        try:
+            self._store.wait([key], timedelta(seconds=seconds))
+        except RuntimeError:  # torch's word for a time that is over
+            return bool(self._store.check([key]))
+        return True
+
+
+class Conductor(Starter):
+    """Seat 0: it has the ranks of a row started at all seats that it needs, its own among them."""
+
+    def __init__(self, table: Table, cluster: str = "") -> None:
+        self._table, self._row = table, 0
+        place = table.place
+        self.where = Where(place.world, place.here, cluster)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._table.say(self._row, Call(None))
+        super().__exit__(kind, error, at)
+
+    def outcome(self, question: Question, home: Home, seconds: float, seat: Seat | None = None) -> Outcome:
+        ranks, row = question.assignment().setting().plan.ranks, self._row
+        if ranks > self.where.ranks:
+            what = f"{ranks} ranks, and {self.where.ranks} processes were started"
+            raise BadInput(what, where="--ranks", fix=f"--ranks {self.where.ranks}")
+        call = Call(question, ranks, seconds, self._table.meeting(row))
+        self._table.say(row, call)
+        self._row += 1
+        own = _sat(super().outcome, question, home, seconds, _seat(self._table.place, call))
+        others = (self._table.answered(row, one, seconds + SLACK) for one in range(1, ranks))
+        return together([own, *others])
+
+
+def follow(table: Table) -> None:
+    """Be one of the other seats until all is said."""
+    row = 0
+    with Starter() as starter:
+        while (call := table.hear(row)).question is not None:
+            if table.place.rank < call.ranks:
+                home = environments.found(call.question.engine_asked)
+                table.answer(row, _taken(starter, call, home, table.place))
+            row += 1
+
+
+def _taken(starter: Starter, call: Call, home: Home | None, place: Place) -> Outcome:
+    assert call.question is not None
+    if home is None:
+        package = call.question.engine_asked.package
+        return Outcome(failure=Failure("BadInput", f"{package} is not installed on the host of rank {place.rank}"))
+    return _sat(starter.outcome, call.question, home, call.seconds, _seat(place, call))
+
+
+def _sat(outcome: Any, *asked: Any) -> Outcome:
+    """What came of one rank, an error of its process too."""
+    try:
+        found: Outcome = outcome(*asked)
+    except ForetellError as problem:
+        return Outcome(failure=Failure(type(problem).__name__, problem.what, problem.where, problem.fix))
+    return found
+
+
+def _seat(place: Place, call: Call) -> Seat:
+    """The rank of this seat in a row, which may have fewer than there are seats on its host."""
+    here = min(place.here, call.ranks - (place.rank - place.local))
+    return Seat(place.rank, place.local, here, call.meeting)
+
+
+def together(outcomes: Iterable[Outcome]) -> Outcome:
+    """What all ranks have seen; or the first failure that is not the consequence of another one."""
+    found = list(outcomes)
+    failures = [one.failure for one in found if one.failure is not None]
+    if failures:
+        return Outcome(failure=next((one for one in failures if one.kind != CONSEQUENCE), failures[0]))
+    return Outcome(tuple(report for one in found for report in one.reports))
+
+
+def conducting(place: Place | None, cluster: str = "") -> Starter:
+    """Whoever starts the ranks of a comparison: this machine, or seat 0 of those that were started."""
+    return Conductor(Table(place), cluster) if place is not None else _here(cluster)
+
+
+def _here(cluster: str) -> Starter:
+    starter = Starter()
+    starter.where = Where(cluster=cluster)
+    return starter
