@@ -1,16 +1,15 @@
 """Predict the rows of a study again, with a calibration: a line for each engine and number of ranks, and the means.
 
-python studies/bench_h200_cores/predict.py studies/bench_h200_cores --calibration studies/h200_runs/calibration_4.json
+python studies/bench_h200_cores/predict.py studies/bench_h200_cores
+python studies/bench_h200_cores/predict.py studies/bench_h200_cores --calibration FILE
 
-`--write` puts what is predicted into the rows.
+Without a calibration, what was predicted when the rows were measured. `--write` puts what is predicted into the rows.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-from collections import defaultdict
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -53,42 +52,44 @@ def _beside(row: Row, said: Prediction) -> Predicted:
     )
 
 
-def tell(rows: Iterable[Row]) -> None:
-    """Errors of the step: by engine over ranks, then all together."""
-    errors: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    memory: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for row in rows:
-        assert row.predicted is not None
-        errors[row.pair, row.engine][row.ranks] = row.predicted.error
-        memory[row.pair, row.engine].append(abs(row.predicted.memory_error))
-    counts = sorted({ranks for own in errors.values() for ranks in own})
-    print(f"{'pair':<10}{'engine':<14}" + "".join(f"{ranks:>8}" for ranks in counts) + f"{'mean':>8}{'memory':>8}")
-    for (pair, engine), own in sorted(errors.items()):
-        cells = "".join(f"{own[ranks]:>+8.1%}" if ranks in own else " " * 8 for ranks in counts)
-        found = statistics.mean(map(abs, own.values()))
-        print(f"{pair:<10}{engine:<14}{cells}{found:>8.1%}{statistics.mean(memory[pair, engine]):>8.1%}")
-    _mean("all", errors, memory, lambda engine: True)
-    _mean("without FSDP2", errors, memory, lambda engine: "fsdp2" not in engine)
+def tell(rows: list[Row]) -> None:
+    """Errors of the step, the mean over seeds: by engine over ranks, then all together."""
+    counts = sorted({row.ranks for row in rows})
+    print(f"{'pair':<13}{'engine':<18}" + "".join(f"{ranks:>8}" for ranks in counts) + f"{'mean':>8}{'memory':>8}")
+    for pair, engine in sorted({(row.pair, row.engine) for row in rows}):
+        own = [row for row in rows if (row.pair, row.engine) == (pair, engine)]
+        cells = "".join(_cell([row for row in own if row.ranks == ranks]) for ranks in counts)
+        print(f"{pair:<13}{engine:<18}{cells}{_size(_steps(own)):>8.1%}{_size(_memory(own)):>8.1%}")
+    for title, skip in (("all", "none"), ("without FSDP2", "fsdp2")):
+        own = [row for row in rows if not row.engine.startswith(skip)]
+        print(
+            f"{title}: {len(own)} rows, steps {_size(_steps(own)):.1%} off in the mean "
+            f"(bias {statistics.mean(_steps(own)):+.1%}), memory {_size(_memory(own)):.1%}"
+        )
 
 
-def _mean(
-    title: str,
-    errors: dict[tuple[str, str], dict[int, float]],
-    memory: dict[tuple[str, str], list[float]],
-    wanted: Callable[[str], bool],
-) -> None:
-    of_steps = [error for (_, engine), own in errors.items() for error in own.values() if wanted(engine)]
-    of_memory = [error for (_, engine), own in memory.items() for error in own if wanted(engine)]
-    print(
-        f"{title}: {len(of_steps)} rows, steps {statistics.mean(map(abs, of_steps)):.1%} off in the mean "
-        f"(bias {statistics.mean(of_steps):+.1%}), memory {statistics.mean(of_memory):.1%}"
-    )
+def _cell(rows: list[Row]) -> str:
+    return f"{statistics.mean(_steps(rows)):>+8.1%}" if rows else " " * 8
+
+
+def _steps(rows: list[Row]) -> list[float]:
+    return [row.predicted.error for row in rows if row.predicted is not None]
+
+
+def _memory(rows: list[Row]) -> list[float]:
+    return [row.predicted.memory_error for row in rows if row.predicted is not None]
+
+
+def _size(errors: list[float]) -> float:
+    return statistics.mean(map(abs, errors))
 
 
 def main() -> None:
     given = argparse.ArgumentParser()
     given.add_argument("folder", type=Path)
-    given.add_argument("--calibration", default="", help="none: what the rows say already")
+    given.add_argument(
+        "--calibration", default="", help="a file; without it, what was predicted when the rows were measured"
+    )
     given.add_argument("--write", action="store_true")
     asked = given.parse_args()
     rows = [row for row in study.read(asked.folder).rows if row.ok and row.predicted is not None]
