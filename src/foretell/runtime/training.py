@@ -198,17 +198,17 @@ def _warmed(training: Training) -> Progress:
     """Do the steps that are dropped, and watch the last of them closely; the clock is new then.
 
     Torch's compiler gives a function up for good that it meets while operators are counted. So they are counted in a
-    step that is not compiled, and memory is that of another one.
+    step that is not compiled, and memory is that of the one before, where more than one is dropped.
     """
-    apart = appliers.compiled(training.setting)
+    apart = appliers.compiled(training.setting) and training.assignment.dropped > 1
     losses: list[float | None] = [training.step() for _ in range(training.assignment.dropped - (2 if apart else 1))]
+    if apart:
+        with training.memory.step(training.subject):
+            losses.append(training.step())
     counting = Counting(training.mesh, training.foreign)  # by now buckets lie as they will
     training.clock.watcher = functools.partial(setattr, counting, "phase")
-    if apart:
-        with counting, torch.compiler.set_stance("force_eager"):
-            losses.append(training.step())
-        training.clock.watcher = lambda phase: None
-    with nullcontext() if apart else counting, training.memory.step(training.subject):
+    watched = torch.compiler.set_stance("force_eager") if apart else training.memory.step(training.subject)
+    with counting, watched:
         losses.append(training.step())
     before, clock = sum(training.clock.steps), Clock(training.device)
     training.clock = clock
