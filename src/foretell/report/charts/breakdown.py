@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from foretell.report.svg import COLOURS, LEFT, LETTER, RIGHT, TOP, WIDTH, Chart, Scale, line, mark, rectangle, text
 from foretell.units import show_seconds
@@ -16,7 +16,25 @@ GAP = 16
 LEAST = 1e-6
 """Share of a step below which a part is rounding, not time."""
 
+OWN = {
+    "forward": 0,
+    "backward": 1,
+    "recompute": 2,
+    "optimizer": 3,
+    "exposed.dp": 4,
+    "exposed.tp": 5,
+    "exposed.pp": 6,
+    "bubble": 7,
+}
+"""Colours that a part has in every chart, as in the timeline; others have those that are left."""
+
 WORDS = {"bubble": "pipeline bubble", "host": "waiting for the host", "input": "waiting for input"}
+
+
+def words(part: str) -> str:
+    """A part of a step as a person would call it."""
+    axis = part.removeprefix("exposed.")
+    return WORDS.get(part, part) if axis == part else f"exposed {axis} messages"
 
 
 def phases(breakdowns: Sequence[Mapping[str, float]]) -> list[str]:
@@ -29,25 +47,41 @@ def phases(breakdowns: Sequence[Mapping[str, float]]) -> list[str]:
     return [name for name in sorted(sums, key=lambda one: -sums[one]) if sums[name] > LEAST * whole]
 
 
+def colours(names: Sequence[str]) -> dict[str, int]:
+    """A colour for each part; where there are more parts than colours, some have the same."""
+    taken = {OWN[name] for name in names if name in OWN}
+    left = [at for at in range(COLOURS) if at not in taken] or list(range(COLOURS))
+    others = [name for name in names if name not in OWN]
+    return {name: OWN[name] for name in names if name in OWN} | {
+        name: left[at % len(left)] for at, name in enumerate(others)
+    }
+
+
 def draw(
     bars: Mapping[str, Mapping[str, float]],
     intervals: Mapping[str, tuple[float, float]] | None = None,
     file: str = "step",
     title: str = "What a step is spent on",
+    show: Callable[[float], str] = show_seconds,
+    unit: float = 1.0,
 ) -> Chart:
-    """Bars by name, each with its phases; `intervals` are drawn below the bars that have one."""
+    """Bars by name, each with its phases; `intervals` are drawn below the bars that have one.
+
+    Of anything that adds up: `show` tells a value, and ticks are round numbers of the `unit`.
+    """
     tall = BAR if len(bars) <= FEW else SLIM
     left = max(LEFT, 14 + LETTER * max(map(len, bars)))
     names = phases(list(bars.values()))
+    colour = colours(names)
     ends = [sum(bar.values()) for bar in bars.values()] + [high for _, high in (intervals or {}).values()]
-    x = Scale(0.0, 1.04 * max(ends), left, WIDTH - RIGHT)
+    x = Scale(0.0, 1.04 * max(ends), left, WIDTH - RIGHT, unit=unit)
     parts: list[str] = []
     rows: list[tuple[str, ...]] = []
     y = float(TOP)
     bottom = TOP + len(bars) * (tall + GAP)
     for value in x.ticks(6):
         parts.append(line(x(value), TOP, x(value), bottom, "grid"))
-        parts.append(text(x(value), bottom + 16, show_seconds(value) if value else "0", "middle", "tick"))
+        parts.append(text(x(value), bottom + 16, show(value) if value else "0", "middle", "tick"))
     for name, bar in bars.items():
         whole, at = sum(bar.values()), 0.0
         parts.append(text(left - 8, y + tall / 2 + 4, name, "end", "name"))
@@ -55,22 +89,26 @@ def draw(
             seconds = bar.get(phase, 0.0)
             if seconds <= LEAST * whole:
                 continue
-            said = f"{WORDS.get(phase, phase)}: {show_seconds(seconds)}, {seconds / whole:.1%} of {name}"
-            drawn = rectangle(x(at), y, x(at + seconds) - x(at), tall, f"c{names.index(phase) % COLOURS} edge")
-            if x(at + seconds) - x(at) > 8 * len(phase) + 8:
-                drawn += text((x(at) + x(at + seconds)) / 2, y + tall / 2 + 4, phase, "middle", "inside")
+            said = f"{words(phase)}: {show(seconds)}, {seconds / whole:.1%} of {name}"
+            drawn = rectangle(x(at), y, x(at + seconds) - x(at), tall, f"c{colour[phase]} edge")
+            room = x(at + seconds) - x(at)
+            label = next((one for one in (words(phase), phase) if room > 8 * len(one) + 8), "")
+            if label:
+                drawn += text(
+                    (x(at) + x(at + seconds)) / 2, y + tall / 2 + 4, label, "middle", f"inside on{colour[phase]}"
+                )
             parts.append(mark(drawn, said))
-            rows.append((name, phase, show_seconds(seconds), f"{seconds / whole:.1%}"))
+            rows.append((name, phase, show(seconds), f"{seconds / whole:.1%}"))
             at += seconds
         if intervals and name in intervals:
             low, high = intervals[name]
-            tip = f"nine in ten runs like it lie between {show_seconds(low)} and {show_seconds(high)}"
+            tip = f"nine in ten runs like it lie between {show(low)} and {show(high)}"
             whisker = line(x(low), y + tall + 6, x(high), y + tall + 6, "whisker")
             whisker += line(x(low), y + tall + 2, x(low), y + tall + 10, "whisker")
             whisker += line(x(high), y + tall + 2, x(high), y + tall + 10, "whisker")
             parts.append(mark(whisker, tip))
         y += tall + GAP
-    told = "; ".join(f"{name} takes {show_seconds(sum(bar.values()))}" for name, bar in bars.items())
+    told = "; ".join(f"{name} takes {show(sum(bar.values()))}" for name, bar in bars.items())
     return Chart(
         name=file,
         title=title,
@@ -79,5 +117,5 @@ def draw(
         height=int(bottom + 26),
         columns=("step", "part", "time", "share"),
         rows=tuple(rows),
-        legend=tuple((names.index(name) % COLOURS, WORDS.get(name, name)) for name in names),
+        legend=tuple((colour[name], words(name)) for name in names),
     )
