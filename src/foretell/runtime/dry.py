@@ -59,7 +59,8 @@ def reported(assignment: Assignment, setting: Setting) -> Report:
     where = mesh.made(setting.plan, "cpu")
     found = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
     real = _needs_memory(setting)
-    module = found.build(CPU if real else torch.device("meta"))
+    with nullcontext() if real else torch.device("meta"):
+        module = found.build()
     rows = micro_batch(setting.job, setting.plan)
     sample = Batch(tuple(one[:rows] for one in found.like.inputs), found.like.target[:rows])
     update = rule_of(assignment, setting)

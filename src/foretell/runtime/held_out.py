@@ -28,7 +28,7 @@ class HeldOut:
     """The held-out part of a task, and a whole model to try on it."""
 
     def __init__(self, model: Model, task: Task, subject: Subject) -> None:
-        self._module = model.build(torch.device("cpu")).eval()
+        self._module = model.build().eval()
         self._loss, self._like, self._task, self._subject = model.loss, model.like, task, subject
         if next(task.held_out(model.like), None) is None:
             what = "nothing is held out in this task that could be validated on"

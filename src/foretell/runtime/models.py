@@ -24,7 +24,7 @@ from foretell.runtime.tasks import Batch, Loss
 class Model(NamedTuple):
     """How a model is built, what it reads, how it is scored, and how many classes it tells apart (0: unknown)."""
 
-    build: Callable[[torch.device], nn.Module]
+    build: Callable[..., nn.Module]  # on a device, or wherever new tensors go
     like: Batch
     loss: Loss
     classes: int
@@ -60,9 +60,9 @@ def _of_zoo(spec: str, batch: int) -> Model:
     classes = getattr(fields, "vocab", getattr(fields, "classes", 0))
     loss = IN_DOUBLE.get(example.loss, example.loss) if fields.dtype == "fp64" else example.loss
 
-    def build(device: torch.device) -> nn.Module:
-        with device:  # weights are drawn where they will be: a core takes seconds for a model that fills a GPU
-            return modules.build(spec).to(device)
+    def build(device: torch.device | None = None) -> nn.Module:
+        with device or nullcontext():  # weights are drawn where they will be: a core takes seconds for those of a GPU
+            return modules.build(spec)
 
     return Model(build, Batch(example.inputs, example.target), loss, classes)
 
@@ -89,8 +89,8 @@ def _of_factory(spec: str, setting: Setting) -> Model:
     def loss(outputs: Any, target: torch.Tensor) -> torch.Tensor:
         return given(outputs) if given is not None else outputs.float().square().mean()
 
-    def build(device: torch.device) -> nn.Module:
-        with device if device.type == "meta" else nullcontext():  # a person's own may read files, and draws on the host
-            return torch_factory.real(spec, *sizes).module.to(device)
+    def build(device: torch.device | None = None) -> nn.Module:
+        module = torch_factory.real(spec, *sizes).module  # which may read files, and draws where it will
+        return module if device is None else module.to(device)
 
     return Model(build, Batch(inputs, torch.zeros(len(inputs[0]), dtype=torch.int64)), loss, 0)

@@ -102,7 +102,7 @@ class Training:
     def _subject(self, found: Model) -> Subject:
         """The model as it is on one rank alone: the same weights on every rank, whatever becomes of them."""
         torch.manual_seed(self.assignment.seed)
-        module = found.build(self.device)
+        module = found.build(self.device).to(self.device)
         rows = micro_batch(self.setting.job, self.setting.plan)
         sample = Batch(tuple(one[:rows].to(self.device) for one in found.like.inputs), found.like.target[:rows])
         update = rule_of(self.assignment, self.setting)

@@ -32,7 +32,7 @@ class Run:
         self._loss = found.loss
         self._batches, self._seen = task(assignment.task).batches(found.like, assignment.seed), list[Batch]()
         torch.manual_seed(assignment.seed)
-        self._module = found.build(torch.device("cpu"))
+        self._module = found.build()
         self._weights = [weight for weight in self._module.parameters() if weight.requires_grad]
         self.shapes: Shapes = tuple(tuple(weight.shape) for weight in self._weights)
         self._first = torch.cat([weight.detach().flatten() for weight in self._weights]).numpy()
