@@ -1,8 +1,10 @@
 """The proof bench: collectives and steps between emulated hosts, beside what formulas and predictions say.
 
     python benchmarks/lab.py collectives [--out studies/lab/collectives.jsonl]     about eight minutes
-    python benchmarks/lab.py steps [--out studies/lab/steps.jsonl]                 about five minutes
+    python benchmarks/lab.py steps [--out studies/lab/steps.jsonl]                 eight minutes, with a calibration
     python benchmarks/lab.py gloo [--out studies/lab/gloo.jsonl]                   half a minute
+    python benchmarks/lab.py crossovers [--out studies/lab/crossovers.jsonl]       three minutes
+    python benchmarks/lab.py again                                                 ten runs, and what is left of them
     python benchmarks/lab.py elastic [--out studies/lab/elastic.jsonl]             about five minutes, without hosts
     python benchmarks/lab.py show studies/lab/collectives.jsonl                    the table of a file, without hosts
     python benchmarks/lab.py reprice studies/lab/collectives.jsonl                 formulas as they are now
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -26,10 +29,25 @@ from typing import Any
 
 import msgspec
 
+from foretell.cli import lab_pages
+from foretell.lab import crossover
 from foretell.lab.describe import described
+from foretell.lab.formula import formula
 from foretell.lab.hosts import Lab
-from foretell.lab.measure import KINDS, SMALL, Row, cases, formula, measured, orders, overhead, selftested, summary
+from foretell.lab.measure import (
+    KINDS,
+    SMALL,
+    Row,
+    cases,
+    everything,
+    measured,
+    orders,
+    overhead,
+    selftested,
+    summary,
+)
 from foretell.lab.network import Network, Wire
+from foretell.runtime.assignment import Assignment
 from foretell.runtime.collectives import chosen
 from foretell.runtime.hosts import DEVICE
 
@@ -82,15 +100,14 @@ def _network(network: Network, out: Path, repeats: int) -> list[Row]:
     slowest = network.uplink.rate if network.uplink else network.rate
     sizes = (1 << 10, 1 << 14, *(int(slowest * seconds) // 4096 * 4096 for seconds in LARGE))
     with Lab(network) as lab:
-        extra = overhead(selftested(lab))
-        rows = measured(lab, cases(network, (), sizes, repeats), extra, 600.0)
+        rows = measured(lab, cases(network, (), sizes, repeats), 600.0)
     with out.open("ab") as file:
         file.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
     errors = [abs(row.error) for row in rows]
     print(
         f"{network.hosts} hosts, {network.rate * 8e-6:g} Mb/s, {network.delay * 1e3:g} ms"
         f"{', islands' if network.island else ''}: {len(rows)} rows, mean error {statistics.mean(errors):.1%},"
-        f" a message takes {extra * 1e6:.0f} us more",
+        f" a message takes {rows[0].overhead * 1e6:.0f} us more",
         flush=True,
     )
     return rows
@@ -186,36 +203,137 @@ def _by_network(rows: list[Row]) -> list[list[Row]]:
     return list(groups.values())
 
 
-def steps(out: Path) -> None:
-    """Steps of plans across two hosts, by the command, beside their predictions."""
-    errors: list[float] = []
+def steps(out: Path, calibration: Path | None) -> None:
+    """Steps of plans across hosts, by the command, beside two predictions: for a processor that is calibrated first,
+    and with the layers of the model timed on it, as the oracle paper does (Kahira et al. 2021)."""
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
+        file = calibration or _calibrated(Path(folder))
         for rate, delay in NETWORKS:
             for options, model, plan, batch in (*(((), *step) for step in STEPS), *CROWDED):
-                command = [sys.executable, "-m", "foretell", "lab", "run", "--rate", rate, "--delay", delay, *options]
-                command += [model, "--plan", plan, "--batch", str(batch), "--steps", "10", "--records", folder]
-                ran = subprocess.run([*command, "--compare", "--json"], capture_output=True, text=True, env=os.environ)
-                if ran.returncode:
-                    print(f"{rate} {delay} {model} {plan}: {ran.stderr.strip()[:300]}", flush=True)
+                words = ["--rate", rate, "--delay", delay, *options]
+                row = _step(words, (model, "--plan", plan, "--batch", str(batch)), Path(folder), file)
+                if row is None:
                     continue
-                answer = json.loads(ran.stdout)
-                predicted = answer["comparison"]["predicted"]
-                row = {"rate": rate, "delay": delay, "model": model, "plan": plan, "batch": batch}
+                row = {"rate": rate, "delay": delay, "model": model, "plan": plan, "batch": batch} | row
                 row |= {"options": " ".join(options)} if options else {}
-                row |= {"seconds": answer["step_seconds"], "samples": answer["samples"]}
-                row |= {"predicted": predicted["step_seconds"], "breakdown": answer["breakdown"]}
-                row |= {"predicted_breakdown": predicted["breakdown"]}
-                with out.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
-                errors.append(row["predicted"] / row["seconds"] - 1)
-                waits = [_waiting(row[key]) for key in ("breakdown", "predicted_breakdown")]
-                print(
-                    f"{rate:8}{delay:6} {model[:6]:7}{plan:13} step {row['seconds'] * 1e3:7.1f} ms,"
-                    f" predicted {row['predicted'] * 1e3:7.1f} {errors[-1]:+6.1%};"
-                    f" waiting {waits[0] * 1e3:7.1f} ms, predicted {waits[1] * 1e3:7.1f}",
-                    flush=True,
-                )
-    print(f"mean error {statistics.mean(abs(error) for error in errors):.1%} over {len(errors)} steps")
+                with out.open("a") as target:
+                    target.write(json.dumps(row) + "\n")
+                rows.append(row)
+                _tell(row)
+    for crowded in (False, True):
+        for key in ("predicted", "profiled"):
+            errors = [abs(row[key] / row["seconds"] - 1) for row in rows if ("options" in row) == crowded]
+            hosts = "four ranks, waits for computing" if crowded else "two hosts"
+            print(f"{hosts}, {key}: mean error {statistics.mean(errors):.1%} over {len(errors)} steps")
+
+
+def _calibrated(folder: Path) -> Path:
+    """This machine's processor, timed now: what else runs here does so meanwhile too."""
+    file = folder / "processor.json"
+    _command(["calibrate", "--device", "cpu", "--quick", "--out", str(file), "--json"])
+    return file
+
+
+def _profiled(model: str, plan: str, batch: int, folder: Path) -> Path:
+    """What the layers of a model take for as many samples as a rank of this plan has at a time; timed once."""
+    setting = Assignment(model=model, plan=plan, batch=batch).setting()
+    data = math.prod(axis.world for axis in setting.plan.axes if axis.word == "dp")
+    samples = batch // data // setting.plan.microbatches
+    file = folder / f"{model.partition(':')[0]}-{samples}.json"
+    if not file.exists():
+        words = [model, "--batch", str(samples), "--device", "cpu", "--quick", "--out", str(file), "--json"]
+        _command(["profile", *words])
+    return file
+
+
+def _step(words: list[str], asked: tuple[str, ...], folder: Path, calibration: Path) -> dict[str, Any] | None:
+    """A plan that ran across hosts, and its predictions; none of one that did not come to its end."""
+    known, cluster = ["--calibration", str(calibration)], folder / "cluster.toml"
+    command = [sys.executable, "-m", "foretell", "lab", "run", *words, "--describe", str(cluster), *asked]
+    command += ["--steps", "10", "--records", str(folder), *known, "--compare", "--json"]
+    ran = subprocess.run(command, capture_output=True, text=True, env=os.environ)
+    if ran.returncode:
+        print(f"{' '.join((*words, *asked))}: {ran.stderr.strip()[:300]}", flush=True)
+        return None
+    answer = json.loads(ran.stdout)
+    predicted = answer["comparison"]["predicted"]
+    model, _, plan, _, batch = asked
+    profile = _profiled(model, plan, int(batch), folder)
+    profiled = _command(["predict", *asked, "--on", str(cluster), *known, "--profile", str(profile), "--json"])
+    return {
+        "seconds": answer["step_seconds"],
+        "samples": answer["samples"],
+        "predicted": predicted["step_seconds"],
+        "breakdown": answer["breakdown"],
+        "predicted_breakdown": predicted["breakdown"],
+        "profiled": profiled["step_seconds"],
+        "profiled_breakdown": profiled["breakdown"],
+    }
+
+
+def _tell(row: dict[str, Any]) -> None:
+    errors = [row[key] / row["seconds"] - 1 for key in ("predicted", "profiled")]
+    waits = [_waiting(row[key]) * 1e3 for key in ("breakdown", "predicted_breakdown")]
+    print(
+        f"{row['rate']:8}{row['delay']:6} {row['model'][:6]:7}{row['plan']:13} step {row['seconds'] * 1e3:7.1f} ms,"
+        f" predicted {row['predicted'] * 1e3:7.1f} {errors[0]:+6.1%}, profiled {row['profiled'] * 1e3:7.1f}"
+        f" {errors[1]:+6.1%}; waiting {waits[0]:7.1f} ms, predicted {waits[1]:7.1f}",
+        flush=True,
+    )
+
+
+CROSSING = [Network(hosts=4, rate=rate, delay=delay) for rate in RATES for delay in (1e-3, 5e-3)]
+
+
+def crossovers(out: Path, repeats: int) -> None:
+    """Where pairs of algorithms change places, by formulas and as timed."""
+    ratios: list[float] = []
+    for network in CROSSING:
+        with Lab(network) as lab:
+            said = crossover.expected(described(network, overhead(selftested(lab))), everything(network))
+            rows = measured(lab, crossover.cases(said, network.hosts, repeats), 600.0)
+        with out.open("ab") as file:
+            file.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
+        found = crossover.measured(said, rows)
+        seen = [one.error for one in found if one.error is not None]
+        ratios += seen
+        print(f"{network.rate * 8e-6:g} Mb/s, {network.delay * 1e3:g} ms\n{lab_pages.crossovers(found)}\n", flush=True)
+        print(f"{len(found)} crossovers, {len(seen)} seen between the sizes that were timed", flush=True)
+    print(f"the formulas put them {statistics.mean(map(abs, ratios)):.0%} off in the mean, {len(ratios)} crossovers")
+
+
+TOKEN = "FORETELL_LAB_AGAIN"
+TIMES = 10
+LITTLE = ("lenet", "--plan", "dp2", "--batch", "8", "--steps", "3", "--device", "cpu")
+
+
+def _named() -> dict[str, set[str]]:
+    """What would outlive its process: devices of this machine, and namespaces that have a name."""
+    folders = {"devices": Path("/sys/class/net"), "namespaces": Path("/run/netns")}
+    return {what: {one.name for one in folder.glob("*")} for what, folder in folders.items()}
+
+
+def _has(process: Path, token: bytes) -> bool:
+    """Whether a process was started by this one, whoever its parent is now."""
+    try:
+        return process.name != str(os.getpid()) and token in (process / "environ").read_bytes()
+    except OSError:
+        return False
+
+
+def again() -> None:
+    """Runs across hosts one after the other, and what is left of them: processes, and what only they could hold."""
+    before, token = _named(), f"{TOKEN}={os.getpid()}".encode()
+    os.environ[TOKEN] = str(os.getpid())
+    for at in range(TIMES):
+        _command(["lab", "run", *LITTLE, "--json"])
+        left = [process for process in Path("/proc").glob("[0-9]*") if _has(process, token)]
+        new = {what: sorted(names - before[what]) for what, names in _named().items()}
+        print(f"run {at + 1}: {len(left)} processes left; new: {new}", flush=True)
+        if left or any(new.values()):
+            raise SystemExit(1)
+    print(f"{TIMES} runs left no process (so no namespace without a name, and no port), no device, no named namespace")
 
 
 FAILING = (("10s", 10), ("20s", 20))
@@ -252,25 +370,32 @@ def _waiting(breakdown: dict[str, float]) -> float:
     return sum(seconds for key, seconds in breakdown.items() if key.startswith("exposed.") or key == "bubble")
 
 
+MEASURE = {"collectives": collectives, "gloo": gloo, "crossovers": crossovers}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["collectives", "gloo", "steps", "elastic", "show", "reprice"])
+    parser.add_argument("what", choices=[*MEASURE, "steps", "elastic", "again", "show", "reprice"])
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--calibration", type=Path, help="of this processor, for steps; else one is made")
     given = parser.parse_args()
     out = given.out or Path(f"studies/lab/{given.what}.jsonl")
-    if given.what == "show":
-        show(_rows(given.file or Path("studies/lab/collectives.jsonl")))
-        return
-    if given.what == "reprice":
-        reprice(given.file or Path("studies/lab/collectives.jsonl"))
-        return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if given.what in ("steps", "elastic"):
-        (steps if given.what == "steps" else elastic)(out)
+    known = given.file or Path("studies/lab/collectives.jsonl")
+    if given.what in MEASURE:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        MEASURE[given.what](out, given.repeats)
+    elif given.what == "steps":
+        steps(out, given.calibration)
     else:
-        (collectives if given.what == "collectives" else gloo)(out, given.repeats)
+        others = {
+            "elastic": lambda: elastic(out),
+            "again": again,
+            "show": lambda: show(_rows(known)),
+            "reprice": lambda: reprice(known),
+        }
+        others[given.what]()
 
 
 if __name__ == "__main__":

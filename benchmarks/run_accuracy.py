@@ -3,6 +3,8 @@
     python benchmarks/run_accuracy.py                 in less than six minutes on a quiet machine with two cores
     python benchmarks/run_accuracy.py --rounds 1 --steps 5 --only llama
     python benchmarks/run_accuracy.py --calibration cpu.json
+    python benchmarks/run_accuracy.py --phases --keep FOLDER        the phases of every cell; what was measured is kept
+    python benchmarks/run_accuracy.py --phases --again FOLDER       predict it again, and run nothing
 
 Pieces of one calibration and rounds of all cells take turns, so that what the machine does meanwhile is in both. Three
 figures are compared:
@@ -24,6 +26,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from foretell.calibration.measure import Wanted, measure
 from foretell.cost.samples import calibration as calibration_of
@@ -52,6 +56,9 @@ CELLS = (
 
 COMPUTING = ("forward", "backward", "recompute", "optimizer")
 
+CALIBRATION, RUNS = "calibration.json", "runs.json"
+"""Files of a folder in which measurements are kept."""
+
 PIECE = 1.2
 """Minutes of a piece of the calibration; a whole one takes about two of them."""
 
@@ -61,6 +68,10 @@ class Cell(NamedTuple):
 
     assignment: Assignment
     rounds: list[Measurement]
+
+    @property
+    def words(self) -> str:
+        return f"{self.assignment.model} {self.assignment.plan}"
 
     @property
     def name(self) -> str:
@@ -112,6 +123,24 @@ def measured(cells: list[Cell], rounds: int, calibration: Path | None, file: Pat
             print(f"round {at + 1} of {rounds}" + (f": no time for {left} cells" if left else ""), flush=True)
     if calibration is None and not _complete(file):
         measure(Wanted("cpu", resume=True), file)
+
+
+def phases(cells: list[Cell], file: Path) -> None:
+    """Where a step goes: measured and predicted, with the time that a rank's own thread had a core in brackets."""
+    print("\nmeasured (on a core) / predicted, ms")
+    for cell in (cell for cell in cells if cell.rounds):
+        told, found = prediction(cell.assignment, file).breakdown, [one.breakdown for one in cell.rounds]
+        parts: list[str] = []
+        for name in dict.fromkeys(name for one in (*found, told) for name in one):
+            measured = statistics.median(one.get(name, 0.0) for one in found)
+            own = f" ({1e3 * busy(cell, name):.1f})" if name in COMPUTING else ""
+            parts.append(f"{name} {1e3 * measured:.1f}{own} / {1e3 * told.get(name, 0.0):.1f}")
+        print(f"{cell.name:<31}  " + ", ".join(parts))
+
+
+def busy(cell: Cell, name: str) -> float:
+    """Seconds of a phase that the busiest rank's thread had a core."""
+    return statistics.median(max(one.busy_by_rank.get(name, [0.0])) for one in cell.rounds)
 
 
 def _complete(file: Path) -> bool:
@@ -178,6 +207,26 @@ def summary(rows: list[dict[str, float | str]]) -> None:
     print(f"memory within 5 % in {inside} of {len(rows)} cells")
 
 
+def keep(cells: list[Cell], file: Path, folder: Path) -> None:
+    """What was measured, for `--again` with another code."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CALIBRATION).write_bytes(file.read_bytes())
+    (folder / RUNS).write_bytes(msgspec.json.encode(cells))
+
+
+def kept(folder: Path) -> list[Cell]:
+    return msgspec.json.decode((folder / RUNS).read_bytes(), type=list[Cell])
+
+
+def wanted(asked: argparse.Namespace) -> list[Cell]:
+    cells = [
+        Cell(Assignment(model=model, plan=plan, batch=batch, steps=asked.steps), [])
+        for model, batch, plans in CELLS
+        for plan in plans
+    ]
+    return [cell for cell in cells if asked.only in cell.words]
+
+
 def main() -> None:
     given = argparse.ArgumentParser()
     given.add_argument("--rounds", type=int, default=2)
@@ -186,17 +235,22 @@ def main() -> None:
     given.add_argument("--minutes", type=float, default=5.5, help="after which no cell is begun")
     given.add_argument("--calibration", type=Path, help="instead of calibrating")
     given.add_argument("--out", type=Path, help="the figures as JSON")
+    given.add_argument("--phases", action="store_true", help="also the phases of every cell")
+    given.add_argument(
+        "--again", type=Path, help="a folder of `--keep`: predict what was measured then, and run nothing"
+    )
+    given.add_argument("--keep", type=Path, help="a folder for the calibration and the measurements")
     asked = given.parse_args()
-    cells = [
-        Cell(Assignment(model=model, plan=plan, batch=batch, steps=asked.steps), [])
-        for model, batch, plans in CELLS
-        for plan in plans
-        if asked.only in f"{model} {plan}"
-    ]
     with tempfile.TemporaryDirectory() as folder:
-        file = asked.calibration or Path(folder) / "calibration.json"
-        measured(cells, asked.rounds, asked.calibration, file, time.monotonic() + 60 * asked.minutes)
+        file = asked.calibration or (asked.again or Path(folder)) / CALIBRATION
+        cells = [cell for cell in kept(asked.again) if asked.only in cell.words] if asked.again else wanted(asked)
+        if not asked.again:
+            measured(cells, asked.rounds, asked.calibration, file, time.monotonic() + 60 * asked.minutes)
         rows = tell(cells, file)
+        if asked.phases:
+            phases(cells, file)
+        if asked.keep:
+            keep(cells, file, asked.keep)
     grouped(rows, "plan")
     grouped(rows, "model")
     summary(rows)

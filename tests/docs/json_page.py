@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from foretell.cli.answers import FORMS, Failed
+from foretell.cli.answers import FORMS, Failed, Form
 
 FIELD = re.compile(r"^    (\w+): [^#]*(?:#\s*(.*))?$")
 
@@ -31,23 +31,24 @@ class Page:
 
     def __init__(self) -> None:
         self.told: dict[type, str] = {}
+        self.places: dict[type, str] = {}
         self.waiting: list[type] = []
 
     def text(self) -> str:
-        parts = ["## An error", *self._form(Failed)]
+        parts = [_index(), "## An error", *self._form(Failed, "An error")]
         for form in FORMS:
-            parts.append(f"## {form.command}\n\n`foretell {form.command} --json`: {form.says}.")
-            parts += self._form(form.type)
+            parts.append(f"## {heading(form)}\n\n`foretell {form.command} --json`: {form.says}.")
+            parts += self._form(form.type, heading(form))
         return "\n\n".join(parts)
 
-    def _form(self, shape: Any) -> Iterator[str]:
+    def _form(self, shape: Any, title: str) -> Iterator[str]:
         """One answer, and after it the types that were not told yet."""
         if not _is_struct(shape):
             yield f"One object: {self.named(shape)}."
         elif shape in self.told:
             yield f"The keys are those of {self.named(shape)}."
         else:
-            self.told[shape] = self._title(shape)
+            self.told[shape], self.places[shape] = self._title(shape), title  # there is no other heading for it
             yield self._keys(shape)
         while self.waiting:
             one = self.waiting.pop(0)
@@ -89,13 +90,25 @@ class Page:
         if shape not in self.told:
             self.told[shape] = self._title(shape)
             self.waiting.append(shape)
-        return f"[{self.told[shape]}](#{anchor(self.told[shape])})"
+        return f"[{self.told[shape]}](#{anchor(self.places.get(shape, self.told[shape]))})"
 
     def _title(self, shape: type) -> str:
         """The name of a type; of two with one name the second is told with where it is from."""
         taken = self.told.values()
         name = shape.__name__
         return name if name not in taken else f"{name} of {shape.__module__.removeprefix('foretell.')}"
+
+
+def _index() -> str:
+    """Where to look, on a page that is long."""
+    lines = ["| answer | what it is |", "|---|---|"]
+    return "\n".join(lines + [f"| [{form.command}](#{anchor(heading(form))}) | {form.says} |" for form in FORMS])
+
+
+def heading(form: Form) -> str:
+    """The command without dashes, of which readers of Markdown make different anchors."""
+    verb, _, options = form.command.partition(" --")
+    return f"{verb} ({options})" if options else verb
 
 
 def anchor(title: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import shlex
 from pathlib import Path
@@ -12,7 +14,9 @@ import pytest
 from foretell.dialects import dialect, taken_apart, write
 from foretell.dialects._model import shape_of
 from foretell.dialects._shell import arguments as written_arguments
+from foretell.errors import BadInput
 from foretell.plan.text import parse
+from laws.test_dialects import legal
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +40,25 @@ def test_accelerate(tmp_path: Path) -> None:
     sizes = {name.removeprefix(prefix): size for name, size in found.parallelism_config.items()}
     mesh = parallel.ParallelismConfig(**sizes)
     assert (mesh.dp_replicate_size, mesh.dp_shard_size, mesh.tp_size) == (2, 4, 2)
+
+
+def test_accelerate_takes_random_legal_plans(tmp_path: Path) -> None:
+    args = pytest.importorskip("accelerate.commands.config.config_args", reason="pip install accelerate")
+    parallel = pytest.importorskip("accelerate.parallelism_config")
+    file, taken = tmp_path / "accelerate.yaml", 0
+    for _, recipe in itertools.islice(legal("accelerate"), 60):
+        with contextlib.suppress(BadInput):
+            file.write_text(write(dialect("accelerate"), recipe).text)
+            found = args.ClusterConfig.from_yaml_file(file)
+            assert found.num_processes == recipe.ranks
+            sizes = {name.removeprefix("parallelism_config_"): size for name, size in found.parallelism_config.items()}
+            sizes.pop("cp_comm_strategy", None)  # which is given to the mesh by the launcher
+            mesh = parallel.ParallelismConfig(**sizes)
+            if sizes:
+                assert (mesh.tp_size, mesh.cp_size) == (recipe.tensor, recipe.context)
+                assert mesh.dp_replicate_size * mesh.dp_shard_size == recipe.data
+            taken += 1
+    assert taken >= 5
 
 
 def test_deepspeed(tmp_path: Path) -> None:

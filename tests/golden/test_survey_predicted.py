@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
 
 import pytest
 from click.testing import CliRunner
 
+from answers import documented
 from foretell.bench.findings import FAILS, HOLDS, check
 from foretell.bench.survey import errors, predicted, published, workload
 from foretell.bench.survey.causes import causes
@@ -200,7 +200,7 @@ def test_cases_that_cannot_run_say_why() -> None:
 
 def test_the_command_says_all_of_it() -> None:
     answer = CliRunner().invoke(cli, ["bench", "--survey", "--json"])
-    told = json.loads(answer.output)
+    told = documented("bench --survey", answer.output)
     assert {"source", "sequence", "zero_stage", "speedups", "curves", "findings", "impossible", "refused"} <= set(told)
     assert len(told["speedups"]) == 13 and len(told["curves"]) == len(published.epochs())
     page = CliRunner().invoke(cli, ["bench", "--survey"])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from answers import documented
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -22,7 +25,7 @@ def ran(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_selftest_tells_what_is_attained(tmp_path: Path) -> None:
     found = ran("selftest", "--rate", "100Mbit", "--delay", "2ms", "--json", folder=tmp_path)
     assert found.returncode == 0, found.stderr
-    answer = json.loads(found.stdout)
+    answer = documented("lab selftest", found.stdout)
     (pair,) = answer["pairs"]
     assert pair["asked_delay"] == 2e-3
     assert pair["delay"] >= 2e-3
@@ -34,7 +37,7 @@ def test_measure_keeps_raw_samples_beside_formulas(tmp_path: Path) -> None:
     arguments = ("--algorithm", "ring", "--algorithm", "ps:2", "--sizes", "1KiB,16KiB", "--repeats", "2")
     found = ran("measure", *arguments, "--out", "raw.jsonl", "--json", folder=tmp_path)
     assert found.returncode == 0, found.stderr
-    answer = json.loads(found.stdout)
+    answer = documented("lab measure", found.stdout)
     assert {(row["algorithm"], row["kind"]) for row in answer["rows"]} >= {
         ("ring", "all-reduce"),
         ("parameter_server:2", "all-reduce"),
@@ -43,6 +46,22 @@ def test_measure_keeps_raw_samples_beside_formulas(tmp_path: Path) -> None:
     lines = (tmp_path / "raw.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == answer["rows"]
     assert {order["size"] for order in answer["orders"]} == {1024, 16384}
+
+
+RIGHTS = {"sys_admin": ("namespaces", "SYS_ADMIN"), "net_admin": ("devices", "NET_ADMIN")}
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="no setpriv")
+@pytest.mark.parametrize("right", RIGHTS)
+def test_rights_that_are_missing_are_told(right: str, tmp_path: Path) -> None:
+    """As somebody who has all others."""
+    less = ["setpriv", f"--bounding-set=-{right}", "--inh-caps=-all", sys.executable, "-m", "foretell"]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    found = subprocess.run([*less, "lab", "selftest"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    what, fix = RIGHTS[right]
+    assert found.returncode == 2
+    assert f"network {what} may not be made by this user" in found.stderr
+    assert f"--cap-add {fix}" in found.stderr
 
 
 @pytest.mark.parametrize("words", [("--on", "8xh100"), ("--on=8xh100",)])
@@ -95,7 +114,7 @@ def test_a_run_goes_across_hosts_and_is_compared_with_them(tmp_path: Path) -> No
     what = ("lenet", "--plan", "dp2", "--batch", "64", "--steps", "4", "--collectives", "ring", "--compare", "--json")
     found = ran("run", *network, *what, folder=tmp_path)
     assert found.returncode == 0, found.stderr
-    answer = json.loads(found.stdout)
+    answer = documented("lab run", found.stdout)
     assert answer["ranks"] == 2
     assert answer["comparison"]["collectives"] == {"unexpected": [], "missing": []}
     told = {(one["kind"], one["name"]) for one in answer["comparison"]["outside"]}

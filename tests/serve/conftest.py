@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from answers import documented
 from serve_client import PATIENT, QUESTION, Server
 
 
@@ -19,7 +19,7 @@ def server() -> Iterator[Server]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
-        url: str = json.loads(process.stdout.readline())["url"]
+        url: str = documented("serve", process.stdout.readline())["url"]
         yield Server(url, int(url.rstrip("/").rpartition(":")[2]))
     finally:
         process.terminate()

@@ -19,6 +19,8 @@ TOLERANCE = 1e-10
 LLAMA = "llama:layers=2,hidden=32,heads=4,kv_heads=2,ffn=48,vocab=40,seq=8"
 DEEP = "llama:layers=4,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=40,seq=8"
 TIED = "gpt:layers=4,hidden=16,heads=4,ffn=24,vocab=40,seq=8,tied=true,dropout=0"
+BERT = "bert-base-mlm:layers=2,hidden=16,heads=4,ffn=24,vocab=40,seq=8,positions=8"
+VIT = "vit-b-16:layers=2,hidden=16,heads=4,ffn=24,image=32,classes=10"
 LENET = "lenet:image=29"
 CNN = f"{Path(__file__).parent / 'small_cnn.py'}:single"
 NORMED = CNN.replace("single", "normed_single")

@@ -7,12 +7,13 @@ that it was seen to make are those of the program, in single precision, which is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
 from equalities import (
+    BERT,
     BOX,
     CNN,
     DEEP,
@@ -22,6 +23,7 @@ from equalities import (
     MIXTURE,
     NORMED,
     TIED,
+    VIT,
     alone,
     assert_same_collectives,
     assert_same_values,
@@ -60,6 +62,12 @@ CASES = (
     (TIED, "pp4:gpipe +m4"),
     (DEEP, "pp2:zb-v +m4"),
     (DEEP, "pp2:dualpipe-v +m4"),
+    (DEEP, "pp4:dualpipe +m8"),
+    (DEEP, "pp2:dualpipe dp2 +m4"),
+    (TIED, "pp2:zb-h1 +m4"),
+    (TIED, "pp2:zb-v dp2 +m4"),  # a rank has the table and the head
+    (TIED, "pp2:1f1b tp2:sp +m2"),
+    (TIED, "pp2:dualpipe-v tp2 +m4"),
     (DEEP, "pp2:1f1b dp2 +m2"),
     (DEEP, "pp2:interleaved dp2 +m2"),
     (DEEP, "pp2:1f1b tp2:sp +m2"),
@@ -89,12 +97,16 @@ CASES = (
     (DEEP, "cp2:alltoall +recompute:attention"),
     (DEEP, "dp2 +no-overlap +m2"),
     (MIXTURE, "tp2"),
+    (BERT, "dp2 tp2 +m2"),
+    (VIT, "dp2:zero3 tp2"),
     (DEEPSEEK, "dp2 cp2:ring"),
     (CNN, "filter2[blocks.2.*]"),
     (LLAMA, "cp2:alltoall dp2"),  # the other way round
     (LENET, "filter4[classifier.*]"),  # ten classes: the last rank has one
     (LENET, "pp4:zb-h1 +m8"),  # a stage ends in a view
     (LLAMA, "dp2 +offload:optimizer,activations"),
+    (LLAMA, "dp2 +offload:optimizer,weights"),
+    (TIED, "pp2:1f1b dp2 +m2 +offload:optimizer,activations,weights"),
     (LLAMA, "dp2:zero3 +offload:optimizer,activations +recompute:block"),
     (LENET, "channel4[classifier.*]"),
 )
@@ -185,6 +197,9 @@ WITH_ADAPTERS = (
     "dp2:zero3 +lora4",
     "tp2 +lora4",
     "dp2:zero3 tp2:sp +lora4 +recompute:block",
+    "filter2 +lora4",
+    "dp2 channel2 +lora4",
+    "pp2:zb-v +m4 +lora4",
 )
 
 
@@ -198,10 +213,18 @@ def test_adapters_alone_are_trained(ranks: Ranks, plan: str) -> None:
     assert_same_collectives(DEEP, plan, found.reports)
 
 
+@pytest.mark.parametrize("plan", ["tp2 +lora4", "dp2:ep2 tp2:sp +lora4", "dp2:zero3,ep2 +lora4"])
+def test_adapters_of_experts(ranks: Ranks, plan: str) -> None:
+    found = trained(ranks, MIXTURE, plan)
+    assert_same_values(found, alone(ranks, MIXTURE, "dp1 +lora4"))
+    if plan == "tp2 +lora4":
+        assert_same_collectives(MIXTURE, plan, found.reports)
+
+
 # Where torch does something else than the program says: both sides are pinned, with the reason. -----------------
 
 
-def _bytes(found: Sequence[Collective]) -> dict[tuple[str, tuple[str, ...]], int]:
+def _bytes(found: Iterable[Collective]) -> dict[tuple[str, tuple[str, ...]], int]:
     sums: Counter[tuple[str, tuple[str, ...]]] = Counter()
     for one in found:
         sums[one.kind, one.axes] += one.payload * one.count
@@ -266,6 +289,23 @@ def test_torch_keeps_weights_from_the_first_backward_pass_of_a_pipeline(ranks: R
     assert ran - said == Counter()
     assert {kind for kind, _, _ in said - ran} == {"all-gather"}
     assert sorted((said - ran).values()) == [1, 2]  # of the table once, and of both layers in the second pass
+
+
+@pytest.mark.parametrize(
+    "plan",
+    ["pp2:zb-h1 dp2:zero3 +m4", "pp2:zb-v dp2:zero2 +m4", "pp2:dualpipe dp2:zero3 +m4", "pp2:dualpipe-v dp2:zero3 +m4"],
+)
+def test_half_passes_find_weights_that_lie_in_shares(ranks: Ranks, plan: str) -> None:
+    """Gradients are summed into shares once a step. Weights are brought together for each half of a pass, where the
+    program has them stay."""
+    found = trained(ranks, DEEP, plan)
+    assert_same_values(found, alone(ranks, DEEP))
+    for report in found.reports:
+        said = expected(lower(assignment(DEEP, plan).setting()), report.place["pp"])
+        ran = half(report.collectives)
+        assert _bytes(one for one in ran if one.kind != "all-gather") == _bytes(
+            one for one in said if one.kind != "all-gather"
+        )
 
 
 # Experts: whoever is chosen decides how many rows go where. --------------------------------------------------------
@@ -336,3 +376,19 @@ def test_columns_of_experts_are_told_how_many_rows_come(ranks: Ranks) -> None:
     for report in found.reports:
         more = [one for one in half(report.collectives) if one not in said]
         assert [(one.kind, one.payload, one.count) for one in more] == [("all-gather", 4 * EXPERTS, 2)]
+
+
+def test_columns_of_divided_experts_take_as_many_rows_as_the_rank_with_most(ranks: Ranks) -> None:
+    """Rows came from other ranks, to each as many as chose its experts: tensor ranks gather what one has at most."""
+    plan = "dp2:ep2 tp2:sp"
+    found = trained(ranks, MIXTURE, plan)
+    assert_same_values(found, alone(ranks, MIXTURE))
+    said = expected(lower(assignment(MIXTURE, plan).setting()))
+    fixed = [one for one in said if one.kind == "all-reduce"]
+    for report in found.reports:
+        ran = half(report.collectives)
+        assert [one for one in ran if one.kind == "all-reduce"] == fixed
+        numbers = {"all-gather": 2, "all-to-all": 2}  # of rows, in the forward pass of both layers
+        for kind in ("all-gather", "reduce-scatter", "all-to-all"):
+            told = _times([one for one in said if one.kind == kind])
+            assert _times([one for one in ran if one.kind == kind]) == told + numbers.get(kind, 0)

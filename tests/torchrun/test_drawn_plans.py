@@ -8,7 +8,7 @@ from drawn_plans import Drawn, checked, drawn
 from foretell.errors import BadInput
 from foretell.runtime.launch import Ranks
 
-COUNT, SEED = 5, 20
+COUNT, SEED = 3, 24
 SLOW = ("+compiled", "pp4")
 """Parts of plans that take longer than others; they have tests of their own."""
 

@@ -71,11 +71,17 @@ def test_a_checkpoint_that_was_not_finished_does_not_count(ranks: Ranks, tmp_pat
     assert [report.losses for report in found] == [report.losses for report in whole]
 
 
-def test_more_failures_than_restarts_end_the_run(ranks: Ranks, tmp_path: Path) -> None:
-    asked = _asked("dp2", checkpoints=str(tmp_path), checkpoint_every=1, restarts=1, fail_at=(1, 2, 3))
-    with pytest.raises(RunFailed, match="was ended by signal 9"):
+def test_more_failures_than_restarts_end_the_run_and_the_steps_of_all_lives_are_kept(
+    ranks: Ranks, tmp_path: Path
+) -> None:
+    asked = _asked("dp2", checkpoints=str(tmp_path), checkpoint_every=1, restarts=1, fail_at=(1, 3, 5))
+    with pytest.raises(RunFailed, match="was ended by signal 9") as caught:
         ranks.run(asked, LONG)
     assert sum(one.what == "died" for one in lives.moments(tmp_path)) == 2
+    assert [len(report.steps) for report in caught.value.reports] == [3, 3]
+    assert [len(report.losses) for report in caught.value.reports] == [5, 5]
+    assert all(set(report.phases) >= {"forward", "backward"} for report in caught.value.reports)
+    assert all(len(times) == 3 for report in caught.value.reports for times in report.phases.values())
 
 
 def test_checkpoints_of_another_run_are_refused(ranks: Ranks, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from foretell.runtime.assignment import Assignment, RunFailed
+from foretell.cli.verbs.run import _with_record
+from foretell.runtime.assignment import Assignment, Report, RunFailed
 from foretell.runtime.launch import Ranks
 
 HERE = Path(__file__).parent
@@ -82,6 +83,22 @@ def test_a_peer_that_is_lost_in_a_collective_of_our_own(ranks: Ranks) -> None:
 def test_after_all_that_ranks_come_up_again(ranks: Ranks) -> None:
     reports = ranks.run(Assignment(model="lenet", plan="dp2", batch=8, steps=1))
     assert [report.rank for report in reports] == [0, 1]
+
+
+def test_a_full_store_does_not_hide_why_a_run_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    reports = tuple(
+        Report(rank=rank, steps=[1.0, 1.0], phases={"forward": [1.0, 1.0]}, losses=[1.0]) for rank in (0, 1)
+    )
+    lost = RunFailed("rank 1 was ended by signal 9 (SIGKILL)", where="step 4, forward", fix="", reports=reports)
+    told = _with_record(lost, Assignment(model="lenet", plan="dp2", batch=4), str(tmp_path), "")
+    assert told.what.startswith("rank 1 was ended by signal 9 (SIGKILL)\n2 steps were measured until then: ")
+    assert "No space left on device" in told.what
+    assert told.where == "step 4, forward"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

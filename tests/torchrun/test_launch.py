@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from answers import documented
 from foretell.errors import BadInput
 from foretell.program.lower import lower
 from foretell.runtime import journal
@@ -114,12 +117,11 @@ def test_no_rank_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
 def test_a_plan_without_an_applier_is_refused_by_name(ranks: Ranks) -> None:
     for plan, word in (
         ("tp2 +fp8", r"\+fp8"),
-        ("pp2:dualpipe +m4", "dualpipe"),
-        ("pp2:zb-v dp2:zero3 +m4", "zb-v beside dp2:zero3"),
         ("pp2:stash dp2:zero3 +m4", "stash beside zero3"),
         ("tp2 +captured", r"\+captured"),
         ("dp2:zero3 +recompute:every2", "every2 beside zero3"),
         ("dp2 +offload:weights", "offload:weights"),
+        ("dp2 +offload:optimizer,weights +recompute:block", "offload:weights beside"),
         ("pp2:zb-h1 dp2 +m4 +compress:fp16", "compress:fp16 beside pp2:zb-h1"),
     ):
         with pytest.raises(BadInput, match=rf"(?s){word}.*(does|do) not run|{word}.*no applier yet"):
@@ -143,7 +145,7 @@ def _ran(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_command_measures_records_and_compares(tmp_path: Path) -> None:
     ran = _ran("foretell", *LENET, "--plan", "dp2 +m2", folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    answer = json.loads(ran.stdout)
+    answer = documented("run", ran.stdout)
     assert set(answer) >= {"step_seconds", "memory_bytes", "memory", "breakdown", "samples"}
     assert set(answer) >= {"plan", "ranks", "losses", "collectives", "record"}
     assert sum(answer["breakdown"].values()) == pytest.approx(answer["step_seconds"])
@@ -151,17 +153,30 @@ def test_the_command_measures_records_and_compares(tmp_path: Path) -> None:
     where = ("--on", "8xcpu", "--calibration", "none")
     compared = _ran("foretell", "compare", answer["record"], *where, "--json", folder=tmp_path)
     assert compared.returncode == 0, compared.stderr
-    found = json.loads(compared.stdout)
+    found = documented("compare", compared.stdout)
     error = found["predicted"]["step_seconds"] - found["measured"]["step_seconds"]
     assert found["error"]["step_seconds"] == pytest.approx(error)
     assert found["collectives"] == {"unexpected": [], "missing": []}
 
 
-def test_the_command_joins_ranks_that_torchrun_started(tmp_path: Path) -> None:
-    start = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "foretell")
-    ran = _ran(*start, *LENET, "--plan", "dp2", folder=tmp_path)
+def test_a_dry_run_of_the_command(tmp_path: Path) -> None:
+    ran = _ran("foretell", "run", "lenet", "--plan", "dp4", "--batch", "8", "--dry-run", "--json", folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("{")]  # rank 0 alone answers
+    answer = documented("run --dry-run", ran.stdout)
+    assert answer["ranks"] == 4 and answer["collectives"]
+    assert answer["unexpected"] == answer["missing"] == []
+
+
+def test_two_nodes_meet_and_their_ranks_join(tmp_path: Path) -> None:
+    """Each starts torchrun, which starts the command as one of the ranks: rank 0 alone answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = f"127.0.0.1:{free.getsockname()[1]}"
+    node = ("foretell", *LENET, "--plan", "dp2", "--nnodes", "2", "--rendezvous", meeting)
+    with ThreadPoolExecutor() as both:
+        ran = list(both.map(lambda _: _ran(*node, folder=tmp_path), range(2)))
+    assert [one.returncode for one in ran] == [0, 0], ran[0].stderr + ran[1].stderr
+    (line,) = [line for one in ran for line in one.stdout.splitlines() if line.startswith("{")]
     assert json.loads(line)["ranks"] == 2
     assert len(list((tmp_path / "runs").glob("*.json"))) == 1
 
@@ -171,6 +186,8 @@ DRY = (
     ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3,shard16 +m2"),
     ("lenet", "dp1024"),
     ("lenet", "dp64:zero3 filter2"),
+    ("llama:layers=4,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "pp4:1f1b dp64:zero3 tp8 +m8"),
+    ("llama:layers=4,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "pp4:zb-h1 dp128 tp8:sp +m8"),
     ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3 cp8:alltoall"),
     ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3 cp8:ring"),
 )
@@ -186,8 +203,8 @@ def test_a_dry_run_of_many_ranks_says_what_the_program_says(ranks: Ranks, model:
 
 
 def test_a_dry_run_refuses_what_reads_answers(ranks: Ranks) -> None:
-    with pytest.raises(BadInput, match="pp2 reads what other ranks send"):
-        ranks.run(Assignment(model="lenet", plan="pp2:1f1b +m2", batch=4, dry=True))
+    with pytest.raises(BadInput, match="second stage of rank 0 of pp2:zb-v reads what other ranks send"):
+        ranks.run(Assignment(model="lenet", plan="pp2:zb-v +m4", batch=4, dry=True))
     with pytest.raises(BadInput, match="compressed gradients of other ranks are read"):
         ranks.run(Assignment(model="lenet", plan="dp2 +compress:1bit", batch=4, dry=True))
     with pytest.raises(BadInput, match="no step in common"):

@@ -37,6 +37,15 @@ def test_a_step_rises_as_far_on_every_rank(ranks: Ranks) -> None:
     assert first == pytest.approx(second, rel=0.02)
 
 
+@pytest.mark.parametrize("plan", ["dp1", "dp2"])
+def test_images_are_copied_into_blocks(ranks: Ranks, plan: str) -> None:
+    assignment = Assignment(model="lenet", plan=plan, batch=64, steps=1)
+    measured = max(fullest(ranks, assignment))
+    setting = assignment.setting()
+    said = predict(setting, cluster(f"{setting.plan.ranks}xcpu-core")).memory.allocated
+    assert said == pytest.approx(measured, rel=0.05)
+
+
 @pytest.mark.parametrize(
     "plan", ["dp1", "dp2", "dp2:zero1", "dp2:zero2", "dp2:zero3", "tp2", "pp2:1f1b +m2", "dp2 +recompute:block"]
 )

@@ -6,6 +6,8 @@ asynchronous runs are compared to the last digit, however busy the machine is.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 import torch
@@ -18,6 +20,7 @@ from foretell.runtime.expected import expected, whenever
 from foretell.runtime.launch import Ranks
 from foretell.runtime.measure import measurement
 from foretell.virtual.again import again, played
+from foretell.virtual.problems.run import Run
 
 ASKED = Assignment(model=LENET, plan="", batch=12, steps=3, rate=0.02, optimizer="sgd", weights=True)
 
@@ -53,6 +56,15 @@ def test_processes_learn_what_virtual_time_says(ranks: Ranks, plan: str) -> None
     assert_one_model(found, ranks)
     for report in found.reports:  # what travelled is what was predicted; in double precision, twice the bytes
         assert half(report.collectives) == expected(lower(asked(plan).setting())), f"rank {report.rank}"
+
+
+def test_what_is_played_again_is_scored_by_a_persons_own_loss(tmp_path: Path) -> None:
+    file = tmp_path / "three_times.py"
+    file.write_text("import torch.nn.functional as F\ndef loss(y, target): return 3 * F.cross_entropy(y, target)\n")
+    plain, own = (Run(asked("ps2:sync", loss=text)) for text in ("", f"{file}:loss"))
+    for run in (plain, own):
+        run.gradients([run.start(0)], [(1, 0)])
+    assert own.losses[1, 0] == pytest.approx(3 * plain.losses[1, 0])
 
 
 @pytest.mark.parametrize("said", ["easgd:tau=2", "gosgd:p=1"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from itertools import islice
 from pathlib import Path
 
@@ -10,13 +11,14 @@ import numpy
 import pytest
 import torch
 
-from foretell.errors import BadInput, MissingExtra
+from foretell.errors import BadInput, ForetellError, MissingExtra
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.held_out import HeldOut
 from foretell.runtime.launch import Ranks
 from foretell.runtime.tasks import Batch, task
 from foretell.runtime.tasks import images as folder_of_images
 from foretell.runtime.tasks._images import Images, Labelled
+from foretell.runtime.tasks._own import loss as own_loss
 from foretell.runtime.tasks._tokens import Tokens
 
 IMAGES = Batch((torch.zeros(6, 3, 12, 12),), torch.zeros(6, dtype=torch.int64))
@@ -213,6 +215,63 @@ def test_model_data_and_loss_of_ones_own(ranks: Ranks, tmp_path: Path) -> None:
     assert last.seconds > sum(reports[0].steps)  # as in steps and samples, those before the measured ones count
     with pytest.raises(BadInput, match="1 samples, for a batch of 32"):
         ranks.run(Assignment(**{**given, "task": f"{file}:too_few"}, plan="dp1", steps=1))
+
+
+LIKE = Batch((torch.zeros(4, 2),), torch.zeros(4))
+
+MISTAKES = """
+import torch
+
+def narrow(batch): yield torch.zeros(batch, 3), torch.zeros(batch)
+def whole(batch): yield torch.zeros(batch, 2, dtype=torch.int64), torch.zeros(batch)
+def alone(batch): yield torch.zeros(batch, 2)
+def nothing(): return iter(())
+def lost(batch): raise OSError("no such disk")
+def late(batch):
+    yield torch.zeros(batch, 2), torch.zeros(batch)
+    raise OSError("the disk is gone")
+def many(y, target): return y - target
+def apart(y, target): return torch.tensor(1.0)
+def short(y): return y.mean()
+def wrong(y, target): return y @ target
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("narrow", "it gives 3 floats, and the model reads 2 floats"),
+        ("whole", "it gives 2 integers, and the model reads 2 floats"),
+        ("alone", "it gives a Tensor"),
+        ("nothing", "it gives no batch to train on"),
+        ("lost", "OSError: no such disk"),
+        ("late", "OSError: the disk is gone"),
+    ],
+)
+def test_mistakes_in_data_of_ones_own_are_told_by_their_line(tmp_path: Path, name: str, said: str) -> None:
+    file = tmp_path / "mistakes.py"
+    file.write_text(MISTAKES)
+    with pytest.raises(ForetellError, match=re.escape(said)) as told:
+        row = task(f"{file}:{name}").batches(LIKE, 0)
+        _ = [next(row), next(row)]
+    assert "mistakes.py" in told.value.where
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("many", "it gives (4, 2) numbers"),
+        ("apart", "does not depend on the outputs"),
+        ("short", "takes 1 positional argument"),
+        ("wrong", "RuntimeError"),
+    ],
+)
+def test_mistakes_in_a_loss_of_ones_own_are_told_by_their_line(tmp_path: Path, name: str, said: str) -> None:
+    file = tmp_path / "mistakes.py"
+    file.write_text(MISTAKES)
+    with pytest.raises(ForetellError, match=re.escape(said)) as told:
+        own_loss(f"{file}:{name}")(torch.zeros(4, 2, requires_grad=True), torch.zeros(4, 2))
+    assert "mistakes.py" in told.value.where
 
 
 # held-out data under every plan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -18,6 +17,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from answers import documented
 from foretell.bench import engine, environments, matrix, measuring, pair, seats, study
 from foretell.bench.engine import Engine
 from foretell.bench.group import groups
@@ -480,17 +480,23 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     assert not list(tmp_path.iterdir())
 
 
+def test_what_is_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "install", lambda engine: environments.Home("python", "0.19"))
+    ran = CliRunner().invoke(cli, ["bench", "--install", "deepspeed-zero3", "--json"])
+    assert documented("bench --install", ran.output) == {"package": "deepspeed", "python": "python", "version": "0.19"}
+
+
 def test_the_command_lists_shows_and_refuses(tmp_path: Path) -> None:
     def said(*words: str) -> Any:
         return CliRunner().invoke(cli, ["bench", *words])
 
-    names = {one["engine"] for one in json.loads(said("--list", "--json").output)["engines"]}
+    names = {one["engine"] for one in documented("bench --list", said("--list", "--json").output)["engines"]}
     assert {"ddp", "deepspeed-zero3", "accelerate", "megatron-tensor"} <= names
     study.begin(tmp_path, ABOUT)
     study.keep(tmp_path, _row())
     study.keep(tmp_path, _row("hivemind", status=ABSENT, reason="not there", fix="get it", fingerprint="x"))
     assert "hivemind (image): not installed: not there" in said("--show", str(tmp_path)).output
-    shown = json.loads(said("--show", str(tmp_path), "--json").output)
+    shown = documented("bench", said("--show", str(tmp_path), "--json").output)
     assert [row["engine"] for row in shown["rows"]] == ["ddp", "hivemind"] and len(shown["lines"]) == 1
     for words in (
         ["--engine", "nobodys"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from answers import documented
 from foretell.bench import study
 from foretell.bench.group import groups
 from foretell.bench.page import bench_page, over_time, predicted
@@ -50,8 +50,8 @@ def test_all_engines_are_in_the_page_and_those_that_did_not_run_with_their_reaso
     for word in ("ddp", "gpipe", "deepspeed", "no &lt;ninja&gt;", "exposed communication", "What did not run"):
         assert word in text
     assert {chart.name for chart in page.charts} == {
-        "epoch-cpu-image", "memory-cpu-image", "phases-cpu-image", "predicted-phases-cpu-image",
-        "metric-cpu-image-epochs", "metric-cpu-image-minutes",
+        "seconds-cpu-image", "bytes-cpu-image", "epoch-cpu-image", "memory-cpu-image", "phases-cpu-image",
+        "predicted-phases-cpu-image", "metric-cpu-image-epochs", "metric-cpu-image-minutes",
     }  # fmt: skip
     for chart in page.charts:
         ET.fromstring(chart.svg())
@@ -99,8 +99,8 @@ def test_the_command_writes_page_and_figures(tmp_path: Path) -> None:
     asked += ["--figures", str(tmp_path / "figures"), "--json"]
     answer = CliRunner().invoke(cli, asked)
     assert answer.exit_code == 0, answer.output
-    told = json.loads(answer.output)
-    assert all(Path(name).is_file() for name in told["files"]) and len(told["files"]) == 13
+    told = documented("bench", answer.output)
+    assert all(Path(name).is_file() for name in told["files"]) and len(told["files"]) == 17
     assert {"finding": "advice-data", "status": "holds"}.items() <= next(
         one for one in told["findings"] if one["finding"] == "advice-data"
     ).items()
@@ -126,10 +126,20 @@ def test_points_of_one_number_of_ranks_are_no_figure() -> None:
 
 
 def test_more_engines_than_colours_are_drawn_by_family() -> None:
-    data = [row(f"data{at}", f"dp{ranks}", ranks, 0, 0.1 + at / 100) for at in range(9) for ranks in (1, 2)]
-    piped = [row(f"piped{at}", f"pp{ranks}:gpipe +m8", ranks, 0, 0.2) for at in range(3) for ranks in (2, 4)]
+    counts = (2, 4)
+    data = [row(f"data{at}", f"dp{n}", n, 0, 0.1 + at / 100) for at in range(9) for n in counts]
+    piped = [row(f"piped{at}", f"pp{n}:gpipe +m8", n, 0, 0.2 + at / 100) for at in range(3) for n in counts]
     page = bench_page([*data, *piped], "many")
     epochs = {chart.name: chart for chart in page.charts if chart.name.startswith("epoch-")}
     assert set(epochs) == {"epoch-cpu-image-data", "epoch-cpu-image-data-2", "epoch-cpu-image-pipeline"}
     assert [len(chart.legend) for chart in epochs.values()] == [8, 1, 3]
     assert len({chart.name for chart in page.charts}) == len(page.charts)
+
+
+def test_one_number_of_ranks_is_bars_beside_their_predictions() -> None:
+    page = bench_page([one for one in ROWS if one.ranks == 2], "two ranks")
+    names = {chart.name for chart in page.charts}
+    assert "epoch-cpu-image" not in names and "memory-cpu-image" not in names
+    chart = next(one for one in page.charts if one.name == "seconds-cpu-image")
+    assert [name for name, *_ in chart.rows] == ["ddp 2", "gpipe 2"]  # the fastest first
+    assert chart.rows[0][1:] == ("1.2 s", "1.32 s", "+10.0%")

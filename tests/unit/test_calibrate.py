@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from answers import documented
 from foretell.calibration.measure import Journal, Wanted, measure
 from foretell.calibration.probes import probes
 from foretell.cost.collectives import GLOO, library_of
@@ -129,9 +130,11 @@ def test_two_ranks_wait_for_measured_collectives(
 
 
 def test_the_page_and_mistakes(foretell: Callable[..., Any], file: Path, tmp_path: Path) -> None:
-    ran = foretell("calibrate", "--device", "cpu", "--quick", "--only", "loss", "--out", str(tmp_path / "loss.json"))
+    asked = ("calibrate", "--device", "cpu", "--quick", "--only", "loss", "--out", str(tmp_path / "loss.json"))
+    ran = foretell(*asked)
     assert ran.code == 0, ran.err
     assert "cross_entropy forward fp32" in ran.out
+    assert documented("calibrate", foretell(*asked, "--json").out)["complete"]
     assert foretell("calibrate", "--device", "cpu", "--only", "nothing").code == 2
     wrong = foretell("predict", MODEL, "--on", "8xh100", "--plan", "dp8", "--batch", "8", "--calibration", str(file))
     assert wrong.code == 2

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import random
 
+import msgspec
 import numpy
 import pytest
 
+from answers import documented
 from foretell.oracle.bands import REASONS
 from foretell.validation.coverage import Residual, coverage, fitted, lesson_of
 
@@ -47,6 +49,7 @@ def test_nine_in_ten_of_a_source_left_out_lie_inside(seed: int) -> None:
     found = coverage(_runs(seed, {"always": 0.1, "kernels": 0.2}))
     assert 0.87 <= found.inside <= 0.93
     assert found.by_source == pytest.approx(found.inside, abs=0.02)
+    documented("validate --coverage", msgspec.json.encode(found))
 
 
 def test_faults_teach_nothing_and_are_counted() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from foretell.cli import member_pages
-from foretell.cli.member_pages import NAMES, PAGES, page
+from foretell.cli.members import KINDS, names, page
 from foretell.errors import BadInput, UnknownName
 from foretell.hardware import members
 from foretell.plan.schedule import draw, schedules
@@ -21,9 +20,8 @@ ALWAYS = ("describe",)
 
 
 def _members() -> list[tuple[str, str]]:
-    kinds = [kind for kind in NAMES if kind != "model"]
-    found = [(kind, name) for kind in kinds for name in NAMES[kind]()]
-    return [*found, *(("model", name) for name in NAMES["model"]() if name in FAMILIES)]
+    found = [(kind, name) for kind in KINDS if kind != "model" for name in names(kind)]
+    return [*found, *(("model", name) for name in names("model") if name in FAMILIES)]
 
 
 def test_every_member_has_a_page() -> None:
@@ -39,8 +37,8 @@ def test_every_member_has_a_page() -> None:
 
 
 def test_a_name_alone_is_found_in_its_set() -> None:
-    for kind, names in NAMES.items():
-        name = names()[0]
+    for kind in KINDS:
+        name = names(kind)[0]
         assert page(name) == page(name, kind)
 
 
@@ -119,8 +117,8 @@ def test_unknown_names_have_near_ones() -> None:
 
 
 def test_a_name_in_two_sets_must_say_which(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(member_pages.NAMES, "schedule", lambda: ["ring"])
-    with pytest.raises(BadInput, match="foretell describe strategy ring or foretell describe schedule ring"):
+    monkeypatch.setattr(KINDS["schedule"], "names", lambda: ["ring"])
+    with pytest.raises(BadInput, match="foretell describe schedule ring or foretell describe strategy ring"):
         page("ring")
     assert page("ring", "strategy").kind == "strategy"
 
@@ -150,4 +148,3 @@ def test_bad_input_is_a_message(foretell: Any, arguments: tuple[str, ...], said:
 def test_the_command_prints_the_page(foretell: Any) -> None:
     assert foretell("h100").out == page("h100").render() + "\n"
     assert json.loads(foretell("device", "h100", "--json").out)["device"]["sources"]
-    assert set(PAGES) == set(NAMES)

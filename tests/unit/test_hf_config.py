@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from foretell.errors import BadInput, ForetellError
 from foretell.model import zoo
 from foretell.model.graph import Graph
 from foretell.model.importers import hf_config
+from foretell.model.source import in_words
 from foretell.model.totals import totals
 
 DATA = Path(__file__).parents[1] / "data" / "hf"
@@ -110,6 +112,19 @@ def facts(name: str, **changed: Any) -> dict[str, Any]:
 
 def test_every_file_has_its_count() -> None:
     assert {path.name for path in DATA.iterdir()} == set(PUBLISHED)
+
+
+FAMILIES = ("DeepSeek-V2-Lite", "Qwen2.5-7B", "Qwen3-30B-A3B", "roberta-base", "falcon-40b", "flan-t5-base")
+FAMILIES += ("resnet-50", "convnext-tiny-224", "swin-tiny-patch4-window7-224", "vit-base-patch16-224")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_words_of_the_zoo_say_the_same_model(name: str) -> None:
+    """So a configuration can be run, where modules are those of the zoo."""
+    said = zoo.load(hf_config.text(DATA / name / "config.json"))
+    plain = {"name": "", "source": "", "warnings": ()}
+    assert msgspec.structs.replace(said, **plain) == msgspec.structs.replace(hf_config.load(DATA / name), **plain)
+    assert in_words(str(DATA / name)) == hf_config.text(DATA / name / "config.json")
 
 
 @pytest.mark.parametrize(("name", "count"), PUBLISHED.items())

@@ -14,7 +14,7 @@ import pytest
 
 import foretell as package
 from foretell.cli.plan_pages import differences
-from foretell.cli.verbs.plan import counts
+from foretell.cli.plan_questions import counts
 from foretell.errors import BadInput, MissingExtra
 from foretell.plan.text import parse
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import foretell
+from answers import documented
 from foretell.calibration.held import Held
 from foretell.calibration.profile import layers_of, profile
 from foretell.cost.samples import Layer, Profile, sample
@@ -105,7 +106,7 @@ def test_the_verb(foretell: Callable[..., Any], tmp_path: Path) -> None:
     file = tmp_path / "profile.json"
     ran = foretell("profile", MODEL, "--batch", "2", "--device", "cpu", "--quick", "--out", str(file), "--json")
     assert ran.code == 0, ran.err
-    told = json.loads(ran.out)
+    told = documented("profile", ran.out)
     assert told["forward"] == pytest.approx(sum(one.get("forward", 0.0) for one in told["layers"].values()))
     asked = ("predict", MODEL, "--on", "this-machine:1", "--plan", "dp1", "--batch", "2", "--json")
     measured = json.loads(foretell(*asked, "--calibration", "none", "--profile", str(file)).out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from answers import documented
 from foretell.validation.evaluate import Compared, subset
 from foretell.validation.regret import healthy, regrets
 from foretell.validation.study import Row, row
@@ -113,7 +113,7 @@ def test_the_page_and_json_of_a_file(foretell: Any, tmp_path: Path) -> None:
     file.write_text("\n".join(shipped.read_text().splitlines()[:7]))
     ran = foretell(str(file), "--regret")
     assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= 80
-    answer = json.loads(foretell(str(file), "--regret", "--json").out)["studies"]
+    answer = documented("validate --regret", foretell(str(file), "--regret", "--json").out)["studies"]
     (part,) = answer
     assert part["study"] == "some" and part["regret"]["max"] == max(one["loss"] for one in part["picks"])
     for one in part["picks"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -17,14 +18,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.errors import MissingExtra
-from foretell.report.charts import breakdown, curves, errors, memory, memory_time, pareto, timeline
+from foretell.report.charts import agreement, breakdown, curves, errors, memory, memory_time, pareto, timeline
 from foretell.report.charts.memory_time import Moment
 from foretell.report.charts.pareto import Dot
 from foretell.report.charts.timeline import stretches
+from foretell.report.comparison import comparison_page
 from foretell.report.files import LARGEST, save_drawing
 from foretell.report.page import Card, Page, Section, figure_style, html
 from foretell.report.png import png
 from foretell.report.svg import WIDTH, Chart, Scale, alone
+from foretell.runtime.assignment import Collective
+from foretell.runtime.comparison import Comparison, Difference, Traffic
+from foretell.runtime.measure import Measurement, Samples
+from foretell.runtime.outside import Outside
 from foretell.timeline.simulate import Event
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -182,20 +188,59 @@ def test_pages_of_other_verbs(foretell: Any, folder: Path) -> None:
     assert foretell("predict", TINY, "--on", "2xh100", "--plan", "dp2", "--batch", "2", "--html", "/no/where").code == 2
 
 
-def test_a_run_against_its_prediction() -> None:
+def compared(times: float) -> Comparison:
+    """A run that took so many times as long as was foretold."""
     import foretell as package
-    from foretell.report.sections import comparison_page
-    from foretell.timeline.observation import Observation
 
     predicted = package.predict(TINY, "2xh100", "dp2 +bf16", 8)
-    longer = {name: 2 * part for name, part in predicted.breakdown.items()}
-    measured = Observation(2 * predicted.step_seconds, predicted.memory_bytes, predicted.memory, longer)
-    page = comparison_page(predicted, measured)
+    measured = Measurement(
+        step_seconds=times * predicted.step_seconds,
+        memory_bytes=predicted.memory_bytes,
+        memory=predicted.memory,
+        breakdown={name: times * part for name, part in predicted.breakdown.items()},
+        model=TINY, plan=predicted.plan, trainer="pytorch", batch=8, ranks=2,
+        samples=Samples(p10=predicted.step_seconds, p90=times * predicted.step_seconds, n=3),
+        losses=[1.0], collectives=(Collective("all-reduce", ("dp",), 2, 1 << 20, 3),), by_rank={},
+    )  # fmt: skip
+    apart = Difference(0.0, 0.0, {}, {})
+    late = Outside(kind="phase", name="backward", seconds=2.0, low=0.5, high=1.5, why="longer than foretold")
+    return Comparison(predicted, measured, apart, Traffic(measured.collectives, ()), (late,), predicted.bottlenecks)
+
+
+def test_a_run_against_its_prediction() -> None:
+    page = comparison_page(compared(2.0))
     assert "-50.0%" in [card.value for card in page.cards]
     bars = [float(one.attrib["width"]) for one in parsed(page.charts[0]).iter(f"{SVG}rect")]
     half = len(bars) // 2
     assert sum(bars[half:]) == pytest.approx(2 * sum(bars[:half]), rel=0.02)
-    read(html(page))
+    text = html(page)
+    read(text)
+    for word in ("longer than foretold", "ran, and was not foretold", "all-reduce", "1 MiB", "resting"):
+        assert word in text
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(seconds, seconds, st.sampled_from("ab")), min_size=1, max_size=200))
+def test_every_run_is_a_dot_that_lies_where_it_was_measured(runs: list[tuple[float, float, str]]) -> None:
+    met = [agreement.Met(f"run {at}", group, one, other) for at, (one, other, group) in enumerate(runs)]
+    chart = agreement.draw(met, "a step", str)
+    dots = list(parsed(chart).iter(f"{SVG}circle"))
+    assert len(dots) == len(runs)
+    order = sorted(range(len(runs)), key=lambda at: float(dots[at].attrib["cx"]))
+    values = [runs[at][0] for at in order]
+    assert all(one <= other * 1.001 for one, other in itertools.pairwise(values))
+
+
+def test_the_scoreboard_is_a_page(foretell: Any, folder: Path) -> None:
+    published = Path(__file__).parents[2] / "studies" / "published" / "vtrain_single.csv"
+    some = folder / "some.csv"
+    some.write_text("\n".join(published.read_text().splitlines()[:6]) + "\n")
+    file = folder / "scoreboard.html"
+    ran = foretell("validate", str(some), "--html", str(file))
+    assert ran.code == 0, ran.err
+    page = file.read_text()
+    assert read(page).fetched == []
+    assert "Predicted and measured: a step" in page and "<h2>The scoreboard</h2>" in page
 
 
 @pytest.mark.slow

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
+from answers import documented
 from foretell.cli.command import cli
 from foretell.cli.system_pages import advice_page
 from foretell.errors import BadInput, UnknownName
@@ -175,6 +177,7 @@ def test_advice_weighs_what_can_be_simulated() -> None:
 def test_a_target_that_is_met_at_the_start_is_reached() -> None:
     asked = Contest("lenet", cluster("4xv100-16"), (4,), (), learns="squares", rates=(1.0,), target=100.0)
     found = advise(asked)
+    documented("advise", msgspec.json.encode(found))
     assert {one.costs for one in found.choices} == {1.0}
     assert found.use == found.choices[0].algorithm
     assert not any("not reached" in one for one in found.why)

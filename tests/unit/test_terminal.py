@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from foretell.cli.parts import LONGEST, bar, largest_first, parts_table
+from foretell.cli.verbs.doctor import PACKAGES
 from foretell.cost.samples import Calibration, Machine, Step, sample
 from foretell.oracle import similar
 from foretell.oracle.similar import Group, accuracy
@@ -95,6 +99,24 @@ def test_a_question_that_is_refused_now(foretell: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [(), ("nowhere.json",), ("x", "--tolerance", "-1")])
 def test_checks_of_nothing(foretell: Any, arguments: tuple[str, ...]) -> None:
     assert foretell("check", *arguments).code == 2
+
+
+def test_doctor_knows_every_extra() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert {extra for _, extra, _ in PACKAGES if extra} == set(project["optional-dependencies"]) - {"dev"}
+
+
+@pytest.mark.parametrize(("parts", "longest"), [({"a": 3.0, "b": 1.0, "speck": 0.0}, "a"), ({"only": 2.0}, "only")])
+def test_bars_are_as_long_as_shares(parts: dict[str, float], longest: str) -> None:
+    text = parts_table("it is spent on", largest_first(parts), sum(parts.values()), str)
+    drawn = {line.split()[0]: sum(line.count(mark) for mark in "█#") for line in text.splitlines()[2:]}
+    assert drawn[longest] == LONGEST
+    assert all(abs(drawn[name] - LONGEST * part / parts[longest]) <= 1 for name, part in parts.items())
+
+
+def test_bars_where_a_terminal_has_no_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
+    assert bar(3.2) == "###"
 
 
 def test_doctor_tells_what_is_there_and_how_to_get_the_rest(foretell: Any) -> None:

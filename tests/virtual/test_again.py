@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from answers import documented
 from foretell.errors import BadInput
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.methods.choice import method
@@ -25,7 +26,9 @@ def test_copies_that_are_pushed_now_and_then_are_played_again() -> None:
     """Six gradients of each worker, and one push."""
     losses = _losses(ASKED)
     reports = [Report(rank=0, losses=losses, arrivals=[1, 0]), Report(rank=1, losses=losses)]
-    assert again(ASKED, reports, {}).apart == 0.0
+    found = again(ASKED, reports, {})
+    assert found.apart == 0.0
+    documented("simulate --record", msgspec.json.encode(found))
     assert len(set(losses)) > 1
 
 

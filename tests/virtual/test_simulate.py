@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from answers import documented
 from foretell.cli.command import cli
 from foretell.errors import BadInput
 from foretell.learning.members import about, composed
@@ -176,7 +177,7 @@ def test_larger_batches_take_fewer_steps_and_more_samples() -> None:
         "--target",
         "0.01",
     ]
-    found = answer(*words)
+    found = documented("simulate --batches", json.dumps(answer(*words)))
     steps = [one["steps"] for one in found["batches"]]
     samples = [one["samples"] for one in found["batches"]]
     assert steps[0] > steps[-1]

@@ -12,7 +12,7 @@ from foretell.bench.group import Group, Look, Scaling, groups, shared
 from foretell.bench.reading import line_of
 from foretell.bench.reasons import reasons, sentence
 from foretell.bench.row import Row
-from foretell.report.charts import breakdown
+from foretell.report.charts import breakdown, foreseen
 from foretell.report.charts.curves import Curve, Panel, colours_of, draw
 from foretell.report.page import Card, Page, Section
 from foretell.report.svg import COLOURS, Chart, byte_unit
@@ -77,25 +77,47 @@ def _sections(group: Group, beside: Group | None, several: int) -> Iterator[Sect
     place = f": {group.name}" if several > 1 else ""
     dashed = "Dashed lines are predictions." if beside else ""
     drawn = {chart.name: chart for part in parts(group) for chart in _lines(part, beside)}
-    yield Section(
-        f"Seconds of an epoch over ranks{place}",
-        f"Both axes by factors: a line of perfect scaling is straight. {dashed} {COLUMNS}",
-        _chosen(drawn, group, "epoch"),
-        SPEED,
-        tuple(_speed(group, line, ranks) for line in group.lines for ranks in line.rows),
-    )
+    speeds = tuple(_speed(group, line, ranks) for line in group.lines for ranks in line.rows)
+    epochs = _foreseen(group, beside, "epoch_seconds", show_seconds)
+    yield Section(f"Seconds of an epoch{place}", f"{BANDS} {COLUMNS}", epochs, SPEED, speeds)
+    if over := _chosen(drawn, group, "epoch"):
+        told = f"Both axes by factors: a line of perfect scaling is straight. {dashed}"
+        yield Section(f"Seconds of an epoch over ranks{place}", told.strip(), over)
     bars = tuple(_bars(one, word) for one, word in ((group, "phases"), (beside, "predicted-phases")) if one)
     told = "Parts of the breakdown of its steps, on the most ranks that it has."
     rows = tuple(_slow(group, line, beside) for line in group.lines)
     yield Section(
         f"Why each engine is slow{place}", told, tuple(filter(None, bars)), ("engine", "ranks", "reasons"), rows
     )
-    if memory := _chosen(drawn, group, "memory"):
+    if memory := (*_foreseen(group, beside, "memory_bytes", show_bytes), *_chosen(drawn, group, "memory")):
         yield Section(f"Memory of a rank{place}", dashed, memory)
     if metric := _chosen(drawn, group, "metric"):
         yield Section(
             f"How well it learns{place}", "On the most ranks that each engine has, the mean of its seeds.", metric
         )
+
+
+BANDS = "Each engine on the most ranks that it has. The line through a dot is where nine in ten such runs lie."
+
+
+def _foreseen(group: Group, beside: Group | None, value: str, show: Callable[[float], str]) -> tuple[Chart, ...]:
+    """Every engine as a bar, beside what was predicted of it."""
+    kind, what = ("seconds", "seconds of an epoch") if value == "epoch_seconds" else ("bytes", "memory of a rank")
+    said = {(line.engine, ranks): row for line in (beside.lines if beside else ()) for ranks, row in line.rows.items()}
+    rows = [line.rows[max(line.rows)] for line in group.lines]
+    bars = [_bar(row, said.get((row.engine, row.ranks)), value) for row in rows if getattr(row, value)]
+    unit = byte_unit(max((one.measured for one in bars), default=0.0)) if kind == "bytes" else 1.0
+    title = f"{what.capitalize()}, {group.told}"
+    return (foreseen.draw(bars, what, show, _file(kind, group), title, unit),) if bars else ()
+
+
+def _bar(row: Row, said: Row | None, value: str) -> foreseen.Bar:
+    """A row as a bar. Bands are those of its own prediction: one that stands beside it has none."""
+    bar = foreseen.Bar(f"{row.engine} {row.ranks}", getattr(row, value), getattr(said, value) if said else 0.0)
+    if row.predicted is None or value != "epoch_seconds":
+        return bar
+    low, high = row.predicted.low_seconds, row.predicted.high_seconds
+    return bar._replace(low=row.steps_per_epoch * low, high=row.steps_per_epoch * high)
 
 
 def parts(group: Group) -> list[Group]:
@@ -120,13 +142,12 @@ def _lines(group: Group, beside: Group | None) -> Iterator[Chart]:
     likewise = beside._replace(lines=tuple(one for one in beside.lines if one.engine in own)) if beside else None
     panels = [*over_ranks(group, likewise), *over_time(group)]
     colours = colours_of(panels)
-    return (draw(panel, colours) for panel in panels if _worth(panel))
+    return (draw(panel, colours) for panel in panels if _is_line(panel))
 
 
-def _worth(panel: Panel) -> bool:
-    """Whether there is a line to see: the points of one number of ranks are in the table."""
-    drawn = [curve for curve in panel.curves if curve.drawn]
-    return any(len(curve.points) > 1 for curve in drawn)
+def _is_line(panel: Panel) -> bool:
+    """Whether there is more to see than a dot: over one number of ranks bars say it better."""
+    return any(len(curve.drawn) > 1 for curve in panel.curves)
 
 
 def _chosen(drawn: dict[str, Chart], group: Group, kind: str) -> tuple[Chart, ...]:
@@ -234,10 +255,19 @@ def _bars(group: Group, word: str) -> Chart | None:
     for line in told:
         ranks = common or max(ranks for ranks, row in line.rows.items() if row.phases)
         row = line.rows[ranks]
-        bars[f"{line.engine} {ranks}"] = {name: part * row.steps_per_epoch for name, part in row.phases.items()}
+        bars[f"{line.engine} {ranks}"] = _of_an_epoch(row)
     bars = _without_specks(bars)
     what = "What an epoch is predicted to be spent on" if word.startswith("predicted") else "What an epoch is spent on"
     return breakdown.draw(bars, None, _file(word, group), f"{what}, {group.name}") if bars else None
+
+
+def _of_an_epoch(row: Row) -> dict[str, float]:
+    """Seconds by phase; what ranks wait for each other is one, whatever axis they wait along."""
+    found: dict[str, float] = {}
+    for name, part in row.phases.items():
+        phase = "exposed" if name.startswith("exposed.") else name
+        found[phase] = found.get(phase, 0.0) + part * row.steps_per_epoch
+    return found
 
 
 SPECK = 0.01

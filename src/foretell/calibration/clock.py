@@ -32,7 +32,7 @@ class Clock:
     def __init__(self, device: str, seconds: float) -> None:
         self.device, self.seconds = device, seconds
         self._other = torch.ones(PUSHED // 4)
-        self._pushing = _once(self._push, 3)
+        self.pushing = _once(self.push, 3)
 
     def times(self, call: Callable[[], Any]) -> Sequence[float]:
         """Seconds of single calls, warm."""
@@ -44,15 +44,15 @@ class Clock:
         call()
         together = max(1, round(SHORTEST / max(_once(call, 1), 1e-9)))
         once = _once(call, together)
-        count = min(MOST, max(FEWEST, int(self.seconds / (once * (together + 1) + self._pushing))))
+        count = min(MOST, max(FEWEST, int(self.seconds / (once * (together + 1) + self.pushing))))
         found: list[float] = []
         for _ in range(count):
             found.append(_once(call, together))
-            self._push()
+            self.push()
             found.append(_once(call, 1))
         return found
 
-    def _push(self) -> None:
+    def push(self) -> None:
         """Let other data go through the caches."""
         self._other.add_(1.0)
 

@@ -11,9 +11,10 @@ import multiprocessing
 import os
 import sys
 import tempfile
+import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -100,3 +101,36 @@ def _rank(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+# what probes of several ranks have in common
+
+
+def groups(count: int) -> Iterator[int]:
+    """Two ranks, four ... and all of a machine: more ranks than cores would measure the scheduler."""
+    ranks = 2
+    while ranks < count:
+        yield ranks
+        ranks *= 2
+    if count > 1:
+        yield count
+
+
+def repeated(call: Callable[[], Any], times: int, settle: Callable[[], Any] = lambda: None) -> list[float]:
+    """Seconds of each call on this rank until the device has settled, all ranks starting together."""
+    call()
+    found: list[float] = []
+    for _ in range(times):
+        dist.barrier()
+        start = time.perf_counter()
+        call()
+        settle()
+        found.append(time.perf_counter() - start)
+    return found
+
+
+def own_seconds(call: Callable[[], Any]) -> float:
+    """Seconds of this thread: other programs of a shared processor take none of them."""
+    start = time.thread_time()
+    call()
+    return time.thread_time() - start

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from foretell.cli.table import table
 from foretell.hardware.quantity import show
+from foretell.lab.crossover import Crossover
 from foretell.lab.measure import Row, orders, summary
 from foretell.units import show_bytes
 
@@ -63,6 +64,25 @@ def measured(rows: Sequence[Row]) -> str:
             table(["fastest", "tensor", "by formula", "measured", "lost"], best, left=(0, 2, 3)),
         ]
     )
+
+
+def crossovers(found: Sequence[Crossover]) -> str:
+    """Pairs of algorithms that change places, and at which size."""
+    if not found:
+        return "None of these algorithms is faster for small tensors and slower for large ones."
+    header = ["collective", "small", "large", "formulas cross at", "measured", "error"]
+    body = [
+        [
+            one.kind,
+            one.below,
+            one.above,
+            show_bytes(round(one.formula)),
+            show_bytes(round(one.measured)) if one.measured else "not seen",
+            f"{one.error:+.0%}" if one.error is not None else "",
+        ]
+        for one in sorted(found, key=lambda one: (one.kind, one.formula))
+    ]
+    return table(header, body, left=(0, 1, 2))
 
 
 def _bits(rate: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from foretell.cli.parts import largest_first, parts_table
 from foretell.cli.table import WIDTH, fit, table
 from foretell.units import show_bytes
 
@@ -68,9 +69,7 @@ def _stale(found: Measurement) -> str:
 
 
 def _time(found: Measurement) -> str:
-    rows = sorted(found.breakdown.items(), key=lambda part: -part[1])
-    shown = [[name, show_seconds(part), f"{part / found.step_seconds:.1%}"] for name, part in rows]
-    return table(["a step was spent on", "", "share"], shown)
+    return parts_table("a step was spent on", largest_first(found.breakdown), found.step_seconds, show_seconds)
 
 
 def _collectives(rows: tuple[Collective, ...]) -> str:

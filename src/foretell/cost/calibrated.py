@@ -17,12 +17,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from foretell.cost.chores import SHARED
-from foretell.cost.collectives import collective_seconds
+from foretell.cost.chores import BYTE, SHARED
+from foretell.cost.collectives import POINT_KINDS, collective_seconds
+from foretell.cost.crowd import Crowd
 from foretell.cost.fabric import Group
 from foretell.cost.kernels import kernel_seconds, update_seconds
-from foretell.cost.kernels._measured import LAUNCH, PRODUCTS, kinds, sizes, update_kind
-from foretell.cost.samples import Calibration, Exchange, Figure, Fit, Kernel, Machine, Rule, Sample, Step, form_of
+from foretell.cost.kernels._measured import LAUNCH, kinds, sizes, update_kind
+from foretell.cost.samples import Calibration, Exchange, Fit, Kernel, Machine, Rule, Sample, Step, form_of
+from foretell.cost.starts import InTurn, Starts, Timed, in_turn
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device, Level
 from foretell.hardware.measured import Point, Surface
@@ -87,8 +89,8 @@ def measured_device(device: Device, found: Calibration, ranks: int = 1) -> Devic
     base = _processor(device, found) if found.machine.kind == "cpu" else device
     surfaces = {kind: Surface(tuple(points)) for kind, points in kernel_points(base, found).items()}
     if found.machine.kind == "cpu":
-        last = slowest(found, ranks)
-        surfaces = {kind: surface.slower(last * _crowded(kind, found, ranks)) for kind, surface in surfaces.items()}
+        last, crowd = slowest(found, ranks), Crowd.of(found, ranks)
+        surfaces = {kind: crowd.around(kind, surface).slower(last) for kind, surface in surfaces.items()}
         surfaces |= {kind: surface.slower(last) for kind, surface in cold_launches(found)}
         surfaces |= dict(shares(base.launch_seconds, found))
     return msgspec.structs.replace(base, measured=surfaces, sources={**base.sources, "measured": told(found)})
@@ -108,7 +110,7 @@ def _processor(device: Device, found: Calibration) -> Device:
         moved = sum(float(part.read + part.written) for part in cost)
         if tag == "elementwise" and moved >= STREAMED:
             streams.append(moved / seconds)
-    launch = _median(one.p50 / one.about.launches for one in found.samples if isinstance(one.about, Step))
+    launch = _median(_steps(found).values())
     figures = {"vector": {**device.vector, **rates}, "launch_seconds": launch or device.launch_seconds}
     if streams:
         figures["memory_bandwidth"] = statistics.median(streams)
@@ -119,34 +121,40 @@ def _processor(device: Device, found: Calibration) -> Device:
 def kernel_points(device: Device, found: Calibration) -> dict[str, list[Point]]:
     """Measured over formula for each kind of kernel that was timed."""
     points: dict[str, list[Point]] = defaultdict(list)
-    calls = (_figure(found, "call"), _figure(found, "autograd call")) if found.machine.kind == "cpu" else None
+    kernels = [_timed(one, one.about, device) for one in found.samples if isinstance(one.about, Kernel)]
+    starts = Starts(found, kernels) if found.machine.kind == "cpu" else None
+    for timed in kernels:
+        started = starts.of(timed) if starts else None
+        for kind, point in _kernel(timed, device, started):
+            points[kind].append(point)
     for one in found.samples:
-        about = one.about
-        if isinstance(about, Kernel):
-            for kind, point in _kernel(one, about, device, calls):
-                points[kind].append(point)
-        elif isinstance(about, Rule):
-            kind, point = _update(one, about, device)
+        if isinstance(one.about, Rule):
+            kind, point = _update(one, one.about, device)
             points[kind].append(point)
     return points
 
 
-def _kernel(
-    one: Sample, about: Kernel, device: Device, calls: tuple[float, float] | None
-) -> Iterator[tuple[str, Point]]:
+def _timed(one: Sample, about: Kernel, device: Device) -> Timed:
+    form, runs = form_of(about.precision), _runs(about.layout)
+    prices = [kernel_seconds(action, device, form, runs) for action in about.actions()]
+    return Timed(one, about, sum(float(price.seconds - price.launch) for price in prices))
+
+
+def _kernel(timed: Timed, device: Device, started: InTurn | None) -> Iterator[tuple[str, Point]]:
     """The sample as a point for each of its parts; parts that were timed together have the same ratio.
 
-    On a processor the call is in the sample; a sample that is little else tells nothing of the kernel.
+    On a processor the start is in the sample; a sample that is little else tells nothing of the kernel.
     """
+    one, about = timed.sample, timed.about
     form, runs = form_of(about.precision), _runs(about.layout)
     actions = list(about.actions())
-    prices = [kernel_seconds(action, device, form, runs) for action in actions]
-    said = sum(float(price.seconds - price.launch) for price in prices)
-    started = calls[about.autograd] if calls else sum(float(price.launch) for price in prices)
-    own = one.p50 - started
+    if started:
+        own = InTurn.of(one).less(started)
+    else:
+        own = one.p50 - sum(float(kernel_seconds(action, device, form, runs).launch) for action in actions)
     if own < LEAST * one.p50:
         return
-    log = math.log(own / said)
+    log = math.log(own / timed.said)
     for action in actions:
         first, second = (math.log2(max(float(size), 1.0)) for size in sizes(action.cost))
         names = list(kinds(action, form, runs))
@@ -175,25 +183,23 @@ def _runs(layout: str) -> Trainer:
     return trainer("pytorch-channels-last" if layout == "last" else "pytorch")
 
 
-class InTurn(NamedTuple):
-    """Seconds of a call by itself, and after other data went through the caches."""
-
-    warm: float
-    cold: float
-
-
-def in_turn(found: Calibration, name: str) -> InTurn | None:
-    """Both medians of a figure; on a processor calls are timed in turn so and so."""
-    for one in found.samples:
-        if isinstance(one.about, Figure) and one.about.name == name and len(one.values) > 1:
-            return InTurn(statistics.median(one.values[::2]), statistics.median(one.values[1::2]))
-    return None
+def _steps(found: Calibration, cold: bool = False) -> dict[str, float]:
+    """Seconds of a launch in steps of models too small to compute: as they are, or with other data before layers."""
+    steps = [(one.about, one.p50) for one in found.samples if isinstance(one.about, Step) and one.about.cold == cold]
+    return {about.model: seconds / about.launches for about, seconds in steps}
 
 
 def cold_launches(found: Calibration) -> Iterator[tuple[str, Surface]]:
-    """How many times as long a call takes with the host's code out of the caches: a bare one, one through autograd."""
+    """How many times as long a launch takes with the host's code out of the caches.
+
+    By whole steps where they were timed so; else by a bare call, and by one through autograd.
+    """
+    warm, cold = _steps(found), _steps(found, cold=True)
+    whole = _median(cold[model] / warm[model] for model in cold if model in warm)
     for kind, name in zip(LAUNCH, ("call", "autograd call"), strict=True):
-        if known := in_turn(found, name):
+        if whole:
+            yield kind, _always(max(1.0, whole))
+        elif known := in_turn(found, name):
             yield kind, _always(max(1.0, known.cold / known.warm))
 
 
@@ -209,6 +215,8 @@ def shares(launch: float, found: Calibration) -> Iterator[tuple[str, Surface]]:
         if seconds and launch:
             between = cold[LAUNCH[1]].factor(1, 1) if name == "shared unit" and LAUNCH[1] in cold else 1.0
             yield name, _always(seconds * between / launch)
+    if launch and (byte := found.figure(BYTE)):
+        yield BYTE, _always(byte / launch)
 
 
 def _always(ratio: float) -> Surface:
@@ -237,14 +245,6 @@ def spread(found: Calibration) -> float:
     return statistics.mean(statistics.pstdev(part) / statistics.mean(part) for part in groups) if groups else 0.0
 
 
-def _crowded(kind: str, found: Calibration, ranks: int) -> float:
-    """How much longer a kernel takes while other cores are busy as well: cores share units, caches and memory."""
-    name = "crowded product" if kind.split()[0] in PRODUCTS else "crowded copy"
-    more = {one.about.ranks for one in found.samples if isinstance(one.about, Figure) and one.about.name == name}
-    # Nobody gets slower when others stop: where more ranks were less slow, something else had disturbed the fewer.
-    return max(1.0, min(_among(found, name, count, alone=1.0) for count in (ranks, *(n for n in more if n > ranks))))
-
-
 # links
 
 
@@ -262,16 +262,30 @@ def _level(level: Level, cluster: Cluster, found: Calibration, busy: int) -> Lev
 def exchange_points(cluster: Cluster, found: Calibration, busy: int = 1) -> dict[str, list[Point]]:
     """Measured over formula for each kind of collective that was timed, with so many ranks busy at once."""
     points: dict[str, list[Point]] = defaultdict(list)
-    for one in found.samples:
-        about = one.about
-        if isinstance(about, Exchange) and about.ranks <= cluster.ranks_per_node:
+    for about, seconds in _exchanges(found, busy).items():
+        if about.ranks <= cluster.ranks_per_node:
             said = collective_seconds(about.kind, about.payload, Group(about.ranks), cluster).seconds
-            seconds = one.p50 + _late(2 if about.kind == "send" else about.ranks, found, busy)
             place = (math.log2(about.payload), math.log2(about.ranks))
             points[about.kind].append((*place, math.log(seconds / float(said))))
     if found.machine.kind != "cpu":  # links of devices are their own
         return points
     return {kind: list(_at_once(own, math.log2(busy))) for kind, own in points.items()}
+
+
+def _exchanges(found: Calibration, busy: int) -> dict[Exchange, float]:
+    """Seconds of each message: as ranks come to it from computing where that was timed, which knows how late it gets a
+    core; else as idle ranks take, and so much later."""
+    calm: dict[Exchange, float] = {}
+    worked: dict[Exchange, float] = {}
+    for one in found.samples:
+        if isinstance(one.about, Exchange):
+            ranks = 2 if one.about.kind in POINT_KINDS else one.about.ranks
+            plain = msgspec.structs.replace(one.about, worked=False)
+            if one.about.worked:
+                worked[plain] = one.p50
+            else:
+                calm[plain] = one.p50 + _late(ranks, found, busy)
+    return calm | worked
 
 
 def _at_once(points: list[Point], busy: float) -> Iterator[Point]:
@@ -290,8 +304,7 @@ def _late(ranks: int, found: Calibration, busy: int) -> float:
     if found.machine.kind != "cpu" or busy == 1:
         return 0.0
     full = SLICE * (busy - 1) / busy if busy >= found.machine.count else 0.0
-    known = any(isinstance(one.about, Figure) and one.about.name == "late" for one in found.samples)
-    all_of_them = _among(found, "late", busy, alone=0.0) if known else full
+    all_of_them = found.among("late", busy, alone=0.0) if found.figures("late") else full
     return all_of_them * (1 - 1 / ranks) / (1 - 1 / busy)
 
 
@@ -310,7 +323,7 @@ def _trainer(runs: Trainer, found: Calibration, ranks: int) -> Trainer:
         table, name = key.split(".")
         part = msgspec.structs.replace(getattr(made, table), **{name: value})
         made = msgspec.structs.replace(made, **{table: part})
-    timed = any(isinstance(one.about, Step) for one in found.samples)  # a processor's launch is set without, too
+    timed = bool(_steps(found))  # a processor's launch is set without, too
     known = {key for key in given if key != "host.launch" or timed}
     sources = tuple((key, told(found) if key in known else source) for key, source in runs.sources)
     return msgspec.structs.replace(made, sources=sources)
@@ -318,19 +331,19 @@ def _trainer(runs: Trainer, found: Calibration, ranks: int) -> Trainer:
 
 def _constants(found: Calibration, ranks: int) -> Iterator[tuple[str, object]]:
     yield from _memory(found)
-    steps = [one.p50 / one.about.launches for one in found.samples if isinstance(one.about, Step)]
+    steps = _steps(found).values()
     if found.machine.kind == "cpu":  # one thread calls and computes: the time is the device's launch_seconds
         yield "host.launch", 0.0
     elif steps:
         yield "host.launch", statistics.median(steps)
-    if found.machine.kind == "cpu" and _figure(found, "overlap", -1.0) >= 0:
-        share = min(1.0, _among(found, "overlap", max(2, ranks), alone=1.0))
+    if found.machine.kind == "cpu" and found.figure("overlap", -1.0) >= 0:
+        share = min(1.0, found.among("overlap", max(2, ranks), alone=1.0))
         yield "gradients.overlap", (("any", share), *WAITED)
 
 
 def _memory(found: Calibration) -> Iterator[tuple[str, object]]:
     for key in ("context", "communicator", "reserved"):
-        if (value := _figure(found, key, -1.0)) >= 0:
+        if (value := found.figure(key, -1.0)) >= 0:
             yield f"memory.{key}", value
 
 
@@ -354,25 +367,6 @@ def _fit(points: list[Point]) -> Fit:
         median=statistics.median(errors) if errors else 0.0,
         p90=errors[int(0.9 * (len(errors) - 1))] if errors else 0.0,
     )
-
-
-def _figure(found: Calibration, name: str, otherwise: float = 0.0) -> float:
-    """A measured number that is no time."""
-    values = [one.p50 for one in found.samples if isinstance(one.about, Figure) and one.about.name == name]
-    return statistics.median(values) if values else otherwise
-
-
-def _among(found: Calibration, name: str, ranks: int, alone: float) -> float:
-    """A figure as it is with so many ranks busy: between the two numbers that were tried, by straight line."""
-    known: dict[int, list[float]] = defaultdict(list)
-    known[1].append(alone)
-    for one in found.samples:
-        if isinstance(one.about, Figure) and one.about.name == name:
-            known[one.about.ranks or found.machine.count].append(one.p50)
-    below = max(count for count in known if count <= max(1, ranks))
-    above = min((count for count in known if count >= ranks), default=below)
-    low, high = (statistics.median(known[count]) for count in (below, above))
-    return low if below == above else low + (high - low) * (ranks - below) / (above - below)
 
 
 def _median(values: Iterable[float]) -> float:

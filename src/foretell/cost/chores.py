@@ -25,6 +25,9 @@ SHARED: Final = {"shared unit": 500.0, "shared call": 18.5}
 """The host's time for a unit of FSDP2 in a step and for an operator on a DTensor, in bare calls, where they were not
 timed: the cases of `foretell calibrate --only shares,launch`, the lowest quarter of sixty on a shared core."""
 
+BYTE: Final = "shared byte"
+"""What a calibration calls the seconds of a step in which a byte of weights in shares is copied."""
+
 VISITS: Final = 3
 """Times that a unit is taken up in a step: gathered for either pass, and summed."""
 
@@ -57,7 +60,13 @@ class Chores:
         if not self.any:
             return 0.0
         whole = message.payload * (message.ranks if message.kind == "all-gather" else 1)
-        return self._moved("copy", whole, 1) + host_seconds(self.prices.device, "shared unit") / VISITS
+        return self._copied(whole) + host_seconds(self.prices.device, "shared unit") / VISITS
+
+    def _copied(self, whole: float) -> float:
+        """Of a unit's bytes on their way into a message or out of it: as they were timed, or a copy."""
+        device = self.prices.device
+        known = device.measured.get(BYTE)
+        return whole * device.launch_seconds * known.factor(1, 1) / VISITS if known else self._moved("copy", whole, 1)
 
     def of_update(self, action: Update) -> float:
         """Of the optimizer's step on weights in shares, beside the step itself."""

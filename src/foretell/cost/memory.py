@@ -24,6 +24,7 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import Trainer, look_up, look_up_depth
+from foretell.program.blocks import BLOCK
 from foretell.units import Quantity, product, somewhere
 
 MIB = 2**20
@@ -85,23 +86,29 @@ def memory_constants(
         reserved=alive.reserved,
         context=context,
     )
-    return _on_processor(setting, axes, found) if cluster.device.is_processor else found
+    return _on_processor(setting, axes, cluster, found) if cluster.device.is_processor else found
+
+
+def convolution_block(cluster: Cluster) -> int:
+    """Channels that the library lays together for convolutions; a GPU's work space is a trainer's constant."""
+    return BLOCK if cluster.device.is_processor else 0
 
 
 SUMMED = ("dp", "shard", "spatial")
 """Axes along which DistributedDataParallel sums gradients, when `foretell run` runs a plan."""
 
 
-COPIES = {"zero2": 1, "zero3": 3}
-"""What FSDP2 has in a backward pass of the size of its largest unit, beside the unit's weights: gradients as they are
-summed; with weights in shares also the next unit as it was gathered, and gloo's own copy of that (PyTorch 2.13,
+NEXT = {"zero3": 2}
+"""What FSDP2 has in the backward pass of its largest unit, beside the unit's weights and its gradients as they are
+summed, where weights are in shares: the next unit as it was gathered, and gloo's own copy of that (PyTorch 2.13,
 _fsdp_param_group.py and ProcessGroupGloo.cpp, where an all-gather is into tensors of its own)."""
 
 
-def _on_processor(setting: Setting, axes: tuple[MeshAxis, ...], found: Constants) -> Constants:
-    """What PyTorch holds where no GPU is: no library has work space of its own, buckets are as wide as the gradients,
-    also with states in shares (ZeroRedundancyOptimizer), weights are updated one by one, and weights that are whole in
-    the passes have their share beside them (zero2).
+def _on_processor(setting: Setting, axes: tuple[MeshAxis, ...], cluster: Cluster, found: Constants) -> Constants:
+    """What PyTorch holds where no GPU is: no device has a context, no allocator keeps what was given back, no library
+    has work space of its own. Buckets are as wide as the gradients, also with states in shares
+    (ZeroRedundancyOptimizer), weights are updated one by one, and weights that are whole in the passes have their share
+    beside them (zero2).
 
     Counted by the allocator in runs on gloo ranks (tests/torchrun/test_memory.py).
     """
@@ -115,22 +122,26 @@ def _on_processor(setting: Setting, axes: tuple[MeshAxis, ...], found: Constants
     beside = form.weight / ways if stored.gradients and not stored.weights else 0.0
     return found._replace(
         copies=(form.gradient if buckets else 0.0) + beside,
-        cached=COPIES.get(stored.name, 0) * form.gradient * sizes.layer,
+        cached=form.gradient * (sizes.layer + NEXT.get(stored.name, 0) * sizes.next) if stored.gradients else 0.0,
         gathered=2 * form.state * sizes.weight / ways if adam else 0.0,
         workspace=0.0,
+        limit=usable_bytes(setting.trainer, cluster),
+        reserved=1.0,
+        context=0.0,
     )
 
 
 class _Largest(NamedTuple):
-    """The largest weight, and the largest layer, as shares of all weights."""
+    """The largest weight, the largest layer, and the one whose backward pass is next, as shares of all weights."""
 
     weight: float
     layer: float
+    next: float
 
 
 @functools.lru_cache(maxsize=256)
 def _weights(graph: Graph) -> _Largest:
-    total, largest, units = 0.0, 0.0, dict[str, float]()
+    total, largest, units, repeated = 0.0, 0.0, dict[str, float](), set[str]()
     names = layers(graph)
     for block in graph.blocks:
         for one in (one for one in block.tensors if one.trainable):
@@ -139,7 +150,13 @@ def _weights(graph: Graph) -> _Largest:
             largest = max(largest, size)
             layer = next((name for name in names if one.name.startswith(f"{name}.")), "")
             units[layer] = units.get(layer, 0.0) + size
-    return _Largest(largest / total, max(units.values()) / total) if total else _Largest(0.0, 0.0)
+            repeated |= {layer} if block.times > 1 else set()
+    if not total:
+        return _Largest(0.0, 0.0, 0.0)
+    in_order = [name for name in ("", *names) if name in units]
+    most = max(in_order, key=units.__getitem__)
+    before = most if most in repeated else in_order[max(0, in_order.index(most) - 1)]
+    return _Largest(largest / total, units[most] / total, units[before] / total)
 
 
 UPDATE_COPIES = ("adam", "adamw")

@@ -7,6 +7,7 @@ samples as well as by new ones: nothing that was fitted is stored for use, only 
 from __future__ import annotations
 
 import functools
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -72,6 +73,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True, tag="collective"):
     kind: str
     ranks: int
     payload: int  # bytes that one rank contributes
+    worked: bool = False  # whether ranks came to it from computing, and it counts from the last one on
 
 
 class Transfer(msgspec.Struct, frozen=True, kw_only=True, tag="copy"):
@@ -88,6 +90,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
     model: str
     batch: int
     launches: float  # that the program counts
+    cold: bool = False  # with other data going through the caches before each layer; those seconds do not count
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True, tag="layer"):
@@ -104,6 +107,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, tag="figure"):
     name: str
     unit: str = ""
     ranks: int = 0  # that were busy; 0: all of the machine's, or it is no matter of ranks
+    bytes: int = 0  # that each of them moved; 0: it is no matter of bytes
 
 
 About: TypeAlias = Kernel | Rule | Exchange | Transfer | Step | Layer | Figure
@@ -176,6 +180,29 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     quick: bool = False
     date: str = ""  # UTC, ISO 8601: when it was finished
     fits: dict[str, Fit] = {}
+
+    def figures(self, name: str) -> list[Figure]:
+        """What was measured under a name: of how many ranks, of how many bytes."""
+        return [one.about for one in self._named(name) if isinstance(one.about, Figure)]
+
+    def figure(self, name: str, otherwise: float = 0.0) -> float:
+        """A measured number that is no time."""
+        values = [one.p50 for one in self._named(name)]
+        return statistics.median(values) if values else otherwise
+
+    def among(self, name: str, ranks: int, alone: float, size: int = 0) -> float:
+        """A figure as it is with so many ranks busy: between the two numbers that were tried, by straight line."""
+        known: dict[int, list[float]] = {1: [alone]}
+        for one in self._named(name):
+            if isinstance(one.about, Figure) and one.about.bytes == size:
+                known.setdefault(one.about.ranks or self.machine.count, []).append(one.p50)
+        below = max(count for count in known if count <= max(1, ranks))
+        above = min((count for count in known if count >= ranks), default=below)
+        low, high = (statistics.median(known[count]) for count in (below, above))
+        return low if below == above else low + (high - low) * (ranks - below) / (above - below)
+
+    def _named(self, name: str) -> list[Sample]:
+        return [one for one in self.samples if isinstance(one.about, Figure) and one.about.name == name]
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):

@@ -228,7 +228,8 @@ def _unsaid(dialect: Dialect, recipe: Recipe, again: Recipe) -> list[Unsaid]:
         if getattr(recipe, name) != getattr(usual, name):
             told[name] = where
     for name in lost:
-        told.setdefault(name, f"{dialect.name} files have no word for it: the trainer's own holds")
+        where = dialect.elsewhere.get(name, f"{dialect.name} files have no word for it: the trainer's own holds")
+        told.setdefault(name, where)
     if "model" in told:
         told.pop("shape", None)
     return [Unsaid(name, msgspec.to_builtins(getattr(recipe, name)), where) for name, where in told.items()]

@@ -1,6 +1,6 @@
 """Megatron-Bridge: Python that changes a recipe's `ConfigContainer`.
 
-Field names: Megatron-Bridge at commit 0d5f555, src/megatron/bridge/recipes/llama/llama3.py and
+Field names: Megatron-Bridge 0.3.1, megatron/bridge/recipes/llama/llama3.py and
 training/{config,mixed_precision}.py.
 """
 
@@ -47,7 +47,7 @@ def _fixed(recipe: Recipe) -> Document:
 DIALECT = Dialect(
     name="megatron-bridge",
     summary="Megatron-Bridge: Python that changes a recipe",
-    version="Megatron-Bridge at commit 0d5f555",
+    version="Megatron-Bridge 0.3.1",
     trainer=lambda recipe: "megatron-core",
     format=python(
         assignments(

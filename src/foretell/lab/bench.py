@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from foretell.lab.formula import WIDTH
 from foretell.lab.hosts import Lab
 from foretell.lab.network import PAYLOAD, Network, address
 from foretell.runtime.collectives import Choice, Message, Round, Span, Team, chosen
@@ -23,13 +24,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PORT = 7700
-WIDTH = 4
-"""Bytes of an element: single precision."""
-
 MARGIN = 2e-3
 """Seconds between the moment that is agreed on and the last rank that hears of it."""
 
-ROUNDS, STARTS = 3, 15
+ROUNDS, STARTS = 3, 25
 """Of the self-test: rounds one after the other, and how often they are started."""
 
 FIRST = 1
@@ -126,7 +124,7 @@ def _together(lines: Lines, team: Team, wait: float) -> float:
     moment[0] = time.monotonic() + wait if team.at == 0 else 0.0
     lines.perform(everybody.rounds("broadcast", one), moment, moment)
     while (left := moment[0] - time.monotonic()) > 0:
-        time.sleep(left - 2e-4 if left > 4e-4 else 0.0)
+        time.sleep(left)  # nobody looks at the clock until then: others need the core to wake on
     return float(moment[0])
 
 

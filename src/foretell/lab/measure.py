@@ -6,14 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from foretell.cost.collectives import alpha_beta, collective_seconds
-from foretell.cost.fabric import Group
 from foretell.hardware.cluster import Cluster
 from foretell.lab.bench import Attained, Case, Timed, attained, timed
 from foretell.lab.describe import described
+from foretell.lab.formula import formula
 from foretell.lab.hosts import Lab
 from foretell.lab.network import Network
-from foretell.runtime.collectives import ALGORITHMS, Choice, chosen
+from foretell.runtime.collectives import ALGORITHMS, chosen
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all")
 SIZES = (1 << 10, 1 << 15, 1 << 20, 1 << 23)
@@ -79,10 +78,16 @@ def everything(network: Network) -> list[str]:
     return [*names, *islands, *(f"parameter_server:{count}" for count in servers)]
 
 
-def measured(lab: Lab, wanted: Sequence[Case], extra: float, seconds: float) -> list[Row]:
-    """Time the cases, and put what the formulas say beside them."""
+def measured(lab: Lab, wanted: Sequence[Case], seconds: float) -> list[Row]:
+    """Time the cases, and put what the formulas say beside them.
+
+    The time of a message is tested before and after: what else the machine does is in both.
+    """
+    before = overhead(selftested(lab))
+    found = timed(lab, wanted, seconds)
+    extra = (before + overhead(selftested(lab))) / 2
     cluster = described(lab.network, extra)
-    return [_row(lab.network, cluster, extra, one) for one in timed(lab, wanted, seconds)]
+    return [_row(lab.network, cluster, extra, one) for one in found]
 
 
 def _row(network: Network, cluster: Cluster, extra: float, one: Timed) -> Row:
@@ -102,14 +107,6 @@ def _row(network: Network, cluster: Cluster, extra: float, one: Timed) -> Row:
         samples=tuple(one.seconds),
         island=network.island,
     )
-
-
-def formula(choice: Choice, kind: str, size: int, cluster: Cluster) -> float:
-    """Seconds of a tensor of so many bytes, by the latency-bandwidth formula of this one algorithm."""
-    payload = size / cluster.ranks if kind == "all-gather" else size
-    servers = (choice.number or cluster.ranks) if choice.name == "parameter_server" else 1
-    library = alpha_beta().only(choice.name)
-    return collective_seconds(kind, payload, Group(cluster.ranks), cluster, servers=servers, library=library).seconds
 
 
 # all of it in short

@@ -151,6 +151,12 @@ static void set(const char *file, const char *value) { /* what cannot be set sta
     close(fd);
 }
 
+static void buffers(const char *file, long size) { /* of every connection, from its start */
+    char sizes[64];
+    sprintf(sizes, "4096 %ld %ld", size, size);
+    set(file, sizes);
+}
+
 static void address(struct ifreq *r, int a, int b, int c, int d) {
     struct sockaddr_in *in = (struct sockaddr_in *)&r->ifr_addr;
     memset(in, 0, sizeof *in);
@@ -186,12 +192,13 @@ static int made(int host) {
     up(s, &r);
     close(s);
     /* Connections stay warm, and may have a whole long pipe in flight: the pipes are what is studied, not TCP. */
+    /* Reno has no clock of its own: a sender that paces itself (BBR) would spread a message over the time of the next. */
+    set("/proc/sys/net/ipv4/tcp_congestion_control", "reno");
     set("/proc/sys/net/ipv4/tcp_slow_start_after_idle", "0");
     set("/proc/sys/net/ipv4/tcp_no_metrics_save", "1");
-    char sizes[64];
-    sprintf(sizes, "4096 %ld %ld", window, window);
-    set("/proc/sys/net/ipv4/tcp_rmem", sizes);
-    set("/proc/sys/net/ipv4/tcp_wmem", sizes);
+    buffers("/proc/sys/net/ipv4/tcp_wmem", window);
+    /* A packet takes more room than it has bytes: what a full sender has on its way must never be thrown away. */
+    buffers("/proc/sys/net/ipv4/tcp_rmem", window < 1 << 28 ? 4 * window : 1 << 30);
     set("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
     set("/proc/sys/net/ipv4/tcp_early_retrans", "0"); /* nothing is lost here: what waits in a pipe is not sent again */
     if (system("ip route change 10.77.0.0/24 dev lab0 initcwnd 400 initrwnd 400 rto_min 2s 2>/dev/null"))

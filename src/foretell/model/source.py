@@ -62,6 +62,19 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, dtype: str
         raise UnknownName(problem.what, fix=f"{problem.fix}; {hint}") from None
 
 
+def in_words(spec: str, seq: int | None = None) -> str:
+    """The text of a model; that of a configuration in the words of the zoo, whose modules can be run."""
+    if spec.partition(":")[0] in zoo.names() or len(spec) > LONGEST_TEXT:
+        return spec
+    path = Path(spec)
+    file = path / "config.json" if path.is_dir() else path
+    if file.suffix != ".json" or not file.is_file() or _looks_like_graph(file):
+        return spec
+    from foretell.model.importers import hf_config
+
+    return hf_config.text(file, seq)
+
+
 def _is_factory(name: str, rest: str) -> bool:
     return name.endswith(".py") or ("." in name and rest.isidentifier())
 

@@ -24,6 +24,9 @@ FULL = 0.9
 """Share of a device's memory from which the allocator has to give back and fetch again what it holds (Megatron-LM of
 Kahira et al.: out of memory despite free memory in about 15 % of runs)."""
 
+KEPT = ("weights", "gradients", "states", "resting")
+"""What a rank holds from step to step, by kind; who only measures sees it in one piece."""
+
 WORTH = 0.05
 """Share of the step from which a cause is worth a word."""
 
@@ -168,7 +171,7 @@ def _memory(memory: MemoryUse, capacity: float) -> Iterator[Bottleneck]:
         )
         relief = "expandable segments, memory of fixed sizes, or smaller micro-batches"
         yield Bottleneck("memory stalling", "bottleneck", share - tensors, why, relief)
-    states = sum(memory.by_kind.get(kind, 0.0) for kind in ("weights", "gradients", "states"))
+    states = sum(memory.by_kind.get(kind, 0.0) for kind in KEPT)
     if states > 0.5 * memory.device and memory.device > 0.5 * capacity:
         why = (
             f"weights, gradients and states are {states / memory.device:.0%} of what a rank holds "

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from foretell.cost.care import CareFigures, care_figures
 from foretell.cost.host import as_executed
 from foretell.cost.layers import layer_figures
+from foretell.cost.memory import convolution_block
 from foretell.cost.stage import Prices
 from foretell.model.graph import Graph
 from foretell.model.operator import PARTS, Part
@@ -225,9 +226,10 @@ class Parts:
         alone = [count * together for count in samples if count * together > model.exact]
         row = len(self.builder.columns["local_at"])
         parts: list[tuple[Local, int]] = []
+        block = convolution_block(self.space.cluster)
         place: dict[int, int] = {}
         for own in (*spread_alike(model.graph, axes, plan, trainer, many), *alone):
-            local = local_program(model.graph, axes, plan, trainer, own)
+            local = local_program(model.graph, axes, plan, trainer, own, block)
             several = () if isinstance(own, int) else own
             self.builder.local([layer_figures(local, kind, prices) for kind in model.kinds], len(several))
             parts.append((local, len(several)))

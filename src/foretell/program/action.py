@@ -62,7 +62,7 @@ class Allocate(msgspec.Struct, frozen=True, tag="allocate", tag_field="action"):
 
     name: str
     bytes: Quantity
-    kind: str  # activation, gradient, gathered
+    kind: str  # activation, gradient, gathered, working
 
 
 class Free(msgspec.Struct, frozen=True, tag="free", tag_field="action"):

@@ -19,12 +19,14 @@ from foretell.model.graph import Graph, Node
 from foretell.model.layers import pieces
 from foretell.model.memory_order import compiled_convolutions, turned_convolutions
 from foretell.model.operators.attention import Attention
+from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.layout import View
 from foretell.model.resize import skeleton
 from foretell.plan.placement import Placement, Replicated
 from foretell.program.action import Action, Actions, Allocate, Communicate, Compute, Free
+from foretell.program.blocks import working_elements
 from foretell.program.homes import storage_owner
 from foretell.program.layout import Layout, Moment, has_weight_gradient
 from foretell.program.lifetimes import End, Lifetimes, lifetimes
@@ -148,12 +150,26 @@ class Bodies:
                 yield Allocate(self._name(at, number), self._made_bytes(at, index, number), "activation")
         if not self._drops_casts(at) or again:
             yield from self._casts(at, node, Allocate)
-        yield from self._compute(at, index, node, "forward", again)
+        yield from self._in_blocks(at, index, node, "forward", again)
         yield from self.layout.moving(at, Moment(index, "forward", after=True, gradient=False))
         for end in lives.forward.get((at, index), ()):
             if not again or end.name.number < len(self.layout.graph.blocks[at].tensors):
                 yield self._free(end)
         yield from self._copies_end(at, index)
+
+    def _in_blocks(self, at: int, index: int, node: Node, part: str, again: bool = False) -> Iterator[Action]:
+        """A part of an operator, with the copies that a processor's library makes for it."""
+        done = self._compute(at, index, node, part, again)
+        if not (self.layout.block and done and isinstance(node.operator, Convolution)):
+            yield from done
+            return
+        block = self.layout.graph.blocks[at]
+        width = self.layout.graph.widths(block, node)["y"]
+        size = working_elements(node.operator, self.layout.sizes(at, index), part, self.layout.block) * width
+        name = f"{self._name(at, node.outputs[0])} blocks"
+        yield Allocate(name, size, "working")
+        yield from done
+        yield Free(name, size)
 
     def _compute(self, at: int, index: int, node: Node, part: str, again: bool = False) -> tuple[Compute, ...]:
         """A part of an operator, if it costs anything; whatever runs again, it is the same one."""
@@ -197,10 +213,10 @@ class Bodies:
             yield from self.layout.moving(at, Moment(index, "backward", after=False, gradient=False))
             yield from self._gradients_begin(at, index, node)
             yield from self._scattered(at, node, Allocate)
-            yield from self._compute(at, index, node, "input_gradient")
+            yield from self._in_blocks(at, index, node, "input_gradient")
             yield from self._scattered(at, node, Free)
             yield from self.layout.moving(at, Moment(index, "backward", after=False, gradient=True))
-            yield from self._compute(at, index, node, "weight_gradient")
+            yield from self._in_blocks(at, index, node, "weight_gradient")
             yield from self._made(at, node)
             yield from self._gradients_end(at, index, node)
         yield from self._casts(at, node, Free)

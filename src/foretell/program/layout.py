@@ -50,6 +50,7 @@ class Layout:
     scatters_loss: bool = False  # whether the gradient of the losses is laid into zeros before that of log-softmax
     autocast: bool = False  # whether products run in 16 bits, and the rest in fp32
     compiled: bool = False  # whether a compiler joins copies in 16 bits, and turns images
+    block: int = 0  # channels that a processor's library lays together for convolutions
     known_sizes: dict[tuple[int, int], dict[str, Quantity]] = field(
         init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], dict[str, Quantity]]
     )
@@ -185,7 +186,7 @@ def layout(
     like = graph if any(axis.splitting.shares_samples for axis in axes) else skeleton(graph)
     spreads = tuple(spread(like, axis, conventions) for axis in axes)
     count = graph.batch if isinstance(samples, int) and samples == 0 else samples
-    said = (padding or {}, imbalance, conventions.scatters_loss, conventions.autocast, conventions.compiled)
+    said = (padding or {}, imbalance, *conventions.of_bodies)
     bare = Layout(like, count, axes, spreads, {}, *said)
     travels: dict[tuple[int, Moment], list[Communicate]] = defaultdict(list)
     for (at, moment, number), found in _grouped(axes, spreads).items():

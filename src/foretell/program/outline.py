@@ -41,16 +41,16 @@ from foretell.units import at_least, ceil_div, product, somewhere, whole_numbers
 
 
 class Outline:
-    """One plan for one model, before it is written out."""
+    """One plan for one model, before it is written out; `block` is that of `Conventions`."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, block: int = 0) -> None:
         self.setting, self.plan, self.trainer = setting, setting.plan, setting.trainer
         self.axes = mesh(self.plan)
         self.graph = as_lowered(self.plan.policy(Lora).trained(setting.graph), self.axes)
         pipeline = self.plan.axis(Pipeline) or Pipeline(ranks=1)
         self.cutting = cutting(skeleton(self.graph), pipeline, self.trainer.pipeline.split)
         self.schedule, self.ranks, self.chunks = self.cutting.schedule, self.cutting.ranks, self.cutting.chunks
-        self.local = local_of(self.graph, self.axes, self.plan, self.trainer)
+        self.local = local_of(self.graph, self.axes, self.plan, self.trainer, block)
         self.upkeep = Upkeep(setting, self.axes)
 
     @property
@@ -131,13 +131,13 @@ def _segmented(
     return Passes(kept, passes.forward_peak - gone, passes.backward_peak + again, passes.making_peak + again)
 
 
-def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer) -> Local:
+def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer, block: int = 0) -> Local:
     """The local program of a plan, as far as the axes that divide layers and the policies decide it.
 
     Ranks that take samples each for themselves do what one rank does with its share of them.
     """
     alone = product(axis.ranks for axis in plain_axes(axes, plan, graph))
-    return local_program(graph, space_axes(axes, plan, graph), plan, trainer, ceil_div(graph.batch, alone))
+    return local_program(graph, space_axes(axes, plan, graph), plan, trainer, ceil_div(graph.batch, alone), block)
 
 
 def space_axes(axes: tuple[MeshAxis, ...], plan: Plan, graph: Graph) -> tuple[MeshAxis, ...]:
@@ -148,7 +148,12 @@ def space_axes(axes: tuple[MeshAxis, ...], plan: Plan, graph: Graph) -> tuple[Me
 
 
 def local_program(
-    graph: Graph, space: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer, samples: int | tuple[int, ...]
+    graph: Graph,
+    space: tuple[MeshAxis, ...],
+    plan: Plan,
+    trainer: Trainer,
+    samples: int | tuple[int, ...],
+    block: int = 0,
 ) -> Local:
     """What the ranks of some axes do with so many samples together, or with each of several numbers of them.
 
@@ -160,7 +165,7 @@ def local_program(
         with_samples(graph, like) if divided else skeleton(graph),
         samples,
         space,
-        _conventions(plan, trainer),
+        _conventions(plan, trainer, block),
         trainer.tensor.vocabulary_multiple * product(axis.ranks for axis in space if axis.splitting.flows),
         plan.policy(Recompute).again,
         plan.policy(Offload).activations,
@@ -218,7 +223,7 @@ def _layout(
     return layout(graph, space, conventions, padding, imbalance, sizes)
 
 
-def _conventions(plan: Plan, trainer: Trainer) -> Conventions:
+def _conventions(plan: Plan, trainer: Trainer, block: int = 0) -> Conventions:
     return Conventions(
         each_consumer=trainer.tensor.reduce == "consumer",
         gather_again=trainer.tensor.regather,
@@ -228,6 +233,7 @@ def _conventions(plan: Plan, trainer: Trainer) -> Conventions:
         whole_bias=trainer.tensor.row_bias == "whole",
         autocast=plan.policy(Precision).format.autocast,
         compiled=trainer.execution == "compiled",
+        block=block,
     )
 
 

@@ -20,8 +20,8 @@ Storage: TypeAlias = tuple[int, int, int, str]
 """Block, tensor, repetition, and what of it: '' for the tensor itself, 'gradient', 'gathered'."""
 
 
-PARTS = ("gradient", "gathered", "cast", "made")
-"""What of a tensor a name can mean: also a weight's copy in 16 bits, and its own new gradient."""
+PARTS = ("gradient", "gathered", "cast", "made", "blocks")
+"""What of a tensor a name can mean: also a weight's copy in 16 bits, its own new gradient, and a library's copies."""
 
 
 class Turn(NamedTuple):

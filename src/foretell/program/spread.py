@@ -42,6 +42,7 @@ class Conventions:
     compiled        a compiler makes one copy of a tensor in another type for all that read it, and turns images
     whole_bias      the gradient of a bias that is added to a sum is made from all of the sum's gradient,
                     not from the share that a rank goes on with
+    block           channels that a processor's library lays together for convolutions; 0: it makes no copies
     """
 
     each_consumer: bool = False
@@ -52,6 +53,12 @@ class Conventions:
     autocast: bool = False
     compiled: bool = False
     whole_bias: bool = False
+    block: int = 0
+
+    @property
+    def of_bodies(self) -> tuple[bool, bool, bool, int]:
+        """Those that decide what operators hold, rather than how they are divided."""
+        return self.scatters_loss, self.autocast, self.compiled, self.block
 
 
 USUAL = Conventions()

@@ -87,11 +87,13 @@ def _cards(cards: Sequence[Card]) -> str:
 
 def _section(section: Section) -> str:
     said = f"<p>{quoted(section.text)}</p>" if section.text else ""
-    charts = "".join(map(_figure, section.charts))
+    several = len(section.charts) > 1  # alone, a chart is named by the heading
+    charts = "".join(_figure(chart, several) for chart in section.charts)
     return f"<section><h2>{quoted(section.title)}</h2>{said}{charts}{_table(section.columns, section.rows)}</section>"
 
 
-def _figure(chart: Chart) -> str:
+def _figure(chart: Chart, named: bool) -> str:
+    title = f"<h3>{quoted(chart.title)}</h3>" if named else ""
     legend = "".join(f'<li><i class="{_swatch(colour)}"></i>{quoted(name)}</li>' for colour, name in chart.legend)
     listed = f'<ul class="legend">{legend}</ul>' if legend else ""
     numbers = (
@@ -99,8 +101,8 @@ def _figure(chart: Chart) -> str:
     )
     save = f'<button type="button" data-save="{quoted(chart.name)}">Save as SVG</button>'
     return (
-        f'<figure><div class="scroll" tabindex="0" role="region" aria-label="{quoted(chart.title)}">{chart.svg()}</div>'
-        f"{listed}<figcaption>{quoted(_sentence(chart.told))} {save}</figcaption>{numbers}</figure>"
+        f'<figure>{title}<div class="scroll" tabindex="0" role="region" aria-label="{quoted(chart.title)}">'
+        f"{chart.svg()}</div>{listed}<figcaption>{quoted(_sentence(chart.told))} {save}</figcaption>{numbers}</figure>"
     )
 
 

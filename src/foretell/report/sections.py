@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from foretell.oracle.scale import Scaling
     from foretell.oracle.search import Found
     from foretell.program.program import Program
-    from foretell.timeline.observation import Observation
     from foretell.timeline.simulate import Simulated
 
 WORK = ("activations", "working")
@@ -181,38 +180,4 @@ def scaling_page(found: Scaling) -> Page:
         cards=cards,
         sections=(scaling_section(found), accuracy_section()),
         papers=papers(found.model, parse(found.base_plan)) if found.base_plan else (),
-    )
-
-
-def comparison_page(predicted: Prediction, measured: Observation) -> Page:
-    """A page about a run: what was predicted, what was measured."""
-    error = predicted.step_seconds / measured.step_seconds - 1
-    inside = predicted.interval[0] <= measured.step_seconds <= predicted.interval[1]
-    kinds = sorted({*predicted.breakdown, *measured.breakdown})
-    rows = tuple(
-        (name, show_seconds(predicted.breakdown.get(name, 0.0)), show_seconds(measured.breakdown.get(name, 0.0)))
-        for name in kinds
-    )
-    bars = {"predicted": predicted.breakdown, "measured": measured.breakdown}
-    return Page(
-        title=f"{predicted.model}: predicted and measured",
-        plan=predicted.plan,
-        cards=(
-            Card("predicted", show_seconds(predicted.step_seconds), "a step"),
-            Card("measured", show_seconds(measured.step_seconds), "a step"),
-            Card(
-                "predicted over measured", f"{error:+.1%}", "inside the interval" if inside else "outside the interval"
-            ),
-            Card("memory", show_bytes(measured.memory_bytes), f"{show_bytes(predicted.memory_bytes)} were predicted"),
-        ),
-        sections=(
-            Section(
-                "Where the time goes",
-                charts=(breakdown.draw(bars, {"predicted": predicted.interval}),),
-                columns=("part", "predicted", "measured"),
-                rows=rows,
-            ),
-            accuracy_section(),
-        ),
-        papers=papers(predicted.model, parse(predicted.plan)),
     )

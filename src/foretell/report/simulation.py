@@ -52,6 +52,7 @@ def simulation_panels(found: Simulation) -> list[Panel]:
             "virtual seconds",
             "loss",
             [Curve(run.algorithm, [(point[2], point[3]) for point in run.curve]) for run in found.of(count)],
+            goal=found.target,
         )
         for count in _counts(found)
     ]

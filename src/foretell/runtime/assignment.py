@@ -9,7 +9,7 @@ import msgspec
 from foretell.errors import BadInput
 from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.model.graph import Graph
-from foretell.model.source import load
+from foretell.model.source import in_words, load
 from foretell.plan.fitness import refusals
 from foretell.plan.job import batch_ranks, make_job
 from foretell.plan.policies.precision import Precision
@@ -63,6 +63,10 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     dry: bool = False  # one rank alone, beside others that are not there
     alone: bool = False  # whether an axis of one rank is put on the model too: what its wrapper costs by itself
     seat: Seat | None = None  # None: all ranks are started here
+
+    def __post_init__(self) -> None:
+        """A configuration is a model of the zoo: whoever runs it, or reads its record, need not have the file."""
+        msgspec.structs.force_setattr(self, "model", in_words(self.model, self.seq or None))
 
     def setting(self) -> Setting:
         """The plan with its model, job and trainer. One that breaks rules is refused."""
@@ -129,6 +133,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     exposed: dict[str, float] = {}  # seconds of it, by axis, in which a GPU only talked to others
     allocated: int = 0  # bytes at the fullest moment of a step
     resting: int = 0  # bytes between two steps
+    reserved: int = 0  # bytes that a GPU's allocator held for them; 0: what is not in tensors is not kept
     versions: dict[str, str] = {}
     staleness: dict[str, int] = {}  # updates that weights had seen since they were read: how often, by a server
     arrivals: list[int] = []  # whose pushes came to the server here, one after the other

@@ -45,6 +45,7 @@ class Progress(msgspec.Struct, kw_only=True):
     steps: list[float] = []
     peak: int = 0
     resting: int = 0
+    reserved: int = 0
 
 
 class Latest(msgspec.Struct, frozen=True):

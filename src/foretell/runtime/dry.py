@@ -19,17 +19,18 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from foretell.plan.facts import facts
 from foretell.plan.job import micro_batch
 from foretell.plan.policies.compression import Compression
-from foretell.plan.policies.precision import Precision
+from foretell.plan.schedule import find
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
+from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.runtime import appliers, mesh
 from foretell.runtime.appliers._replicas import wrappers
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.clock import Clock
 from foretell.runtime.counting import Counting
-from foretell.runtime.models import model
-from foretell.runtime.subject import Subject
+from foretell.runtime.models import model_of
+from foretell.runtime.subject import Driver, Subject
 from foretell.runtime.tasks import Batch
 from foretell.runtime.training import rule_of
 
@@ -41,10 +42,14 @@ STEPS = 3
 
 def refusals(setting: Setting) -> Iterator[tuple[str, str]]:
     """What waits for answers of other ranks."""
-    for word in ("pp", "spatial"):
-        axis = setting.plan.axis(word)
-        if axis is not None and axis.world > 1:
-            yield f"{word}{axis.ranks} reads what other ranks send, and in a dry run there are none", "no --dry-run"
+    pipeline = setting.plan.axis(Pipeline)
+    if pipeline is not None and pipeline.world > 1:
+        schedule = find(pipeline.schedule)
+        if (pipeline.chunks or schedule.least_chunks) > 1:
+            why = f"the second stage of rank 0 of pp{pipeline.ranks}:{schedule.name} reads what other ranks send"
+            yield f"{why}, and in a dry run there are none", f"pp{pipeline.ranks}:1f1b, or no --dry-run"
+        if not schedule.flushes:
+            yield f"pp{pipeline.ranks}:{schedule.name} has no step that ends", "pp:1f1b, or no --dry-run"
     if setting.plan.policy(Compression).method != "none":
         yield "compressed gradients of other ranks are read, and in a dry run there are none", "no --dry-run"
     data, tensor = setting.plan.axis(Data), setting.plan.axis(Tensor)
@@ -57,27 +62,29 @@ def reported(assignment: Assignment, setting: Setting) -> Report:
     """Rank 0's step beside ranks that are not there."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=setting.plan.ranks)
     where = mesh.made(setting.plan, "cpu")
-    found = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
+    found = model_of(assignment, setting)
     real = _needs_memory(setting)
     with nullcontext() if real else torch.device("meta"):
         module = found.build()
-    rows = micro_batch(setting.job, setting.plan)
-    sample = Batch(tuple(one[:rows] for one in found.like.inputs), found.like.target[:rows])
+    rows, device = micro_batch(setting.job, setting.plan), "cpu" if real else "meta"
+    sample = Batch(tuple(one[:rows].to(device) for one in found.like.inputs), found.like.target[:rows])
     update = rule_of(assignment, setting)
-    subject = Subject(setting, where, CPU, [module], sample, found.loss, update)
+    subject = Subject(setting, where, CPU, [module], sample, found.loss, update, rehearsed=True)
     appliers.apply(subject)
-    counting = Counting(where)
+    counting, driver = Counting(where), subject.driver(subject)  # which asks the mesh for numbers, not shapes
     with nullcontext() if real else FakeTensorMode(allow_non_fake_inputs=True):
         if not real:
             subject.parts = [part.to_empty(device="cpu") for part in subject.parts]
-        _step(subject, found.like, counting)
+        _step(subject, driver, found.like, counting)
     versions = {"torch": str(torch.__version__), "python": platform.python_version()}
     return Report(rank=0, place=where.places, collectives=counting.found(), versions=versions)
 
 
 def _needs_memory(setting: Setting) -> bool:
-    """DistributedDataParallel reads what its buckets hold: it does not run on shapes alone."""
-    data = setting.plan.axis(Data)
+    """DistributedDataParallel reads what its buckets hold: it does not run on shapes alone. Pipelines do without it."""
+    data, pipeline = setting.plan.axis(Data), setting.plan.axis(Pipeline)
+    if pipeline is not None and pipeline.world > 1:
+        return False
     return data is not None and data.world > 1 and data.storage in ("replicated", "zero1")
 
 
@@ -89,13 +96,13 @@ def _answered(group, bucket):  # torch reads annotations, and cannot read those 
     return found
 
 
-def _step(subject: Subject, batch: Batch, counting: Counting) -> None:
+def _step(subject: Subject, driver: Driver, batch: Batch, counting: Counting) -> None:
     for share in subject.shares:
         batch = share(batch)
     for part in subject.parts:
         for wrapper in wrappers(part):
             wrapper.register_comm_hook(wrapper.process_group, _answered)
-    driver, clock = subject.driver(subject), Clock(CPU)
+    clock = Clock(CPU)
     optimizer = subject.optimizer(subject.rule, subject.weights())
     for at in range(STEPS):
         clock.watcher = lambda phase: setattr(counting, "phase", phase)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ class Journal:
 
     def stepped(self, ended: Ended) -> None: ...
 
-    def resumed(self, step: int) -> None: ...
+    def resumed(self, before: Sequence[Ended]) -> None: ...
 
 
 class Kept(Journal):
@@ -59,9 +60,10 @@ class Kept(Journal):
         os.write(self._steps, msgspec.json.encode(ended) + b"\n")
         self._step += 1
 
-    def resumed(self, step: int) -> None:
-        """So many steps were done before this rank came up."""
-        self._step = step
+    def resumed(self, before: Sequence[Ended]) -> None:
+        """These steps were done before this rank came up: they count, whatever happens to it."""
+        for ended in before:
+            self.stepped(ended)
 
 
 _HERE = [Journal()]

@@ -1,14 +1,14 @@
 """What limited a run that was measured: the rules that `predict` has (Kahira et al. 2021, table 6), on what was seen.
 
-Shares are those of the measured step. What no clock shows (how many ranks an axis can have, work that is done twice) is
-known from the plan, and is taken from the prediction.
+Shares are those of the measured step. What no clock shows is known from the plan, and is taken from the prediction: how
+many ranks an axis can have, and which part of the computing others do too.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from foretell.oracle.causes import Causes
 from foretell.oracle.explain import Bottleneck, bottlenecks
@@ -16,7 +16,8 @@ from foretell.oracle.predict import Prediction
 from foretell.runtime.measure import Measurement
 from foretell.runtime.outside import COMPUTING, Outside
 
-OF_THE_PLAN = ("number of ranks", "computation redundancy")
+OF_THE_PLAN = "number of ranks"
+TWICE = "computation redundancy"
 
 
 def limits(
@@ -25,11 +26,22 @@ def limits(
     """The rules that fire for a measurement, largest share first; `places` are the ranks' places on the pipeline."""
     imbalance, unevenness = _imbalance(measured, places)
     congestion, slowdown = _congestion(predicted, outside)
-    seen = Causes(congestion=congestion, slowdown=slowdown, imbalance=imbalance, unevenness=unevenness)
+    twice = _twice(predicted) * _computing(measured.breakdown)
+    seen = Causes(congestion=congestion, slowdown=slowdown, imbalance=imbalance, unevenness=unevenness, redundant=twice)
     told = {name: seconds for name, seconds in measured.breakdown.items() if name != "other"}  # which nobody saw
     fired = bottlenecks(told, measured.step_seconds, measured.memory, predicted.capacity, seen)
-    planned = (one for one in predicted.bottlenecks if one.name in OF_THE_PLAN)
+    planned = (one for one in predicted.bottlenecks if one.name == OF_THE_PLAN)
     return (*fired, *planned)
+
+
+def _twice(predicted: Prediction) -> float:
+    """The part of its computing that a rank does though another one does it too."""
+    share = sum(one.share for one in predicted.bottlenecks if one.name == TWICE)
+    return share * predicted.step_seconds / _computing(predicted.breakdown) if share else 0.0
+
+
+def _computing(breakdown: Mapping[str, float]) -> float:
+    return sum(breakdown.get(name, 0.0) for name in COMPUTING)
 
 
 def _imbalance(measured: Measurement, places: Sequence[int]) -> tuple[float, float]:

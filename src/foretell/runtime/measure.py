@@ -123,8 +123,8 @@ def _memory(reports: Sequence[Report], worst: Report) -> MemoryUse:
         stages[place] = max(stages.get(place, 0), report.allocated)
     return MemoryUse(
         allocated=worst.allocated,
-        reserved=worst.allocated,
-        device=worst.allocated,
+        reserved=worst.reserved or worst.allocated,
+        device=worst.reserved or worst.allocated,
         by_stage=tuple(float(stages[place]) for place in sorted(stages)),
         by_kind={"resting": float(worst.resting), "working": float(worst.allocated - worst.resting)},
         peak_moment=f"rank {worst.rank}, counted by the allocator",

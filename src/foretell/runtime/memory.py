@@ -26,7 +26,7 @@ class Watched:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.peak = self.resting = 0
+        self.peak = self.resting = self.reserved = 0
         self._device = device
         self._data = {place for place, _ in _storages()} if device.type == "cpu" else set[int]()
 
@@ -53,6 +53,7 @@ class Watched:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._device.type == "cuda":
             self.peak = torch.cuda.max_memory_allocated(self._device)
+            self.reserved = torch.cuda.max_memory_reserved(self._device)
             return
         self._mark.__exit__(kind, error, at)
         self._notes.__exit__(kind, error, at)
@@ -76,7 +77,7 @@ def _storages() -> Iterator[tuple[int, int]]:
     """Where the memory of every tensor is that Python knows, and how much."""
     for one in gc.get_objects():
         try:
-            if isinstance(one, torch.Tensor) and type(one) in (torch.Tensor, torch.nn.Parameter):
+            if type(one) in (torch.Tensor, torch.nn.Parameter):  # isinstance would wake what warns when it is looked at
                 storage = one.untyped_storage()
                 yield storage.data_ptr(), storage.nbytes()
         except (RuntimeError, NotImplementedError, ReferenceError):

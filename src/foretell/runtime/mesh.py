@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -53,6 +53,16 @@ class Mesh(NamedTuple):
         dims = ("others", "_".join(first), "_".join(last))
         whole = DeviceMesh(self._devices.device_type, ranks.reshape(shape), mesh_dim_names=dims)
         return whole[dims[1:]]
+
+    def anew(self, name: str, places: Sequence[int] = ()) -> dist.ProcessGroup | None:
+        """A new group of the ranks at some places of an axis, or at all; none elsewhere. All ranks take part."""
+        found: dist.ProcessGroup | None = None
+        lines = self._devices.mesh.movedim(list(self.sizes).index(name), -1).reshape(-1, self.ranks(name))
+        for line in lines.tolist():
+            ranks = [line[place] for place in places] if places else line
+            group: Any = dist.new_group(ranks)
+            found = group if dist.get_rank() in ranks else found
+        return found
 
     @property
     def _devices(self) -> DeviceMesh:

@@ -16,9 +16,11 @@ from foretell.errors import BadInput
 from foretell.model import zoo
 from foretell.modules.cosmoflow import value_loss
 from foretell.modules.task import class_loss, token_loss
-from foretell.plan.policies.precision import FORMATS
+from foretell.plan.policies.precision import FORMATS, Precision
 from foretell.plan.setting import Setting
+from foretell.runtime.assignment import Assignment
 from foretell.runtime.tasks import Batch, Loss
+from foretell.runtime.tasks._own import loss as own_loss
 
 
 class Model(NamedTuple):
@@ -28,6 +30,12 @@ class Model(NamedTuple):
     like: Batch
     loss: Loss
     classes: int
+
+
+def model_of(assignment: Assignment, setting: Setting) -> Model:
+    """The model of an assignment, scored by its own loss or by a person's."""
+    found = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
+    return found._replace(loss=own_loss(assignment.loss)) if assignment.loss else found
 
 
 def model(spec: str, setting: Setting, precision: str) -> Model:

@@ -7,11 +7,14 @@ likes, and what is measured is what ranks say to each other, and when.
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -49,11 +52,21 @@ class Slowed(TorchDispatchMode):
             HostMarks.slept += seconds
 
 
-LONG = 1e-4
-"""Seconds from which a wait can stand for an operator: shorter ones are done."""
+LONG = 2e-5
+"""Seconds from which a wait can stand for an operator: shorter ones are done as soon as they are left out."""
 
 LEARNT = 3
 """Times that an operator is done before a wait stands for it; the shortest counts, as the first meets cold caches."""
+
+MANY = 1024
+"""Elements from which a tensor is data. Fewer may be a number that somebody reads: how many updates there were."""
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+"""Tensors with data; of others only forms are asked."""
+
+LATE = 2e-3
+"""Seconds by which a rank may be behind and still make up for it in the next waits. What it takes to find out that
+there is nothing to do is more than a small operator takes."""
 
 
 class Known(NamedTuple):
@@ -67,7 +80,8 @@ class Known(NamedTuple):
 class Waited(Slowed):
     """Operators are done a few times; then a wait as long as they had a core stands for each, and zeros for its result.
 
-    Only for those that change nothing they are given: the others, and short ones, are done. What is learnt is nothing.
+    What an operator would write over stays as it is; views are made. What is learnt is nothing. The time that passes
+    here meanwhile is part of the wait: with four ranks on two cores it is not little.
     """
 
     def __init__(self, factor: float) -> None:
@@ -75,27 +89,61 @@ class Waited(Slowed):
         self._known: dict[Any, Known] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace != "aten" or not _gives_new(func):
-            return super().__torch_dispatch__(func, types, args, kwargs)
-        key = (func, *map(_likeness, tree_leaves((args, kwargs))))
-        known = self._known.get(key)
-        if known is not None and known.times >= LEARNT and known.seconds >= LONG:
-            self._owe(self._factor * known.seconds)
-            return tree_map_only(torch.Tensor, _zeros, known.result)
-        start = time.thread_time()
-        result = func(*args, **(kwargs or {}))
-        seconds = time.thread_time() - start
-        self._owe((self._factor - 1) * seconds)
-        if known is None:
-            known = Known(seconds, 0, tree_map_only(torch.Tensor, _hollow, result))
-        self._known[key] = known._replace(seconds=min(seconds, known.seconds), times=known.times + 1)
+        if DTensor in types:
+            return NotImplemented  # a tensor in shares: this rank's comes by here next
+        if func.namespace in NAMESPACES or any(kind not in PLAIN for kind in types):
+            return func(*args, **(kwargs or {}))
+        entered = time.perf_counter()
+        result, seconds = self._result(func, args, kwargs or {})
+        self._owe(self._factor * seconds - (time.perf_counter() - entered))
+        self._debt = max(self._debt, -LATE)
         return result
 
+    def _result(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, float]:
+        """What an operator gives, or stands for it; and the seconds that it takes of a core."""
+        leaves = tree_leaves((args, kwargs))
+        gives = _gives(func) if any(map(_has_many, leaves)) else None
+        key = (func, *map(_likeness, leaves))
+        known = self._known.get(key)
+        if gives and known is not None and known.times >= LEARNT and known.seconds >= LONG:
+            return gives(known.result, args), known.seconds
+        start = time.thread_time()
+        result = func(*args, **kwargs)
+        seconds = time.thread_time() - start
+        if gives:
+            before = known or Known(seconds, 0, tree_map_only(torch.Tensor, _hollow, result))
+            self._known[key] = before._replace(seconds=min(seconds, before.seconds), times=before.times + 1)
+        return result, seconds
 
-def _gives_new(func: Any) -> bool:
-    """Whether an operator only gives new tensors: no views, nothing written over."""
+
+@functools.cache
+def _gives(func: Any) -> Callable[[Any, Any], Any] | None:
+    """How to come by the result of an operator that is not done; none of those whose result has a meaning."""
+    if func.namespace != "aten":
+        return None
     schema = func._schema
-    return bool(schema.returns) and not any(one.alias_info for one in (*schema.arguments, *schema.returns))
+    written = [at for at, one in enumerate(schema.arguments) if one.alias_info and one.alias_info.is_write]
+    if not any(one.alias_info for one in (*schema.arguments, *schema.returns)):
+        return _anew if schema.returns else None
+    if written == [0] and _plain(schema.name):
+        return (lambda result, args: args[0]) if schema.returns else (lambda result, args: None)
+    return None
+
+
+WRITERS = ("add_", "sub_", "mul_", "div_", "addcmul_", "addcdiv_", "lerp_", "sqrt_")
+"""Operators that change numbers which are there: what fills new memory (`copy_`) is done."""
+
+
+def _plain(name: str) -> bool:
+    return name.removeprefix("aten::").removeprefix("_foreach_") in WRITERS
+
+
+def _anew(result: Any, args: Any) -> Any:
+    return tree_map_only(torch.Tensor, _zeros, result)
+
+
+def _has_many(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.numel() >= MANY
 
 
 def _likeness(leaf: Any) -> Any:

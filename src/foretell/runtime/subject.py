@@ -86,6 +86,7 @@ class Subject:
     summands: dict[nn.Parameter, tuple[str, ...]] = field(default_factory=dict)
     divided: dict[nn.Parameter, tuple[str, ...]] = field(default_factory=dict)
     averaged: bool = False  # whether somebody takes care of it
+    rehearsed: bool = False  # whether the other ranks are not there
     later: bool = False  # whether gradients are averaged when all passes are through, not beside them
     quiet: Callable[[nn.Module], AbstractContextManager[Any]] = field(default=lambda part: nullcontext())
     driver: Callable[[Subject], Driver] = field(default=lambda subject: Straight(subject))

@@ -16,7 +16,6 @@ import torch.distributed as dist
 
 from foretell.errors import BadInput
 from foretell.plan.job import micro_batch
-from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.runtime import appliers, journal, mesh
 from foretell.runtime.assignment import Assignment, Check, Happening, Report
@@ -26,12 +25,11 @@ from foretell.runtime.counting import Counting
 from foretell.runtime.held_out import HeldOut
 from foretell.runtime.memory import Watched
 from foretell.runtime.methods.choice import method
-from foretell.runtime.models import Model, model
+from foretell.runtime.models import Model, model_of
 from foretell.runtime.optimizers.lamb import Lamb
 from foretell.runtime.optimizers.lars import Lars
 from foretell.runtime.subject import Driver, Rule, Subject
 from foretell.runtime.tasks import Batch, Task, task
-from foretell.runtime.tasks._own import loss as own_loss
 from foretell.runtime.tracing import exposed_seconds
 from foretell.runtime.waiting import told
 from foretell.runtime.watching import Watching
@@ -78,9 +76,7 @@ class Training:
         self.device = torch.device(assignment.device)
         self.mesh = mesh.made(setting.plan, self.device.type, assignment.alone)
         torch.manual_seed(assignment.seed)  # whoever makes numbers makes the same ones on every rank
-        self.model = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
-        if assignment.loss:
-            self.model = self.model._replace(loss=own_loss(assignment.loss))
+        self.model = model_of(assignment, setting)
         self.task = task(assignment.task)
         self.batches = _data(self.task, assignment, self.model)
         self.memory = Watched(self.device)  # data is not what is asked about
@@ -127,6 +123,8 @@ class Training:
                 self.optimizer.step()
                 self.optimizer.zero_grad()
         loss = torch.stack(losses).mean().item() if losses else None
+        if self.assignment.waits and loss is not None:
+            loss = 0.0  # of what nobody computed
         journal.here().stepped(clock.last(finite(loss)))
         return loss
 
@@ -189,6 +187,7 @@ def trained(
         collectives=progress.collectives,
         allocated=progress.peak,
         resting=progress.resting,
+        reserved=progress.reserved,
         versions={"torch": str(torch.__version__), "python": platform.python_version()},
     )
     return report, weights
@@ -221,6 +220,7 @@ def _warmed(training: Training) -> Progress:
         steps=clock.steps,
         peak=training.memory.peak,
         resting=training.memory.resting,
+        reserved=training.memory.reserved,
     )
 
 
@@ -235,8 +235,16 @@ def _resumed(training: Training, kept: Checkpoints) -> Progress | None:
     training.steps = done
     clock = training.clock
     clock.phases, clock.busy, clock.steps = progress.phases, progress.busy, progress.steps
-    journal.here().resumed(done)
+    journal.here().resumed(list(_ended(progress, training.assignment.dropped)))
     return progress
+
+
+def _ended(progress: Progress, dropped: int) -> Iterator[journal.Ended]:
+    """The steps of earlier lives as a journal has them; of those that are dropped only their sum was kept."""
+    for loss in progress.losses[:dropped]:
+        yield journal.Ended(progress.before / dropped, {}, loss)
+    for at, (seconds, loss) in enumerate(zip(progress.steps, progress.losses[dropped:], strict=True)):
+        yield journal.Ended(seconds, {name: times[at] for name, times in progress.phases.items()}, loss)
 
 
 def _checked(training: Training, steps: int, before: float) -> Check:

@@ -24,6 +24,7 @@ from foretell.plan.refusal import Refusal, refused
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.runtime import appliers, checkpoints, dry
+from foretell.runtime.appliers.offload import shares_weights
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.collectives import chosen
 from foretell.runtime.methods import choice
@@ -46,6 +47,7 @@ def checked(assignment: Assignment) -> Setting:
         raise BadInput("collectives of our own are between host processors", where="--collectives", fix="--device cpu")
     assignment.disturbance.check(setting.plan.ranks)
     missing = (*appliers.refusals(setting), *_of_method(assignment, setting), *_of_norms(setting))
+    missing += tuple(_of_hosted(assignment, setting))
     if assignment.checkpoints:
         missing += tuple(checkpoints.refusals(setting, assignment.method))
     if assignment.dry:
@@ -73,6 +75,14 @@ def _of_method(assignment: Assignment, setting: Setting) -> Iterator[Refusal]:
         if assignment.warmup:
             why = f"--warmup is for ranks that step together, and those of {found.text} do not"
             yield Refusal(appliers.RULE, why, "a smaller --rate, without --warmup")
+
+
+def _of_hosted(assignment: Assignment, setting: Setting) -> Iterator[Refusal]:
+    """Gradients of weights that lie in host memory lie there too, and NCCL sums what lies on GPUs."""
+    several = setting.plan.ranks > 1 and not shares_weights(setting)
+    if setting.plan.policy(Offload).weights and several and assignment.device == "cuda":
+        why = "+offload:weights on several GPUs: gradients lie in host memory, where NCCL sums nothing"
+        yield Refusal(appliers.RULE, why, "dp:zero3, where FSDP2 sums them before")
 
 
 LAYERWISE = ("lars", "lamb")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from foretell.cost.care import CareFigures, care_figures
 from foretell.cost.host import as_executed, overlap_share
 from foretell.cost.layers import LayerFigures, layer_figures
-from foretell.cost.memory import Constants, memory_constants
+from foretell.cost.memory import Constants, convolution_block, memory_constants
 from foretell.cost.stage import Prices
 from foretell.hardware.cluster import Cluster
 from foretell.plan.policies.precision import Precision
@@ -43,7 +43,7 @@ class Priced(NamedTuple):
 
 def priced(setting: Setting, cluster: Cluster) -> Priced:
     """Price the parts of a plan; those that others had too are not priced again."""
-    outline = Outline(setting)
+    outline = Outline(setting, convolution_block(cluster))
     trainer = as_executed(setting)
     prices = Prices(outline.mesh, cluster, setting.plan.policy(Precision).format, trainer)
     cutting, local, upkeep, plan = outline.cutting, outline.local, outline.upkeep, setting.plan

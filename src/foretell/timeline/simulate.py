@@ -14,6 +14,8 @@ for what is found out here by playing the program's actions in order.
 - Weights are gathered so many units ahead as the trainer does, inside one slot. Gradients leave when they
   are there: those of a layer after it, buckets when the backward pass has made as large a part of the gradients.
 - The optimizer waits for all of them.
+- The thread of a processor's rank does the chores of weights itself (cost/chores.py): gradients are added up after each
+  backward pass but the first, and go through buckets before the update.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from foretell.cost.chores import Chores, shares_weights
 from foretell.cost.host import as_executed, overlap_share
 from foretell.cost.kernels import chains, kernel_seconds
 from foretell.cost.stage import Prices
@@ -39,6 +42,8 @@ from foretell.plan.setting import Setting
 from foretell.plan.strategies.tensor import Tensor
 from foretell.program.action import Action, Communicate, Compute, Copy, Update
 from foretell.program.body import Body
+from foretell.program.exchange import BUCKET
+from foretell.program.mesh import mesh
 from foretell.program.program import Program, RankKind, Stage, belongs
 from foretell.timeline.streams import Behind, Board, Busy, Message, Process
 
@@ -154,6 +159,9 @@ class _Works:
         self.prices = Prices(program.axes, cluster, self.form, self.trainer)
         self.pipelined = len(program.kinds) > 1
         self.share = overlap_share(setting.plan, self.trainer, self.pipelined)
+        self.chores = Chores(self.prices)
+        self.storages = {axis.name: axis.storage.name for axis in mesh(setting.plan)}
+        self.in_shares = any(storage in ("zero2", "zero3") for storage in self.storages.values())
         self._bodies: dict[tuple[int, str, bool], Work] = {}
         self._slots: dict[tuple[int, str], list[Work]] = {}
 
@@ -257,7 +265,8 @@ class _Works:
         category = "weights" if action.what in WEIGHTS else "activations"
         name = f"{action.kind} {action.path}".strip()
         stream = f"{category} {'+'.join(action.axes)}"
-        return Piece(stream, name, self.prices.message(action), category, action.payload)
+        around = self.chores.of_unit(action) if shares_weights(action, self.storages) else 0.0
+        return Piece(stream, name, self.prices.message(action) + around, category, action.payload)
 
     def level(self, action: Communicate) -> str:
         group = self.prices.group(action)
@@ -270,9 +279,27 @@ class _Works:
     def update(self, action: Update) -> tuple[Piece, float]:
         """The optimizer's step, and the host's time to launch it."""
         seconds, launched = self.prices.update(action)
+        seconds += self.chores.of_update(action) if self.in_shares else 0.0
         cost = action.cost
         moved, work = cost.read + cost.written, cost.matrix + cost.vector
         return Piece("compute", action.rule, seconds, "optimizer", moved, work), launched
+
+    def added(self, stage: Stage) -> Piece:
+        """A micro-batch's gradients are added to those of others, where weights wait for all of them."""
+        waits = not self.in_shares and not any(isinstance(one, Update) for one in stage.leave_back.actions)
+        size = stage.memory.trained * self.form.gradient
+        seconds = self.chores.accumulated(size, _tensors(stage)) if waits else 0.0
+        return Piece("compute", "sums of gradients", seconds, "backward", size)
+
+    def copied(self, kind: RankKind) -> Iterator[Piece]:
+        """Gradients go into buckets, and their sums come out of them."""
+        for stage in (self.program.stages[at] for at in kind.stages):
+            sums = [one for body in (stage.leave_back, stage.finish) for one in body.communications()]
+            own = [one for one in sums if one.path.startswith(BUCKET) and not shares_weights(one, self.storages)]
+            size = sum(one.payload for one in own)
+            filled, emptied = self.chores.buckets(size, _tensors(stage))
+            yield Piece("compute", "gradients into buckets", filled, "backward", size)
+            yield Piece("compute", "gradients out of buckets", emptied, "weights", size)
 
     # weights that several stages hold
 
@@ -331,6 +358,12 @@ class _Works:
         least = constants.floor + constants.floor_tensor * ranks + constants.floor_pair * ranks**2
         floor = layers * least if across else 0.0
         return max(grown + constants.microbatch, floor)
+
+
+def _tensors(stage: Stage) -> int:
+    """Weights of a stage that are trained, each a tensor of its own."""
+    bodies = (stage.finish, stage.leave_back)
+    return max(1, sum(one.tensors for body in bodies for one in body.actions if isinstance(one, Update)))
 
 
 def _joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
@@ -404,6 +437,8 @@ class _Rank:
             marks.append(Mark(self.now, marks[-1].made + work.gradients))
             self._reduce(work, marks)
         if marks[-1].made:
+            if slot.stage in self.marks:
+                self._piece(self.works.added(self.program.stages[slot.stage]), self.now)
             self.marks[slot.stage] = marks
         self._send(slot, [send for work in works for send in work.sends], board)
 
@@ -462,7 +497,7 @@ class _Rank:
         """Gradients of a layer leave after it, buckets when they were full."""
         if not work.reduces:
             return
-        buckets = [one for one in work.reduces if one.path.startswith("bucket")]
+        buckets = [one for one in work.reduces if one.path.startswith(BUCKET)]
         for one in work.reduces:
             if one not in buckets:
                 self.behind.issue(self._behind(one))
@@ -523,6 +558,8 @@ class _Rank:
         self._ran(self.behind.until())
         self.now = max(self.now, self.behind.free)
         yield from self._tied(board)
+        for piece in self.works.copied(self.kind):
+            self._piece(piece, self.now)
         if not self.ahead:
             self.host = max(self.host, self.now)
         for action in rest:

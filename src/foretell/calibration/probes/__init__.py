@@ -9,7 +9,17 @@ from foretell.registry import OpenSet
 
 PROBES: Final = OpenSet(__name__, "probe")
 
-ORDER: Final = ("launch", "matmul", "memory_bound", "collectives", "normalisation", "attention", "convolution")
+ORDER: Final = (
+    "launch",
+    "matmul",
+    "memory_bound",
+    "collectives",
+    "crowded",
+    "shares",
+    "normalisation",
+    "attention",
+    "convolution",
+)
 """Those that matter most come first, so that a calibration that is stopped has them."""
 
 

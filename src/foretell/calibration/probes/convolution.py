@@ -1,5 +1,8 @@
 # pyright: basic
-"""Convolutions: dense, grouped, depthwise and of volumes; the three parts, both layouts."""
+"""Convolutions: dense, grouped, depthwise and of volumes; the three parts, both layouts.
+
+Some have far more filters than places: a processor's library brings filters into its own order in each call.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ class Layer(NamedTuple):
 FEW = [Layer(4, 8, 16, 16, 3), Layer(4, 16, 16, 16, 1), Layer(4, 16, 16, 16, 3, 1, 16)]
 CPU = [
     Layer(8, 3, 32, 32, 3), Layer(32, 1, 6, 28, 5), Layer(8, 16, 16, 32, 3), Layer(8, 32, 64, 16, 3, 2),
-    Layer(32, 64, 64, 16, 3), Layer(8, 128, 128, 8, 3), Layer(8, 64, 256, 16, 1), Layer(8, 256, 64, 16, 1),
+    Layer(32, 64, 64, 16, 3), Layer(8, 128, 128, 8, 3), Layer(8, 256, 256, 4, 3), Layer(8, 512, 512, 2, 3),
+    Layer(4, 256, 512, 4, 3, 2), Layer(2, 512, 512, 2, 3), Layer(8, 64, 256, 16, 1), Layer(8, 256, 64, 16, 1),
     Layer(2, 3, 64, 112, 7, 2), Layer(2, 64, 64, 56, 3), Layer(2, 256, 256, 14, 3), Layer(2, 512, 512, 7, 3),
     Layer(8, 32, 32, 32, 3, 1, 32), Layer(8, 96, 96, 16, 3, 2, 96), Layer(8, 64, 64, 16, 3, 1, 8),
     Layer(1, 4, 16, 32, 3, 1, 1, 3),

@@ -1,8 +1,10 @@
 # pyright: basic
-"""What weights in shares cost the host of a processor: hooks around each unit of FSDP2, operators on DTensors."""
+"""What weights in shares cost the thread of a processor: hooks around each unit of FSDP2, copies of its weights into
+messages and out of them, operators on DTensors."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Final
@@ -17,19 +19,22 @@ from foretell.cost.samples import Figure
 
 SUMMARY = "weights in shares"
 
-UNITS, LAYERS, WIDE = 4, 4, 16
-"""A model too small to compute: units, and dense layers with their biases in each, as many weights as a block has."""
+UNITS, LAYERS = 4, 4
+"""Of a model: units, and dense layers with their biases in each, as many weights as a block has."""
+
+NARROW, WIDE = 16, 512
+"""Widths: too small to copy anything, and of 4 MB a unit."""
 
 
 def cases(scope: Scope) -> Iterator[Case]:
     if scope.device == "cpu":
-        for name in ("shared call", "shared unit"):
+        for name in ("shared call", "shared unit", "shared byte"):
             yield Case(Figure(name=name, unit="s"), lambda clock, n=name: _timed(clock.seconds)[n])
 
 
 @cache
 def _timed(seconds: float) -> dict[str, Sequence[float]]:
-    """Both on a rank of its own, which has a group to itself."""
+    """All of them on a rank of its own, which has a group to itself."""
     return together(_work, 1, seconds)
 
 
@@ -39,23 +44,32 @@ def _work(rank: int, ranks: int, seconds: float) -> dict[str, Sequence[float]]:
 
     clock, mesh = Clock("cpu", seconds), init_device_mesh("cpu", (1,))
     share = distribute_tensor(torch.ones(8), mesh, [Shard(0)])
-    plain, shared = _step(shard=False), _step(shard=True)
-    pairs = zip(clock.times(shared), clock.times(plain), strict=False)
+    hooks = _each_unit(clock, NARROW)
+    moved = 4 * LAYERS * (WIDE + 1) * WIDE
+    once = statistics.median(hooks)
     return {
         "shared call": clock.times(lambda: share.mul_(1.0)),
-        "shared unit": [max(0.0, with_hooks - without) / UNITS for with_hooks, without in pairs],
+        "shared unit": hooks,
+        "shared byte": [max(0.0, seconds - once) / moved for seconds in _each_unit(clock, WIDE)],
     }
 
 
-def _step(shard: bool) -> Callable[[], None]:
-    """Both passes of a small model, its weights in shares or not."""
+def _each_unit(clock: Clock, wide: int) -> list[float]:
+    """Seconds that a unit takes longer in both passes of a step because its weights are in shares."""
+    plain, shared = _step(wide, shard=False), _step(wide, shard=True)
+    pairs = zip(clock.times(shared), clock.times(plain), strict=False)
+    return [max(0.0, in_shares - whole) / UNITS for in_shares, whole in pairs]
+
+
+def _step(wide: int, shard: bool) -> Callable[[], None]:
+    """Both passes of a model, its weights in shares or not."""
     from torch.distributed.fsdp import fully_shard
 
-    units = [nn.Sequential(*(nn.Linear(WIDE, WIDE) for _ in range(LAYERS))) for _ in range(UNITS)]
+    units = [nn.Sequential(*(nn.Linear(wide, wide) for _ in range(LAYERS))) for _ in range(UNITS)]
     model = nn.Sequential(*units)
     for part in (*units, model) if shard else ():
         fully_shard(part)
-    x: Final = torch.ones(1, WIDE)
+    x: Final = torch.ones(1, wide)
 
     def step() -> None:
         model.zero_grad()

@@ -28,6 +28,7 @@ VERBS = {
     "validate": "How far predictions are from measured runs.",
     "check": "Whether kept predictions still hold: for a team's continuous integration.",
     "doctor": "What is installed and found here, what is missing, and the command to get it.",
+    "schema": "The JSON Schema of a verb's answer, for programs in any language.",
     "completion": "The lines that teach your shell to complete foretell's verbs and options.",
     "list": "The names foretell knows.",
     "describe": "One page about anything that has a name.",

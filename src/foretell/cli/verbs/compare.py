@@ -26,8 +26,8 @@ def command(
 
     found = of_record(read(Path(record)), record, cluster or "", calibration, disturbed)
     if html is not None:
+        from foretell.report.comparison import comparison_page as page_of
         from foretell.report.files import save
-        from foretell.report.sections import comparison_page as page_of
 
-        save(page_of(found.predicted, found.measured), html)
+        save(page_of(found), html)
     click.echo(msgspec.json.encode(found) if as_json else comparison_page(found))

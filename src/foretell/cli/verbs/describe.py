@@ -19,7 +19,7 @@ def command(words: tuple[str, ...], as_json: bool) -> None:
     It may also be a text that means one: dp8:zero3, +bf16, 64xh100,
     llama3-8b:layers=16. KIND is needed where two sets have the same name.
     """
-    from foretell.cli.member_pages import page
+    from foretell.cli.members import page
 
     if not 1 <= len(words) <= 2:
         raise BadInput("describe what?" if not words else f"{len(words)} words", where="describe", fix=EXAMPLE)

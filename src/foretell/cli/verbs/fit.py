@@ -9,6 +9,7 @@ import click
 from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
+from foretell.cli.parts import largest_first, parts_table
 from foretell.cli.question_options import CALIBRATION
 from foretell.cli.table import WIDTH, table
 from foretell.cli.table import fit as shortened
@@ -145,11 +146,10 @@ def _one_more(found: Fit) -> str:
 def _memory(found: Fit) -> str:
     """What the memory is taken by at the fullest moment, and what is left."""
     usable = found.free_bytes + found.prediction.memory_bytes
-    kinds = sorted(found.prediction.memory.by_kind.items(), key=lambda kind: -kind[1])
-    rows = [[name, show_bytes(size), f"{size / usable:.1%}"] for name, size in kinds if size >= 1]
-    last = "left" if found.free_bytes >= 0 else "too much"
-    rows.append([last, show_bytes(abs(found.free_bytes)), f"{abs(found.free_bytes) / usable:.1%}"])
-    return table(["memory is taken by" if found.fits else "alive then", "", "of what it may use"], rows)
+    kinds = largest_first(found.prediction.memory.by_kind, 1.0)
+    rest = ("left" if found.free_bytes >= 0 else "too much", abs(found.free_bytes))
+    title = "memory is taken by" if found.fits else "alive then"
+    return parts_table(title, [*kinds, rest], usable, show_bytes, "of what it may use")
 
 
 def _changes(found: Fit) -> str:

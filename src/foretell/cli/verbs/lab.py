@@ -141,11 +141,11 @@ def measure(
     put the latency-bandwidth formula beside what they took."""
     from foretell.cli import lab_pages
     from foretell.lab.hosts import Lab
-    from foretell.lab.measure import SIZES, cases, measured, orders, overhead, selftested, summary
+    from foretell.lab.measure import SIZES, cases, measured, orders, summary
 
     wanted = cases(network, algorithms, _sizes(sizes) or SIZES, repeats)
     with Lab(network) as lab:
-        rows = measured(lab, wanted, overhead(selftested(lab)), timeout)
+        rows = measured(lab, wanted, timeout)
     if out:
         with out.open("ab") as file:
             file.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
@@ -153,6 +153,42 @@ def measure(
         click.echo(msgspec.json.encode({"rows": rows, "summary": summary(rows), "orders": orders(rows)}))
     else:
         click.echo(lab_pages.measured(rows))
+
+
+@command.command("crossover", short_help="From which size on one algorithm is faster than another.")
+@networked
+@click.option("--algorithm", "algorithms", multiple=True, metavar="NAME", help="Only these: ring, ps:2, rabenseifner.")
+@click.option("--repeats", type=click.IntRange(min=1), default=5, metavar="N", help="Of each (5).")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Raw samples, added as JSON lines.")
+@click.option("--timeout", type=float, default=600.0, metavar="SECONDS", help="Until it is given up (600).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def crossover(
+    network: Network, algorithms: tuple[str, ...], repeats: int, out: Path | None, timeout: float, as_json: bool
+) -> None:
+    """Where the formulas of two algorithms cross, and where what they take does.
+
+    Both are timed at five sizes around the size at which they should take the
+    same.
+    """
+    from foretell.cli import lab_pages
+    from foretell.lab import crossover as crossovers
+    from foretell.lab.describe import described
+    from foretell.lab.hosts import Lab
+    from foretell.lab.measure import everything, measured, overhead, selftested
+    from foretell.runtime.collectives import chosen
+
+    wanted = [chosen(text).text for text in algorithms] or everything(network)
+    with Lab(network) as lab:
+        expected = crossovers.expected(described(network, overhead(selftested(lab))), wanted)
+        rows = measured(lab, crossovers.cases(expected, network.hosts, repeats), timeout) if expected else []
+    found = crossovers.measured(expected, rows) if rows else []
+    if out:
+        with out.open("ab") as file:
+            file.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
+    if as_json:
+        click.echo(msgspec.json.encode({"crossovers": found, "rows": rows}))
+    else:
+        click.echo(lab_pages.crossovers(found))
 
 
 def _name(network: Network, extra: float, per_host: int) -> str:

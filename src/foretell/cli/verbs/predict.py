@@ -13,6 +13,7 @@ from foretell.cli.disturbance_options import disturbed
 from foretell.cli.evidence_options import Known, answered, findings_table, measured
 from foretell.cli.inputs import Asked, Given, planned
 from foretell.cli.notes import tell_notes
+from foretell.cli.parts import largest_first, parts_table
 from foretell.cli.table import WIDTH, fit, table
 from foretell.cli.training_options import HOUR, run_lines, trained
 from foretell.errors import BadInput
@@ -276,16 +277,13 @@ def _what_fits(found: Prediction, changes: tuple[Change, ...]) -> list[str]:
 
 
 def _time(found: Prediction) -> str:
-    rows = sorted(found.breakdown.items(), key=lambda part: -part[1])
-    told = [(name, part) for name, part in rows if part >= SMALLEST * found.step_seconds]
-    shown = [[name, show_seconds(part), f"{part / found.step_seconds:.1%}"] for name, part in told]
-    return table(["a step is spent on", "", "share"], shown)
+    told = largest_first(found.breakdown, SMALLEST * found.step_seconds)
+    return parts_table("a step is spent on", told, found.step_seconds, show_seconds)
 
 
 def _memory(found: Prediction) -> str:
-    rows = sorted(found.memory.by_kind.items(), key=lambda part: -part[1])
-    shown = [[name, show_bytes(part), f"{part / found.memory_bytes:.1%}"] for name, part in rows if part >= 1]
-    return table(["memory is taken by", "", "share"], shown)
+    told = largest_first(found.memory.by_kind, 1.0)
+    return parts_table("memory is taken by", told, found.memory_bytes, show_bytes)
 
 
 def _why(found: Prediction) -> list[str]:

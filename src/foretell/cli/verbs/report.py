@@ -79,7 +79,7 @@ def _page(given: Given, gpus: str | None) -> Page:
 
 
 def _scaling(given: Given, gpus: str) -> Scaling:
-    from foretell.cli.verbs.plan import counts
+    from foretell.cli.plan_questions import counts
     from foretell.oracle.planning import asked
     from foretell.oracle.scale import scale
 

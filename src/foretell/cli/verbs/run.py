@@ -176,8 +176,11 @@ def _with_record(problem: RunFailed, assignment: Assignment, folder: str, cluste
 
     if not problem.reports:
         return problem
-    found = recorded(assignment, problem.reports, folder, cluster, str(problem))
-    what = f"{problem.what}\n{found.samples.n} steps were measured until then: {found.record}"
+    try:
+        where = recorded(assignment, problem.reports, folder, cluster, str(problem)).record
+    except BadInput as second:  # which is not to hide the first
+        where = second.what
+    what = f"{problem.what}\n{len(problem.reports[0].steps)} steps were measured until then: {where}"
     return BadInput(what, where=problem.where, fix=problem.fix)
 
 

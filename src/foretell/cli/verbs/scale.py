@@ -27,9 +27,9 @@ def command(batch_per_rank: int | None, gpus: str | None, html: str | None, as_j
     with each of these. With --batch the batch stays the same (strong scaling), with
     --batch-per-rank it grows with the ranks that split it (weak scaling).
     """
+    from foretell.cli.plan_questions import counts
     from foretell.cli.progress import Progress
     from foretell.cli.scale_pages import scale_page
-    from foretell.cli.verbs.plan import counts
     from foretell.oracle.scale import scale
 
     if gpus is None:

@@ -29,6 +29,7 @@ REASONS_SHOWN = 8
 @click.option("--regret", "picked", is_flag=True, help="What our pick among the measured plans would have cost.")
 @click.option("--coverage", is_flag=True, help="Whether nine in ten lie inside, each source left out in turn.")
 @click.option("--constants", is_flag=True, help="Every constant chosen with measured runs in view, and its source.")
+@click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--learn", type=click.Path(dir_okay=False, path_type=Path), hidden=True, help="Write learnt bands here.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
@@ -40,6 +41,7 @@ def command(
     picked: bool,
     coverage: bool,
     constants: bool,
+    html: str | None,
     learn: Path | None,
     as_json: bool,
 ) -> None:
@@ -67,6 +69,11 @@ def command(
         chosen = evenly(study.rows, limit)
         with_progress = progress(study.name, len(chosen))
         done.append((study, compare(chosen, predict, with_progress)))
+    if html is not None:
+        from foretell.report.files import save
+        from foretell.report.validation import scoreboard_page
+
+        save(scoreboard_page(done), html)
     if coverage:
         from foretell.cli.coverage_pages import answer_coverage
 

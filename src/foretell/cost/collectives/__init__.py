@@ -10,7 +10,7 @@ An algorithm says how many bytes it puts on each link and how many hops have to 
 
 from foretell.cost.collectives._libraries import ALGORITHMS, GLOO, NCCL, Library, alpha_beta, library_of
 from foretell.cost.collectives._price import EVIDENCE, Price, collective_seconds
-from foretell.cost.collectives._traffic import KINDS
+from foretell.cost.collectives._traffic import KINDS, POINT_KINDS
 
 __all__ = [
     "ALGORITHMS",
@@ -18,6 +18,7 @@ __all__ = [
     "GLOO",
     "KINDS",
     "NCCL",
+    "POINT_KINDS",
     "Library",
     "Price",
     "alpha_beta",

@@ -92,7 +92,7 @@ def collective_seconds(
 
 def _corrected(price: Price, kind: str, payload: Quantity, group: Group, way: Route) -> Price:
     """The price as a calibration of these links has it, where it timed such messages."""
-    known = way.measured.get("send" if kind in POINT_KINDS else kind)
+    known = way.measured.get(kind) or (way.measured.get("send") if kind in POINT_KINDS else None)
     if known is None:
         return price
     factor = known.factor(payload, group.ranks)

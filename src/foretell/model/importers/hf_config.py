@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from foretell.errors import BadInput, near
+from foretell.model import zoo
 from foretell.model.graph import Graph
 from foretell.model.importers import hf_encoders, hf_gpt, hf_images, hf_llama
 from foretell.model.importers.hf_fields import LARGEST, TORCH, Config, Kind, named_in, shown
@@ -52,6 +53,28 @@ def load(path: Path, batch: int = 1, seq: int | None = None, dtype: str = "") ->
     """The graph of the model that a `config.json` (or the folder that has it) describes, in fp32 or another type."""
     file = path / "config.json" if path.is_dir() else path
     config = Config(_content(file), str(file))
+    kind, fields, keys = _read(config, seq, dtype)
+    _remark(config, kind, dtype)
+    try:
+        family = msgspec.convert(fields, kind.family)
+        graph = family.graph(_name(config, file), config.whole("batch", batch))
+    except (msgspec.ValidationError, BadInput) as problem:
+        raise _placed(problem, config, keys) from None
+    return msgspec.structs.replace(graph, source="hf", warnings=(*graph.warnings, *config.warnings))
+
+
+def text(file: Path, seq: int | None = None) -> str:
+    """The same model in the words of the zoo, whose modules can be run."""
+    config = Config(_content(file), str(file))
+    kind, fields, keys = _read(config, seq, "")
+    try:
+        return zoo.text(msgspec.convert(fields, kind.family))
+    except msgspec.ValidationError as problem:
+        raise _placed(problem, config, keys) from None
+
+
+def _read(config: Config, seq: int | None, dtype: str) -> tuple[Kind, dict[str, Any], dict[str, str]]:
+    """What kind of model it is, the fields of its family, and the key of the file that each comes from."""
     kind = _kind(config)
     config.seq = _length(config, kind, seq)
     kind.check(config)
@@ -64,13 +87,7 @@ def load(path: Path, batch: int = 1, seq: int | None = None, dtype: str = "") ->
             keys[name] = config.read[start]
     if dtype:
         fields["dtype"] = dtype
-    _remark(config, kind, dtype)
-    try:
-        family = msgspec.convert(fields, kind.family)
-        graph = family.graph(_name(config, file), config.whole("batch", batch))
-    except (msgspec.ValidationError, BadInput) as problem:
-        raise _placed(problem, config, keys) from None
-    return msgspec.structs.replace(graph, source="hf", warnings=(*graph.warnings, *config.warnings))
+    return kind, fields, keys
 
 
 def _content(file: Path) -> dict[str, Any]:

@@ -43,6 +43,8 @@ class Built(NamedTuple):
 def find(spec: str) -> tuple[Any, ModuleType]:
     """The factory that a text names, and the file that it is in."""
     place, _, name = spec.rpartition(":")
+    if not place:
+        raise BadInput(f"{spec} names a file, and nothing in it", where=spec, fix=f"{spec}:function")
     try:
         home = _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except ModuleNotFoundError as problem:

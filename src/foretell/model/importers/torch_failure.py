@@ -11,7 +11,7 @@ import torch
 from foretell.errors import ForetellError, TraceFailed
 
 TORCH = str(Path(torch.__file__).parent)
-OURS = str(Path(__file__).parent)
+OURS = tuple(str(Path(__file__).parents[2] / name) for name in ("model/importers", "runtime"))
 PYTHON = str(Path(traceback.__file__).parent)
 LONGEST = 400
 
@@ -32,7 +32,7 @@ def _place(problem: BaseException) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(problem.__traceback__)
-        if not frame.filename.startswith((TORCH, OURS, "<"))
+        if not frame.filename.startswith((TORCH, *OURS, "<"))
         and (not frame.filename.startswith(PYTHON) or "site-packages" in frame.filename)
     ]
     if isinstance(problem, SyntaxError) and problem.filename:

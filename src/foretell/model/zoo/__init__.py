@@ -8,6 +8,9 @@ llama:hidden=2048,layers=16        the family with its defaults
 from __future__ import annotations
 
 import functools
+from typing import Any, cast
+
+import msgspec
 
 from foretell.errors import BadInput, unknown
 from foretell.model.family import Family
@@ -45,6 +48,20 @@ def parse(spec: str) -> tuple[str, Family]:
             raise BadInput(f"field {key.strip()!r} is set twice", where=spec)
         fields[key.strip()] = value.strip()
     return name, known[name].with_fields(fields, where=spec)
+
+
+def text(fields: Family) -> str:
+    """The model with these fields as a text: its family, and what is not as usual."""
+    name = next(family for family in FAMILIES if type(FAMILIES[family].PRESETS.get(family)) is type(fields))
+    usual = msgspec.structs.asdict(names()[name])
+    said = {key: value for key, value in msgspec.structs.asdict(fields).items() if value != usual[key]}
+    return f"{name}:{','.join(f'{key}={_written(value)}' for key, value in said.items())}" if said else name
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "/".join(map(str, cast("tuple[Any, ...]", value)))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def load(spec: str, batch: int = 1) -> Graph:

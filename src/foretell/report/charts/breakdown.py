@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from foretell.report.svg import COLOURS, LEFT, LETTER, RIGHT, TOP, WIDTH, Chart, Scale, line, mark, rectangle, text
+from foretell.report.svg import (
+    COLOURS,
+    LEFT,
+    LETTER,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Chart,
+    Scale,
+    Shown,
+    line,
+    mark,
+    rectangle,
+    text,
+)
 from foretell.units import show_seconds
 
 BAR = 46
@@ -62,10 +76,11 @@ def draw(
     intervals: Mapping[str, tuple[float, float]] | None = None,
     file: str = "step",
     title: str = "What a step is spent on",
-    show: Callable[[float], str] = show_seconds,
+    show: Shown = show_seconds,
+    takes: str = "takes",
     unit: float = 1.0,
 ) -> Chart:
-    """Bars by name, each with its phases; `intervals` are drawn below the bars that have one.
+    """Bars by name, each with its parts; `intervals` are drawn below the bars that have one.
 
     Of anything that adds up: `show` tells a value, and ticks are round numbers of the `unit`.
     """
@@ -108,7 +123,9 @@ def draw(
             whisker += line(x(high), y + tall + 2, x(high), y + tall + 10, "whisker")
             parts.append(mark(whisker, tip))
         y += tall + GAP
-    told = "; ".join(f"{name} takes {show(sum(bar.values()))}" for name, bar in bars.items())
+    wholes = sorted((sum(bar.values()), name) for name, bar in bars.items())
+    least_and_most = [*bars] if len(bars) <= FEW else [wholes[0][1], wholes[-1][1]]
+    told = "; ".join(f"{name} {takes} {show(sum(bars[name].values()))}" for name in least_and_most)
     return Chart(
         name=file,
         title=title,

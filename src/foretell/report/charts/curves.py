@@ -20,6 +20,7 @@ from foretell.report.svg import (
     Scale,
     circle,
     frame,
+    line,
     line_kind,
     mark,
     padded,
@@ -54,6 +55,7 @@ class Panel(NamedTuple):
     linear: bool = False  # values from zero
     show: Callable[[float], str] = "{:.3g}".format
     unit: float = 1.0  # ticks of the values are round numbers of these
+    goal: float = 0.0  # a value to reach; 0: none
 
 
 def colours_of(panels: Sequence[Panel]) -> dict[str, int]:
@@ -82,10 +84,14 @@ def draw(panel: Panel, colours: Mapping[str, int]) -> Chart:
 def _curves(
     panel: Panel, curves: Sequence[Curve], seen: Sequence[tuple[float, float]], colours: Mapping[str, int]
 ) -> str:
-    x, y = _across(panel, seen), _up(panel, seen)
+    x, y = _across(panel, seen), _up(panel, [*seen, *([(0.0, panel.goal)] if panel.goal else [])])
     parts = [frame(x, y, panel.across, panel.up, lambda at: f"{at:.4g}", panel.show, panel.at)]
-    for curve in curves:
-        kind = line_kind(colours[curve.name], curve.dashed)
+    if panel.goal:
+        parts.append(line(x.start, y(panel.goal), x.end, y(panel.goal), "limit"))
+        parts.append(text(x.end, y(panel.goal) - 5, f"to reach: {panel.show(panel.goal)}", "end", "tick"))
+    for at, curve in enumerate(curves):
+        hidden = any(other.drawn == curve.drawn for other in curves[:at])  # on another: let that one be seen
+        kind = line_kind(colours[curve.name], curve.dashed or hidden)
         parts.append(mark(path([(x(across), y(up)) for across, up in curve.drawn], kind), _last(curve)))
         if panel.at:
             parts += [_place(panel, curve, x(across), y(up), across, up, colours) for across, up in curve.drawn]

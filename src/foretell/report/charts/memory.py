@@ -10,13 +10,16 @@ from foretell.units import show_bytes
 BAR = 20
 GAP = 8
 WIDE = LEFT + 40
+NEAR = 1 / 3
+"""Share of the room from which on the limit is drawn: farther away, it would leave nothing to see."""
 
 
 def draw(by_kind: Mapping[str, float], usable: float, capacity: float, moment: str) -> Chart:
     """A bar a kind, largest first, and one for all together with the room that there is."""
     kinds = [(name, size) for name, size in sorted(by_kind.items(), key=lambda one: -one[1]) if size >= 1]
     whole = sum(size for _, size in kinds)
-    most = 1.02 * max(whole, capacity)
+    near = whole > NEAR * usable
+    most = 1.02 * max(whole, capacity) if near else 1.25 * whole
     x = Scale(0.0, most, WIDE, WIDTH - RIGHT, unit=byte_unit(most))
     parts: list[str] = []
     bottom = TOP + (len(kinds) + 1) * (BAR + GAP)
@@ -36,8 +39,10 @@ def draw(by_kind: Mapping[str, float], usable: float, capacity: float, moment: s
     room = f"{show_bytes(whole)} of {show_bytes(usable)} that a run may use"
     parts.append(text(WIDE - 8, y + 14, "all", "end", "name strong"))
     parts.append(mark(rectangle(x(0), y, x(whole) - x(0), BAR, "over" if whole > usable else "sum"), room))
-    parts.append(line(x(usable), TOP, x(usable), bottom, "limit"))
-    parts.append(text(x(usable) - 4, TOP + 8, "may be used", "end", "tick"))
+    if near:
+        parts.append(line(x(usable), TOP, x(usable), bottom, "limit"))
+    said = "may be used" if near else f"{show_bytes(usable)} may be used, {usable / whole:.0f} times as much"
+    parts.append(text((x(usable) if near else WIDTH - RIGHT) - 4, TOP + 8, said, "end", "tick"))
     return Chart(
         name="memory",
         title="What memory is taken by",

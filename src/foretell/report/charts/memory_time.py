@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from foretell.report.charts.memory import NEAR
 from foretell.report.svg import (
     BOTTOM,
     LEFT,
@@ -38,7 +39,9 @@ class Moment(NamedTuple):
 def draw(moments: Sequence[Moment], resting: float, usable: float, rank: str) -> Chart:
     """A step line over slots, with what rests below it and the limit above."""
     shown = _chosen(moments)
-    top = 1.06 * max(usable, *(one.bytes for one in shown))
+    peak = max(one.bytes for one in shown)
+    near = peak > NEAR * usable
+    top = 1.06 * max(usable, peak) if near else 1.2 * peak
     x = Scale(0, max(1, len(shown)), LEFT, WIDTH - RIGHT)
     y = Scale(0.0, top, HEIGHT - BOTTOM, TOP, unit=byte_unit(top))
     ticks = sorted({0, *(len(shown) * part // 6 for part in range(1, 6))})
@@ -47,19 +50,20 @@ def draw(moments: Sequence[Moment], resting: float, usable: float, rank: str) ->
     parts.append(mark(rectangle(x(0), y(resting), x(len(shown)) - x(0), y(0) - y(resting), "c1 faint"),
                       f"what rests the whole step: {show_bytes(resting)}"))  # fmt: skip
     points: list[tuple[float, float]] = []
-    peak = max(one.bytes for one in shown)
     for at, one in enumerate(shown):
         points += [(x(at), y(one.bytes)), (x(at + 1), y(one.bytes))]
         kind = "c0" if one.bytes == peak else "c0 faint"
         area = rectangle(x(at), y(one.bytes), x(at + 1) - x(at), y(resting) - y(one.bytes), kind)
         parts.append(mark(area, f"{one.name}: {show_bytes(one.bytes)}"))
-    parts += [path(points, "line s0"), line(x(0), y(usable), x(len(shown)), y(usable), "limit")]
-    parts.append(text(WIDTH - RIGHT, y(usable) - 5, f"may be used: {show_bytes(usable)}", "end", "tick"))
+    parts += [path(points, "line s0"), *([line(x(0), y(usable), x(len(shown)), y(usable), "limit")] if near else [])]
+    high = y(usable) - 5 if near else TOP + 8
+    parts.append(text(WIDTH - RIGHT, high, f"may be used: {show_bytes(usable)}", "end", "tick"))
     fullest = max(shown, key=lambda one: one.bytes)
     return Chart(
         name="memory-over-time",
         title=f"Memory over a step, {rank}",
-        told=f"the fullest slot is {fullest.name} with {show_bytes(fullest.bytes)}; {show_bytes(resting)} rest",
+        told=f"the fullest slots, dark, have {show_bytes(fullest.bytes)}, the first of them {fullest.name}; "
+        f"{show_bytes(resting)} rest the whole step",
         body="".join(parts),
         height=HEIGHT,
         columns=("slot", "memory"),

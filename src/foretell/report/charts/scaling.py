@@ -19,10 +19,13 @@ from foretell.report.svg import (
     mark,
     padded,
     path,
+    text,
 )
 from foretell.units import show_rate, show_seconds
 
 HEIGHT = 380
+ROWS = 5
+"""Of words at crossings, so that neighbours do not lie on each other."""
 
 
 def draw(found: Scaling) -> Chart:
@@ -69,9 +72,12 @@ def draw(found: Scaling) -> Chart:
 
 def _crossings(found: Scaling, x: Scale, y: Scale) -> list[str]:
     parts: list[str] = []
-    for one in found.crossings:
+    for at, one in enumerate(found.crossings):
         middle = (one.low * one.high) ** 0.5
         drawn = line(x(middle), y.start, x(middle), y.end, "crossing")
+        high = y.end + 10 + 12 * (at % ROWS)
+        side = ("start", 6) if x(middle) < WIDTH / 2 else ("end", -6)
+        drawn += text(x(middle) + side[1], high, f"{one.first}, then {one.second}", side[0], "small")
         tip = f"{one.first} is faster up to {one.low} GPUs, {one.second} from {one.high} on"
         parts.append(mark(drawn, tip))
     return parts

@@ -11,11 +11,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
 
-from foretell.modules._experts import Experts
+from foretell.modules._experts import GroupedLinear, grouped_mm
 from foretell.runtime.appliers._master import Times
 from foretell.runtime.appliers._sharing import Collected, Copied, Scattered, Sent, Summed, gathered, sent
+from foretell.runtime.appliers.lora import is_adapted
 
 
 def counts(offsets: torch.Tensor) -> torch.Tensor:
@@ -30,28 +32,71 @@ def _sorted_by_expert(each: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return order, each.sum(0).cumsum(0).to(torch.int32)
 
 
-def columns(experts: Experts, group: dist.ProcessGroup, sequence: bool) -> None:
-    """Some columns of every expert here; with shares of the sequence, the rows of all ranks are collected first."""
-    inner = experts.forward
-    if not sequence:
-        for part in (experts.gate, experts.up):
-            _enter(part, group)
-        experts.forward = lambda x, offsets: Summed.apply(inner(x, offsets), group)
-        return
+class Columns:
+    """The forward of experts of which every rank has some columns; with shares of the sequence, ranks first collect the
+    rows of all. Adapters go on with the rows that are here, and what their first matrices make travels: it is thin."""
 
-    def forward(x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    def __init__(self, experts: Any, group: dist.ProcessGroup, sequence: bool) -> None:
+        self.experts, self.group, self.sequence = experts, group, sequence
+
+    def __call__(self, x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        experts: Any = self.experts
+        way: Any = _Rows(offsets, self.group) if self.sequence else _Alike(offsets, self.group)
+        whole = way.entered(x) if self.sequence else x  # once for both layers that read it
+        inner = F.silu(self._into(experts.gate, x, whole, way)) * self._into(experts.up, x, whole, way)
+        return self._out_of(experts.down, inner, way)
+
+    def _into(self, part: Any, x: torch.Tensor, whole: torch.Tensor, way: Any) -> torch.Tensor:
+        """Some columns of a first layer."""
+        y = grouped_mm(whole if self.sequence else way.entered(x), part.weight, way.ends)
+        if not is_adapted(part):
+            return y
+        return y + grouped_mm(way.entered(part.lora_a(x, way.offsets)), part.lora_b.weight, way.ends)
+
+    def _out_of(self, part: Any, inner: torch.Tensor, way: Any) -> torch.Tensor:
+        y = way.left(grouped_mm(inner, part.weight, way.ends))
+        if not is_adapted(part):
+            return y
+        return y + part.lora_b(way.left(grouped_mm(inner, part.lora_a.weight, way.ends)), way.offsets)
+
+
+class _Alike:
+    """Every rank has the same rows."""
+
+    def __init__(self, offsets: torch.Tensor, group: dist.ProcessGroup) -> None:
+        self.offsets = self.ends = offsets
+        self.group = group
+
+    def entered(self, x: torch.Tensor) -> torch.Tensor:
+        return Copied.apply(x, self.group)
+
+    def left(self, y: torch.Tensor) -> torch.Tensor:
+        return Summed.apply(y, self.group)
+
+
+class _Rows:
+    """Every rank has rows of its own, perhaps not as many as others: what travels is as long as the longest of them."""
+
+    def __init__(self, offsets: torch.Tensor, group: dist.ProcessGroup) -> None:
+        self.offsets, self.group = offsets, group
         each = gathered(counts(offsets)[None], 0, group)
-        order, ends = _sorted_by_expert(each)
-        rows = Collected.apply(x, 0, group).index_select(0, order)
-        y = torch.empty_like(rows).index_copy(0, order, inner(rows, ends))
-        return Scattered.apply(y, 0, group)
+        order, self.ends = _sorted_by_expert(each)
+        rows = each.sum(1)
+        self.own, self.most = int(offsets[-1]), int(rows.max())
+        starts = rows.cumsum(0) - rows
+        gaps = torch.arange(len(rows), device=rows.device) * self.most - starts
+        self.places = (torch.arange(len(order), device=rows.device) + gaps.repeat_interleave(rows))[order]
 
-    experts.forward = forward
+    def entered(self, x: torch.Tensor) -> torch.Tensor:
+        """The rows of all, sorted by expert."""
+        padded = F.pad(x, (0, 0, 0, self.most - self.own)) if self.own < self.most else x
+        return Collected.apply(padded, 0, self.group).index_select(0, self.places)
 
-
-def _enter(part: nn.Module, group: dist.ProcessGroup) -> None:
-    inner = part.forward
-    part.forward = lambda x, offsets: inner(Copied.apply(x, group), offsets)
+    def left(self, y: torch.Tensor) -> torch.Tensor:
+        """The sums of this rank's rows."""
+        size = self.most * dist.get_world_size(self.group)
+        whole = y.new_empty(size, y.shape[1]).index_copy(0, self.places, y)
+        return Scattered.apply(whole, 0, self.group)[: self.own]
 
 
 def divide(experts: Any, group: dist.ProcessGroup, losses: int) -> None:
@@ -61,8 +106,10 @@ def divide(experts: Any, group: dist.ProcessGroup, losses: int) -> None:
     mean, so that what weights here gather from all ranks is what weights have that all ranks have.
     """
     inner, ranks, rank = experts.forward, dist.get_world_size(group), dist.get_rank(group)
-    for part in (experts.gate, experts.up, experts.down):
-        part.weight = nn.Parameter(part.weight.detach().chunk(ranks)[rank].clone())
+    for part in experts.modules():
+        if isinstance(part, GroupedLinear):
+            share = part.weight.detach().chunk(ranks)[rank].clone()
+            part.weight = nn.Parameter(share, requires_grad=part.weight.requires_grad)
 
     def forward(x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         given = counts(offsets).view(ranks, -1)

@@ -45,7 +45,8 @@ def replicate(subject: Subject, names: list[str]) -> None:
     if not over:
         return
     if subject.later:
-        subject.settles += [_Later(subject, part, names, axes).settle for axes in over for part in subject.parts]
+        known: set[nn.Parameter] = set()  # that an earlier part has too
+        subject.settles += [_Later(subject, part, names, axes, known).settle for axes in over for part in subject.parts]
         return
     if subject.device.type == "cpu":
         subject.summed += [LastGradient(part, over[-1][-1]).passed for part in subject.parts]
@@ -88,19 +89,25 @@ def _replica(
 class _Later:
     """Gradients that are averaged when all passes are through, in the buckets that DistributedDataParallel makes."""
 
-    def __init__(self, subject: Subject, part: nn.Module, names: list[str], axes: tuple[str, ...]) -> None:
-        self.group = joined(subject, axes)
-        trained = (weight for weight in part.parameters() if weight.requires_grad)
-        own = [weight for weight in trained if axes_of(subject, weight, names) == axes][::-1]
+    def __init__(
+        self, subject: Subject, part: nn.Module, names: list[str], axes: tuple[str, ...], known: set[nn.Parameter]
+    ) -> None:
+        self.part, self.group = part, joined(subject, axes)
+        trained = ((name, weight) for name, weight in part.named_parameters() if weight.requires_grad)
+        own = {name: weight for name, weight in trained if weight not in known}
+        own = {name: weight for name, weight in own.items() if axes_of(subject, weight, names) == axes}
+        known.update(own.values())
+        paths, weights = list(own)[::-1], list[torch.Tensor](own.values())[::-1]
         size = subject.setting.plan.policy(Bucket).size
         bounds = [size] if size else [FIRST, 25 * MIB]
-        found, _ = _compute_bucket_assignment_by_size(list[torch.Tensor](own), bounds) if own else ([], [])
-        self.buckets = [[own[at] for at in bucket] for bucket in found]
+        found, _ = _compute_bucket_assignment_by_size(weights, bounds) if weights else ([], [])
+        self.buckets = [[paths[at] for at in bucket] for bucket in found]  # by name: a dry run changes weights
 
     def settle(self) -> None:
         ranks = dist.get_world_size(self.group)
+        weights = dict(self.part.named_parameters())
         for bucket in self.buckets:
-            gradients = [weight.grad for weight in bucket if weight.grad is not None]
+            gradients = [one for one in (weights[name].grad for name in bucket) if one is not None]
             flat = torch.cat([gradient.flatten() for gradient in gradients]).div_(ranks)
             with waiting.along(self.group):
                 dist.all_reduce(flat, group=self.group)

@@ -9,56 +9,16 @@ as ranks follow; it is applied to the newest. The last steps' micro-batches are 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.func import functional_call
 
+from foretell.runtime.appliers._line import Stream, gradient, let_go, like, several
 from foretell.runtime.clock import Clock
 from foretell.runtime.subject import Optimizer, Rule, Subject, cut
 from foretell.runtime.tasks import Batch
-
-FORWARD, BACKWARD = 0, 1000
-"""First tags of messages; one more for each value that crosses."""
-
-
-SENDING: deque[tuple[Any, torch.Tensor]] = deque()
-"""What is on its way. It outlives the driver: when a rank has done all of its work, others still read its last ones."""
-
-
-class Like(NamedTuple):
-    """The shape and type of a value that crosses from one stage to the next."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-    def empty(self, device: torch.device) -> torch.Tensor:
-        return torch.empty(self.shape, dtype=self.dtype, device=device)
-
-
-DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
-LETTER = Like((64,), torch.int64)
-"""Before the first values that cross goes what they are like."""
-
-
-def _written(values: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
-    numbers = [len(values)]
-    for value in values:
-        numbers += [DTYPES.index(value.dtype), value.dim(), *value.shape]
-    return torch.tensor([*numbers, *[0] * (LETTER.shape[0] - len(numbers))], dtype=LETTER.dtype, device=device)
-
-
-def _read(letter: torch.Tensor) -> list[Like]:
-    count, *numbers = letter.tolist()
-    found: list[Like] = []
-    for _ in range(count):
-        kind, dims, *numbers = numbers
-        found.append(Like(tuple(numbers[:dims]), DTYPES[kind]))
-        numbers = numbers[dims:]
-    return found
 
 
 class _InFlight(NamedTuple):
@@ -76,12 +36,10 @@ class Stashed:
 
     def __init__(self, subject: Subject) -> None:
         (self.part,) = subject.parts
-        self.group, self.device, self.loss = subject.mesh.group("pp"), subject.device, subject.loss
+        self.forwards, self.backwards, self.loss = Stream(subject), Stream(subject), subject.loss
         self.rank, self.ranks = subject.mesh.place("pp"), subject.mesh.ranks("pp")
         self.microbatches = subject.setting.plan.microbatches
         self.is_last = self.rank + 1 == self.ranks
-        self.into: list[Like] = []  # what comes from the rank before
-        self.out: list[Like] = []  # what goes to the next one
         self.flying: deque[_InFlight] = deque()
         self.settles, subject.settles = subject.settles, []  # of every update, not of a step
         inner = subject.optimizer
@@ -103,42 +61,27 @@ class Stashed:
         return losses
 
     def _forward(self, batch: Batch, losses: list[torch.Tensor], clock: Clock) -> None:
-        inputs = list(batch.inputs) if self.rank == 0 else self._crossing()
+        inputs = list(batch.inputs) if self.rank == 0 else self.forwards.crossing(self.rank - 1)
         with clock.phase("forward"):
-            for value in inputs:
-                value.requires_grad_(self.rank > 0 and value.is_floating_point())
             weights = {name: _version(one) for name, one in self.part.named_parameters()}
             made = functional_call(self.part, weights, tuple(inputs))
             if self.is_last:
                 made = self.loss(made, batch.target)
                 losses.append(made.detach())
-        self.flying.append(_InFlight(inputs, _several(made), weights))
+        self.flying.append(_InFlight(inputs, several(made), weights))
         if not self.is_last:
-            self._hand_on([one.detach() for one in _several(made)])
-
-    def _crossing(self) -> list[torch.Tensor]:
-        """What the rank before made of a micro-batch; the first time it says what that is like."""
-        if not self.into:
-            (letter,) = self._received([LETTER], self.rank - 1, FORWARD)
-            self.into = _read(letter)
-        return self._received(self.into, self.rank - 1, FORWARD)
-
-    def _hand_on(self, values: list[torch.Tensor]) -> None:
-        if not self.out:
-            self.out = [Like(tuple(value.shape), value.dtype) for value in values]
-            self._send([_written(values, self.device)], self.rank + 1, FORWARD)
-        self._send(values, self.rank + 1, FORWARD)
+            self.forwards.hand_on(several(made), self.rank + 1)
 
     def _backward(self, clock: Clock) -> None:
         """Of the oldest micro-batch; then its update."""
         oldest = self.flying.popleft()
         trained = [one for one in oldest.outputs if one.requires_grad]
-        likes = [Like(tuple(one.shape), one.dtype) for one in trained]
-        gradients = [None] if self.is_last else self._received(likes, self.rank + 1, BACKWARD)
+        gradients = [None] if self.is_last else self.backwards.received([like(one) for one in trained], self.rank + 1)
         with clock.phase("backward"):
             torch.autograd.backward(trained, gradients)
         if self.rank > 0:
-            self._send([_gradient(one) for one in oldest.inputs if one.requires_grad], self.rank - 1, BACKWARD)
+            self.backwards.send([gradient(one) for one in oldest.inputs if one.requires_grad], self.rank - 1)
+        self._let_go()
         for name, weight in self.part.named_parameters():
             weight.grad = oldest.weights[name].grad
         if self.settles:
@@ -149,32 +92,12 @@ class Stashed:
             self.optimizer.step()
             self.optimizer.zero_grad()
 
-    def _send(self, values: list[torch.Tensor], to: int, first: int) -> None:
-        """Without waiting; a value is kept until it is gone. Of older ones than are in flight anywhere it is: the
-        neighbour that reads them has sent something since that comes after them."""
-        for tag, value in enumerate(values, first):
-            whole = value.contiguous()
-            SENDING.append((dist.isend(whole, group=self.group, group_dst=to, tag=tag), whole))
-        while len(SENDING) > 4 * self.ranks * max(len(self.into), len(self.out)):
-            SENDING.popleft()[0].wait()
-
-    def _received(self, likes: list[Like], of: int, first: int) -> list[torch.Tensor]:
-        found = [like.empty(self.device) for like in likes]
-        works = [dist.irecv(one, group=self.group, group_src=of, tag=tag) for tag, one in enumerate(found, first)]
-        for work in works:
-            assert work is not None
-            work.wait()
-        return found
+    def _let_go(self) -> None:
+        """Of older messages than are in flight anywhere: the neighbour that read them has sent some since."""
+        values = [len(known) for known in self.forwards.known.values()]
+        let_go(4 * self.ranks * max(values, default=1))
 
 
 def _version(weight: torch.Tensor) -> torch.Tensor:
     """A weight as it is now."""
     return weight.detach().clone().requires_grad_(weight.requires_grad)
-
-
-def _several(values: Any) -> tuple[Any, ...]:
-    return values if isinstance(values, tuple) else (values,)
-
-
-def _gradient(value: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(value) if value.grad is None else value.grad

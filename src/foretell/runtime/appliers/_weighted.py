@@ -67,7 +67,7 @@ def apply(part: Strategy, subject: Subject, cut: Cut) -> None:
     group, loops = subject.mesh.group(part.word), divided(subject.setting, part.word)
     shares: dict[str, tuple[int, int]] = {}  # the dim of each weight that is in shares, and its size as a whole
     for own in subject.parts:
-        for name, module in own.named_modules():
+        for name, module in list(own.named_modules()):
             if isinstance(module, LAYERS) and loops.get(name):
                 shapes = {weight: value.shape for weight, value in module.named_parameters(recurse=False)}
                 found = cut(module, group)

@@ -12,6 +12,7 @@ from foretell.plan.strategies.channel import Channel
 from foretell.runtime.appliers import _weighted
 from foretell.runtime.appliers._sharing import Own, Summed
 from foretell.runtime.appliers._weighted import features, keep
+from foretell.runtime.appliers.lora import seam
 from foretell.runtime.subject import Subject
 
 ORDER = _weighted.ORDER
@@ -25,7 +26,7 @@ def apply(part: Channel, subject: Subject) -> None:
 def _cut(module: Any, group: dist.ProcessGroup) -> dict[str, int]:
     """The bias is added once, to the sum: every rank has it whole."""
     keep(module, "weight", 1, group)
-    inner, dim = module.forward, features(module)
+    inner, dim = getattr(module, seam(module)), features(module)
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         bias, module.bias = module.bias, None
@@ -36,7 +37,7 @@ def _cut(module: Any, group: dist.ProcessGroup) -> dict[str, int]:
         y = Summed.apply(summand, group)
         return y if bias is None else y + bias.view(-1, *[1] * (y.dim() - 2 if dim == 1 else 0))
 
-    module.forward = forward
+    setattr(module, seam(module), forward)
     return {"weight": 1}
 
 

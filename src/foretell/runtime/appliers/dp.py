@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 
 from foretell.modules._experts import Experts
+from foretell.plan.policies.offload import Offload
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
-from foretell.plan.strategies.tensor import Tensor
 from foretell.runtime.appliers._experts import divide
 from foretell.runtime.appliers._replicas import joined, replicate
 from foretell.runtime.appliers._sharing import gathered
@@ -37,11 +37,7 @@ AXES = ("dp", "shard", "ep")
 
 
 def refusals(part: Data, setting: Setting) -> Iterator[tuple[str, str]]:
-    said = f"dp{part.ranks}:{'' if part.storage == 'replicated' else part.storage + ','}ep{part.experts}"
-    tensor = setting.plan.axis(Tensor)
-    if part.experts > 1 and tensor is not None and tensor.sequence and part.expert_tensor != 1:
-        why = f"{said} beside tp{tensor.ranks}:sp: tensor ranks would gather unequal numbers of rows"
-        yield f"{why}, which does not run yet", f"{said},etp1, or tp{tensor.ranks}"
+    return iter(())
 
 
 def apply(part: Data, subject: Subject) -> None:
@@ -151,16 +147,26 @@ def _unlike(subject: Subject, weight: nn.Parameter) -> Unlike:
 
 def _shard(subject: Subject, names: list[str], reshard: bool) -> None:
     """Layer by layer, and what is in none with the root."""
-    meshes = _meshes(subject, names)
+    meshes, more = _meshes(subject, names), _from_host(subject)
     for part in subject.parts:
         whole = {weight for weight in part.parameters() if meshes[_unlike(subject, weight)] is None}
         for module, unlike in list(_units(subject, part)):
             keep = None if reshard and module is part else reshard  # None: a root keeps its own
             if meshes[unlike] is not None:
-                fully_shard(module, mesh=meshes[unlike], reshard_after_forward=keep, ignored_params=whole)
+                fully_shard(module, mesh=meshes[unlike], reshard_after_forward=keep, ignored_params=whole, **more)
     if not reshard:
         subject.quiet = _kept
     subject.wholes.append(_gathered)
+
+
+def _from_host(subject: Subject) -> dict[str, Any]:
+    """What FSDP2 is told where shares lie in host memory. On a processor that is where they are."""
+    if not subject.setting.plan.policy(Offload).weights or subject.device.type == "cpu":
+        return {}
+    for part in subject.parts:
+        for weight in part.parameters():
+            weight.data = weight.data.to("cpu")
+    return {"offload_policy": CPUOffloadPolicy()}
 
 
 def _units(subject: Subject, part: nn.Module) -> Iterator[tuple[nn.Module, Unlike]]:

@@ -12,6 +12,7 @@ from foretell.plan.strategies.filter import Filter
 from foretell.runtime.appliers import _weighted
 from foretell.runtime.appliers._sharing import Copied, Gathered
 from foretell.runtime.appliers._weighted import features, keep
+from foretell.runtime.appliers.lora import seam
 from foretell.runtime.subject import Subject
 
 ORDER = _weighted.ORDER
@@ -27,10 +28,10 @@ def _cut(module: Any, group: dist.ProcessGroup) -> dict[str, int]:
     names = [name for name in ("weight", "bias") if getattr(module, name) is not None]
     for name in names:
         keep(module, name, 0, group)
-    inner = module.forward
+    inner = getattr(module, seam(module))
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         return Gathered.apply(inner(Copied.apply(x, group)), features(module), group, size)
 
-    module.forward = forward
+    setattr(module, seam(module), forward)
     return dict.fromkeys(names, 0)

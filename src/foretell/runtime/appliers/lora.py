@@ -1,5 +1,9 @@
 # pyright: basic
-"""LoRA: weights are frozen, and two thin matrices beside each dense layer of the layers that repeat are trained."""
+"""LoRA: weights are frozen, and two thin matrices beside each dense layer of the layers that repeat are trained.
+
+They are layers of their own under the names that the program has for them, so that whoever cuts layers cuts them too.
+The layer itself stays apart from them (`base`): what is said to other ranks about it is not said about its adapter.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from foretell.model.adapters import adaptable
 from foretell.model.graph import Graph
-from foretell.model.operators.experts import GroupedMatmul
+from foretell.modules._experts import GroupedLinear
 from foretell.plan.policies.lora import Lora
 from foretell.plan.setting import Setting
 from foretell.runtime.division import of_repetition
@@ -22,17 +25,9 @@ from foretell.runtime.subject import Subject
 
 ORDER = 12
 
-ALONE = ("filter", "channel", "spatial")
-"""Strategies that cut layers otherwise."""
-
 
 def refusals(part: Lora, setting: Setting) -> Iterator[tuple[str, str]]:
-    beside = [axis.word for axis in setting.plan.axes if axis.word in ALONE and axis.world > 1]
-    if part.rank and beside:
-        yield f"+lora{part.rank} beside {beside[0]} does not run yet", "dp, tp, pp and cp"
-    experts = [node.path for _, node in setting.graph.nodes() if isinstance(node.operator, GroupedMatmul)]
-    if part.rank and experts:
-        yield f"+lora{part.rank}: adapters of experts ({experts[0]}) do not run yet", "a model without experts"
+    return iter(())
 
 
 def apply(part: Lora, subject: Subject) -> None:
@@ -43,7 +38,7 @@ def apply(part: Lora, subject: Subject) -> None:
         own.requires_grad_(False)
         for name, module in list(own.named_modules()):
             if name in names:
-                assert isinstance(module, nn.Linear), f"{name} is dense, and no dense layer"
+                assert isinstance(module, nn.Linear | GroupedLinear), f"{name} is dense, and no dense layer"
                 _adapt(name, module, part.rank)
 
 
@@ -55,17 +50,35 @@ def _dense(graph: Graph) -> frozenset[str]:
 
 def _adapt(name: str, module: Any, rank: int) -> None:
     """y = W x + B A x: A small and random, the same on all ranks whatever layers they have; B nothing at first."""
+    module.lora_a, module.lora_b = _thin(module, rank)
     numbers = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-    rows, columns = module.weight.shape
-    first = torch.randn(rank, columns, generator=numbers, dtype=torch.float64) * columns**-0.5
-    module.lora_a = nn.Parameter(first.to(module.weight))
-    module.lora_b = nn.Parameter(module.weight.new_zeros(rows, rank))
+    shape: torch.Size = module.lora_a.weight.shape
+    inputs = shape[1]  # of a dense layer's [out, in] and of an expert's [expert, in, out]
+    first = torch.randn(shape, generator=numbers, dtype=torch.float64) * inputs**-0.5
+    module.lora_a.weight = nn.Parameter(first.to(module.weight))
+    module.lora_b.weight = nn.Parameter(module.weight.new_zeros(module.lora_b.weight.shape))
+    module.base = module.forward
     module.forward = functools.partial(_adapted, module)
+
+
+def _thin(module: nn.Linear | GroupedLinear, rank: int) -> tuple[Any, Any]:
+    """The two matrices, without values yet."""
+    with torch.device("meta"):
+        if isinstance(module, GroupedLinear):
+            experts, inputs, outputs = module.weight.shape
+            return GroupedLinear(experts, inputs, rank), GroupedLinear(experts, rank, outputs)
+        outputs, inputs = module.weight.shape
+        return nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
 
 
 def is_adapted(module: nn.Module) -> bool:
     return hasattr(module, "lora_a")
 
 
-def _adapted(module: Any, x: torch.Tensor) -> torch.Tensor:
-    return F.linear(x, module.weight, module.bias) + F.linear(F.linear(x, module.lora_a), module.lora_b)
+def seam(module: nn.Module) -> str:
+    """What to change of a layer to change how it multiplies, and leave its adapter alone."""
+    return "base" if is_adapted(module) else "forward"
+
+
+def _adapted(module: Any, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+    return module.base(x, *more) + module.lora_b(module.lora_a(x, *more), *more)

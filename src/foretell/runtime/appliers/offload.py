@@ -1,5 +1,6 @@
 # pyright: basic
-"""Offload: copies of the weights in host memory are updated there, or what a backward pass needs waits there.
+"""Offload: copies of the weights in host memory are updated there, or what a backward pass needs waits there, or the
+weights themselves lie there and come for each use.
 
 On a processor host memory is all there is: copies are made all the same, and what is saved lies where it should.
 """
@@ -13,9 +14,13 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from foretell.plan.plan import policy_text
 from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
-from foretell.runtime.appliers._master import on_host
+from foretell.plan.strategies.data import Data
+from foretell.runtime.appliers._hosted import host
+from foretell.runtime.appliers._master import Mastered, on_host
 from foretell.runtime.subject import Rule, Subject
 
 ORDER = 32
@@ -23,17 +28,37 @@ ORDER = 32
 
 
 def refusals(part: Offload, setting: Setting) -> Iterator[tuple[str, str]]:
-    if part.weights:
-        yield "+offload:weights does not run yet: weights would come for each use", "+offload:optimizer"
+    if part.weights and not part.optimizer:
+        why = "+offload:weights alone does not run: torch updates weights where they lie, and keeps states beside them"
+        yield why, "+offload:optimizer,weights"
+    recompute = setting.plan.policy(Recompute)
+    if part.weights and recompute.again == "all" and not shares_weights(setting):
+        why = f"+offload:weights beside {policy_text(recompute)}: weights that came are gone when a layer runs again"
+        yield f"{why}, which does not run yet", "dp:zero3, where FSDP2 brings them again, or +recompute:attention"
 
 
 def apply(part: Offload, subject: Subject) -> None:
-    if part.optimizer:
+    if part.optimizer and not (part.weights and not issubclass(subject.rule.kind, Mastered)):
         subject.rule = Rule(on_host(subject.rule.kind), subject.rule.arguments)
-    if part.activations:
+    if part.weights and not shares_weights(subject.setting):
+        _weights_on_host(subject, part.activations)
+    elif part.activations:
         for own in subject.parts:
             for module in (*(layer for _, layer in subject.layers(own)), own):
                 _saved_on_host(module)
+
+
+def shares_weights(setting: Setting) -> bool:
+    """Whether FSDP2 has the weights, which brings them from host memory itself."""
+    data = setting.plan.axis(Data)
+    return data is not None and data.world > 1 and data.storage in ("zero2", "zero3")
+
+
+def _weights_on_host(subject: Subject, activations: bool) -> None:
+    known: set[nn.Parameter] = set()
+    for own in subject.parts:
+        for unit in (*(layer for _, layer in subject.layers(own)), own):
+            host(unit, known, subject.device, activations)
 
 
 def _saved_on_host(module: nn.Module) -> None:

@@ -1,5 +1,6 @@
 # pyright: basic
-"""Pipeline parallelism: torch.distributed.pipelining over stages that are cut as the program cuts them."""
+"""Pipeline parallelism over stages that are cut as the program cuts them: torch.distributed.pipelining, or passes in an
+order of our own where torch has none that runs."""
 
 from __future__ import annotations
 
@@ -12,11 +13,9 @@ from torch import nn
 from torch.distributed.pipelining import (
     PipelineStage,
     Schedule1F1B,
-    ScheduleDualPipeV,
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
     ScheduleInterleavedZeroBubble,
-    ScheduleZBVZeroBubble,
 )
 from torch.nn.parallel import DistributedDataParallel
 
@@ -28,8 +27,10 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.cutting import cutting
 from foretell.program.weights import shared_between_blocks
 from foretell.runtime import stages
+from foretell.runtime.appliers._half_passes import gather_for_half
+from foretell.runtime.appliers._played import Played
 from foretell.runtime.appliers._stash import Stashed
-from foretell.runtime.appliers._tied import Tied, tied
+from foretell.runtime.appliers._tied import keep_alike, tied
 from foretell.runtime.clock import Clock
 from foretell.runtime.subject import Subject
 from foretell.runtime.tasks import Batch
@@ -41,34 +42,36 @@ SCHEDULES: dict[str, Any] = {
     "1f1b": Schedule1F1B,
     "interleaved": ScheduleInterleaved1F1B,
     "zb-h1": ScheduleInterleavedZeroBubble,
-    "zb-v": ScheduleZBVZeroBubble,
-    "dualpipe-v": ScheduleDualPipeV,
 }
+"""Those of torch."""
+
+PLAYED = ("zb-v", "dualpipe-v", "dualpipe")
+"""Orders that are played slot by slot. Of the first two torch has its own, which break off between gloo ranks in torch
+2.11 and divide the gradient of a weight twice that two stages of a rank have; of the last it has none."""
 
 STASH = "stash"
 """The schedule that never runs empty: torch has none."""
 
-SPLIT = tuple(name for name in SCHEDULES if find(name).splits_backward)
-"""Schedules that make gradients of weights apart from those of inputs. Neither DistributedDataParallel nor FSDP2 sums
-the former (torch 2.13): trained values were wrong in the third digit. So they are averaged after the last pass."""
+SPLIT = tuple(name for name in (*SCHEDULES, *PLAYED) if find(name).splits_backward)
+"""Schedules that make gradients of weights apart from those of inputs. DistributedDataParallel does not sum the former
+(torch 2.13: trained values were wrong in the third digit). So they are averaged after the last pass."""
 
 
 def refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:
     if part.schedule == STASH:
         yield from _stash_refusals(part, setting)
-    elif part.schedule not in SCHEDULES:
+    elif part.schedule not in (*SCHEDULES, *PLAYED):
         why = f"pp{part.ranks}:{part.schedule} does not run yet"
-        yield why, " or ".join(f"pp{part.ranks}:{name}" for name in (*SCHEDULES, STASH))
+        yield why, " or ".join(f"pp{part.ranks}:{name}" for name in (*SCHEDULES, *PLAYED, STASH))
     data = setting.plan.axis(Data)
-    if part.schedule in SPLIT and data is not None and data.world > 1 and data.storage in ("zero2", "zero3"):
-        beside = f"pp{part.ranks}:{part.schedule} beside {data.word}{data.ranks}:{data.storage}"
-        yield f"{beside} does not run: torch leaves gradients of the split pass unsummed", f"pp{part.ranks}:1f1b"
+    in_shares = data is not None and data.world > 1 and data.storage in ("zero2", "zero3")
+    if data is not None and in_shares and part.schedule in PLAYED and shared_between_blocks(setting.graph):
+        why = f"pp{part.ranks}:{part.schedule} beside {data.storage}: a rank has a weight in two stages"
+        yield f"{why}, and FSDP2 would share it out twice", f"dp:zero1, tied=false, or pp{part.ranks}:1f1b"
     method = setting.plan.policy(Compression).method
     if method != "none" and part.schedule in (*SPLIT, STASH):
         why = f"+compress:{method} beside pp{part.ranks}:{part.schedule} does not run: there are no buckets there"
         yield why, f"pp{part.ranks}:1f1b"
-    if part.schedule in SPLIT and shared_between_blocks(setting.graph):
-        yield f"pp{part.ranks}:{part.schedule} with a weight that two of its stages have does not run", "tied=false"
 
 
 def _stash_refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:
@@ -87,20 +90,22 @@ def apply(part: Pipeline, subject: Subject) -> None:
     names = [frozenset(piece.layer for piece in own if piece.layer) for own in found.row.parts]
     shared = tied(module)
     cut = stages.cut(module, subject.setting.graph, names, subject.sample)
-    own = sorted(found.part[at] for at in range(found.count) if found.rank[at] == subject.mesh.place("pp"))
-    subject.parts = [cut[at] for at in own]
-    rank = dict(zip(found.part, found.rank, strict=True))
-    for copies in shared:
-        _tie(subject, copies, sorted({rank[at] for at, stage in enumerate(cut) if _has(stage, copies)}))
+    own = [at for at in range(found.count) if found.rank[at] == subject.mesh.place("pp")]
+    subject.parts = [cut[found.part[at]] for at in own]
+    places = [[rank for rank, part in zip(found.rank, found.part, strict=True) if part == at] for at in range(len(cut))]
+    keep_alike(subject, cut, places, shared)
     if part.schedule == STASH:
         subject.later = True  # with every update
         subject.driver = Stashed
-        return
-    if part.schedule in SPLIT:
+    elif part.schedule in PLAYED or subject.rehearsed:  # torch's stages ask each other for shapes
         subject.later = True
-        for stage in subject.parts:
-            stage.forward = functools.partial(_no_view, stage.forward)
-    subject.driver = functools.partial(Scheduled, part=part, own=own, count=found.count)
+        subject.driver = functools.partial(Played, part=part, own=own)
+    else:
+        if part.schedule in SPLIT:
+            subject.later = True
+            for stage in subject.parts:
+                stage.forward = functools.partial(_no_view, stage.forward)
+        subject.driver = functools.partial(Scheduled, part=part, own=own, count=found.count)
 
 
 def _no_view(inner: Callable[..., Any], *inputs: Any) -> Any:
@@ -109,18 +114,6 @@ def _no_view(inner: Callable[..., Any], *inputs: Any) -> Any:
     if isinstance(made, tuple):
         return tuple(one.clone() if one._is_view() else one for one in made)
     return made.clone() if made._is_view() else made
-
-
-def _has(stage: nn.Module, names: list[str]) -> bool:
-    return any(name in names for name, _ in stage.named_parameters(remove_duplicate=False))
-
-
-def _tie(subject: Subject, names: list[str], places: list[int]) -> None:
-    """Keep the copies of a weight alike that several places of the pipeline have."""
-    if len(places) > 1:
-        copies = Tied(subject, names, places)
-        subject.settles.append(copies.settle)
-        subject.wholes.append(copies.whole)
 
 
 class Scheduled:
@@ -174,6 +167,8 @@ class _Stage(PipelineStage):
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         with self.clock.phase("backward"):
+            if not kwargs.get("full_backward", True):
+                gather_for_half(self.submod)
             result = super().backward_one_chunk(*args, **kwargs)
             if kwargs.get("last_backward"):
                 self.summed(self.clock)
@@ -181,4 +176,5 @@ class _Stage(PipelineStage):
 
     def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         with self.clock.phase("backward"):
+            gather_for_half(self.submod)
             return super().backward_weight_one_chunk(*args, **kwargs)

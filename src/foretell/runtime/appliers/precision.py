@@ -22,7 +22,7 @@ RUN = ("fp32", "tf32", "fp16", "bf16", "bf16:pure", "amp_bf16")
 
 def refusals(part: Precision, setting: Setting) -> Iterator[tuple[str, str]]:
     if part.name not in RUN:
-        why = f"+{part.name} does not run yet: processors have no products in eight bits or fewer, and torch no layers"
+        why = f"+{part.name} does not run: processors have no products in eight bits or fewer, and torch no layers"
         yield why, " or ".join(f"+{name}" for name in RUN)
 
 

@@ -19,9 +19,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from foretell.model import zoo
+from foretell.model.zoo.bert import Bert
 from foretell.model.zoo.gpt import Gpt
 from foretell.model.zoo.llama import Llama
 from foretell.model.zoo.mixture import Mixture
+from foretell.model.zoo.vit import Vit
+from foretell.modules import _encoder as encoder
 from foretell.modules._decoder import GatedFeedForward
 from foretell.modules._experts import ExpertFeedForward
 from foretell.modules._normalization import RMSNorm
@@ -31,7 +34,7 @@ from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.tensor import Tensor
 from foretell.runtime.appliers import _sharing
-from foretell.runtime.appliers._experts import columns
+from foretell.runtime.appliers._experts import Columns
 from foretell.runtime.appliers._sharing import Collected, Copied, Gathered, Own, Scattered, Summed
 from foretell.runtime.appliers._tied import tied
 from foretell.runtime.appliers.lora import is_adapted
@@ -42,9 +45,19 @@ ORDER = 20
 SEQUENCE = 1
 """The dim of activations [sample, sequence, hidden] that is shared out with `sp`."""
 
-COLUMNS = {"weight": 0, "bias": 0, "lora_b": 0}
-ROWS = {"weight": 1, "lora_a": 1}
+COLUMNS = {"weight": 0, "bias": 0, "lora_b.weight": 0}
+ROWS = {"weight": 1, "lora_a.weight": 1}
 """The dims along which a dense layer's weights are cut, by its outputs or by its inputs; others are whole."""
+
+TABLES, HEADS = ("embedding", "token"), ("head", "token_head.decoder")
+"""Names of token tables, which are cut by tokens, and of layers with an output for each class or token."""
+
+EXPERTS = {
+    "gate": {"weight": 2, "lora_b.weight": 2},
+    "up": {"weight": 2, "lora_b.weight": 2},
+    "down": {"weight": 1, "lora_a.weight": 1},
+}
+"""The same of the layers of experts, which lie [expert, in, out]."""
 
 HEAD_NORMS = ("query_norm", "key_norm")
 """Norms of [sample, sequence, head, head_dim]: every rank norms its own heads."""
@@ -54,28 +67,32 @@ def refusals(part: Tensor, setting: Setting) -> Iterator[tuple[str, str]]:
     """Read from the name of the model: its module is not there yet."""
     name = setting.graph.name
     fields: Any = zoo.parse(name)[1] if name.partition(":")[0] in zoo.names() else None
-    if not isinstance(fields, Llama | Gpt | Mixture):
-        yield f"tp{part.ranks}: of all modules, llama, mixture and gpt ones run in shares today", "dp, pp, or these"
+    if not isinstance(fields, Llama | Gpt | Mixture | Bert | Vit):
+        known = "llama, mixture, gpt, bert and vit"
+        yield f"tp{part.ranks}: of all modules, {known} ones run in shares today", "dp, pp, or these"
         return
+    if part.sequence and isinstance(fields, Bert | Vit):
+        yield f"tp{part.ranks}:sp: sequences of encoders do not run in shares yet", f"tp{part.ranks}"
+    if getattr(fields, "objective", "") == "pretraining":
+        yield f"tp{part.ranks}: the head for the next sentence does not run in shares yet", "objective=mlm"
     if getattr(fields, "positions", "") == "alibi":
         yield f"tp{part.ranks}: a bias on the scores does not run in shares yet", f"{name} with other positions"
-    window: int = getattr(fields, "window", 0)
-    if part.sequence and 0 < window < fields.seq:
-        why = f"tp{part.ranks}:sp: a window of {window} in a sequence of {fields.seq} does not run in shares yet"
+    window, sequence = getattr(fields, "window", 0), getattr(fields, "seq", 0)
+    if part.sequence and 0 < window < sequence:
+        why = f"tp{part.ranks}:sp: a window of {window} in a sequence of {sequence} does not run in shares yet"
         yield why, f"tp{part.ranks}, or window=0"
-    if getattr(fields, "tied", False) and setting.plan.axis("pp") is not None:
-        yield f"tp{part.ranks} beside pp: a token table that is the head too is not split yet", "tied=false"
 
 
 def apply(part: Tensor, subject: Subject) -> None:
     data = subject.setting.plan.axis(Data)
     at_once = data is not None and data.storage in ("zero2", "zero3")  # FSDP2 takes gradients as soon as they are made
     cut = _Cut(subject.mesh.group("tp"), part.sequence, _experts(data))
+    together = nn.ModuleList(subject.parts)  # two stages of a rank may share a weight
+    shared = tied(together)
     for own in subject.parts:
-        shared = tied(own)
         for name, module in list(own.named_modules()):
             cut.module(name, module)
-        _tie(own, shared)
+    _tie(together, shared)
     if at_once:
         cut.sum_on_the_way_back()
     else:
@@ -108,12 +125,12 @@ class _Cut:
     # which layers are cut which way
 
     def module(self, name: str, module: Any) -> None:
-        if isinstance(module, GroupedQueryAttention):
+        if isinstance(module, GroupedQueryAttention | encoder.Attention):
             self._pair(name, module, ("query", "key", "value"), "output")
         elif isinstance(module, FusedAttention):
             self._reorder(name, module)
             self._pair(name, module, ("qkv",), "output")
-        elif isinstance(module, FeedForward):
+        elif isinstance(module, FeedForward | encoder.FeedForward):
             self._pair(name, module, ("up",), "down")
         elif isinstance(module, GatedFeedForward):
             self._pair(name, module, ("gate", "up"), "down")
@@ -121,11 +138,11 @@ class _Cut:
             self._experts(name, module)
         elif isinstance(module, RMSNorm | nn.LayerNorm) and (self.sequence or name.endswith(HEAD_NORMS)):
             self._summands(module)  # every rank saw tokens, or heads, of its own
-        elif name == "embedding":
+        elif name in TABLES:
             self._table(name, module)
         elif name == "position" and self.sequence:  # every rank looks all places up and goes on with its share of them
             _after(module, lambda y: Own.apply(y, 0, self.group))
-        elif name == "head":
+        elif name in HEADS:
             self._head(name, module)
 
     def _pair(self, name: str, module: nn.Module, into: tuple[str, ...], out: str) -> None:
@@ -153,14 +170,14 @@ class _Cut:
         self._keep(name, module, COLUMNS)
         adapter = is_adapted(module)
         if adapter and self.sequence:
-            self.summands.append((module, "lora_a"))
+            self._summands(module.lora_a)
 
         def forward(x: torch.Tensor) -> torch.Tensor:
             y = F.linear(x if self.sequence else self._entered(x), module.weight, module.bias)
             if not adapter:
                 return y
-            thin = F.linear(getattr(x, "_foretell_share", x), module.lora_a)
-            return y + F.linear(self._entered(thin), module.lora_b)
+            thin = module.lora_a(getattr(x, "_foretell_share", x))
+            return y + module.lora_b(self._entered(thin))
 
         module.forward = forward
 
@@ -170,12 +187,12 @@ class _Cut:
         self._keep(name, module, ROWS)
         first, adapter = dist.get_rank(self.group) == 0, is_adapted(module)
         if adapter and self.sequence:
-            self.summands.append((module, "lora_b"))
+            self._summands(module.lora_b)
 
         def forward(x: torch.Tensor) -> torch.Tensor:
             bias = module.bias
             y = self._left(F.linear(x, module.weight, bias if bias is None else _Added.apply(bias, first)))
-            return y + F.linear(self._left(F.linear(x, module.lora_a)), module.lora_b) if adapter else y
+            return y + module.lora_b(self._left(module.lora_a(x))) if adapter else y
 
         module.forward = forward
 
@@ -204,25 +221,29 @@ class _Cut:
             self._summands(module.router)
             if module.shared_gate is not None:
                 self._summands(module.shared_gate)
-        for part, dim in (("gate", 2), ("up", 2), ("down", 1)):
+        for part, dims in EXPERTS.items():
             inner = module.experts.get_submodule(part)
             if self.experts == "whole":  # every rank saw tokens of its own
-                self._summands(inner)
+                for own in inner.modules():
+                    self._summands(own)
             elif self.experts == "columns":
-                self._keep(f"{name}.experts.{part}", inner, {"weight": dim})
+                self._keep(f"{name}.experts.{part}", inner, dims)
+                if self.sequence and is_adapted(inner):
+                    self._summands(inner.get_submodule("lora_b" if part == "down" else "lora_a"))
         if self.experts == "columns":
-            columns(module.experts, self.group, self.sequence)
+            module.experts.forward = Columns(module.experts, self.group, self.sequence)
 
     # weights
 
     def _keep(self, name: str, module: Any, dims: Mapping[str, int]) -> None:
         """Leave this rank's shares of a layer's weights; those that are frozen stay so."""
-        for weight, whole in list(module.named_parameters(recurse=False)):
+        for weight, whole in list(module.named_parameters()):
             if weight in dims:
                 dim = dims[weight]
                 self.shares[f"{name}.{weight}"] = (dim, whole.shape[dim])
                 share = _sharing.own(whole.detach(), dim, self.group).clone()
-                setattr(module, weight, nn.Parameter(share, requires_grad=whole.requires_grad))
+                path, _, last = weight.rpartition(".")
+                setattr(module.get_submodule(path), last, nn.Parameter(share, requires_grad=whole.requires_grad))
 
     def _summands(self, module: nn.Module) -> None:
         """The gradients of weights that all ranks have, each its own: they are to be summed."""

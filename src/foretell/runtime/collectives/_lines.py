@@ -8,9 +8,11 @@ together; then no formula of the papers would come out.)
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -23,6 +25,18 @@ PATIENCE = 300.0
 
 SEGMENT = 1 << 18
 """Bytes that are added while the next ones come: of a large message only the last segment is waited for."""
+
+NOT_LEFT = 1 << 16
+"""Bytes of a message that the kernel may hold back. With all that its buffers take, a rank would begin the next message
+while megabytes of this one have not left, and both would share its port: a broadcast to two in turn takes three
+messages' time then, not two."""
+
+PIECE = 1 << 16
+"""Bytes that are handed over at a time. Then another rank may have the core: with more ranks than cores the last would
+begin a millisecond late, while the first fills the buffers of all its lines."""
+
+TCP_NOTSENT_LOWAT = 25
+"""Of tcp(7), on Linux."""
 
 _IN, _OUT = select.POLLIN, select.POLLOUT
 _HELLO = struct.Struct("!i")
@@ -39,6 +53,8 @@ class Lines:
             line.setblocking(False)
             if line.family != socket.AF_UNIX:
                 line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if sys.platform == "linux":
+                    line.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOT_LEFT)
 
     def close(self) -> None:
         for line in self._others.values():
@@ -49,16 +65,19 @@ class Lines:
         given, width = memoryview(source).cast("B"), source.itemsize
         for one in rounds:
             incoming = [_Incoming(message, target, one.adds) for message in one.receives]
-            outgoing: list[tuple[int, memoryview]] = []
-            for peer, span in one.sends:
-                view = given[span.start * width : span.stop * width]
-                # What comes in would change what has not left yet.
-                changing = source is target and any(span.meets(message.span) for message in one.receives)
-                outgoing.append((peer, memoryview(bytes(view)) if changing else view))
-            self._exchange(outgoing, incoming)
+            outgoing = [(peer, given[span.start * width : span.stop * width]) for peer, span in one.sends]
+            changing = {
+                peer: span.stop * width
+                for peer, span in one.sends
+                if source is target and any(span.meets(message.span) for message in one.receives)
+            }
+            self._exchange(outgoing, incoming, changing)
 
-    def _exchange(self, outgoing: list[tuple[int, memoryview]], incoming: list[_Incoming]) -> None:
-        """All messages of a round, as far as each goes, until all are through."""
+    def _exchange(
+        self, outgoing: list[tuple[int, memoryview]], incoming: list[_Incoming], changing: dict[int, int]
+    ) -> None:
+        """All messages of a round, as far as each goes, until all are through. `changing` are peers whose message what
+        comes in would change, and where it ends."""
         sending = {peer: view for peer, view in outgoing if len(view)}
         self.messages += len(sending)
         self.bytes += sum(map(len, sending.values()))
@@ -66,8 +85,10 @@ class Lines:
         self._send(sending, list(sending))
         while sending or receiving:
             events = self._ready(sending, receiving)
-            self._send(sending, [peer for peer in events if peer in sending])
-            self._receive(receiving, [peer for peer in events if peer in receiving])
+            self._send(sending, [peer for peer in sending if peer in events])
+            come = [peer for peer in events if peer in receiving]
+            changing = _kept(sending, changing, max((receiving[peer].reach for peer in come), default=0))
+            self._receive(receiving, come)
 
     def _ready(self, sending: dict[int, memoryview], receiving: dict[int, _Incoming]) -> list[int]:
         """The peers whose lines can go on."""
@@ -80,15 +101,20 @@ class Lines:
         return [self._names[number] for number, _ in events]
 
     def _send(self, sending: dict[int, memoryview], peers: list[int]) -> None:
+        """A piece to the first of these that takes one: messages leave in the order of the schedule."""
         for peer in peers:
             try:
-                sending[peer] = sending[peer][self._others[peer].send(sending[peer]) :]
+                sent = self._others[peer].send(sending[peer][:PIECE])
             except BlockingIOError:
                 continue
             except OSError as problem:
                 raise self._lost(peer, problem) from None
+            sending[peer] = sending[peer][sent:]
             if not sending[peer]:
                 del sending[peer]
+            else:
+                os.sched_yield()
+            return
 
     def _receive(self, receiving: dict[int, _Incoming], peers: list[int]) -> None:
         for peer in peers:
@@ -109,6 +135,15 @@ class Lines:
         return TimeoutError(f"rank {self.rank} heard nothing from rank {names} for {self._patience:g} s")
 
 
+def _kept(sending: dict[int, memoryview], changing: dict[int, int], reach: int) -> dict[int, int]:
+    """Copy what is left of messages that have not left as far as something else comes in now; those that may still
+    change. Mostly nothing has to be copied: what goes is ahead of what comes by all that lies on the way."""
+    late = [peer for peer in changing if peer in sending and changing[peer] - len(sending[peer]) < reach]
+    for peer in late:
+        sending[peer] = memoryview(bytes(sending[peer]))
+    return {peer: end for peer, end in changing.items() if peer not in late}
+
+
 class _Incoming:
     """A message on its way in. It lies in a scratch buffer only as long as it has to be added."""
 
@@ -117,10 +152,17 @@ class _Incoming:
         self._target, self._at = target, message.span.start
         width = target.itemsize
         self._place = memoryview(target).cast("B")[message.span.start * width : message.span.stop * width]
-        self.left = len(self._place)
+        self.left, self._end = len(self._place), message.span.stop * width
         # One for each message: the segments of several interleave.
         self._scratch = memoryview(bytearray(min(self.left, SEGMENT) if adds else 0))
         self._held = 0
+
+    @property
+    def reach(self) -> int:
+        """The byte of the target before which the next ones that are read change something."""
+        if self._adds:
+            return self._at * self._target.itemsize + len(self._scratch)
+        return self._end
 
     def take(self, line: socket.socket) -> None:
         """Read what has come."""

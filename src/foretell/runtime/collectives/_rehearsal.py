@@ -6,8 +6,8 @@ It plays the rounds that processes would, and is the judge of the formulas: they
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from foretell.runtime.collectives._choice import Choice
 from foretell.runtime.collectives._schedule import Message, Round, Team
@@ -47,35 +47,50 @@ class _Rank:
         self.sent = False
 
 
-def play(choice: Choice, kind: str, tensors: Sequence[Any], alpha: float = 0.0, beta: float = 0.0) -> Played:
-    """Do a collective over numpy arrays, a rank each, where a message of m elements takes alpha + m beta.
+Wires: TypeAlias = Callable[[int, int], tuple[float, float]]
+"""Seconds of a message between two ranks: before its first element, and of each."""
+
+
+def play(
+    choice: Choice,
+    kind: str,
+    tensors: Sequence[Any],
+    alpha: float = 0.0,
+    beta: float = 0.0,
+    wires: Wires | None = None,
+) -> Played:
+    """Do a collective over numpy arrays, a rank each, where a message of m elements takes alpha + m beta, or what
+    `wires` say of its pair.
 
     A port carries one message at a time each way, and what is on its way holds both of its ports.
     """
+
+    def alike(source: int, target: int) -> tuple[float, float]:
+        return alpha, beta
+
+    between = wires or alike
     count, size = len(tensors), len(tensors[0])
     ranks = [_Rank(list(choice.rounds(kind, Team.of(at, count, size))), one) for at, one in enumerate(tensors)]
     lines: dict[tuple[int, int], deque[_Sent]] = {(a, b): deque() for a in range(count) for b in range(count)}
     while any(rank.rounds for rank in ranks):
-        moved = [_went_on(at, rank, lines, kind, alpha, beta) for at, rank in enumerate(ranks)]
+        moved = [_went_on(at, rank, lines, kind, between) for at, rank in enumerate(ranks)]
         assert any(moved), f"{choice.text} {kind} among {count} ranks stands still"
     return Played([rank.tensor for rank in ranks], max(rank.clock for rank in ranks))
 
 
-def _went_on(
-    at: int, rank: _Rank, lines: dict[tuple[int, int], deque[_Sent]], kind: str, alpha: float, beta: float
-) -> bool:
+def _went_on(at: int, rank: _Rank, lines: dict[tuple[int, int], deque[_Sent]], kind: str, wires: Wires) -> bool:
     """Whether a rank could begin or end a round."""
     if not rank.rounds:
         return False
     now = rank.rounds[0]
     began = not rank.sent
     if began:
-        _send(at, rank, now.sends, lines, kind, beta)
+        _send(at, rank, now.sends, lines, kind, wires)
     if not all(lines[message.peer, at] for message in now.receives):
         return began
     come = [(message, lines[message.peer, at].popleft()) for message in now.receives]
     for message, sent in sorted(come, key=lambda pair: pair[1].ready):
-        _receive(rank, message, sent, now.adds, alpha, beta)
+        _receive(rank, message, sent, now.adds, *wires(message.peer, at))
     rank.rounds.popleft()
     rank.sent = False
     return True
@@ -87,11 +102,11 @@ def _send(
     sends: tuple[Message, ...],
     lines: dict[tuple[int, int], deque[_Sent]],
     kind: str,
-    beta: float,
+    wires: Wires,
 ) -> None:
     values = rank.source if kind == "all-to-all" else rank.tensor
     for message in sends:
-        rank.outgoing = max(rank.outgoing, rank.clock) + message.span.size * beta
+        rank.outgoing = max(rank.outgoing, rank.clock) + message.span.size * wires(at, message.peer)[1]
         sent = values[message.span.start : message.span.stop].copy()
         lines[at, message.peer].append(_Sent(sent, rank.outgoing))
     rank.sent = True

@@ -36,8 +36,13 @@ def _round(team: Team, first: int, adds: bool) -> Iterator[Round]:
         yield Round((out,), (back,), adds)
 
 
+def pieces_of(size: int) -> int:
+    """Into how many pieces a broadcast of so many elements is cut."""
+    return max(1, min(PIECES, size // LEAST))
+
+
 def _chain(team: Team) -> Iterator[Round]:
-    count = max(1, min(PIECES, team.span.size // LEAST))
+    count = pieces_of(team.span.size)
     pieces = [part(team.span, at, count) for at in range(count)]
     for coming, going in zip([*pieces, None], [None, *pieces], strict=True):
         yield Round(

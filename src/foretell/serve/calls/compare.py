@@ -92,7 +92,7 @@ def charts(first: Prediction, second: Prediction) -> tuple[Chart, Chart]:
     )
     kinds = {name: one.memory.by_kind for name, one in both.items()}
     unit = byte_unit(max(first.memory_bytes, second.memory_bytes))
-    held = breakdown.draw(kinds, None, "memories", "What memory both take", show_bytes, unit)
+    held = breakdown.draw(kinds, None, "memories", "What memory both take", show_bytes, unit=unit)
     sizes = "; ".join(f"the {name} takes {show_bytes(one.memory_bytes)} a rank" for name, one in both.items())
     return time, replace(held, told=sizes, columns=("plan", "kind", "bytes", "share"))
 

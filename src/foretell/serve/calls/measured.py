@@ -8,8 +8,8 @@ from dataclasses import replace
 import msgspec
 
 from foretell.oracle.predict import Prediction
+from foretell.report.comparison import both_cards, time_section
 from foretell.report.page import Page, body
-from foretell.report.sections import comparison_page
 from foretell.serve.calls import Call
 from foretell.serve.calls.predict import told
 from foretell.serve.measured import Ran, Upload, ran
@@ -34,9 +34,10 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 def answer(question: Beside) -> Measured:
     found, measured = told(read(question)), ran(question.measured)
-    page = comparison_page(found, measured.observation)
-    parts = replace(page.sections[0], title="Part by part")
-    shown = Page(title="", plan="", cards=page.cards, sections=(parts,), notes=tuple(differing(found, measured)))
+    sides = (found, measured.observation)
+    parts = replace(time_section(*sides), title="Part by part")
+    notes = tuple(differing(found, measured))
+    shown = Page(title="", plan="", cards=tuple(both_cards(*sides)), sections=(parts,), notes=notes)
     low, high = found.interval
     return Measured(
         prediction=found,

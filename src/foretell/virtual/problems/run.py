@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from foretell.learning.vector import Rows, Shapes, Vector
-from foretell.plan.policies.precision import Precision
 from foretell.runtime.assignment import Assignment
-from foretell.runtime.models import model
+from foretell.runtime.models import model_of
 from foretell.runtime.subject import cut
 from foretell.runtime.tasks import Batch, task
 from foretell.virtual.problem import Judged
@@ -28,7 +27,7 @@ class Run:
         self.name = f"{assignment.model} on {assignment.task}"
         self._workers, self._parts = setting.plan.ranks, setting.plan.microbatches
         torch.manual_seed(assignment.seed)
-        found = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
+        found = model_of(assignment, setting)
         self._loss = found.loss
         self._batches, self._seen = task(assignment.task).batches(found.like, assignment.seed), list[Batch]()
         torch.manual_seed(assignment.seed)

@@ -1,0 +1,49 @@
+"""Answers of the lab: what hosts on one machine attain, and collectives beside their formulas."""
+
+from __future__ import annotations
+
+import msgspec
+
+from foretell.cli.answers.form import Form
+from foretell.cli.answers.measured import Ran
+from foretell.lab.measure import Order, Row, Summary
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """Two hosts: what was asked of the link between them, and what it attains."""
+
+    pair: tuple[int, int]
+    rate: float  # B/s of payload that large messages reach
+    delay: float  # s of a round of small messages, all software included
+    asked_rate: float  # payload, headers taken off
+    asked_delay: float
+
+
+class SelfTest(msgspec.Struct, frozen=True, kw_only=True):
+    """What the lab attains."""
+
+    pairs: tuple[Pair, ...]
+    overhead: float  # s of a message beside delay and bytes: the most of all pairs
+
+
+class Described(msgspec.Struct, frozen=True, kw_only=True):
+    """The lab as files that `--on` takes."""
+
+    files: tuple[str, ...]  # the cluster's, then those of its links
+    overhead: float  # s of a message beside delay and bytes
+
+
+class Collectives(msgspec.Struct, frozen=True, kw_only=True):
+    """Collectives by real algorithms beside their formulas."""
+
+    rows: tuple[Row, ...]
+    summary: tuple[Summary, ...]  # by algorithm
+    orders: tuple[Order, ...]  # by kind and size
+
+
+FORMS = (
+    Form("lab selftest", SelfTest, "what rate and delay the hosts attain"),
+    Form("lab describe", Described, "the files that were written"),
+    Form("lab measure", Collectives, "every collective algorithm beside its formula"),
+    Form("lab run", Ran, "a measured run across the hosts"),
+)

@@ -1,0 +1,41 @@
+"""Answers about learning in virtual time, and about systems that learn like this."""
+
+# pyright: reportIncompatibleVariableOverride=false
+
+from __future__ import annotations
+
+import msgspec
+
+from foretell.cli.answers.form import Form
+from foretell.taxonomy.advice import Advice
+from foretell.taxonomy.systems import System
+from foretell.taxonomy.updates import Update
+from foretell.virtual.again import Again
+from foretell.virtual.batches import Measured
+from foretell.virtual.delays import Delay
+from foretell.virtual.simulate import Simulation
+
+
+class Delays(msgspec.Struct, frozen=True, kw_only=True):
+    """Figure 14 of the taxonomy."""
+
+    delays: tuple[Delay, ...]
+
+
+class Travels(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker sends for one update of a model, by technique."""
+
+    model: str
+    updates: tuple[Update, ...]  # the plain gradient first
+
+
+FORMS = (
+    Form("simulate", Simulation, "algorithms by virtual time to a loss"),
+    Form("simulate --batches", Measured, "steps to a loss over batches"),
+    Form("simulate --fig14", Delays, "delays of an exchange"),
+    Form("simulate --record", Again, "a run of real processes beside the same in virtual time"),
+    Form("advise", Advice, "techniques by virtual time to a loss"),
+    Form("systems", dict[str, System], "systems by name"),
+    Form("systems --bytes", Travels, "what travels for an update of a model"),
+    Form("systems --plan", dict[str, tuple[str, ...]], "classes of a plan, by axis of the taxonomy"),
+)

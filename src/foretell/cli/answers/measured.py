@@ -1,0 +1,76 @@
+"""Answers that measure: this machine, its layers, and runs."""
+
+# pyright: reportIncompatibleVariableOverride=false
+
+from __future__ import annotations
+
+import msgspec
+
+from foretell.cli.answers.form import MAYBE, Form
+from foretell.cost.samples import Fit as Fitted
+from foretell.cost.samples import Machine
+from foretell.oracle.goodput import Goodput
+from foretell.runtime.assignment import Collective
+from foretell.runtime.comparison import Comparison
+from foretell.runtime.lives import Lives
+from foretell.runtime.measure import Measurement
+
+
+class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
+    """What this machine does."""
+
+    record: str  # the file
+    machine: Machine
+    samples: int
+    complete: bool
+    fits: dict[str, Fitted]  # by kernel: how far single samples are from the others
+    failed: dict[str, str]  # probes that did not run, and why
+
+
+class Profiled(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of the layers of a model."""
+
+    record: str  # the file
+    model: str
+    batch: int
+    device: str
+    layers: dict[str, dict[str, float]]  # by path, then by pass
+    forward: float
+    backward: float
+    update: float
+    peak_bytes: float
+    gamma: float  # share of the sum over layers
+
+
+class Ran(Measurement, frozen=True, kw_only=True):
+    """A run that was measured."""
+
+    comparison: Comparison | msgspec.UnsetType = MAYBE  # with --compare
+
+
+class DryRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank would say to the others."""
+
+    plan: str
+    ranks: int
+    batch: int
+    dry_run: bool
+    collectives: tuple[Collective, ...]
+    unexpected: tuple[Collective, ...]  # ran, not predicted
+    missing: tuple[Collective, ...]  # predicted, did not run
+
+
+class Spent(Goodput, frozen=True, kw_only=True):
+    """What failures and checkpoints leave of a run."""
+
+    measured: Lives | msgspec.UnsetType = MAYBE  # of a record
+
+
+FORMS = (
+    Form("calibrate", Calibrated, "what was measured of this machine"),
+    Form("profile", Profiled, "seconds of the layers of a model"),
+    Form("run", Ran, "a measured run: the same shape as a prediction"),
+    Form("run --dry-run", DryRun, "collectives of one rank"),
+    Form("compare", Comparison, "a prediction subtracted from a run"),
+    Form("goodput", Spent, "what failures and checkpoints leave of a run"),
+)

@@ -1,0 +1,123 @@
+"""Answers about a model, and about one plan for it."""
+
+# pyright: reportIncompatibleVariableOverride=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from foretell.cli.answers.form import MAYBE, Form
+from foretell.cli.rank_figures import CommunicationRow
+from foretell.cost.alive import Alive
+from foretell.model.analysis import Analysis
+from foretell.oracle.anchored import Finding as Corrected
+from foretell.oracle.changes import Change
+from foretell.oracle.fit import Fit
+from foretell.oracle.predict import Prediction
+from foretell.oracle.training import Training
+from foretell.program.program import Memory, RankKind
+
+
+class Axis(msgspec.Struct, frozen=True, kw_only=True):
+    """An axis of the mesh."""
+
+    name: str
+    ranks: int
+    stride: int  # how far apart neighbours on it are
+    level: str | msgspec.UnsetType = MAYBE  # the slowest level that it crosses, where a cluster is named
+    link: str | msgspec.UnsetType = MAYBE
+
+
+class Layers(msgspec.Struct, frozen=True, kw_only=True):
+    """Layers of a stage that are alike."""
+
+    name: str
+    times: int
+    forward: int  # which of the bodies
+    backward: int
+
+
+class StageProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stage does, by numbers of bodies."""
+
+    part: int
+    layers: tuple[Layers, ...]
+    enter: int  # before the first layer of a forward pass
+    leave: int
+    enter_back: int
+    leave_back: int
+    finish: int  # at the end of a step
+    memory: Memory
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True):
+    """Actions one after the other."""
+
+    phase: str
+    actions: tuple[Any, ...]  # computations and messages, each with its type
+
+
+class Communication(CommunicationRow, frozen=True, kw_only=True):
+    """Communications of a step that are alike."""
+
+    place: int  # of a rank on the pipeline
+
+
+class Lowered(msgspec.Struct, frozen=True, kw_only=True):
+    """The program of a plan."""
+
+    model: str
+    plan: str
+    trainer: str
+    optimizer: str
+    cluster: str | None
+    batch: int
+    microbatches: int
+    micro_batch: int  # samples that one rank takes at a time
+    ranks: int
+    axes: tuple[Axis, ...]
+    kinds: tuple[RankKind, ...]  # ranks that do the same
+    stages: tuple[StageProgram, ...]
+    bodies: tuple[Body, ...]  # each once, however often it runs
+    communications: tuple[Communication, ...]
+    notes: tuple[str, ...]
+
+
+class WholeRun(Training, frozen=True, kw_only=True):
+    """A whole run. JSON has no infinity."""
+
+    interval: float | None  # seconds of training between two checkpoints; null: none are written
+    mtbf: float | None  # mean seconds between failures of the job; null: there are none
+
+
+class Step(Prediction, frozen=True, kw_only=True):
+    """A prediction of a step, and of a whole run where one is asked about."""
+
+    training: WholeRun | None = None
+
+
+class Predicted(Step, frozen=True, kw_only=True):
+    """A step, and a whole run where one is asked about."""
+
+    training_seconds: float  # of a whole run; 0: none is asked about
+    cost: float  # of the run, or of a step, at the price that is given
+    alive: tuple[Alive, ...]  # the largest tensors at the fullest moment
+    changes: tuple[Change, ...]  # what would fit, the smallest first; none where it fits
+    findings: tuple[Corrected, ...] | msgspec.UnsetType = MAYBE  # what measurements corrected
+
+
+class Fits(Fit, frozen=True, kw_only=True):
+    """Whether it fits, and with what."""
+
+    prediction: Step
+    training: WholeRun | None  # where one is asked about
+
+
+FORMS = (
+    Form("analyze", Analysis, "what a model needs, before any plan or cluster"),
+    Form("program", Lowered, "what each rank computes, sends and holds"),
+    Form("predict", Predicted, "one step under a plan"),
+    Form("fit", Fits, "whether a model fits, and with which plan"),
+)

@@ -1,0 +1,48 @@
+"""What is said about files that were written, and about the page that is served."""
+
+# pyright: reportIncompatibleVariableOverride=false
+
+from __future__ import annotations
+
+import msgspec
+
+from foretell.cli.answers.form import Form
+from foretell.dialects import Unsaid
+
+
+class Reported(msgspec.Struct, frozen=True, kw_only=True):
+    """A page that was written."""
+
+    file: str
+    bytes: int
+    title: str
+    plan: str
+    figures: tuple[str, ...]  # files of single figures
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration."""
+
+    dialect: str
+    plan: str
+    trainer: str
+    file: str  # its name, or where it was written
+    text: str
+    unsaid: tuple[Unsaid, ...]  # what the file has no words for, and where it goes
+    launch: str  # the command or script that starts it
+    notes: tuple[str, ...]
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the page is, as soon as it answers."""
+
+    url: str
+    api: str  # its description
+    pid: int
+
+
+FORMS = (
+    Form("report", Reported, "the page that was written"),
+    Form("serve", Serving, "where the page is; more answers come from its API"),
+    Form("export", Exported, "a trainer's configuration"),
+)

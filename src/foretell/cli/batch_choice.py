@@ -1,0 +1,75 @@
+"""`foretell plan --batch auto`: a search for each batch, and the one with the least time to quality."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from foretell.cli.main import NOTHING_FITS
+from foretell.cli.notes import tell_notes
+from foretell.cli.plan_answers import answers_of, notes_of, refuse
+from foretell.cli.plan_questions import questions_of
+from foretell.cli.several import numbers
+
+if TYPE_CHECKING:
+    from foretell.cli.progress import Progress
+    from foretell.oracle.batches import BatchChoice
+    from foretell.oracle.planning import Answer
+    from foretell.oracle.training import Run
+
+
+def choose_batch(options: dict[str, Any], run: Run, progress: Progress, as_json: bool) -> None:
+    """Search for each batch, and tell the one with the least time to quality."""
+    from foretell.cli import batch_pages
+    from foretell.cli import plan_pages as pages
+    from foretell.oracle.batches import sequence_of, tradeoff, weighed
+    from foretell.oracle.planning import nearest
+    from foretell.oracle.training import run as run_of
+
+    price, epochs, by = run.conditions.price, run.epochs, options["by"]
+    length = sequence_of(options["model"], options["seq"] or 0)
+    by_noise = tradeoff(options["noise_scale"], epochs * run.tokens, epochs * run.samples, length)
+    questions = [one for batch in _batches(options, by_noise.noise) for one in questions_of(options, batch)]
+    answers = answers_of(questions, progress)
+    choice = weighed(answers, by_noise, price, by)
+    table = batch_pages.tradeoff_table(choice, price)
+    if choice.best is None:
+        priced = [one for one in answers if one.found.evaluated] or refuse(answers)
+        _tell(as_json, nearest(priced), choice, f"{pages.nothing_page(nearest(priced), ())}\n\n{table}")
+        raise click.exceptions.Exit(NOTHING_FITS)
+    batch, ranks, plan = choice.best.batch, choice.best.ranks, choice.best.plan
+    best = next(one for one in answers if (one.found.batch, one.found.ranks) == (batch, ranks))
+    if options["table"] is not None:
+        best.found.plans.write(options["table"])
+    if options["html"] is not None:
+        from foretell.cli.reports import plan_page
+        from foretell.report.files import save
+
+        save(plan_page(best), options["html"])
+    step = best.predicted(plan, run_of(samples=by_noise.samples(batch), price=price) if by_noise.least else run)
+    _tell(as_json, best, choice, f"{pages.answer_page(best, step, price, options['by'])}\n\n{table}")
+
+
+def _batches(options: dict[str, Any], noise: float) -> list[int]:
+    """Those that are tried: all that may gain, a range, or a list."""
+    from foretell.oracle.batches import wanted
+
+    text = options["batch"] or "auto"
+    if re.fullmatch(r"[\s0-9,]+", text):
+        return numbers(text, "--batch", "batches", "auto, 32..4096 or 64,96,128")
+    return wanted(text, noise, [one.cluster.ranks for one in questions_of(options, 1)])
+
+
+def _tell(as_json: bool, answer: Answer, choice: BatchChoice, page: str) -> None:
+    if as_json:
+        found: dict[str, Any] = msgspec.to_builtins(answer.found)
+        weighed: dict[str, Any] = msgspec.to_builtins(choice)
+        names = ("noise_scale", "least_samples", "batches")
+        chosen = {**{name: weighed[name] for name in names}, "choice": weighed["best"]}
+        click.echo(msgspec.json.encode({**found, **chosen, "notes": notes_of([answer])}))
+        return
+    click.echo(page)
+    tell_notes(notes_of([answer]))

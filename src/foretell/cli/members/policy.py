@@ -1,0 +1,50 @@
+"""What is said of a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from foretell.cli.members._choice import choice, explained, options
+from foretell.cli.members._page import Figure, Page, written
+from foretell.errors import unknown
+
+if TYPE_CHECKING:
+    from foretell.plan.policy import Policy
+
+
+def names() -> list[str]:
+    from foretell.plan.members import policies
+
+    return list(policies())
+
+
+def page(text: str) -> Page:
+    from foretell.plan.members import policies
+    from foretell.plan.text import parse
+
+    word = text.lower().removeprefix("+").partition(":")[0]
+    said: tuple[Policy, ...] = ()
+    if word not in policies():
+        said = parse(f"dp1 {text if text.startswith('+') else f'+{text}'}").policies
+        if not said:
+            raise unknown("policy", text, names())
+        word = said[0].word
+    kind = policies()[word]
+    lines = [Figure("written", f"such as {kind.example}"), *options(kind), *_meant(said)]
+    if kind.inside:
+        inside = ", ".join(f"{axis}N:..." for axis in kind.inside)
+        lines.append(Figure("also in", inside))
+    data = choice(kind)
+    return Page("policy", kind.word, kind.summary, tuple(lines), explained(kind), kind.references, data)
+
+
+def _meant(said: tuple[Policy, ...]) -> Iterator[Figure]:
+    """What the table of a policy says about the word that was asked for, if it has one."""
+    import msgspec
+
+    for form in (getattr(policy, "format", None) for policy in said):
+        if form is not None:
+            values = msgspec.structs.asdict(form)
+            source = values.pop("source")
+            yield from (Figure(name.replace("_", " "), written(value), source) for name, value in values.items())

@@ -1,0 +1,67 @@
+"""What is said of a strategy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from foretell.cli.members._choice import choice, explained, options
+from foretell.cli.members._page import Figure, Page
+from foretell.errors import unknown
+
+if TYPE_CHECKING:
+    from foretell.plan.strategy import MeshAxis
+
+
+def names() -> list[str]:
+    from foretell.plan.members import strategies
+
+    return list(strategies())
+
+
+def page(text: str) -> Page:
+    from foretell.plan.members import strategies
+    from foretell.plan.text import parse
+
+    word = text.lower()
+    if word not in strategies() and re.search(r"[0-9]", word):
+        word = parse(text).axes[0].word
+    if word not in strategies():
+        raise unknown("strategy", text, names())
+    kind = strategies()[word]
+    axis = parse(kind.example).axes[0]
+    lines = [Figure("written", f"{kind.word}N, such as {kind.example}"), *options(kind)]
+    if kind.grid:
+        lines.append(Figure("grid", f"the ranks may be a grid: {kind.word}2x2"))
+    if kind.parts:
+        lines.append(Figure("for a part", f"{kind.word}4[fc*] is for these layers only"))
+    for mesh in axis.axes():
+        lines += _mesh(mesh)
+    data = choice(kind)
+    return Page("strategy", kind.word, kind.summary, tuple(lines), explained(kind), kind.references, data)
+
+
+def _mesh(mesh: MeshAxis) -> Iterator[Figure]:
+    """What one axis of the example divides, and how weights lie along it."""
+    splitting = mesh.splitting
+    parts = [f"the dim {splitting.dim} of the inputs"] if splitting.dim else []
+    if splitting.weighted:
+        parts.append(f"the {' or '.join(splitting.weighted)} loops of layers with weights")
+    if splitting.between:
+        parts.append(f"the {splitting.between} between such layers")
+    if splitting.attention:
+        parts.append(
+            {"rotate": "attention, keys and values rotating", "heads": "heads inside attention"}[splitting.attention]
+        )
+    if splitting.experts == "divide":
+        parts.append("experts")
+    yield Figure(f"{mesh.name} splits", ", ".join(parts) or "the layers, into stages")
+    stored = [name for name in ("states", "gradients", "weights") if getattr(mesh.storage, name)]
+    yield Figure(f"{mesh.name} stores", f"{', '.join(stored)} in shares" if stored else "everything whole on each rank")
+    exchange = mesh.exchange
+    if exchange.own:
+        when = f"every {exchange.period} steps" if exchange.period > 1 else "each step"
+        yield Figure("versions", f"each rank has its own, brought together {when}")
+    if exchange.waits != "all":
+        yield Figure("waits for", f"{exchange.waits}{f', {exchange.staleness} steps' if exchange.staleness else ''}")

@@ -1,0 +1,174 @@
+"""Answers of the search: asked one after the other, refused where no plan is left, and told to programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import msgspec
+
+from foretell.cli.training_options import show_span
+
+if TYPE_CHECKING:
+    from foretell.cli.config_change import Change
+    from foretell.cli.progress import Progress
+    from foretell.oracle.planning import Answer, Question, Tried
+    from foretell.oracle.search import Found
+    from foretell.oracle.training import Run
+
+
+class Outcome(NamedTuple):
+    """What a search came to: an answer for each number of ranks, and the best of those that are done in time."""
+
+    answers: Sequence[Answer]
+    best: Answer | None
+    tried: Sequence[Tried]  # what else was searched, where nothing fits
+    run: Run
+    spans: Sequence[float]  # seconds of the whole run, by answer
+    limit: float
+    by: str
+
+    def page(self) -> str:
+        """The winner, or why there is none, and the numbers of ranks side by side."""
+        from foretell.cli import plan_pages as pages
+        from foretell.oracle.planning import nearest
+
+        price = self.run.conditions.price
+        several = len(self.answers) > 1
+        parts = [pages.counts_table(self.answers, price, self.by, self.spans, self.limit)] if several else []
+        if self.best is not None:
+            assert self.best.found.best is not None
+            step = self.best.predicted(self.best.found.best.plan, self.run)
+            return "\n\n".join([pages.answer_page(self.best, step, price, self.by), *parts])
+        if any(one.found.best for one in self.answers):
+            return "\n\n".join([_late(self.answers, self.spans, self.limit), *parts])
+        return "\n\n".join([pages.nothing_page(nearest(self.answers), self.tried), *parts])
+
+    def json(self, change: Change | None) -> bytes:
+        """The same for programs, with what runs today where that was given."""
+        from foretell.oracle.planning import nearest
+
+        chosen = (self.best or nearest(self.answers)).found
+        answer: dict[str, Any] = {**msgspec.to_builtins(chosen), "notes": notes_of(self.answers)}
+        answer |= {"best": None} if self.best is None else _of_the_best(self.best)
+        if change is not None:
+            answer["today"] = change
+        if len(self.answers) > 1:
+            answer["searches"] = [_short(one.found) for one in self.answers]
+            for one, taken in zip(answer["searches"], self.spans if self.run.asked else (), strict=False):
+                one |= {"training_seconds": taken, "in_time": bool(one["best"]) and taken <= self.limit}
+        if self.tried:
+            answer["tried"] = [{"what": one.what, **_short(one.answer.found)} for one in self.tried]
+        return msgspec.json.encode(answer)
+
+
+def _late(answers: Sequence[Answer], spans: Sequence[float], limit: float) -> str:
+    """Plans fit, and none is done in time."""
+    found = [
+        (taken, one, one.found.best.plan)
+        for taken, one in zip(spans, answers, strict=True)
+        if one.found.best is not None
+    ]
+    least, answer, plan = min(found, key=lambda one: one[0])
+    return "\n".join(
+        [
+            f"No plan trains within {show_span(limit)}.",
+            f"The fastest takes {show_span(least)}, on {answer.found.cluster}:",
+            f"  {plan}",
+        ]
+    )
+
+
+def answers_of(questions: Sequence[Question], progress: Progress) -> list[Answer]:
+    """One after the other, until one is interrupted."""
+    from foretell.oracle.planning import answered
+
+    found: list[Answer] = []
+    for question in questions:
+        found.append(answered(question, progress.of))
+        if not found[-1].found.complete:
+            break
+    progress.end()
+    return found
+
+
+def refuse(answers: Sequence[Answer]) -> list[Answer]:
+    """No plan is left: say by which rules, and what would leave some."""
+    from foretell.oracle.planning import other_batches
+    from foretell.plan.refusal import PlanRefused, Refusal
+
+    if any(not one.found.complete for one in answers):
+        raise click.Abort
+    first = answers[-1]
+    rules = tuple(Refusal(rule, first.space.why[rule]) for rule in first.found.refused)
+    wishes = first.question.wishes
+    given = [
+        f"--{name} {text}"
+        for name, text in (
+            ("fix", f"'{wishes.fixed}'" if wishes.fixed else ""),
+            ("only", ",".join(wishes.only)),
+            ("without", ",".join(wishes.without)),
+        )
+        if text
+    ]
+    said = f" with {' '.join(given)}" if given else ""
+    what = f"no plan is left for {first.question.model} on {first.found.cluster}{said}"
+    others = [f"--batch {batch}" for batch in other_batches(first)]
+    fix = [*others, *(["fewer constraints"] if given else [] if others else ["another number of ranks or trainer"])]
+    lines = [line for one in rules for line in (f"  rule   {one.rule}", f"  why    {one.why}")]
+    problem = PlanRefused("\n".join([what, *lines]), fix=", or ".join(fix))
+    problem.refusals = rules
+    raise problem
+
+
+def what_would_fit(answers: Sequence[Answer], progress: Progress) -> list[Tried]:
+    """What else was searched, where nothing fits: for the largest cluster of those asked about."""
+    from foretell.oracle.planning import nearest, would_fit
+
+    tried: list[Tried] = []
+    try:
+        for one in would_fit(nearest(answers).question, progress.of):
+            tried.append(one)
+            if not one.answer.found.complete:
+                break
+    except KeyboardInterrupt:
+        pass
+    progress.end()
+    return tried
+
+
+def notes_of(answers: Sequence[Answer]) -> tuple[str, ...]:
+    """What was chosen for the person who asks, the same for all numbers of ranks; and a batch that nothing divides."""
+    return (*answers[0].question.place().notes, *_undivided(answers))
+
+
+def _undivided(answers: Sequence[Answer]) -> list[str]:
+    """A batch that no ranks can share leaves few plans, and seldom is what was meant."""
+    from foretell.oracle.planning import around
+
+    found = [one.question for one in answers if one.found.ranks > 1]
+    if not found or any(math.gcd(one.batch, one.cluster.ranks) > 1 or one.wishes.splits for one in found):
+        return []
+    one = found[-1]
+    batch, ranks = one.batch, one.cluster.ranks
+    near = [f"--batch {other}" for other in around(batch, ranks)]
+    return [f"a batch of {batch} can be shared by no number of ranks that divides {ranks}: {' or '.join(near)} can"]
+
+
+def _of_the_best(answer: Answer) -> dict[str, Any]:
+    """What is told of the best: usable memory that it leaves free, the fastest that leaves a tenth, similar runs."""
+    from foretell.cost.memory import usable_bytes
+    from foretell.oracle.headroom import roomy
+
+    assert answer.found.best is not None
+    usable = usable_bytes(answer.space.trainer, answer.space.cluster)
+    known = answer.predicted(answer.found.best.plan).accuracy
+    left = 1 - answer.found.best.memory_bytes / usable
+    return {"headroom": left, "roomy": roomy(answer.found, usable), "accuracy": known}
+
+
+def _short(found: Found) -> dict[str, Any]:
+    names = ("cluster", "ranks", "batch", "evaluated", "fitting", "seconds", "complete", "best", "nearest")
+    return {name: msgspec.to_builtins(getattr(found, name)) for name in names}

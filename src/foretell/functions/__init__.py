@@ -1,0 +1,1 @@
+"""The functions of the package; `foretell` itself gives them all."""
