@@ -7,8 +7,8 @@
     python studies/h200_runs/run.py calibrate --out OUT --quick --name after
 
 Each ends within --minutes (7) and writes as it goes: OUT/runs.jsonl has a line for each run, OUT/records the whole
-records. Runs that a file of --have knows are left out, so that a part that was stopped goes on. `--small` tries all
-this on a laptop. `analyse.py` reads the lines and predicts them.
+records. `--only tp,zero3` runs some of the plans. Runs that a file of --have knows are left out, so that a part that
+was stopped goes on. `--small` tries all this on a laptop. `analyse.py` reads the lines and predicts them.
 """
 
 from __future__ import annotations
@@ -71,6 +71,11 @@ GPU = (
     ("llama:layers=12,hidden=1024,heads=16,kv_heads=16,ffn=2816,vocab=32000,seq=1024", 8, "dp1 +tf32", "adamw"),
     ("bert-base:seq=512", 16, "dp1 +bf16:pure", "adamw"),
     ("lenet", 256, "dp1 +fp32", "sgd"),
+    ("gpt2:seq=1024", 8, "dp1 +bf16:pure +compiled", "adamw"),
+    ("resnet50", 64, "dp1 +amp_bf16 +compiled", "momentum"),
+    ("gpt2:seq=1024", 8, "dp1 +bf16:pure +offload:optimizer", "adamw"),
+    ("gpt2:seq=1024", 8, "dp1 +bf16 +offload:optimizer", "adamw"),
+    ("gpt2:seq=1024", 8, "dp1 +bf16:pure +offload:activations", "adamw"),
 )
 
 
@@ -110,6 +115,13 @@ def small(cells: list[Cell], most: int) -> list[Cell]:
         for cell in cells
         if parse(cell.plan).ranks <= most
     ]
+
+
+def chosen(cell: Cell, words: list[str]) -> bool:
+    """Whether a plan has one of these axes or variants, or is the one rank that they are compared with."""
+    axes = parse(cell.plan).axes
+    said = {axis.word for axis in axes} | {getattr(axis, "storage", "") for axis in axes}
+    return parse(cell.plan).ranks == 1 or not said.isdisjoint(words)
 
 
 # running
@@ -201,6 +213,7 @@ def main() -> None:
     given.add_argument("--have", type=Path, nargs="*", default=[])
     given.add_argument("--minutes", type=float, default=7.0)
     given.add_argument("--small", type=int, default=0, metavar="RANKS")
+    given.add_argument("--only", default="", metavar="WORDS", help="axes and variants of the plans that run: tp,zero3")
     given.add_argument("--quick", action="store_true")
     given.add_argument("--name", default="before")
     asked = given.parse_args()
@@ -209,6 +222,8 @@ def main() -> None:
         calibrate(asked.out, asked.name, asked.quick, asked.minutes, "cpu")
         return
     cells = list(gpu_cells() if asked.part == "gpu" else cpu_cells())
+    if asked.only:
+        cells = [cell for cell in cells if chosen(cell, asked.only.split(","))]
     if asked.part == "again":
         random.Random(1).shuffle(cells)
     run(asked.part, small(cells, asked.small) if asked.small else cells, asked.out, asked.have, asked.minutes)

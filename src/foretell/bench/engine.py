@@ -35,7 +35,7 @@ PER_RANK = 4
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
-    """A member. In texts {n} are the ranks, {half} half of them, {m} micro-batches, {region} the pair's."""
+    """A member. In texts {n} are the ranks, {half} half of them, {m} micro-batches, {region}, {device} the pair's."""
 
     title: str
     plan: str  # what it does, in foretell's words: so it can be predicted
@@ -61,9 +61,9 @@ class Written(NamedTuple):
     environment: dict[str, str]
 
 
-def written(engine: Engine, ranks: int, region: str, policies: str) -> Written:
+def written(engine: Engine, ranks: int, region: str, policies: str, device: str = "cpu") -> Written:
     """The plan of an engine for so many ranks, with the policies of the pair."""
-    words = {"n": ranks, "half": ranks // 2, "m": PER_RANK * ranks, "region": region}
+    words = {"n": ranks, "half": ranks // 2, "m": PER_RANK * ranks, "region": region, "device": device}
     plan, runs = (f"{text} {policies}".strip() for text in (engine.plan, engine.runs or engine.plan))
     environment = {name: text.format(**words) for name, text in engine.environment.items()}
     return Written(plan.format(**words), runs.format(**words), environment)

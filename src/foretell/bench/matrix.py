@@ -146,12 +146,13 @@ def _lasts(row: Row, again: bool) -> bool:
 
 def about(command: str, hosts: int = 1) -> About:
     """Of a study that begins now."""
-    cluster = this_machine.processor()
+    cluster, found = this_machine.processor(), this_machine.machine().cluster
+    gpus = "" if found.device.is_processor else f"{found.ranks} x {found.device.title}, "
     return About(
         command=command,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         foretell=__version__,
-        machine=f"{cluster.device.title}, Python {platform.python_version()}",
+        machine=f"{gpus}{cluster.device.title}, Python {platform.python_version()}",
         cores=cluster.ranks_per_node,
         hosts=hosts,
     )

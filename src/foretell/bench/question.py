@@ -79,7 +79,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def texts(self) -> Written:
-        return written(self.engine_asked, self.ranks, self.pair_asked.region, self.pair_asked.precision)
+        asked = self.pair_asked
+        return written(self.engine_asked, self.ranks, asked.region, asked.precision, asked.device)
 
     @property
     def batch_of_step(self) -> int:
@@ -105,6 +106,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             seed=self.seed,
             device=found.device,
             threads=self.threads,
+            alone=self.ranks == 1,
         )
 
     def row(self, **found: Any) -> Row:

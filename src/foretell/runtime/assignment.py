@@ -61,6 +61,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     fail_at: tuple[int, ...] = ()  # measured steps before which a rank dies, once each
     fail_every: float = 0.0  # mean seconds between deaths of ranks, at random; 0: none die
     dry: bool = False  # one rank alone, beside others that are not there
+    alone: bool = False  # whether an axis of one rank is put on the model too: what its wrapper costs by itself
     seat: Seat | None = None  # None: all ranks are started here
 
     def __post_init__(self) -> None:

@@ -126,9 +126,10 @@ class Counting(TorchDispatchMode):
 
 
 def _done(held: tuple[Any, Any]) -> bool:
-    """Whether a collective is over, as far as it tells."""
-    works = [one for one in tree_leaves(held) if isinstance(one, torch.ScriptObject) and _is_work(one)]
-    return all(dist.Work.unbox(one).is_completed() for one in works)
+    """Whether a collective is over, as far as it tells. NCCL gives nothing to wait for where nobody will."""
+    boxes = [one for one in tree_leaves(held) if isinstance(one, torch.ScriptObject) and _is_work(one)]
+    works: list[dist.Work | None] = [dist.Work.unbox(one) for one in boxes]
+    return all(work is None or work.is_completed() for work in works)
 
 
 def _is_work(one: torch.ScriptObject) -> bool:

@@ -16,7 +16,10 @@ from foretell.program import mesh as planned
 
 
 class Mesh(NamedTuple):
-    """The axes with more than one rank, outermost first, and torch's mesh over them; none where there is one rank."""
+    """The axes with more than one rank, outermost first, and torch's mesh over them; none where there is one rank.
+
+    An axis of one rank is among them where somebody wants to see what it costs.
+    """
 
     sizes: dict[str, int]
     devices: DeviceMesh | None
@@ -83,9 +86,11 @@ class Mesh(NamedTuple):
         return found
 
 
-def made(plan: Plan, device: str) -> Mesh:
-    """The mesh of a plan, in a world that has begun."""
+def made(plan: Plan, device: str, alone: bool = False) -> Mesh:
+    """The mesh of a plan, in a world that has begun; `alone`: the first axis of a plan of one rank is one too."""
     sizes = {axis.name: axis.ranks for axis in planned.mesh(plan)}
+    if not sizes and alone and plan.axes:
+        sizes = {plan.axes[0].word: 1}
     if not sizes:
         return Mesh({}, None)
     return Mesh(sizes, init_device_mesh(device, tuple(sizes.values()), mesh_dim_names=tuple(sizes)))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +26,7 @@ from foretell.runtime.tasks._own import loss as own_loss
 class Model(NamedTuple):
     """How a model is built, what it reads, how it is scored, and how many classes it tells apart (0: unknown)."""
 
-    build: Callable[[], nn.Module]
+    build: Callable[..., nn.Module]  # on a device, or wherever new tensors go
     like: Batch
     loss: Loss
     classes: int
@@ -66,7 +67,12 @@ def _of_zoo(spec: str, batch: int) -> Model:
     example = modules.example(spec, batch)
     classes = getattr(fields, "vocab", getattr(fields, "classes", 0))
     loss = IN_DOUBLE.get(example.loss, example.loss) if fields.dtype == "fp64" else example.loss
-    return Model(lambda: modules.build(spec), Batch(example.inputs, example.target), loss, classes)
+
+    def build(device: torch.device | None = None) -> nn.Module:
+        with device or nullcontext():  # weights are drawn where they will be: a core takes seconds for those of a GPU
+            return modules.build(spec)
+
+    return Model(build, Batch(example.inputs, example.target), loss, classes)
 
 
 def _tokens_in_double(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -91,7 +97,8 @@ def _of_factory(spec: str, setting: Setting) -> Model:
     def loss(outputs: Any, target: torch.Tensor) -> torch.Tensor:
         return given(outputs) if given is not None else outputs.float().square().mean()
 
-    def build() -> nn.Module:
-        return torch_factory.real(spec, *sizes).module
+    def build(device: torch.device | None = None) -> nn.Module:
+        module = torch_factory.real(spec, *sizes).module  # which may read files, and draws where it will
+        return module if device is None else module.to(device)
 
     return Model(build, Batch(inputs, torch.zeros(len(inputs[0]), dtype=torch.int64)), loss, 0)

@@ -52,7 +52,8 @@ class Rule(NamedTuple):
     arguments: dict[str, Any]
 
     def over(self, weights: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        return self.kind(weights, **self.arguments)
+        """Over these weights. A stage may have none, and torch's optimizers want one: an empty one."""
+        return self.kind(weights or [nn.Parameter(torch.empty(0))], **self.arguments)
 
 
 @dataclass

@@ -74,13 +74,15 @@ class Training:
         self.assignment, self.setting = assignment, setting
         self.foreign = apply is not appliers.apply
         self.device = torch.device(assignment.device)
-        self.mesh = mesh.made(setting.plan, self.device.type)
+        self.mesh = mesh.made(setting.plan, self.device.type, assignment.alone)
         torch.manual_seed(assignment.seed)  # whoever makes numbers makes the same ones on every rank
         self.model = model_of(assignment, setting)
         self.task = task(assignment.task)
         self.batches = _data(self.task, assignment, self.model)
         self.memory = Watched(self.device)  # data is not what is asked about
         self.subject = self._subject(self.model)
+        if self.foreign:
+            appliers.in_precision(self.subject)  # beneath the framework's wrapper, so that products are alike
         apply(self.subject)
         gc.collect()  # stages of other ranks, and weights that were cut, hold each other
         self.driver: Driver = self.subject.driver(self.subject)
@@ -96,7 +98,7 @@ class Training:
     def _subject(self, found: Model) -> Subject:
         """The model as it is on one rank alone: the same weights on every rank, whatever becomes of them."""
         torch.manual_seed(self.assignment.seed)
-        module = found.build().to(self.device)
+        module = found.build(self.device).to(self.device)
         rows = micro_batch(self.setting.job, self.setting.plan)
         sample = Batch(tuple(one[:rows].to(self.device) for one in found.like.inputs), found.like.target[:rows])
         update = rule_of(self.assignment, self.setting)
@@ -192,11 +194,20 @@ def trained(
 
 
 def _warmed(training: Training) -> Progress:
-    """Do the steps that are dropped, and watch the last of them closely; the clock is new then."""
-    losses: list[float | None] = [training.step() for _ in range(training.assignment.dropped - 1)]
+    """Do the steps that are dropped, and watch the last of them closely; the clock is new then.
+
+    Torch's compiler gives a function up for good that it meets while operators are counted. So they are counted in a
+    step that is not compiled, and memory is that of the one before, where more than one is dropped.
+    """
+    apart = appliers.compiled(training.setting) and training.assignment.dropped > 1
+    losses: list[float | None] = [training.step() for _ in range(training.assignment.dropped - (2 if apart else 1))]
+    if apart:
+        with training.memory.step(training.subject):
+            losses.append(training.step())
     counting = Counting(training.mesh, training.foreign)  # by now buckets lie as they will
     training.clock.watcher = functools.partial(setattr, counting, "phase")
-    with counting, training.memory.step(training.subject):
+    watched = torch.compiler.set_stance("force_eager") if apart else training.memory.step(training.subject)
+    with counting, watched:
         losses.append(training.step())
     before, clock = sum(training.clock.steps), Clock(training.device)
     training.clock = clock

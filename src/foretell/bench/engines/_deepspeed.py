@@ -27,7 +27,7 @@ def engine(stage: int) -> Engine:
         tools=("ninja", "g++"),  # it builds an operator of its own at the first start
         optimizers=("sgd", "momentum", "adam", "adamw"),  # states lie in flat shares: no norms of whole weights
         settings=settings(stage),
-        environment={"DS_ACCELERATOR": "cpu", "DS_SKIP_CUDA_CHECK": "1"} if not _gpus() else {},
+        environment={"DS_ACCELERATOR": "{device}", "DS_SKIP_CUDA_CHECK": "1"},
     )
 
 
@@ -42,12 +42,6 @@ def settings(stage: int) -> Mapping[str, str]:
 
 BUCKET = 500_000_000
 """Elements that DeepSpeed sets aside to sum gradients, whatever the model: 2 GB in fp32."""
-
-
-def _gpus() -> bool:
-    from foretell.hardware import this_machine
-
-    return bool(this_machine.gpus())
 
 
 def begin(device: str, place: Place, meeting: str) -> None:

@@ -35,6 +35,7 @@ def apply(subject: Subject) -> None:
     from foretell.plan.text import parse
     from foretell.program.cutting import cutting
     from foretell.runtime import stages
+    from foretell.runtime.appliers import in_precision
 
     count = int(os.environ[STAGES])
     setting = subject.setting
@@ -43,6 +44,8 @@ def apply(subject: Subject) -> None:
     names = [frozenset(piece.layer for piece in own if piece.layer) for own in found.row.parts]
     cut = stages.cut(subject.parts[0], setting.graph, names, subject.sample)
     known = {id(weight): name for name, weight in subject.parts[0].named_parameters()}
+    subject.parts = cut
+    in_precision(subject)  # what was put on the whole model is none of its stages'
     devices = [torch.device("cpu")] * count if subject.device.type == "cpu" else list(range(count))
     pipe = Pipe(nn.Sequential(*cut), balance=[1] * count, devices=devices, chunks=setting.plan.microbatches)
     own = {name: known[id(weight)] for name, weight in pipe.named_parameters()}

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 ENGINE = Engine(
     title="Megatron-core tensor parallel",
     plan="tp{n}",
-    least=2,
     package="megatron-core",
     optimizers=("sgd", "momentum", "adam", "adamw"),
     settings={"split": "attention and feed-forward; the vocabulary is whole"},

@@ -20,6 +20,7 @@ class Measured(Row, frozen=True, kw_only=True):
     epoch_seconds: float | None  # in which all samples of the task are seen once
     samples_per_second: float | None
     memory_bytes: float | None  # of the fullest rank
+    mean_memory_bytes: float | None  # over all ranks
     communication_share: float | None  # of a step, in which the rank that works most waits for others
     target_seconds: float | None  # of training until the target was reached; null: it was not
 

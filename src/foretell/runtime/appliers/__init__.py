@@ -17,6 +17,7 @@ from types import ModuleType
 
 from foretell.plan.plan import axis_text, policy_text
 from foretell.plan.policies.execution import Execution
+from foretell.plan.policies.precision import Precision
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
 from foretell.plan.setting import Setting
@@ -43,10 +44,23 @@ def refusals(setting: Setting) -> Iterator[Refusal]:
 
 def apply(subject: Subject) -> None:
     """Put the whole plan on a subject. Where no axis shares the batch, gradients may still have to be averaged."""
-    for part in sorted(_parts(subject.setting), key=lambda part: _applier(part).ORDER):
+    alone = [axis for axis in subject.setting.plan.axes if axis.world == 1 and axis.word in subject.mesh]
+    for part in sorted([*alone, *_parts(subject.setting)], key=lambda part: _applier(part).ORDER):
         _applier(part).apply(part, subject)
     if not subject.averaged:
         replicate(subject, [])
+
+
+def compiled(setting: Setting) -> bool:
+    """Whether layers go through torch's compiler."""
+    return any(isinstance(part, Execution) and part.mode == "compiled" for part in _parts(setting))
+
+
+def in_precision(subject: Subject) -> None:
+    """Put the plan's precision on a subject and nothing else of it: a framework does the rest."""
+    for part in subject.setting.plan.policies:
+        if isinstance(part, Precision):
+            _applier(part).apply(part, subject)
 
 
 def _parts(setting: Setting) -> list[Strategy | Policy]:

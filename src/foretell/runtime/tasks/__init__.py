@@ -28,7 +28,9 @@ class Batch(NamedTuple):
     target: torch.Tensor
 
     def to(self, device: torch.device) -> Batch:
-        return Batch(tuple(tensor.to(device) for tensor in self.inputs), self.target.to(device))
+        """The same on a device. From pinned memory it comes while the host goes on."""
+        inputs = tuple(tensor.to(device, non_blocking=True) for tensor in self.inputs)
+        return Batch(inputs, self.target.to(device, non_blocking=True))
 
 
 class Task(Protocol):

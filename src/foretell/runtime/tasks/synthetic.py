@@ -1,5 +1,9 @@
 # pyright: basic
-"""Random numbers of any shape: nothing to learn, but the time is that of real data."""
+"""Random numbers of any shape: nothing to learn, but the time is that of real data.
+
+Where this process has a GPU they lie in pinned memory, as a loader of data would have them: the device fetches them
+itself, at the full rate of its link.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +39,8 @@ class Synthetic:
             return torch.randint(int(tensor.max()) + 1, tensor.shape, generator=generator, dtype=tensor.dtype)
 
         found = [Batch(tuple(map(made, like.inputs)), made(like.target)) for _ in range(DIFFERENT)]
+        if torch.cuda.is_initialized():
+            found = [Batch(tuple(one.pin_memory() for one in each.inputs), each.target.pin_memory()) for each in found]
         return itertools.cycle(found)
 
     def held_out(self, like: Batch) -> Iterator[Batch]:
