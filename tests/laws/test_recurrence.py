@@ -190,7 +190,8 @@ def test_orders_have_the_slots_of_their_schedule(fast: bool, name: str, ranks: i
     assert rows == [[(slot.kind, slot.stage) for slot in row] for row in said]
     assert all(source < at for at, source in enumerate(found.source))
     for place, row in enumerate(said):
-        assert most_in_flight(row, found.held[place]) == most_told(found.moments[place])
+        own = range(found.moments.begin[place], found.moments.begin[place + 1])
+        assert most_in_flight(row, found.held[place]) == most_told([found.moments.one(at) for at in own])
 
 
 def most_in_flight(row: Sequence[Slot], held: tuple[int, ...]) -> dict[tuple[int, bool], float]:
@@ -203,7 +204,7 @@ def most_in_flight(row: Sequence[Slot], held: tuple[int, ...]) -> dict[tuple[int
     return most
 
 
-def most_told(moments: tuple[orders.Moment, ...]) -> dict[tuple[int, bool], float]:
+def most_told(moments: Sequence[orders.Moment]) -> dict[tuple[int, bool], float]:
     most: dict[tuple[int, bool], float] = {}
     for one in moments:
         most[one.stage, one.forward] = max(most.get((one.stage, one.forward), 0), sum(one.flying))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,16 @@ def test_two_questions_are_compared(server: Server, question: dict[str, Any]):
     both = server.post("compare", {"first": question, "second": other}).json
     assert both["first"]["plan"] == question["plan"] and both["second"]["plan"] == other["plan"]
     assert both["faster"] == pytest.approx(both["first"]["step_seconds"] / both["second"]["step_seconds"])
-    assert "What both steps are spent on" in both["html"]
+    assert "What both steps are spent on" in both["html"] and "What memory both take" in both["html"]
+    assert {"<mark>dp8:zero1</mark>", "<mark>tp4:sp</mark>"} <= set(re.findall("<mark>.*?</mark>", both["html"]))
+    assert "<mark>+bf16</mark>" not in both["html"]
+    assert both["said"].startswith("The second is") and both["said"] in both["html"]
+
+
+def test_messages_speak_of_fields(server: Server, question: dict[str, Any]):
+    answer = server.post("predict", {**question, "batch": 60}).json
+    assert "batch 64" in " ".join(one["way_out"] for one in answer["refusals"])
+    assert "--" not in json.dumps(answer)
 
 
 def test_files_are_attached_and_complete(server: Server, question: dict[str, Any]):

@@ -140,10 +140,16 @@ def test_the_address_has_all_of_it(person: Person, browser: Any):
 
 def test_a_plan_that_is_refused_offers_one_that_works(person: Person):
     person.fills("#plan", "dp8 tp16:sp +m8 +bf16")
-    assert "heads divide" in person.sees("#problem")
+    assert "Heads divide" in person.sees("#problem")
+    assert person.page.get_attribute("#plan", "aria-invalid") == "true"
     person.page.click("#problem button")
     person.page.wait_for_selector("#problem", state="hidden")
     assert person.sees("#said").startswith("A step takes")
+    person.fills("#batch", "60")
+    assert "--" not in person.sees("#problem")
+    person.page.click("#problem button:has-text('Batch 64')")
+    person.page.wait_for_selector("#problem", state="hidden")
+    assert person.page.input_value("#batch") == "64"
 
 
 def test_search_compare_and_use(person: Person):
@@ -160,8 +166,12 @@ def test_search_compare_and_use(person: Person):
     assert person.page.input_value("#plan") == best
     compared = person.sees("#comparison")
     assert best in compared and "second over first" in compared
-    person.page.click("#pin")
-    person.page.wait_for_selector("#comparison", state="hidden")
+    person.page.click("#swap")
+    person.settled()
+    assert person.page.input_value("#plan") == "dp2 +bf16"
+    person.page.click("#back")
+    person.settled()
+    assert person.page.input_value("#plan") == best and not person.page.is_visible("#comparison")
     person.page.click("#close")
     assert not person.page.is_visible("#searching")
 
@@ -175,6 +185,24 @@ def test_files_are_downloaded(person: Person):
     name, content = person.downloads("#export")
     assert b"--tensor-model-parallel-size" in content
     assert name in person.sees("#unsaid")
+
+
+def test_a_measured_run_lies_beside_the_prediction(person: Person, tmp_path: Path):
+    from test_measured import ASKED, run_record
+
+    file = tmp_path / "run.json"
+    file.write_bytes(run_record())
+    person.page.set_input_files("#file", file)
+    person.page.wait_for_selector("#evidence-shown svg")
+    person.settled()
+    assert person.page.input_value("#plan") == ASKED["plan"]
+    assert "20 steps" in person.sees("#evidence-said")
+    _, content = person.downloads("#trace")
+    names = {one["args"]["name"] for one in json.loads(content)["traceEvents"] if one["name"] == "process_name"}
+    assert {name.partition(":")[0] for name in names} == {"predicted", "measured"}
+    person.page.click("#forget")
+    person.page.wait_for_selector("#evidence", state="hidden")
+    assert not person.wrong
 
 
 def findings(page: Any) -> list[tuple[str, str]]:
@@ -193,6 +221,7 @@ def test_everybody_can_use_it(browser: Any, server: Server, width: int, scheme: 
     somebody.page.click("#pin")
     somebody.page.wait_for_selector("#comparison svg")
     assert somebody.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert somebody.page.is_visible("#glance") == (width < 860)
     assert findings(somebody.page) == []
     somebody.fills("#plan", "please")
     if width < 1000:  # it is the same page
@@ -211,10 +240,9 @@ def test_charts_are_reached_by_keyboard(person: Person):
 
 @pytest.mark.parametrize(("width", "scheme"), [(380, "light"), (1600, "dark")])
 def test_a_report_is_for_everybody_too(browser: Any, server: Server, tmp_path: Path, width: int, scheme: str):
-    from serve_client import QUESTION
-
+    small = {"model": "mlp", "cluster": "2xh100", "batch": 4, "plan": "pp2:1f1b +m2"}  # axe looks at every mark
     file = tmp_path / "report.html"
-    file.write_bytes(server.post("report", QUESTION).body)
+    file.write_bytes(server.post("report", small).body)
     reader = Person(browser, width, scheme)
     reader.page.goto(file.as_uri())
     reader.page.wait_for_selector("svg.chart .mark[tabindex='0']")

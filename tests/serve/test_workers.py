@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -20,12 +21,18 @@ from foretell.model import zoo
 from foretell.model.source import load
 from foretell.program.lower import lower
 from foretell.serve import uploads
+from foretell.serve.app import awaited
 from foretell.serve.calls import CALLS, JSON, call
+from foretell.serve.calls.export import Export
 from foretell.serve.calls.predict import answer as predicted
+from foretell.serve.calls.search import Search, Sofar
+from foretell.serve.calls.search import answer as searched
 from foretell.serve.crew import Crew, Kept, Worker, problem
 from foretell.serve.openapi import description, quick
 from foretell.serve.question import Question, bettered, graph_of, knobs, model_text, read
-from foretell.serve.worker import Reply, Task, answered
+from foretell.serve.searches import Running, Searches
+from foretell.serve.words import FIELDS, spoken
+from foretell.serve.worker import WARMING, Reply, Task, answered
 from foretell.timeline.simulate import simulate
 from serve_client import PATIENT, QUESTION
 
@@ -84,6 +91,15 @@ def test_joined_events_tell_the_same_step(plan: str, model: str):
         return sums
 
     assert busy(coarse.events) == pytest.approx(busy(fine.events))
+
+
+@settings(max_examples=6)
+@given(st.sampled_from(("dp2 pp4:1f1b +m4", "pp4:interleaved,v2 dp2 +m8 +recompute:block", "dp8:zero3 +bf16")))
+def test_a_step_does_not_depend_on_the_memory_of_borders(plan: str):
+    asked = read(Question(model="gpt2", cluster="8xh100", plan=plan, batch=32))
+    whole, without = lower(asked.setting), lower(asked.setting, borders=False)
+    assert simulate(whole, asked.setting, asked.cluster) == simulate(without, asked.setting, asked.cluster)
+    assert [stage.memory for stage in whole.stages] == [stage.memory for stage in without.stages]
 
 
 @given(st.dictionaries(st.sampled_from(("compute rate", "memory", "node bandwidth")), st.sampled_from((0.5, 1.0, 2.0))))
@@ -155,6 +171,13 @@ def test_answers_are_kept_up_to_a_size():
     assert kept.get(Task("predict", b"39")) is not None
 
 
+def test_workers_are_warmed_with_the_first_question_of_the_page():
+    script = (Path(foretell.__file__).parent / "serve" / "page" / "serve.js").read_text()
+    first = script[script.index("USUAL") : script.index("};")]
+    for name, value in json.loads(WARMING).items():
+        assert f"{name}: {json.dumps(value)}" in first
+
+
 def test_without_the_packages_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     import importlib.util
 
@@ -166,6 +189,44 @@ def test_without_the_packages_the_command_says_what_to_install(monkeypatch: pyte
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     said = CliRunner().invoke(cli, ["serve"]).exception
     assert isinstance(said, MissingExtra) and "foretell[serve]" in said.fix
+
+
+@given(st.lists(st.sampled_from(("--batch 64", "--on 8xh100", "a", "`foretell run --trace F`", "--anchor", "x--y"))))
+def test_messages_have_no_options(words: list[str]):
+    said = spoken(" ".join(words))
+    outside = "".join(said.split("`")[::2])
+    assert not re.search(r"(^|\s)--", outside)
+    assert said.count("`foretell run --trace F`") == words.count("`foretell run --trace F`")
+    assert said.count("batch 64") == words.count("--batch 64")
+    assert said.count("cluster 8xh100") == words.count("--on 8xh100")
+
+
+def test_every_field_of_a_question_has_its_name_in_messages():
+    for form in (Question, Search, Export):
+        assert set(form.__struct_fields__) <= set(FIELDS)
+
+
+def test_a_search_tells_how_far_it_is_to_the_end():
+    told = list[Sofar]()
+    searched(Search(model="gpt2", cluster="4xh100", batch=8, fix="pp4:1f1b"), told.append)
+    shares = [one.share for one in told]
+    assert shares == sorted(shares) and shares[-1] <= 1
+    assert any(one.doing.startswith("choosing") and one.plans for one in told)
+
+
+def test_a_search_that_nobody_watches_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("foretell.serve.searches.UNATTENDED", 0.0)
+
+    async def work() -> tuple[bool, bool]:
+        searches = Searches(tmp_path, 1, 600.0)
+        running, waiting = Running("running", Task("search", b"")), Running("waiting", Task("search", b""))
+        searches.all = {"running": running, "waiting": waiting}
+        running.state = "running"
+        running.looked_at -= 1
+        searches.get("waiting")
+        return running.stopped, waiting.stopped
+
+    assert run(work) == (True, False)
 
 
 # --- processes ----------------------------------------------------------------------------------
@@ -256,6 +317,91 @@ def test_only_answers_are_kept(tmp_path: Path):
         return crew.kept.get(task)
 
     assert run(work) is None
+
+
+class Endless:
+    """A worker whose answer never comes."""
+
+    alive = True
+
+    def __init__(self) -> None:
+        self.asked, self.ended = asyncio.Event(), asyncio.Event()
+
+    async def ask(self, task: Task) -> Reply:
+        self.asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def end(self) -> None:
+        self.ended.set()
+
+
+def test_who_hangs_up_holds_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("foretell.serve.crew.HURRY", 0.0)
+    hired = list[bool]()
+    monkeypatch.setattr(Crew, "_hire", lambda crew: hired.append(True))
+
+    async def work() -> Crew:
+        crew, worker = Crew(tmp_path, 1, seconds=600.0), cast(Any, Endless())
+        crew.all.add(worker)
+        crew.idle.put_nowait(worker)
+        asking = asyncio.create_task(crew.answer(Task("predict", b"{}")))
+        waiting = asyncio.create_task(crew.answer(Task("predict", b"[]")))
+        await asyncio.wait_for(worker.asked.wait(), PATIENT)
+        waiting.cancel()  # nobody was idle yet
+        asking.cancel()
+        await asyncio.wait_for(worker.ended.wait(), PATIENT)
+        await asyncio.gather(asking, waiting, return_exceptions=True)
+        return crew
+
+    crew = run(work)
+    assert hired and not crew.all and not crew.waiting
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_an_answer_is_awaited_as_long_as_somebody_is_there(stays: bool):
+    class Connection:
+        async def receive(self) -> dict[str, str]:
+            return {"type": "http.disconnect"} if not stays else await asyncio.Event().wait() or {}
+
+    async def work() -> tuple[Reply, bool]:
+        ended = asyncio.Event()
+
+        async def answer() -> Reply:
+            try:
+                if not stays:
+                    await asyncio.Event().wait()
+                return Reply("answer", 200, b"{}")
+            finally:
+                ended.set()
+
+        reply = await awaited(cast(Any, Connection()), answer())
+        await asyncio.wait_for(ended.wait(), PATIENT)
+        return reply, ended.is_set()
+
+    assert run(work)[0].status == (200 if stays else 408)
+
+
+def test_an_answer_that_comes_soon_is_kept_though_nobody_waits(tmp_path: Path):
+    class Slow(Endless):
+        async def ask(self, task: Task) -> Reply:
+            self.asked.set()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            return Reply("answer", 200, b"{}")
+
+    async def work() -> tuple[Reply | None, bool]:
+        crew, worker, task = Crew(tmp_path, 1, seconds=600.0), cast(Any, Slow()), Task("predict", b"{}")
+        crew.all.add(worker)
+        crew.idle.put_nowait(worker)
+        asking = asyncio.create_task(crew.answer(task))
+        await asyncio.wait_for(worker.asked.wait(), PATIENT)
+        asking.cancel()
+        assert await asyncio.wait_for(crew.idle.get(), PATIENT) is worker
+        return crew.kept.get(task), worker.ended.is_set()
+
+    kept, ended = run(work)
+    assert kept is not None and not ended
 
 
 def test_workers_end_with_the_crew(tmp_path: Path):

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.errors import MissingExtra
-from foretell.report.charts import agreement, breakdown, curves, errors, memory, memory_time, pareto
+from foretell.report.charts import agreement, breakdown, curves, errors, memory, memory_time, pareto, timeline
 from foretell.report.charts.memory_time import Moment
 from foretell.report.charts.pareto import Dot
 from foretell.report.charts.timeline import stretches
@@ -293,6 +293,16 @@ def test_a_name_has_one_colour_in_all_panels() -> None:
     colours = curves.colours_of(panels)
     first, second = ({name: at for at, name in curves.draw(one, colours).legend} for one in panels)
     assert first["async"] == second["async"] != first["sync"]
+
+
+@given(
+    st.lists(st.sampled_from(("forward", "backward", "host", "input", "exposed.dp", "bubble")), unique=True, min_size=1)
+)
+def test_a_part_of_a_step_has_one_colour_and_no_two_have_the_same(names: list[str]) -> None:
+    found = breakdown.colours(names)
+    assert set(found) == set(names) and len(set(found.values())) == len(names)
+    assert all(found[name] == breakdown.OWN.get(name, found[name]) for name in names)
+    assert all(timeline.CATEGORIES[name] == breakdown.OWN[name] for name in ("forward", "backward", "optimizer"))
 
 
 @pytest.mark.parametrize("kind", ["svg", "png"])

@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from foretell.model import layers as layers_module
 from foretell.model import zoo
-from foretell.model.resize import with_samples
+from foretell.model.layers import pieces
+from foretell.model.resize import skeleton, with_samples
 from foretell.model.source import load
+from foretell.model.totals import matrix_work, totals
+from foretell.plan import facts as facts_module
+from foretell.plan.facts import facts
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", sorted(zoo.names()))
 def test_resized_is_loaded(model: str) -> None:
     assert with_samples(load(model, 4), 12) == load(model, 12)
+
+
+@settings(max_examples=12)
+@given(st.sampled_from(sorted(zoo.names())), st.integers(1, 40))
+def test_what_samples_do_not_change_is_found_once(model: str, samples: int):
+    """What is asked of the skeleton is what the graph itself would have answered."""
+    graph = load(model, samples, None)
+    needs = totals(graph)
+    assert matrix_work(graph) == needs.forward.matrix + needs.backward.matrix
+    assert pieces(graph) == layers_module._pieces.__wrapped__(graph)
+    own = facts_module._facts.__wrapped__(graph)
+    assert facts(graph) == own
+
+
+def test_a_skeleton_is_shared():
+    graph = load("mlp", 5, None)
+    first, second = with_samples(graph, 6), with_samples(graph, 7)
+    assert skeleton(first) is skeleton(second) is skeleton(graph)
+    assert skeleton(skeleton(graph)) is skeleton(graph)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import mul
 from typing import Any, TypeAlias
@@ -90,7 +90,7 @@ def care_figures(cutting: Cutting, shape: Shape, local: Local, upkeep: Upkeep, p
     if key not in _KNOWN:
         if len(_KNOWN) >= MOST_KNOWN:
             _KNOWN.clear()
-        _KNOWN[key] = _care_figures(cutting, cutting.shapes[shape][0], local, upkeep, prices)
+        _KNOWN[key] = _care_figures(cutting, shape, local, upkeep, prices)
     return _KNOWN[key]
 
 
@@ -98,12 +98,69 @@ MOST_KNOWN = 100_000
 _KNOWN: dict[Any, CareFigures] = {}
 
 
-def _care_figures(cutting: Cutting, at: int, local: Local, upkeep: Upkeep, prices: Prices) -> CareFigures:
+def _care_figures(cutting: Cutting, shape: Shape, local: Local, upkeep: Upkeep, prices: Prices) -> CareFigures:
+    offload = upkeep.offload
+    if offload.optimizer and not offload.weights and cutting.schedule.flushes:
+        return _updated_on_host(care_figures(cutting, shape, local, upkeep.on_device, prices), upkeep, prices)
+    at = cutting.shapes[shape][0]
     own = cutting.stacked(local, at, upkeep)
     care = upkeep.care(own, cutting.holders(at, own))
     versions = cutting.schedule.weight_versions(cutting.rank[at], cutting.ranks)
     carer = _Carer(local, upkeep, prices, cutting.runs(at), care, cutting.schedule.flushes)
     return carer.figures(upkeep.resting(own, versions))
+
+
+def _updated_on_host(stays: CareFigures, upkeep: Upkeep, prices: Prices) -> CareFigures:
+    """The same with states on the host: nothing changes before the update."""
+    resting, ending = replace(stays.resting, states=0.0), _Ending(upkeep, prices)
+    held = resting.updated
+    update: Parts = defaultdict(float)
+    for action in upkeep.updated_on_host(held, resting.tensors, leaving=held, here=held):
+        ending.add(action, update)
+    finish: Parts = defaultdict(float)
+    for name, seconds in stays.finish.items():
+        if name not in ("optimizer", "host"):
+            finish[name] += seconds
+        elif name == "optimizer":  # in the place of the one on the device
+            finish.update(update)
+    return replace(stays, resting=resting, finish=finish)
+
+
+class _Ending:
+    """Prices of what is done after the sums of gradients."""
+
+    def __init__(self, upkeep: Upkeep, prices: Prices) -> None:
+        self.prices, self.chores = prices, Chores(prices)
+        self.storages = {name: axis.storage.name for name, axis in upkeep.exchanges.axes.items()}
+
+    @property
+    def in_shares(self) -> bool:
+        """Whether FSDP2 has the weights."""
+        return any(storage in ("zero2", "zero3") for storage in self.storages.values())
+
+    def message(self, one: Communicate) -> float:
+        """Seconds of a message with what a processor does around it."""
+        return self.prices.message(one) + (self.chores.of_unit(one) if shares_weights(one, self.storages) else 0.0)
+
+    def add(self, action: Action, parts: Parts) -> None:
+        name, seconds, host = self.priced(action)
+        if seconds:
+            parts[name] += seconds
+        if host:
+            parts["host"] += host
+
+    def priced(self, action: Action) -> tuple[str, float, float]:
+        """What an action is for, and its seconds: of the device, and that it waits for the host."""
+        prices = self.prices
+        if isinstance(action, Communicate):
+            return f"exposed.{'+'.join(action.axes)}", self.message(action), 0.0
+        if isinstance(action, Update):  # the host has waited for gradients, so it is not ahead
+            seconds, launched = prices.update(action)
+            seconds += self.chores.of_update(action) if self.in_shares else 0.0
+            return "optimizer", seconds, max(0.0, launched - seconds)
+        if isinstance(action, Copy):
+            return "other", action.bytes / prices.host_bandwidth, 0.0
+        return "other", 0.0, 0.0
 
 
 class _Carer:
@@ -117,8 +174,8 @@ class _Carer:
         self.back: Parts = defaultdict(float)
         self.summed: Parts = defaultdict(float)
         self.step: Parts = defaultdict(float)
-        self.chores = Chores(prices)
-        self.storages = {name: axis.storage.name for name, axis in upkeep.exchanges.axes.items()}
+        self.ending = _Ending(upkeep, prices)
+        self.chores = self.ending.chores
 
     def figures(self, resting: Resting) -> CareFigures:
         care, upkeep = self.care, self.upkeep
@@ -151,7 +208,7 @@ class _Carer:
             (sum(map(mul, copy_forward, times)), sum(map(mul, copy_back, times))),
             self._after(buckets, self.summed),
             self._after(leaves, self.step),
-            sum(self._finish(one)[1] for one in again if not _summed(one)) + added,
+            sum(self.ending.priced(one)[1] for one in again if not _summed(one)) + added,
             "backward" if self.flushes else "optimizer",
             self._seconds((one for one in ending if _tied(one)), defaultdict(float)),
             finish,
@@ -170,16 +227,12 @@ class _Carer:
         found = 0.0
         for one in actions:
             if isinstance(one, Communicate):
-                seconds = self._message(one)
+                seconds = self.ending.message(one)
                 found += seconds
                 beside[f"exposed.{'+'.join(one.axes)}"] += seconds * times
                 if one.what in HIDES:
                     self.taken.add(self.prices.level(one))
         return found
-
-    def _message(self, one: Communicate) -> float:
-        """Seconds of a message with what a processor does around it."""
-        return self.prices.message(one) + (self.chores.of_unit(one) if shares_weights(one, self.storages) else 0.0)
 
     def _by_run(self) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
         exchanges, seen = self.upkeep.exchanges, set[str]()
@@ -238,11 +291,6 @@ class _Carer:
 
     # what a processor does besides
 
-    @property
-    def _in_shares(self) -> bool:
-        """Whether FSDP2 has the weights."""
-        return any(storage in ("zero2", "zero3") for storage in self.storages.values())
-
     def _tensors(self) -> float:
         """Weights that are trained."""
         counts = Counter[str]()
@@ -252,14 +300,16 @@ class _Carer:
 
     def _added(self) -> float:
         """Seconds in which a micro-batch's gradients are added to those of others."""
-        if not self.flushes or self._in_shares:
+        if not self.chores.any or not self.flushes or self.ending.in_shares:
             return 0.0
         size = sum(self._made()) * self.prices.form.gradient
         return self.chores.accumulated(size, self._tensors())
 
     def _copy_buckets(self, sums: Sequence[Communicate], finish: Parts) -> None:
         """Gradients go into buckets as they are made, and their sums come out of them at the end."""
-        own = [one for one in sums if one.path == BUCKET and not shares_weights(one, self.storages)]
+        if not self.chores.any:
+            return
+        own = [one for one in sums if one.path == BUCKET and not shares_weights(one, self.ending.storages)]
         filled, emptied = self.chores.buckets(sum(one.payload for one in own), self._tensors())
         if filled:
             finish["backward"] += filled
@@ -270,27 +320,10 @@ class _Carer:
     def _finished(self, actions: Iterable[Action]) -> Parts:
         parts: Parts = defaultdict(float)
         for action in actions:
-            name, seconds, host = self._finish(action)
+            self.ending.add(action, parts)
             if isinstance(action, Communicate) and action.what in HIDES:
                 self.taken.add(self.prices.level(action))
-            if seconds:
-                parts[name] += seconds
-            if host:
-                parts["host"] += host
         return parts
-
-    def _finish(self, action: Action) -> tuple[str, float, float]:
-        """What an action after the sums is for, and its seconds: of the device, and that it waits for the host."""
-        prices = self.prices
-        if isinstance(action, Communicate):
-            return f"exposed.{'+'.join(action.axes)}", self._message(action), 0.0
-        if isinstance(action, Update):  # the host has waited for gradients, so it is not ahead
-            seconds, launched = prices.update(action)
-            seconds += self.chores.of_update(action) if self._in_shares else 0.0
-            return "optimizer", seconds, max(0.0, launched - seconds)
-        if isinstance(action, Copy):
-            return "other", action.bytes / prices.host_bandwidth, 0.0
-        return "other", 0.0, 0.0
 
 
 def _summed(action: Action) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from foretell.cost.stage import Cost, Parts, Prices, parts_of
@@ -39,6 +39,8 @@ def layer_figures(local: Local, kind: Kind, prices: Prices) -> LayerFigures:
 
 
 def _figures(local: Local, kind: Kind, prices: Prices) -> LayerFigures:
+    if local is not local.resident:
+        return _with_copies(layer_figures(local.resident, kind, prices), local.copied(kind) / prices.host_bandwidth)
     forward, backward = local.actions(kind)
     ahead, back = (prices.body(actions, local.layout.priced) for actions in (forward, backward))
     costs = [(ahead if slot == "F" else back).of(slot) for slot in KINDS]
@@ -50,6 +52,15 @@ def _figures(local: Local, kind: Kind, prices: Prices) -> LayerFigures:
         tuple(_by_level(cost, prices) for cost in costs),
         any(somewhere(cost.recompute) for cost in costs),
     )
+
+
+def _with_copies(stays: LayerFigures, seconds: Quantity) -> LayerFigures:
+    """The same with copies of activations to the host in forward passes, and back in those that need them."""
+    parts = tuple(
+        own if slot == "W" else {**own, "other": own["other"] + seconds}
+        for slot, own in zip(KINDS, stays.parts, strict=True)
+    )
+    return replace(stays, parts=parts, device=tuple(sum(own.values()) for own in parts))
 
 
 def _by_level(cost: Cost, prices: Prices) -> tuple[Quantity, ...]:

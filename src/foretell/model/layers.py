@@ -16,6 +16,7 @@ import msgspec
 from foretell.model import fold as fold_runs
 from foretell.model.fold import cut, fold, unfold
 from foretell.model.graph import Block, Graph
+from foretell.model.resize import skeleton
 
 
 class Piece(NamedTuple):
@@ -39,9 +40,13 @@ class Run(NamedTuple):
     layer: str  # of the first; empty for operators outside the layers
 
 
-@functools.lru_cache(maxsize=64)
 def pieces(graph: Graph) -> tuple[Piece, ...]:
     """The model in running order, cut where one layer ends and another begins."""
+    return _pieces(skeleton(graph))
+
+
+@functools.lru_cache(maxsize=64)
+def _pieces(graph: Graph) -> tuple[Piece, ...]:
     stacks = _stacks(graph)
     found: list[Piece] = []
     for at, block in enumerate(graph.blocks):

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from foretell.model.dims import Split
 from foretell.model.graph import Graph, Tensor
 from foretell.model.operator import NOTHING, PARTS, Part
-from foretell.units import Quantity
+from foretell.model.resize import skeleton
+from foretell.units import Quantity, somewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,31 @@ def totals(graph: Graph, split: Split | None = None) -> Totals:
         weight_gradient=parts["weight_gradient"],
         saved_bytes=sum(kept.times * kept.tensor.bytes(split) for kept in saved_storages(graph)),
     )
+
+
+def matrix_work(graph: Graph) -> Quantity:
+    """The matrix work of a step, forward and backward: that of `totals`, from the operators that do some alone."""
+    sums: dict[str, Quantity] = dict.fromkeys(PARTS, 0)
+    for at, index, parts in _multiplying(skeleton(graph)):
+        block = graph.blocks[at]
+        node = block.nodes[index]
+        widths, sizes = graph.widths(block, node), node.sizes()
+        for name in parts:
+            sums[name] = sums[name] + node.cost_at(name, widths, sizes).matrix * block.times
+    return sums["forward"] + (sums["input_gradient"] + sums["weight_gradient"])
+
+
+@functools.lru_cache(maxsize=64)
+def _multiplying(like: Graph) -> tuple[tuple[int, int, tuple[str, ...]], ...]:
+    """Operators with matrix work, by block and place, and the parts that have it: whatever the samples, the same."""
+    found: list[tuple[int, int, tuple[str, ...]]] = []
+    for at, block in enumerate(like.blocks):
+        for index, node in enumerate(block.nodes):
+            widths, sizes = like.widths(block, node), node.sizes()
+            parts = tuple(name for name in PARTS if somewhere(node.cost_at(name, widths, sizes).matrix))
+            if parts:
+                found.append((at, index, parts))
+    return tuple(found)
 
 
 class Kept(NamedTuple):

@@ -55,13 +55,22 @@ class Choice(NamedTuple):
     tight: int  # and that need more memory than there is
     effort: int  # plans that are priced for it; the last one is finished
 
+    @property
+    def plans(self) -> int:
+        """For which it is chosen, at most."""
+        return self.leading + self.tight
 
-def finer(answer: Answer) -> Answer:
+
+Choosing = Callable[[str, float], None]
+"""Told before each plan what is chosen for it, and which share of the plans has had its turn."""
+
+
+def finer(answer: Answer, choosing: Choosing | None = None) -> Answer:
     """The answer with stages and parts chosen for the plans that lead it; Ctrl-C ends this with the best so far."""
     told: list[Finer] = []
     complete = answer.found.complete
     for choice in CHOICES if complete else ():
-        answer, found, complete = _chosen(answer, choice)
+        answer, found, complete = _chosen(answer, choice, choosing or (lambda what, share: None))
         told += [found] if found.tried else []
         if not complete:
             break
@@ -75,7 +84,7 @@ def answered_finely(question: Question, watching: Watching | None = None) -> Ans
     return finer(answered(question, watching))
 
 
-def _chosen(answer: Answer, choice: Choice) -> tuple[Answer, Finer, bool]:
+def _chosen(answer: Answer, choice: Choice, choosing: Choosing) -> tuple[Answer, Finer, bool]:
     """The answer with the fastest of the plans for which something is chosen, if it is faster than all others.
 
     And whether all were tried: nobody interrupted.
@@ -84,6 +93,7 @@ def _chosen(answer: Answer, choice: Choice) -> tuple[Answer, Finer, bool]:
     reached = before.step_seconds if before else float("inf")
     try:
         for setting in _leading(answer, choice, reached):
+            choosing(choice.what, max(tried / choice.plans, effort.spent / choice.effort))
             tried += 1
             found = choice.choose(answer, setting, reached * (1 - WORTH), effort)
             if found is not None:

@@ -6,7 +6,7 @@ Local programs are priced for all numbers of samples at once, as arrays: of all 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from foretell.cost.care import CareFigures, care_figures
@@ -35,9 +35,9 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import Trainer
 from foretell.program.cutting import Cutting, cutting
-from foretell.program.holding import PLAYED, Passes, StackedRuns, StageRuns, Uneven
+from foretell.program.holding import Passes, StackedRuns, StageRuns, Uneven
 from foretell.program.local import Kind, Local
-from foretell.program.outline import as_lowered, local_program, stage_passes
+from foretell.program.outline import as_lowered, local_program, spread_alike, stage_passes
 from foretell.program.upkeep import Upkeep
 from foretell.timeline.order import played
 from foretell.timeline.sheet import add_cut, stage_holds, stage_sends
@@ -98,7 +98,7 @@ class Keeping(NamedTuple):
     """How a mesh keeps weights: where groups of ranks lie alike in the same way, whatever their axes are called."""
 
     upkeep: Upkeep
-    alike: dict[Kind, int]  # the same for kinds of layers whose weights are cared for in the same way
+    alike: Mapping[Kind, int]  # the same for kinds of layers whose weights are cared for in the same way
     manner: int
 
 
@@ -124,7 +124,8 @@ class Parts:
         self._programs: dict[Hashable, Programs] = {}
         self._sends: dict[Hashable, int] = {}
         self._holds: dict[tuple[int, ...], int] = {}
-        self._stacks: dict[tuple[Local, int], dict[Hashable, Passes | None]] = {}
+        self._repetitions: set[int] = set()  # of the layers of all stages so far, where they are many
+        self._stacks: dict[tuple[Local, int], dict[Hashable, Stack]] = {}
         self._cares: dict[Hashable, CareFigures] = {}
         self._numbers: dict[Hashable, int] = {}
         self._orders: dict[Hashable, tuple[int, int, int]] = {}
@@ -170,6 +171,7 @@ class Parts:
             cut = cutting(model.graph, pipeline, self.trainer.pipeline.split)
             weights = ((shape._replace(received=(), sent=()), cut.schedule.flushes) for shape in cut.shapes)
             row = add_cut(self.builder, cut, model.kinds)
+            self._repetitions.update(own.times for own in cut.shape_runs if own.stackable)
             layers = self.number((model.number, cut.ranks > 1, tuple(own.runs for own in cut.shape_runs)))
             self._piped[key] = Piped(cut, row, tuple(self.number((model.number, *one)) for one in weights), layers)
         return self._piped[key]
@@ -180,7 +182,7 @@ class Parts:
         if how not in self._orders:
             done = played(*how)
             row = self.builder.order(done.key, done.order, done.moments)
-            before = self.builder.order((done.key, "before"), done.before, ()) if done.before else -1
+            before = self.builder.order((done.key, "before"), done.before, None) if done.before else -1
             self._orders[how] = row, before, done.rounds
         return self._orders[how]
 
@@ -204,8 +206,7 @@ class Parts:
         samples = tuple(wanted) if divided else self.samples
         key = (where, chosen.local, executed.number, samples if divided else ())
         if key not in self._programs:
-            many = tuple(count for count in samples if count <= model.exact and not divided)
-            self._programs[key] = self._priced(model, axes, chosen, executed, prices, samples, many)
+            self._programs[key] = self._priced(model, axes, chosen, executed, prices, samples)
         return self._programs[key]
 
     def _priced(
@@ -216,20 +217,21 @@ class Parts:
         executed: Executed,
         prices: Prices,
         samples: Sequence[int],
-        many: tuple[int, ...],
     ) -> Programs:
-        """Those of many at once first, then the others one by one."""
-        alone = [count for count in samples if count not in many]
+        """As many at once as differ in sizes alone; those whose sizes arrays do not keep exactly one by one."""
+        plan, trainer = chosen.plan, executed.trainer
         together = product(axis.ranks for axis in axes if axis.splitting.dim == SAMPLE)
-        numbers = ([many] if many else []) + [count * together for count in alone]
+        many = [count * together for count in samples if count * together <= model.exact]
+        alone = [count * together for count in samples if count * together > model.exact]
         row = len(self.builder.columns["local_at"])
         parts: list[tuple[Local, int]] = []
-        for own in numbers:
-            local = local_program(model.graph, axes, chosen.plan, executed.trainer, own)
-            size = 0 if isinstance(own, int) else len(own)
-            self.builder.local([layer_figures(local, kind, prices) for kind in model.kinds], size)
-            parts.append((local, size))
-        place = {count: at for at, count in enumerate((*many, *alone))}
+        place: dict[int, int] = {}
+        for own in (*spread_alike(model.graph, axes, plan, trainer, many), *alone):
+            local = local_program(model.graph, axes, plan, trainer, own)
+            several = () if isinstance(own, int) else own
+            self.builder.local([layer_figures(local, kind, prices) for kind in model.kinds], len(several))
+            parts.append((local, len(several)))
+            place |= {count // together: len(place) + at for at, count in enumerate(several or (own,))}
         return Programs(row, place, tuple(parts), self.number(tuple(id(local.layout) for local, _ in parts)))
 
     def sends(self, programs: Programs, piped: Piped, executed: Executed, prices: Prices) -> int:
@@ -260,30 +262,37 @@ class Parts:
             return one(own, gathered=gathered, gradient=gradient)
         known = self._stacks.setdefault((how.local, how.held), {})
         key = (own.alike, how.reshards, how.pipelined)
-        if key not in known:
-            known[key] = _stacked(one, own)
-        found, row = known[key], own.times - PLAYED - 1
+        if key not in known or own.times not in known[key].rows:
+            known[key] = _stacked(one, own, sorted(self._repetitions))
+        rows, found = known[key]
         if found is None:
             return one(own, gathered=())
-        several = not isinstance(how.local.layout.samples, int)
+        row, several = rows[own.times], not isinstance(how.local.layout.samples, int)
         return Passes(*(size[row] if several else float(size[row, 0]) for size in found))
 
     # weights
 
     def keeping(
-        self, model: Lowered, axes: tuple[MeshAxis, ...], chosen: Chosen, local: Local, prices: Prices
+        self,
+        model: Lowered,
+        axes: tuple[MeshAxis, ...],
+        chosen: Chosen,
+        local: Local,
+        prices: Prices,
+        alike: Mapping[Kind, int] | None,
     ) -> Keeping:
-        """How the weights of a mesh are kept."""
+        """How the weights of a mesh are kept; `alike` is what another keeping of it has; None: this is the first."""
         upkeep = Upkeep(self.setting(chosen.plan), axes)
-        stride = {axis.name: axis.stride for axis in prices.axes.values()}
-        like = {
-            kind: tuple(
-                upkeep.like(upkeep.on_axes(weight, local.sampled), stride, prices.led) for weight in local.weights(kind)
-            )
-            for kind in model.kinds
-        }
-        alike = {kind: self.number(found) for kind, found in like.items()}
+        if alike is None:
+            stride = {axis.name: axis.stride for axis in prices.axes.values()}
+            like = {kind: self._like(upkeep, local, kind, stride, prices.led) for kind in model.kinds}
+            alike = {kind: self.number(found) for kind, found in like.items()}
         return Keeping(upkeep, alike, self.number((upkeep.manner, chosen.care, prices.led)))
+
+    @staticmethod
+    def _like(upkeep: Upkeep, local: Local, kind: Kind, stride: Mapping[str, int], led: bool) -> Hashable:
+        weights = (upkeep.on_axes(weight, local.sampled) for weight in local.weights(kind))
+        return tuple(upkeep.like(weight, stride, led) for weight in weights)
 
     def cared(self, piped: Piped, local: Local, executed: Executed, keeping: Keeping, prices: Prices) -> Cared:
         """The care of a cut's weights."""
@@ -311,15 +320,22 @@ class _Holding(NamedTuple):
     pipelined: bool
 
 
-def _stacked(one: Callable[..., Passes], own: StageRuns) -> Passes | None:
-    """What stages like this hold, a row for each number of repetitions; None: they have to be asked one by one."""
+class Stack(NamedTuple):
+    """What stages hold that differ in how often a layer repeats."""
+
+    rows: dict[int, int]  # by the number of repetitions
+    passes: Passes | None  # a row for each; None: they have to be asked one by one
+
+
+def _stacked(one: Callable[..., Passes], own: StageRuns, times: Sequence[int]) -> Stack:
     import numpy
 
+    rows = {count: row for row, count in enumerate(times)}
     try:
-        found = one(StackedRuns(own), gathered=())
+        found = one(StackedRuns(own, times), gathered=())
     except Uneven:
-        return None
-    return Passes(*numpy.broadcast_arrays(*found))
+        return Stack(rows, None)
+    return Stack(rows, Passes(*numpy.broadcast_arrays(*found)))
 
 
 def _largest(graph: Graph) -> int:

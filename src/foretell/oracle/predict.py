@@ -11,7 +11,7 @@ import msgspec
 from foretell.cost.memory import usable_bytes
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
-from foretell.model.totals import totals
+from foretell.model.totals import matrix_work
 from foretell.oracle.causes import causes, rank_work
 from foretell.oracle.evidence import evidence
 from foretell.oracle.explain import Bottleneck, bottlenecks
@@ -146,5 +146,4 @@ def _model_flops(setting: Setting) -> float:
 @functools.lru_cache(maxsize=256)
 def _matrix_flops(graph: Graph) -> float:
     """Of one micro-batch."""
-    needs = totals(graph)
-    return needs.forward.matrix + needs.backward.matrix
+    return matrix_work(graph)

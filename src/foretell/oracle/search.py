@@ -139,6 +139,7 @@ class _Search:
         self.chosen = [self.parts.chosen(policies) for policies in space.policies]
         self.alike = _by_model(self.chosen)
         self.ways: dict[Hashable, Ways] = {}
+        self.holds: dict[Hashable, Any] = {}
         self.rows: list[Columns] = []
         self.waiting = 0  # plans in these
         self.priced: list[tuple[Any, Any, Any]] = []  # names, seconds, bytes
@@ -256,6 +257,7 @@ def _by_model(chosen: Sequence[Chosen]) -> list[dict[int, Chosen]]:
 class Ways(NamedTuple):
     """Which of a mesh's pipelines takes which of its counts of micro-batches: a row each."""
 
+    number: int
     pipelines: list[Piped]  # those that any count suits
     own: Any  # the place of the pipeline among these
     count: Any  # the place of the count among those of the mesh
@@ -285,7 +287,7 @@ class _Meshed:
         self.where = self.parts.number((self.model.number, self.local_axes, where))
         self.executions: dict[int, Launched] = {}
         self.keepings: dict[Hashable, Keeping] = {}
-        self.cares: dict[Hashable, tuple[list[Cared], Any]] = {}
+        self.cares: dict[Hashable, CaredWays] = {}
         self.sends: dict[Hashable, Any] = {}
 
     def rows(self) -> Iterator[Columns]:
@@ -330,7 +332,7 @@ class _Meshed:
             "microbatches": numpy.array(self.counts)[count],
         }
         shapes = numpy.array([len(piped[at].cut.shapes) for at in own])
-        return Ways(piped, numpy.array(own, dtype=numpy.int64), count, shapes, columns)
+        return Ways(len(self.search.ways), piped, numpy.array(own, dtype=numpy.int64), count, shapes, columns)
 
     def _chosen(self, chosen: Chosen, ways: Ways) -> Columns:
         """What is known of all ways with a set of policies."""
@@ -341,13 +343,12 @@ class _Meshed:
         )
         offset = numpy.array([programs.place[count] for count in self.samples])[ways.count]
         later = offset * ways.shapes
-        cared, care = self._cared(chosen, executed, launched, ways, programs)
-        holds = [self.parts.holds(programs, *one, chosen) for one in zip(ways.pipelines, cared, strict=True)]
+        cared = self._cared(chosen, executed, launched, ways, programs)
         return {
             "local": programs.row + offset,
             "sends": self._sends(programs, executed, launched, ways) + later,
-            "holds": ways.each(holds) + later,
-            "care": care,
+            "holds": self._holds(programs, cared, chosen, ways) + later,
+            "care": cared.rows,
             "manner": launched.manner,
             "share": launched.share,
         }
@@ -373,18 +374,29 @@ class _Meshed:
             self.sends[key] = ways.each(found)
         return self.sends[key]
 
+    def _holds(self, programs: Programs, cared: CaredWays, chosen: Chosen, ways: Ways) -> Any:
+        """For each way the row of what its micro-batches hold; other meshes may have the same."""
+        key = (programs.row, ways.number, chosen.held, cared.gathered)
+        known = self.search.holds
+        if key not in known:
+            each = zip(ways.pipelines, cared.pipelines, strict=True)
+            known[key] = ways.each([self.parts.holds(programs, *one, chosen) for one in each])
+        return known[key]
+
     def _cared(
         self, chosen: Chosen, executed: Executed, launched: Launched, ways: Ways, programs: Programs
-    ) -> tuple[list[Cared], Any]:
+    ) -> CaredWays:
         """The care of the weights for each pipeline, and for each way its row."""
         key = (chosen.care, executed.number)
         if key not in self.cares:
             local, prices = programs.parts[0][0], launched.prices
             if chosen.care not in self.keepings:
-                self.keepings[chosen.care] = self.parts.keeping(self.model, self.mesh, chosen, local, prices)
+                known = next((one.alike for one in self.keepings.values()), None)
+                self.keepings[chosen.care] = self.parts.keeping(self.model, self.mesh, chosen, local, prices, known)
             keeping = self.keepings[chosen.care]
             found = [self.parts.cared(piped, local, executed, keeping, prices) for piped in ways.pipelines]
-            self.cares[key] = found, ways.each([one.row for one in found])
+            gathered = self.parts.number(("gathered", tuple(one.gathered for one in found)))
+            self.cares[key] = CaredWays(found, gathered, ways.each([one.row for one in found]))
         return self.cares[key]
 
     def _constants(self, ways: Ways) -> Columns:
@@ -399,6 +411,14 @@ class _Meshed:
 def _column(value: Any, ways: Ways) -> Any:
     """A value for each of some ways, if it is not one already."""
     return numpy.full(len(ways.own), value) if isinstance(value, int | float) else value
+
+
+class CaredWays(NamedTuple):
+    """How the weights of a mesh are cared for."""
+
+    pipelines: list[Cared]  # with each of them
+    gathered: int  # a number for the bytes that they gather
+    rows: Any  # of the care, for each way
 
 
 class Launched(NamedTuple):

@@ -16,6 +16,7 @@ from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.embedding import Embedding
 from foretell.model.operators.experts import GroupedMatmul
 from foretell.model.operators.pooling import Pool
+from foretell.model.resize import ANY, skeleton
 from foretell.plan.parts import members
 from foretell.plan.stages import Costs
 from foretell.units import product
@@ -58,7 +59,19 @@ class Extent(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def facts(graph: Graph) -> Facts:
-    """The facts of a model."""
+    """The facts of a model. Of its samples only the limits know how many there are."""
+    found = _facts(skeleton(graph))
+    limits = tuple((way, _for_samples(way, ranks, graph.batch), by) for way, ranks, by in found.limits)
+    return msgspec.structs.replace(found, limits=limits)
+
+
+def _for_samples(way: str, ranks: int, samples: int) -> int:
+    """The most ranks for a way of splitting: ways that share samples out can use as many times more."""
+    return ranks // ANY * samples if way.startswith("data") else ranks
+
+
+@functools.lru_cache(maxsize=64)
+def _facts(graph: Graph) -> Facts:
     attention = [node.sizes() for _, node in graph.nodes() if isinstance(node.operator, Attention)]
     experts = [node.sizes()["expert"] for _, node in graph.nodes() if isinstance(node.operator, GroupedMatmul)]
     tables = [node.sizes()["vocab"] for _, node in graph.nodes() if isinstance(node.operator, Embedding)]

@@ -134,28 +134,41 @@ def too_many(axes: tuple[Strategy, ...]) -> str:
 
 def _check(axes: tuple[Strategy, ...], said: list[Policy]) -> None:
     """Refuse values that have no text, so that every plan can be printed and read again."""
+    ranks = 1
     for place, axis in enumerate(axes):
-        if not 1 <= axis.ranks <= MOST:
-            raise BadInput(f"{axis.word} with {axis.ranks} ranks", where="plan", fix=f"1 to {MOST:,} ranks")
-        grid = grid_of(axis)
-        if grid and (len(grid) < 2 or min(grid) < 1 or product(grid) != axis.ranks):
-            shown = "x".join(map(str, grid))
-            raise BadInput(f"{axis.word}: {axis.ranks} ranks are not a grid of {shown}", where="plan", fix=axis.example)
-        if part_of(axis) and not re.fullmatch(PART, part_of(axis)):
-            raise BadInput(f"{axis.word}: no path is written {part_of(axis)!r}", where="plan", fix="fc*, conv1..pool2")
+        ranks *= _checked_world(axis)
         if repeated(axis, axes[:place]):
             raise BadInput(
                 f"{axis.word} twice", where="plan", fix="one axis of each strategy, or each for its own part"
             )
-        _check_options(axis)
-    if product(axis.world for axis in axes) > MOST:
+    if ranks > MOST:
         raise BadInput(too_many(axes), where="plan", fix=f"at most {MOST:,} ranks in all")
     for place, policy in enumerate(said):
         if policy.word in [other.word for other in said[:place]]:
             raise BadInput(f"two policies for {policy.word}", where="plan", fix=f"one of them: {policy_text(policy)}")
-        _check_options(policy)
-        if len(_options(policy)) != 1:
-            raise BadInput(f"{policy.word} says two things: {policy_text(policy)}", where="plan", fix=policy.example)
+        _check_policy(policy)
+
+
+@functools.lru_cache(maxsize=4096)
+def _checked_world(axis: Strategy) -> int:
+    """The ranks of a strategy that can be written down."""
+    if not 1 <= axis.ranks <= MOST:
+        raise BadInput(f"{axis.word} with {axis.ranks} ranks", where="plan", fix=f"1 to {MOST:,} ranks")
+    grid = grid_of(axis)
+    if grid and (len(grid) < 2 or min(grid) < 1 or product(grid) != axis.ranks):
+        shown = "x".join(map(str, grid))
+        raise BadInput(f"{axis.word}: {axis.ranks} ranks are not a grid of {shown}", where="plan", fix=axis.example)
+    if part_of(axis) and not re.fullmatch(PART, part_of(axis)):
+        raise BadInput(f"{axis.word}: no path is written {part_of(axis)!r}", where="plan", fix="fc*, conv1..pool2")
+    _check_options(axis)
+    return axis.world
+
+
+@functools.lru_cache(maxsize=1024)
+def _check_policy(policy: Policy) -> None:
+    _check_options(policy)
+    if len(_options(policy)) != 1:
+        raise BadInput(f"{policy.word} says two things: {policy_text(policy)}", where="plan", fix=policy.example)
 
 
 @functools.lru_cache(maxsize=4096)

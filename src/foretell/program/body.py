@@ -6,15 +6,16 @@ that begins and ends to be used.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from foretell.model.autocast import PRODUCTS
-from foretell.model.graph import Node
+from foretell.model.graph import Graph, Node
 from foretell.model.layers import pieces
 from foretell.model.memory_order import compiled_convolutions, turned_convolutions
 from foretell.model.operators.attention import Attention
@@ -67,6 +68,7 @@ class Bodies:
     kept: Lifetimes = field(init=False)
     index: _Index = field(init=False)
     turned: frozenset[tuple[int, int]] = field(init=False)
+    widths: Widths = field(init=False)
     written: dict[tuple[str, int, int, int], tuple[Action | Made, ...]] = field(
         init=False, default_factory=dict[tuple[str, int, int, int], tuple[Action | Made, ...]]
     )
@@ -76,6 +78,7 @@ class Bodies:
         like = skeleton(graph)
         by_compiler = compiled_convolutions(like) if self.layout.compiled else frozenset[tuple[int, int]]()
         object.__setattr__(self, "turned", turned_convolutions(like) | by_compiler)
+        object.__setattr__(self, "widths", _widths(like))
         object.__setattr__(self, "plain", lifetimes(like))
         object.__setattr__(self, "index", _Index(self.layout, self.plain))
         blocks = range(len(graph.blocks))
@@ -165,7 +168,7 @@ class Bodies:
     def _computed(self, at: int, index: int, node: Node, part: str) -> Iterator[Compute]:
         graph = self.layout.graph
         sizes = self.layout.sizes(at, index)
-        cost = node.cost_at(part, graph.widths(graph.blocks[at], node), sizes)
+        cost = node.cost_at(part, self.widths[at][index], sizes)
         if cost.nothing:
             return
         role = part
@@ -321,6 +324,16 @@ class Bodies:
     def _imported_size(self, at: int, number: int) -> Quantity:
         home, storage = storage_owner(self.layout.graph, at, number)
         return self._size(home, storage)
+
+
+Widths: TypeAlias = tuple[tuple[dict[str, int], ...], ...]
+"""Bytes per element of each operand, by block and operator."""
+
+
+@functools.lru_cache(maxsize=256)
+def _widths(graph: Graph) -> Widths:
+    """The same for all layouts of a model."""
+    return tuple(tuple(graph.widths(block, node) for node in block.nodes) for block in graph.blocks)
 
 
 def _actions(written: tuple[Action | Made, ...]) -> Actions:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
+from operator import add
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from foretell.model.graph import Graph
 from foretell.model.layers import Run
 from foretell.program.replay import Storage, happens, storage
-from foretell.units import Quantity, at_least, somewhere
+from foretell.units import Quantity, at_least, somewhere, whole_numbers
 
 
 class Passes(NamedTuple):
@@ -33,6 +35,7 @@ class Event(NamedTuple):
     begins: bool
     name: str
     when: str  # in which repetitions it ends
+    makes: bool = False  # the gradient of a weight, which has no bytes among the sizes
 
 
 class Events(NamedTuple):
@@ -52,6 +55,16 @@ Size: TypeAlias = int
 """The number of a size: those of all events of all runs in a row, forward and backward."""
 
 
+class Stretch(NamedTuple):
+    """Changes of one repetition of a run: while they happen its weights are gathered, and no new gradient is made."""
+
+    run: int
+    start: int
+    stop: int
+    opens: bool  # whether the repetition begins with it
+    made: int = -1  # the number of the size of the gradient that is made at its start; -1: none
+
+
 class Pass(NamedTuple):
     """One pass: sizes that begin (plus one, the number of a size, above zero) or end (below it), in order.
 
@@ -60,6 +73,35 @@ class Pass(NamedTuple):
 
     changes: tuple[int, ...]
     marks: tuple[int, int, int]
+    stretches: tuple[Stretch, ...]
+
+    def fullest(self, heights: Heights, elements: Sequence[float], long: bool) -> Fullest:
+        """What is held at most in each stretch."""
+        middle = sum(one.stop <= self.marks[1] for one in self.stretches) if long else len(self.stretches)
+        made = accumulate(elements[one.made] if one.made >= 0 else 0.0 for one in self.stretches)
+        return Fullest(self.stretches, _most_of(self.stretches, heights), tuple(made), middle)
+
+
+class Fullest(NamedTuple):
+    """What is held at most in each stretch of a pass."""
+
+    stretches: tuple[Stretch, ...]
+    most: SizeTable
+    made: tuple[float, ...]  # elements of the gradients that were made until then
+    middle: int  # the first stretch behind the middle of the long run
+
+    def halves(self, raised: Sequence[float] = ()) -> Halves:
+        """The most before the middle of the long run and after it, with so much more in each stretch."""
+        if not raised:
+            whole: Any = self.most
+        elif hasattr(self.most, "shape"):
+            import numpy
+
+            whole = self.most + numpy.array(raised)[:, None]
+        else:
+            whole = [size + more for size, more in zip(self.most, raised, strict=True)]
+        after = whole[self.middle :]
+        return _most(whole[: self.middle]), _most(after) if len(after) else 0.0
 
 
 class Script(NamedTuple):
@@ -68,48 +110,100 @@ class Script(NamedTuple):
     forward: Pass
     between: tuple[int, ...]
     backward: Pass
-    long: bool
+    long: int  # the run of which only the ends are played; -1: none
 
-    def profile(self, sizes: SizeTable, made: SizeTable | None) -> Profile | None:
+    def profile(self, sizes: SizeTable, elements: Sequence[float], runs_back: Sequence[bool]) -> Profile | None:
         """What is held, of these sizes; None where the layers of the long run do not all add the same.
 
-        `made` are the same sizes with those of the weights' gradients; None: they rest elsewhere.
+        `elements` of new gradients are at the places of their sizes; `runs_back`: which runs have a backward pass.
         """
         up = _heights(self.forward.changes, sizes, 0.0)
         kept = _heights(self.between, sizes, up[-1])[-1]
         down = _heights(self.backward.changes, sizes, kept)
-        making = down if made is None else _heights(self.backward.changes, made, kept)
-        if not self.long:
-            return Profile(kept, 0.0, 0.0, (_most(up), 0.0), (_most(down), 0.0), (_most(making), 0.0))
+        ahead = self.forward.fullest(up, elements, self.long >= 0)
+        back = self.backward.fullest(down, elements, self.long >= 0)
+        if self.long < 0:
+            return Profile(kept, 0.0, 0.0, ahead, back, self.long, tuple(runs_back))
         (a, b, c), (d, e, f) = self.forward.marks, self.backward.marks
-        added, new = up[b] - up[a], (making[e] - making[d]) - (down[e] - down[d])
-        same = (up[c] - up[b], down[d] - down[e], down[e] - down[f], making[e] - making[f] + new)
-        if any(somewhere(other - added) for other in same):
+        added, new, next_new = up[b] - up[a], self._made(d, e, elements), self._made(e, f, elements)
+        same = (up[c] - up[b], down[d] - down[e], down[e] - down[f])
+        if new != next_new or any(somewhere(other - added) for other in same):
             return None
-        halves = ((up[: b + 1], up[b:]), (down[: e + 1], down[e:]), (making[: e + 1], making[e:]))
-        return Profile(kept, added, new, *((_most(before), _most(after)) for before, after in halves))
+        return Profile(kept, added, new, ahead, back, self.long, tuple(runs_back))
+
+    def _made(self, start: int, stop: int, elements: Sequence[float]) -> float:
+        """Elements of the gradients that changes of the backward pass make."""
+        return sum(elements[one - 1] for one in self.backward.changes[start:stop] if one > 0)
 
 
-class Profile(NamedTuple):
+@dataclass(frozen=True)
+class Profile:
     """The passes of a stage whose longest run has `PLAYED` repetitions, and what each one more adds."""
 
     kept: Quantity
     each: Quantity
-    new: Quantity  # gradients of weights that each one more makes
-    forward: tuple[Quantity, Quantity]  # the most before the middle of the run, and after it
-    backward: tuple[Quantity, Quantity]
-    making: tuple[Quantity, Quantity]
+    new: float  # elements of gradients that each one more makes
+    forward: Fullest
+    backward: Fullest
+    long: int  # the run that may be longer; -1: none
+    runs_back: tuple[bool, ...]
 
-    def passes(self, times: Quantity) -> Passes:
+    def passes(self, times: Quantity, gathered: tuple[float, ...], reshards: bool, gradient: float) -> Passes:
+        """What is held with so many repetitions, weights that are gathered for them included.
+
+        Gathered weights are let go between the passes if it `reshards`. `gradient` is bytes of each parameter's.
+        """
+        ahead, back = self._alone
+        raised, rising, resting, each = self._gathered(gathered, reshards) if gathered else _NOTHING
+        if gathered:
+            ahead, back = self.forward.halves(raised), self.backward.halves(rising)
+        making = back
+        if gradient:
+            grown = [elements * gradient for elements in self.backward.made]
+            making = self.backward.halves([*map(add, rising, grown)] if gathered else grown)
         left_out = at_least(times - PLAYED, 0)
-        more = self.each * left_out
+        more = (self.each + each) * left_out
         return Passes(
-            self.kept + more,
-            at_least(self.forward[0], self.forward[1] + more),
-            at_least(self.backward[0] + more, self.backward[1]),
-            at_least(self.making[0] + more, self.making[1] + self.new * left_out),
+            self.kept + resting + more,
+            at_least(ahead[0], ahead[1] + more),
+            at_least(back[0] + more, back[1]),
+            at_least(making[0] + more, making[1] + self.new * gradient * left_out),
         )
 
+    @functools.cached_property
+    def _alone(self) -> tuple[Halves, Halves]:
+        """Both passes without weights that are gathered."""
+        return self.forward.halves(), self.backward.halves()
+
+    def _gathered(self, sizes: tuple[float, ...], reshards: bool) -> Gathered:
+        ahead, back = self.forward.stretches, self.backward.stretches
+        if reshards:  # frozen layers with nothing trained before them gather nothing on the way back
+            again = [size if runs else 0.0 for size, runs in zip(sizes, self.runs_back, strict=True)]
+            return Gathered([sizes[one.run] for one in ahead], [again[one.run] for one in back], 0.0, 0.0)
+        begun = [*accumulate(sizes[one.run] * one.opens for one in ahead)]
+        over = accumulate(sizes[one.run] * one.opens for one in back)  # this one included, which is still at work
+        left = [begun[-1] - gone + sizes[one.run] for gone, one in zip(over, back, strict=True)]
+        return Gathered(begun, left, begun[-1], sizes[self.long] if self.long >= 0 else 0.0)
+
+
+Halves: TypeAlias = tuple[Quantity, Quantity]
+"""The most that is held before the middle of the long run, and after it."""
+
+
+class Gathered(NamedTuple):
+    """Bytes of gathered weights: in each stretch of both passes, between these, and of each repetition more."""
+
+    forward: list[float]
+    backward: list[float]
+    resting: float
+    each: float
+
+
+_NOTHING = Gathered([], [], 0.0, 0.0)
+
+
+Heights: TypeAlias = Any
+"""What is held before and after each change: a list, or an array with a row for each."""
 
 SizeTable: TypeAlias = Any
 """Sizes: a list, or an array with a row for each where they are for several numbers of samples."""
@@ -128,15 +222,12 @@ def size_table(sizes: Sequence[Quantity], samples: Quantity) -> SizeTable:
 
 
 def joined_tables(tables: Sequence[SizeTable]) -> SizeTable:
-    """The sizes of several tables in one; single numbers are the same for all numbers of samples."""
-    whole = next((table for table in tables if not isinstance(table, float | int)), None)
-    if isinstance(whole, list):
-        return [size for table in tables for size in ([table] if isinstance(table, float | int) else table)]
+    """The sizes of several tables in one."""
+    if isinstance(tables[0], list):
+        return [size for table in tables for size in table]
     import numpy
 
-    assert whole is not None
-    rows = [numpy.full((1, whole.shape[1]), table) if isinstance(table, float | int) else table for table in tables]
-    return numpy.concatenate(rows)
+    return numpy.concatenate(tables)
 
 
 def _heights(changes: tuple[int, ...], sizes: SizeTable, start: Quantity) -> Any:
@@ -162,8 +253,19 @@ def _signed(changes: tuple[int, ...]) -> tuple[Any, Any]:
     return numpy.abs(found) - 1, numpy.sign(found)[:, None].astype(float)
 
 
-def _most(heights: Any) -> Quantity:
+def _most(heights: Heights) -> Quantity:
     return heights.max(axis=0) if hasattr(heights, "max") else max(heights)
+
+
+def _most_of(stretches: Sequence[Stretch], heights: Heights) -> SizeTable:
+    """The largest of the heights of each stretch, its ends included."""
+    if not hasattr(heights, "shape"):
+        return [max(heights[one.start : one.stop + 1]) for one in stretches]
+    import numpy
+
+    ends = [end for one in stretches for end in (one.start, one.stop + 1)]
+    padded = numpy.concatenate([heights, heights[-1:]])  # an end may be one after the last
+    return numpy.maximum.reduceat(padded, ends)[::2]
 
 
 class StageRuns:
@@ -174,7 +276,6 @@ class StageRuns:
         long = longest(runs) if runs else -1
         self.times = runs[long].times if runs else 0
         self.layers = sum(run.times for run in runs if run.layer)
-        self.most = graph.blocks[runs[long].block].times if runs else 0  # repetitions that the longest run could have
         self.stackable = self.times > PLAYED and bool(runs[long].layer)
         self.alike = tuple(
             (
@@ -194,11 +295,9 @@ class StageRuns:
 class StackedRuns:
     """Stages that are alike but for how often their longest run, of layers, repeats: for each number a row."""
 
-    def __init__(self, one: StageRuns) -> None:
-        import numpy
-
+    def __init__(self, one: StageRuns, times: Sequence[int]) -> None:
         self.runs, self.alike, self.inputs, self.between = one.runs, one.alike, one.inputs, one.between
-        self.times = numpy.arange(PLAYED + 1, one.most + 1)[:, None]
+        self.times = whole_numbers(times)[:, None]
         self.layers = self.times + (one.layers - one.times)
 
 
@@ -242,6 +341,7 @@ class _Writer:
         self.missing: dict[Storage, Size] = {}  # ended, but never begun here
         self.twice: dict[Storage, Size] = {}  # begun while alive
         self.changes: list[int] = []
+        self.stretches: list[Stretch] = []
         self.first = list(accumulate((len(e.forward) + len(e.backward) for e in stage), initial=0))
         if long:
             run = stage[self.long].run
@@ -256,7 +356,7 @@ class _Writer:
         between, self.changes = tuple(self.changes), []
         self._come(come, gradients=True)
         backward = self._pass(reversed(range(len(self.stage))), -1)
-        return Script(forward, between, backward, self.long >= 0)
+        return Script(forward, between, backward, self.long)
 
     def _come(self, come: dict[Storage, Size], gradients: bool) -> None:
         for name, size in come.items():
@@ -265,6 +365,7 @@ class _Writer:
 
     def _pass(self, order: Iterable[int], way: int) -> Pass:
         marks: list[int] = []
+        self.stretches = []
         for at in order:
             run = self.stage[at].run
             repetitions: Sequence[int] = range(run.first, run.first + run.times)
@@ -275,16 +376,22 @@ class _Writer:
                     marks.append(len(self.changes))
                 self._body(at, repetition, way)
         found, self.changes = tuple(self.changes), []
-        return Pass(found, (marks[0], marks[1], marks[2]) if marks else (0, 0, 0))
+        return Pass(found, (marks[0], marks[1], marks[2]) if marks else (0, 0, 0), tuple(self.stretches))
 
     def _body(self, at: int, repetition: int, way: int) -> None:
         events = self.stage[at]
         own, size = (events.forward, 0) if way > 0 else (events.backward, len(events.forward))
+        begun = Stretch(at, len(self.changes), len(self.changes), opens=True)
         for number, event in enumerate(own, self.first[at] + size):
             if event.begins:
+                before = len(self.changes)
                 self._begin(self._named(events.run.block, repetition, event.name), number)
+                if event.makes and len(self.changes) > before:
+                    self.stretches.append(begun._replace(stop=before))
+                    begun = Stretch(at, before + 1, before + 1, opens=False, made=number)
             elif happens(self.graph, events.run.block, repetition, event.when):
                 self._end(self._named(events.run.block, repetition, event.name), number)
+        self.stretches.append(begun._replace(stop=len(self.changes)))
 
     def _begin(self, name: Storage, size: Size) -> None:
         if name in self.alive:

@@ -6,9 +6,10 @@ the pipeline has or how many ranks hold copies: so plans that differ only in the
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from foretell.model.layers import Run
 from foretell.model.resize import skeleton
@@ -49,11 +50,11 @@ def kind_of(run: Run) -> Kind:
 class Local:
     """The bodies of every kind of layer, found when they are asked for; `priced` is for whoever prices them."""
 
-    def __init__(self, layout: Layout, again: str, waits_on_host: bool) -> None:
+    def __init__(self, layout: Layout, again: str, plain: Local | None = None) -> None:
         self.layout, self.graph = layout, layout.graph
         self.bodies = Bodies(layout, again)
-        self.plain = self.bodies if again == "nothing" else Bodies(layout)
-        self.waits_on_host = waits_on_host  # activations, between the two passes
+        self.plain = plain or self  # the same, where nothing runs again
+        self.resident = self  # the same, whose activations stay on the device between the passes
         messages = (one for found in layout.travels.values() for one in found)
         self.talks = tuple(sorted({name for one in messages for name in one.axes}))  # axes that layers talk along
         self.priced: dict[Any, Any] = {}
@@ -61,18 +62,32 @@ class Local:
         self.weights = functools.cache(self._weights)
         self.bytes = functools.cache(self._bytes)
         self._profiles: dict[Any, Profile | None] = {}
-        self._holds: dict[tuple[Kind, bool], _Held] = {}
+        self._holds: dict[Kind, _Held] = {}
+
+    def waiting_on_host(self) -> Local:
+        """The same, whose activations are on the host between the passes: all that is known of this one is."""
+        found = copy.copy(self)
+        found.priced = {}
+        found.actions = functools.cache(found._actions)
+        return found
 
     def _actions(self, kind: Kind) -> tuple[Actions, Actions]:
         """The forward and the backward pass of a kind of layer."""
         forward = self.bodies.forward(*kind, "").actions
         backward = self.bodies.backward(*kind, "").actions
-        if not self.waits_on_host:
+        if self is self.resident:
             return forward, backward
+        kept = self.copied(kind)
+        return (*forward, Copy("activations", True, kept)), (Copy("activations", False, kept), *backward)
+
+    def copied(self, kind: Kind) -> Quantity:
+        """Bytes of activations that go to the host in a forward pass, and come back in the backward pass."""
+        if self is self.resident:
+            return 0
+        forward = self.bodies.forward(*kind, "").actions
         begun = {a.name: a.bytes for a in forward if isinstance(a, Allocate) and a.kind == "activation"}
         ended = {a.name for a in forward if isinstance(a, Free) and a.when == "every"}
-        kept = sum(size for name, size in begun.items() if name not in ended)
-        return (*forward, Copy("activations", True, kept)), (Copy("activations", False, kept), *backward)
+        return sum(size for name, size in begun.items() if name not in ended)
 
     def _weights(self, kind: Kind) -> tuple[Weight, ...]:
         """The weights that a kind of layer uses, as the first of its repetitions has them."""
@@ -98,48 +113,35 @@ class Local:
         own: StageRuns | StackedRuns,
         gathered: tuple[float, ...],
         reshards: bool,
-        plain: bool,
         pipelined: bool,
         gradient: float = 0.0,
     ) -> Passes:
         """What a micro-batch holds on a stage of these layers.
 
         `gathered` are bytes of weights that are brought together for each run, and let go between the passes if it
-        `reshards`; `plain` is as if nothing ran again. `gradient` is bytes of the gradient of each parameter.
+        `reshards`. `gradient` is bytes of the gradient of each parameter.
         """
         if not own.runs:
             return Passes(0.0, 0.0, 0.0, 0.0)
-        how = (gathered, reshards, plain, pipelined, gradient)
+        care = (gathered, reshards, gradient)
         if isinstance(own, StackedRuns) or own.times > PLAYED:
-            key = (own.alike, how)
+            key = (own.alike, pipelined)
             if key not in self._profiles:
-                self._profiles[key] = self._profile(own.runs, *how, long=True)
+                self._profiles[key] = self._profile(own.runs, pipelined, long=True)
             found = self._profiles[key]
             if found is not None:
-                return found.passes(own.times)
+                return found.passes(own.times, *care)
         if isinstance(own, StackedRuns):
             raise Uneven
-        key = (own.alike, own.times, how)
+        key = (own.alike, own.times, pipelined)
         if key not in self._profiles:
-            self._profiles[key] = self._profile(own.runs, *how, long=False)
+            self._profiles[key] = self._profile(own.runs, pipelined, long=False)
         found = self._profiles[key]
         assert found is not None  # only a long run can be uneven
-        return found.passes(PLAYED)
+        return found.passes(PLAYED, *care)
 
-    def _profile(
-        self,
-        own: tuple[Run, ...],
-        gathered: tuple[float, ...],
-        reshards: bool,
-        plain: bool,
-        pipelined: bool,
-        gradient: float,
-        long: bool,
-    ) -> Profile | None:
-        stage: list[_Held] = []
-        for at, (run, size) in enumerate(zip(own, gathered or (0.0,) * len(own), strict=True)):
-            held = self._held(kind_of(run), plain)
-            stage.append(held.gathering(f"run{at} weights", size, reshards) if size else held)
+    def _profile(self, own: tuple[Run, ...], pipelined: bool, long: bool) -> Profile | None:
+        stage = [self._held(kind_of(run)) for run in own]
         key = (skeleton(self.graph), own, tuple(held.events for held in stage), long, pipelined)
         if key not in _SCRIPTS:
             if len(_SCRIPTS) >= MOST_SCRIPTS:
@@ -147,15 +149,14 @@ class Local:
             events = [Events(run, held.forward, held.backward) for run, held in zip(own, stage, strict=True)]
             _SCRIPTS[key] = script(key[0], events, long, pipelined)
         sizes = joined_tables([held.sizes for held in stage])
-        made = _with(sizes, joined_tables([held.made for held in stage]), gradient) if gradient else None
-        return _SCRIPTS[key].profile(sizes, made)
+        made = [elements for held in stage for elements in held.made]
+        return _SCRIPTS[key].profile(sizes, made, [held.runs_back for held in stage])
 
-    def _held(self, kind: Kind, plain: bool) -> _Held:
-        if (kind, plain) not in self._holds:
-            bodies = self.plain if plain else self.bodies
-            passes = bodies.forward(*kind, "").actions, bodies.making(*kind)
-            self._holds[kind, plain] = _Held.of(*passes, self.layout.samples)
-        return self._holds[kind, plain]
+    def _held(self, kind: Kind) -> _Held:
+        if kind not in self._holds:
+            passes = self.bodies.forward(*kind, "").actions, self.bodies.making(*kind)
+            self._holds[kind] = _Held.of(*passes, self.layout.samples)
+        return self._holds[kind]
 
 
 MOST_SCRIPTS = 4096
@@ -169,11 +170,11 @@ _EVENTS: dict[Hashable, int] = {}
 class _Held(NamedTuple):
     """The events of memory of a kind of layer, and their sizes."""
 
-    events: Hashable  # the same where they are, whatever their sizes
+    events: int  # the same where they are, whatever their sizes
     forward: tuple[Event, ...]
     backward: tuple[Event, ...]
     sizes: SizeTable
-    made: SizeTable  # elements of new gradients of weights, which have no bytes among the sizes
+    made: tuple[float, ...]  # elements of new gradients of weights, which have no bytes among the sizes
     runs_back: bool
 
     @classmethod
@@ -182,33 +183,9 @@ class _Held(NamedTuple):
         both = _named(ahead), _named(back)
         found = (*ahead, *back)
         sizes = size_table([0.0 if isinstance(one, Made) else one.bytes for one in found], samples)
-        made = size_table([one.elements if isinstance(one, Made) else 0.0 for one in found], samples)
+        made = tuple(one.elements if isinstance(one, Made) else 0.0 for one in found)
         runs_back = any(isinstance(one, Compute) for one in backward)
         return cls(_EVENTS.setdefault(both, len(_EVENTS)), *both, sizes, made, runs_back)
-
-    def gathering(self, name: str, size: float, reshards: bool) -> _Held:
-        """The same with weights that are gathered before each use."""
-        begin, end = Event(True, name, "every"), Event(False, name, "every")
-        ahead, split = self.forward, len(self.forward)
-        forward = (begin, *ahead, *((end,) if reshards else ()))
-        again, none = ((size,), (0.0,)) if reshards else ((), ())
-        first, new = (size, self.sizes[:split], *again), (0.0, self.made[:split], *none)
-        events = (self.events, name, reshards, self.runs_back)
-        if reshards and not self.runs_back:  # frozen, and so is all before it
-            sizes, made = joined_tables([*first, self.sizes[split:]]), joined_tables([*new, self.made[split:]])
-            return self._replace(events=events, forward=forward, sizes=sizes, made=made)
-        backward = (*((begin,) if reshards else ()), *self.backward, end)
-        sizes = joined_tables([*first, *again, self.sizes[split:], size])
-        made = joined_tables([*new, *none, self.made[split:], 0.0])
-        return _Held(events, forward, backward, sizes, made, self.runs_back)
-
-
-def _with(sizes: SizeTable, made: SizeTable, gradient: float) -> SizeTable:
-    """Sizes with those of new gradients of weights."""
-    if isinstance(sizes, list):
-        numbers = cast("list[float]", sizes)
-        return [size + elements * gradient for size, elements in zip(numbers, made, strict=True)]
-    return sizes + made * gradient
 
 
 def _events(actions: Iterable[Action | Made]) -> list[Allocate | Free | Made]:
@@ -217,6 +194,8 @@ def _events(actions: Iterable[Action | Made]) -> list[Allocate | Free | Made]:
 
 def _named(actions: list[Allocate | Free | Made]) -> tuple[Event, ...]:
     return tuple(
-        Event(False, action.name, action.when) if isinstance(action, Free) else Event(True, action.name, "every")
+        Event(False, action.name, action.when)
+        if isinstance(action, Free)
+        else Event(True, action.name, "every", isinstance(action, Made))
         for action in actions
     )

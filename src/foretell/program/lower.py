@@ -17,18 +17,21 @@ from foretell.program.exchange import BUCKET
 from foretell.program.local import kind_of
 from foretell.program.outline import Outline
 from foretell.program.program import Layer, Memory, Program, RankKind, Stage
-from foretell.program.replay import Turn, replay
+from foretell.program.replay import NOTHING, Turn, replay
 from foretell.program.upkeep import Care
 from foretell.program.weights import Weight
 from foretell.units import product
 
 
-def lower(setting: Setting) -> Program:
-    """The program of a plan that fits (see `legality.refusals`)."""
-    return written(Outline(setting))
+def lower(setting: Setting, borders: bool = True) -> Program:
+    """The program of a plan that fits (see `legality.refusals`).
+
+    Without `borders`, memory of what crosses between stages has no events, for those who do not follow memory.
+    """
+    return written(Outline(setting), borders)
 
 
-def written(outline: Outline) -> Program:
+def written(outline: Outline, borders: bool = True) -> Program:
     """An outline with every stage and every slot written out."""
     ranks, chunks, count = outline.ranks, outline.chunks, outline.plan.microbatches
     order = outline.schedule.order(ranks, count, chunks)
@@ -40,7 +43,7 @@ def written(outline: Outline) -> Program:
         batch=outline.setting.job.batch,
         microbatches=count,
         axes=outline.mesh,
-        stages=tuple(_Writer(outline).stage(at) for at in range(outline.cutting.count)),
+        stages=tuple(_Writer(outline, borders).stage(at) for at in range(outline.cutting.count)),
         kinds=tuple(
             RankKind(place, replicas, outline.schedule.stages_of(place, ranks, chunks), order[place])
             for place in range(ranks)
@@ -68,8 +71,8 @@ def _notes(outline: Outline) -> Iterator[str]:
 class _Writer:
     """Writes the stages of an outline."""
 
-    def __init__(self, outline: Outline) -> None:
-        self.outline, self.upkeep, self.graph = outline, outline.upkeep, outline.graph
+    def __init__(self, outline: Outline, borders: bool) -> None:
+        self.outline, self.upkeep, self.graph, self.borders = outline, outline.upkeep, outline.graph, borders
 
     def stage(self, at: int) -> Stage:
         outline, upkeep = self.outline, self.upkeep
@@ -79,12 +82,11 @@ class _Writer:
         before, after = cutting.links[at]
         receives, sends = self._cuts(cutting.receives(at)), self._cuts(cutting.sends(at))
         turns = list(self._turns(cutting.runs(at), care))
-        border = Border(
-            self.graph,
-            replay(self.graph, turns, pipelined=outline.ranks > 1),
-            self._cuts(cutting.part[at] if before >= 0 else -1),
-            self._cuts(cutting.part[after] if after >= 0 else -1),
-        )
+        came = self._cuts(cutting.part[at] if before >= 0 else -1)
+        went = self._cuts(cutting.part[after] if after >= 0 else -1)
+        told = self.borders and (came or went)
+        played = replay(self.graph, turns, pipelined=outline.ranks > 1) if told else NOTHING
+        border = Border(self.graph, played, came, went)
         back = [*_numbered(care.reduces), *upkeep.sends_out(care.stays), *upkeep.goes("root", care.stays)]
         back += [*messages("send", receives, "gradients"), *border.given_back]
         finish = _numbered(care.finish)

@@ -34,7 +34,7 @@ from foretell.program.layout import Layout, layout
 from foretell.program.local import Local
 from foretell.program.mesh import mesh, stride
 from foretell.program.program import Axis
-from foretell.program.spread import Conventions
+from foretell.program.spread import Conventions, Spread, spread
 from foretell.program.upkeep import Upkeep, plain_axes
 from foretell.program.weights import Weight
 from foretell.units import at_least, ceil_div, product, somewhere, whole_numbers
@@ -105,7 +105,7 @@ def stage_passes(
     `gradient` is bytes of the gradient of each parameter, where the backward pass makes them.
     """
     recompute = plan.policy(Recompute)
-    passes = local.passes(own, gathered, reshards, plain=False, pipelined=pipelined, gradient=gradient)
+    passes = local.passes(own, gathered, reshards, pipelined, gradient)
     given = sum(local.layout.held_bytes(*home) for home in own.inputs)  # samples stay, whatever runs again
     if somewhere(own.layers) and somewhere(recompute.segment(own.layers) > 1):
         passes = _segmented(local, own, recompute, passes, reshards)
@@ -120,8 +120,8 @@ def _segmented(
     local: Local, own: StageRuns | StackedRuns, recompute: Recompute, passes: Passes, reshards: bool
 ) -> Passes:
     """Only the input of each segment is kept; its layers run again together and keep all for their backward."""
-    whole = local.passes(own, (), reshards, plain=True, pipelined=True).kept
-    ends = local.passes(own.between, (), reshards, plain=True, pipelined=True).kept
+    whole = local.plain.passes(own, (), reshards, pipelined=True).kept
+    ends = local.plain.passes(own.between, (), reshards, pipelined=True).kept
     inputs = at_least(passes.kept - ends, 0.0) / own.layers
     each = at_least(whole - ends, 0.0) / own.layers
     size = recompute.segment(own.layers)
@@ -152,12 +152,12 @@ def local_program(
 ) -> Local:
     """What the ranks of some axes do with so many samples together, or with each of several numbers of them.
 
-    Several at once only where no axis shares samples out: then their number decides sizes and nothing else.
+    Several at once only where their number decides sizes and nothing else: see `spread_alike`.
     """
     divided = any(axis.splitting.shares_samples for axis in space)
-    assert isinstance(samples, int) or not divided
+    like = samples if isinstance(samples, int) else samples[0]
     return local(
-        with_samples(graph, samples) if divided and isinstance(samples, int) else skeleton(graph),
+        with_samples(graph, like) if divided else skeleton(graph),
         samples,
         space,
         _conventions(plan, trainer),
@@ -168,7 +168,24 @@ def local_program(
     )
 
 
-@functools.lru_cache(maxsize=512)
+def spread_alike(
+    graph: Graph, space: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer, samples: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """Numbers of samples, those together that axes divide in the same way."""
+    if not any(axis.splitting.shares_samples for axis in space):
+        return [tuple(samples)] if samples else []
+    conventions, found = _conventions(plan, trainer), list[tuple[list[Spread], list[int]]]()
+    for count in samples:
+        spreads = [spread(with_samples(graph, count), axis, conventions) for axis in space]
+        same = next((counts for like, counts in found if like == spreads), None)
+        if same is None:
+            found.append((spreads, [count]))
+        else:
+            same.append(count)
+    return [tuple(counts) for _, counts in found]
+
+
+@functools.lru_cache(maxsize=1024)
 def local(
     graph: Graph,
     samples: int | tuple[int, ...],
@@ -180,10 +197,14 @@ def local(
     imbalance: float,
 ) -> Local:
     """The local program of a model on some axes; the vocabulary is padded to a multiple, if there is one."""
-    return Local(_layout(graph, samples, space, conventions, vocabulary_multiple, imbalance), again, waits_on_host)
+    model = (graph, samples, space, conventions, vocabulary_multiple)
+    if waits_on_host:
+        return local(*model, again, False, imbalance).waiting_on_host()
+    plain = local(*model, "nothing", False, imbalance) if again != "nothing" else None
+    return Local(_layout(*model, imbalance), again, plain)
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=1024)
 def _layout(
     graph: Graph,
     samples: int | tuple[int, ...],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from foretell.model.graph import Graph
 from foretell.model.layers import Run
@@ -66,6 +66,9 @@ class Replay(NamedTuple):
     missing: dict[Storage, float]
     left: dict[Storage, float]
     twice: dict[Storage, float]
+
+
+NOTHING: Final = Replay(0.0, 0.0, 0.0, {}, {}, {})
 
 
 def replay(graph: Graph, turns: Iterable[Turn], *, pipelined: bool = False) -> Replay:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from foretell.model.graph import Graph
 from foretell.model.layers import Run
@@ -71,6 +74,7 @@ class Resting:
     parameters: int
     trained: int
     updated: int
+    tensors: int  # that are trained
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ class Upkeep:
     """How one trainer under one plan cares for weights."""
 
     def __init__(self, setting: Setting, axes: tuple[MeshAxis, ...]) -> None:
-        self.setting, self.trainer = setting, setting.trainer
+        self.setting, self.trainer, self.axes = setting, setting.trainer, axes
         plan, job = setting.plan, setting.job
         moved = (plan.policy(Offload).optimizer, plan.policy(Offload).weights)
         policies = (moved, plan.policy(Precision), plan.policy(Bucket), plan.policy(Compression))
@@ -153,6 +157,13 @@ class Upkeep:
         made = WIDTH[self.setting.plan.policy(Precision).format.activation]
         each = self.trainer.tensor.sums == "each"
         return (made if each else self.bytes.wire), each
+
+    @functools.cached_property
+    def on_device(self) -> Upkeep:
+        """The same with nothing on the host."""
+        stays = tuple(policy for policy in self.setting.plan.policies if not isinstance(policy, Offload))
+        plan = msgspec.structs.replace(self.setting.plan, policies=stays)
+        return Upkeep(msgspec.structs.replace(self.setting, plan=plan), self.axes)
 
     def on_axes(self, weight: Weight, sampled: frozenset[tuple[int, int]]) -> Weight:
         """A weight of a local program with the axes along which it is summed and shared."""
@@ -375,29 +386,37 @@ class Upkeep:
 
     def _update(self, own: Sequence[Weight]) -> Iterator[Action]:
         trained = [weight for weight in own if weight.trainable]
-        held = self._all_held(trained)
-        size, rule = self.bytes, update(self.setting.job.optimizer)
+        here = [weight for weight in trained if not (self.offload.weights and self._updated_at_rest(weight))]
+        leaving = [weight for weight in trained if not self._leaves(weight)]
+        held, count = self._all_held(trained), sum(weight.times for weight in trained)
         if self.offload.optimizer:
-            yield from self._sent_out(self._all_held(w for w in trained if not self._leaves(w)) * size.wire)
-        elif self.offload.weights and not size.master:  # the weights themselves are updated, on the device
-            yield from self._copied(False, held * size.weight)
+            yield from self.updated_on_host(held, count, self._all_held(leaving), self._all_held(here))
+            return
+        if self.offload.weights and not self.bytes.master:  # the weights themselves are updated, on the device
+            yield from self._copied(False, held * self.bytes.weight)
+        yield self._updated(held, count)
+
+    def updated_on_host(self, held: int, tensors: int, leaving: int, here: int) -> Iterator[Action]:
+        """Gradients that are still here go to the host, and weights that are used from here come back."""
+        yield from self._sent_out(leaving * self.bytes.wire)
+        yield self._updated(held, tensors)
+        yield from self._copied(False, here * self.bytes.weight)
+
+    def _updated(self, held: int, tensors: int) -> Update:
+        size, rule = self.bytes, update(self.setting.job.optimizer)
         updated = size.master or size.weight
         widths = {"w": updated, "g": size.gradient, "s": size.state, "y": updated}
         cost = rule.forward({"parameter": held}, widths)
         if size.master:
             cost = cost + Part(written=held * size.weight)  # the copy that layers read
-        tensors = sum(weight.times for weight in trained)
-        yield Update(self.setting.job.optimizer, held, cost, self.offload.optimizer, tensors)
-        if self.offload.optimizer:
-            here = (w for w in trained if not (self.offload.weights and self._updated_at_rest(w)))
-            yield from self._copied(False, self._all_held(here) * size.weight)
+        return Update(self.setting.job.optimizer, held, cost, self.offload.optimizer, tensors)
 
     # memory
 
     def resting(self, own: Sequence[Weight], versions: int) -> Resting:
         """What lies there all the time: shares where the plan says so, and older versions where some are kept."""
         weights = gradients = 0.0
-        parameters = trained = updated = 0
+        parameters = trained = updated = tensors = 0
         for weight, count in _counted(own):
             part, storage = self.exchanges.held(weight), self.exchanges.storage(weight)
             share = storage.weights and self.gathers_each
@@ -409,6 +428,7 @@ class Upkeep:
                 continue
             trained += weight.elements * count
             updated += self.held(weight) * count
+            tensors += count
             if not self._leaves(weight):
                 shares = (storage.gradients and storage.name in self.each) or (
                     storage.states and self.trainer.storage.zero1_gradients
@@ -416,7 +436,7 @@ class Upkeep:
                 gradients += (part if shares else weight.elements) * count * self.bytes.gradient
         states = 0.0 if self.offload.optimizer else updated * self.bytes.states
         weights = 0.0 if self.offload.weights else weights
-        return Resting(weights * versions, gradients, states, parameters, trained, updated)
+        return Resting(weights * versions, gradients, states, parameters, trained, updated, tensors)
 
 
 def _counted(own: Sequence[Weight]) -> Iterator[tuple[Weight, int]]:

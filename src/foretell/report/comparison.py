@@ -65,7 +65,6 @@ def _memory(predicted: Prediction, measured: Observation) -> Section:
         file="memory",
         title="What memory is taken by",
         show=show_bytes,
-        takes="has",
         unit=byte_unit(max(sum(before.values()), sum(after.values()))),
     )
     rows = tuple((name, show_bytes(one), show_bytes(other)) for name, one, other in _both(before, after))

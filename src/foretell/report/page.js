@@ -3,7 +3,7 @@
   "use strict";
   var tip = document.getElementById("tip");
   function show(mark, x, y) {
-    tip.textContent = mark.dataset.tip;
+    tip.textContent = mark.getAttribute("aria-label");
     tip.style.opacity = 1;
     var box = tip.getBoundingClientRect();
     tip.style.left = Math.max(4, Math.min(x + 14, innerWidth - box.width - 8)) + "px";

@@ -140,7 +140,7 @@ def line_kind(colour: int, dashed: bool = False) -> str:
 
 def mark(drawn: str, tip: str) -> str:
     """Something that tells its numbers when it is pointed at or reached with the keyboard."""
-    return f'<g class="mark" tabindex="-1" role="img" aria-label="{quoted(tip)}" data-tip="{quoted(tip)}">{drawn}</g>'
+    return f'<g class="mark" tabindex="-1" role="img" aria-label="{quoted(tip)}">{drawn}</g>'
 
 
 # --- scales -------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +21,7 @@ from foretell.report.page import asset, figure_style
 from foretell.serve import guards, openapi, uploads
 from foretell.serve.calls import JSON, call
 from foretell.serve.choices import choices
-from foretell.serve.crew import Crew
+from foretell.serve.crew import GONE, Crew
 from foretell.serve.guards import Guarded, Unfit, body
 from foretell.serve.problem import Problem
 from foretell.serve.searches import Searches
@@ -66,9 +66,11 @@ class Served:
     @contextlib.asynccontextmanager
     async def life(self, app: Starlette) -> AsyncGenerator[None]:
         self.crew.start()
+        reading = asyncio.create_task(asyncio.to_thread(_choices))  # what every page asks first
         try:
             yield
         finally:
+            reading.cancel()
             await self.searches.end()
             await self.crew.end()
 
@@ -76,14 +78,15 @@ class Served:
 
     async def answer(self, name: str, request: Request) -> Response:
         task = await _task(name, request)
-        return _passed_on(await self.crew.answer(task), ATTACHED.get(name, ""))
+        return _passed_on(await awaited(request, self.crew.answer(task)), ATTACHED.get(name, ""))
 
     async def upload(self, request: Request) -> Response:
         content = await body(request, uploads.LARGEST, ("application/octet-stream", JSON, "text/plain"))
         if not content.strip():
             raise Unfit(422, "an empty file", "a config.json, a graph or a .net file")
         name = await asyncio.to_thread(uploads.keep, content, self.folder)
-        return _passed_on(await self.crew.answer(Task("model", msgspec.json.encode({"model": name}))))
+        task = Task("model", msgspec.json.encode({"model": name}))
+        return _passed_on(await awaited(request, self.crew.answer(task)))
 
     async def start(self, request: Request) -> Response:
         found = self.searches.start(await _task("search", request))
@@ -143,6 +146,23 @@ async def _task(name: str, request: Request) -> Task:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise Unfit(400, f"the body is not as it should be: {problem}", "GET /openapi.json describes it") from None
     return Task(name, msgspec.json.encode(read))
+
+
+async def awaited(request: Request, answer: Coroutine[Any, Any, Reply]) -> Reply:
+    """An answer, for as long as somebody waits for it: who hangs up keeps nobody from other questions."""
+    asking, leaving = asyncio.create_task(answer), asyncio.create_task(_hangs_up(request))
+    try:
+        await asyncio.wait((asking, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return asking.result() if asking.done() else GONE
+    finally:
+        asking.cancel()
+        leaving.cancel()
+
+
+async def _hangs_up(request: Request) -> None:
+    """Wait until the connection ends; the body was read, so nothing else comes."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _passed_on(reply: Reply, file: str = "") -> Response:

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -29,6 +29,9 @@ PATIENCE: Final = 60.0
 READY_SECONDS: Final = 300.0
 """Seconds that a worker has to import what it needs."""
 
+HURRY: Final = 3.0
+"""Seconds that an answer may still take when nobody waits for it any more: about as long as a new worker's start."""
+
 TRIES: Final = 3
 """Workers that are started in the place of one before it is given up."""
 
@@ -36,6 +39,9 @@ TRIES: Final = 3
 def problem(status: int, what: str, fix: str = "") -> Reply:
     """A reply that no worker gave."""
     return Reply("problem", status, msgspec.json.encode(Problem(what, fix=fix)))
+
+
+GONE: Final = problem(408, "nobody waits for the answer any more")
 
 
 class Worker:
@@ -122,6 +128,8 @@ class Crew:
         self.idle: asyncio.LifoQueue[Worker] = asyncio.LifoQueue()  # who just worked remembers most
         self.all: set[Worker] = set()
         self.hiring: set[asyncio.Task[None]] = set()
+        self.working: set[asyncio.Task[Reply]] = set()
+        self.closed = False
         self.waiting = 0
         self.trouble = ""  # with the last one that did not become ready
         self.kept = Kept()
@@ -132,6 +140,8 @@ class Crew:
             self._hire()
 
     def _hire(self) -> None:
+        if self.closed:
+            return
         hiring = asyncio.create_task(self._hired())
         self.hiring.add(hiring)
         hiring.add_done_callback(self.hiring.discard)
@@ -160,23 +170,36 @@ class Crew:
             return False
 
     async def answer(self, task: Task) -> Reply:
-        """The answer of whoever is idle first; of the last minute's questions, the same again."""
+        """The answer of whoever is idle first; of the last minute's questions, the same again.
+
+        Who does not want it any more cancels this: then nobody is kept from other questions for long.
+        """
         known = self.kept.get(task)
         if known is not None:
             return known
-        if self.deserted or self.waiting >= self.most_waiting:
+        worker = await self._free()
+        if worker is None:
             return self._turned_away()
+        working = asyncio.create_task(self._asked(worker, task))
+        self.working.add(working)
+        working.add_done_callback(self.working.discard)
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            asyncio.get_running_loop().call_later(HURRY, working.cancel)
+            raise
+
+    async def _free(self) -> Worker | None:
+        """Whoever is idle first; None: too many wait already, or it takes too long."""
+        if self.deserted or self.waiting >= self.most_waiting:
+            return None
         self.waiting += 1
         try:
-            worker = await asyncio.wait_for(self.idle.get(), PATIENCE)
+            return await asyncio.wait_for(self.idle.get(), PATIENCE)
         except TimeoutError:
-            return self._turned_away()
+            return None
         finally:
             self.waiting -= 1
-        reply = await self._asked(worker, task)
-        if reply.kind == "answer":
-            self.kept.put(task, reply)
-        return reply
 
     @property
     def deserted(self) -> bool:
@@ -190,11 +213,13 @@ class Crew:
         return problem(503, f"nobody is there to answer: {self.trouble}", "ask again in a moment, or start it again")
 
     async def _asked(self, worker: Worker, task: Task) -> Reply:
-        """A worker that is too slow, or dies, is replaced."""
+        """A worker that is too slow, or dies, or whose answer nobody waits for, is replaced."""
         done = False
         try:
             reply = await asyncio.wait_for(worker.ask(task), self.seconds)
             done = worker.alive and reply.status != 500
+            if reply.kind == "answer":
+                self.kept.put(task, reply)
             return reply
         except TimeoutError:
             what = f"the answer takes longer than {self.seconds:g} seconds"
@@ -209,9 +234,11 @@ class Crew:
 
     async def end(self) -> None:
         """End all of them, those that are not ready yet too."""
-        for hiring in list(self.hiring):
-            hiring.cancel()
-        await asyncio.gather(*self.hiring, return_exceptions=True)
+        self.closed = True
+        begun: list[asyncio.Task[Any]] = [*self.hiring, *self.working]
+        for one in begun:
+            one.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
         await asyncio.gather(*(worker.end() for worker in self.all))
         self.all.clear()
 

@@ -1,4 +1,4 @@
-"""What is wrong with a request, as it is answered: the same three lines as on the command line, as JSON."""
+"""What is wrong with a request, as it is answered: the three lines of the command line, in the API's own words."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 
 from foretell.errors import ForetellError
 from foretell.serve import uploads
+from foretell.serve.words import spoken_all
 
 
 class Broken(msgspec.Struct, frozen=True):
@@ -33,9 +34,9 @@ FILE: Final = "the file"
 
 
 def problem_of(found: ForetellError) -> Problem:
-    """An error as `--json` tells it, without any path of this machine in it."""
+    """An error as `--json` tells it, without options of the command line and without any path of this machine."""
     told = {name: _without_paths(value) if isinstance(value, str) else value for name, value in found.told().items()}
-    return msgspec.convert(told, Problem)
+    return msgspec.convert(spoken_all(msgspec.to_builtins(told)), Problem)
 
 
 def _without_paths(text: str) -> str:

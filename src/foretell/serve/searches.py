@@ -21,6 +21,9 @@ State = Literal["waiting", "running", "done", "failed"]
 GRACE: Final = 20.0
 """Seconds that an interrupted search has to say what it found."""
 
+UNATTENDED: Final = 30.0
+"""Seconds after which a search that nobody asks about makes room for one that waits: its page is gone."""
+
 KEPT: Final = 50
 """Searches that can be asked about; of more, the oldest that are over are forgotten."""
 
@@ -30,6 +33,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     state: State
+    doing: str  # what it is at, in words
     share: float
     plans: int
     seconds: float
@@ -49,8 +53,10 @@ class Running:
     task: Task
     began: float = field(default_factory=time.monotonic)
     ended: float = 0.0
+    doing: str = ""
     share: float = 0.0
     plans: int = 0
+    looked_at: float = field(default_factory=time.monotonic)  # when somebody last asked how far it is
     stopped: bool = False
     heard: bool = False  # it said how far it is
     interrupted: bool = False
@@ -69,6 +75,7 @@ class Running:
         return Told(
             id=self.id,
             state=self.state,
+            doing=self.doing,
             share=self.share,
             plans=self.plans,
             seconds=(self.ended or time.monotonic()) - self.began,
@@ -80,7 +87,7 @@ class Running:
     def saw(self, reply: Reply) -> None:
         """How far it is."""
         sofar = msgspec.json.decode(reply.body)
-        self.share, self.plans = float(sofar["share"]), int(sofar["plans"])
+        self.doing, self.share, self.plans = sofar["doing"], float(sofar["share"]), int(sofar["plans"])
         self.heard = True
         if self.stopped:
             self.interrupt()
@@ -115,7 +122,18 @@ class Searches:
     def get(self, name: str) -> Running:
         if name not in self.all:
             raise BadInput("no such search", where="id", fix="POST /api/searches starts one")
-        return self.all[name]
+        found = self.all[name]
+        found.looked_at = time.monotonic()
+        if found.state == "waiting":
+            self._make_room()
+        return found
+
+    def _make_room(self) -> None:
+        """Stop those that run and that nobody asks about any more."""
+        long_ago = time.monotonic() - UNATTENDED
+        for one in self.all.values():
+            if one.state == "running" and one.looked_at < long_ago:
+                self.stop(one)
 
     async def _run(self, one: Running) -> None:
         try:

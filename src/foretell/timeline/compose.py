@@ -109,12 +109,12 @@ class _One:
         reserved = allocated * constants.reserved
         kinds |= {"allocator": reserved - allocated, "context": device[worst] - reserved}
         where = f" on pipeline rank {worst}" if plan.outline.ranks > 1 else ""
-        return MemoryUse(allocated, reserved, device[worst], device, kinds, self._moment(worst, when) + where)
+        return MemoryUse(allocated, reserved, device[worst], device, kinds, self._moment(when) + where)
 
-    def _moment(self, rank: int, when: int) -> str:
+    def _moment(self, when: int) -> str:
         if when < 0:
             return "the update of weights"
-        moment = self.plan.played.moments[rank][when - int(self.tables.i[self.tables.moment_at + rank])]
+        moment = self.plan.played.moments.one(when)
         return f"the {PASS[moment.kind]} pass of micro-batch {moment.microbatch}"
 
     def _kinds(self, rank: int, when: int) -> dict[str, float]:
@@ -136,7 +136,7 @@ class _One:
         else:
             made = bool(constants.made) and self.kernels.one_each(self.tables, self.plans, 0)
             kinds["gradients"] *= not made
-            moment = plan.played.moments[rank][when - int(self.tables.i[self.tables.moment_at + rank])]
+            moment = plan.played.moments.one(when)
             passes = [plan.holds[plan.stages[stage]] for stage in held]
             flying = sum(count * own.kept for count, own in zip(moment.flying, passes, strict=True))
             now = plan.holds[plan.stages[moment.stage]]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from foretell.cost.layers import KINDS
 from foretell.errors import BadInput
@@ -28,6 +28,10 @@ SETTLED = 24
 """And micro-batches at least: a host that gets ahead of its device little by little takes some until it is."""
 
 
+Row: TypeAlias = Any
+"""Whole numbers: a list, or an array of compiled functions."""
+
+
 class Moment(NamedTuple):
     """A slot in which a rank may hold most: micro-batches in flight before it, by the rank's stages."""
 
@@ -38,20 +42,45 @@ class Moment(NamedTuple):
     microbatch: int
 
 
+class Moments(NamedTuple):
+    """The moments of all ranks, one rank's after the other's."""
+
+    begin: Row  # of each rank's, and where the last ones end
+    stage: Row
+    kind: Row
+    microbatch: Row
+    flying: Row  # of each moment a number for each of the rank's stages
+    width: int  # how many these are
+
+    def one(self, at: int) -> Moment:
+        own = self.flying[at * self.width : (at + 1) * self.width]
+        kind = int(self.kind[at])
+        return Moment(tuple(map(float, own)), int(self.stage[at]), kind == 0, KINDS[kind], int(self.microbatch[at]))
+
+    def later(self, shorter: Moments, rounds: int) -> Moments | None:
+        """Those of a step that is so many rounds longer, from one a round shorter; None: they cannot be told."""
+        if not (_equal(self.begin, shorter.begin) and _equal(self.stage, shorter.stage)):
+            return None
+        if not _equal(forward(self.kind), forward(shorter.kind)):
+            return None
+        microbatch = _longer(shorter.microbatch, self.microbatch, rounds)
+        return self._replace(microbatch=microbatch, flying=_longer(shorter.flying, self.flying, rounds))
+
+
 @dataclass(frozen=True)
 class Order:
     """All slots of all ranks, each after those it waits for."""
 
     ranks: int
-    rank: list[int]
-    kind: list[int]
-    stage: list[int]
-    source: list[int]  # the slot whose output it receives; -1: none
-    last: list[int]  # the step's last of its stage: the gradients of its weights are there then
-    tail: list[bool]  # its rank's first last slot, and all after it
-    tails: list[int]  # the places of these
+    rank: Row
+    kind: Row
+    stage: Row
+    source: Row  # the slot whose output it receives; -1: none
+    last: Row  # the step's last of its stage: the gradients of its weights are there then
+    tail: Row  # its rank's first last slot, and all after it
+    tails: Row  # the places of these
     held: tuple[tuple[int, ...], ...]  # the stages of each rank
-    moments: tuple[tuple[Moment, ...], ...]  # of each rank
+    moments: Moments
     counts: dict[int, Counter[tuple[int, int]]] = field(
         init=False, repr=False, compare=False, default_factory=dict[int, Counter[tuple[int, int]]]
     )
@@ -59,7 +88,7 @@ class Order:
     def counted(self, rank: int) -> Counter[tuple[int, int]]:
         """How often a rank has each kind of slot of each of its stages: (stage, kind)."""
         if rank not in self.counts:
-            slots = zip(self.rank, self.stage, self.kind, strict=True)
+            slots = zip(*(_listed(row) for row in (self.rank, self.stage, self.kind)), strict=True)
             self.counts[rank] = Counter((stage, kind) for own, stage, kind in slots if own == rank)
         return self.counts[rank]
 
@@ -70,7 +99,7 @@ class Played(NamedTuple):
     order: Order
     before: Order | None
     rounds: int
-    moments: tuple[tuple[Moment, ...], ...]  # of the whole step
+    moments: Moments  # of the whole step
     key: Hashable  # the same for steps of which the same is played, with as much in flight
 
 
@@ -85,15 +114,11 @@ def played(schedule: str, ranks: int, microbatches: int, chunks: int) -> Played:
     if not rounds:
         return Played(found, None, 0, found.moments, key)
     before = order(schedule, ranks, count - ranks, chunks)
-    moments = _longer(before.moments, found.moments, rounds)
+    moments = found.moments.later(before.moments, rounds)
     if moments is None:
         moments = order(schedule, ranks, microbatches, chunks).moments
-    return Played(found, before, rounds, moments, key if _as_full(found.moments, moments) else (*key, rounds))
-
-
-def _as_full(some: tuple[tuple[Moment, ...], ...], others: tuple[tuple[Moment, ...], ...]) -> bool:
-    """Whether as much is in flight in both."""
-    return [[one.flying for one in row] for row in some] == [[one.flying for one in row] for row in others]
+    as_full = _equal(found.moments.flying, moments.flying)
+    return Played(found, before, rounds, moments, key if as_full else (*key, rounds))
 
 
 LONG = 20_000
@@ -122,42 +147,44 @@ class _Ordered:
         self.how = (ranks, microbatches, chunks)
         self.schedule, self.ranks, self.stages = schedule, ranks, ranks * chunks
         self.kernels: Any = compiled(slots.__name__) if fast else slots
-        self.row: Callable[[Sequence[int]], Any] = whole_numbers if fast else list[int]
-        self.held = tuple(schedule.stages_of(place, ranks, chunks) for place in range(ranks))
+        self.row: Callable[[Sequence[int]], Row] = whole_numbers if fast else list[int]
+        self.held = _held(schedule, ranks, chunks)
+        self.each = len(self.held[0])  # stages of a rank
+        self.own = self.row([stage for held in self.held for stage in held])
         self.paths = [schedule.path(at, *self.how) for at in range(microbatches)]
         self._write()
 
     def _write(self) -> None:
         """The slots of all ranks, one rank after the other."""
-        rows = [self._phases(place) for place in range(self.ranks)]
-        room = sum(times * len(words) for row in rows for times, words in row)
-        self.kind, self.stage, self.microbatch = (self.row([0] * room) for _ in range(3))
-        ends = [0]
-        for place, row in enumerate(rows):
-            words = [word for _, own in row for word in own]
-            through = [self.schedule.microbatches_of(stage, *self.how) for stage in self.held[place]]
-            end = self.kernels.written(
-                self.row([times for times, _ in row]),
-                self.row([*accumulate((len(own) for _, own in row), initial=0)]),
-                self.row([kind for kind, _ in words]),
-                self.row([chunk for _, chunk in words]),
-                self.ranks,
-                self.row(self.held[place]),
-                self.row([own.start for own in through]),
-                self.row([len(own) for own in through]),
-                self.row([own.step for own in through]),
-                self.kind,
-                self.stage,
-                self.microbatch,
-                ends[-1],
-            )
-            ends.append(int(end))
-        self.row_at = self.row(ends)
+        phases = [self._phases(place) for place in range(self.ranks)]
+        rows = [phase for own in phases for phase in own]
+        words = [word for _, own in rows for word in own]
+        through = [self.schedule.microbatches_of(stage, *self.how) for held in self.held for stage in held]
+        self.kind, self.stage, self.microbatch = (self._zeros(sum(n * len(own) for n, own in rows)) for _ in range(3))
+        self.row_at = self._zeros(self.ranks + 1)
+        self.kernels.written(
+            self.row([*accumulate(map(len, phases), initial=0)]),
+            self.row([times for times, _ in rows]),
+            self.row([*accumulate((len(own) for _, own in rows), initial=0)]),
+            self.row([kind for kind, _ in words]),
+            self.row([chunk for _, chunk in words]),
+            self.each,
+            self.own,
+            self.row([own.start for own in through]),
+            self.row([len(own) for own in through]),
+            self.row([own.step for own in through]),
+            self.kind,
+            self.stage,
+            self.microbatch,
+            self.row_at,
+        )
 
-    def _phases(self, place: int) -> list[tuple[int, list[tuple[int, int]]]]:
+    def _zeros(self, count: int) -> Row:
+        return self.kernels.whole_zeros(count)
+
+    def _phases(self, place: int) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
         """The phases of a rank that run at all: how often, and words as numbers (see `slots.written`)."""
-        ranks, microbatches, chunks = self.how
-        found = self.schedule.phases(place, ranks, microbatches, chunks)
+        found = self.schedule.phases(place, *self.how)
         return [(times, _words(pattern)) for times, pattern in found if times > 0]
 
     def order(self) -> Order:
@@ -167,60 +194,67 @@ class _Ordered:
         slot, rank, source, done = self.kernels.flattened(*written, self.microbatch, firsts, lasts, self.stages, place)
         if done < len(slot):
             raise ValueError(f"{self.schedule.name} waits for itself at pp{self.ranks} m{len(self.paths)}")
-        is_last = self.row([0] * len(slot))
+        is_last = self._zeros(len(slot))
         self.kernels.ends(*written, self.stages, is_last)
         kind, stage, last = (_picked(values, slot) for values in (self.kind, self.stage, is_last))
-        ranks, begun = _listed(rank), [len(slot)] * self.ranks
-        for at in reversed([at for at, ends in enumerate(last) if ends]):
-            begun[ranks[at]] = at
-        tail = [at >= begun[where] for at, where in enumerate(ranks)]
-        moments = tuple(tuple(self._moments(place)) for place in range(self.ranks))
-        tails = [at for at, late in enumerate(tail) if late]
-        return Order(self.ranks, ranks, kind, stage, _listed(source), last, tail, tails, self.held, moments)
+        tail, tails = self._zeros(len(slot)), self._zeros(len(slot))
+        late = self.kernels.tails(rank, last, self.ranks, tail, tails)
+        return Order(self.ranks, rank, kind, stage, source, last, tail, tails[:late], self.held, self._moments())
 
-    def _moments(self, place: int) -> Iterator[Moment]:
-        """The slots of a rank in which it may hold most."""
-        held = self.held[place]
-        first, stop = int(self.row_at[place]), int(self.row_at[place + 1])
-        kept = self.row([0] * (stop - first + 1))
-        flying = self.row([0] * ((stop - first + 1) * len(held)))
-        count = self.kernels.fullest(first, stop, self.kind, self.stage, self.row(held), kept, flying)
-        in_flight = _listed(flying[: count * len(held)])
-        slots = kept[:count]
-        kinds, stages, microbatches = (_picked(values, slots) for values in (self.kind, self.stage, self.microbatch))
-        for at, (kind, stage, microbatch) in enumerate(zip(kinds, stages, microbatches, strict=True)):
-            own = tuple(in_flight[at * len(held) : (at + 1) * len(held)])
-            yield Moment(own, stage, kind == 0, KINDS[kind], microbatch)
+    def _moments(self) -> Moments:
+        """The slots of all ranks in which they may hold most."""
+        slots = int(self.row_at[self.ranks])
+        kept, flying = self._zeros(slots), self._zeros(slots * self.each)
+        begin = self._zeros(self.ranks + 1)
+        self.kernels.fullest(self.row_at, self.kind, self.stage, self.own, self.each, kept, flying, begin)
+        count = int(begin[self.ranks])
+        own = (_picked(values, kept[:count]) for values in (self.stage, self.kind, self.microbatch))
+        return Moments(begin, *own, flying=_copied(flying[: count * self.each]), width=self.each)
 
 
-def _words(pattern: str) -> list[tuple[int, int]]:
+@functools.lru_cache(maxsize=1024)
+def _held(schedule: Schedule, ranks: int, chunks: int) -> tuple[tuple[int, ...], ...]:
+    """The stages of each rank."""
+    return tuple(schedule.stages_of(place, ranks, chunks) for place in range(ranks))
+
+
+@functools.lru_cache(maxsize=1024)
+def _words(pattern: str) -> tuple[tuple[int, int], ...]:
     words = pattern.replace("&", " ").split()
-    return [(KINDS.index(word[0]), int(word[1:]) if word[1:] else -1) for word in words]
+    return tuple((KINDS.index(word[0]), int(word[1:]) if word[1:] else -1) for word in words)
 
 
-def _listed(values: Any) -> list[int]:
-    return values.tolist() if hasattr(values, "tolist") else values
+def forward(kinds: Row) -> Row:
+    """Of each kind of slot whether it is a forward pass."""
+    return kinds == 0 if is_array(kinds) else [kind == 0 for kind in kinds]
 
 
-def _picked(values: Any, at: Any) -> list[int]:
+def is_array(values: Row) -> bool:
+    """Whether a row is what compiled functions made."""
+    return hasattr(values, "dtype")
+
+
+def _listed(values: Row) -> list[int]:
+    return values.tolist() if is_array(values) else values
+
+
+def _picked(values: Row, at: Row) -> Row:
     """Values at some places."""
-    return values[at].tolist() if hasattr(values, "tolist") else [values[n] for n in at]
+    return values[at] if is_array(values) else [values[n] for n in at]
 
 
-def _longer(
-    before: tuple[tuple[Moment, ...], ...], after: tuple[tuple[Moment, ...], ...], rounds: int
-) -> tuple[tuple[Moment, ...], ...] | None:
-    """Moments of a step that is so many rounds longer; None where they cannot be told from those of shorter ones."""
-    found: list[tuple[Moment, ...]] = []
-    for shorter, longer in zip(before, after, strict=True):
-        if [(one.stage, one.forward) for one in shorter] != [(one.stage, one.forward) for one in longer]:
-            return None
-        row: list[Moment] = []
-        for one, other in zip(shorter, longer, strict=True):
-            flying = other.flying
-            if flying != one.flying:
-                flying = tuple(b + (b - a) * rounds for a, b in zip(one.flying, flying, strict=True))
-            microbatch = other.microbatch + (other.microbatch - one.microbatch) * rounds
-            row.append(Moment(flying, other.stage, other.forward, other.kind, microbatch))
-        found.append(tuple(row))
-    return tuple(found)
+def _copied(values: Row) -> Row:
+    """Without the room that was kept for more."""
+    return values.copy() if is_array(values) else values
+
+
+def _equal(some: Row, others: Row) -> bool:
+    if is_array(some) and len(some) == len(others):
+        return bool((some == others).all())
+    return _listed(some) == _listed(others)
+
+
+def _longer(before: Row, after: Row, rounds: int) -> Row:
+    if is_array(after):
+        return after + (after - before) * rounds
+    return [b + (b - a) * rounds for a, b in zip(before, after, strict=True)]

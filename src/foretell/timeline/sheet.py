@@ -136,7 +136,7 @@ class Sheet:
             "care": builder.care(plan.cares),
             "manner": builder.manner((trainer, ranks, across), trainer.host, ranks, across, trainer.storage.prefetch),
             "order": builder.order(plan.played.key, order, plan.played.moments),
-            "before": builder.order((plan.played.key, "before"), before, ()) if before else -1,
+            "before": builder.order((plan.played.key, "before"), before, None) if before else -1,
             "rounds": plan.played.rounds,
             "splits": outline.schedule.splits_backward,
             "share": plan.share,

@@ -12,23 +12,70 @@ F, B, I, W = 0, 1, 2, 3  # noqa: E741
 
 
 @kernel
-def written(times, begin, kinds, chunks, ranks, stage, first, count, step, to_kind, to_stage, to_microbatch, at):
-    """Write the slots of one rank down from `at` on; where they end.
+def written(phase_at, times, begin, kinds, chunks, held, stage, first, count, step, kind, stages, microbatch, row_at):
+    """Write the slots of all ranks down, one rank after the other, and where each rank's begin.
 
-    A phase runs the words from `begin` on so many `times`; a word is a kind of slot and a chunk, or -1 for the chunk
-    whose turn it is (of W: the oldest weight gradient owed). Chunk c is a stage that takes `count` micro-batches.
+    The phases of rank r are those from `phase_at[r]` on. A phase runs the words from `begin` on so many `times`; a word
+    is a kind of slot and a chunk, or -1 for the chunk whose turn it is (of W: the oldest weight gradient owed). A rank
+    has so many chunks (`held`), each a stage that takes `count` micro-batches.
     """
-    held = len(stage)
+    ranks = len(phase_at) - 1
+    at = 0
+    for r in range(ranks):
+        row_at[r] = at
+        at = _rank_written(
+            phase_at[r],
+            phase_at[r + 1],
+            times,
+            begin,
+            kinds,
+            chunks,
+            ranks,
+            held,
+            r * held,
+            stage,
+            first,
+            count,
+            step,
+            kind,
+            stages,
+            microbatch,
+            at,
+        )
+    row_at[ranks] = at
+
+
+@kernel
+def _rank_written(
+    phase,
+    last_phase,
+    times,
+    begin,
+    kinds,
+    chunks,
+    ranks,
+    held,
+    own,
+    stage,
+    first,
+    count,
+    step,
+    to_kind,
+    to_stage,
+    to_microbatch,
+    at,
+):
+    """The slots of one rank, whose chunks are those from `own` on; where they end."""
     given = whole_zeros(2 * held)  # forward, then backward
     turns = whole_zeros(2)
     most = 0
-    for phase in range(len(times)):
-        most += times[phase] * (begin[phase + 1] - begin[phase])
+    for n in range(phase, last_phase):
+        most += times[n] * (begin[n + 1] - begin[n])
     owed_chunk, owed_nth, paid = whole_zeros(most), whole_zeros(most), whole_zeros(most)
     owed, oldest = 0, 0
-    for phase in range(len(times)):
-        for _ in range(times[phase]):
-            for word in range(begin[phase], begin[phase + 1]):
+    for n in range(phase, last_phase):
+        for _ in range(times[n]):
+            for word in range(begin[n], begin[n + 1]):
                 kind, chunk = kinds[word], chunks[word]
                 if kind == W:
                     while paid[oldest]:
@@ -50,9 +97,9 @@ def written(times, begin, kinds, chunks, ranks, stage, first, count, step, to_ki
                     if kind == I:
                         owed_chunk[owed], owed_nth[owed] = chunk, nth
                         owed += 1
-                if nth < count[chunk]:
-                    to_kind[at], to_stage[at] = kind, stage[chunk]
-                    to_microbatch[at] = first[chunk] + nth * step[chunk]
+                if nth < count[own + chunk]:
+                    to_kind[at], to_stage[at] = kind, stage[own + chunk]
+                    to_microbatch[at] = first[own + chunk] + nth * step[own + chunk]
                     at += 1
     return at
 
@@ -112,18 +159,44 @@ def ends(row_at, kind, stage, stages, is_last):
 
 
 @kernel
-def fullest(first, stop, kind, stage, held, kept, flying):
-    """The slots of a rank in which it may hold most: no other of their stage and way has as much of all in flight.
+def tails(rank, last, ranks, tail, places):
+    """Mark each rank's first last slot and all after it, and write their places down; how many there are."""
+    begun = whole_zeros(ranks)
+    found = 0
+    for n in range(len(rank)):
+        if last[n]:
+            begun[rank[n]] = 1
+        if begun[rank[n]]:
+            tail[n] = 1
+            places[found] = n
+            found += 1
+    return found
 
-    `kept` is for their numbers, `flying` for the micro-batches in flight before each, by chunk. Returns how many.
+
+@kernel
+def fullest(row_at, kind, stage, held, chunks, kept, flying, begin):
+    """The slots in which a rank may hold most: no other of their stage and way has as much of all in flight.
+
+    `kept` is for their numbers, rank after rank from `begin` on, `flying` for the micro-batches in flight before each,
+    by chunk.
     """
-    chunks, room = len(held), stop - first
+    found = 0
+    for r in range(len(row_at) - 1):
+        begin[r] = found
+        found = _rank_fullest(row_at[r], row_at[r + 1], kind, stage, held, r * chunks, chunks, kept, flying, found)
+    begin[len(row_at) - 1] = found
+
+
+@kernel
+def _rank_fullest(first, stop, kind, stage, held, own_held, chunks, kept, flying, found):
+    """Those of one rank, whose stages are those from `own_held` on, written down from `found` on; where they end."""
+    room = stop - first
     now = whole_zeros(chunks)
     own = whole_zeros(2 * chunks)  # how many of each chunk and way
     numbers, before = whole_zeros(2 * chunks * room), whole_zeros(2 * chunks * room * chunks)
     for n in range(first, stop):
         chunk = 0
-        while held[chunk] != stage[n]:
+        while held[own_held + chunk] != stage[n]:
             chunk += 1
         one = 2 * chunk + (1 if kind[n] == F else 0)
         left, covered = 0, False
@@ -149,14 +222,13 @@ def fullest(first, stop, kind, stage, held, kept, flying):
             own[one] = left + 1
         if kind[n] != I:
             now[chunk] += 1 if kind[n] == F else -1
-    return merged(own, numbers, before, chunks, room, kept, flying)
+    return _merged(own, numbers, before, chunks, room, kept, flying, found)
 
 
 @kernel
-def merged(own, numbers, before, chunks, room, kept, flying):
-    """The slots of all chunks and ways in one row, by their numbers; how many there are."""
+def _merged(own, numbers, before, chunks, room, kept, flying, found):
+    """The slots of all chunks and ways in one row, by their numbers, from `found` on; where they end."""
     at = whole_zeros(2 * chunks)
-    found = 0
     while True:
         least = -1
         for one in range(2 * chunks):

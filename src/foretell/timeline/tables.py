@@ -16,7 +16,7 @@ from foretell.cost.host import AGAIN
 from foretell.cost.layers import LayerFigures
 from foretell.plan.trainer import Host
 from foretell.program.holding import Passes
-from foretell.timeline.order import Moment, Order
+from foretell.timeline.order import Moments, Order, Row, forward, is_array
 from foretell.units import Quantity
 
 
@@ -300,32 +300,44 @@ class Builder:
         to["buckets"].extend(one.buckets)
         to["once"].extend(one.once)
 
-    def order(self, key: Hashable, found: Order, moments: Sequence[Sequence[Moment]]) -> int:
-        """An order of slots, with the moments of each rank in which it may hold most (none: it is not asked)."""
+    def order(self, key: Hashable, found: Order, moments: Moments | None) -> int:
+        """An order of slots, with the moments of each rank in which it may hold most (None: it is not asked)."""
         to = self.columns
         if self._new(("order", key), len(to["order_ranks"])):
             first = len(to["slot_rank"])
             to["order_ranks"].append(found.ranks)
-            to["slot_rank"].extend(found.rank)
-            to["slot_kind"].extend(found.kind)
-            to["slot_stage"].extend(found.stage)
-            to["slot_source"].extend([at + first if at >= 0 else at for at in found.source] if first else found.source)
-            to["slot_last"].extend(found.last)
-            to["slot_tail"].extend(found.tail)
-            to["tail_slot"].extend([at + first for at in found.tails])
+            for name in ("rank", "kind", "stage", "last", "tail"):
+                self._whole(f"slot_{name}", getattr(found, name))
+            self._whole("slot_source", _moved(found.source, first))
+            self._whole("tail_slot", _moved(found.tails, first))
             to["order_at"].append(len(to["slot_rank"]))
             to["tail_at"].append(len(to["tail_slot"]))
             to["rank_at"].append(len(to["held_at"]) - 1)
-            for held, own in zip(found.held, moments or ((),) * found.ranks, strict=True):
+            for held in found.held:
                 to["held"].extend(held)
                 to["held_at"].append(len(to["held"]))
-                begun = len(to["flying"])
-                to["moment_stage"].extend([one.stage for one in own])
-                to["moment_forward"].extend([one.forward for one in own])
-                to["flying_at"].extend(range(begun, begun + len(own) * len(held), len(held)))
-                to["flying"].extend([count for one in own for count in one.flying])
-                to["moment_at"].append(len(to["moment_stage"]))
+            self._moments(found.ranks, moments)
         return self.known["order", key]
+
+    def _moments(self, ranks: int, moments: Moments | None) -> None:
+        to, before = self.columns, len(self.columns["moment_stage"])
+        if moments is None:
+            to["moment_at"].extend([before] * ranks)
+            return
+        begun = len(to["flying"])
+        to["flying_at"].extend(range(begun, begun + len(moments.flying), moments.width))
+        self._whole("moment_stage", moments.stage)
+        self._whole("moment_forward", forward(moments.kind))
+        self._whole("flying", moments.flying)
+        self._whole("moment_at", _moved(moments.begin, before)[1:])
+
+    def _whole(self, name: str, values: Row) -> None:
+        """Write whole numbers down, of a list or an array."""
+        to = self.columns[name]
+        if is_array(values):
+            to.frombytes(values.astype(float if name in REAL else int).tobytes())
+        else:
+            to.extend(values)
 
     def manner(self, key: Hashable, host: Host, ranks: int, across: bool, prefetch: int) -> int:
         """How a trainer's host launches with so many tensor ranks; `across`: stages lie on several nodes."""
@@ -352,6 +364,13 @@ class Builder:
         """The tables for a compiler."""
         places, real, whole = joined(self.columns)
         return Tables(levels=len(self.levels), f=_readable(real), i=_readable(whole), **places)
+
+
+def _moved(places: Row, by: int) -> Row:
+    """Places in rows that begin so much later; -1 is none."""
+    if is_array(places):
+        return places + by * (places >= 0)
+    return [at + by if at >= 0 else at for at in places]
 
 
 def joined(columns: Mapping[str, Any]) -> tuple[dict[str, int], array[float], array[int]]:

@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from foretell.report.svg import (
-    COLOURS,
-    LEFT,
-    LETTER,
-    RIGHT,
-    TOP,
-    WIDTH,
-    Chart,
-    Scale,
-    Shown,
-    line,
-    mark,
-    rectangle,
-    text,
-)
+from foretell.report.svg import COLOURS, LEFT, LETTER, RIGHT, TOP, WIDTH, Chart, Scale, line, mark, rectangle, text
 from foretell.units import show_seconds
 
 BAR = 46
@@ -30,7 +16,25 @@ GAP = 16
 LEAST = 1e-6
 """Share of a step below which a part is rounding, not time."""
 
+OWN = {
+    "forward": 0,
+    "backward": 1,
+    "recompute": 2,
+    "optimizer": 3,
+    "exposed.dp": 4,
+    "exposed.tp": 5,
+    "exposed.pp": 6,
+    "bubble": 7,
+}
+"""Colours that a part has in every chart, as in the timeline; others have those that are left."""
+
 WORDS = {"bubble": "pipeline bubble", "host": "waiting for the host", "input": "waiting for input"}
+
+
+def words(part: str) -> str:
+    """A part of a step as a person would call it."""
+    axis = part.removeprefix("exposed.")
+    return WORDS.get(part, part) if axis == part else f"exposed {axis} messages"
 
 
 def phases(breakdowns: Sequence[Mapping[str, float]]) -> list[str]:
@@ -43,19 +47,32 @@ def phases(breakdowns: Sequence[Mapping[str, float]]) -> list[str]:
     return [name for name in sorted(sums, key=lambda one: -sums[one]) if sums[name] > LEAST * whole]
 
 
+def colours(names: Sequence[str]) -> dict[str, int]:
+    """A colour for each part; where there are more parts than colours, some have the same."""
+    taken = {OWN[name] for name in names if name in OWN}
+    left = [at for at in range(COLOURS) if at not in taken] or list(range(COLOURS))
+    others = [name for name in names if name not in OWN]
+    return {name: OWN[name] for name in names if name in OWN} | {
+        name: left[at % len(left)] for at, name in enumerate(others)
+    }
+
+
 def draw(
     bars: Mapping[str, Mapping[str, float]],
     intervals: Mapping[str, tuple[float, float]] | None = None,
     file: str = "step",
     title: str = "What a step is spent on",
-    show: Shown = show_seconds,
-    takes: str = "takes",
+    show: Callable[[float], str] = show_seconds,
     unit: float = 1.0,
 ) -> Chart:
-    """Bars by name, each with its parts; `intervals` are drawn below the bars that have one."""
+    """Bars by name, each with its phases; `intervals` are drawn below the bars that have one.
+
+    Of anything that adds up: `show` tells a value, and ticks are round numbers of the `unit`.
+    """
     tall = BAR if len(bars) <= FEW else SLIM
     left = max(LEFT, 14 + LETTER * max(map(len, bars)))
     names = phases(list(bars.values()))
+    colour = colours(names)
     ends = [sum(bar.values()) for bar in bars.values()] + [high for _, high in (intervals or {}).values()]
     x = Scale(0.0, 1.04 * max(ends), left, WIDTH - RIGHT, unit=unit)
     parts: list[str] = []
@@ -72,10 +89,14 @@ def draw(
             seconds = bar.get(phase, 0.0)
             if seconds <= LEAST * whole:
                 continue
-            said = f"{WORDS.get(phase, phase)}: {show(seconds)}, {seconds / whole:.1%} of {name}"
-            drawn = rectangle(x(at), y, x(at + seconds) - x(at), tall, f"c{names.index(phase) % COLOURS} edge")
-            if x(at + seconds) - x(at) > 8 * len(phase) + 8:
-                drawn += text((x(at) + x(at + seconds)) / 2, y + tall / 2 + 4, phase, "middle", "inside")
+            said = f"{words(phase)}: {show(seconds)}, {seconds / whole:.1%} of {name}"
+            drawn = rectangle(x(at), y, x(at + seconds) - x(at), tall, f"c{colour[phase]} edge")
+            room = x(at + seconds) - x(at)
+            label = next((one for one in (words(phase), phase) if room > 8 * len(one) + 8), "")
+            if label:
+                drawn += text(
+                    (x(at) + x(at + seconds)) / 2, y + tall / 2 + 4, label, "middle", f"inside on{colour[phase]}"
+                )
             parts.append(mark(drawn, said))
             rows.append((name, phase, show(seconds), f"{seconds / whole:.1%}"))
             at += seconds
@@ -88,8 +109,8 @@ def draw(
             parts.append(mark(whisker, tip))
         y += tall + GAP
     wholes = sorted((sum(bar.values()), name) for name, bar in bars.items())
-    ends = [*bars] if len(bars) <= FEW else [wholes[0][1], wholes[-1][1]]
-    told = "; ".join(f"{name} {takes} {show(sum(bars[name].values()))}" for name in ends)
+    named = [*bars] if len(bars) <= FEW else [wholes[0][1], wholes[-1][1]]
+    told = "; ".join(f"{name} takes {show(sum(bars[name].values()))}" for name in named)
     return Chart(
         name=file,
         title=title,
@@ -98,5 +119,5 @@ def draw(
         height=int(bottom + 26),
         columns=("step", "part", "time", "share"),
         rows=tuple(rows),
-        legend=tuple((names.index(name) % COLOURS, WORDS.get(name, name)) for name in names),
+        legend=tuple((colour[name], words(name)) for name in names),
     )

@@ -1,8 +1,8 @@
-"""Two questions side by side: both predictions, and where they differ."""
+"""Two questions side by side: both predictions, what differs in the questions, and where that shows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -10,12 +10,16 @@ import msgspec
 from foretell.oracle.predict import Prediction
 from foretell.report.charts import breakdown
 from foretell.report.page import Page, Section, body
+from foretell.report.svg import Chart, byte_unit, quoted
 from foretell.serve.calls import Call
 from foretell.serve.calls.predict import told
 from foretell.serve.question import Question, read
-from foretell.units import show_bytes, show_seconds
+from foretell.units import show_bytes, show_rate, show_seconds
 
 NAMES = ("first", "second")
+
+SAME = 0.001
+"""Share of a step below which two are the same."""
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,42 +35,102 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     first: Prediction
     second: Prediction
     faster: float
+    said: str  # in a sentence
     html: str
 
 
 def answer(pair: Pair) -> Comparison:
     first, second = (told(read(one)) for one in (pair.first, pair.second))
-    both = dict(zip(NAMES, (first, second), strict=True))
-    bars = {name: one.breakdown for name, one in both.items()}
-    chart = breakdown.draw(bars, {name: one.interval for name, one in both.items()})
-    chart = replace(chart, name="steps", title="What both steps are spent on")
+    said = sentence(first, second)
     columns = ("side by side", *NAMES, "second over first")
-    section = Section("Two plans side by side", "", (chart,), columns, rows(first, second))
+    section = Section("Where they differ", said, charts(first, second), columns, rows(first, second))
+    page = Page(title="", plan="", cards=(), sections=(section,))
     return Comparison(
         first=first,
         second=second,
         faster=second.samples_per_second / first.samples_per_second,
-        html=body(Page(title="", plan="", cards=(), sections=(section,))),
+        said=said,
+        html=both_plans(first.plan, second.plan) + body(page),
     )
+
+
+def sentence(first: Prediction, second: Prediction) -> str:
+    """Which is faster, by how much, and where most of that comes from."""
+    faster = second.samples_per_second / first.samples_per_second
+    memory = second.memory_bytes - first.memory_bytes
+    room = f"{show_bytes(abs(memory))} {'more' if memory > 0 else 'less'} memory a rank"
+    if abs(faster - 1) < SAME:
+        return f"Both are as fast; the second takes {room}."
+    which = f"The second is {faster:.3g} times as fast" if faster > 1 else f"The second is {1 - faster:.1%} slower"
+    return f"{which}, with {room}. {_most(first, second)}{_misfit(first, second)}"
+
+
+def _most(first: Prediction, second: Prediction) -> str:
+    """The part of a step that changes most; batches may differ, so it is told for a sample."""
+    parts = breakdown.phases([first.breakdown, second.breakdown])
+    changes = {name: _of_a_sample(second, name) - _of_a_sample(first, name) for name in parts}
+    name = max(changes, key=lambda one: abs(changes[one]))
+    way = "less" if changes[name] < 0 else "more"
+    return f"Most of it is {breakdown.words(name)}: {show_seconds(abs(changes[name]) * second.batch)} {way} a step."
+
+
+def _of_a_sample(found: Prediction, part: str) -> float:
+    return found.breakdown.get(part, 0.0) / found.batch
+
+
+def _misfit(first: Prediction, second: Prediction) -> str:
+    over = [name for name, one in zip(NAMES, (first, second), strict=True) if not one.fits]
+    return f" The {' and the '.join(over)} {'does' if len(over) == 1 else 'do'} not fit." if over else ""
+
+
+def charts(first: Prediction, second: Prediction) -> tuple[Chart, Chart]:
+    """What both are spent on, and what memory both take."""
+    both = dict(zip(NAMES, (first, second), strict=True))
+    intervals = {name: one.interval for name, one in both.items()}
+    time = breakdown.draw(
+        {name: one.breakdown for name, one in both.items()}, intervals, "steps", "What both steps are spent on"
+    )
+    kinds = {name: one.memory.by_kind for name, one in both.items()}
+    unit = byte_unit(max(first.memory_bytes, second.memory_bytes))
+    held = breakdown.draw(kinds, None, "memories", "What memory both take", show_bytes, unit)
+    sizes = "; ".join(f"the {name} takes {show_bytes(one.memory_bytes)} a rank" for name, one in both.items())
+    return time, replace(held, told=sizes, columns=("plan", "kind", "bytes", "share"))
+
+
+def both_plans(first: str, second: str) -> str:
+    """The plans under each other, the words that only one of them has marked."""
+    lines = ((name, own, other) for name, own, other in zip(NAMES, (first, second), (second, first), strict=True))
+    items = "".join(f"<div><dt>{name}</dt><dd>{' '.join(_marked(own, other))}</dd></div>" for name, own, other in lines)
+    return f'<dl class="plans">{items}</dl>'
+
+
+def _marked(own: str, other: str) -> Iterator[str]:
+    known = set(other.split())
+    for word in own.split() or ["one rank"]:
+        yield quoted(word) if word in known else f"<mark>{quoted(word)}</mark>"
 
 
 def rows(first: Prediction, second: Prediction) -> tuple[tuple[str, ...], ...]:
-    """What is asked first, then the parts of the steps, the largest first."""
-    head = [
-        ("model", first.model, second.model, ""),
-        ("plan", first.plan, second.plan, ""),
-        ("on", first.cluster, second.cluster, ""),
+    """What is asked, where that differs; the figures; then the parts of the steps and of memory, the largest first."""
+    asked = [("model", "model"), ("cluster", "on"), ("batch", "batch"), ("trainer", "trainer")]
+    head = [(word, *(str(getattr(one, name)) for one in (first, second)), "") for name, word in asked]
+    return (
+        *(row for row in head if row[1] != row[2]),
         ("fits", *("yes" if one.fits else "no" for one in (first, second)), ""),
         _row("a step", show_seconds, first.step_seconds, second.step_seconds),
-        _row("samples a second", lambda rate: f"{rate:,.4g}", first.samples_per_second, second.samples_per_second),
+        _row("samples a second", show_rate, first.samples_per_second, second.samples_per_second),
         _row("memory of a rank", show_bytes, first.memory_bytes, second.memory_bytes),
         _row("of the peak", lambda share: f"{share:.1%}", first.utilisation, second.utilisation),
-    ]
-    parts = breakdown.phases([first.breakdown, second.breakdown])
-    return (
-        *head,
-        *(_row(name, show_seconds, first.breakdown.get(name, 0.0), second.breakdown.get(name, 0.0)) for name in parts),
+        *_parts(show_seconds, first.breakdown, second.breakdown),
+        *_parts(show_bytes, first.memory.by_kind, second.memory.by_kind),
     )
+
+
+def _parts(
+    show: Callable[[float], str], first: Mapping[str, float], second: Mapping[str, float]
+) -> Iterator[tuple[str, ...]]:
+    for name in breakdown.phases([first, second]):
+        yield _row(breakdown.words(name), show, first.get(name, 0.0), second.get(name, 0.0))
 
 
 def _row(name: str, show: Callable[[float], str], first: float, second: float) -> tuple[str, ...]:

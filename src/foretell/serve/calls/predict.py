@@ -7,6 +7,7 @@ import msgspec
 from foretell.oracle.predict import Prediction, predict
 from foretell.serve.calls import Call
 from foretell.serve.question import Asked, Question, read
+from foretell.serve.words import spoken
 
 
 def answer(question: Question) -> Prediction:
@@ -17,7 +18,12 @@ def answer(question: Question) -> Prediction:
 def told(asked: Asked) -> Prediction:
     """A prediction with all that a person should know about it."""
     found = predict(asked.setting, asked.cluster)
-    return msgspec.structs.replace(found, notes=(*asked.notes, *found.notes))
+    return msgspec.structs.replace(
+        found,
+        notes=tuple(dict.fromkeys(map(spoken, (*asked.notes, *found.notes)))),
+        narrower=tuple(map(spoken, found.narrower)),
+        bottlenecks=tuple(msgspec.structs.replace(one, relief=spoken(one.relief)) for one in found.bottlenecks),
+    )
 
 
 CALL = Call(Question, Prediction, answer)

@@ -12,7 +12,7 @@ from msgspec import Meta
 from foretell.hardware import quantity
 from foretell.hardware.cluster import Cluster
 from foretell.oracle import planning
-from foretell.oracle.finer import finer
+from foretell.oracle.finer import CHOICES, finer
 from foretell.oracle.search import Found
 from foretell.oracle.space import Space, Wishes
 from foretell.report.page import Page, Section, body
@@ -48,16 +48,20 @@ class SearchFound(msgspec.Struct, frozen=True, kw_only=True):
 class Sofar(msgspec.Struct, frozen=True, kw_only=True):
     """How far a search is."""
 
-    share: float
+    doing: str  # what it is at
+    share: float  # of all of it
     plans: int
 
 
 Tell: TypeAlias = Callable[[Sofar], None]
 
+LISTED, PRICED = 0.5, 0.7
+"""Where on the way the plans are all listed, and all priced; then stages and parts are chosen for the best ones."""
+
 
 def answer(search: Search, tell: Tell) -> SearchFound:
     answered = planning.answered(question_of(search), lambda space: _watch(space, tell))
-    found = _finer(answered).found
+    found = _finer(answered, tell).found
     if search.model.startswith(uploads.PREFIX):
         found = planning.replaced(found, model=uploads.named(search.model))
     section = search_section(found)
@@ -65,10 +69,16 @@ def answer(search: Search, tell: Tell) -> SearchFound:
     return SearchFound(found=found, html=body(Page(title="", plan="", cards=(), sections=(chart,))))
 
 
-def _finer(answered: planning.Answer) -> planning.Answer:
+def _finer(answered: planning.Answer, tell: Tell) -> planning.Answer:
     """With what is chosen beside what the search varies; who interrupts that wants what there is."""
+    plans = answered.found.evaluated
+
+    def choosing(what: str, share: float) -> None:
+        after = PRICED + (1 - PRICED) * (share if what == CHOICES[-1].what else 0.8 * share)
+        tell(Sofar(doing=f"choosing {what} for the best plans", share=min(1.0, after), plans=plans))
+
     try:
-        return finer(answered) if answered.found.complete else answered
+        return finer(answered, choosing) if answered.found.complete else answered
     except KeyboardInterrupt:
         return answered
 
@@ -110,9 +120,9 @@ def _watch(space: Space, tell: Tell) -> Callable[[int], None]:
 
     def watch(plans: int) -> None:
         now = time.monotonic()
-        if now - last[0] >= PATIENCE:
+        if now - last[0] >= PATIENCE or space.looked >= meshes:
             last[0] = now
-            tell(Sofar(share=min(1.0, space.looked / meshes), plans=plans))
+            tell(Sofar(doing="pricing plans", share=LISTED * min(1.0, space.looked / meshes), plans=plans))
 
     return watch
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from foretell.model.graph import Graph
 from foretell.oracle.predict import Prediction
+from foretell.plan.facts import convolves, facts
 from foretell.program.lower import lower
 from foretell.report.charts import timeline
 from foretell.report.page import Page, Section, body
@@ -27,12 +29,13 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     html: str
     ranks: int  # of the cluster; the plan may take fewer
     knobs: tuple[str, ...]  # what of the hardware can be turned
+    axes: tuple[str, ...]  # that may divide something of the model
 
 
 def answer(question: Question) -> View:
     asked = read(question)
     found = told(asked)
-    program = lower(asked.setting)
+    program = lower(asked.setting, borders=False)
     played = simulate(program, asked.setting, asked.cluster, joined=True)
     sections = (
         time_section(found),
@@ -46,7 +49,15 @@ def answer(question: Question) -> View:
         html=body(page),
         ranks=asked.cluster.ranks,
         knobs=knobs(asked.cluster),
+        axes=axes(asked.setting.graph),
     )
+
+
+def axes(graph: Graph) -> tuple[str, ...]:
+    """Axes that a person may try: those of images for images, that of sequences for sequences."""
+    images = ("spatial", "filter") if convolves(graph) else ()
+    sequences = ("cp",) if facts(graph).heads else ()
+    return ("pp", "dp", *sequences, "tp", *images)
 
 
 def sentence(found: Prediction) -> str:

@@ -11,6 +11,8 @@
   let asked = { ...USUAL };
   let pinned = null; // the first of two that are compared
   let pasted = ""; // the config.json that `asked.model` was handed in as
+  let measured = null; // what was handed in that was measured: its name, its kind, what it says
+  let before = null; // the answer before this one
 
   // --- asking -------------------------------------------------------------------------------------
 
@@ -192,30 +194,85 @@
     box.append(input, output);
   }
 
+  // Messages name the fields of a question; here they have labels.
+  const LABELS = { model: "Model", cluster: "Cluster", batch: "Batch", seq: "Sequence", plan: "Plan", trainer: "Trainer",
+    optimizer: "Optimizer", precision: "Precision", hardware: "Hardware" };
+
   function showProblem(problem) {
     const box = $("problem");
     box.hidden = !problem;
     box.replaceChildren();
+    for (const id of Object.keys(LABELS)) if ($(id)) $(id).removeAttribute("aria-invalid");
     if (!problem) return;
     const line = (text, kind) => { const p = document.createElement("p"); p.textContent = text; p.className = kind || ""; box.append(p); };
-    if (problem.refusals && problem.refusals.length) {
-      line(problem.what.split("\n")[0]);
-      for (const one of problem.refusals) line(`${one.rule}: ${one.why}`, "rule");
-    } else {
-      line(problem.what);
-      if (problem.where) line(`Where: ${problem.where}`, "rule");
+    const refusals = problem.refusals || [], ways = [problem.fix || "", ...refusals.map((one) => one.way_out || "")].join("; ");
+    const what = problem.what.split("\n")[0];
+    line(refusals.length ? what : sentence(what), "what"); // a plan begins with its own letters
+    for (const one of refusals) line(`${sentence(one.rule)}: ${one.why}.`, "rule");
+    if (!refusals.length) {
+      if (problem.where && !LABELS[problem.where]) line(`Where: ${problem.where}`, "rule");
       if (problem.fix) line(`Try: ${problem.fix}`, "rule");
     }
-    for (const plan of problem.plans || []) box.append(useButton(plan, `Use ${plan}`));
+    if ($(problem.where)) $(problem.where).setAttribute("aria-invalid", "true");
+    const row = document.createElement("div");
+    row.className = "actions";
+    for (const plan of problem.plans || []) row.append(useButton(plan, `Use ${plan}`));
+    for (const [text, field, value] of new Map(Array.from(ways.matchAll(/\b(batch|seq) ([0-9]+)/g), (one) => [one[0], one])).values()) {
+      row.append(button(`${LABELS[field]} ${value}`, () => { asked[field] = +value; changed(); $("answers").focus(); }));
+    }
+    if (row.children.length) box.append(row);
+  }
+
+  const sentence = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
+
+  function button(text, work) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.textContent = text;
+    made.addEventListener("click", work);
+    return made;
   }
 
   function useButton(plan, text) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = text;
-    button.setAttribute("aria-label", `Use ${plan}`);
-    button.addEventListener("click", () => { asked.plan = plan; $("follow").checked = false; changed(); $("answers").focus(); });
-    return button;
+    const made = button(text, () => { use(plan); $("answers").focus(); });
+    made.setAttribute("aria-label", `Use ${plan}`);
+    return made;
+  }
+
+  function use(plan) { asked.plan = plan; $("follow").checked = false; changed(); }
+
+  // What a model has no use for is not offered, unless the plan has it.
+  function showAxes(axes) {
+    for (const name of SLIDERS) {
+      const shown = axes.includes(name) || axis(name).ranks > 1, input = $(name);
+      input.hidden = !shown;
+      input.closest(".slider").hidden = !shown;
+      document.querySelector(`label[for=${name}]`).hidden = !shown;
+    }
+  }
+
+  // What a change did: of the step and of memory, against the answer before.
+  function showChange(now) {
+    const told = [];
+    const change = (name, old, later) => {
+      const times = later / old, share = Math.abs(100 * (times - 1));
+      if (share < 0.05) return;
+      const by = times >= 2 ? `${+times.toPrecision(2)} times as much` : `${share >= 10 ? Math.round(share) : +share.toPrecision(1)} % ${times > 1 ? "more" : "less"}`;
+      told.push(`${name} ${by}`);
+    };
+    if (before && before.model === now.model) {
+      change("time of a sample", 1 / before.samples_per_second, 1 / now.samples_per_second);
+      change("memory", before.memory_bytes, now.memory_bytes);
+    }
+    $("since").textContent = told.length ? `With the last change: ${told.join(", ")}.` : "";
+    before = now;
+  }
+
+  function showGlance(now) {
+    $("glance").hidden = false;
+    $("glance-step").textContent = `${seconds(now.step_seconds)} a step`;
+    $("glance-memory").textContent = now.fits ? `${bytes(now.memory_bytes)}, fits` : `${bytes(now.memory_bytes)}, does not fit`;
+    $("glance").classList.toggle("over", !now.fits);
   }
 
   function put(box, html) { // figures of the server, whose texts it has escaped
@@ -236,6 +293,7 @@
     for (const [part, times] of Object.entries(asked.hardware)) state.set(`x ${part}`, times);
     if (pasted && pasted.length <= LONGEST_SHARED) state.set("config", pasted);
     if (pinned) state.set("with", JSON.stringify(pinned));
+    if (measured) state.set("measured", measured.name);
     history.replaceState(null, "", "#" + state);
   }
 
@@ -251,7 +309,13 @@
       .reduce((all, one) => all * one[2].split("x").reduce((a, b) => a * +b, 1), 1);
     const here = place();
     $("follow").checked = Boolean(here) && own === here.gpus;
+    measured = state.has("measured") ? await known(state.get("measured")) : null;
+    showMeasured();
     if (pasted) await handIn(pasted, false).catch((wrong) => showProblem(wrong.problem));
+  }
+
+  async function known(name) { // what this server still has of what was measured
+    try { return (await (await call("/api/model", { model: name })).json()).measured || null; } catch { return null; }
   }
 
   // --- answers ------------------------------------------------------------------------------------
@@ -266,14 +330,21 @@
       const view = await (await call("/api/view", now)).json();
       showProblem(null);
       showHardware(view.knobs);
+      showAxes(view.axes);
       $("said").textContent = view.said;
+      showChange(view.prediction);
+      showGlance(view.prediction);
       put($("result"), view.html);
       $("result").classList.remove("old");
       if (pinned && !stale()) await compare(now);
+      if (measured && measured.kind === "run" && !stale()) await laidBeside(now);
     } catch (wrong) {
       if (!(wrong instanceof Wrong)) throw wrong;
       showProblem(wrong.problem);
       $("said").textContent = "This question has no answer; what is below is the last one that had.";
+      $("since").textContent = "";
+      $("glance-step").textContent = "No answer";
+      $("glance-memory").textContent = "";
       $("result").classList.add("old");
     }
     showControls();
@@ -284,7 +355,12 @@
   async function compare(now) {
     const both = await (await call("/api/compare", { first: pinned, second: now })).json();
     $("comparison").hidden = false;
-    put($("comparison"), both.html);
+    put($("compared"), both.html);
+  }
+
+  async function laidBeside(now) {
+    const found = await (await call("/api/measured", { ...now, measured: measured.name })).json();
+    put($("evidence-shown"), found.html);
   }
 
   function changed() { showControls(); remember(); refresh(); }
@@ -292,16 +368,31 @@
   function showPinned() {
     $("pin").setAttribute("aria-pressed", String(Boolean(pinned)));
     $("pin").textContent = pinned ? "Stop comparing" : "Compare from here";
-    if (!pinned) { $("comparison").hidden = true; $("comparison").replaceChildren(); }
+    if (!pinned) { $("comparison").hidden = true; $("compared").replaceChildren(); }
+  }
+
+  function showMeasured() {
+    $("evidence").hidden = !measured;
+    $("trace").textContent = measured ? "Download trace, with the measured one" : "Download trace";
+    $("evidence-shown").replaceChildren();
+    const more = measured && measured.kind === "trace" ? " It lies under the predicted one in the trace that you download." : "";
+    $("evidence-said").textContent = measured ? measured.said + more : "";
   }
 
   // --- a model of one's own -----------------------------------------------------------------------
 
   async function handIn(content, ask = true) {
     const found = await (await call("/api/models", content, "POST", "application/octet-stream")).json();
+    if (found.measured) {
+      measured = found.measured;
+      showMeasured();
+    }
     if (found.question) {
       asked = { ...USUAL, ...found.question, hardware: found.question.hardware || {} };
+      $("follow").checked = false;
       pasted = "";
+    } else if (found.measured) {
+      $("about-model").textContent = found.notes.map(sentence).join("; ");
     } else {
       asked.model = found.model;
       $("about-model").textContent = `${found.name}: ${found.parameters.toLocaleString("en")} parameters`
@@ -317,6 +408,11 @@
     await handIn(short, false);
     pasted = asked.model.startsWith("uploaded:") && short.length <= LONGEST_SHARED ? short : "";
     changed();
+  }
+
+  async function handInFile(file) {
+    const work = file.size <= LONGEST_SHARED ? handInText(await file.text()) : (pasted = "", handIn(file));
+    work.catch((wrong) => showProblem(wrong.problem));
   }
 
   // --- searching ----------------------------------------------------------------------------------
@@ -336,9 +432,10 @@
       watching = told.id;
       $("stop").disabled = false;
       while (told.state === "waiting" || told.state === "running") {
-        $("search-share").value = told.share;
+        if (told.plans) $("search-share").value = told.share; else $("search-share").removeAttribute("value");
         $("search-said").textContent = told.state === "waiting" ? "Waiting for its turn…"
-          : `${told.plans.toLocaleString("en")} plans, ${Math.round(100 * told.share)} %`;
+          : told.doing ? `${sentence(told.doing)}: ${told.plans.toLocaleString("en")} plans so far, ${Math.round(told.seconds)} s`
+          : `Starting, ${Math.round(told.seconds)} s`;
         await new Promise((done) => setTimeout(done, 300));
         told = await (await call(`/api/searches/${watching}`, undefined, "GET")).json();
       }
@@ -365,11 +462,13 @@
     put($("search-found"), told.answer.html);
     if (!found.top.length) return;
     const table = document.createElement("table");
-    table.innerHTML = '<thead><tr><th scope="col">the best plans</th><th scope="col">step</th><th scope="col">memory</th><th scope="col">use it</th></tr></thead><tbody></tbody>';
+    table.innerHTML = '<thead><tr><th scope="col">the best plans</th><th scope="col">step</th><th scope="col">memory</th><th scope="col">try it</th></tr></thead><tbody></tbody>';
     for (const one of found.best && found.best.plan !== found.top[0].plan ? [found.best, ...found.top] : found.top) {
       const row = table.tBodies[0].insertRow();
       for (const text of [one.plan, seconds(one.step_seconds), bytes(one.memory_bytes)]) row.insertCell().textContent = text;
-      row.insertCell().append(useButton(one.plan, "Use"));
+      const beside = button("Compare", () => { pinned = question(); showPinned(); use(one.plan); $("comparison").scrollIntoView(); });
+      beside.setAttribute("aria-label", `Compare with ${one.plan}`);
+      row.insertCell().append(useButton(one.plan, "Use"), " ", beside);
     }
     const box = document.createElement("div");
     box.className = "scroll";
@@ -396,11 +495,13 @@
   async function download(kind) {
     try {
       if (kind === "report") return save(await (await call("/api/report", question())).blob(), "report.html");
-      if (kind === "trace") return save(await (await call("/api/trace", { ...question(), beside: pinned })).blob(), "trace.json");
+      if (kind === "trace") return save(await (await call("/api/trace", { ...question(), beside: pinned, measured: measured ? measured.name : "" })).blob(), "trace.json");
       const written = await (await call("/api/export", { ...question(), to: $("dialect").value })).json();
       save(new Blob([written.text], { type: "text/plain" }), written.file.split("/").pop());
       const unsaid = written.unsaid.map((one) => `${one.figure} ${JSON.stringify(one.value)} is not said in this file: ${one.where}`);
       $("unsaid").textContent = [`${written.file}, for ${written.trainer}.`, ...unsaid].join(" ");
+      $("start").hidden = !written.launch;
+      $("launch").textContent = written.launch;
     } catch (wrong) {
       if (!(wrong instanceof Wrong)) throw wrong;
       showProblem(wrong.problem);
@@ -439,13 +540,20 @@
     on("file", "change", async () => {
       const file = $("file").files[0];
       if (!file) return;
-      const work = file.size <= LONGEST_SHARED ? handInText(await file.text()) : (pasted = "", handIn(file));
-      work.catch((wrong) => showProblem(wrong.problem));
+      handInFile(file);
+    });
+    document.addEventListener("dragover", (event) => { event.preventDefault(); });
+    document.addEventListener("drop", (event) => {
+      event.preventDefault();
+      if (event.dataTransfer.files.length) handInFile(event.dataTransfer.files[0]);
     });
     on("search", "click", search);
     on("stop", "click", () => { if (watching) call(`/api/searches/${watching}`, undefined, "DELETE"); $("stop").disabled = true; });
     on("close", "click", () => { $("searching").hidden = true; $("search").focus(); });
     on("pin", "click", () => { pinned = pinned ? null : question(); showPinned(); changed(); });
+    on("swap", "click", () => { const other = pinned; pinned = question(); asked = { ...USUAL, ...other, hardware: { ...other.hardware } }; $("follow").checked = false; changed(); });
+    on("back", "click", () => { asked = { ...USUAL, ...pinned, hardware: { ...pinned.hardware } }; pinned = null; $("follow").checked = false; showPinned(); changed(); $("pin").focus(); });
+    on("forget", "click", () => { measured = null; showMeasured(); changed(); $("answers").focus(); });
     for (const kind of ["report", "trace", "export"]) on(kind, "click", () => download(kind));
     on("link", "click", async () => {
       try { await navigator.clipboard.writeText(location.href); $("link").textContent = "Copied"; } catch { $("link").textContent = "It is in the address bar"; }

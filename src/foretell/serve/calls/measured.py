@@ -1,0 +1,58 @@
+"""What was measured beside what is predicted: the record of a run that was handed in, and a question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+
+from foretell.oracle.predict import Prediction
+from foretell.report.page import Page, body
+from foretell.report.sections import comparison_page
+from foretell.serve.calls import Call
+from foretell.serve.calls.predict import told
+from foretell.serve.measured import Ran, Upload, ran
+from foretell.serve.question import Question, read
+
+
+class Beside(Question, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A question, and what was measured."""
+
+    measured: Upload
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """A prediction and a measurement. `error` is predicted over measured, less one."""
+
+    prediction: Prediction
+    measured: Ran
+    error: float
+    inside: bool  # whether the measured step lies in the interval
+    html: str
+
+
+def answer(question: Beside) -> Measured:
+    found, measured = told(read(question)), ran(question.measured)
+    page = comparison_page(found, measured.observation)
+    parts = replace(page.sections[0], title="Part by part")
+    shown = Page(title="", plan="", cards=page.cards, sections=(parts,), notes=tuple(differing(found, measured)))
+    low, high = found.interval
+    return Measured(
+        prediction=found,
+        measured=measured,
+        error=found.step_seconds / measured.step_seconds - 1,
+        inside=low <= measured.step_seconds <= high,
+        html=body(shown),
+    )
+
+
+def differing(predicted: Prediction, measured: Ran) -> Iterator[str]:
+    """Where the run was of something else."""
+    for name in ("model", "plan", "batch", "ranks"):
+        here, there = getattr(predicted, name), getattr(measured, name)
+        if here != there:
+            yield f"another {name}: {there} was measured, and the prediction is for {here}"
+
+
+CALL = Call(Beside, Measured, answer)
