@@ -106,11 +106,11 @@ def _speedup(label: Label) -> SpeedupError:
     )
 
 
-# --- what the machines cannot do ----------------------------------------------------------------
+# --- what the machines, as described, cannot do -----------------------------------------------------------
 
 
 def impossible(case: Case) -> str:
-    """Why a row of the survey cannot be, if its work is what the survey says: more than peaks or links allow."""
+    """Why a row takes less than its machine needs, if its work is what the survey says: peaks, or links as described."""
     counts = published.epochs().get(case.curve, {})
     found = asked(case).prediction
     if found is None or case.gpus not in counts or 1 not in counts:

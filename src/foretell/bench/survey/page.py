@@ -32,7 +32,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     speedups: tuple[SpeedupError, ...]
     curves: tuple[CurveError, ...]
     findings: tuple[BothWays, ...]
-    impossible: dict[str, str]  # rows of the survey that its machine cannot have, and why
+    impossible: dict[str, str]  # rows of the survey that take less than its machine, as described, needs
     refused: dict[str, str]  # cases that cannot run, and why
 
 
@@ -136,5 +136,5 @@ def _errors(one: CurveError) -> tuple[str, str, str]:
 
 
 def _impossible(found: Survey) -> Section:
-    told = "By the peaks and links of its machine, and if an epoch has the work that the survey says."
-    return Section("Rows of the survey that cannot be", told, (), ("row", "why"), tuple(found.impossible.items()))
+    told = "By the peaks and links of its machine as they are described, and if an epoch has the work that the survey says."
+    return Section("Rows that take less than the machine needs", told, (), ("row", "why"), tuple(found.impossible.items()))
