@@ -29,7 +29,7 @@ def _parts(found: Survey) -> Iterator[str]:
     yield _curves(found)
     yield _findings(found.findings)
     if found.impossible:
-        yield "\n".join(["rows of the survey that take less than its machine, as described, needs", *_impossible(found)])
+        yield "\n".join(["rows that take less than the machine, as described, needs", *_impossible(found)])
 
 
 def _between(values: Sequence[float]) -> str:

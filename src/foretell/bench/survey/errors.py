@@ -110,7 +110,7 @@ def _speedup(label: Label) -> SpeedupError:
 
 
 def impossible(case: Case) -> str:
-    """Why a row takes less than its machine needs, if its work is what the survey says: peaks, or links as described."""
+    """Why a row takes less than its machine needs, if its work is what the survey says: peaks, or links."""
     counts = published.epochs().get(case.curve, {})
     found = asked(case).prediction
     if found is None or case.gpus not in counts or 1 not in counts:

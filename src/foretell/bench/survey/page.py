@@ -136,5 +136,6 @@ def _errors(one: CurveError) -> tuple[str, str, str]:
 
 
 def _impossible(found: Survey) -> Section:
-    told = "By the peaks and links of its machine as they are described, and if an epoch has the work that the survey says."
-    return Section("Rows that take less than the machine needs", told, (), ("row", "why"), tuple(found.impossible.items()))
+    told = "By peaks and links of the machine as described, and if an epoch has the work that the survey says."
+    rows = tuple(found.impossible.items())
+    return Section("Rows that take less than the machine needs", told, (), ("row", "why"), rows)
