@@ -55,7 +55,7 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
     "lab describe": [("{folder}/lab.toml", "--hosts", "4", "--overhead", "100us")],
     "goodput": [("--mtbf", "3h", "--checkpoint", "40s")],
     "systems": [(), ("petuum", "distbelief")],
-    "systems --plan": [("--plan", "dp8"), ("--algorithm", "dpsgd")],
+    "systems --plan": [("--plan", "dp8"), ("--plan", "pp4:1f1b +m4")],
     "systems --bytes": [("--bytes", "lenet")],
     "results": [("--records", "{folder}/records")],
     "results show": [("{folder}/records/calibration-cpu.json",)],
