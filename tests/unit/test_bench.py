@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
 from random import Random
@@ -454,6 +455,46 @@ def test_a_seat_knows_how_many_ranks_its_host_has() -> None:
 
     assert [here(rank, 6) for rank in range(6)] == [4, 4, 4, 4, 2, 2]
     assert measuring.Where(8, 4).hosts == 2 and measuring.Where().hosts == 1
+
+
+class _Gone:
+    """A store that nobody answers at, or that is gone itself."""
+
+    def __init__(self) -> None:
+        self.waited: list[float] = []
+
+    def wait(self, keys: list[str], limit: timedelta) -> None:
+        self.waited.append(limit.total_seconds())
+        raise RuntimeError
+
+    def check(self, keys: list[str]) -> bool:
+        return False
+
+    def set(self, key: str, value: bytes) -> None:
+        raise RuntimeError("the store is gone")
+
+
+def _table(store: _Gone) -> seats.Table:
+    table = object.__new__(seats.Table)
+    table._store, table.place = store, Place(0, 2, 0, 2)
+    return table
+
+
+def test_seats_that_are_missing_are_waited_for_once() -> None:
+    store = _Gone()
+    table, until = _table(store), time.monotonic() + 5.0
+    assert [table.answered(0, seat, until).failure is None for seat in (1, 2)] == [False, False]
+    assert max(store.waited) <= 5.0 and store.waited[1] <= store.waited[0]  # by the same moment, not for as long again
+    assert table.answered(0, 3, time.monotonic() - 1.0).failure is not None
+    assert len(store.waited) == 2  # for the store no time at all would mean no limit
+
+
+def test_what_a_seat_started_ends_where_the_store_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(measuring.Starter, "__exit__", lambda *_: ended.append("ended"))
+    with pytest.raises(RuntimeError, match="gone"):
+        seats.Conductor(_table(_Gone())).__exit__(None, None, None)
+    assert ended == ["ended"]
 
 
 def test_rows_of_several_hosts_know_where_a_node_ends() -> None:

@@ -53,7 +53,9 @@ def several_page(found: OnSeveral) -> str:
 def _changes(found: OnSeveral) -> str:
     if not any(one.fastest for one in found.simulations):
         return "no algorithm got to the target on any"
-    return "the fastest algorithm is not the same on all" if found.changes else "the same algorithm is the fastest on all"
+    return (
+        "the fastest algorithm is not the same on all" if found.changes else "the same algorithm is the fastest on all"
+    )
 
 
 def _won(found: Simulation, run: Ran) -> bool:
