@@ -213,6 +213,26 @@ def test_a_dry_run_refuses_what_reads_answers(ranks: Ranks) -> None:
         ranks.run(Assignment(model="mixtral-8x7b:layers=1", plan="dp2:ep2", batch=4, dry=True))
 
 
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        ("pp2:1f1b spatial2 +m2", "rows of neighbours"),
+        ("pp2:1f1b +m2 +fp16", "gradients are finite"),
+        ("pp2:1f1b dp2 +m2 +offload:optimizer,weights", "moves weights"),
+        ("pp2:gpipe dp2 +m2 +compiled", "makes kernels"),
+    ],
+)
+def test_a_dry_run_refuses_what_reads_numbers(ranks: Ranks, plan: str, why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        ranks.run(Assignment(model="lenet", plan=plan, batch=4, dry=True))
+
+
+def test_a_dry_run_of_rows_of_images(ranks: Ranks) -> None:
+    """DistributedDataParallel sums what ranks with rows of an image found, and it needs memory."""
+    (report,) = ranks.run(Assignment(model="lenet", plan="spatial2", batch=4, dry=True))
+    assert report.collectives
+
+
 def test_the_page_names_all_that_runs() -> None:
     page = (HERE.parents[1] / "docs" / "run.md").read_text()
     table = page[page.index("## What runs today") : page.index("## Two laws")]
