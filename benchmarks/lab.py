@@ -288,19 +288,30 @@ CROSSING = [Network(hosts=4, rate=rate, delay=delay) for rate in RATES for delay
 
 def crossovers(out: Path, repeats: int) -> None:
     """Where pairs of algorithms change places, by formulas and as timed."""
-    ratios: list[float] = []
     for network in CROSSING:
         with Lab(network) as lab:
             said = crossover.expected(described(network, overhead(selftested(lab))), everything(network))
             rows = measured(lab, crossover.cases(said, network.hosts, repeats), 600.0)
         with out.open("ab") as file:
             file.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
-        found = crossover.measured(said, rows)
-        seen = [one.error for one in found if one.error is not None]
-        ratios += seen
+    crossed(_rows(out))
+
+
+def crossed(rows: list[Row]) -> None:
+    """The same of a file: the formulas have the overhead that its rows were timed with."""
+    errors: dict[crossover.Crossover, float] = {}
+    count = 0
+    for own in _by_network(rows):
+        network = Network(hosts=own[0].hosts, rate=own[0].rate, delay=own[0].delay)
+        said = crossover.expected(described(network, own[0].overhead), everything(network))
+        found = crossover.measured(said, own)
+        errors |= {one: one.error for one in found if one.error is not None}
+        count += len(found)
         print(f"{network.rate * 8e-6:g} Mb/s, {network.delay * 1e3:g} ms\n{lab_pages.crossovers(found)}\n", flush=True)
-        print(f"{len(found)} crossovers, {len(seen)} seen between the sizes that were timed", flush=True)
-    print(f"the formulas put them {statistics.mean(map(abs, ratios)):.0%} off in the mean, {len(ratios)} crossovers")
+    print(f"{count} crossovers, {len(errors)} seen between the sizes that were timed")
+    print(f"the formulas put them {statistics.mean(map(abs, errors.values())):.1%} off in the mean; furthest:")
+    for one, error in sorted(errors.items(), key=lambda pair: -abs(pair[1]))[:6]:
+        print(f"{error:+7.1%} {one.kind} {one.below} {one.above}")
 
 
 TOKEN = "FORETELL_LAB_AGAIN"
@@ -383,7 +394,9 @@ def main() -> None:
     given = parser.parse_args()
     out = given.out or Path(f"studies/lab/{given.what}.jsonl")
     known = given.file or Path("studies/lab/collectives.jsonl")
-    if given.what in MEASURE:
+    if given.what == "crossovers" and given.file:
+        crossed(_rows(given.file))
+    elif given.what in MEASURE:
         out.parent.mkdir(parents=True, exist_ok=True)
         MEASURE[given.what](out, given.repeats)
     elif given.what == "steps":

@@ -245,7 +245,7 @@ def test_a_host_that_hangs_is_given_up_and_ended() -> None:
 
 HOLD = """
 import signal, time
-from foretell.lab.hosts import Lab, Passed
+from foretell.lab.hosts import Lab
 from foretell.lab.network import Network
 signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup and `&` start programs that ignore it
 with Lab(Network(hosts=2, rate=1e8, delay=1e-4)) as lab:

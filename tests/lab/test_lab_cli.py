@@ -67,7 +67,8 @@ def test_rights_that_are_missing_are_told(right: str, tmp_path: Path) -> None:
     """As somebody who has all others."""
     less = ["setpriv", f"--bounding-set=-{right}", "--inh-caps=-all", sys.executable, "-m", "foretell"]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    found = subprocess.run([*less, "lab", "selftest"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    command = [*less, "lab", "selftest"]
+    found = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     what, fix = RIGHTS[right]
     assert found.returncode == 2
     assert f"network {what} may not be made by this user" in found.stderr

@@ -90,7 +90,7 @@ def test_the_plug_in_of_the_page_is_an_engine(
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(f"[{engine.PLUG_INS}]\nmine = plugged_engine\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with Starter() as starter:
         row = measured(_asked("mine", "image"), starter)
     assert row.status == OK, row.reason

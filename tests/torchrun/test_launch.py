@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -167,11 +169,18 @@ def test_a_dry_run_of_the_command(tmp_path: Path) -> None:
     assert answer["unexpected"] == answer["missing"] == []
 
 
+def _free_port() -> int:
+    """One that nobody has, below those that Linux gives whoever asks for any: it stays free until it is needed."""
+    for port in random.Random(os.getpid()).sample(range(20_000, 32_000), 100):
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    pytest.skip("no port is free")
+
+
 def test_two_nodes_meet_and_their_ranks_join(tmp_path: Path) -> None:
     """Each starts torchrun, which starts the command as one of the ranks: rank 0 alone answers."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        meeting = f"127.0.0.1:{free.getsockname()[1]}"
+    meeting = f"127.0.0.1:{_free_port()}"
     node = ("foretell", *LENET, "--plan", "dp2", "--nnodes", "2", "--rendezvous", meeting)
     with ThreadPoolExecutor() as both:
         ran = list(both.map(lambda _: _ran(*node, folder=tmp_path), range(2)))
@@ -211,6 +220,26 @@ def test_a_dry_run_refuses_what_reads_answers(ranks: Ranks) -> None:
         ranks.run(Assignment(model="lenet", plan="ps2:async", batch=4, optimizer="sgd", dry=True))
     with pytest.raises(BadInput, match="how many rows other ranks send"):
         ranks.run(Assignment(model="mixtral-8x7b:layers=1", plan="dp2:ep2", batch=4, dry=True))
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        ("pp2:1f1b spatial2 +m2", "rows of neighbours"),
+        ("pp2:1f1b +m2 +fp16", "gradients are finite"),
+        ("pp2:1f1b dp2 +m2 +offload:optimizer,weights", "moves weights"),
+        ("pp2:gpipe dp2 +m2 +compiled", "makes kernels"),
+    ],
+)
+def test_a_dry_run_refuses_what_reads_numbers(ranks: Ranks, plan: str, why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        ranks.run(Assignment(model="lenet", plan=plan, batch=4, dry=True))
+
+
+def test_a_dry_run_of_rows_of_images(ranks: Ranks) -> None:
+    """DistributedDataParallel sums what ranks with rows of an image found, and it needs memory."""
+    (report,) = ranks.run(Assignment(model="lenet", plan="spatial2", batch=4, dry=True))
+    assert report.collectives
 
 
 def test_the_page_names_all_that_runs() -> None:

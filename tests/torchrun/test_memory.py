@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from foretell.hardware.catalog import cluster
 from foretell.oracle.predict import predict
@@ -37,6 +38,7 @@ def test_a_step_rises_as_far_on_every_rank(ranks: Ranks) -> None:
     assert first == pytest.approx(second, rel=0.02)
 
 
+@pytest.mark.skipif("AVX512" not in torch.backends.cpu.get_cpu_capability(), reason="blocks of other processors")
 @pytest.mark.parametrize("plan", ["dp1", "dp2"])
 def test_images_are_copied_into_blocks(ranks: Ranks, plan: str) -> None:
     assignment = Assignment(model="lenet", plan=plan, batch=64, steps=1)

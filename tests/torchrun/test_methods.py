@@ -131,6 +131,16 @@ def test_buckets_travel_compressed(ranks: Ranks, policy: str) -> None:
     assert found.losses[0] != found.losses[-1]
 
 
+@pytest.mark.parametrize("policy", ["factors8", "powersgd2"])
+def test_tables_travel_compressed(ranks: Ranks, policy: str) -> None:
+    """The gradient of a table of tokens is a sum over tokens too."""
+    model = "llama:layers=1,hidden=32,heads=4,ffn=48,vocab=40,seq=8"
+    wanted = asked(f"dp2 +compress:{policy}", model=model, batch=2, weights=False)
+    for report in ranks.run(wanted):
+        ran = whenever(report.collectives)
+        assert (_together(ran) if policy.startswith("powersgd") else ran) == expected(lower(wanted.setting()))
+
+
 def _together(ran: list[Collective]) -> list[Collective]:
     """PowerSGD sums its left factors before it knows the right ones: two messages with the bytes of one."""
     first = ran[0]

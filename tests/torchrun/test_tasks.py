@@ -17,7 +17,7 @@ from foretell.runtime.held_out import HeldOut
 from foretell.runtime.launch import Ranks
 from foretell.runtime.tasks import Batch, task
 from foretell.runtime.tasks import images as folder_of_images
-from foretell.runtime.tasks._images import Images, Labelled
+from foretell.runtime.tasks._images import Images, Labelled, _batch
 from foretell.runtime.tasks._own import loss as own_loss
 from foretell.runtime.tasks._tokens import Tokens
 
@@ -113,6 +113,16 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
         task(f"images:{tmp_path / 'dark'}")
     with pytest.raises(BadInput, match="no such folder"):
         task(f"images:{tmp_path / 'grey'}")
+
+
+def test_an_image_is_the_same_in_every_batch(tmp_path: Path) -> None:
+    """Whatever the sizes of the others."""
+    own, large = tmp_path / "own.pgm", tmp_path / "large.pgm"
+    own.write_bytes(b"P5 4 3 255\n" + bytes(range(0, 240, 20)))
+    large.write_bytes(b"P5 90 70 255\n" + bytes(90 * 70))
+    pair = Labelled(folder_of_images.Files([own, large]), torch.tensor([0, 1]))
+    alone, beside = (_batch(pair, torch.tensor(rows), IMAGES.inputs[0]).inputs[0][0] for rows in ([0], [0, 1]))
+    assert torch.equal(alone, beside)
 
 
 def _epoch(name: str) -> None:

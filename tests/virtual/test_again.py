@@ -39,6 +39,14 @@ def test_an_order_that_was_not_written_down_is_not_made_up() -> None:
         again(asked, reports, {})
 
 
+def test_orders_that_do_not_fit_are_told() -> None:
+    """The server heard a worker less often than that worker pushed."""
+    losses = _losses(ASKED)
+    reports = [Report(rank=0, losses=losses, heard=[7], arrivals=[1, 0]), Report(rank=1, losses=losses)]
+    with pytest.raises(BadInput, match="orders do not fit: worker 0 of 2 stops before its gradient"):
+        again(ASKED, reports, {})
+
+
 def test_a_rate_that_grows_with_the_batch_is_played() -> None:
     grown = msgspec.structs.replace(ASKED, rate=0.025, rate_batch=2)
     assert _losses(grown) == _losses(ASKED)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Callable, Iterator
@@ -123,7 +122,6 @@ def scope_of(device: str, quick: bool) -> Scope:
             raise BadInput("PyTorch sees no CUDA device here", where="--device", fix="--device cpu")
         return Scope("cuda", quick, torch.cuda.device_count())
     torch.set_num_threads(1)  # a rank is one core
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # ranks are forked, and FSDP2 in a fork stumbles over a GPU
     return Scope("cpu", quick, this_machine.processor().ranks)
 
 

@@ -77,8 +77,10 @@ def _rank(
     """One process: join the group, work, tell, and leave at once."""
     warnings.simplefilter("ignore")  # names of collectives change from release to release
     try:
-        if sys.platform == "linux" and backend == "gloo":
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        if backend == "gloo":
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a rank is a core, and FSDP2 in a fork stumbles over a GPU
+            if sys.platform == "linux":
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         torch.set_num_threads(1)
         if backend == "nccl":
             torch.cuda.set_device(rank)

@@ -163,8 +163,7 @@ class Bodies:
         if not (self.layout.block and done and isinstance(node.operator, Convolution)):
             yield from done
             return
-        block = self.layout.graph.blocks[at]
-        width = self.layout.graph.widths(block, node)["y"]
+        width = self.widths[at][index]["y"]
         size = working_elements(node.operator, self.layout.sizes(at, index), part, self.layout.block) * width
         name = f"{self._name(at, node.outputs[0])} blocks"
         yield Allocate(name, size, "working")

@@ -63,7 +63,10 @@ def used(layout: Layout, at: int, start: int, stop: int) -> tuple[Weight, ...]:
             home = storage_owner(graph, at, operand.tensor)
             if home not in found and graph.blocks[home[0]].tensors[home[1]].role == "parameter":
                 made = _weight(layout, (*home, 0), _leading(node), "")
-                found[home] = made._replace(dense=isinstance(node.operator, Matmul))
+                dense = (
+                    isinstance(node.operator, Matmul) or len(layout.shape(*home)) == 2
+                )  # tables: a row for each token
+                found[home] = made._replace(dense=dense)
     return tuple(found.values())
 
 

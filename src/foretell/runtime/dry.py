@@ -19,13 +19,19 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from foretell.plan.facts import facts
 from foretell.plan.job import micro_batch
 from foretell.plan.policies.compression import Compression
+from foretell.plan.policies.execution import Execution
+from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.precision import Precision
 from foretell.plan.schedule import find
 from foretell.plan.setting import Setting
+from foretell.plan.strategies.context import Context
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
+from foretell.plan.strategies.spatial import Spatial
 from foretell.plan.strategies.tensor import Tensor
 from foretell.runtime import appliers, mesh
 from foretell.runtime.appliers._replicas import wrappers
+from foretell.runtime.appliers.offload import shares_weights
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.clock import Clock
 from foretell.runtime.counting import Counting
@@ -41,7 +47,13 @@ STEPS = 3
 
 
 def refusals(setting: Setting) -> Iterator[tuple[str, str]]:
-    """What waits for answers of other ranks."""
+    """What waits for answers of other ranks, or for numbers where there are shapes alone."""
+    yield from _unanswered(setting)
+    if not _needs_memory(setting):
+        yield from _without_numbers(setting)
+
+
+def _unanswered(setting: Setting) -> Iterator[tuple[str, str]]:
     pipeline = setting.plan.axis(Pipeline)
     if pipeline is not None and pipeline.world > 1:
         schedule = find(pipeline.schedule)
@@ -56,6 +68,24 @@ def refusals(setting: Setting) -> Iterator[tuple[str, str]]:
     in_shares = (data is not None and data.experts > 1) or (tensor is not None and tensor.sequence)
     if facts(setting.graph).experts and in_shares:
         yield "experts in shares read how many rows other ranks send, and in a dry run there are none", "no --dry-run"
+
+
+def _without_numbers(setting: Setting) -> Iterator[tuple[str, str]]:
+    plan, tried = setting.plan, "a dry run of this plan has shapes and no memory"
+    spatial, pipeline = plan.axis(Spatial), plan.axis(Pipeline)
+    if spatial is not None and spatial.world > 1 and pipeline is not None and pipeline.world > 1:
+        why = f"spatial{spatial.ranks} in stages reads rows of neighbours, and a dry run of a pipeline has none"
+        yield why, f"spatial{spatial.ranks} without pp, or no --dry-run"
+    if plan.policy(Precision).format.loss_scaling:
+        why = f"+fp16 asks whether gradients are finite, and {tried}"
+        yield why, "+bf16, dp without pp and zero3, or no --dry-run"
+    if plan.policy(Offload).weights and not shares_weights(setting):
+        why = f"+offload:weights moves weights, and {tried}"
+        yield why, "dp:zero3, or no --dry-run"
+    alone = shares_weights(setting) and all(axis.world == 1 for axis in plan.axes if not isinstance(axis, Data))
+    if plan.policy(Execution).mode == "compiled" and not alone:
+        why = f"+compiled makes kernels of what runs, and {tried}"
+        yield why, "+eager, or no --dry-run"
 
 
 def reported(assignment: Assignment, setting: Setting) -> Report:
@@ -82,10 +112,10 @@ def reported(assignment: Assignment, setting: Setting) -> Report:
 
 def _needs_memory(setting: Setting) -> bool:
     """DistributedDataParallel reads what its buckets hold: it does not run on shapes alone. Pipelines do without it."""
-    data, pipeline = setting.plan.axis(Data), setting.plan.axis(Pipeline)
-    if pipeline is not None and pipeline.world > 1:
+    pipeline = setting.plan.axis(Pipeline)
+    if (pipeline is not None and pipeline.world > 1) or shares_weights(setting):
         return False
-    return data is not None and data.world > 1 and data.storage in ("replicated", "zero1")
+    return any(axis.world > 1 and isinstance(axis, Data | Spatial | Context) for axis in setting.plan.axes)
 
 
 def _answered(group, bucket):  # torch reads annotations, and cannot read those that are texts

@@ -37,8 +37,9 @@ from foretell.runtime.assignment import Assignment, Failure, Outcome, Report, Se
 from foretell.runtime.guard import LOST_RANK, Guard, ended_by
 from foretell.runtime.pace import paced
 from foretell.runtime.place import Place
+from foretell.runtime.seating import PATIENCE
 from foretell.runtime.training import trained
-from foretell.runtime.worker import PATIENCE, begun, by_own, checked, leave
+from foretell.runtime.worker import begun, by_own, checked, leave
 
 PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""

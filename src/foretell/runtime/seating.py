@@ -17,6 +17,7 @@ from torch.distributed.rendezvous import register_rendezvous_handler
 
 SCHEME = "seats"
 PATIENCE = timedelta(seconds=300)
+"""That ranks wait for each other, when they meet and in a collective, before they give up."""
 
 
 def address(host: str, port: str, name: str) -> str:

@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any, NoReturn
 
 import torch
@@ -30,11 +29,8 @@ from foretell.runtime.collectives import chosen
 from foretell.runtime.methods import choice
 from foretell.runtime.pace import paced
 from foretell.runtime.place import Place
+from foretell.runtime.seating import PATIENCE
 from foretell.runtime.training import trained
-
-PATIENCE = timedelta(seconds=300)
-"""That ranks wait for each other in a collective before they give up."""
-
 
 FAREWELL = 10.0
 """Seconds in which all ranks come through a barrier that one of them is through."""

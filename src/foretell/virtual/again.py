@@ -164,6 +164,11 @@ def played(
         look_every=steps * workers + 1,
     )
     world.run()
+    missing = [(worker, at) for at in range(steps) for worker in range(workers) if (worker, at) not in problem.losses]
+    if missing:
+        worker, at = missing[0]
+        what = f"the orders do not fit: worker {worker} of {workers} stops before its gradient {at + 1} of {steps}"
+        raise BadInput(what, where="--record", fix=ORDERED)
     return world, [fmean(problem.losses[worker, at] for worker in range(workers)) for at in range(steps)]
 
 

@@ -105,7 +105,9 @@ class OnSeveral(msgspec.Struct, frozen=True, kw_only=True):
 def on_several(asked: Sequence[Contest], told: Callable[[str], None] = lambda text: None) -> OnSeveral:
     """All contests, and whether the winner depends on the cluster."""
     found = tuple(simulate(one, told) for one in asked)
-    winners = [{one.fastest.get(str(workers)) for one in found} for workers in asked[0].workers]
+    winners = [
+        {one.fastest[str(workers)] for one in found if str(workers) in one.fastest} for workers in asked[0].workers
+    ]
     return OnSeveral(simulations=found, changes=any(len(names) > 1 for names in winners))
 
 

@@ -250,7 +250,7 @@ class World(learning.World):
     def look(self) -> None:
         """Judge what would be handed over now."""
         judged = self.problem.judged(self.algorithm.models(self))
-        updates = self.server.version or self.absorbed  # of copies each step is one
+        updates = self.server.version if self.topology.central else self.absorbed  # of copies each step is one
         self.curve.append(Point(self.absorbed * self.batch, updates, self.engine.now, judged.loss, judged.metric))
         over = judged.loss <= self.limits.loss or self.absorbed >= self.limits.gradients
         if over or not math.isfinite(judged.loss):

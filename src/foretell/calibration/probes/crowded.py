@@ -1,8 +1,8 @@
 # pyright: basic
 """How cores that are busy at once slow each other down, and how well messages run beside computation.
 
-One rank is timed by itself and with all others at work, turn by turn: whatever else the machine does meanwhile is in
-both.
+The first rank is timed while others wait at a barrier and while all do the same, turn by turn, in seconds of its own
+thread: what else the machine runs takes none of them, and how it slows a core down is in both.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from foretell.runtime.tasks import Batch
 
 
 class Labelled(NamedTuple):
-    """Images of one size, from 0 to 1, and their classes."""
+    """Images from 0 to 1, and their classes."""
 
-    images: Any  # samples, channels, height, width: a tensor, or what gives one for some of the samples
+    images: Any  # samples, channels, height, width: a tensor, or what gives several of different sizes for some rows
     classes: torch.Tensor
 
     def split(self, share: float) -> tuple[Labelled, Labelled]:
@@ -67,9 +67,16 @@ class Images:
 
 
 def _batch(found: Labelled, rows: torch.Tensor, like: torch.Tensor) -> Batch:
-    images = found.images[rows].to(like.dtype)
+    chosen = found.images[rows]
+    parts = chosen if isinstance(chosen, list) else [chosen]
+    return Batch((torch.cat([_as_read(part, like) for part in parts]),), found.classes[rows])
+
+
+def _as_read(images: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """In the size and channels of what a model reads, whatever else is in a batch."""
+    images = images.to(like.dtype)
     if images.shape[2:] != like.shape[2:]:
         images = F.interpolate(images, size=like.shape[2:], mode="bilinear")
     if images.shape[1] != like.shape[1]:
         images = images.mean(1, keepdim=True).expand(-1, like.shape[1], -1, -1)
-    return Batch((images.contiguous(),), found.classes[rows])
+    return images

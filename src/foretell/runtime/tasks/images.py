@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from foretell.errors import BadInput, MissingExtra
 from foretell.runtime.tasks import Task
@@ -53,11 +52,9 @@ class Files:
     def __init__(self, files: list[Path]) -> None:
         self._files = files
 
-    def __getitem__(self, rows: torch.Tensor) -> torch.Tensor:
-        """In the size of the largest of them."""
-        images = [_image(self._files[row]) for row in rows.tolist()]
-        channels, height, width = (max(one.shape[dim] for one in images) for dim in range(3))
-        return torch.cat([_sized(one, channels, height, width) for one in images])
+    def __getitem__(self, rows: torch.Tensor) -> list[torch.Tensor]:
+        """Each in its own size."""
+        return [_image(self._files[row]).unsqueeze(0) for row in rows.tolist()]
 
 
 def _read(classes: list[list[Path]]) -> tuple[Labelled, Labelled]:
@@ -69,14 +66,6 @@ def _read(classes: list[list[Path]]) -> tuple[Labelled, Labelled]:
 
 def _of(files: list[Path], some: Labelled) -> Labelled:
     return Labelled(Files([files[row] for row in some.images.tolist()]), some.classes)
-
-
-def _sized(image: torch.Tensor, channels: int, height: int, width: int) -> torch.Tensor:
-    """All images in the size of the largest one."""
-    found = image.unsqueeze(0)
-    if found.shape[2:] != (height, width):
-        found = F.interpolate(found, size=(height, width), mode="bilinear")
-    return found.expand(-1, channels, -1, -1)
 
 
 def _image(path: Path) -> torch.Tensor:
