@@ -105,7 +105,26 @@ def comparison_page(found: Comparison) -> str:
         ],
     ]
     head = table(["", "predicted", "measured", "error"], rows)
-    return "\n\n".join([head, _phases(found), _limits(found), _traffic(found.collectives), _outside(found.outside)])
+    ways = _traffic(found.collectives)
+    if found.collectives.unexpected or found.collectives.missing:
+        ways = _ways(measured) + ways
+    return "\n\n".join([head, _phases(found), _limits(found), ways, _outside(found.outside)])
+
+
+def _ways(measured: Measurement) -> str:
+    """That another algorithm ran than the one that the plan means, whose messages are predicted."""
+    from foretell.learning.members import composed
+    from foretell.plan.text import parse
+    from foretell.runtime.methods.choice import method
+
+    meant = method(parse(measured.plan)) if measured.method else None
+    if meant is None or meant[1:3] == composed(measured.method)[1:3]:
+        return ""
+    text = (
+        f"{measured.method} ran, and what is predicted is {measured.plan}, which means {meant.text}: "
+        f"their messages are not the same."
+    )
+    return textwrap.fill(text, WIDTH) + "\n\n"
 
 
 def _phases(found: Comparison) -> str:
