@@ -40,11 +40,13 @@ def command(record: str | None, as_json: bool, **options: str | None) -> None:
     measured = _lives(record) if record is not None else None
     times = {name: span(text, f"--{name}") for name, text in options.items()}
     if measured is not None:
-        own = (measured.mtbf, measured.checkpoint_seconds, measured.restart_seconds, measured.interval)
+        own = (_mtbf(measured), measured.checkpoint_seconds, measured.restart_seconds, measured.interval)
         times = {name: times[name] or given for name, given in zip(times, own, strict=True)}
     if measured is not None and not measured.checkpoints and not times["checkpoint"]:
         what = "the run wrote no checkpoint, and nothing says how long one takes"
         raise BadInput(what, where="--checkpoint", fix="--checkpoint 40s, or a run with a smaller --checkpoint-every")
+    if measured is not None and not times["mtbf"]:
+        raise BadInput("the run had no failure, and nothing says how often one comes", where="--mtbf", fix="--mtbf 3h")
     for name in ("mtbf", "checkpoint"):
         if not times[name]:
             raise BadInput(f"nothing says the {name}", where=f"--{name}", fix=EXAMPLE)
@@ -65,6 +67,12 @@ def _lives(record: str) -> Lives:
     if found is None:
         raise BadInput("a run without checkpoints", where=record, fix="foretell run ... --checkpoint FOLDER")
     return found
+
+
+def _mtbf(measured: Lives) -> float:
+    """The one that was asked for; else the time in which a failure could come, by how many did."""
+    exposed = measured.seconds - measured.failures * measured.restart_seconds
+    return measured.mtbf or (exposed / measured.failures if measured.failures else 0.0)
 
 
 def _page(found: Goodput, measured: Lives | None) -> str:
