@@ -58,8 +58,8 @@ def _lived(found: Measurement) -> list[tuple[str, str]]:
     if found.lives is None:
         return []
     one = found.lives
-    lost = f"{one.failures} failures, {show_seconds(one.restart_seconds)} to get over one"
-    wrote = f"{one.checkpoints} checkpoints of {show_seconds(one.checkpoint_seconds)}"
+    lost = f"{one.failures} failure{'s' * (one.failures != 1)}, {show_seconds(one.restart_seconds)} to get over one"
+    wrote = f"{one.checkpoints} checkpoint{'s' * (one.checkpoints != 1)} of {show_seconds(one.checkpoint_seconds)}"
     wrote = wrote if one.checkpoints else "no checkpoint was written"
     never = f"; nobody died before step {', '.join(map(str, one.not_reached))}" if one.not_reached else ""
     return [("goodput", f"{one.goodput:.1%} of {show_seconds(one.seconds)}: {lost}; {wrote}{never}")]

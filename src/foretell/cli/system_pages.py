@@ -53,7 +53,7 @@ def bytes_page(found: Mapping[str, Any]) -> str:
     rows = [
         [one.name, one.order, show_bytes(one.bytes), f"{one.bytes / plain:.3g}x", one.what] for one in found["updates"]
     ]
-    return table(["update", "order", "bytes", "", "what travels"], rows, (0, 1, 4))
+    return listed(["update", "order", "bytes", "", "what travels"], rows, left=2)
 
 
 def axes_page(found: Mapping[str, Any]) -> str:
