@@ -78,12 +78,16 @@ def _mtbf(measured: Lives) -> float:
 def _page(found: Goodput, measured: Lives | None) -> str:
     lines = [
         ("goodput", f"{found.goodput:.1%} of the time is spent on steps that count"),
-        ("failures", f"one every {show_span(found.mtbf)}, {_time(found.restart_seconds)} to get over one"),
+        ("failures", f"one every {show_span(found.mtbf)}, {_over(found.restart_seconds)}"),
         ("checkpoints", f"{_time(found.checkpoint_seconds)} each, every {_time(found.interval)} of steps"),
         ("best", f"every {_time(found.best_interval)}: {found.best_goodput:.1%}; Young: {_time(found.young_interval)}"),
     ]
     head = "\n".join(f"{name:<14}{text}" for name, text in lines)
     return f"{head}\n\n{_table(found, measured)}" if measured else head
+
+
+def _over(restart: float) -> str:
+    return f"{_time(restart)} to get over one" if restart else "0 s to get over one (no --restart is given)"
 
 
 def _table(found: Goodput, measured: Lives) -> str:
