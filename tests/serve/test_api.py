@@ -135,7 +135,7 @@ def test_a_search_finds_what_the_library_finds(server: Server):
     begun = server.post("searches", {**SMALL, "only": ["dp", "tp"]})
     assert begun.status == 202
     told = _watched(server, begun.json["id"])
-    assert told["state"] == "done" and not told["stopped"]
+    assert told["state"] == told["doing"] == "done" and told["share"] == 1 and not told["stopped"]
     found = told["answer"]["found"]
     same = foretell.search(SMALL["model"], SMALL["cluster"], SMALL["batch"], only=["dp", "tp"])
     assert found["evaluated"] == same.evaluated and same.best is not None

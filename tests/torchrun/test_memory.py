@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from foretell.hardware.catalog import cluster
+from foretell.hardware.disturbance import Disturbance, SlowRank
 from foretell.oracle.predict import predict
 from foretell.program.lower import lower
 from foretell.runtime.assignment import Assignment
@@ -36,6 +37,13 @@ def test_weights_states_and_buckets_rest_between_steps(ranks: Ranks, plan: str) 
 def test_a_step_rises_as_far_on_every_rank(ranks: Ranks) -> None:
     first, second = fullest(ranks, Assignment(model=LLAMA, plan="dp2:zero3", batch=4, steps=1))
     assert first == pytest.approx(second, rel=0.02)
+
+
+def test_a_slow_rank_takes_as_much_as_the_others(ranks: Ranks) -> None:
+    """What slows it shows buckets to Python, which are not to be counted twice."""
+    disturbance = Disturbance(ranks=(SlowRank(1, 1.5),))
+    reports = ranks.run(Assignment(model=LLAMA, plan="dp2", batch=4, steps=1, disturbance=disturbance))
+    assert reports[0].resting == pytest.approx(reports[1].resting, rel=0.01)
 
 
 @pytest.mark.skipif("AVX512" not in torch.backends.cpu.get_cpu_capability(), reason="blocks of other processors")

@@ -410,6 +410,8 @@ def test_engines_are_counted_not_their_lines_and_doubts_are_told() -> None:
     page = " ".join(bench_pages.page(Study(about=ABOUT, rows=tuple(rows))).split())
     assert "losses of 1 other engine are" in page
     assert "before 4 of 4 rows others used up to 1.2 of its 2 cores" in page and "not calibrated" in page
+    apart = bench_pages.page(Study(about=ABOUT, rows=(_row(unpredicted="ranks compute on cpu"),)))
+    assert "nothing could be predicted: ranks compute on cpu." in " ".join(apart.split())
     calm = bench_pages.page(Study(about=ABOUT, rows=(_row(load=5.0, busy=0.1),)))  # the load is that of the row before
     assert "busy" not in calm and "calibrated" not in calm
 

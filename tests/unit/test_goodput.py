@@ -15,7 +15,7 @@ from foretell.cli.verbs.goodput import command
 from foretell.errors import BadInput
 from foretell.oracle.goodput import goodput
 from foretell.runtime import lives
-from foretell.runtime.lives import BEGAN, DIED, ENDED, WROTE, Fate, Moment, lived
+from foretell.runtime.lives import BEGAN, DIED, ENDED, WROTE, Fate, Lives, Moment, lived
 
 TIMES = st.floats(1, 1e6)
 
@@ -50,6 +50,41 @@ def test_the_verb_answers_and_says_what_is_missing() -> None:
     assert found["goodput"] == found["best_goodput"] == goodput(10800, 40, 300).goodput
     missing = CliRunner().invoke(command, ["--mtbf", "3h"])
     assert isinstance(missing.exception, BadInput) and missing.exception.where == "--checkpoint"
+
+
+@pytest.mark.parametrize(("asked", "failures", "mtbf"), [(0.0, 2, 40.0), (30.0, 2, 30.0)])
+def test_the_mean_time_between_failures_follows_from_the_run(
+    asked: float, failures: int, mtbf: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Restarts are no time in which a failure could come."""
+    (tmp_path / "run.json").touch()
+    monkeypatch.setattr("foretell.cli.verbs.goodput._lives", lambda record: _life(asked, failures))
+    found = json.loads(CliRunner().invoke(command, [str(tmp_path / "run.json"), "--json"]).stdout)
+    assert found["mtbf"] == mtbf
+
+
+def test_a_run_without_a_failure_does_not_say_how_often_one_comes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "run.json").touch()
+    monkeypatch.setattr("foretell.cli.verbs.goodput._lives", lambda record: _life(0.0, 0))
+    found = CliRunner().invoke(command, [str(tmp_path / "run.json")])
+    assert isinstance(found.exception, BadInput) and "no failure" in found.exception.what
+
+
+def _life(mtbf: float, failures: int) -> Lives:
+    return Lives(
+        failures=failures,
+        checkpoints=4,
+        seconds=100.0,
+        productive_seconds=60.0,
+        goodput=0.6,
+        checkpoint_seconds=1.0,
+        restart_seconds=10.0,
+        lost_seconds=16.0,
+        interval=15.0,
+        mtbf=mtbf,
+    )
 
 
 # the lives of a run

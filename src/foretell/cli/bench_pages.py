@@ -58,6 +58,8 @@ def _doubts(study: Study, found: Sequence[Line]) -> list[str]:
         told.append(f"What was learnt is of one seed for {', '.join(alone)}.")
     if any(row.predicted is not None and row.predicted.calibrated is False for row in ran):
         told.append("`off` is that of a machine that was not calibrated: see `foretell calibrate`.")
+    reasons = dict.fromkeys(row.unpredicted for row in ran if row.unpredicted)
+    told += [f"`off` is empty where nothing could be predicted: {why}." for why in reasons]
     return told
 
 

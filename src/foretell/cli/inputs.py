@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from foretell.errors import BadInput, ForetellError
+from foretell.errors import BadInput, ForetellError, unknown
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
@@ -31,12 +31,15 @@ from foretell.plan.trainer import trainer
 from foretell.units import FLOATING
 
 EXAMPLE = "foretell {verb} llama3-8b --on 16xh100 --plan 'dp2:zero3 tp8:sp +bf16' --batch 32"
+HERE = "foretell run lenet --plan dp2 --batch 64"
+"""What runs on the machine that somebody sits at."""
 
 
 def _example() -> str:
     """What would work, with the verb that was typed."""
     context = click.get_current_context(silent=True)
-    return EXAMPLE.format(verb=context.info_name if context else "predict")
+    verb = context.info_name if context else "predict"
+    return HERE if verb == "run" else EXAMPLE.format(verb=verb)
 
 
 def _not_blank(context: click.Context, option: click.Parameter, text: str | None) -> str:
@@ -157,6 +160,8 @@ def _loaded(given: Given, plan: Plan) -> tuple[Graph, Job, tuple[str, ...]]:
 
 
 def _job(given: Given, batch: int) -> Job:
+    if given.optimizer and given.optimizer not in RULES:
+        raise unknown("optimizer", given.optimizer, RULES).within("--optimizer")
     return make_job(batch, trainer=given.trainer, optimizer=given.optimizer, sequence=given.seq or 0)
 
 

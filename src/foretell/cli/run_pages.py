@@ -58,8 +58,8 @@ def _lived(found: Measurement) -> list[tuple[str, str]]:
     if found.lives is None:
         return []
     one = found.lives
-    lost = f"{one.failures} failures, {show_seconds(one.restart_seconds)} to get over one"
-    wrote = f"{one.checkpoints} checkpoints of {show_seconds(one.checkpoint_seconds)}"
+    lost = f"{one.failures} failure{'s' * (one.failures != 1)}, {show_seconds(one.restart_seconds)} to get over one"
+    wrote = f"{one.checkpoints} checkpoint{'s' * (one.checkpoints != 1)} of {show_seconds(one.checkpoint_seconds)}"
     wrote = wrote if one.checkpoints else "no checkpoint was written"
     never = f"; nobody died before step {', '.join(map(str, one.not_reached))}" if one.not_reached else ""
     return [("goodput", f"{one.goodput:.1%} of {show_seconds(one.seconds)}: {lost}; {wrote}{never}")]
@@ -105,7 +105,26 @@ def comparison_page(found: Comparison) -> str:
         ],
     ]
     head = table(["", "predicted", "measured", "error"], rows)
-    return "\n\n".join([head, _phases(found), _limits(found), _traffic(found.collectives), _outside(found.outside)])
+    ways = _traffic(found.collectives)
+    if found.collectives.unexpected or found.collectives.missing:
+        ways = _ways(measured) + ways
+    return "\n\n".join([head, _phases(found), _limits(found), ways, _outside(found.outside)])
+
+
+def _ways(measured: Measurement) -> str:
+    """That another algorithm ran than the one that the plan means, whose messages are predicted."""
+    from foretell.learning.members import composed
+    from foretell.plan.text import parse
+    from foretell.runtime.methods.choice import method
+
+    meant = method(parse(measured.plan)) if measured.method else None
+    if meant is None or meant[1:3] == composed(measured.method)[1:3]:
+        return ""
+    text = (
+        f"{measured.method} ran, and what is predicted is {measured.plan}, which means {meant.text}: "
+        f"their messages are not the same."
+    )
+    return textwrap.fill(text, WIDTH) + "\n\n"
 
 
 def _phases(found: Comparison) -> str:

@@ -9,7 +9,7 @@ from foretell.cli.compare_pages import lines
 from foretell.cli.plan_pages import listed
 from foretell.cli.table import table
 from foretell.taxonomy.advice import Advice
-from foretell.taxonomy.systems import AXES
+from foretell.taxonomy.systems import AXES, nearest
 from foretell.units import show_bytes, show_seconds
 
 
@@ -44,7 +44,13 @@ def _differences(found: Mapping[str, Any]) -> list[str]:
 
 
 def classes_page(found: Mapping[str, Any]) -> str:
-    return lines([(axis, ", ".join(values) or "none known") for axis, values in found.items()], 16)
+    return lines([(axis, ", ".join(values) or _nearly(found)) for axis, values in found.items()], 16)
+
+
+def _nearly(found: Mapping[str, Any]) -> str:
+    """Which systems would do what none does, and what keeps them from it."""
+    names, axes = nearest(found)
+    return f"none known; but for the {' and the '.join(axes)}: {', '.join(names)}"
 
 
 def bytes_page(found: Mapping[str, Any]) -> str:
@@ -53,7 +59,7 @@ def bytes_page(found: Mapping[str, Any]) -> str:
     rows = [
         [one.name, one.order, show_bytes(one.bytes), f"{one.bytes / plain:.3g}x", one.what] for one in found["updates"]
     ]
-    return table(["update", "order", "bytes", "", "what travels"], rows, (0, 1, 4))
+    return listed(["update", "order", "bytes", "", "what travels"], rows, left=2)
 
 
 def axes_page(found: Mapping[str, Any]) -> str:

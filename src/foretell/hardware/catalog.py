@@ -31,7 +31,8 @@ _FORM = re.compile(
     re.IGNORECASE,
 )
 _LINK = re.compile(r"(?:(?P<ports>[0-9]+)x)?(?P<name>[a-z].*)")
-FORMS = "64xh100, 8x8xh100,ib-ndr, 32xdgx-a100, abci:64, or a .toml file"
+NAMED = "64xh100, 8x8xh100,ib-ndr, 32xdgx-a100, abci:64"
+FORMS = f"{NAMED}, or a .toml file"
 
 GIVEN = "given in the cluster's text"
 LONGEST_PATH = 250  # file systems refuse longer names

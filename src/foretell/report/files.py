@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,18 @@ def save(page: Page, file: str) -> int:
         raise BadInput(f"the page has {len(content):,} bytes", where="--html", fix="fewer micro-batches or ranks")
     _write(Path(file), content, "--html")
     return len(content)
+
+
+def check_page(file: str | None) -> None:
+    """Refuse a file that no page can be written to, before all that it would show is made."""
+    if file is None:
+        return
+    path = Path(file)
+    why = "it is a folder" if path.is_dir() else "" if path.parent.is_dir() else f"there is no folder {path.parent}"
+    if not why and not os.access(path if path.exists() else path.parent, os.W_OK):
+        why = "permission denied"
+    if why:
+        raise BadInput(f"{file} cannot be written: {why}", where="--html", fix="another file")
 
 
 def save_figures(page: Page, folder: str, kind: str = "svg") -> list[str]:

@@ -109,7 +109,8 @@ def _machine(measured: Measurement) -> Iterator[Outside]:
 def _spread(measured: Measurement) -> Iterator[Outside]:
     low, high = measured.samples.p10, measured.samples.p90
     if low > 0 and high > APART * low:
-        why = f"one step in ten takes {high / low:.2g} times as long as one in ten others"
+        one = "step" if measured.samples.of == 1 else "round"
+        why = f"one {one} in ten takes {high / low:.2g} times as long as one in ten others"
         yield _told("spread", "step", high, low, low * APART, why)
 
 

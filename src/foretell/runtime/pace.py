@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from foretell.runtime.clock import HostMarks
@@ -162,6 +162,11 @@ def _zeros(like: torch.Tensor) -> torch.Tensor:
 def paced(factor: float, waits: bool) -> AbstractContextManager[Any]:
     """While this holds, this thread computes so many times more slowly, or waits instead."""
     return Waited(factor) if waits else slowed(factor)
+
+
+def is_paced() -> bool:
+    """Whether this thread does."""
+    return any(isinstance(mode, Slowed) for mode in _get_current_dispatch_mode_stack())
 
 
 def slowed(factor: float) -> AbstractContextManager[Any]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from foretell.errors import BadInput, unknown
+from foretell.errors import BadInput, ForetellError, unknown
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.model import source, zoo
@@ -143,8 +143,12 @@ def _idle(setting: Setting, cluster: Cluster) -> Iterator[str]:
 def cluster_of(text: str) -> catalog.Named:
     """A cluster by its text, which is never a file's."""
     if ".toml" in text.lower():
-        raise BadInput("clusters of files are for the command line", where="cluster", fix=catalog.FORMS)
-    return catalog.named(text)
+        raise BadInput("clusters of files are for the command line", where="cluster", fix=catalog.NAMED)
+    try:
+        return catalog.named(text)
+    except ForetellError as problem:
+        fix = problem.fix.replace(catalog.FORMS, catalog.NAMED)  # no file is read for a page
+        raise type(problem)(problem.what, where=problem.where or "cluster", fix=fix) from None
 
 
 def trainer_name(text: str) -> str:

@@ -143,6 +143,8 @@ class Searches:
             one.ended = time.monotonic()
             good = one.reply is not None and one.reply.kind == "answer"
             one.state = "done" if good else "failed"
+            if good:
+                one.doing, one.share = "done", 1.0
 
     async def _found(self, one: Running) -> Reply:
         if one.stopped:

@@ -75,6 +75,15 @@ def doing(classes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(name for name in names() if all(set(classes[axis]) <= set(system(name).on(axis)) for axis in AXES))
 
 
+def nearest(classes: Mapping[str, tuple[str, ...]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The systems that cannot do it for the fewest axes, and these axes."""
+    kept = {
+        name: tuple(axis for axis in AXES if not set(classes[axis]) <= set(system(name).on(axis))) for name in names()
+    }
+    fewest = min(kept.values(), key=len)
+    return tuple(name for name, axes in kept.items() if axes == fewest), fewest
+
+
 def matching(wanted: Mapping[str, str]) -> list[str]:
     """Names of the systems with these values on these axes."""
     for axis, value in wanted.items():

@@ -60,6 +60,8 @@ def _meant(text: str) -> Iterator[str]:
         yield "cluster"
     if text.partition(":")[0] in names("model") or "/" in text or text.endswith((".json", ".net")) or ".py:" in text:
         yield "model"
+    if KINDS["policy"].having(text):
+        yield "policy"
 
 
 def _unknown(text: str) -> UnknownName:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from foretell.cli.members._choice import choice, explained, options
 from foretell.cli.members._page import Figure, Page, written
-from foretell.errors import unknown
+from foretell.errors import ForetellError, unknown
 
 if TYPE_CHECKING:
     from foretell.plan.policy import Policy
@@ -19,6 +19,17 @@ def names() -> list[str]:
     return list(policies())
 
 
+def having(option: str) -> str:
+    """The policy that has an option of this name, such as `threshold`; empty where none has, or several do."""
+    from foretell.plan.members import policies
+
+    forms = {
+        word: {form.rstrip("NF") for one in kind.syntax for form in one.forms} for word, kind in policies().items()
+    }
+    found = [word for word, own in forms.items() if option.lower() in own]
+    return found[0] if len(found) == 1 else ""
+
+
 def page(text: str) -> Page:
     from foretell.plan.members import policies
     from foretell.plan.text import parse
@@ -26,7 +37,12 @@ def page(text: str) -> Page:
     word = text.lower().removeprefix("+").partition(":")[0]
     said: tuple[Policy, ...] = ()
     if word not in policies():
-        said = parse(f"dp1 {text if text.startswith('+') else f'+{text}'}").policies
+        try:
+            said = parse(f"dp1 {text if text.startswith('+') else f'+{text}'}").policies
+        except ForetellError:
+            if text.startswith("+") or not having(text):
+                raise
+            return page(having(text))  # the name of an option, without what else it needs in a plan
         if not said:
             raise unknown("policy", text, names())
         word = said[0].word

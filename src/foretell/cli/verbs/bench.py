@@ -96,7 +96,8 @@ def _compare(options: dict[str, Any], as_json: bool, files: Files) -> None:
     _tell(folder, as_json, files)
     if len(rows) < len(questions):
         left = len(questions) - len(rows)
-        print(f"note: {left} rows are left after {minutes:g} minutes; the same command goes on", file=sys.stderr)
+        these = "1 row is" if left == 1 else f"{left} rows are"
+        print(f"note: {these} left after {minutes:g} minutes; the same command goes on", file=sys.stderr)
     if not any(row.ok for row in rows):
         raise click.exceptions.Exit(NOTHING_FITS)
 
@@ -140,7 +141,8 @@ def _tell(folder: Path, as_json: bool, files: Files) -> None:
     if as_json:
         click.echo(_json(found, folder, names))
         return
-    parts = (page(found), judged_page(found.rows), "\n".join([f"{len(found.rows)} rows in {folder}", *names]))
+    counted = f"{len(found.rows)} row{'s' * (len(found.rows) != 1)} in {folder}"
+    parts = (page(found), judged_page(found.rows), "\n".join([counted, *names]))
     click.echo("\n\n".join(filter(None, parts)))
 
 

@@ -22,12 +22,15 @@ def command(
 ) -> None:
     """Predict the run of RECORD again, and subtract: time, phases, memory, collectives."""
     from foretell.records.store import read
+    from foretell.report.files import check_page
     from foretell.runtime.comparison import of_record
 
+    check_page(html)
     found = of_record(read(Path(record)), record, cluster or "", calibration, disturbed)
     if html is not None:
         from foretell.report.comparison import comparison_page as page_of
         from foretell.report.files import save
 
         save(page_of(found), html)
+        click.echo(f"note: the report is {html}", err=True)
     click.echo(msgspec.json.encode(found) if as_json else comparison_page(found))

@@ -40,11 +40,13 @@ def command(record: str | None, as_json: bool, **options: str | None) -> None:
     measured = _lives(record) if record is not None else None
     times = {name: span(text, f"--{name}") for name, text in options.items()}
     if measured is not None:
-        own = (measured.mtbf, measured.checkpoint_seconds, measured.restart_seconds, measured.interval)
+        own = (_mtbf(measured), measured.checkpoint_seconds, measured.restart_seconds, measured.interval)
         times = {name: times[name] or given for name, given in zip(times, own, strict=True)}
     if measured is not None and not measured.checkpoints and not times["checkpoint"]:
         what = "the run wrote no checkpoint, and nothing says how long one takes"
         raise BadInput(what, where="--checkpoint", fix="--checkpoint 40s, or a run with a smaller --checkpoint-every")
+    if measured is not None and not times["mtbf"]:
+        raise BadInput("the run had no failure, and nothing says how often one comes", where="--mtbf", fix="--mtbf 3h")
     for name in ("mtbf", "checkpoint"):
         if not times[name]:
             raise BadInput(f"nothing says the {name}", where=f"--{name}", fix=EXAMPLE)
@@ -67,15 +69,25 @@ def _lives(record: str) -> Lives:
     return found
 
 
+def _mtbf(measured: Lives) -> float:
+    """The one that was asked for; else the time in which a failure could come, by how many did."""
+    exposed = measured.seconds - measured.failures * measured.restart_seconds
+    return measured.mtbf or (exposed / measured.failures if measured.failures else 0.0)
+
+
 def _page(found: Goodput, measured: Lives | None) -> str:
     lines = [
         ("goodput", f"{found.goodput:.1%} of the time is spent on steps that count"),
-        ("failures", f"one every {show_span(found.mtbf)}, {_time(found.restart_seconds)} to get over one"),
+        ("failures", f"one every {show_span(found.mtbf)}, {_over(found.restart_seconds)}"),
         ("checkpoints", f"{_time(found.checkpoint_seconds)} each, every {_time(found.interval)} of steps"),
         ("best", f"every {_time(found.best_interval)}: {found.best_goodput:.1%}; Young: {_time(found.young_interval)}"),
     ]
     head = "\n".join(f"{name:<14}{text}" for name, text in lines)
     return f"{head}\n\n{_table(found, measured)}" if measured else head
+
+
+def _over(restart: float) -> str:
+    return f"{_time(restart)} to get over one" if restart else "0 s to get over one (no --restart is given)"
 
 
 def _table(found: Goodput, measured: Lives) -> str:

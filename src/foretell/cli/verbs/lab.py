@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from foretell.cli.disturbance_options import disturbed, typed
-from foretell.errors import BadInput
+from foretell.errors import BadInput, ForetellError
 
 if TYPE_CHECKING:
     from foretell.hardware.disturbance import Disturbance
@@ -143,7 +143,7 @@ def measure(
     from foretell.lab.hosts import Lab
     from foretell.lab.measure import SIZES, cases, measured, orders, summary
 
-    wanted = cases(network, algorithms, _sizes(sizes) or SIZES, repeats)
+    wanted = cases(network, [_algorithm(text) for text in algorithms], _sizes(sizes) or SIZES, repeats)
     with Lab(network) as lab:
         rows = measured(lab, wanted, timeout)
     if out:
@@ -175,9 +175,11 @@ def crossover(
     from foretell.lab.describe import described
     from foretell.lab.hosts import Lab
     from foretell.lab.measure import everything, measured, overhead, selftested
-    from foretell.runtime.collectives import chosen
 
-    wanted = [chosen(text).text for text in algorithms] or everything(network)
+    wanted = [_algorithm(text) for text in algorithms] or everything(network)
+    if len(set(wanted)) < 2:
+        fix = f"--algorithm {wanted[0]} --algorithm {'ring' if wanted[0] != 'ring' else 'butterfly'}"
+        raise BadInput(f"{wanted[0]} alone crosses nothing", where="--algorithm", fix=fix)
     with Lab(network) as lab:
         expected = crossovers.expected(described(network, overhead(selftested(lab))), wanted)
         rows = measured(lab, crossovers.cases(expected, network.hosts, repeats), timeout) if expected else []
@@ -189,6 +191,16 @@ def crossover(
         click.echo(msgspec.json.encode({"crossovers": found, "rows": rows}))
     else:
         click.echo(lab_pages.crossovers(found))
+
+
+def _algorithm(text: str) -> str:
+    """An algorithm's full name; what is wrong with it is said of this option, not of the one of `foretell run`."""
+    from foretell.runtime.collectives import chosen
+
+    try:
+        return chosen(text).text
+    except ForetellError as problem:
+        raise type(problem)(problem.what, where="--algorithm", fix=problem.fix) from None
 
 
 def _name(network: Network, extra: float, per_host: int) -> str:

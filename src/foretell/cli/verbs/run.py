@@ -86,7 +86,8 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         raise BadInput(f"--rate {options['rate']}", where="--rate", fix="a number: --rate 0.01")
     for name in ("rate_batch", "warmup"):
         if options[name] < 0:
-            raise BadInput(f"--{name.replace('_', '-')} {options[name]}", where="run", fix="0 or more")
+            option = f"--{name.replace('_', '-')}"
+            raise BadInput(f"{option} {options[name]}", where=option, fix="0 or more")
     names = ("rate", "rate_batch", "warmup", "task", "loss", "validate_every", "steps", "seed", "threads", "patience")
     names = (*names, "collectives", "method")
     names = (*names, "disturbance", "checkpoints", "checkpoint_every", "restarts", "waits")

@@ -82,6 +82,8 @@ def _only_contests(fig14: bool, batches: str | None, options: dict[str, Any]) ->
         if asked and options["disturbance"]:
             what = "slow ranks, slow links and other jobs are not for it"
             raise BadInput(what, where=option, fix=f"without {option}")
+        if asked and len(options["clusters"]) > 1:
+            raise BadInput(f"{option} is not compared over clusters", where="--on", fix=f"without {option}")
 
 
 def _contest(options: dict[str, Any]) -> None:
@@ -104,7 +106,11 @@ def _contest(options: dict[str, Any]) -> None:
         **{name: options[name] for name in same},
     )
     if len(options["clusters"]) > 1:
-        _several([asked._replace(cluster=catalog.cluster(name)) for name in options["clusters"]], options)
+        clusters = [catalog.cluster(name) for name in options["clusters"]]
+        for at, one in enumerate(clusters):
+            if one in clusters[:at]:
+                raise BadInput(f"{one.text} is there twice", where="--on", fix="each cluster once")
+        _several([asked._replace(cluster=one) for one in clusters], options)
     else:
         _one(asked, options)
 

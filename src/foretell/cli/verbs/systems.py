@@ -47,6 +47,9 @@ def command(
     asked = [option for option, given in instead.items() if given is not None]
     if len(asked) > 1:
         raise BadInput(f"{' and '.join(asked)} are different questions", where=asked[1], fix="one of them")
+    if asked and names:
+        what = f"{asked[0]} asks about something else than {', '.join(names)}"
+        raise BadInput(what, where=asked[0], fix=f"foretell systems {' '.join(names)}, or {asked[0]} without names")
     if axes:
         found, page = dict(categories()), axes_page
     elif plan is not None or algorithm is not None or record is not None:

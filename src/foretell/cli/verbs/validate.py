@@ -53,10 +53,12 @@ def command(
     """
     from foretell.errors import BadInput
     from foretell.oracle.predict import predict
+    from foretell.report.files import check_page
     from foretell.validation import published
     from foretell.validation.evaluate import compare, scores
     from foretell.validation.study import read
 
+    check_page(html)
     if constants:
         click.echo(_constants(as_json))
         return
@@ -74,6 +76,7 @@ def command(
         from foretell.report.validation import scoreboard_page
 
         save(scoreboard_page(done), html)
+        click.echo(f"note: the report is {html}", err=True)
     if coverage:
         from foretell.cli.coverage_pages import answer_coverage
 
