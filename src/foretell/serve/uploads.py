@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import secrets
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -32,15 +33,20 @@ SUFFIXES: Final = (GRAPH, ".json", ".net")
 _FORM: Final = re.compile(re.escape(PREFIX) + r"([0-9a-f]{24})")
 
 
+_ONE_AT_A_TIME: Final = threading.Lock()
+"""Else one that is old in somebody's list is taken away just after it came again."""
+
+
 def keep(content: bytes, folder: Path) -> str:
     """Write a file; what questions call it."""
     digest = hashlib.sha256(content).hexdigest()[:24]
     file = folder / f"{digest}{_suffix(content)}"
     written = folder / f"new-{secrets.token_hex(8)}"
     written.write_bytes(content)
-    written.replace(file)  # so that nobody reads half of it
-    for one in sorted(folder.glob("*.*"), key=_age)[:-MOST]:
-        one.unlink(missing_ok=True)
+    with _ONE_AT_A_TIME:
+        written.replace(file)  # so that nobody reads half of it
+        for one in sorted(folder.glob("*.*"), key=_age)[:-MOST]:
+            one.unlink(missing_ok=True)
     return f"{PREFIX}{digest}"
 
 
