@@ -48,6 +48,16 @@ def test_measure_keeps_raw_samples_beside_formulas(tmp_path: Path) -> None:
     assert {order["size"] for order in answer["orders"]} == {1024, 16384}
 
 
+@pytest.mark.slow
+def test_crossovers_are_timed_around_where_formulas_cross(tmp_path: Path) -> None:
+    pair = ("--algorithm", "butterfly", "--algorithm", "recursive")
+    found = ran("crossover", "--hosts", "4", *pair, "--repeats", "1", "--json", folder=tmp_path)
+    assert found.returncode == 0, found.stderr
+    answer = documented("lab crossover", found.stdout)
+    assert {(one["below"], one["above"]) for one in answer["crossovers"]} <= {("butterfly", "recursive")}
+    assert bool(answer["rows"]) == bool(answer["crossovers"])
+
+
 RIGHTS = {"sys_admin": ("namespaces", "SYS_ADMIN"), "net_admin": ("devices", "NET_ADMIN")}
 
 

@@ -188,7 +188,7 @@ def test_files_are_downloaded(person: Person):
 
 
 def test_a_measured_run_lies_beside_the_prediction(person: Person, tmp_path: Path):
-    from test_measured import ASKED, run_record
+    from test_measured_runs import ASKED, run_record
 
     file = tmp_path / "run.json"
     file.write_bytes(run_record())

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
 from random import Random
@@ -157,8 +158,10 @@ def test_a_process_that_is_killed_at_any_moment_leaves_whole_rows_and_the_next_g
     for _ in range(kills):
         child = os.fork()
         if not child:
-            _comparing(tmp_path)
-            os._exit(0)
+            try:
+                _comparing(tmp_path)
+            finally:  # an error must not go on as a second run of the tests
+                os._exit(0)
         time.sleep(random.uniform(0.001, 0.03))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -418,11 +421,17 @@ def test_what_one_seed_learnt_is_told() -> None:
     assert "of one seed for gpipe." in told
 
 
-def test_cores_that_others_use_are_counted(tmp_path: Path) -> None:
+def test_cores_that_others_use_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stat = tmp_path / "stat"
     stat.write_text("cpu  100 0 0 900 0 0 0 0 0 0\n")
     assert measuring.busy_cores(stat, 0.0) is None  # no time went by
     assert measuring.busy_cores(tmp_path / "nothing", 0.0) is None
+    ticks = iter([measuring._Ticks(100, 1000), measuring._Ticks(130, 1020)])
+    monkeypatch.setattr(measuring, "_ticks", lambda file: next(ticks))
+    assert measuring.busy_cores(stat, 0.0) == (os.cpu_count() or 1)  # counters that run ahead of their sum
+    ticks = iter([measuring._Ticks(100, 1000), measuring._Ticks(90, 1040)])
+    assert measuring.busy_cores(stat, 0.0) == 0.0
+    monkeypatch.undo()
     found = measuring.busy_cores()
     assert found is None or 0.0 <= found <= (os.cpu_count() or 1)
 
@@ -448,6 +457,46 @@ def test_a_seat_knows_how_many_ranks_its_host_has() -> None:
     assert measuring.Where(8, 4).hosts == 2 and measuring.Where().hosts == 1
 
 
+class _Gone:
+    """A store that nobody answers at, or that is gone itself."""
+
+    def __init__(self) -> None:
+        self.waited: list[float] = []
+
+    def wait(self, keys: list[str], limit: timedelta) -> None:
+        self.waited.append(limit.total_seconds())
+        raise RuntimeError
+
+    def check(self, keys: list[str]) -> bool:
+        return False
+
+    def set(self, key: str, value: bytes) -> None:
+        raise RuntimeError("the store is gone")
+
+
+def _table(store: _Gone) -> seats.Table:
+    table = object.__new__(seats.Table)
+    table._store, table.place = store, Place(0, 2, 0, 2)
+    return table
+
+
+def test_seats_that_are_missing_are_waited_for_once() -> None:
+    store = _Gone()
+    table, until = _table(store), time.monotonic() + 5.0
+    assert [table.answered(0, seat, until).failure is None for seat in (1, 2)] == [False, False]
+    assert max(store.waited) <= 5.0 and store.waited[1] <= store.waited[0]  # by the same moment, not for as long again
+    assert table.answered(0, 3, time.monotonic() - 1.0).failure is not None
+    assert len(store.waited) == 2  # for the store no time at all would mean no limit
+
+
+def test_what_a_seat_started_ends_where_the_store_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(measuring.Starter, "__exit__", lambda *_: ended.append("ended"))
+    with pytest.raises(RuntimeError, match="gone"):
+        seats.Conductor(_table(_Gone())).__exit__(None, None, None)
+    assert ended == ["ended"]
+
+
 def test_rows_of_several_hosts_know_where_a_node_ends() -> None:
     (group,) = groups([_row(node=2, ranks=4), _row(node=2, ranks=2, fingerprint="b")])
     assert group.node == 2
@@ -464,7 +513,8 @@ def test_rows_of_several_hosts_know_where_a_node_ends() -> None:
         "--batch-rule foo", "--model nosuchmodel", "--task nosuchtask", "--ranks 1..1000000000", "--engine=",
         "--engine=,", "--pair=", "--ranks=", "--out=", "--batch 99999999999999999999", "--quick --engine ddp",
         "--quick --pair image", "--quick --ranks 2", "--quick --seeds 1", "--quick --batch 8", "--quick --steps 3",
-        "--quick --device cpu", "--quick --scale-rate",
+        "--quick --device cpu", "--quick --scale-rate", "--quick --nnodes 2", "--quick --rendezvous here:1",
+        "--rendezvous here:1 --ranks 2",
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_before_anything_starts(

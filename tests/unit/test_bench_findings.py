@@ -129,6 +129,8 @@ def test_what_is_not_there_is_not_asked() -> None:
     assert verdicts(line("ddp", "dp{}", {1: 100})) == {}
     failed = [row("ddp", 4, 0, status=FAILED, reason="no memory")]
     assert check(failed) == () and groups(failed) == ()
+    later = line("tp", "tp{}", {2: 29, 4: 27, 8: 25}, {2: 13, 4: 11, 8: 12})
+    assert "intra-memory" not in verdicts(later)  # whether it falls with the first ranks is seen from one rank only
 
 
 def test_findings_about_nodes_need_a_cluster_with_nodes() -> None:

@@ -39,7 +39,7 @@ def row(engine: str, plan: str, ranks: int, seed: int, step: float) -> Row:
 ROWS = (
     row("ddp", "dp1", 1, 0, 0.2),
     *(row("ddp", "dp2", 2, seed, 0.12) for seed in (0, 1)),
-    *(row("gpipe", "pp2:gpipe +m8", 2, seed, 0.3) for seed in (0, 1)),
+    *(row("one_f_one_b", "pp2:1f1b +m8", 2, seed, 0.3) for seed in (0, 1)),
     Row(engine="deepspeed", pair="image", ranks=2, seed=0, batch_rule="", status=UNFIT, reason="no <ninja>", fix="x"),
 )
 
@@ -47,7 +47,7 @@ ROWS = (
 def test_all_engines_are_in_the_page_and_those_that_did_not_run_with_their_reason() -> None:
     page = bench_page(ROWS, "a comparison")
     text = html(page)
-    for word in ("ddp", "gpipe", "deepspeed", "no &lt;ninja&gt;", "exposed communication", "What did not run"):
+    for word in ("ddp", "one-f-one-b", "deepspeed", "no &lt;ninja&gt;", "exposed communication", "What did not run"):
         assert word in text
     assert {chart.name for chart in page.charts} == {
         "seconds-cpu-image", "bytes-cpu-image", "epoch-cpu-image", "memory-cpu-image", "phases-cpu-image",
@@ -61,7 +61,15 @@ def test_epochs_are_drawn_over_ranks_by_factors_and_predictions_dashed() -> None
     page = bench_page(ROWS, "a comparison")
     chart = next(one for one in page.charts if one.name == "epoch-cpu-image")
     assert ("ddp", "2", "1.2") in chart.rows and ("ddp, dashed", "2", "1.32") in chart.rows
-    assert [name for _, name in chart.legend] == ["ddp", "gpipe"]
+    assert [name for _, name in chart.legend] == ["ddp", "one-f-one-b"]
+
+
+def test_every_bar_has_its_prediction() -> None:
+    page = bench_page(ROWS, "a comparison")
+    bars = next(one for one in page.charts if one.name == "seconds-cpu-image")
+    assert {name: error for name, _, _, error in bars.rows} == {"ddp 2": "+10.0%", "one-f-one-b 2": "+10.0%"}
+    slow = bench_page([one for one in ROWS if one.engine == "one_f_one_b"], "a comparison")
+    assert slow.cards[0].beside == "one-f-one-b on 2 ranks"
 
 
 def test_the_metric_is_the_mean_of_the_seeds() -> None:
@@ -141,5 +149,5 @@ def test_one_number_of_ranks_is_bars_beside_their_predictions() -> None:
     names = {chart.name for chart in page.charts}
     assert "epoch-cpu-image" not in names and "memory-cpu-image" not in names
     chart = next(one for one in page.charts if one.name == "seconds-cpu-image")
-    assert [name for name, *_ in chart.rows] == ["ddp 2", "gpipe 2"]  # the fastest first
+    assert [name for name, *_ in chart.rows] == ["ddp 2", "one-f-one-b 2"]  # the fastest first
     assert chart.rows[0][1:] == ("1.2 s", "1.32 s", "+10.0%")

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
 
@@ -46,7 +47,7 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
     "report": [(TINY, *ON, "--plan", "dp2", "--html", "{folder}/r.html", "--svg", "{folder}/figures")],
     "export": [(TINY, *ON, "--plan", "dp2:zero3 +bf16", "--to", "torchtitan")],
     "simulate": [("lenet", "--on", "4xv100-16", "--learn", "squares", "--workers", "2", "--algorithms", "sync,async")],
-    "simulate --on --on": [("lenet", "--on", "4xv100-16", "--on", "4xv100-16,eth-1", "--learn", "squares",
+    "simulate --on --on": [("lenet", "--on", "2x4xv100-16", "--on", "2x4xv100-16,eth-1", "--learn", "squares",
                             "--workers", "2", "--algorithms", "sync,async")],
     "simulate --fig14": [()],
     "bench": [("--show", "{folder}/study")],
@@ -54,7 +55,7 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
     "lab describe": [("{folder}/lab.toml", "--hosts", "4", "--overhead", "100us")],
     "goodput": [("--mtbf", "3h", "--checkpoint", "40s")],
     "systems": [(), ("petuum", "distbelief")],
-    "systems --plan": [("--plan", "dp8")],
+    "systems --plan": [("--plan", "dp8"), ("--plan", "pp4:1f1b +m4")],
     "systems --bytes": [("--bytes", "lenet")],
     "results": [("--records", "{folder}/records")],
     "results show": [("{folder}/records/calibration-cpu.json",)],
@@ -124,6 +125,12 @@ def kept(folder: Path) -> Path:
 def test_every_verb_has_a_form() -> None:
     assert {form.partition(" ")[0] for form in TYPES} == set(VERBS)
     assert set(ASKED) <= set(TYPES)
+
+
+def test_every_verb_of_the_lab_has_a_form() -> None:
+    group = cli.get_command(click.Context(cli), "lab")
+    assert isinstance(group, click.Group)
+    assert {f"lab {name}" for name in group.commands} == {form for form in TYPES if form.startswith("lab ")}
 
 
 def test_every_form_is_held_to_its_type() -> None:

@@ -253,7 +253,7 @@ def test_staleness_is_what_virtual_time_foretells_from_paces_alone() -> None:
     assert seen.total() == 4 * count
     told = beside(seen, "downpour", Paces([side.paces() for side in workers]))
     alike = beside(seen, "downpour", Paces([[0.01] * count] * 4))
-    assert told.distance < max(0.25, 2 * told.noise)
+    assert told.distance < max(0.35, 2 * told.noise)
     assert alike.distance > 0.4  # of workers that all go at one pace
 
 

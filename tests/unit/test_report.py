@@ -336,7 +336,7 @@ def test_pages_of_virtual_time(foretell: Any, tmp_path: Path) -> None:
     assert reader.fetched == []
     assert len(reader.ids) == len(set(reader.ids))
     assert "<h2>4 workers</h2>" in page
-    assert page.count("<figure>") == 2
+    assert page.count("<figure>") == 6  # of 2 and of 4 workers: over time, over samples, staleness
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert foretell("simulate", "--fig14", "--html", str(file)).code == 0
     assert "figure 14" in file.read_text()

@@ -56,6 +56,15 @@ def test_runs_are_in_the_order_of_their_time_to_the_target() -> None:
         assert run["curve"][-1][3] <= found["target"]
 
 
+def test_several_clusters_say_who_wins_or_that_nobody_does() -> None:
+    several = [*QUICK, "sync@replicated,local:tau=4", "--on", "2x4xv100-16,eth-1"]
+    found = CliRunner().invoke(cli, several)
+    assert found.exit_code == 0 and "the fastest" in found.stdout
+    nobody = CliRunner().invoke(cli, [*several, "--target", "1e-12", "--samples", "64"])
+    assert "no algorithm got to the target on any" in nobody.stdout, nobody.output
+    assert "the same algorithm" not in nobody.stdout
+
+
 def test_what_the_others_pay_is_samples_times_the_time_of_each() -> None:
     found = answer(*QUICK, "sync@replicated,ssp:s=1,local:tau=4")
     for workers in ("2", "4"):

@@ -119,9 +119,10 @@ def busy_cores(file: Path = Path("/proc/stat"), seconds: float = LOOK_SECONDS) -
     before = _ticks(file)
     time.sleep(seconds if before else 0.0)
     after = _ticks(file)
-    if before is None or after is None or after.total == before.total:
+    if before is None or after is None or after.total <= before.total:
         return None
-    return (os.cpu_count() or 1) * (after.busy - before.busy) / (after.total - before.total)
+    share = (after.busy - before.busy) / (after.total - before.total)
+    return (os.cpu_count() or 1) * min(max(share, 0.0), 1.0)  # by proc(5) the time that disks are waited for may fall
 
 
 class _Ticks(NamedTuple):

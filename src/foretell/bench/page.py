@@ -54,8 +54,9 @@ def predicted(rows: Iterable[Row]) -> tuple[Row, ...]:
 
 def _cards(found: Sequence[Group], checked: Sequence[Checked]) -> Iterator[Card]:
     for group in found:
-        best = min((row for line in group.lines for row in line.rows.values()), key=lambda row: row.epoch_seconds)
-        beside = f"{best.engine} on {best.ranks} {'rank' if best.ranks == 1 else 'ranks'}"
+        every = ((line.engine, row) for line in group.lines for row in line.rows.values())
+        engine, best = min(every, key=lambda one: one[1].epoch_seconds)
+        beside = f"{engine} on {best.ranks} {'rank' if best.ranks == 1 else 'ranks'}"
         yield Card(f"fastest epoch, {group.name}", show_seconds(best.epoch_seconds), beside)
     asked = len(checked)
     held = sum(one.verdict.status == HOLDS for one in checked)
@@ -104,16 +105,16 @@ def _foreseen(group: Group, beside: Group | None, value: str, show: Callable[[fl
     """Every engine as a bar, beside what was predicted of it."""
     kind, what = ("seconds", "seconds of an epoch") if value == "epoch_seconds" else ("bytes", "memory of a rank")
     said = {(line.engine, ranks): row for line in (beside.lines if beside else ()) for ranks, row in line.rows.items()}
-    rows = [line.rows[max(line.rows)] for line in group.lines]
-    bars = [_bar(row, said.get((row.engine, row.ranks)), value) for row in rows if getattr(row, value)]
+    most = [(line.engine, line.rows[max(line.rows)]) for line in group.lines]
+    bars = [_bar(name, row, said.get((name, row.ranks)), value) for name, row in most if getattr(row, value)]
     unit = byte_unit(max((one.measured for one in bars), default=0.0)) if kind == "bytes" else 1.0
     title = f"{what.capitalize()}, {group.told}"
     return (foreseen.draw(bars, what, show, _file(kind, group), title, unit),) if bars else ()
 
 
-def _bar(row: Row, said: Row | None, value: str) -> foreseen.Bar:
+def _bar(engine: str, row: Row, said: Row | None, value: str) -> foreseen.Bar:
     """A row as a bar. Bands are those of its own prediction: one that stands beside it has none."""
-    bar = foreseen.Bar(f"{row.engine} {row.ranks}", getattr(row, value), getattr(said, value) if said else 0.0)
+    bar = foreseen.Bar(f"{engine} {row.ranks}", getattr(row, value), getattr(said, value) if said else 0.0)
     if row.predicted is None or value != "epoch_seconds":
         return bar
     low, high = row.predicted.low_seconds, row.predicted.high_seconds

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import time
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Final
@@ -73,17 +74,19 @@ class Table:
     def answer(self, row: int, outcome: Outcome) -> None:
         self._store.set(f"answer {row} of {self.place.rank}", msgspec.json.encode(outcome))
 
-    def answered(self, row: int, seat: int, seconds: float) -> Outcome:
-        """What a seat says of a row."""
+    def answered(self, row: int, seat: int, until: float) -> Outcome:
+        """What a seat says of a row by a moment of the monotonic clock."""
         key = f"answer {row} of {seat}"
-        if not self._wait(key, seconds):
-            return Outcome(failure=Failure("BadInput", f"seat {seat} gave no answer within {seconds:g} seconds"))
+        if not self._wait(key, until - time.monotonic()):
+            return Outcome(failure=Failure("BadInput", f"seat {seat} gave no answer in time"))
         return msgspec.json.decode(self._store.get(key), type=Outcome)
 
     def _wait(self, key: str, seconds: float) -> bool:
         """Whether somebody has said it by then. A store that is gone is an error."""
         from datetime import timedelta
 
+        if seconds < 0.001:  # for the store no time at all means no limit
+            return bool(self._store.check([key]))
         try:
             self._store.wait([key], timedelta(seconds=seconds))
         except RuntimeError:  # torch's word for a time that is over
@@ -100,19 +103,21 @@ class Conductor(Starter):
         self.where = Where(place.world, place.here, cluster)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._table.say(self._row, Call(None))
-        super().__exit__(kind, error, at)
+        try:
+            self._table.say(self._row, Call(None))
+        finally:  # the store may be gone; what this seat has started ends all the same
+            super().__exit__(kind, error, at)
 
     def outcome(self, question: Question, home: Home, seconds: float, seat: Seat | None = None) -> Outcome:
         ranks, row = question.assignment().setting().plan.ranks, self._row
         if ranks > self.where.ranks:
             what = f"{ranks} ranks, and {self.where.ranks} processes were started"
             raise BadInput(what, where="--ranks", fix=f"--ranks {self.where.ranks}")
-        call = Call(question, ranks, seconds, self._table.meeting(row))
+        call, until = Call(question, ranks, seconds, self._table.meeting(row)), time.monotonic() + seconds + SLACK
         self._table.say(row, call)
         self._row += 1
         own = _sat(super().outcome, question, home, seconds, _seat(self._table.place, call))
-        others = (self._table.answered(row, one, seconds + SLACK) for one in range(1, ranks))
+        others = (self._table.answered(row, one, until) for one in range(1, ranks))  # all by the same moment
         return together([own, *others])
 
 

@@ -53,6 +53,17 @@ def check(options: dict[str, Any]) -> None:
             raise BadInput(f"{_flag(name)} {options[name]:g}", where=_flag(name), fix=f"more than 0: {usual}")
 
 
+def check_hosts(options: dict[str, Any]) -> None:
+    """Refuse hosts for what has its own ranks, and a place to meet for one host."""
+    nodes, meeting = options["nnodes"] is not None, options["rendezvous"] is not None
+    if options["quick"] and (nodes or meeting):
+        what = f"--quick compares on this machine alone, without {'--nnodes' if nodes else '--rendezvous'}"
+        raise BadInput(what, where="--quick", fix="--quick alone, or --ranks 1..8 --nnodes 2 --rendezvous HOST:PORT")
+    if meeting and not nodes:
+        fix = "--nnodes N beside it, or neither on one machine"
+        raise BadInput("--rendezvous without --nnodes", where="--rendezvous", fix=fix)
+
+
 def check_ranks(ranks: Sequence[int], cores: int, seats: int = 0) -> None:
     """Refuse what would bring a machine down, and ranks that nobody started, where somebody starts them."""
     if seats and max(ranks) > seats:

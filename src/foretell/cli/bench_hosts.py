@@ -30,8 +30,10 @@ def spread(command: Command) -> Command:
 
 def seated(options: dict[str, Any]) -> bool:
     """Be a seat that does what seat 0 says, until all is said. Not so where this is seat 0, or where there is none."""
+    from foretell.cli import bench_checks
     from foretell.runtime.place import place
 
+    bench_checks.check_hosts(options)
     here = place()
     if here is None and options["nnodes"] is not None:
         _torchrun(options)

@@ -41,15 +41,26 @@ def simulation_page(found: Simulation) -> str:
 def several_page(found: OnSeveral) -> str:
     """A page for each cluster, and who wins where."""
     pages = [simulation_page(one) for one in found.simulations]
-    said = (
-        "the fastest algorithm is not the same on all" if found.changes else "the same algorithm is the fastest on all"
-    )
     rows = [
-        [one.cluster, f"{run.workers:,}", *(_named(run) if run.algorithm in one.fastest.values() else ("none", ""))]
+        [one.cluster, f"{run.workers:,}", *(_named(run) if _won(one, run) else ("none", ""))]
         for one in found.simulations
         for run in _firsts(one)
     ]
-    return "\n\n".join([*pages, f"{said}\n\n{table(['cluster', 'workers', 'fastest', 'to target'], rows, (0, 2))}"])
+    fastest = table(["cluster", "workers", "fastest", "to target"], rows, (0, 2))
+    return "\n\n".join([*pages, f"{_changes(found)}\n\n{fastest}"])
+
+
+def _changes(found: OnSeveral) -> str:
+    if not any(one.fastest for one in found.simulations):
+        return "no algorithm got to the target on any"
+    return (
+        "the fastest algorithm is not the same on all" if found.changes else "the same algorithm is the fastest on all"
+    )
+
+
+def _won(found: Simulation, run: Ran) -> bool:
+    """Whether it is the fastest with as many workers; nobody is where nobody got to the target."""
+    return found.fastest.get(str(run.workers)) == run.algorithm
 
 
 def _firsts(found: Simulation) -> list[Ran]:

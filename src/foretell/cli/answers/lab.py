@@ -6,6 +6,7 @@ import msgspec
 
 from foretell.cli.answers.form import Form
 from foretell.cli.answers.measured import Ran
+from foretell.lab.crossover import Crossover
 from foretell.lab.measure import Order, Row, Summary
 
 
@@ -41,9 +42,17 @@ class Collectives(msgspec.Struct, frozen=True, kw_only=True):
     orders: tuple[Order, ...]  # by kind and size
 
 
+class Crossovers(msgspec.Struct, frozen=True, kw_only=True):
+    """Pairs of algorithms that change places, and what was timed to see it."""
+
+    crossovers: tuple[Crossover, ...]
+    rows: tuple[Row, ...]  # both algorithms at sizes around each
+
+
 FORMS = (
     Form("lab selftest", SelfTest, "what rate and delay the hosts attain"),
     Form("lab describe", Described, "the files that were written"),
     Form("lab measure", Collectives, "every collective algorithm beside its formula"),
+    Form("lab crossover", Crossovers, "from which size on one algorithm is faster than another"),
     Form("lab run", Ran, "a measured run across the hosts"),
 )

@@ -29,6 +29,20 @@ class Travels(msgspec.Struct, frozen=True, kw_only=True):
     updates: tuple[Update, ...]  # the plain gradient first
 
 
+class Classified(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a plan, an algorithm or a run lies on the axes of the taxonomy."""
+
+    parallelism: tuple[str, ...]
+    optimization: tuple[str, ...]
+    scheduling: tuple[str, ...]
+    exchange: tuple[str, ...]
+    topology: tuple[str, ...]
+    compression: tuple[str, ...]
+    consolidation: tuple[str, ...]
+    order: tuple[str, ...]
+    systems: tuple[str, ...]  # names of those that can do what lies there
+
+
 FORMS = (
     Form("simulate", Simulation, "algorithms by virtual time to a loss"),
     Form("simulate --on --on", OnSeveral, "the same on several clusters"),
@@ -38,5 +52,5 @@ FORMS = (
     Form("advise", Advice, "techniques by virtual time to a loss"),
     Form("systems", dict[str, System], "systems by name"),
     Form("systems --bytes", Travels, "what travels for an update of a model"),
-    Form("systems --plan", dict[str, tuple[str, ...]], "classes of a plan, by axis of the taxonomy"),
+    Form("systems --plan", Classified, "classes of a plan by axis of the taxonomy, and the systems that lie there"),
 )

@@ -57,21 +57,32 @@ def answer(pair: Pair) -> Comparison:
 def sentence(first: Prediction, second: Prediction) -> str:
     """Which is faster, by how much, and where most of that comes from."""
     faster = second.samples_per_second / first.samples_per_second
-    memory = second.memory_bytes - first.memory_bytes
-    room = f"{show_bytes(abs(memory))} {'more' if memory > 0 else 'less'} memory a rank"
+    misfit = _misfit(first, second)
     if abs(faster - 1) < SAME:
-        return f"Both are as fast; the second takes {room}."
+        return f"Both are as fast; the second takes {_room(first, second)}.{misfit}"
     which = f"The second is {faster:.3g} times as fast" if faster > 1 else f"The second is {1 - faster:.1%} slower"
-    return f"{which}, with {room}. {_most(first, second)}{_misfit(first, second)}"
+    return f"{which}, with {_room(first, second)}.{_most(first, second, faster > 1)}{misfit}"
 
 
-def _most(first: Prediction, second: Prediction) -> str:
-    """The part of a step that changes most; batches may differ, so it is told for a sample."""
+def _room(first: Prediction, second: Prediction) -> str:
+    memory = second.memory_bytes - first.memory_bytes
+    if abs(memory) < SAME * first.memory_bytes:
+        return "as much memory a rank"
+    return f"{show_bytes(abs(memory))} {'more' if memory > 0 else 'less'} memory a rank"
+
+
+def _most(first: Prediction, second: Prediction, faster: bool) -> str:
+    """Of the parts of a step that change the way the whole does, the one that does most; for a sample where batches
+    differ. What goes the other way is no reason."""
     parts = breakdown.phases([first.breakdown, second.breakdown])
-    changes = {name: _of_a_sample(second, name) - _of_a_sample(first, name) for name in parts}
-    name = max(changes, key=lambda one: abs(changes[one]))
-    way = "less" if changes[name] < 0 else "more"
-    return f"Most of it is {breakdown.words(name)}: {show_seconds(abs(changes[name]) * second.batch)} {way} a step."
+    saved = {name: _of_a_sample(first, name) - _of_a_sample(second, name) for name in parts}
+    gains = {name: seconds if faster else -seconds for name, seconds in saved.items()}
+    name = max(gains, key=lambda one: gains[one], default="")
+    if not name or gains[name] <= 0:
+        return ""
+    times, each = (second.batch, "step") if first.batch == second.batch else (1, "sample")
+    way = "less" if faster else "more"
+    return f" Most of it is {breakdown.words(name)}: {show_seconds(gains[name] * times)} {way} a {each}."
 
 
 def _of_a_sample(found: Prediction, part: str) -> float:
