@@ -65,3 +65,13 @@ def test_the_fullest_moment_is_the_predicted_one(ranks: Ranks, plan: str) -> Non
     setting = assignment.setting()
     said = predict(setting, cluster(f"{setting.plan.ranks}xcpu-core")).memory.allocated
     assert said == pytest.approx(measured, rel=0.05)
+
+
+def test_more_micro_batches_are_not_more_memory(ranks: Ranks) -> None:
+    """What was sent is let go when the other rank has read it, not at the end of a step."""
+    model = "llama:layers=4,hidden=64,heads=4,kv_heads=2,ffn=128,vocab=64,seq=64"
+    few, many = (
+        max(fullest(ranks, Assignment(model=model, plan=f"pp2:zb-v +m{count}", batch=2 * count, steps=1)))
+        for count in (4, 32)
+    )
+    assert many == pytest.approx(few, rel=0.1)

@@ -47,6 +47,11 @@ def test_orders_that_do_not_fit_are_told() -> None:
         again(ASKED, reports, {})
 
 
+def test_a_run_on_gpus_is_not_played() -> None:
+    with pytest.raises(BadInput, match="a run on GPUs"):
+        again(msgspec.structs.replace(ASKED, device="cuda"), [Report(rank=0), Report(rank=1)], {})
+
+
 def test_a_rate_that_grows_with_the_batch_is_played() -> None:
     grown = msgspec.structs.replace(ASKED, rate=0.025, rate_batch=2)
     assert _losses(grown) == _losses(ASKED)

@@ -203,6 +203,9 @@ def orders_of(assignment: Assignment, reports: Sequence[Report]) -> dict[int, li
 
 
 def _checked(assignment: Assignment, reports: Sequence[Report]) -> Composed:
+    if assignment.device == "cuda":
+        what = "a run on GPUs, whose sums a processor does not repeat to the last digit"
+        raise BadInput(what, where="--record", fix="a record of `foretell run --device cpu`")
     found = method(assignment.setting().plan, assignment.method)
     if found is None:
         what = f"{assignment.plan}: all ranks stepped together, and there is one way to play that"

@@ -4,8 +4,9 @@ versions. What a slot is, and which stages a micro-batch goes through, is said b
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,7 +14,7 @@ from foretell.plan.schedule import Slot, find
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.runtime.appliers._half_passes import InFlight, Owed, Passes
-from foretell.runtime.appliers._line import Stream, let_go, like, several
+from foretell.runtime.appliers._line import SENDING, Stream, let_go, like, several
 from foretell.runtime.appliers._master import Times
 from foretell.runtime.clock import Clock
 from foretell.runtime.subject import Subject, cut
@@ -26,7 +27,11 @@ class Played:
     def __init__(self, subject: Subject, part: Pipeline, own: list[int]) -> None:
         self.schedule, self.count = find(part.schedule), subject.setting.plan.microbatches
         self.ranks, self.chunks = part.ranks, part.chunks or self.schedule.least_chunks
-        self.slots = self.schedule.order(self.ranks, self.count, self.chunks)[subject.mesh.place("pp")]
+        orders = self.schedule.order(self.ranks, self.count, self.chunks)
+        self.slots = orders[subject.mesh.place("pp")]
+        self.turn_of = [{_pass(slot): at for at, slot in enumerate(order)} for order in orders]  # of each rank
+        self.through = [-1] * self.ranks  # the last turn of each other rank that it is known to have begun
+        self.unread: deque[_Unread] = deque()
         data = subject.setting.plan.axis(Data)
         stay = data is not None and data.storage == "zero2"
         self.passes = {at: Passes(module, stay) for at, module in zip(own, subject.parts, strict=True)}
@@ -54,6 +59,8 @@ class Played:
         with clock.phase("backward"):
             for passes in self.passes.values():
                 passes.end()
+        self.unread.clear()
+        self.through = [-1] * self.ranks
         let_go()
         clock.add("bubble", clock.read() - start - (clock.spent - before))
         return self.losses
@@ -108,7 +115,9 @@ class Played:
         before = slot.stage - 1
         if before in self.passes:
             return self.here.pop(("F", *slot[1:]))
-        return self.forwards[before // self.ranks].crossing(self._rank(before))
+        found = self.forwards[before // self.ranks].crossing(self._rank(before))
+        self._heard(("F", before, slot.microbatch))
+        return found
 
     def _hand_on(self, slot: Slot, outputs: list[torch.Tensor]) -> None:
         after = slot.stage + 1
@@ -117,6 +126,7 @@ class Played:
             self.here["F", after, slot.microbatch] = found
         else:
             self.forwards[slot.stage // self.ranks].hand_on(outputs, self._rank(after))
+            self._said(("F", after, slot.microbatch))
 
     def _coming_back(self, slot: Slot) -> tuple[InFlight, list[Any]]:
         """What a stage made, with the gradients of it."""
@@ -126,7 +136,9 @@ class Played:
         if after in self.passes:
             return flight, self.here.pop(("B", *slot[1:]))
         likes = [like(one) for one in flight.heads]
-        return flight, self.backwards[slot.stage // self.ranks].received(likes, self._rank(after))
+        found = self.backwards[slot.stage // self.ranks].received(likes, self._rank(after))
+        self._heard(("B", after, slot.microbatch))
+        return flight, found
 
     def _hand_back(self, slot: Slot, gradients: list[torch.Tensor]) -> None:
         before = slot.stage - 1
@@ -136,3 +148,32 @@ class Played:
             self.here["B", before, slot.microbatch] = gradients
         else:
             self.backwards[before // self.ranks].send(gradients, self._rank(before))
+            self._said(("B", before, slot.microbatch))
+
+    # what is on its way
+
+    def _said(self, read: tuple[str, int, int]) -> None:
+        """Something was sent that a pass of another rank reads."""
+        rank = self._rank(read[1])
+        values = len(SENDING) - sum(one.values for one in self.unread)
+        self.unread.append(_Unread(rank, self.turn_of[rank][read], values))
+
+    def _heard(self, made: tuple[str, int, int]) -> None:
+        """Another rank has done this pass: what it read until then is there, and need not be kept any longer."""
+        rank = self._rank(made[1])
+        self.through[rank] = max(self.through[rank], self.turn_of[rank][made])
+        while self.unread and self.unread[0].turn <= self.through[self.unread[0].rank]:
+            let_go(len(SENDING) - self.unread.popleft().values)
+
+
+class _Unread(NamedTuple):
+    """Values that were sent together, and whose turn reads them."""
+
+    rank: int
+    turn: int
+    values: int
+
+
+def _pass(slot: Slot) -> tuple[str, int, int]:
+    """What a slot sends; half a backward pass sends what a whole one does."""
+    return ("B" if slot.kind == "I" else slot.kind, slot.stage, slot.microbatch)
