@@ -93,7 +93,11 @@ def test_a_question_of_files_or_code_is_not_asked(handed: Any):
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=5) | st.integers(-9, 9),
+    st.none()
+    | st.booleans()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+    | st.integers(-9, 9),
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
