@@ -63,13 +63,13 @@ def together(plans: list[Priced], kernels: Any, arrays: bool) -> tuple[list[floa
         sheet.add(plan)
     tables = sheet.builder.arrays() if arrays else sheet.builder.lists()
     rows = sheet.plans(compiled=arrays)
-    seconds, memory = [0.0] * len(plans), [0.0] * len(plans)
+    seconds, memory, all_of_them = [0.0] * len(plans), [0.0] * len(plans), list(range(len(plans)))
     if arrays:
         import numpy
 
-        seconds, memory = numpy.zeros(len(plans)), numpy.zeros(len(plans))
+        seconds, memory, all_of_them = numpy.zeros(len(plans)), numpy.zeros(len(plans)), numpy.arange(len(plans))
     kernels.evaluate(tables, rows, 0, len(plans), seconds)
-    kernels.evaluate_memory(tables, rows, 0, len(plans), memory)
+    kernels.evaluate_memory(tables, rows, all_of_them, memory)
     return [float(one) for one in seconds], [float(one) for one in memory]
 
 
@@ -188,10 +188,31 @@ def test_orders_have_the_slots_of_their_schedule(fast: bool, name: str, ranks: i
         rows[rank].append((orders.KINDS[kind], stage))
     said = schedule.order(ranks, count, chunks)
     assert rows == [[(slot.kind, slot.stage) for slot in row] for row in said]
-    assert all(source < at for at, source in enumerate(found.source))
+    paths = [schedule.path(at, ranks, count, chunks) for at in range(count)]
+    assert_everything_is_taken_where_it_was_put(found, said, paths)
     for place, row in enumerate(said):
         own = range(found.moments.begin[place], found.moments.begin[place + 1])
         assert most_in_flight(row, found.held[place]) == most_told([found.moments.one(at) for at in own])
+
+
+def assert_everything_is_taken_where_it_was_put(
+    found: orders.Order, said: Sequence[Sequence[Slot]], paths: list[range]
+) -> None:
+    """What a slot takes is what the one before it on the micro-batch's path has put there, and nothing lies on it."""
+    own, lying = [iter(row) for row in said], dict[int, tuple[bool, int, int]]()
+    for rank, takes, puts in zip(found.rank, found.takes, found.puts, strict=True):
+        slot = next(own[rank])
+        path, forward = paths[slot.microbatch], slot.kind == "F"
+        if slot.kind == "W" or (forward and slot.stage == path[0]):
+            assert takes == 0
+        else:
+            turns = not forward and slot.stage == path[-1]  # what was made forward goes back
+            where = slot.stage if turns else slot.stage - 1 if forward else slot.stage + 1
+            assert lying.pop(takes) == (forward or turns, where, slot.microbatch)
+        assert puts < found.places and puts not in lying
+        if puts:
+            lying[puts] = (forward, slot.stage, slot.microbatch)
+    assert not lying
 
 
 def most_in_flight(row: Sequence[Slot], held: tuple[int, ...]) -> dict[tuple[int, bool], float]:

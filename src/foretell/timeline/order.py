@@ -75,7 +75,9 @@ class Order:
     rank: Row
     kind: Row
     stage: Row
-    source: Row  # the slot whose output it receives; -1: none
+    takes: Row  # the place where what it receives lies; 0: nothing was sent to it
+    puts: Row  # the place where what it sends will lie; 0: nobody takes it
+    places: int  # how many there are
     last: Row  # the step's last of its stage: the gradients of its weights are there then
     tail: Row  # its rank's first last slot, and all after it
     tails: Row  # the places of these
@@ -84,6 +86,11 @@ class Order:
     counts: dict[int, Counter[tuple[int, int]]] = field(
         init=False, repr=False, compare=False, default_factory=dict[int, Counter[tuple[int, int]]]
     )
+
+    def shared(self, other: Order) -> int:
+        """How many slots two orders begin with in common."""
+        rows = ("rank", "kind", "stage", "takes", "puts", "last")
+        return min(_in_common(getattr(self, row), getattr(other, row)) for row in rows)
 
     def counted(self, rank: int) -> Counter[tuple[int, int]]:
         """How often a rank has each kind of slot of each of its stages: (stage, kind)."""
@@ -100,7 +107,8 @@ class Played(NamedTuple):
     before: Order | None
     rounds: int
     moments: Moments  # of the whole step
-    key: Hashable  # the same for steps of which the same is played, with as much in flight
+    key: Hashable  # the same for steps of which the same is played
+    flying: Hashable  # and the same for those of them with as much in flight
 
 
 @functools.lru_cache(maxsize=1024)
@@ -112,17 +120,17 @@ def played(schedule: str, ranks: int, microbatches: int, chunks: int) -> Played:
     found = order(schedule, ranks, count, chunks)
     key = (schedule, ranks, count, chunks)
     if not rounds:
-        return Played(found, None, 0, found.moments, key)
+        return Played(found, None, 0, found.moments, key, key)
     before = order(schedule, ranks, count - ranks, chunks)
     moments = found.moments.later(before.moments, rounds)
     if moments is None:
         moments = order(schedule, ranks, microbatches, chunks).moments
     as_full = _equal(found.moments.flying, moments.flying)
-    return Played(found, before, rounds, moments, key if as_full else (*key, rounds))
+    return Played(found, before, rounds, moments, key, key if as_full else (*key, rounds))
 
 
 LONG = 20_000
-"""Slots of a step for which loading compiled code pays."""
+"""Passes of a step for which loading compiled code pays."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -131,8 +139,15 @@ def order(schedule: str, ranks: int, microbatches: int, chunks: int) -> Order:
     chosen = find(schedule)
     for refusal in chosen.refusals(ranks, microbatches, chunks):
         raise BadInput(refusal.why, where=f"pp{ranks}:{schedule}", fix=refusal.way_out)
-    long = ranks * microbatches * chunks > LONG and available()
-    return ordered(chosen, ranks, microbatches, chunks, long or loaded(slots.__name__))
+    if ranks * microbatches * chunks > LONG:
+        load()
+    return ordered(chosen, ranks, microbatches, chunks, loaded(slots.__name__))
+
+
+def load() -> None:
+    """Have orders found by compiled functions from now on, where there is a compiler."""
+    if available():
+        compiled(slots.__name__)
 
 
 def ordered(schedule: Schedule, ranks: int, microbatches: int, chunks: int, fast: bool) -> Order:
@@ -197,9 +212,11 @@ class _Ordered:
         is_last = self._zeros(len(slot))
         self.kernels.ends(*written, self.stages, is_last)
         kind, stage, last = (_picked(values, slot) for values in (self.kind, self.stage, is_last))
-        tail, tails = self._zeros(len(slot)), self._zeros(len(slot))
+        takes, puts, tail, tails = (self._zeros(len(slot)) for _ in range(4))
+        places = int(self.kernels.posted(kind, source, puts, takes))
         late = self.kernels.tails(rank, last, self.ranks, tail, tails)
-        return Order(self.ranks, rank, kind, stage, source, last, tail, tails[:late], self.held, self._moments())
+        played = (rank, kind, stage, takes, puts, places, last, tail, tails[:late])
+        return Order(self.ranks, *played, self.held, self._moments())
 
     def _moments(self) -> Moments:
         """The slots of all ranks in which they may hold most."""
@@ -252,6 +269,16 @@ def _equal(some: Row, others: Row) -> bool:
     if is_array(some) and len(some) == len(others):
         return bool((some == others).all())
     return _listed(some) == _listed(others)
+
+
+def _in_common(some: Row, others: Row) -> int:
+    """How many values two rows begin with in common."""
+    least = min(len(some), len(others))
+    if is_array(some) and is_array(others):
+        differ = (some[:least] != others[:least]).nonzero()[0]
+        return int(differ[0]) if len(differ) else least
+    pairs = enumerate(zip(_listed(some), _listed(others), strict=False))
+    return next((at for at, (one, other) in pairs if one != other), least)
 
 
 def _longer(before: Row, after: Row, rounds: int) -> Row:

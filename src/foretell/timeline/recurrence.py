@@ -186,19 +186,83 @@ def all_turns(t, plans, at):
 
 
 @kernel
-def play(t, plans, at, order, turns, begin, end, inline):
+def play(t, plans, at, turns, begin, end, inline):
     """All slots of a step; how each rank stands then: free, late, exposed, and how each of its last slots began.
 
     `inline`: messages for weights travel in every micro-batch, so the queue is played along. Else nothing waits for
     them before the end, and `drained` finds what is left of those that leave once a step from how the last slots began.
+    A step may be longer than what is played: then each round of micro-batches adds the same.
     """
-    ranks = t.i[t.order_ranks + order]
+    order, before = plans.i[plans.order + at], plans.i[plans.before + at]
+    first, stop = t.i[t.order_at + order], t.i[t.order_at + order + 1]
+    started = zeros(3 * (t.i[t.tail_at + order + 1] - t.i[t.tail_at + order]))
+    state = at_rest(t, order, before)
+    if before < 0:
+        play_slots(t, plans, at, first, stop, turns, begin, end, inline, state, started)
+        free, late, exposed = stands(state, inline)
+        return free, late, exposed, started
+    shared = t.i[t.order_shared + before]
+    play_slots(t, plans, at, first, first + shared, turns, begin, end, inline, state, started)
+    shorter = twice(state)
+    play_slots(t, plans, at, first + shared, stop, turns, begin, end, inline, state, started)
+    free, late, exposed = stands(state, inline)
+    first, stop = t.i[t.order_at + before], t.i[t.order_at + before + 1]
+    unused = zeros(3 * (t.i[t.tail_at + before + 1] - t.i[t.tail_at + before]))
+    play_slots(t, plans, at, first, stop, turns, begin, end, inline, shorter, unused)
+    free0, late0, exposed0 = stands(shorter, inline)
+    rounds = plans.i[plans.rounds + at]
+    for r in range(len(free)):
+        free[r] += (free[r] - free0[r]) * rounds
+        late[r] += (late[r] - late0[r]) * rounds
+        exposed[r] += (exposed[r] - exposed0[r]) * rounds
+    return free, late, exposed, started
+
+
+@kernel
+def at_rest(t, order, before):
+    """How ranks stand before a step, and what is on its way to them."""
+    ranks, places = t.i[t.order_ranks + order], t.i[t.order_places + order]
+    if before >= 0:
+        places = max(places, t.i[t.order_places + before])
     free, host, late, exposed = zeros(ranks), zeros(ranks), zeros(ranks), zeros(ranks)
     queue, issued, once = zeros(ranks), zeros(ranks), zeros(ranks)
     way = zeros(2 * ranks)  # when each link is free: forward, back
-    first, stop = t.i[t.order_at + order], t.i[t.order_at + order + 1]
-    arrived = zeros(stop - first)
-    started = zeros(3 * (t.i[t.tail_at + order + 1] - t.i[t.tail_at + order]))
+    return free, host, late, exposed, queue, issued, once, way, zeros(places)
+
+
+@kernel
+def twice(state):
+    """The same once more."""
+    free, host, late, exposed, queue, issued, once, way, arrived = state
+    free, host, late, exposed = doubled(free), doubled(host), doubled(late), doubled(exposed)
+    queue, issued, once = doubled(queue), doubled(issued), doubled(once)
+    return free, host, late, exposed, queue, issued, once, doubled(way), doubled(arrived)
+
+
+@kernel
+def doubled(values):
+    """The same values once more."""
+    found = zeros(len(values))
+    for n in range(len(values)):
+        found[n] = values[n]
+    return found
+
+
+@kernel
+def stands(state, inline):
+    """How ranks stand once all messages for weights that are played along are gone."""
+    free, _, late, exposed, queue, _, once, _, _ = state
+    if inline:
+        for r in range(len(free)):
+            exposed[r] += queue[r] + once[r]
+            free[r] += queue[r] + once[r]
+    return free, late, exposed
+
+
+@kernel
+def play_slots(t, plans, at, first, stop, turns, begin, end, inline, state, started):
+    """Some slots of an order, from how ranks stand before them to how they stand after."""
+    frees, hosts, lates, exposures, queues, all_issued, onces, way, arrived = state
     recorded = 0
     cut, sends, share = plans.i[plans.cut + at], plans.i[plans.sends + at], plans.f[plans.share + at]
     whole = t.i[t.cut_at + cut]
@@ -206,6 +270,8 @@ def play(t, plans, at, order, turns, begin, end, inline):
     marks = zeros(len(turns) // TURN if inline else 0)  # all that was issued with each gather of a slot
     for n in range(first, stop):
         r, kind = t.i[t.slot_rank + n], t.i[t.slot_kind + n]
+        free, host, late, exposed = frees[r], hosts[r], lates[r], exposures[r]
+        queue, issued, once = queues[r], all_issued[r], onces[r]
         shape = t.i[t.stage_shape + stage_at + t.i[t.slot_stage + n]]
         place = shape * 8 + kind + (4 if inline and t.i[t.slot_last + n] else 0)
         low, high = begin[place], end[place]
@@ -213,63 +279,62 @@ def play(t, plans, at, order, turns, begin, end, inline):
         if inline:
             while ahead < high and marked < prefetch:
                 if turns[ahead + 3]:
-                    queue[r] += turns[ahead + 3]
-                    issued[r] += turns[ahead + 3]
-                    marks[marked] = issued[r]
+                    queue += turns[ahead + 3]
+                    issued += turns[ahead + 3]
+                    marks[marked] = issued
                     marked += 1
                 ahead += TURN
         idle = 0.0
         back = kind != F
         receives = t.i[t.gets_back + whole + shape] if back else t.i[t.gets_forward + whole + shape]
         if receives and kind != W:
-            idle = max(arrived[t.i[t.slot_source + n] - first] - free[r], 0.0)
+            idle = max(arrived[t.i[t.slot_takes + n]] - free, 0.0)
             if inline:
-                left = queue[r] - idle
-                queue[r] = max(left, 0.0)
-                once[r] = max(once[r] + (left - queue[r]), 0.0)
-            free[r] += idle
-            host[r] = max(host[r], free[r])
+                left = queue - idle
+                queue = max(left, 0.0)
+                once = max(once + (left - queue), 0.0)
+            free += idle
+            host = max(host, free)
         if not inline and t.i[t.slot_tail + n]:
-            started[recorded], started[recorded + 1], started[recorded + 2] = idle, free[r], host[r]
+            started[recorded], started[recorded + 1], started[recorded + 2] = idle, free, host
             recorded += 3
         for turn in range(low, high, TURN):
             if inline and turns[turn + 3]:
                 while ahead < high and marked < met + prefetch + 1:
                     if turns[ahead + 3]:
-                        queue[r] += turns[ahead + 3]
-                        issued[r] += turns[ahead + 3]
-                        marks[marked] = issued[r]
+                        queue += turns[ahead + 3]
+                        issued += turns[ahead + 3]
+                        marks[marked] = issued
                         marked += 1
                     ahead += TURN
-                behind = issued[r] - marks[met]
-                wait = max(queue[r] - behind, 0.0)
-                queue[r] -= wait
-                free[r] += wait
-                exposed[r] += wait
+                behind = issued - marks[met]
+                wait = max(queue - behind, 0.0)
+                queue -= wait
+                free += wait
+                exposed += wait
                 met += 1
-            host[r] += turns[turn + 1]
-            done = free[r] + turns[turn]
-            gap = max(host[r] - done, 0.0)
-            free[r] = done + gap
-            late[r] += gap
+            host += turns[turn + 1]
+            done = free + turns[turn]
+            gap = max(host - done, 0.0)
+            free = done + gap
+            late += gap
             if inline:
-                left = queue[r] - share * (turns[turn + 2] + gap)
-                queue[r] = max(left, 0.0)
-                once[r] = max(once[r] + (left - queue[r]), 0.0)
-                queue[r] += turns[turn + 4]
-                issued[r] += turns[turn + 4]
-                once[r] += turns[turn + 5]
+                left = queue - share * (turns[turn + 2] + gap)
+                queue = max(left, 0.0)
+                once = max(once + (left - queue), 0.0)
+                queue += turns[turn + 4]
+                issued += turns[turn + 4]
+                once += turns[turn + 5]
+        frees[r], hosts[r], lates[r], exposures[r] = free, host, late, exposed
+        queues[r], all_issued[r], onces[r] = queue, issued, once
         if kind != W:
             send = t.f[t.sent_back + sends + shape] if back else t.f[t.sent_forward + sends + shape]
+            there = free
             if send:
                 link = 2 * r + (1 if back else 0)
-                way[link] = max(way[link], free[r]) + send
-                arrived[n - first] = way[link]
-    if inline:
-        for r in range(ranks):
-            exposed[r] += queue[r] + once[r]
-            free[r] += queue[r] + once[r]
-    return free, late, exposed, started
+                there = max(way[link], free) + send
+                way[link] = there
+            arrived[t.i[t.slot_puts + n]] = there
 
 
 @kernel
@@ -318,25 +383,6 @@ def inline(t, plans, at):
 
 
 @kernel
-def all_slots(t, plans, at, turns, begin, end):
-    """For each rank when its slots are over, how long its device waited for the host, and for sums; how its last began.
-
-    A step may be longer than what is played: then each round of micro-batches adds the same.
-    """
-    order, before = plans.i[plans.order + at], plans.i[plans.before + at]
-    along = inline(t, plans, at)
-    free, late, exposed, started = play(t, plans, at, order, turns, begin, end, along)
-    if before >= 0:
-        free0, late0, exposed0, _ = play(t, plans, at, before, turns, begin, end, along)
-        rounds = plans.i[plans.rounds + at]
-        for r in range(len(free)):
-            free[r] += (free[r] - free0[r]) * rounds
-            late[r] += (late[r] - late0[r]) * rounds
-            exposed[r] += (exposed[r] - exposed0[r]) * rounds
-    return free, late, exposed, started
-
-
-@kernel
 def sums_left(t, plans, at, turns, begin, end, started, lanes, lane):
     """For each rank seconds of sums once a step that are left after its slots, if none travel in every micro-batch."""
     order = plans.i[plans.order + at]
@@ -355,7 +401,7 @@ def sums_left(t, plans, at, turns, begin, end, started, lanes, lane):
 def step_seconds(t, plans, at):
     """Seconds of a step, the rank that ends last, and how long its device waited for the host, and for sums."""
     turns, begin, end = all_turns(t, plans, at)
-    free, late, exposed, started = all_slots(t, plans, at, turns, begin, end)
+    free, late, exposed, started = play(t, plans, at, turns, begin, end, inline(t, plans, at))
     left = sums_left(t, plans, at, turns, begin, end, started, 1, 0)
     found, worst = finished(t, plans, at, free, left)
     return found, worst, late[worst], exposed[worst] + left[worst]
@@ -389,11 +435,11 @@ def rank_peaks(t, plans, at, rank):
     """
     order, holds = plans.i[plans.order + at], plans.i[plans.holds + at]
     stage_at = t.i[t.stage_at + plans.i[plans.cut + at]]
-    place = t.i[t.rank_at + order] + rank
+    place, moments = t.i[t.rank_at + order] + rank, plans.i[plans.moments + at] + rank
     made = plans.f[plans.made + at] > 0 and one_each(t, plans, at)
     first, stop = t.i[t.held_at + place], t.i[t.held_at + place + 1]
     most, when, others, then = 0.0, -1, 0.0, -1
-    for moment in range(t.i[t.moment_at + place], t.i[t.moment_at + place + 1]):
+    for moment in range(t.i[t.moment_at + moments], t.i[t.moment_at + moments + 1]):
         held = 0.0
         for chunk in range(stop - first):
             kept = t.f[t.kept + holds + t.i[t.stage_shape + stage_at + t.i[t.held + first + chunk]]]
@@ -486,24 +532,45 @@ def as_late(plans, at, other):
 
 
 @kernel
-def play_lanes(t, plans, rows, lanes, order):
+def play_lanes(t, plans, rows, lanes, order, before):
     """The same as `play` for some plans side by side, of which nothing travels for weights before the end.
 
-    `rows` are the plans. Rank r of lane p is at r * lanes + p, and so on.
+    `rows` are the plans. Rank r of lane p is at r * lanes + p, and so on. When ranks are free after the step and after
+    the one a round shorter, if there is one, and how the last slots of the step began. What both steps begin with is
+    played once.
     """
-    ranks = t.i[t.order_ranks + order]
-    first, stop = t.i[t.order_at + order], t.i[t.order_at + order + 1]
+    ranks, first = t.i[t.order_ranks + order], t.i[t.order_at + order]
+    turns = lanes_turns(t, plans, rows, lanes)
+    places = t.i[t.order_places + order]
+    if before >= 0:
+        places = max(places, t.i[t.order_places + before])
     free, host = zeros(ranks * lanes), zeros(ranks * lanes)
-    way, idle = zeros(2 * ranks * lanes), zeros(lanes)
-    arrived = zeros((stop - first) * lanes)
+    way, arrived = zeros(2 * ranks * lanes), zeros(places * lanes)
     started = zeros(3 * (t.i[t.tail_at + order + 1] - t.i[t.tail_at + order]) * lanes)
+    stage_at = t.i[t.stage_at + plans.i[plans.cut + rows[0]]]
+    whole = t.i[t.cut_at + plans.i[plans.cut + rows[0]]]
+    shared = t.i[t.order_shared + before] if before >= 0 else 0
+    apart, stop = first + shared, t.i[t.order_at + order + 1]
+    lanes_slots(t, stage_at, whole, lanes, first, apart, turns, free, host, way, arrived, started, True)
+    earlier, host0, way0, arrived0 = doubled(free), doubled(host), doubled(way), doubled(arrived)
+    lanes_slots(t, stage_at, whole, lanes, apart, stop, turns, free, host, way, arrived, started, True)
+    if before >= 0:
+        first, stop = t.i[t.order_at + before], t.i[t.order_at + before + 1]
+        lanes_slots(t, stage_at, whole, lanes, first, stop, turns, earlier, host0, way0, arrived0, started, False)
+    return free, earlier, started
+
+
+@kernel
+def lanes_turns(t, plans, rows, lanes):
+    """The turns of some plans of one cut side by side: the device's and the host's seconds, and those of sending.
+
+    And where those of a shape and a kind of slot begin and end.
+    """
     cut = plans.i[plans.cut + rows[0]]
-    whole, stage_at = t.i[t.cut_at + cut], t.i[t.stage_at + cut]
-    shapes = t.i[t.cut_at + cut + 1] - whole
-    sent = zeros(2 * shapes * lanes)
+    shapes = t.i[t.cut_at + cut + 1] - t.i[t.cut_at + cut]
     most = most_turns(t, cut, 4)
     device, launched = zeros(most * lanes), zeros(most * lanes)
-    low, high = whole_zeros(shapes * 8), whole_zeros(shapes * 8)  # where the turns of a kind of slot begin and end
+    low, high = whole_zeros(shapes * 8), whole_zeros(shapes * 8)
     for p in range(lanes):
         turns, begin, end = all_turns(t, plans, rows[p])
         n = 0
@@ -515,31 +582,53 @@ def play_lanes(t, plans, rows, lanes, order):
                     launched[n * lanes + p] = turns[turn + 1]
                     n += 1
             high[place] = n
+    return device, launched, lanes_sent(t, plans, rows, lanes), low, high
+
+
+@kernel
+def lanes_sent(t, plans, rows, lanes):
+    """Seconds of sending of each shape, forward and back."""
+    cut = plans.i[plans.cut + rows[0]]
+    shapes = t.i[t.cut_at + cut + 1] - t.i[t.cut_at + cut]
+    sent = zeros(2 * shapes * lanes)
+    for p in range(lanes):
+        sends = plans.i[plans.sends + rows[p]]
         for shape in range(shapes):
-            sent[2 * shape * lanes + p] = t.f[t.sent_forward + plans.i[plans.sends + rows[p]] + shape]
-            sent[(2 * shape + 1) * lanes + p] = t.f[t.sent_back + plans.i[plans.sends + rows[p]] + shape]
-    every, recorded = natural(lanes), 0
+            sent[2 * shape * lanes + p] = t.f[t.sent_forward + sends + shape]
+            sent[(2 * shape + 1) * lanes + p] = t.f[t.sent_back + sends + shape]
+    return sent
+
+
+@kernel
+def lanes_slots(t, stage_at, whole, lanes, first, stop, turns, free, host, way, arrived, started, noted):
+    """Play some slots of an order; `noted`: how the last ones of ranks begin is written down."""
+    device, launched, sent, low, high = turns
+    every, idle, recorded = natural(lanes), zeros(lanes), 0
     for n in range(first, stop):
         kind = t.i[t.slot_kind + n]
         shape = t.i[t.stage_shape + stage_at + t.i[t.slot_stage + n]]
         place, rank = shape * 8 + kind, natural(t.i[t.slot_rank + n] * lanes)
         back = 0 if kind == F else 1
         receives = t.i[t.gets_back + whole + shape] if back else t.i[t.gets_forward + whole + shape]
+        late = noted and t.i[t.slot_tail + n]
         if receives and kind != W:
-            source = natural((t.i[t.slot_source + n] - first) * lanes)
-            lanes_wait(arrived, source, free, host, rank, idle, every)
-        else:
+            lanes_wait(arrived, natural(t.i[t.slot_takes + n] * lanes), free, host, rank, idle, every)
+        elif late:
             for p in range(lanes):
                 idle[p] = 0.0
-        if t.i[t.slot_tail + n]:
+        if late:
             lanes_note(started, natural(recorded), idle, free, host, rank, every)
             recorded += 3 * lanes
         for turn in range(low[place], high[place]):
             lanes_turn(free, host, rank, device, launched, natural(turn * lanes), every)
-        if kind != W and sent[(2 * shape + back) * lanes]:  # one cut: all lanes send, or none
-            link, send = natural((2 * t.i[t.slot_rank + n] + back) * lanes), natural((2 * shape + back) * lanes)
-            lanes_send(free, rank, way, link, sent, send, arrived, natural((n - first) * lanes), every)
-    return free, started
+        if kind != W:
+            send, to = natural((2 * shape + back) * lanes), natural(t.i[t.slot_puts + n] * lanes)
+            if sent[send]:  # one cut: all lanes send, or none
+                link = natural((2 * t.i[t.slot_rank + n] + back) * lanes)
+                lanes_send(free, rank, way, link, sent, send, arrived, to, every)
+            else:
+                for p in range(every):
+                    arrived[to + p] = free[rank + p]
 
 
 @kernel
@@ -617,10 +706,7 @@ def played_together(t, plans, at, stop, rows, of, seconds):
         of[after - at] = lanes - 1
         after += 1
     order, before = plans.i[plans.order + at], plans.i[plans.before + at]
-    free, started = play_lanes(t, plans, rows, lanes, order)
-    earlier = free
-    if before >= 0:
-        earlier, _ = play_lanes(t, plans, rows, lanes, before)
+    free, earlier, started = play_lanes(t, plans, rows, lanes, order, before)
     ranks = t.i[t.order_ranks + order]
     over, left, late = zeros(ranks), zeros(ranks), whole_zeros(after - at)
     distinct = 0
@@ -688,14 +774,16 @@ def drained_lanes(t, plans, at, rows, of, order, started, lanes, stage_at):
     """The same as `drained` for some plans side by side: rank r of the q-th is at r * plans + q."""
     count = len(rows)
     left = zeros(t.i[t.order_ranks + order] * count)
-    turns, begin, end = all_turns(t, plans, rows[0])
-    size = len(turns) // TURN * count
+    cut = plans.i[plans.cut + rows[0]]
+    turns, shapes = zeros(TURN * most_turns(t, cut, 4)), t.i[t.cut_at + cut + 1] - t.i[t.cut_at + cut]
+    begin, end = whole_zeros(shapes * 8), whole_zeros(shapes * 8)
+    size = tail_turns(t, plans, rows[0], order, turns, begin, end) // TURN * count
     device, launched, room, added = zeros(size), zeros(size), zeros(size), zeros(size)
     share = zeros(count)
     for q in range(count):
-        turns, begin, end = all_turns(t, plans, rows[q])
+        made = tail_turns(t, plans, rows[q], order, turns, begin, end)
         share[q] = plans.f[plans.share + rows[q]]
-        for n in range(len(turns) // TURN):
+        for n in range(made // TURN):
             device[n * count + q] = turns[n * TURN]
             launched[n * count + q] = turns[n * TURN + 1]
             room[n * count + q] = turns[n * TURN + 2]
@@ -716,6 +804,26 @@ def drained_lanes(t, plans, at, rows, of, order, started, lanes, stage_at):
             lanes_gap(free, host, device, launched, natural(turn * count), idle, every)
             lanes_drain(left, rank, share, room, added, natural(turn * count), idle, every)
     return left
+
+
+@kernel
+def tail_turns(t, plans, at, order, turns, begin, end):
+    """The turns of the last slots of ranks alone, as in `all_turns`; how many figures these are."""
+    stage_at = t.i[t.stage_at + plans.i[plans.cut + at]]
+    care = t.i[t.care_at + plans.i[plans.care + at]]
+    for place in range(len(begin)):
+        begin[place], end[place] = 0, 0
+    n = 0
+    for tail in range(t.i[t.tail_at + order], t.i[t.tail_at + order + 1]):
+        slot = t.i[t.tail_slot + tail]
+        shape, kind = t.i[t.stage_shape + stage_at + t.i[t.slot_stage + slot]], t.i[t.slot_kind + slot]
+        place = shape * 8 + kind + (4 if t.i[t.slot_last + slot] else 0)
+        if end[place] == begin[place]:
+            begin[place] = n
+            last = t.i[t.slot_last + slot] > 0 and t.f[t.once_all + care + shape] > 0.0
+            n = slot_turns(t, plans, at, shape, kind, turns, n, last)
+            end[place] = n
+    return n
 
 
 @kernel
@@ -747,19 +855,23 @@ def lanes_drain(left, rank, share, room, added, turn, gap, lanes):
         left[rank + q] = (once if once > 0.0 else 0.0) + added[turn + q]
 
 
+# Memory of many plans. --------------------------------------------------------------------------------
+
+
 @kernel
-def evaluate_memory(t, plans, first, stop, memory):
-    """Bytes that the device of the worst rank reports; plans that hold the same should lie next to each other."""
+def evaluate_memory(t, plans, rows, memory):
+    """Bytes that the device of the worst rank reports, of some plans: those that hold the same should come together."""
     peaks = [(0.0, -1, 0.0, -1)]
     ranks = whole_zeros(0)
-    for at in range(first, stop):
-        if at == first or not as_staged(plans, at, at - 1):
+    for n in range(len(rows)):
+        at = rows[n]
+        if n == 0 or not as_staged(plans, at, rows[n - 1]):
             ranks = fullest_ranks(t, plans, at)
-        if at == first or not as_full(plans, at, at - 1):
+        if n == 0 or not as_full(plans, at, rows[n - 1]):
             peaks = [rank_peaks(t, plans, at, r) for r in ranks]
         most = -1.0
-        for n in range(len(ranks)):
-            most = max(most, rank_bytes(t, plans, at, ranks[n], peaks[n])[0])
+        for rank in range(len(ranks)):
+            most = max(most, rank_bytes(t, plans, at, ranks[rank], peaks[rank])[0])
         memory[at] = most * plans.f[plans.reserved + at] + plans.f[plans.context + at]
 
 
@@ -767,7 +879,7 @@ def evaluate_memory(t, plans, first, stop, memory):
 def as_staged(plans, at, other):
     """Whether the ranks of two plans have the same stages, and as many micro-batches in flight."""
     return (
-        plans.i[plans.order + at] == plans.i[plans.order + other]
+        plans.i[plans.moments + at] == plans.i[plans.moments + other]
         and plans.i[plans.cut + at] == plans.i[plans.cut + other]
     )
 
@@ -775,12 +887,12 @@ def as_staged(plans, at, other):
 @kernel
 def fullest_ranks(t, plans, at):
     """Ranks of which one has the most, whatever the sizes: each other one has no more than one of these."""
-    order, cut = plans.i[plans.order + at], plans.i[plans.cut + at]
+    order, cut, moments = plans.i[plans.order + at], plans.i[plans.cut + at], plans.i[plans.moments + at]
     found, count = whole_zeros(t.i[t.order_ranks + order]), 0
     for rank in range(len(found)):
         less = False
         for n in range(count):
-            less = less or as_much(t, t.i[t.stage_at + cut], t.i[t.rank_at + order], found[n], rank)
+            less = less or as_much(t, t.i[t.stage_at + cut], t.i[t.rank_at + order], moments, found[n], rank)
         if not less:
             found[count] = rank
             count += 1
@@ -788,7 +900,7 @@ def fullest_ranks(t, plans, at):
 
 
 @kernel
-def as_much(t, stage_at, rank_at, rank, other):
+def as_much(t, stage_at, rank_at, moments, rank, other):
     """Whether a rank has stages of the same shapes as another, and never less in flight."""
     first, there = t.i[t.held_at + rank_at + rank], t.i[t.held_at + rank_at + other]
     stages = t.i[t.held_at + rank_at + other + 1] - there
@@ -798,9 +910,9 @@ def as_much(t, stage_at, rank_at, rank, other):
         shape = t.i[t.stage_shape + stage_at + t.i[t.held + first + n]]
         if shape != t.i[t.stage_shape + stage_at + t.i[t.held + there + n]]:
             return False
-    for moment in range(t.i[t.moment_at + rank_at + other], t.i[t.moment_at + rank_at + other + 1]):
+    for moment in range(t.i[t.moment_at + moments + other], t.i[t.moment_at + moments + other + 1]):
         less = False
-        for own in range(t.i[t.moment_at + rank_at + rank], t.i[t.moment_at + rank_at + rank + 1]):
+        for own in range(t.i[t.moment_at + moments + rank], t.i[t.moment_at + moments + rank + 1]):
             less = less or as_much_flies(t, stage_at, stages, own, moment)
         if not less:
             return False
@@ -822,7 +934,7 @@ def as_much_flies(t, stage_at, stages, moment, other):
 @kernel
 def as_full(plans, at, other):
     """Whether micro-batches of two plans hold the same."""
-    same = plans.i[plans.order + at] == plans.i[plans.order + other]
+    same = plans.i[plans.moments + at] == plans.i[plans.moments + other]
     same = same and plans.i[plans.cut + at] == plans.i[plans.cut + other]
     same = same and plans.f[plans.made + at] == plans.f[plans.made + other]
     same = same and plans.i[plans.rounds + at] == plans.i[plans.rounds + other]

@@ -94,7 +94,9 @@ def stage_holds(cutting: Cutting, cares: Sequence[CareFigures], made: bool, held
     for own, care in zip(cutting.shape_runs, cares, strict=True):
         gradient = care.resting.gradients / care.resting.trained if made and care.resting.trained else 0.0
         kept, *peaks = held(own, care.gathered, gradient)
-        found.append(Passes(kept, *(peak + care.root_bytes for peak in peaks)))
+        found.append(
+            Passes(kept, *(peak + care.root_bytes for peak in peaks)) if care.root_bytes else Passes(kept, *peaks)
+        )
     return tuple(found)
 
 
@@ -127,7 +129,6 @@ class Sheet:
         tensor = outline.plan.axis(Tensor)
         ranks = tensor.ranks if tensor else 1
         trainer, across = plan.prices.trainer, outline.ranks > 1 and self.cluster.nodes > 1
-        order, before = plan.played.order, plan.played.before
         row = {
             "local": builder.local(list(plan.kinds.values())),
             "cut": add_cut(builder, outline.cutting, tuple(plan.kinds), plan.stages),
@@ -135,9 +136,7 @@ class Sheet:
             "holds": builder.holds(plan.holds),
             "care": builder.care(plan.cares),
             "manner": builder.manner((trainer, ranks, across), trainer.host, ranks, across, trainer.storage.prefetch),
-            "order": builder.order(plan.played.key, order, plan.played.moments),
-            "before": builder.order((plan.played.key, "before"), before, None) if before else -1,
-            "rounds": plan.played.rounds,
+            **builder.played(plan.played),
             "splits": outline.schedule.splits_backward,
             "share": plan.share,
             **plan.constants._asdict(),

@@ -147,6 +147,33 @@ def flattened(row_at, kind, stage, microbatch, path_first, path_last, stages, pl
 
 
 @kernel
+def posted(kind, source, puts, takes):
+    """Places where what slots send waits until it is taken, as few as can be; how many there are.
+
+    The first place is for what nobody takes. A place is free again after the slot that takes what lies there has put
+    down its own: so the two never are one.
+    """
+    taken, unused = whole_zeros(len(source)), whole_zeros(len(source) + 1)
+    for n in range(len(source)):
+        if source[n] >= 0 and kind[n] != W:
+            taken[source[n]] = 1
+    places, free = 1, 0
+    for n in range(len(source)):
+        if taken[n]:
+            if free:
+                free -= 1
+                puts[n] = unused[free]
+            else:
+                puts[n] = places
+                places += 1
+        if source[n] >= 0 and kind[n] != W:
+            takes[n] = puts[source[n]]
+            unused[free] = takes[n]
+            free += 1
+    return places
+
+
+@kernel
 def ends(row_at, kind, stage, stages, is_last):
     """Mark the last slot of each stage of a rank that makes gradients of weights."""
     for r in range(len(row_at) - 1):

@@ -16,7 +16,7 @@ from foretell.cost.host import AGAIN
 from foretell.cost.layers import LayerFigures
 from foretell.plan.trainer import Host
 from foretell.program.holding import Passes
-from foretell.timeline.order import Moments, Order, Row, forward, is_array
+from foretell.timeline.order import Moments, Order, Played, Row, forward, is_array
 from foretell.units import Quantity
 
 
@@ -83,10 +83,13 @@ class Tables(NamedTuple):
     # orders of slots
     order_ranks: int
     order_at: int
+    order_places: int
+    order_shared: int
     slot_rank: int
     slot_kind: int
     slot_stage: int
-    slot_source: int
+    slot_takes: int
+    slot_puts: int
     slot_last: int
     slot_tail: int
     tail_at: int
@@ -123,6 +126,7 @@ class Plans(NamedTuple):
     care: int
     manner: int
     order: int
+    moments: int  # in which ranks may hold most: the first rank's
     before: int  # the order that is a round shorter; -1: nothing is left out
     rounds: int  # that are left out
     splits: int  # whether backward passes are in two parts
@@ -300,44 +304,53 @@ class Builder:
         to["buckets"].extend(one.buckets)
         to["once"].extend(one.once)
 
-    def order(self, key: Hashable, found: Order, moments: Moments | None) -> int:
-        """An order of slots, with the moments of each rank in which it may hold most (None: it is not asked)."""
+    def played(self, played: Played) -> dict[str, int]:
+        """What a plan's row has of a step: its order and moments, the order a round shorter, and rounds to come."""
+        order = self._order(played.key, played.order, 0)
+        before = -1
+        if played.before is not None:
+            before = self._order((played.key, "before"), played.before, played.order.shared(played.before))
+        moments = self._moments(played.flying, played.moments)
+        return {"order": order, "moments": moments, "before": before, "rounds": played.rounds}
+
+    def _order(self, key: Hashable, found: Order, shared: int) -> int:
+        """An order of slots; how many it begins with are `shared` with the order a round longer: these stand there."""
         to = self.columns
         if self._new(("order", key), len(to["order_ranks"])):
             first = len(to["slot_rank"])
             to["order_ranks"].append(found.ranks)
-            for name in ("rank", "kind", "stage", "last", "tail"):
-                self._whole(f"slot_{name}", getattr(found, name))
-            self._whole("slot_source", _moved(found.source, first))
-            self._whole("tail_slot", _moved(found.tails, first))
+            to["order_places"].append(found.places)
+            to["order_shared"].append(shared)
+            for name in ("rank", "kind", "stage", "takes", "puts", "last", "tail"):
+                self._whole(f"slot_{name}", getattr(found, name)[shared:])
+            self._whole("tail_slot", found.tails, first - shared)
             to["order_at"].append(len(to["slot_rank"]))
             to["tail_at"].append(len(to["tail_slot"]))
             to["rank_at"].append(len(to["held_at"]) - 1)
             for held in found.held:
                 to["held"].extend(held)
                 to["held_at"].append(len(to["held"]))
-            self._moments(found.ranks, moments)
         return self.known["order", key]
 
-    def _moments(self, ranks: int, moments: Moments | None) -> None:
-        to, before = self.columns, len(self.columns["moment_stage"])
-        if moments is None:
-            to["moment_at"].extend([before] * ranks)
-            return
-        begun = len(to["flying"])
-        to["flying_at"].extend(range(begun, begun + len(moments.flying), moments.width))
-        self._whole("moment_stage", moments.stage)
-        self._whole("moment_forward", forward(moments.kind))
-        self._whole("flying", moments.flying)
-        self._whole("moment_at", _moved(moments.begin, before)[1:])
+    def _moments(self, key: Hashable, moments: Moments) -> int:
+        """The moments of each rank in which it may hold most."""
+        to = self.columns
+        if self._new(("moments", key), len(to["moment_at"]) - 1):
+            before, begun = len(to["moment_stage"]), len(to["flying"])
+            to["flying_at"].extend(range(begun, begun + len(moments.flying), moments.width))
+            self._whole("moment_stage", moments.stage)
+            self._whole("moment_forward", forward(moments.kind))
+            self._whole("flying", moments.flying)
+            self._whole("moment_at", moments.begin[1:], before)
+        return self.known["moments", key]
 
-    def _whole(self, name: str, values: Row) -> None:
-        """Write whole numbers down, of a list or an array."""
+    def _whole(self, name: str, values: Row, later: int = 0) -> None:
+        """Write whole numbers down, of a list or an array; places in rows that begin so much `later`."""
         to = self.columns[name]
         if is_array(values):
-            to.frombytes(values.astype(float if name in REAL else int).tobytes())
+            to.frombytes((values + later).astype(float if name in REAL else int).tobytes())
         else:
-            to.extend(values)
+            to.extend(value + later for value in values)
 
     def manner(self, key: Hashable, host: Host, ranks: int, across: bool, prefetch: int) -> int:
         """How a trainer's host launches with so many tensor ranks; `across`: stages lie on several nodes."""
@@ -366,13 +379,6 @@ class Builder:
         return Tables(levels=len(self.levels), f=_readable(real), i=_readable(whole), **places)
 
 
-def _moved(places: Row, by: int) -> Row:
-    """Places in rows that begin so much later; -1 is none."""
-    if is_array(places):
-        return places + by * (places >= 0)
-    return [at + by if at >= 0 else at for at in places]
-
-
 def joined(columns: Mapping[str, Any]) -> tuple[dict[str, int], array[float], array[int]]:
     """Columns, lists or arrays, one after the other, and where each begins."""
     places: dict[str, int] = {}
@@ -389,10 +395,22 @@ def joined(columns: Mapping[str, Any]) -> tuple[dict[str, int], array[float], ar
 
 def plan_rows(columns: Mapping[str, Any], compiled: bool) -> Plans:
     """The rows of plans, for Python or for a compiler."""
-    places, real, whole = joined(columns)
     if compiled:
-        return Plans(f=_readable(real), i=_readable(whole), **places)
+        return _plan_arrays(columns)
+    places, real, whole = joined(columns)
     return Plans(f=real.tolist(), i=whole.tolist(), **places)
+
+
+def _plan_arrays(columns: Mapping[str, Any]) -> Plans:
+    """The same as arrays; all columns are as long."""
+    import numpy
+
+    real, whole = ([name for name in columns if (name in REAL) is wanted] for wanted in (True, False))
+    size = len(columns[real[0]])
+    places = {name: at * size for names in (real, whole) for at, name in enumerate(names)}
+    f = numpy.concatenate([columns[name] for name in real], dtype=numpy.float64, casting="unsafe")
+    i = numpy.concatenate([columns[name] for name in whole], dtype=numpy.int64, casting="unsafe")
+    return Plans(f=f, i=i, **places)
 
 
 def _readable(values: array[Any]) -> Any:
