@@ -302,3 +302,15 @@ def test_a_kept_calibration_is_told(foretell: Any, tmp_path: Path, monkeypatch: 
     assert kept["best"] == named["best"] and kept["notes"] and not named["notes"]
     plain = json.loads(foretell(*asked, "--calibration", "none", "--json").out)
     assert plain["best"] != kept["best"] and not plain["notes"]
+
+
+@pytest.mark.parametrize(
+    ("only", "why"),
+    [
+        ("filter", "4 ranks, and nothing of gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32 can be divided by filter"),
+        ("recompute", "4 ranks, and no strategy is left to use"),
+    ],
+)
+def test_where_no_strategy_shares_the_work_that_is_said(foretell: Any, only: str, why: str) -> None:
+    ran = foretell(TINY, "--on", "4xh100", "--batch", "8", "--only", only)
+    assert ran.code == 2 and why in " ".join(ran.err.split()) and "fewer constraints" in ran.err

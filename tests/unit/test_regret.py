@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from answers import documented
+from foretell.cli.regret_pages import as_json
+from foretell.cli.regret_pages import page as regret_page
 from foretell.validation.evaluate import Compared, subset
 from foretell.validation.regret import healthy, regrets
 from foretell.validation.study import Row, row
@@ -102,9 +105,26 @@ def test_by_time_it_is_the_regret_of_the_scoreboard(runs: list[tuple[str, int, f
     if board is not None and result.by_time is not None:
         assert result.by_time.max == board.max and result.by_time.mean == pytest.approx(board.mean)
     losses = [one.loss for one in result.picks if one.loss is not None]
+    assert result.median == (pytest.approx(statistics.median(losses)) if losses else None)
     assert losses == sorted(losses, reverse=True)
     if all(fits for *_, fits in runs):
         assert result.regret == result.by_time
+
+
+def test_all_studies_together_leave_faults_out() -> None:
+    faulty = [
+        compared(measured("dp8", 8, 9.0, "cluster fault"), 1.0),
+        compared(measured("tp8", 8, 1.0), 1.5),
+        compared(measured("dp4 tp2", 8, 3.0), 2.0),
+    ]
+    other = [compared(measured("dp8", 16, 1.2, ""), 1.0), compared(measured("tp8", 16, 1.0, ""), 1.5)]
+    told = msgspec.json.decode(as_json([("one", faulty), ("two", other)]))["studies"]
+    assert [part["study"] for part in told] == ["one", "one, healthy", "two", "all of these, healthy"]
+    assert [part["regret"]["mean"] for part in told] == pytest.approx([8.0, 0.0, 0.2, 0.1])
+    assert told[-1]["median"] == pytest.approx(0.1)
+    assert [part["study"] for part in msgspec.json.decode(as_json([("two", other)]))["studies"]] == ["two"]
+    page = regret_page([("one", faulty), ("two", other)])
+    assert "all of these, healthy" in page and max(map(len, page.splitlines())) <= 80
 
 
 def test_the_page_and_json_of_a_file(foretell: Any, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""What pages tell people: room that is left, ranks that are idle, variants, absurd numbers, progress, exit codes."""
+"""What pages tell people: room that is left, ranks that are idle, layouts, absurd numbers, progress, exit codes."""
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import time
@@ -17,7 +18,9 @@ import foretell as package
 from foretell.cli import progress
 from foretell.errors import BadInput
 from foretell.oracle import headroom, planning
-from foretell.oracle.priced_plans import PricedPlans
+from foretell.oracle.layouts import layouts, plainer
+from foretell.oracle.priced_plans import Candidate, PricedPlans
+from foretell.oracle.search import Found
 from foretell.plan.plan import Plan
 from foretell.plan.strategies.data import Data
 from foretell.plan.text import parse
@@ -98,29 +101,93 @@ def test_what_is_said_of_published_runs_is_so() -> None:
 # Plans that are told. ----------------------------------------------------------------------------------
 
 
+@functools.cache
+def several() -> Found:
+    return package.search("gpt2", "4xh100", 16, only="dp,cp,tp", top=6)
+
+
+def mesh(plan: str) -> tuple[tuple[str, int], ...]:
+    return tuple((axis.word, axis.world) for axis in parse(plan).axes)
+
+
 @pytest.mark.parametrize("by", ["time", "memory"])
-def test_variants_are_folded(by: str) -> None:
-    found = package.search("gpt2", "4xh100", 16, only="dp,tp,recompute", top=6)
-    found = planning.by_memory(found) if by == "memory" else found
-    told = planning.varied(found, by)
+def test_each_layout_is_told_once_by_its_best_plan(by: str) -> None:
+    found = planning.by_memory(several()) if by == "memory" else several()
+    told = layouts(found, by)
     assert told[0].plan == found.best and len(told) == len(found.top)
-    shapes = [planning._shape(parse(one.plan.plan)) for one in told]  # pyright: ignore[reportPrivateUsage]
-    for at, one in enumerate(told):
-        for variant in one.variants:
-            assert planning._shape(parse(variant.plan)) == shapes[at]  # pyright: ignore[reportPrivateUsage]
-            assert variant.step_seconds == pytest.approx(one.plan.step_seconds, rel=planning.ALIKE)
-        for other in told[:at]:
-            same = shapes[told.index(other)] == shapes[at]
-            near = abs(one.plan.step_seconds / other.plan.step_seconds - 1) <= planning.ALIKE
-            assert not (same and near)
-    assert any(one.variants for one in told)
-    names = [one.plan.plan for one in told] + [variant.plan for one in told for variant in one.variants]
-    assert len(set(names)) == len(names)
+    names = [one.plan.plan for one in told] + [other.plan for one in told for other in one.others]
+    assert len({mesh(one.plan.plan) for one in told}) == len(told) and len(set(names)) == len(names)
+
+    def figure(one: Candidate) -> float:
+        return one.memory_bytes if by == "memory" else one.step_seconds
+
+    least: dict[Any, float] = {}
+    for row in (Candidate(*row[:3]) for row in found.plans.rows() if row[3]):
+        least[mesh(row.plan)] = min(figure(row), least.get(mesh(row.plan), figure(row)))
+    for one in told:
+        assert figure(one.plan) == least[mesh(one.plan.plan)]
+        for other in one.others:
+            alike = (other.step_seconds, other.memory_bytes) == (one.plan.step_seconds, one.plan.memory_bytes)
+            assert alike or (mesh(other.plan) == mesh(one.plan.plan) and figure(other) <= 1.01 * figure(one.plan))
+    assert [figure(one.plan) for one in told] == sorted(figure(one.plan) for one in told)
+    assert any(one.others for one in told)
 
 
-def test_variants_are_counted_on_the_page(foretell: Any) -> None:
-    out = foretell("plan", "gpt2", "--on", "4xh100", "--batch", "16", "--only", "dp,tp,recompute").out
-    assert "variants within 0.1%" in out or "variant within 0.1%" in out
+def test_few_meshes_are_few_lines() -> None:
+    found = package.search("gpt2", "4xh100", 16, only="dp,recompute", top=6)
+    assert [mesh(one.plan.plan) for one in layouts(found)] == [(("dp", 4),)] and len(found.top) == 6
+
+
+def test_a_twin_speaks_for_its_mesh() -> None:
+    """What comes behind it is not the best of its mesh, and no line of its own."""
+    texts, seconds = ("dp4 +bf16", "tp4 +bf16", "tp4:sp +bf16", "dp2 tp2 +bf16"), (1.0, 1.0, 2.0, 3.0)
+    plans = [parse(text) for text in texts]
+    found = PricedPlans(numpy.array(seconds), numpy.ones(4), 10.0, lambda at: plans[at])
+    asked = SimpleNamespace(plans=found, finer=(), top=found.fastest(4), capacity=10.0)
+    assert [one.plan.plan for one in layouts(cast("Any", asked))] == [texts[0], texts[3]]
+
+
+PRICED = {
+    "pp2:1f1b dp2:zero1 +m4 +bf16": (1.0, 5.0),
+    "dp2:zero3,shard2 +bf16": (1.001, 6.0),
+    "dp4:zero3 +bf16": (1.004, 6.0),
+    "dp4:zero1 +bf16": (1.006, 7.0),
+    "dp4 +bf16": (1.008, 11.0),  # more than there is
+    "tp4 +bf16": (1.02, 4.0),  # slower
+}
+
+
+def priced(**limits: float) -> Any:
+    plans = [parse(text) for text in PRICED]
+    seconds, memory = (numpy.array(figures) for figures in zip(*PRICED.values(), strict=True))
+    found = PricedPlans(seconds, memory, limits.get("capacity", 10.0), lambda at: plans[at])
+    return SimpleNamespace(plans=found, best=found.fastest(1)[0])
+
+
+def test_the_plainer_plan_has_fewest_words_then_fewest_options_then_is_fastest() -> None:
+    assert plainer(priced()) == Candidate("dp4:zero3 +bf16", 1.004, 6.0)
+    assert plainer(priced(capacity=12.0)) == Candidate("dp4 +bf16", 1.008, 11.0)
+    assert plainer(priced(capacity=5.5)) is None
+    assert plainer(cast("Any", SimpleNamespace(best=None, plans=None))) is None
+
+
+def test_a_search_tells_the_plainer_plan(foretell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ("plan", "gpt2", "--on", "4xh100", "--batch", "8", "--only", "dp", "--without", "microbatches")
+    monkeypatch.setattr("foretell.oracle.layouts.NEAR", 9.0)  # everything is as fast
+    answer = json.loads(foretell(*asked, "--json").out)
+    assert answer["plainer"]["plan"] == "dp4 +bf16" != answer["best"]["plan"]
+    assert f"plainer       {answer['plainer']['plan']}: " in foretell(*asked).out
+    assert answer["layouts"][0]["plan"] == answer["best"]["plan"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ranks"), [((1.0, 0.995, 0.992), 8), ((1.0, 0.5, 0.499), 16), ((1.0, 0.9, 0.8), 32)]
+)
+def test_more_ranks_have_to_be_faster(seconds: tuple[float, ...], ranks: int) -> None:
+    counts = zip((8, 16, 32), seconds, strict=True)
+    found = [SimpleNamespace(ranks=count, batch=8, best=Candidate("dp", taken, 1.0)) for count, taken in counts]
+    best = planning.best_of(cast("Any", [SimpleNamespace(found=one) for one in found]), "time")
+    assert best is not None and best.found.ranks == ranks
 
 
 def test_idle_ranks_are_told(foretell: Any) -> None:

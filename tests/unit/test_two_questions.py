@@ -22,6 +22,11 @@ TWICE = ("simulate", "lenet", "--on", "4xv100-16", "--on")
     [
         (("systems", "petuum", "--plan", "dp2"), "--plan"),
         (("systems", "petuum", "--bytes", "lenet"), "--bytes"),
+        (("systems", "--plan", "dp2", "--on", "4xh100", "--model", "lenet"), "--plan"),
+        (("systems", "--axes", "--model", "lenet"), "--axes"),
+        (("systems", "--axes", "--topology", "ring"), "--axes"),
+        (("systems", "--batch", "16"), "--batch"),
+        (("systems", "petuum", "--learn", "lenet"), "--learn"),
         ((*TWICE, "8xv100-16", "--fig14"), "--on"),
         ((*TWICE, "8xv100-16", "--batches", "8..16"), "--on"),
         ((*TWICE, "4xv100-16"), "--on"),

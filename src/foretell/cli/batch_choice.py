@@ -26,6 +26,7 @@ def choose_batch(options: dict[str, Any], run: Run, progress: Progress, as_json:
     from foretell.cli import batch_pages
     from foretell.cli import plan_pages as pages
     from foretell.oracle.batches import sequence_of, tradeoff, weighed
+    from foretell.oracle.finer import finer
     from foretell.oracle.planning import nearest
     from foretell.oracle.training import run as run_of
 
@@ -33,7 +34,7 @@ def choose_batch(options: dict[str, Any], run: Run, progress: Progress, as_json:
     length = sequence_of(options["model"], options["seq"] or 0)
     by_noise = tradeoff(options["noise_scale"], epochs * run.tokens, epochs * run.samples, length)
     questions = [one for batch in _batches(options, by_noise.noise) for one in questions_of(options, batch)]
-    answers = answers_of(questions, progress)
+    answers = [finer(one) for one in answers_of(questions, progress)]
     choice = weighed(answers, by_noise, price, by)
     table = batch_pages.tradeoff_table(choice, price)
     if choice.best is None:
@@ -67,7 +68,7 @@ def _tell(as_json: bool, answer: Answer, choice: BatchChoice, page: str) -> None
     if as_json:
         found: dict[str, Any] = msgspec.to_builtins(answer.found)
         weighed: dict[str, Any] = msgspec.to_builtins(choice)
-        names = ("noise_scale", "least_samples", "batches")
+        names = ("noise_scale", "noise_source", "least_samples", "batches")
         chosen = {**{name: weighed[name] for name in names}, "choice": weighed["best"]}
         click.echo(msgspec.json.encode({**found, **chosen, "notes": notes_of([answer])}))
         return

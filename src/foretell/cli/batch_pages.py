@@ -41,6 +41,7 @@ def _note(choice: BatchChoice, price: float) -> str:
         f"steps, samples: over the least there can be, with a noise scale of {show_count(choice.noise_scale)} samples "
         "(McCandlish et al. 2018, arXiv 1812.06162)"
     )
+    text += f", {choice.noise_source}" if choice.noise_source else ""
     if not choice.least_samples:
         text += "; to quality: over the best; --samples or --tokens, what small batches need, gives days"
     elif price:

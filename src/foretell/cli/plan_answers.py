@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
 
         chosen = (self.best or nearest(self.answers)).found
         answer: dict[str, Any] = {**msgspec.to_builtins(chosen), "notes": notes_of(self.answers)}
-        answer |= {"best": None} if self.best is None else _of_the_best(self.best)
+        answer |= {"best": None} if self.best is None else _of_the_best(self.best, self.by)
         if change is not None:
             answer["today"] = change
         if len(self.answers) > 1:
@@ -96,13 +96,15 @@ def answers_of(questions: Sequence[Question], progress: Progress) -> list[Answer
 
 def refuse(answers: Sequence[Answer]) -> list[Answer]:
     """No plan is left: say by which rules, and what would leave some."""
-    from foretell.oracle.planning import other_batches
+    from foretell.oracle.planning import other_batches, without_axes
     from foretell.plan.refusal import PlanRefused, Refusal
 
     if any(not one.found.complete for one in answers):
         raise click.Abort
     first = answers[-1]
     rules = tuple(Refusal(rule, first.space.why[rule]) for rule in first.found.refused)
+    idle = without_axes(first)
+    rules += (idle,) if idle else ()
     wishes = first.question.wishes
     given = [
         f"--{name} {text}"
@@ -157,16 +159,20 @@ def _undivided(answers: Sequence[Answer]) -> list[str]:
     return [f"a batch of {batch} can be shared by no number of ranks that divides {ranks}: {' or '.join(near)} can"]
 
 
-def _of_the_best(answer: Answer) -> dict[str, Any]:
-    """What is told of the best: usable memory that it leaves free, the fastest that leaves a tenth, similar runs."""
+def _of_the_best(answer: Answer, by: str) -> dict[str, Any]:
+    """What is told of the best: usable memory that it leaves free, the fastest that leaves a tenth, similar runs; and
+    of those beside it the best of each mesh, and the plainest that is as fast."""
     from foretell.cost.memory import usable_bytes
     from foretell.oracle.headroom import roomy
+    from foretell.oracle.layouts import layouts, plainer
 
     assert answer.found.best is not None
     usable = usable_bytes(answer.space.trainer, answer.space.cluster)
     known = answer.predicted(answer.found.best.plan).accuracy
     left = 1 - answer.found.best.memory_bytes / usable
-    return {"headroom": left, "roomy": roomy(answer.found, usable), "accuracy": known}
+    plain = plainer(answer.found) if by != "memory" else None  # of two that are as fast: none is asked for
+    beside = {"layouts": [one.plan for one in layouts(answer.found, by)], "plainer": plain}
+    return {"headroom": left, "roomy": roomy(answer.found, usable), "accuracy": known, **beside}
 
 
 def _short(found: Found) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.table import WIDTH, fit
 from foretell.cli.training_options import HOUR, run_lines
 from foretell.oracle.headroom import ABOVE, CLOSE, FAILED, ROOMY, close, roomy
-from foretell.oracle.planning import ALIKE, Answer, Tried, varied
+from foretell.oracle.layouts import NEAR, layouts, plainer
+from foretell.oracle.planning import Answer, Tried
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.search import Found
@@ -26,7 +27,7 @@ SHOWN = 10
 def answer_page(answer: Answer, step: Prediction, price: float, by: str) -> str:
     """The page of one search that found something."""
     found = answer.found
-    parts = [_winner(answer, step, price, by), _top(found, by), _front(found), *_refused(answer), amount(found)]
+    parts = [_winner(answer, step, price, by), _top(answer, step, by), _front(found), *_refused(answer), amount(found)]
     return "\n\n".join(parts)
 
 
@@ -52,6 +53,7 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
         ("memory", f"{show_bytes(step.memory_bytes)} of {show_bytes(found.capacity)} that it may use"),
         ("", f"at {step.memory.peak_moment}"),
         *_closeness(found, step),
+        *_plainer(found, by),
     ]
     if step.training:
         lines += run_lines(step.training, price)
@@ -72,13 +74,13 @@ def _finer(found: Found) -> Iterator[tuple[str, str]]:
             yield one.what, f"{usual}: {tried}, and none gains 0.1% otherwise"
             continue
         faster = f"{one.gain:.1%} less time than the best plan without" if one.before else "no plan without fits"
-        more = f"at most {one.gap:.1%} more to gain" if one.gap >= SMALL else f"no other {other} is faster"
+        more = f"another {other} gains at most {one.gap:.1%}" if one.gap >= SMALL else f"no other {other} is faster"
         yield one.what, f"{own}: {faster}; {more} ({tried})"
 
 
 FINER = {
     "stages": ("as the trainer cuts them", "of their own lengths", "split of this plan"),
-    "parts": ("every axis is for the whole model", "an axis is for a part of the model", "border in this plan"),
+    "parts": ("every axis is for the whole model", "an axis is for a part of the model", "border of one axis"),
 }
 """How a choice is called where it is not made, where it is, and any other."""
 
@@ -101,6 +103,15 @@ def _closeness(found: Found, step: Prediction) -> Iterator[tuple[str, str]]:
     slower = other.step_seconds / step.step_seconds - 1
     text = f"{other.plan}: {seconds(other.step_seconds)} ({slower:+.1%}), {show_bytes(other.memory_bytes)}"
     yield "with room", f"{text}, {other.memory_bytes / step.usable:.0%} of it"
+
+
+def _plainer(found: Found, by: str) -> Iterator[tuple[str, str]]:
+    """The plan with fewer words that is as fast: the less there is to set up, the less goes wrong."""
+    other = plainer(found) if by != "memory" else None
+    if other is not None and found.best is not None:
+        slower = other.step_seconds / found.best.step_seconds - 1
+        text = f"{other.plan}: {seconds(other.step_seconds)} ({slower:+.2%}), {show_bytes(other.memory_bytes)}"
+        yield "plainer", text
 
 
 def _ranks(found: Found) -> str:
@@ -136,30 +147,42 @@ def listed(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) 
                     break_long_words=False,
                 )
             )
-    rule = "-" * max(len(line) for text in lines for line in text.split("\n"))
+    rule = "-" * min(WIDTH, max(len(line) for text in lines for line in text.split("\n")))
     return "\n".join([lines[0], rule, *lines[1:]])
 
 
-def _top(found: Found, by: str) -> str:
-    assert found.best is not None
-    best = parse(found.best.plan)
+def _top(answer: Answer, best: Prediction, by: str) -> str:
+    """The best of each layout, so that ten lines are ten ways and not one way in ten words."""
     rows: list[list[str]] = []
-    for one, variants in varied(found, by):
-        slower = one.step_seconds / found.best.step_seconds - 1
-        differs = differences(parse(one.plan), best)
-        text = "\n".join([one.plan, *([differs] if differs else []), *_variants(one, variants)])
-        rows.append(
-            [seconds(one.step_seconds), f"{slower:+.1%}" if differs else "", show_bytes(one.memory_bytes), text]
-        )
-    return listed(["step", "", "memory", "the best plans, and where they differ from the first"], rows)
+    for one, others in layouts(answer.found, by):
+        first = one.plan == best.plan
+        spent = [] if first else _spent(answer.predicted(one.plan), best)
+        text = "\n".join([one.plan, *spent, *_others(one, others)])
+        slower = "" if first else f"{one.step_seconds / best.step_seconds - 1:+.1%}"
+        rows.append([seconds(one.step_seconds), slower, show_bytes(one.memory_bytes), text])
+    return listed(["step", "", "memory", "the best of each mesh, and its step against the first"], rows)
 
 
-def _variants(one: Candidate, variants: Sequence[Candidate]) -> list[str]:
-    """How many plans are hardly slower, and the smallest of them if it takes less memory."""
-    if not variants:
+DISTINGUISH = 3
+"""Parts of a step that are told of a plan that is not the best."""
+
+
+def _spent(step: Prediction, best: Prediction) -> list[str]:
+    """What a plan spends more or less time on than the best, what differs most first."""
+    names = dict.fromkeys((*step.breakdown, *best.breakdown))
+    found = {name: step.breakdown.get(name, 0.0) - best.breakdown.get(name, 0.0) for name in names}
+    first = sorted(found, key=lambda name: -abs(found[name]))[:DISTINGUISH]
+    worth = [name for name in first if abs(found[name]) >= 0.1 * abs(found[first[0]]) > 0]
+    told = ", ".join(f"{name} {'+' if found[name] > 0 else '-'}{seconds(abs(found[name]))}" for name in worth)
+    return [told] if told else []
+
+
+def _others(one: Candidate, others: Sequence[Candidate]) -> list[str]:
+    """How many plans of its mesh are as good, and the smallest of them if it takes less memory."""
+    if not others:
         return []
-    count = f"+ {len(variants)} variant{'s' if len(variants) > 1 else ''} within {ALIKE:.1%}"
-    least = min(variants, key=lambda other: other.memory_bytes)
+    count = f"+ {len(others):,} more within {NEAR:.0%}"
+    least = min(others, key=lambda other: other.memory_bytes)
     if least.memory_bytes >= 0.99 * one.memory_bytes:
         return [count]
     return [f"{count}: {differences(parse(least.plan), parse(one.plan))}, {show_bytes(least.memory_bytes)}"]
@@ -192,11 +215,14 @@ def _front(found: Found) -> str:
 
 
 def _some(front: Sequence[Candidate]) -> Iterator[Candidate]:
-    """The first, the last and some evenly between them."""
-    last = len(front) - 1
-    count = min(SHOWN, len(front))
+    """Those that need noticeably less memory than the one before: the first, the last and some evenly between them."""
+    worth = [front[0]]
+    for one in front[1:]:
+        if one.memory_bytes <= (1 - NEAR) * worth[-1].memory_bytes:
+            worth.append(one)
+    last, count = len(worth) - 1, min(SHOWN, len(worth))
     for at in range(count):
-        yield front[round(at * last / max(1, count - 1))]
+        yield worth[round(at * last / max(1, count - 1))]
 
 
 def _refused(answer: Answer) -> list[str]:

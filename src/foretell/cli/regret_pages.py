@@ -10,10 +10,12 @@ import msgspec
 from foretell.cli.plan_pages import folded, listed, seconds
 from foretell.cli.table import table
 from foretell.validation.evaluate import Compared
-from foretell.validation.regret import HEALTHY, Measured, Pick, Regrets, healthy, regrets
+from foretell.validation.regret import HEALTHY, Measured, Pick, Regrets, has_faults, healthy, regrets
 from foretell.validation.score import Regret
 
 Studies: TypeAlias = Sequence[tuple[str, list[Compared]]]
+
+ALL = "all of these"
 
 SMALLEST = 0.0005
 """Losses below are told as none."""
@@ -29,26 +31,30 @@ def page(studies: Studies) -> str:
     """All studies in a few lines, then each choice that loses something."""
     found = list(_parts(studies))
     rows = [_line(name, part) for name, part in found]
-    header = ["loss of our pick, %", "choices", "none", "mean", "worst", "by time", "worst"]
+    header = ["loss of our pick, %", "choices", "none", "mean", "median", "worst", "by time", "worst"]
     return "\n\n".join(
         [table(header, rows), *(text for name, part in found for text in _choices(name, part)), folded(NOTE, 2)]
     )
 
 
 def _parts(studies: Studies) -> list[tuple[str, Regrets]]:
-    """Each study whole, and then without faults of its cluster where these are known."""
+    """Each study whole, and then without faults of its cluster where these are known; and all of them so."""
     found: list[tuple[str, Regrets]] = []
+    every: list[Compared] = []
     for name, compared in studies:
         found.append((name, regrets(compared)))
-        if any(HEALTHY in one.row.subsets for one in compared):
-            found.append((f"{name}, {HEALTHY}", regrets(healthy(compared))))
-    return found
+        if has_faults(compared):
+            compared = healthy(compared)
+            found.append((f"{name}, {HEALTHY}", regrets(compared)))
+        every += compared
+    return [*found, (f"{ALL}, {HEALTHY}", regrets(every))] if len(studies) > 1 else found
 
 
 def _line(name: str, part: Regrets) -> list[str]:
     none = sum(one.loss is None for one in part.picks)
-    means = [value for regret in (part.regret, part.by_time) for value in _two(regret)]
-    return [name, f"{len(part.picks)}", f"{none}", *means]
+    mean, worst = _two(part.regret)
+    middle = "" if part.median is None else f"{100 * part.median:.1f}"
+    return [name, f"{len(part.picks)}", f"{none}", mean, middle, worst, *_two(part.by_time)]
 
 
 def _two(regret: Regret | None) -> list[str]:
@@ -57,6 +63,8 @@ def _two(regret: Regret | None) -> list[str]:
 
 def _choices(name: str, part: Regrets) -> list[str]:
     """The choices with a loss worth a digit."""
+    if name.startswith(ALL):  # told study by study
+        return []
     losing = [one for one in part.picks if one.loss is None or max(one.loss, one.loss_by_time) >= SMALLEST]
     rows = [line for one in losing for line in _choice(one)]
     header = ["loss", "measured", "predicted", name]

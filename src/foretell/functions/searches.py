@@ -72,7 +72,7 @@ def search(
 def choose_batch(
     model: str | PathLike[str],
     cluster: str | Cluster,
-    noise_scale: str | float,
+    noise_scale: str | PathLike[str] | float,
     batches: str | Sequence[int] = "auto",
     *,
     tokens: float = 0.0,
@@ -92,27 +92,28 @@ def choose_batch(
 ) -> BatchChoice:
     """The batch with the least time to quality, by the gradient noise scale: `foretell plan --batch auto`.
 
-    `noise_scale` is in samples, or a text with its unit: "2e6 tokens". `batches` are "auto", a range "32..4096" or
-    numbers. `tokens` or `samples` are what training takes with small batches; without them times are in units of the
-    least number of steps. `by` is "time" or "money".
+    `noise_scale` is in samples, a text with its unit, "2e6 tokens", or the record of a run that measured it. `batches`
+    are "auto", a range "32..4096" or numbers. `tokens` or `samples` are what training takes with small batches; without
+    them times are in units of the least number of steps. `by` is "time" or "money".
     """
     from foretell.errors import BadInput
     from foretell.hardware import catalog
     from foretell.oracle import batches as oracle
-    from foretell.oracle import planning
+    from foretell.oracle.finer import answered_finely
 
     if by not in ("time", "money"):
         raise BadInput(f"the best batch by {by!r}", where="by", fix='"time" or "money"')
     place = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
     name = fspath(model)
-    trade = oracle.tradeoff(noise_scale, tokens, samples, oracle.sequence_of(name, seq or 0))
+    noise = fspath(noise_scale) if isinstance(noise_scale, PathLike) else noise_scale
+    trade = oracle.tradeoff(noise, tokens, samples, oracle.sequence_of(name, seq or 0))
     chosen = oracle.wanted(batches, trade.noise, [place.ranks]) if isinstance(batches, str) else sorted(set(batches))
     words = (only, without, also)
     asked = [
         question_of(name, place, batch, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
         for batch in chosen
     ]
-    return oracle.weighed([planning.answered(one) for one in asked], trade, price, by)
+    return oracle.weighed([answered_finely(one) for one in asked], trade, price, by)
 
 
 @checked

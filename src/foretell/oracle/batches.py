@@ -16,16 +16,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple, TypeGuard
 
 import msgspec
 
 from foretell.errors import BadInput
+from foretell.learning.gradient_noise import NoiseScale
 from foretell.model.graph import Graph
 from foretell.model.source import load
 from foretell.oracle.planning import Answer
 from foretell.oracle.training import HOUR
 from foretell.plan.facts import facts
+from foretell.records.store import read
 
 SMALLEST: Final = 1 / 64
 LARGEST: Final = 16
@@ -40,6 +43,7 @@ class Tradeoff(NamedTuple):
 
     noise: float
     least: float = 0.0
+    source: str = ""  # of the noise scale; empty: somebody gave it
 
     def steps_factor(self, batch: int) -> float:
         """Steps over the least that there can be, those of a batch without end."""
@@ -79,6 +83,7 @@ class BatchChoice(msgspec.Struct, frozen=True, kw_only=True):
     """All batches that were tried, the smallest first, and the one that is best."""
 
     noise_scale: float  # samples
+    noise_source: str = ""  # what it was measured on; empty: it was given
     least_samples: float  # to train on; 0: not given
     by: str
     best: Weighed | None
@@ -106,7 +111,31 @@ def tradeoff(noise: str | float, tokens: float, samples: float, length: int) -> 
         raise BadInput("a budget in tokens and in samples", where="--tokens, --samples", fix="one of the two")
     if tokens and not length:
         raise BadInput("tokens of a model without sequences", where="--tokens", fix="--samples")
-    return Tradeoff(_scale(noise, length), tokens / length if tokens else samples)
+    scale, source = _measured(Path(noise), length) if is_record(noise) else (_scale(noise, length), "")
+    return Tradeoff(scale, tokens / length if tokens else samples, source)
+
+
+def is_record(given: str | float) -> TypeGuard[str]:
+    """Whether a noise scale is the file of a run that measured one."""
+    return isinstance(given, str) and (given.endswith(".json") or Path(given).is_file())
+
+
+def _measured(file: Path, length: int) -> tuple[float, str]:
+    """The noise scale of a run, in samples of so many tokens, and what it is of."""
+    found = read(file)
+    told = found.content.get("measurement", {}).get("noise")
+    if told is None:
+        what = f"{file.name} has no noise scale: it is a {found.kind}, and nobody looked at its gradients"
+        raise BadInput(what, where="--noise-scale", fix="foretell run MODEL --plan dp2 --task text --noise-every 5")
+    noise = msgspec.convert(told, NoiseScale)
+    if noise.samples is None:
+        what = f"{file.name} has no noise scale: noise was all that its looks showed"
+        raise BadInput(what, where="--noise-scale", fix="a run with a larger --batch, or more looks: --noise-every 2")
+    if bool(noise.sequence) != bool(length):
+        what = f"the noise scale is of {found.model}, and one of the two models has no sequences"
+        raise BadInput(what, where="--noise-scale", fix="a run of this model")
+    in_tokens = noise.sequence / length if length else 1.0
+    return noise.samples * in_tokens, f"measured on {found.model} up to {noise.looks[-1].samples:,} samples"
 
 
 def _scale(given: str | float, length: int) -> float:
@@ -141,7 +170,7 @@ def wanted(text: str, noise: float, ranks: Sequence[int]) -> list[int]:
 def missing() -> BadInput:
     """What to say when the batch is to be chosen and nothing tells what a step is worth."""
     what = "the best batch depends on how noisy gradients are, and no noise scale is given"
-    fix = "--noise-scale '2e6 tokens' (McCandlish et al. 2018: tr(S)/|G|^2 of per-sample gradients), or --batch 64"
+    fix = "--noise-scale '2e6 tokens', or the record of `foretell run MODEL --plan dp2 --noise-every 5`, or --batch 64"
     return BadInput(what, where="--batch", fix=fix)
 
 
@@ -168,7 +197,14 @@ def weighed(answers: Sequence[Answer], by: Tradeoff, price: float = 0.0, best_by
     fitting = [one for one in found if one.plan]
     name = {"time": "seconds_to_quality", "money": "cost"}[best_by]
     best = min(fitting, key=lambda one: (getattr(one, name), one.cost, one.batch), default=None)
-    return BatchChoice(noise_scale=by.noise, least_samples=by.least, by=best_by, best=best, batches=found)
+    return BatchChoice(
+        noise_scale=by.noise,
+        noise_source=by.source,
+        least_samples=by.least,
+        by=best_by,
+        best=best,
+        batches=found,
+    )
 
 
 def _weighed(answer: Answer, by: Tradeoff, price: float) -> Weighed:

@@ -53,7 +53,7 @@ def _straggling(
     work = stage_work(setting, cluster)
 
     def computes(one: SlowRank) -> float:
-        return one.times * work[_stage_of(setting, one.rank)]
+        return one.times * work[stage_of(setting, one.rank)]
 
     slow = max(found.ranks, key=computes)
     longer = _longer(before, max(0.0, computes(slow) - max(work)))
@@ -81,10 +81,12 @@ def _longer(before: Prediction, seconds: float) -> Prediction:
     )
 
 
-def _stage_of(setting: Setting, rank: int) -> int:
-    """The place of a rank on the pipeline; the last axis has neighbours next to each other."""
+def stage_of(setting: Setting, rank: int) -> int:
+    """The place of a rank on the pipeline, if there is one; the last axis has neighbours next to each other."""
     axes = setting.plan.axes
-    at = next(at for at, axis in enumerate(axes) if isinstance(axis, Pipeline))
+    at = next((at for at, axis in enumerate(axes) if isinstance(axis, Pipeline)), None)
+    if at is None:
+        return 0
     inner = math.prod(axis.world for axis in axes[at + 1 :])
     return rank // inner % axes[at].ranks
 

@@ -40,13 +40,17 @@ from foretell.program.holding import Passes, StackedRuns, StageRuns, Uneven
 from foretell.program.local import Kind, Local
 from foretell.program.outline import as_lowered, local_program, spread_alike, stage_passes
 from foretell.program.upkeep import Upkeep
-from foretell.timeline.order import played
+from foretell.timeline import order
 from foretell.timeline.sheet import add_cut, stage_holds, stage_sends
 from foretell.timeline.tables import Builder
 from foretell.units import product
 
 EXACT = 2**53
 """Real numbers keep whole ones up to here: models with larger figures for one operator are not priced as arrays."""
+
+
+MANY = 60_000
+"""Passes of all steps together for which loading the compiled functions that order them pays."""
 
 
 class Chosen(NamedTuple):
@@ -129,7 +133,8 @@ class Parts:
         self._stacks: dict[tuple[Local, int], dict[Hashable, Stack]] = {}
         self._cares: dict[Hashable, CareFigures] = {}
         self._numbers: dict[Hashable, int] = {}
-        self._orders: dict[Hashable, tuple[int, int, int]] = {}
+        self._played: dict[Hashable, dict[str, int]] = {}
+        self._passes = 0  # of the steps that these are
 
     def chosen(self, policies: tuple[Policy, ...]) -> Chosen:
         plan = Plan(policies=policies)
@@ -177,15 +182,15 @@ class Parts:
             self._piped[key] = Piped(cut, row, tuple(self.number((model.number, *one)) for one in weights), layers)
         return self._piped[key]
 
-    def order(self, cut: Cutting, count: int) -> tuple[int, int, int]:
-        """The row of the order that is played, of the one a round shorter (-1: none), and rounds still to come."""
+    def played(self, cut: Cutting, count: int) -> dict[str, int]:
+        """The rows of the orders that are played, and the rounds still to come."""
         how = (cut.schedule.name, cut.ranks, count, cut.chunks)
-        if how not in self._orders:
-            done = played(*how)
-            row = self.builder.order(done.key, done.order, done.moments)
-            before = self.builder.order((done.key, "before"), done.before, None) if done.before else -1
-            self._orders[how] = row, before, done.rounds
-        return self._orders[how]
+        if how not in self._played:
+            self._passes += cut.ranks * count * cut.chunks
+            if self._passes > MANY:
+                order.load()
+            self._played[how] = self.builder.played(order.played(*how))
+        return self._played[how]
 
     # what a micro-batch does
 

@@ -6,7 +6,7 @@ ranks are several questions, and so is a batch per rank, because the batch then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike, fspath
 from typing import Final, NamedTuple, cast
 
@@ -28,8 +28,8 @@ from foretell.oracle.space import Space, Wishes
 from foretell.oracle.training import STEP_ALONE, Run
 from foretell.plan.job import make_job
 from foretell.plan.mending import divisors
-from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import FORMATS, Precision
+from foretell.plan.refusal import Refusal
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
 
@@ -244,49 +244,21 @@ def by_memory(found: Found) -> Found:
     return replaced(found, best=top[0] if top else None, top=top)
 
 
-ALIKE: Final = 1e-3
-"""Plans of one mesh and as many micro-batches whose steps differ by a smaller share are variants of one plan."""
-
-AHEAD: Final = 20
-"""Plans that are looked at for each one that is told, to find those that are no variants."""
-
-
-class Told(NamedTuple):
-    """A plan that is told, and those that are hardly different from it."""
-
-    plan: Candidate
-    variants: tuple[Candidate, ...]
-
-
-def varied(found: Found, by: str = "time") -> list[Told]:
-    """As many plans as `top` has, best first; what differs in options or policies that have no effect is folded."""
-    count = AHEAD * len(found.top)
-    chosen = (Candidate(one.plan, one.step_seconds, one.memory_bytes) for one in reversed(found.finer) if one.plan)
-    ordered = found.plans.smallest(count) if by == "memory" else (*chosen, *found.plans.fastest(count))
-    folded: list[tuple[Hashable, Candidate, list[Candidate]]] = []
-    for one in ordered:
-        if one.memory_bytes > found.capacity:
-            continue
-        shape = _shape(parse(one.plan))
-        same = next((told for told in folded if told[0] == shape and _alike(told[1], one)), None)
-        if same is not None:
-            same[2].append(one)
-        else:
-            folded.append((shape, one, []))
-    return [Told(first, tuple(variants)) for _, first, variants in folded[: len(found.top)]]
-
-
-def _shape(plan: Plan) -> Hashable:
-    return tuple((axis.word, axis.world) for axis in plan.axes), plan.microbatches
-
-
-def _alike(one: Candidate, other: Candidate) -> bool:
-    return abs(other.step_seconds / one.step_seconds - 1) <= ALIKE
+TIED: Final = 0.01
+"""More ranks have to be faster by this share to be worth it: less than any prediction can tell apart."""
 
 
 def best_of(answers: Sequence[Answer], by: str) -> Answer | None:
-    """The answer whose best plan is best: by seconds, device-seconds or bytes of a sample, or by ranks."""
+    """The answer whose best plan is best: by seconds, device-seconds or bytes of a sample, or by ranks.
+
+    By time, of those that are as fast as the fastest to a hundredth the one on the fewest ranks.
+    """
     fitting = [one for one in answers if one.found.best is not None]
+    if by == "time" and fitting:
+        least, *_ = min(_cost(one.found, by) for one in fitting)
+        fast = [one for one in fitting if _cost(one.found, by)[0] <= (1 + TIED) * least]
+        fewest = min(one.found.ranks for one in fast)
+        fitting = [one for one in fast if one.found.ranks == fewest]
     return min(fitting, key=lambda one: _cost(one.found, by), default=None)
 
 
@@ -372,6 +344,17 @@ def _larger(question: Question) -> Iterator[tuple[str, Question]]:
 
 
 # where nothing is legal
+
+
+def without_axes(answer: Answer) -> Refusal | None:
+    """Why no rule had anything to refuse: no strategy that may be used shares out the work of this model."""
+    space, ranks = answer.space, answer.found.ranks
+    if answer.found.refused or ranks == 1:
+        return None
+    node = space.cluster.ranks_per_node
+    idle = [one.word for one in space.strategies if not any(one.choices(ranks, space.graph, node))]
+    by = f"nothing of {answer.question.model} can be divided by {', '.join(idle)}"
+    return Refusal("ranks share the work", f"{ranks} ranks, and {by if idle else 'no strategy is left to use'}")
 
 
 def other_batches(answer: Answer) -> list[int]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from foretell.errors import BadInput
+from foretell.oracle.layouts import NEAR
 from foretell.oracle.planning import BATCH_RULE, Answer, Question, Watching, answered, around, on_counts
 from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.similar import Accuracy
@@ -170,9 +171,6 @@ def _until_interrupted(
 
 
 MEMORY = "memory"
-
-TIED = 0.01
-"""Lines whose rates differ by a smaller share tie: less than any prediction can tell apart."""
 
 
 def _names(question: Question) -> Iterator[str]:
@@ -340,7 +338,7 @@ def crossings(lines: Sequence[Line]) -> Iterator[Crossing]:
 
 def _apart(one: float, other: float) -> bool:
     """Whether one of two lines is ahead: plans that hardly differ tie, and ties are no order that could change."""
-    return abs(one - other) > TIED * max(one, other)
+    return abs(one - other) > NEAR * max(one, other)
 
 
 def _fastest(lines: Sequence[Line]) -> dict[int, str]:

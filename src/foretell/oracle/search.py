@@ -117,7 +117,7 @@ NAMES = ("mesh", "which", "place", "microbatches")
 """Where in the space a plan is."""
 
 Columns: TypeAlias = dict[str, Any]
-"""Rows of plans in the tables, and where in the space they are: an array for each column."""
+"""Rows of plans in the tables, and where in the space they are: for each column an array, or a number for all."""
 
 PLAYED = ("order", "cut", "before")
 """Plans that have these in common lie next to each other: they are played together."""
@@ -125,7 +125,7 @@ PLAYED = ("order", "cut", "before")
 TAKES = ("manner", "sends", "local", "care")
 """And of those the ones next to each other that have these in common too, as many as possible: they take as long."""
 
-HOLDS = ("order", "cut", "holds", "rounds")
+HOLDS = ("moments", "cut", "holds", "rounds")
 """Plans that have these in common hold the same."""
 
 
@@ -167,7 +167,7 @@ class _Search:
         found = [columns for own in self.alike for columns in _Meshed(self, axes, own).rows()]
         self.meshes.append(axes)
         self.rows += found
-        self.waiting += sum(len(columns["which"]) for columns in found)
+        self.waiting += sum(len(columns["place"]) for columns in found)
 
     # pricing
 
@@ -175,28 +175,25 @@ class _Search:
         """Price what was added, slice by slice: what is priced stays, whenever somebody interrupts."""
         if not self.rows:
             return
-        columns = {name: numpy.concatenate([own[name] for own in self.rows]) for name in self.rows[0]}
+        sizes = [len(own["place"]) for own in self.rows]
+        columns = {name: _one_column([own[name] for own in self.rows], sizes) for name in self.rows[0]}
         order = numpy.lexsort([_packed(columns, TAKES), _packed(columns, PLAYED)])
         columns = {name: values[order] for name, values in columns.items()}
         self.used.update(numpy.unique(columns["local"]).tolist())
         fast = available() and (len(order) > FEW or loaded(recurrence.__name__))
         kernels: Any = compiled(recurrence.__name__) if fast else recurrence
         tables = self.parts.builder.arrays() if fast else self.parts.builder.lists()
+        plans = plan_rows({name: columns[name] for name in PLAN_COLUMNS}, compiled=fast)
+        names = numpy.stack([columns[name] for name in NAMES], axis=1).astype(numpy.int32)
+        held, seconds, memory = _packed(columns, HOLDS), numpy.zeros(len(order)), numpy.zeros(len(order))
         for first in range(0, len(order), SLICE):
             self.rows = [{name: values[first:] for name, values in columns.items()}]
             self.waiting = len(order) - first
-            own = {name: values[first : first + SLICE] for name, values in columns.items()}
-            plans = plan_rows({name: own[name] for name in PLAN_COLUMNS}, compiled=fast)
-            names = numpy.stack([own[name] for name in NAMES], axis=1).astype(numpy.int32)
-            seconds, memory = numpy.zeros(len(names)), numpy.zeros(len(names))
-            kernels.evaluate(tables, plans, 0, len(names), seconds)
-            alike = numpy.argsort(_packed(own, HOLDS), kind="stable")
-            by_holding = plan_rows({name: own[name][alike] for name in PLAN_COLUMNS}, compiled=fast)
-            found = numpy.zeros(len(names))
-            kernels.evaluate_memory(tables, by_holding, 0, len(names), found)
-            memory[alike] = found
-            self.priced.append((names, seconds, memory))
-            self.done += len(names)
+            own = slice(first, min(first + SLICE, len(order)))
+            kernels.evaluate(tables, plans, own.start, own.stop, seconds)
+            kernels.evaluate_memory(tables, plans, first + numpy.argsort(held[own], kind="stable"), memory)
+            self.priced.append((names[own], seconds[own], memory[own]))
+            self.done += own.stop - own.start
         self.rows, self.waiting = [], 0
 
     # results
@@ -236,6 +233,15 @@ class _Search:
         ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
         way = Way(self.space.pipelines(ranks)[place], count, self.chosen[which].policies)
         return self.space.plan(axes, way)
+
+
+def _one_column(values: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """Values of so many plans each, an array or a number for all of them, one after the other."""
+    alike = [isinstance(value, int | float) for value in values]
+    if all(alike):
+        return numpy.repeat(numpy.array(values), sizes)
+    each = zip(values, sizes, alike, strict=True)
+    return numpy.concatenate([numpy.full(size, value) if same else value for value, size, same in each])
 
 
 def _packed(columns: Columns, names: Sequence[str]) -> Any:
@@ -298,8 +304,7 @@ class _Meshed:
         number, fixed = len(self.search.meshes), {**ways.columns, **self._constants(ways)}
         for which, chosen in self.chosen.items():
             if self.space.allowed(self.axes, chosen.policies):
-                own = {"mesh": number, "which": which, **self._chosen(chosen, ways)}
-                yield fixed | {name: _column(value, ways) for name, value in own.items()}
+                yield {**fixed, "mesh": number, "which": which, **self._chosen(chosen, ways)}
 
     def _ways(self) -> Ways:
         key = (self.model.number, self.ranks, self.counts)
@@ -318,14 +323,12 @@ class _Meshed:
         places = sorted({place for place, _ in found})
         piped = [self.parts.piped(self.model, pipelines[place]) for place in places]
         own = [places.index(place) for place, _ in found]
-        orders = [
-            self.parts.order(piped[at].cut, self.counts[count]) for at, (_, count) in zip(own, found, strict=True)
+        played = [
+            self.parts.played(piped[at].cut, self.counts[count]) for at, (_, count) in zip(own, found, strict=True)
         ]
         count = numpy.array([at for _, at in found], dtype=numpy.int64)
         columns = {
-            name: numpy.array([row[n] for row in orders]) for n, name in enumerate(("order", "before", "rounds"))
-        }
-        columns |= {
+            **{name: numpy.array([row[name] for row in played]) for name in ("order", "moments", "before", "rounds")},
             "cut": numpy.array([piped[at].row for at in own]),
             "splits": numpy.array([piped[at].cut.schedule.splits_backward for at in own]),
             "place": numpy.array([place for place, _ in found]),
@@ -404,13 +407,7 @@ class _Meshed:
         samples = numpy.array([self.space.job.batch // count for count in self.counts])
         setting = self.parts.setting(self.plan)
         found = memory_constants(setting, self.mesh, self.search.cluster, samples)._asdict()
-        each = {name: value if isinstance(value, float) else value[ways.count] for name, value in found.items()}
-        return {name: _column(value, ways) for name, value in each.items()}
-
-
-def _column(value: Any, ways: Ways) -> Any:
-    """A value for each of some ways, if it is not one already."""
-    return numpy.full(len(ways.own), value) if isinstance(value, int | float) else value
+        return {name: value if isinstance(value, float) else value[ways.count] for name, value in found.items()}
 
 
 class CaredWays(NamedTuple):

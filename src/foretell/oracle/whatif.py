@@ -87,8 +87,9 @@ def whatif(question: Question, plan: Plan | None, again: bool = False, watching:
 
 
 def _by_worth(found: list[Effect]) -> tuple[Effect, ...]:
-    worth = {one.what: max(one.faster, one.best_faster) for one in found if one.times == TWICE}
-    return tuple(sorted(found, key=lambda one: (-worth[one.what], one.what, one.times)))
+    """What pays most for the plan as it is first; of equal ones what pays most for the best plan then."""
+    worth = {one.what: (-one.faster, -one.best_faster) for one in found if one.times == TWICE}
+    return tuple(sorted(found, key=lambda one: (worth[one.what], one.what, one.times)))
 
 
 class _Effects:

@@ -17,6 +17,7 @@ from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.trial import Trial, like
 from foretell.oracle.upgrades import TIMES, Knob, hardware
 from foretell.plan.plan import Plan
+from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
 from foretell.plan.text import parse
 
@@ -90,12 +91,20 @@ def why(question: Question, plan: Plan, watching: Watching | None = None) -> Why
         nearest=found.nearest,
         capacity=found.capacity,
         gap_seconds=gap,
-        path=Walk(trial, own, parse(found.best.plan)).path() if own is not None and found.best else (),
+        path=Walk(trial, own, _as_written(found.best, own)).path() if own is not None and found.best else (),
         hardware=winning,
         tried=losing,
         evaluated=found.evaluated,
         complete=found.complete,
     )
+
+
+def _as_written(best: Candidate, own: Plan) -> Plan:
+    """The best plan in the words of the other: precision that the trainer gives it anyway is no change on the way."""
+    plan = parse(best.plan)
+    if own.policy(Precision).name or plan.policy(Precision).format != own.policy(Precision).format:
+        return plan
+    return msgspec.structs.replace(plan, policies=tuple(one for one in plan.policies if not isinstance(one, Precision)))
 
 
 def _gap(step: Prediction, best: Candidate) -> float:

@@ -26,14 +26,13 @@ def own_files() -> list[Path]:
     return [OWN / file for file in OWN_FILES if (OWN / file).is_file()]
 
 
-def files(name: str = "") -> list[Path]:
-    """The files that ship, or the one of this name."""
+def files(*wanted: str) -> list[Path]:
+    """The files that ship, or those of these names, each once."""
     found = [FOLDER / file for file in FILES if (FOLDER / file).is_file()]
     if not found:
         raise BadInput("the published studies are not here", where=str(FOLDER), fix="a FILE, or the source tree")
     names = {path.stem: path for path in found}
-    if not name:
-        return found
-    if name not in names:
-        raise unknown("study", name, names)
-    return [names[name]]
+    for name in wanted:
+        if name not in names:
+            raise unknown("study", name, names)
+    return [names[name] for name in dict.fromkeys(wanted)] if wanted else found

@@ -55,6 +55,7 @@ class Regrets(msgspec.Struct, frozen=True):
     """All choices of a part of a study."""
 
     regret: Regret | None  # of our picks
+    median: float | None  # of their losses
     by_time: Regret | None  # of picks by time alone
     picks: tuple[Pick, ...]  # the largest loss first
 
@@ -64,7 +65,8 @@ def regrets(compared: Iterable[Compared]) -> Regrets:
     picks = [_pick(group) for group in choices(compared) if len(plans_of(group)) > 1]
     picks.sort(key=lambda one: (-_worst(one), one.model, one.ranks, one.batch))
     losses = [one.loss for one in picks if one.loss is not None]
-    return Regrets(_summary(losses), _summary([one.loss_by_time for one in picks]), tuple(picks))
+    middle = statistics.median(losses) if losses else None
+    return Regrets(_summary(losses), middle, _summary([one.loss_by_time for one in picks]), tuple(picks))
 
 
 def _worst(one: Pick) -> float:
@@ -73,6 +75,11 @@ def _worst(one: Pick) -> float:
 
 def _summary(losses: list[float]) -> Regret | None:
     return Regret(statistics.fmean(losses), max(losses)) if losses else None
+
+
+def has_faults(compared: Iterable[Compared]) -> bool:
+    """Whether it is known which runs met a fault of their cluster."""
+    return any(HEALTHY in one.row.subsets for one in compared)
 
 
 def healthy(compared: Iterable[Compared]) -> list[Compared]:

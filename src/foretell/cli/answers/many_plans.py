@@ -44,6 +44,8 @@ class Planned(Found, frozen=True, kw_only=True):
     headroom: float | msgspec.UnsetType = MAYBE  # share of usable memory that the best leaves free
     roomy: Candidate | msgspec.UnsetType | None = MAYBE  # the fastest plan that leaves a tenth of it free
     accuracy: Accuracy | msgspec.UnsetType | None = MAYBE  # of runs like the best plan
+    layouts: tuple[Candidate, ...] | msgspec.UnsetType = MAYBE  # the best plan of each mesh, as many as `top` has
+    plainer: Candidate | msgspec.UnsetType | None = MAYBE  # the plainest that is as fast to a hundredth
     today: Rewritten | msgspec.UnsetType = MAYBE  # with --from-config: what runs today, and the file of the best plan
     searches: tuple[Short, ...] | msgspec.UnsetType = MAYBE  # with --gpus: one for each number
     tried: tuple[Short, ...] | msgspec.UnsetType = MAYBE  # where nothing fits: what else was searched
@@ -54,6 +56,7 @@ class BatchPlanned(Found, frozen=True, kw_only=True):
 
     notes: tuple[str, ...]
     noise_scale: float  # samples
+    noise_source: str  # what it was measured on; empty: it was given
     least_samples: float  # to train on; 0: not given
     batches: tuple[Weighed, ...]
     choice: Weighed | None

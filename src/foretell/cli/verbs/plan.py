@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--out", metavar="FILE", help="With --from-config: write that file with the best plan instead.")
 @click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 64xh100, dgx-a100, my.toml.")
 @click.option("--batch", metavar="N", help="Samples of a step, of all ranks together; auto, or LOW..HIGH: the best.")
-@click.option("--noise-scale", metavar="N", help="For --batch auto: of gradients, '2e6 tokens' or '500 samples'.")
+@click.option("--noise-scale", metavar="N", help="For --batch auto: '2e6 tokens', or a run's record.")
 @click.option("--batch-per-rank", type=int, metavar="N", help="Samples of a step for each rank that splits them.")
 @click.option("--seq", type=int, metavar="N", help="Tokens in a sequence.")
 @click.option("--trainer", metavar="NAME", default="pytorch", help="The software that runs it (pytorch).")

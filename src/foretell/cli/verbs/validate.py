@@ -22,7 +22,7 @@ REASONS_SHOWN = 8
 
 @click.command("validate", short_help="How far predictions are from measured runs.")
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
-@click.option("--study", "name", metavar="NAME", default="", help="Only this one of the studies that ship.")
+@click.option("--study", "names", metavar="NAME", multiple=True, help="Only this study that ships; several: again.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N runs of each study, evenly chosen.")
 @click.option("--subsets", is_flag=True, help="The parts of each study too.")
 @click.option("--rows", "each", is_flag=True, help="Every run as CSV: measured and predicted.")
@@ -34,7 +34,7 @@ REASONS_SHOWN = 8
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     files: tuple[Path, ...],
-    name: str,
+    names: tuple[str, ...],
     limit: int | None,
     subsets: bool,
     each: bool,
@@ -62,10 +62,10 @@ def command(
     if constants:
         click.echo(_constants(as_json))
         return
-    if files and name:
+    if files and names:
         raise BadInput("--study names one that ships, and files are given", fix="one of them")
-    more = published.own_files() if coverage and not files and not name else []
-    studies = [read(path) for path in (files or [*published.files(name), *more])]
+    more = published.own_files() if coverage and not files and not names else []
+    studies = [read(path) for path in (files or [*published.files(*names), *more])]
     done: list[tuple[Study, list[Compared]]] = []
     for study in studies:
         chosen = evenly(study.rows, limit)
