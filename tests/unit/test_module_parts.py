@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from foretell.modules._experts import grouped_mm
+from foretell.modules._experts import grouped_mm, grouped_product
 from foretell.modules._normalization import RMSNorm
 from foretell.modules._rotary import Rotary, rotate
 
@@ -118,4 +118,4 @@ def test_grouped_products_keep_their_operands() -> None:
     offsets = torch.tensor([3, 3, 8, 10], dtype=torch.int32)
     assert _kept(grouped_mm, x, w, offsets) == [(10, 6), (4, 6, 5), (4,)]
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(grouped_mm, (x, w, offsets), test_utils=tests)
+    torch.library.opcheck(grouped_product, (x, w, offsets), test_utils=tests)

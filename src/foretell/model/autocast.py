@@ -26,7 +26,7 @@ IN_FULL: Final = ("embedding", "softmax", "cross_entropy", "squared_error")
 OVER_TOKENS: Final = ("layer", "rms", "group")
 """Norms that do so; batch and instance norm take images as they come."""
 
-FULL: Final = 4
+FULL, HALF = 4, 2
 FLOATS: Final = ("fp32", "bf16", "fp16")
 
 
@@ -41,7 +41,8 @@ class Held(NamedTuple):
 def held_under_autocast(graph: Graph, compiled: bool) -> dict[tuple[int, int], Held]:
     """For each storage (block, tensor) that is not as the graph says, what is held of it.
 
-    A compiler makes one copy for all products that read a tensor.
+    A compiler makes one copy for all products that read a tensor. A graph may be one in fp32: whoever wrote the module
+    did not think of autocast, and what products make is narrow all the same.
     """
     wide = _wide(graph)
     copies: Counter[tuple[int, int]] = Counter()
@@ -58,15 +59,15 @@ def held_under_autocast(graph: Graph, compiled: bool) -> dict[tuple[int, int], H
         tensor = graph.blocks[home[0]].tensors[home[1]]
         stays = home in itself or not copies[home] or tensor.role == "input"
         made = min(copies[home], 1) if compiled else copies[home]
-        found[home] = Held(FULL * stays + _narrow(graph) * made, FULL)
-    return found
+        found[home] = Held(FULL * stays + HALF * made, FULL)
+    return found | {home: Held(HALF, HALF) for home in _said_to_be_wide(graph) if home not in wide}
 
 
-@functools.lru_cache(maxsize=64)
-def _narrow(graph: Graph) -> int:
-    """Bytes that products run in: those of the graph's narrowest activation."""
-    widths = (WIDTH[tensor.dtype] for block in graph.blocks for tensor in block.tensors if _counts(tensor))
-    return min(widths, default=FULL)
+def _said_to_be_wide(graph: Graph) -> Iterator[tuple[int, int]]:
+    """All storages of a graph that has nothing in 16 bits."""
+    places = [(at, n) for at, block in enumerate(graph.blocks) for n, one in enumerate(block.tensors) if _counts(one)]
+    if all(WIDTH[graph.blocks[at].tensors[n].dtype] == FULL for at, n in places):
+        yield from (place for place in places if graph.home(*place)[:2] == place)
 
 
 def _counts(tensor: Tensor) -> bool:

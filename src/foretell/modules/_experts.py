@@ -29,7 +29,7 @@ def _groups(offsets: torch.Tensor) -> list[tuple[int, slice]]:
 
 
 @torch.library.custom_op("foretell::grouped_mm", mutates_args=())
-def grouped_mm(x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+def grouped_product(x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     """y[row] = x[row] w[expert of row], for x[row, in] and w[expert, in, out]."""
     if _fused(x):
         return torch._grouped_mm(x, w, offs=offsets)
@@ -39,7 +39,7 @@ def grouped_mm(x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor) -> torch
     return y
 
 
-@grouped_mm.register_fake
+@grouped_product.register_fake
 def _(x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     return x.new_empty(x.shape[0], w.shape[-1])
 
@@ -67,12 +67,21 @@ def _keep(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> N
 def _gradients(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
     x, w, offsets = ctx.saved_tensors
     gradient = gradient.contiguous()
-    of_x = grouped_mm(gradient, w.transpose(1, 2), offsets) if ctx.needs_input_grad[0] else None
+    of_x = grouped_product(gradient, w.transpose(1, 2), offsets) if ctx.needs_input_grad[0] else None
     of_w = grouped_mm_weight_gradient(x, gradient, offsets) if ctx.needs_input_grad[1] else None
     return of_x, of_w, None
 
 
-grouped_mm.register_autograd(_gradients, setup_context=_keep)
+grouped_product.register_autograd(_gradients, setup_context=_keep)
+
+
+def grouped_mm(x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    """The product; autocast does not know it, and has products run in 16 bits."""
+    device = x.device.type
+    if device != "meta" and torch.is_autocast_enabled(device):
+        narrow = torch.get_autocast_dtype(device)
+        x, w = x.to(narrow), w.to(narrow)
+    return grouped_product(x, w, offsets)
 
 
 class GroupedLinear(nn.Module):

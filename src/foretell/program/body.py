@@ -290,12 +290,14 @@ class Bodies:
 
     def _copies(self, at: int, index: int) -> Iterator[Action]:
         for number, instead in self.index.versions.get((at, index), {}).items():
-            yield Allocate(f"{self._name(at, number)} gathered", self.layout.bytes(at, number, instead), "gathered")
+            yield Allocate(
+                f"{self._name(at, number)} gathered", self.layout.wire_bytes(at, number, instead), "gathered"
+            )
 
     def _copies_end(self, at: int, index: int) -> Iterator[Action]:
         """A gathered copy lives until the last operator of the block that reads the tensor."""
         for number, instead in self.index.copies_end.get((at, index), {}).items():
-            yield Free(f"{self._name(at, number)} gathered", self.layout.bytes(at, number, instead))
+            yield Free(f"{self._name(at, number)} gathered", self.layout.wire_bytes(at, number, instead))
 
     # names and sizes
 

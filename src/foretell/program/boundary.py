@@ -80,7 +80,7 @@ def cuts(layout: Layout, found: tuple[tuple[Crossing, ...], ...]) -> tuple[tuple
     sizes: dict[tuple[int, int], int] = {}
     for crossing in (one for part in found for one in part):
         if crossing.read not in sizes:
-            sizes[crossing.read] = layout.bytes(*crossing.read)
+            sizes[crossing.read] = layout.wire_bytes(*crossing.read)
     return tuple(tuple(Cut(one.path, sizes[one.read], one.made, one.trained) for one in part) for part in found)
 
 

@@ -126,10 +126,18 @@ class Layout:
         return self.known_bytes[at, number]
 
     def _bytes(self, at: int, number: int, instead: Mapping[str, Placement] | None) -> Quantity:
+        return self._elements(at, number, instead) * WIDTH[self.graph.tensor(self.graph.blocks[at], number).dtype]
+
+    def _elements(self, at: int, number: int, instead: Mapping[str, Placement] | None) -> Quantity:
         elements = product(self.shape(at, number, instead))
         if self.imbalance > 1 and self._routed(at, number, instead or {}):
-            elements = rounded_up(elements * self.imbalance)
-        return elements * WIDTH[self.graph.tensor(self.graph.blocks[at], number).dtype]
+            return rounded_up(elements * self.imbalance)
+        return elements
+
+    def wire_bytes(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> Quantity:
+        """Local bytes of a tensor, or of its gradient, as it travels: in the type in which it was made."""
+        held = self._held(at, number)
+        return self.bytes(at, number, instead) if held is None else self._elements(at, number, instead) * held.gradient
 
     def held_bytes(self, at: int, number: int) -> Quantity:
         """Local bytes of all that is held of a tensor, copies in another type included."""
@@ -230,10 +238,11 @@ def _message(
     block = bare.graph.blocks[at]
     node = block.nodes[moment.node]
     instead = {axis.name: change.source for axis, change, _ in members}
-    payload = bare.bytes(at, number, instead)
+    payload = bare.wire_bytes(at, number, instead)
     _, change, messages = members[0]
     if kind[0] == "all-to-all" and bare.imbalance > 1:  # the fullest rank receives more than it sends
-        payload = at_least(payload, bare.bytes(at, number, {axis.name: change.target for axis, change, _ in members}))
+        there = {axis.name: change.target for axis, change, _ in members}
+        payload = at_least(payload, bare.wire_bytes(at, number, there))
     if kind[0] == "exchange" and isinstance(change.target, Sharded):
         shape = bare.shape(at, number, instead)
         halo = change.target.halo

@@ -103,8 +103,8 @@ class Local:
         return sampled(skeleton(self.graph))
 
     def _bytes(self, tensor: tuple[int, int]) -> Quantity:
-        """Of a tensor, as a block calls it."""
-        return self.layout.bytes(*tensor)
+        """Of a tensor that travels, as a block calls it."""
+        return self.layout.wire_bytes(*tensor)
 
     # memory
 

@@ -30,7 +30,7 @@ from foretell.program.body import Body
 from foretell.program.exchange import Exchanges
 from foretell.program.transition import travel
 from foretell.program.weights import Weight, separable
-from foretell.units import WIDTH, ceil_div, product
+from foretell.units import ceil_div, product
 
 Holders: TypeAlias = Mapping[tuple[int, int, int], frozenset[int]]
 """For each weight the pipeline ranks that have it."""
@@ -60,8 +60,7 @@ class Bytes:
         if form.activation in ("bf16", "fp16") and form.master:
             s = trainer.storage
             return cls(s.weight, s.gathered, trainer.gradients.wire, s.gradient, s.master, s.state, count)
-        gathered = 2 if form.autocast else form.weight
-        return cls(form.weight, gathered, form.gradient, form.accumulation, form.master, form.state, count)
+        return cls(form.weight, form.weight, form.gradient, form.accumulation, form.master, form.state, count)
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class Upkeep:
 
     def _along_layers(self) -> tuple[float, bool]:
         """Bytes of a gradient that tensor ranks sum: one by one as they are made, or together as they travel."""
-        made = WIDTH[self.setting.plan.policy(Precision).format.activation]
+        made = self.setting.plan.policy(Precision).format.gradient
         each = self.trainer.tensor.sums == "each"
         return (made if each else self.bytes.wire), each
 
