@@ -1,12 +1,12 @@
 """How far predictions are from runs on two ranks of this machine, next to how far runs lie apart from each other.
 
-    python benchmarks/run_accuracy.py                 in less than six minutes on a quiet machine with two cores
+    python benchmarks/run_accuracy.py                 in less than eight minutes on a quiet machine with two cores
     python benchmarks/run_accuracy.py --rounds 1 --steps 5 --only llama
     python benchmarks/run_accuracy.py --calibration cpu.json
     python benchmarks/run_accuracy.py --phases --keep FOLDER        the phases of every cell; what was measured is kept
     python benchmarks/run_accuracy.py --phases --again FOLDER       predict it again, and run nothing
 
-Pieces of one calibration and rounds of all cells take turns, so that what the machine does meanwhile is in both. Three
+Passes of one calibration and rounds of all cells take turns, so that what the machine does meanwhile is in both. Three
 figures are compared:
 
     step       the median step, by the wall's clock
@@ -30,6 +30,8 @@ from typing import NamedTuple
 import msgspec
 
 from foretell.calibration.measure import Wanted, measure
+from foretell.cost.crowd import held_up_by_others
+from foretell.cost.samples import Calibration
 from foretell.cost.samples import calibration as calibration_of
 from foretell.errors import ForetellError
 from foretell.hardware import this_machine
@@ -59,9 +61,6 @@ COMPUTING = ("forward", "backward", "recompute", "optimizer")
 CALIBRATION, RUNS = "calibration.json", "runs.json"
 """Files of a folder in which measurements are kept."""
 
-PIECE = 1.2
-"""Minutes of a piece of the calibration; a whole one takes about two of them."""
-
 
 class Cell(NamedTuple):
     """A model under a plan, and what came of its rounds."""
@@ -86,8 +85,9 @@ def own(found: Measurement) -> float:
     )
 
 
-def said(found: Prediction) -> float:
-    return sum(found.breakdown.get(name, 0.0) for name in COMPUTING)
+def said(found: Prediction, ranks: int, known: Calibration) -> float:
+    """The same as predicted: without what holds a thread up."""
+    return sum(found.breakdown.get(name, 0.0) for name in COMPUTING) / held_up_by_others(known, ranks)
 
 
 def prediction(assignment: Assignment, file: Path) -> Prediction:
@@ -114,15 +114,13 @@ def run(cells: list[Cell], ranks: Ranks, end: float) -> int:
 
 
 def measured(cells: list[Cell], rounds: int, calibration: Path | None, file: Path, end: float) -> None:
-    """Pieces of the calibration and rounds in turn; whatever is left of the calibration comes last."""
+    """Passes of the calibration and rounds in turn."""
     with Ranks() as ranks:
         for at in range(rounds):
             if calibration is None:
-                measure(Wanted("cpu", minutes=PIECE, resume=at > 0), file)
+                measure(Wanted("cpu", passes=at + 1, resume=at > 0), file)
             left = run(cells, ranks, end)
             print(f"round {at + 1} of {rounds}" + (f": no time for {left} cells" if left else ""), flush=True)
-    if calibration is None and not _complete(file):
-        measure(Wanted("cpu", resume=True), file)
 
 
 def phases(cells: list[Cell], file: Path) -> None:
@@ -143,20 +141,17 @@ def busy(cell: Cell, name: str) -> float:
     return statistics.median(max(one.busy_by_rank.get(name, [0.0])) for one in cell.rounds)
 
 
-def _complete(file: Path) -> bool:
-    return calibration_of(store.read(file), str(file)).complete
-
-
 def tell(cells: list[Cell], file: Path) -> list[dict[str, float | str]]:
     """A line a cell."""
     rows: list[dict[str, float | str]] = []
+    known = calibration_of(store.read(file), str(file))
     names = ("step, ms", "predicted", "error", "own, ms", "predicted", "error", "memory")
     print(f"\n{'':<31}" + "".join(f"{name:>10}" for name in names))
     for cell in (cell for cell in cells if cell.rounds):
         told = prediction(cell.assignment, file)
         step = statistics.median(one.step_seconds for one in cell.rounds)
         mine = statistics.median(map(own, cell.rounds))
-        expected, computing = told.step_seconds, said(told)
+        expected, computing = told.step_seconds, said(told, cell.rounds[0].ranks, known)
         memory = told.memory.allocated / min(one.memory.allocated for one in cell.rounds) - 1
         row = {
             "cell": cell.name,
@@ -229,10 +224,10 @@ def wanted(asked: argparse.Namespace) -> list[Cell]:
 
 def main() -> None:
     given = argparse.ArgumentParser()
-    given.add_argument("--rounds", type=int, default=2)
+    given.add_argument("--rounds", type=int, default=3)
     given.add_argument("--steps", type=int, default=6)
     given.add_argument("--only", default="", help="cells whose model and plan have these letters")
-    given.add_argument("--minutes", type=float, default=5.5, help="after which no cell is begun")
+    given.add_argument("--minutes", type=float, default=7.0, help="after which no cell is begun")
     given.add_argument("--calibration", type=Path, help="instead of calibrating")
     given.add_argument("--out", type=Path, help="the figures as JSON")
     given.add_argument("--phases", action="store_true", help="also the phases of every cell")

@@ -16,7 +16,18 @@ from foretell.cost.calibrated import calibrated, cold_launches, exchange_points,
 from foretell.cost.chores import Chores
 from foretell.cost.crowd import Crowd
 from foretell.cost.kernels import kernel_seconds
-from foretell.cost.samples import Calibration, Exchange, Figure, Kernel, Machine, Sample, Step, form_of, sample
+from foretell.cost.samples import (
+    Calibration,
+    Exchange,
+    Figure,
+    Kernel,
+    Machine,
+    Sample,
+    Step,
+    expected,
+    form_of,
+    sample,
+)
 from foretell.cost.stage import Prices
 from foretell.hardware import this_machine
 from foretell.hardware.catalog import cluster
@@ -126,6 +137,12 @@ def test_the_slowest_of_two_is_where_statistics_have_it() -> None:
     assert slowest(found, 2) == pytest.approx(1 + 0.1 * 0.564, rel=0.005)  # 1 / sqrt(pi) deviations
 
 
+def test_how_slow_the_slowest_was_counts_before_statistics() -> None:
+    even = sample("memory", COPY, [0.9, 0.9, 1.1, 1.1])
+    found = measured(even, *(sample("crowded", Figure(name="last", ranks=n), [x]) for n, x in ((2, 1.02), (8, 1.08))))
+    assert [slowest(found, ranks) for ranks in (1, 2, 5, 8)] == pytest.approx([1.0, 1.02, 1.05, 1.08])
+
+
 # full cores
 
 
@@ -169,6 +186,68 @@ def test_messages_that_were_timed_as_in_a_step_count_as_they_are() -> None:
     assert exchange_points(CORES, measured(calm), 1)["all-reduce"][0][2] == pytest.approx(
         alone["all-reduce"][0][2] - math.log(5)
     )
+
+
+def test_messages_that_were_timed_in_rows_count_before_single_ones() -> None:
+    about = Exchange(kind="all-reduce", ranks=8, payload=2**16, worked=True)
+    single, row = sample("c", about, [1e-3]), sample("c", structs.replace(about, row=True), [3e-3])
+    alone = exchange_points(CORES, measured(row), 8)
+    assert exchange_points(CORES, measured(row, single), 8) == exchange_points(CORES, measured(single, row), 8) == alone
+    longer = alone["all-reduce"][0][2] - exchange_points(CORES, measured(single), 8)["all-reduce"][0][2]
+    assert longer == pytest.approx(math.log(3))
+
+
+def test_a_message_that_made_a_row_no_longer_takes_no_negative_time() -> None:
+    about = Exchange(kind="all-reduce", ranks=8, payload=2**8, worked=True, row=True)
+    ((*_, log),) = exchange_points(CORES, measured(sample("c", about, [-1e-4, 1e-5])), 8)["all-reduce"]
+    assert math.isfinite(log)
+
+
+# a machine that others use too
+
+
+@given(st.floats(1.0, 3.0), st.floats(1.0, 3.0), st.integers(1, 16))
+def test_kernels_take_as_much_longer_as_threads_are_held_up(alone: float, full: float, ranks: int) -> None:
+    figures = [sample("crowded", Figure(name="held up", ranks=n), [x]) for n, x in ((1, alone), (8, full))]
+    copy = sample("memory", COPY, [1e-2] * 6)
+    (action,) = COPY.actions()
+    seconds = [
+        float(
+            kernel_seconds(
+                action, calibrated(CORES, PYTORCH, found, ranks).cluster.device, form_of("fp32"), PYTORCH
+            ).seconds
+        )
+        for found in (measured(*CALLS, copy), measured(*CALLS, copy, *figures))
+    ]
+    between = alone + (full - alone) * min(ranks - 1, 7) / 7
+    assert seconds[1] / seconds[0] == pytest.approx(between)
+
+
+# calls that are no two alike
+
+
+@given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=60))
+def test_what_is_expected_of_a_call_lies_among_its_times(times: list[float]) -> None:
+    assert min(times) * (1 - 1e-12) <= expected(times) <= max(times) * (1 + 1e-12)
+
+
+def test_a_call_in_three_that_takes_longer_counts() -> None:
+    assert expected([1.0, 1.0, 4.0] * 4) == pytest.approx(1.9)  # of twelve, the lowest and the highest are left out
+
+
+@given(st.lists(st.lists(st.floats(0.1, 9.0), min_size=1, max_size=5), min_size=1, max_size=4))
+def test_passes_of_a_sample_are_told_apart(passes: list[list[float]]) -> None:
+    first, *others = (sample("memory", COPY, values) for values in passes)
+    for one in others:
+        first = first.and_again(one)
+    assert [list(values) for values in first.by_pass] == passes
+    assert sorted(first.values) == sorted(value for values in passes for value in values)
+
+
+def test_a_core_that_is_slower_in_another_pass_is_no_less_even() -> None:
+    fast, slow = ([x * y for y in (0.9, 0.9, 1.1, 1.1)] for x in (1.0, 2.0))
+    one, other = sample("memory", COPY, fast), sample("memory", COPY, slow)
+    assert spread(measured(one.and_again(other))) == pytest.approx(spread(measured(one)))
 
 
 # cores that share caches and memory

@@ -63,6 +63,20 @@ def test_a_stopped_calibration_goes_on(tmp_path: Path) -> None:
     assert {one.probe for one in whole.found.samples} == set(only)
 
 
+def test_a_second_pass_times_everything_once_more(tmp_path: Path) -> None:
+    out = tmp_path / "cpu.json"
+    once = measure(Wanted("cpu", quick=True, only=("loss",)), out).found
+    twice = measure(Wanted("cpu", quick=True, only=("loss",), passes=2, resume=True), out).found
+    assert twice.complete
+    assert [one.key for one in twice.samples] == [one.key for one in once.samples]
+    for before, after in zip(once.samples, twice.samples, strict=True):
+        first, second = after.by_pass
+        assert first == before.values
+        assert second
+    kept = measure(Wanted("cpu", quick=True, only=("loss",), passes=2, resume=True), out).found
+    assert kept.samples == twice.samples
+
+
 def test_a_journal_that_was_cut_off_is_read_as_far_as_it_goes(file: Path, tmp_path: Path) -> None:
     found = calibration(store.read(file))
     out = tmp_path / "cpu.json"

@@ -14,7 +14,7 @@ import pytest
 
 from foretell.cli import main
 from foretell.errors import BadInput
-from foretell.hardware import catalog, members, quantity, this_machine
+from foretell.hardware import catalog, cgroup, members, quantity, this_machine
 from foretell.hardware.cluster import Level
 
 # Units
@@ -539,6 +539,42 @@ def test_this_machine_knows_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = catalog.cluster("this-machine")
     this_machine.machine.cache_clear()
     assert (cluster.ranks, cluster.device.name, cluster.levels[0].link.name) == (4, "h200", "nvlink4-switch")
+
+
+@pytest.mark.parametrize(
+    ("said", "seen"), [("", 0), ("2", 1), ("0,3", 2), ("1,-1,2", 1), ("4", 0), ("GPU-8a, GPU-9", 2)]
+)
+def test_gpus_that_cuda_hides_are_not_there(monkeypatch: pytest.MonkeyPatch, said: str, seen: int) -> None:
+    monkeypatch.setattr(this_machine, "_gpu_names", lambda: ["NVIDIA H200"] * 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert this_machine.gpus() == 4
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", said)
+    assert this_machine.gpus() == seen
+
+
+V2 = ("0::/job/step\n", "", "memory.max", "memory.current", "inactive_file")
+V1 = (
+    "4:cpu,memory:/job/step\n0::/\n",
+    "memory",
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+    "total_inactive_file",
+)
+
+
+@pytest.mark.parametrize(("line", "folder", "limit", "used", "spare"), [V2, V1])
+def test_memory_is_that_of_the_group_and_those_around_it(
+    tmp_path: Path, line: str, folder: str, limit: str, used: str, spare: str
+) -> None:
+    (tmp_path / "own").write_text(line)
+    (tmp_path / "root" / folder / "job" / "step").mkdir(parents=True)
+    for path, most, now in (("job", "1000\n", "700\n"), ("job/step", "max\n", "10\n")):
+        group = tmp_path / "root" / folder / path
+        (group / limit).write_text(most)
+        (group / used).write_text(now)
+        (group / "memory.stat").write_text(f"anon 5\n{spare} 50\n")
+    assert list(cgroup.free_bytes(tmp_path / "own", tmp_path / "root")) == [350]
+    assert list(cgroup.free_bytes(tmp_path / "nowhere", tmp_path / "root")) == []
 
 
 def test_a_driver_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

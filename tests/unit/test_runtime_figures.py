@@ -18,7 +18,7 @@ from foretell.runtime.assignment import Assignment, Collective, Report
 from foretell.runtime.comparison import of_record
 from foretell.runtime.expected import expected, whenever
 from foretell.runtime.measure import critical_rank, measurement
-from foretell.runtime.place import Place, meeting_point, place
+from foretell.runtime.place import Place, by_srun, meeting_point, place
 
 LENET = Assignment(model="lenet", plan="dp2", batch=8)
 SECONDS = st.floats(1e-6, 10, allow_nan=False)
@@ -116,14 +116,20 @@ def test_a_cluster_that_is_too_small_is_not_predicted(tmp_path: Path) -> None:
 def test_a_process_alone_has_no_place() -> None:
     assert place({}) is None
     assert place({"SLURM_STEP_ID": "0", "SLURM_NTASKS": "1", "SLURM_PROCID": "0"}) is None
+    shell = {"SLURM_STEP_ID": "4294967290", "SLURM_NTASKS": "16", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}
+    assert place(shell) is None  # that salloc opened on the first node
 
 
 def test_torchrun_and_slurm_give_places() -> None:
     torchrun = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
     assert place(torchrun) == Place(5, 8, 1, 4)
-    assert place({"SLURM_STEP_ID": "0", "SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}) == Place(
-        3, 4, 1
-    )
+    alone = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}
+    assert place(alone) == Place(3, 4, 1, by_srun=True)
+    step = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "9", "SLURM_STEP_NUM_TASKS": "11", "SLURM_LOCALID": "1"}
+    nodes = {"SLURM_NTASKS": "32", "SLURM_STEP_TASKS_PER_NODE": "4(x2),3"}
+    assert place({**step, **nodes, "SLURM_NODEID": "2"}) == Place(9, 11, 1, 3, by_srun=True)
+    assert place({**step, **nodes, "SLURM_NODEID": "1"}) == Place(9, 11, 1, 4, by_srun=True)
+    assert by_srun(alone) and not by_srun({**alone, **torchrun}) and not by_srun({"SLURM_PROCID": "0"})
     with pytest.raises(BadInput, match="RANK=x"):
         place({"RANK": "x", "WORLD_SIZE": "8"})
 
@@ -133,3 +139,10 @@ def test_ranks_meet_at_the_first_node() -> None:
     assert meeting_point({"SLURM_STEP_NODELIST": "gpu07,gpu09"})["MASTER_ADDR"] == "gpu07"
     assert meeting_point({"SLURM_STEP_NODELIST": "gpu[07-09,12]", "PATH": ""})["MASTER_ADDR"] == "gpu07"
     assert meeting_point({})["MASTER_ADDR"] == "127.0.0.1"
+
+
+def test_two_steps_of_slurm_on_one_host_do_not_meet() -> None:
+    steps = [{"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": step} for step in ("0", "1")]
+    one, other = (meeting_point(step)["MASTER_PORT"] for step in steps)
+    assert one != other and meeting_point(steps[0])["MASTER_PORT"] == one
+    assert meeting_point({**steps[0], "MASTER_PORT": "29500"})["MASTER_PORT"] == "29500"

@@ -31,6 +31,8 @@ class Scope(NamedTuple):
     device: str  # cpu or cuda
     quick: bool
     count: int  # devices or cores of this machine
+    passes: int = 1  # in which every case is timed
+    turn: int = 0  # the pass that goes on now
 
     def choose(self, few: Sequence[T], cpu: Sequence[T], cuda: Sequence[T]) -> Sequence[T]:
         """The cases for a quick look, for a core, and for an accelerator, which has a hundred times its work."""

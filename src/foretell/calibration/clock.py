@@ -29,8 +29,8 @@ LONG: Final = 500e-6
 class Clock:
     """Times calls on one device, each for about as long as it is given."""
 
-    def __init__(self, device: str, seconds: float) -> None:
-        self.device, self.seconds = device, seconds
+    def __init__(self, device: str, seconds: float, fewest: int = FEWEST) -> None:
+        self.device, self.seconds, self.fewest = device, seconds, fewest
         self._other = torch.ones(PUSHED // 4)
         self.pushing = _once(self.push, 3)
 
@@ -42,9 +42,10 @@ class Clock:
     def _cpu(self, call: Callable[[], Any]) -> Sequence[float]:
         """In turn with operands in the nearest caches and after other data went through them: a step has both."""
         call()
-        together = max(1, round(SHORTEST / max(_once(call, 1), 1e-9)))
-        once = _once(call, together)
-        count = min(MOST, max(FEWEST, int(self.seconds / (once * (together + 1) + self.pushing))))
+        first = _once(call, 1)
+        together = max(1, round(SHORTEST / max(first, 1e-9)))
+        once = _once(call, together) if together > 1 else first
+        count = min(MOST, max(self.fewest, int(self.seconds / (once * (together + 1) + self.pushing))))
         found: list[float] = []
         for _ in range(count):
             found.append(_once(call, together))
@@ -67,7 +68,7 @@ class Clock:
         torch.cuda.synchronize()
         once = self._queued(call, 1, host)
         together = min(TOGETHER, max(1, round(LONG / max(once, 1e-9))))
-        count = min(MOST, max(FEWEST, int(self.seconds / max(once * together, host * together))))
+        count = min(MOST, max(self.fewest, int(self.seconds / max(once * together, host * together))))
         return [self._queued(call, together, host) for _ in range(count)]
 
     def _queued(self, call: Callable[[], Any], times: int, host: float) -> float:

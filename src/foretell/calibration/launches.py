@@ -13,11 +13,12 @@ from foretell.timeline.sheet import priced
 
 def launches(model: str, batch: int) -> float:
     """Launches of one step of a model of the zoo on one rank, without the optimizer's."""
+    return sum(launches_by_pass(model, batch))
+
+
+def launches_by_pass(model: str, batch: int) -> tuple[float, float]:
+    """Those of the forward pass, and of the backward pass."""
     setting = Setting(load(model, batch), Job(batch=batch), parse("dp1"), trainer("pytorch"))
     plan = priced(setting, catalog.cluster("this-machine"))
-    forward, backward = 0, 1
-    return sum(
-        times * (plan.kinds[kind].launches[forward] + plan.kinds[kind].launches[backward])
-        for shape in plan.shapes
-        for kind, times, *_ in shape.layers
-    )
+    layers = [(plan.kinds[kind].launches, times) for shape in plan.shapes for kind, times, *_ in shape.layers]
+    return sum(times * each[0] for each, times in layers), sum(times * each[1] for each, times in layers)

@@ -14,7 +14,7 @@ import msgspec
 import torch
 
 from foretell.calibration.case import Case, Scope
-from foretell.calibration.clock import Clock
+from foretell.calibration.clock import FEWEST, Clock
 from foretell.calibration.probes import probes
 from foretell.cost.calibrated import fits
 from foretell.cost.samples import Calibration, Machine, Sample, calibration, sample
@@ -30,6 +30,10 @@ T = TypeVar("T")
 THOROUGH, QUICK = 0.1, 0.01
 """Seconds that a case is timed for."""
 
+PASSES: Final = 3
+"""Times that all cases of a processor are gone through, each for a third of its seconds: a core is a fifth faster or
+slower from one minute to the next, by what else the machine does, and all figures should have seen the same."""
+
 Watch = Callable[[str, int, int], None]
 """Is told the probe, the cases done and all cases."""
 
@@ -42,6 +46,7 @@ class Wanted(NamedTuple):
     only: tuple[str, ...] = ()  # probes; none: all
     minutes: float = 0.0  # after which it stops; 0: never
     resume: bool = False
+    passes: int = 0  # after which it is complete; 0: as many as are usual
 
 
 class Measured(NamedTuple):
@@ -62,16 +67,16 @@ def measure(wanted: Wanted, out: Path, watch: Watch = lambda probe, done, total:
     keep_memory()
     scope = scope_of(wanted.device, wanted.quick)
     machine = machine_of(scope)
-    cases = list(_cases(scope, wanted.only))
+    cases = list(_passes(scope, wanted))
     journal = Journal(out, machine, wanted.resume)
-    clock = Clock(scope.device, QUICK if wanted.quick else THOROUGH)
+    clock = Clock(scope.device, QUICK if wanted.quick else THOROUGH / scope.passes, -(-FEWEST // scope.passes))
     end = time.monotonic() + 60 * wanted.minutes if wanted.minutes else float("inf")
     failed: dict[str, str] = {}
     complete = True
-    for done, (name, case) in enumerate(cases):
+    for done, (turn, name, case) in enumerate(cases):
         watch(name, done, len(cases))
-        if journal.has(name, case) or time.monotonic() > end:
-            complete = complete and journal.has(name, case)
+        if journal.passes(name, case) > turn or time.monotonic() > end:
+            complete = complete and journal.passes(name, case) > turn
             continue
         try:
             journal.add(sample(name, case.about, case.measure(clock)))
@@ -88,6 +93,13 @@ def measure(wanted: Wanted, out: Path, watch: Watch = lambda probe, done, total:
     store.save(out, made)
     journal.close()
     return Measured(made, found, failed)
+
+
+def _passes(scope: Scope, wanted: Wanted) -> Iterator[tuple[int, str, Case]]:
+    """Every case of every pass."""
+    for turn in range(wanted.passes or scope.passes):
+        for name, case in _cases(scope._replace(turn=turn), wanted.only):
+            yield turn, name, case
 
 
 def _cases(scope: Scope, only: tuple[str, ...]) -> Iterator[tuple[str, Case]]:
@@ -122,7 +134,7 @@ def scope_of(device: str, quick: bool) -> Scope:
             raise BadInput("PyTorch sees no CUDA device here", where="--device", fix="--device cpu")
         return Scope("cuda", quick, torch.cuda.device_count())
     torch.set_num_threads(1)  # a rank is one core
-    return Scope("cpu", quick, this_machine.processor().ranks)
+    return Scope("cpu", quick, this_machine.processor().ranks, 1 if quick else PASSES)
 
 
 def _cluster(machine: Machine) -> Cluster:
@@ -188,12 +200,14 @@ SUFFIX: Final = ".part"
 
 
 class Journal:
-    """The samples of a calibration that is under way: a line each, beside the record that it will be."""
+    """The samples of a calibration that is under way, beside the record that it will be: a line each, and another one
+    in each pass."""
 
     def __init__(self, out: Path, machine: Machine, resume: bool) -> None:
         self.path = out.with_name(out.name + SUFFIX)
-        self.samples: list[Sample] = list(self._before(out, machine)) if resume else []
-        self._known = {one.key for one in self.samples}
+        self._known: dict[bytes, Sample] = {}
+        for one in self._before(out, machine) if resume else ():
+            self._join(one)
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
             self.path.write_bytes(b"".join(_line(one) for one in (machine, *self.samples)))
@@ -215,12 +229,21 @@ class Journal:
             raise BadInput("what is there was measured on another machine", where=str(out), fix="another --out")
         yield from samples
 
-    def has(self, name: str, case: Case) -> bool:
-        return sample(name, case.about, [0.0]).key in self._known
+    @property
+    def samples(self) -> list[Sample]:
+        return list(self._known.values())
+
+    def passes(self, name: str, case: Case) -> int:
+        """In how many a case was timed."""
+        known = self._known.get(sample(name, case.about, [0.0]).key)
+        return len(list(known.by_pass)) if known else 0
+
+    def _join(self, one: Sample) -> None:
+        known = self._known.get(one.key)
+        self._known[one.key] = known.and_again(one) if known else one
 
     def add(self, one: Sample) -> None:
-        self.samples.append(one)
-        self._known.add(one.key)
+        self._join(one)
         with self.path.open("ab") as file:
             file.write(_line(one))
 

@@ -29,11 +29,16 @@ PATIENCE: Final = 300.0
 """Seconds after which ranks that do not answer are ended."""
 
 
-def together(work: Callable[..., Any], ranks: int, *arguments: Any, backend: str = "gloo") -> Any:
-    """Run `work(rank, ranks, *arguments)` on every rank of a process group; what rank 0 returns."""
+def together(work: Callable[..., Any], ranks: int, *arguments: Any, backend: str = "gloo", fork: bool = True) -> Any:
+    """Run `work(rank, ranks, *arguments)` on every rank of a process group; what rank 0 returns.
+
+    Not by a fork where `work` asks for accelerators: CUDA, which a backward pass of this process has looked for, does
+    not answer in one.
+    """
     with tempfile.TemporaryDirectory(prefix="foretell-") as folder:
         store = str(Path(folder) / "store")
-        context: Any = multiprocessing.get_context("fork" if backend == "gloo" and sys.platform == "linux" else "spawn")
+        forked = fork and backend == "gloo" and sys.platform == "linux"
+        context: Any = multiprocessing.get_context("fork" if forked else "spawn")
         ours, theirs = context.Pipe(duplex=False)
         started = [
             context.Process(target=_rank, args=(work, rank, ranks, store, backend, theirs, arguments), daemon=True)

@@ -19,7 +19,7 @@ import msgspec
 
 from foretell.cost.chores import BYTE, SHARED
 from foretell.cost.collectives import POINT_KINDS, collective_seconds
-from foretell.cost.crowd import Crowd
+from foretell.cost.crowd import LAST, Crowd, held_up_by_others
 from foretell.cost.fabric import Group
 from foretell.cost.kernels import kernel_seconds, update_seconds
 from foretell.cost.kernels._measured import LAUNCH, kinds, sizes, update_kind
@@ -40,12 +40,17 @@ WAITED: Final = (("zero2", 0.0), ("zero3", 0.0))
 """What FSDP2 hides on a processor: it leaves its messages to streams of the device, and a processor has none (PyTorch
 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: they are not asynchronous)."""
 
+SHORTEST: Final = 10e-6
+"""Seconds that a message takes at least: two rows of steps, one with it and one without, may differ by less."""
+
 LONG: Final = 500e-6
 """Seconds from which on a kernel's times tell how even a core is, rather than its caches."""
 
 SLICE: Final = 2.8e-3
 """Seconds that a thread keeps its core while another one waits for it, where a calibration has no `late`: Linux from 8
 cores on (kernel/sched/fair.c, sysctl_sched_base_slice: 0.7 ms times 1 + log2 of at most 8 cores)."""
+
+PASSES: Final = ("forward", "backward")
 
 STREAMED: Final = 2**22
 """Bytes from which on a copy tells of the memory rather than of a cache."""
@@ -89,16 +94,17 @@ def measured_device(device: Device, found: Calibration, ranks: int = 1) -> Devic
     base = _processor(device, found) if found.machine.kind == "cpu" else device
     surfaces = {kind: Surface(tuple(points)) for kind, points in kernel_points(base, found).items()}
     if found.machine.kind == "cpu":
-        last, crowd = slowest(found, ranks), Crowd.of(found, ranks)
-        surfaces = {kind: crowd.around(kind, surface).slower(last) for kind, surface in surfaces.items()}
+        last, crowd, held_up = slowest(found, ranks), Crowd.of(found, ranks), held_up_by_others(found, ranks)
+        surfaces = {kind: crowd.around(kind, surface).slower(last * held_up) for kind, surface in surfaces.items()}
         surfaces |= {kind: surface.slower(last) for kind, surface in cold_launches(found)}
         surfaces |= dict(shares(base.launch_seconds, found))
+        base = msgspec.structs.replace(base, launch_seconds=base.launch_seconds * held_up)
     return msgspec.structs.replace(base, measured=surfaces, sources={**base.sources, "measured": told(found)})
 
 
 def _processor(device: Device, found: Calibration) -> Device:
     """A core by what it does: the best rates of products and copies, and the time to call an operator."""
-    kernels = [(one.about, one.p50) for one in found.samples if isinstance(one.about, Kernel)]
+    kernels = [(one.about, one.mean) for one in found.samples if isinstance(one.about, Kernel)]
     rates: dict[str, float] = {}
     streams: list[float] = []
     for about, seconds in kernels:
@@ -167,7 +173,8 @@ def _update(one: Sample, about: Rule, device: Device) -> tuple[str, Point]:
     cost = update(about.rule).forward({"parameter": about.parameters}, dict.fromkeys("wgsy", form.weight))
     price = update_seconds(Update(about.rule, about.parameters, cost), device, form)
     said = float(price.seconds - price.launch)
-    measured = max(one.p50 - float(price.launch), LEAST * one.p50)
+    seconds = one.mean if device.is_processor else one.p50  # a GPU's calls were timed several at once
+    measured = max(seconds - float(price.launch), LEAST * seconds)
     first, second = (math.log2(float(size)) for size in sizes(cost))
     return update_kind(about.rule, form), (first, second, math.log(measured / said))
 
@@ -183,21 +190,27 @@ def _runs(layout: str) -> Trainer:
     return trainer("pytorch-channels-last" if layout == "last" else "pytorch")
 
 
-def _steps(found: Calibration, cold: bool = False) -> dict[str, float]:
-    """Seconds of a launch in steps of models too small to compute: as they are, or with other data before layers."""
-    steps = [(one.about, one.p50) for one in found.samples if isinstance(one.about, Step) and one.about.cold == cold]
-    return {about.model: seconds / about.launches for about, seconds in steps}
+def _steps(found: Calibration, cold: bool = False, part: str = "") -> dict[str, float]:
+    """Seconds of a launch in steps of models too small to compute: as they are, with other data before layers, or those
+    of a pass with other data before operators."""
+    steps = [(one, one.about) for one in found.samples if isinstance(one.about, Step)]
+    steps = [(one, about) for one, about in steps if (about.cold, about.part) == (cold, part)]
+    cpu = found.machine.kind == "cpu"
+    return {about.model: (one.mean if cpu else one.p50) / about.launches for one, about in steps}
 
 
 def cold_launches(found: Calibration) -> Iterator[tuple[str, Surface]]:
     """How many times as long a launch takes with the host's code out of the caches.
 
-    By whole steps where they were timed so; else by a bare call, and by one through autograd.
+    By passes with other data before every operator, where they were timed so: a kernel that moves something pushes the
+    code of those after it out, and a layer has many. Else by whole steps, or by a bare call and one through autograd.
     """
     warm, cold = _steps(found), _steps(found, cold=True)
     whole = _median(cold[model] / warm[model] for model in cold if model in warm)
-    for kind, name in zip(LAUNCH, ("call", "autograd call"), strict=True):
-        if whole:
+    for kind, part, name in zip(LAUNCH, PASSES, ("call", "autograd call"), strict=True):
+        if launched := _median(_steps(found, cold=True, part=part).values()):
+            yield kind, _always(max(1.0, launched / _median(warm.values())))
+        elif whole:
             yield kind, _always(max(1.0, whole))
         elif known := in_turn(found, name):
             yield kind, _always(max(1.0, known.cold / known.warm))
@@ -227,21 +240,24 @@ def _always(ratio: float) -> Surface:
 def slowest(found: Calibration, ranks: int) -> float:
     """How much longer the slowest of so many ranks takes than one does in the mean: all others wait for it.
 
-    By the spread of the same kernel on the same core, as if of normal times; the largest of n is expected where
-    Blom 1958 (Statistical Estimates and Transformed Beta-Variables) has it.
+    As it was timed; else by the spread of the same kernel on the same core, as if of normal times: the largest of n is
+    expected where Blom 1958 (Statistical Estimates and Transformed Beta-Variables) has it.
     """
     if ranks == 1:
         return 1.0
+    if found.figures(LAST):
+        return max(1.0, found.among(LAST, ranks, alone=1.0))
     return 1.0 + spread(found) * statistics.NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
 
 
 def spread(found: Calibration) -> float:
     """How far repeated calls of the same kernel are apart: a standard deviation, as a share of their mean.
 
-    Times with operands in the caches and without are two groups.
+    Times with operands in the caches and without are two groups, and so are those of two passes.
     """
-    long = [one.values for one in found.samples if isinstance(one.about, Kernel) and one.p50 >= LONG]
-    groups = [part for values in long for part in (values[::2], values[1::2]) if len(part) > 1]
+    long = [one for one in found.samples if isinstance(one.about, Kernel) and one.p50 >= LONG]
+    passes = [values for one in long for values in one.by_pass]
+    groups = [part for values in passes for part in (values[::2], values[1::2]) if len(part) > 1]
     return statistics.mean(statistics.pstdev(part) / statistics.mean(part) for part in groups) if groups else 0.0
 
 
@@ -273,19 +289,23 @@ def exchange_points(cluster: Cluster, found: Calibration, busy: int = 1) -> dict
 
 
 def _exchanges(found: Calibration, busy: int) -> dict[Exchange, float]:
-    """Seconds of each message: as ranks come to it from computing where that was timed, which knows how late it gets a
-    core; else as idle ranks take, and so much later."""
+    """Seconds of each message: what a row of them with computing between takes longer than the computing, where that
+    was timed; or as ranks come to it from computing, which knows how late it gets a core; else as idle ranks take, and
+    so much later."""
     calm: dict[Exchange, float] = {}
     worked: dict[Exchange, float] = {}
+    in_rows: dict[Exchange, float] = {}
     for one in found.samples:
         if isinstance(one.about, Exchange):
             ranks = 2 if one.about.kind in POINT_KINDS else one.about.ranks
-            plain = msgspec.structs.replace(one.about, worked=False)
-            if one.about.worked:
-                worked[plain] = one.p50
+            plain = msgspec.structs.replace(one.about, worked=False, row=False)
+            if one.about.row:
+                in_rows[plain] = max(one.mean, SHORTEST)
+            elif one.about.worked:
+                worked[plain] = one.mean
             else:
                 calm[plain] = one.p50 + _late(ranks, found, busy)
-    return calm | worked
+    return calm | worked | in_rows
 
 
 def _at_once(points: list[Point], busy: float) -> Iterator[Point]:

@@ -74,14 +74,17 @@ class Chores:
         return calls * host_seconds(self.prices.device, "shared call") if self.any else 0.0
 
     def _moved(self, function: str, size: float, tensors: float) -> float:
-        """Seconds of a copy of so many bytes, or of a sum to them, a call for each tensor."""
+        """Seconds of a copy of so many bytes, or of a sum to them, a call for each tensor.
+
+        It goes at the pace of all of them together: one tensor may fit into a cache, but all have passed before it
+        comes again.
+        """
         width = self.prices.form.gradient
-        sizes = {"item": max(1, round(size / width / tensors))}
+        sizes = {"item": max(1, round(size / width))}
         cost = Elementwise(function).forward(sizes, dict.fromkeys("xyz" if function == "add" else "xy", width))
         action = Compute("", "elementwise", "forward", sizes, cost)
-        return tensors * float(
-            kernel_seconds(action, self.prices.device, self.prices.form, self.prices.trainer).seconds
-        )
+        price = kernel_seconds(action, self.prices.device, self.prices.form, self.prices.trainer)
+        return float(price.seconds + (tensors - 1) * price.launch)
 
 
 def host_seconds(device: Device, name: str) -> float:

@@ -12,6 +12,12 @@ from foretell.hardware.measured import Surface
 PRODUCT, COPY = "crowded product", "crowded copy"
 """Figures of a calibration."""
 
+HELD_UP: Final = "held up"
+"""And another: seconds by the wall's clock over those that a computing thread had its core."""
+
+LAST: Final = "last"
+"""And what the slowest of some ranks takes over what they take in the mean."""
+
 MOVED: Final = 2
 """Bytes that a copy of a byte moves: it is read, and written."""
 
@@ -47,3 +53,11 @@ def _times(found: Calibration, ranks: int, name: str, size: int = 0) -> float:
     """Nobody gets slower when others stop: where more ranks were less slow, something else had disturbed the fewer."""
     more = [about.ranks for about in found.figures(name) if about.bytes == size and about.ranks > ranks]
     return max(1.0, min(found.among(name, count, alone=1.0, size=size) for count in (ranks, *more)))
+
+
+def held_up_by_others(found: Calibration, ranks: int) -> float:
+    """How many times as long a thread takes by the wall's clock as it has its core, with so many ranks busy at once.
+
+    What else runs on the machine, and whoever shares its processors beneath a virtual one, takes the rest.
+    """
+    return max(1.0, found.among(HELD_UP, ranks, alone=1.0))

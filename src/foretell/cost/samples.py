@@ -74,6 +74,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True, tag="collective"):
     ranks: int
     payload: int  # bytes that one rank contributes
     worked: bool = False  # whether ranks came to it from computing, and it counts from the last one on
+    row: bool = False  # one of many with computing between: what all together take longer, a message each
 
 
 class Transfer(msgspec.Struct, frozen=True, kw_only=True, tag="copy"):
@@ -90,7 +91,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
     model: str
     batch: int
     launches: float  # that the program counts
-    cold: bool = False  # with other data going through the caches before each layer; those seconds do not count
+    cold: bool = False  # with other data going through the caches in between; those seconds do not count
+    part: str = ""  # the pass that was timed, with other data before every operator; empty: both, and before each layer
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True, tag="layer"):
@@ -122,6 +124,25 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     p10: float
     p50: float
     p90: float
+    lengths: tuple[int, ...] = ()  # how many of the values each pass of a calibration gave; empty: there was one
+
+    @property
+    def mean(self) -> float:
+        return expected(self.values)
+
+    @property
+    def by_pass(self) -> Iterator[tuple[float, ...]]:
+        """The values that were timed one soon after the other."""
+        at = 0
+        for length in self.lengths or (len(self.values),):
+            yield self.values[at : at + length]
+            at += length
+
+    def and_again(self, other: Sample) -> Sample:
+        """The same thing, timed in another pass as well."""
+        lengths = (*(self.lengths or (len(self.values),)), len(other.values))
+        both = sample(self.probe, self.about, (*self.values, *other.values))
+        return msgspec.structs.replace(both, lengths=lengths)
 
     @property
     def key(self) -> bytes:
@@ -140,6 +161,18 @@ def sample(probe: str, about: About, values: Sequence[float]) -> Sample:
         p50=_at(ordered, 0.5),
         p90=_at(ordered, 0.9),
     )
+
+
+CUT: Final = 10
+"""Of so many values the highest and the lowest are left out of their mean."""
+
+
+def expected(values: Sequence[float]) -> float:
+    """What a call takes as one of many. A step is their sum, and the middle of a sum is the sum of means: where a few
+    calls take much longer than the others, medians would leave these out."""
+    ordered = sorted(values)
+    out = len(ordered) // CUT
+    return statistics.fmean(ordered[out : len(ordered) - out])
 
 
 def _at(ordered: Sequence[float], share: float) -> float:
@@ -192,10 +225,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
     def among(self, name: str, ranks: int, alone: float, size: int = 0) -> float:
         """A figure as it is with so many ranks busy: between the two numbers that were tried, by straight line."""
-        known: dict[int, list[float]] = {1: [alone]}
+        known: dict[int, list[float]] = {}
         for one in self._named(name):
             if isinstance(one.about, Figure) and one.about.bytes == size:
-                known.setdefault(one.about.ranks or self.machine.count, []).append(one.p50)
+                known.setdefault(one.about.ranks or self.machine.count, []).append(one.mean)
+        known.setdefault(1, [alone])
         below = max(count for count in known if count <= max(1, ranks))
         above = min((count for count in known if count >= ranks), default=below)
         low, high = (statistics.median(known[count]) for count in (below, above))

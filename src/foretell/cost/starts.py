@@ -7,11 +7,10 @@ How cold the host's code is in a step is told by whole steps, and priced with la
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from foretell.cost.samples import Calibration, Figure, Kernel, Sample
+from foretell.cost.samples import Calibration, Figure, Kernel, Sample, expected
 
 START: Final = 0.25
 """Share of a sample that the formula has for its kernel, below which it is a start and little else."""
@@ -25,9 +24,9 @@ class InTurn(NamedTuple):
 
     @classmethod
     def of(cls, one: Sample) -> InTurn:
-        """Both medians of a sample; of a single value, twice the same."""
+        """Both means of a sample; of a single value, twice the same."""
         warm, cold = one.values[::2], one.values[1::2] or one.values
-        return cls(statistics.median(warm), statistics.median(cold))
+        return cls(expected(warm), expected(cold))
 
     def less(self, start: InTurn) -> float:
         """Seconds without a start, in the mean of both ways."""
@@ -35,7 +34,7 @@ class InTurn(NamedTuple):
 
 
 def in_turn(found: Calibration, name: str) -> InTurn | None:
-    """Both medians of a figure; on a processor calls are timed in turn so and so."""
+    """Both means of a figure; on a processor calls are timed in turn so and so."""
     for one in found.samples:
         if isinstance(one.about, Figure) and one.about.name == name and len(one.values) > 1:
             return InTurn.of(one)

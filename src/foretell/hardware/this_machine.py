@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from foretell.hardware import members
+from foretell.hardware import cgroup, members
 from foretell.hardware.cluster import Cluster, Device, Group, Level
 from foretell.hardware.reading import Machine
 
@@ -27,8 +28,18 @@ def machine() -> Machine:
 
 
 def gpus() -> int:
-    """GPUs of this machine, by nvidia-smi."""
-    return len(_gpu_names())
+    """GPUs of this machine that CUDA lets a program see, by nvidia-smi, which tells of all of them."""
+    there = len(_gpu_names())
+    return there if (said := os.environ.get("CUDA_VISIBLE_DEVICES")) is None else min(there, _visible(said, there))
+
+
+def _visible(said: str, there: int) -> int:
+    """GPUs of a list of numbers and names; what is no GPU hides all that come after it."""
+
+    def known(word: str) -> bool:
+        return word.startswith(("GPU-", "MIG-")) or (word.isdigit() and int(word) < there)
+
+    return len(list(itertools.takewhile(known, map(str.strip, said.split(",")))))
 
 
 def _from_gpus(names: list[str]) -> Cluster | None:
@@ -91,6 +102,16 @@ def _memory_bytes() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return members.device("cpu").memory_bytes
+
+
+def free_bytes() -> int:
+    """Memory that programs can still have, as Linux tells it; elsewhere all that there is."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return _memory_bytes()
+    return min([free, *cgroup.free_bytes()])
 
 
 def _processor() -> str:

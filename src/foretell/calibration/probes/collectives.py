@@ -2,12 +2,15 @@
 """Collectives among the ranks of this machine over sizes.
 
 Over the devices' links (NCCL) with several accelerators, over loopback (gloo) on a processor. There ranks come to a
-message as those of a step do: from computing, one after the other, with caches full of other data and gloo's threads
-asleep; a loop of messages alone is faster than that.
+message as those of a step do: from computing, with caches full of other data and gloo's threads asleep; a loop of
+messages alone is faster than that. What all ranks wait for is timed in rows, computing and a message in turn: the
+message travels, the last rank is waited for, threads have to wake up and get a core, and computing is slower after all
+that. What one rank only hands on (a send, a broadcast) counts from the moment on at which the last rank came to it.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -28,8 +31,14 @@ FEW: Final = (2**10, 2**16, 2**20)
 CPU: Final = tuple(2**power for power in range(8, 25, 2))
 CUDA: Final = tuple(2**power for power in range(10, 31, 2))
 
-TIMES, TIMES_QUICK = 15, 5
-"""Times that a message is timed."""
+TIMES, TIMES_QUICK, TIMES_IN_PASSES = 15, 5, 8
+"""Times that a message is timed: in one go, or in each of several passes."""
+
+HANDED_ON: Final = ("broadcast", "send")
+"""Kinds after which whoever gives goes on without those who take."""
+
+BETWEEN: Final = 2e-3
+"""Seconds that ranks of a processor compute between two messages of a row: layers of a step do so for 1 to 10 ms."""
 
 APART: Final = 0.5e-3
 """Seconds in which ranks of a processor come to a message, one after the other."""
@@ -39,7 +48,8 @@ def cases(scope: Scope) -> Iterator[Case]:
     for ranks in groups(scope.count):
         for kind in KINDS:
             for size in scope.choose(FEW, CPU, CUDA):
-                about = Exchange(kind=kind, ranks=ranks, payload=size, worked=scope.device == "cpu")
+                row = scope.device == "cpu" and kind not in HANDED_ON
+                about = Exchange(kind=kind, ranks=ranks, payload=size, worked=scope.device == "cpu", row=row)
                 yield Case(about, lambda clock, r=ranks, k=kind, s=size: _swept(scope, r)[k, s])
 
 
@@ -48,7 +58,8 @@ def _swept(scope: Scope, ranks: int) -> dict[tuple[str, int], Sequence[float]]:
     """All kinds and sizes among so many ranks: they start once."""
     backend = "nccl" if scope.device == "cuda" else "gloo"
     sizes = tuple(scope.choose(FEW, CPU, CUDA))
-    return together(_sweep, ranks, scope.device, sizes, TIMES_QUICK if scope.quick else TIMES, backend=backend)
+    times = TIMES_QUICK if scope.quick else TIMES if scope.passes == 1 else TIMES_IN_PASSES
+    return together(_sweep, ranks, scope.device, sizes, times, backend=backend)
 
 
 def _sweep(
@@ -58,9 +69,11 @@ def _sweep(
     work = _Work() if device == "cpu" else None
     for kind in KINDS:
         for size in sizes:
-            message = _message(kind, rank, ranks, size, device)
-            if work:
+            message = _message(kind, rank, ranks, size, device, work)
+            if work and kind in HANDED_ON:
                 found[kind, size] = _after(work, message, times, rank, ranks)
+            elif work:
+                found[kind, size] = _longer(work, message, times)
             else:
                 found[kind, size] = repeated(message.call, times, torch.cuda.synchronize)
     return found
@@ -70,6 +83,7 @@ class _Message(NamedTuple):
     call: Callable[[], Any]
     payload: torch.Tensor
     takes_part: bool = True
+    is_over: bool = True  # when this rank has its answer; one that gives goes on computing
 
 
 class _Work:
@@ -77,7 +91,9 @@ class _Work:
 
     def __init__(self) -> None:
         self._other, self._x = torch.ones(PUSHED // 4), torch.randn(128, 128)
-        self._product = max(own_seconds(self._multiply), 1e-9)
+        product = torch.tensor([statistics.median(own_seconds(self._multiply) for _ in range(TIMES))])
+        dist.broadcast(product, 0)  # every rank computes as much
+        self._product = max(float(product), 1e-9)
 
     def do(self, longer: float) -> None:
         """Other data goes through the caches, and some seconds more are computed."""
@@ -102,14 +118,39 @@ def _after(work: _Work, message: _Message, times: int, rank: int, ranks: int) ->
         message.payload.fill_(1.0)  # what travels was computed just now
         came = time.perf_counter()
         message.call()
-        moments = torch.tensor([came, time.perf_counter()] if message.takes_part else [0.0, 0.0], dtype=torch.float64)
+        over = time.perf_counter() if message.is_over else 0.0
+        moments = torch.tensor([came, over] if message.takes_part else [0.0, 0.0], dtype=torch.float64)
         dist.all_reduce(moments, op=dist.ReduceOp.MAX)
         last, over = moments.tolist()
         found.append(over - last)
     return found
 
 
-def _message(kind: str, rank: int, ranks: int, size: int, device: str) -> _Message:
+def _longer(work: _Work, message: _Message, times: int) -> list[float]:
+    """Seconds of each message of a row, in the mean of ranks that take part: until it is over, and as much longer as
+    computing takes right after it than later on."""
+
+    def compute() -> float:
+        start = time.perf_counter()
+        work.do(BETWEEN)
+        message.payload.fill_(1.0)  # what travels was computed just now
+        return time.perf_counter() - start
+
+    def turn() -> float:
+        slower = compute() - compute()
+        start = time.perf_counter()
+        message.call()
+        return slower + time.perf_counter() - start
+
+    message.call()
+    dist.barrier()
+    turn()  # straight from a barrier
+    found = torch.tensor([*(turn() for _ in range(times)), 1.0]) * message.takes_part  # and how many they are
+    dist.all_reduce(found)
+    return (found[:-1] / found[-1]).tolist()
+
+
+def _message(kind: str, rank: int, ranks: int, size: int, device: str, work: _Work | None) -> _Message:
     """A message of one kind whose payload, what one rank contributes, has this size."""
     elements = max(1, size // 4)
     one = torch.ones(elements, device=device)
@@ -121,7 +162,7 @@ def _message(kind: str, rank: int, ranks: int, size: int, device: str) -> _Messa
         whole = torch.empty(elements * ranks, device=device)
         return _Message(lambda: dist.all_gather_into_tensor(whole, one), one)
     if kind == "send":
-        return _Message(lambda: _sent(one, rank), one, rank < 2)
+        return _Message(lambda: _sent(one, rank, work), one, rank < 2, rank == 1)
     if kind == "exchange":
         other = torch.empty_like(one)
         return _Message(lambda: _exchanged(one, other, rank, ranks), one, rank ^ 1 < ranks)
@@ -133,10 +174,14 @@ def _message(kind: str, rank: int, ranks: int, size: int, device: str) -> _Messa
     return _Message(lambda: dist.all_to_all_single(taken, even), even)
 
 
-def _sent(one: torch.Tensor, rank: int) -> None:
-    """From the first rank to the second."""
+def _sent(one: torch.Tensor, rank: int, work: _Work | None) -> None:
+    """From the first rank to the second; a processor's goes on computing meanwhile, as stages of a pipeline do."""
     if rank == 0:
-        dist.send(one, 1)
+        sent = dist.isend(one, 1)
+        if work:
+            work.do(BETWEEN)
+        assert sent is not None
+        sent.wait()
     elif rank == 1:
         dist.recv(one, 0)
 

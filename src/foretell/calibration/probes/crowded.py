@@ -2,12 +2,15 @@
 """How cores that are busy at once slow each other down, and how well messages run beside computation.
 
 The first rank is timed while others wait at a barrier and while all do the same, turn by turn, in seconds of its own
-thread: what else the machine runs takes none of them, and how it slows a core down is in both.
+thread: what else the machine runs takes none of them, and how it slows a core down is in both. Longer stretches of
+computing tell how much longer they take by the wall's clock, which is what holds a thread up, and how much longer on
+the slowest core than on one in the mean.
 """
 
 from __future__ import annotations
 
 import statistics
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -18,6 +21,8 @@ import torch.distributed as dist
 
 from foretell.calibration.case import Case, Scope
 from foretell.calibration.ranks import groups, own_seconds, repeated, together
+from foretell.cost.crowd import HELD_UP as HELD_UP_NAME
+from foretell.cost.crowd import LAST as LAST_NAME
 from foretell.cost.samples import Figure
 
 SUMMARY = "cores that are busy at once"
@@ -30,6 +35,9 @@ PRODUCT: Final = 384
 
 TURNS, CALLS = 7, 5
 """Turns alone and together, and calls in each."""
+
+STRETCH: Final = 0.03
+"""Seconds of computing by which a thread sees how often it is held up."""
 
 BUCKET: Final = 2**22
 """Bytes that travel while a rank computes, to see how they get along."""
@@ -44,6 +52,9 @@ class Busy(NamedTuple):
 
 KINDS: Final = (Busy("crowded product"), *(Busy("crowded copy", size) for size in COPIED))
 
+ALONE, HELD_UP, LAST = Busy("held up alone"), Busy(HELD_UP_NAME), Busy(LAST_NAME)
+"""What longer stretches tell: of one rank, and of all."""
+
 
 def cases(scope: Scope) -> Iterator[Case]:
     if scope.device != "cpu":
@@ -51,12 +62,16 @@ def cases(scope: Scope) -> Iterator[Case]:
     for ranks in groups(scope.count):
         for kind in KINDS:
             about = Figure(name=kind.name, ranks=ranks, bytes=kind.bytes)
-            yield Case(about, lambda clock, r=ranks, k=kind: _crowded(r)[k])
+            yield Case(about, lambda clock, r=ranks, k=kind: _crowded(scope, r)[k])
+        for kind in (HELD_UP, LAST):
+            yield Case(Figure(name=kind.name, ranks=ranks), lambda clock, r=ranks, k=kind: _crowded(scope, r)[k])
         yield Case(Figure(name="overlap", ranks=ranks), lambda clock, r=ranks: together(_overlap, r))
+    if scope.count > 1:
+        yield Case(Figure(name=HELD_UP.name, ranks=1), lambda clock: _crowded(scope, 2)[ALONE])
 
 
 @cache
-def _crowded(ranks: int) -> dict[Busy, Sequence[float]]:
+def _crowded(scope: Scope, ranks: int) -> dict[Busy, Sequence[float]]:
     """All kinds among so many ranks: they start once."""
     return together(_in_turn, ranks)
 
@@ -72,6 +87,14 @@ def _in_turn(rank: int, ranks: int) -> dict[Busy, Sequence[float]]:
             alone = _seconds(call) if rank == 0 else 1.0
             dist.barrier()
             found[kind].append(_seconds(call) / alone)
+    stretch = _stretch(_call(KINDS[0]))
+    for _ in range(TURNS):
+        dist.barrier()
+        found[ALONE].append(stretch().held_up if rank == 0 else 1.0)
+        dist.barrier()
+        spent = stretch()
+        found[HELD_UP].append(spent.held_up)
+        found[LAST].append(_of_the_last(spent.own, ranks))
     return dict(found)
 
 
@@ -85,6 +108,35 @@ def _call(kind: Busy) -> Callable[[], Any]:
 
 def _seconds(call: Callable[[], Any]) -> float:
     return max(1e-9, statistics.median(own_seconds(call) for _ in range(CALLS)))
+
+
+class Spent(NamedTuple):
+    """Seconds of this thread, and those by the wall's clock over them."""
+
+    own: float
+    held_up: float
+
+
+def _stretch(call: Callable[[], Any]) -> Callable[[], Spent]:
+    """Some time of computing, as much on every rank."""
+    count = torch.tensor(max(1.0, STRETCH / _seconds(call)))
+    dist.broadcast(count, 0)
+    times = int(count)
+
+    def stretch() -> Spent:
+        start = time.perf_counter()
+        own = max(own_seconds(lambda: [call() for _ in range(times)]), 1e-9)
+        return Spent(own, (time.perf_counter() - start) / own)
+
+    return stretch
+
+
+def _of_the_last(own: float, ranks: int) -> float:
+    """The most that a rank took over what ranks take in the mean."""
+    every = [torch.zeros(1, dtype=torch.float64) for _ in range(ranks)]
+    dist.all_gather(every, torch.tensor([own], dtype=torch.float64))
+    seconds = [float(one) for one in every]
+    return max(seconds) / statistics.fmean(seconds)
 
 
 def _overlap(rank: int, ranks: int) -> list[float]:

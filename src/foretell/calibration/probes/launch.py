@@ -1,13 +1,16 @@
 # pyright: basic
 """What starting an operator costs: a bare call, and whole steps of models too small to compute anything.
 
-On a processor such steps are also taken with other data going through the caches before each layer, as the data of a
-layer that computes something does: the host's code has to come back into them.
+On a processor such steps are also taken with other data going through the caches before each operator, as the data of
+one that computes something does: the host's code has to come back into them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -16,8 +19,7 @@ import torch
 from foretell import modules
 from foretell.calibration.case import Case, Scope, gradients
 from foretell.calibration.clock import Clock
-from foretell.calibration.launches import launches
-from foretell.calibration.ranks import own_seconds
+from foretell.calibration.launches import launches, launches_by_pass
 from foretell.cost.samples import Figure, Step
 
 SUMMARY = "launches"
@@ -29,6 +31,7 @@ TINY = (
     ("resnet18:image=32,classes=10", 2),
 )
 STEPS = 12
+PASSES = ("forward", "backward")
 
 
 def cases(scope: Scope) -> Iterator[Case]:
@@ -37,10 +40,11 @@ def cases(scope: Scope) -> Iterator[Case]:
     for model, batch in TINY[: 2 if scope.quick else len(TINY)]:
         if scope.device == "cuda" or not model.startswith("resnet"):  # a core has to compute there
             about = Step(model=model, batch=batch, launches=launches(model, batch))
-            yield Case(about, lambda clock, m=model, b=batch: clock.wall(_step(scope, m, b), STEPS))
+            yield Case(about, lambda clock, m=model, b=batch: clock.wall(_Step(scope, m, b), STEPS))
             if scope.device == "cpu":
-                cold = msgspec.structs.replace(about, cold=True)
-                yield Case(cold, lambda clock, m=model, b=batch: _cold(scope, clock, m, b))
+                for part, count in zip(PASSES, launches_by_pass(model, batch), strict=True):
+                    cold = msgspec.structs.replace(about, launches=count, cold=True, part=part)
+                    yield Case(cold, lambda clock, m=model, b=batch, p=part: _cold(scope, clock, m, b)[p])
 
 
 def _call(scope: Scope, clock: Clock) -> Sequence[float]:
@@ -55,50 +59,81 @@ def _autograd(scope: Scope, clock: Clock) -> Sequence[float]:
     return clock.times(gradients(x.relu(), [x]))
 
 
-def _cold(scope: Scope, clock: Clock, model: str, batch: int) -> Sequence[float]:
-    """Seconds of steps with other data before each layer, without those in which it goes through."""
-    pushed: list[float] = []
+@cache
+def _cold(scope: Scope, clock: Clock, model: str, batch: int) -> Mapping[str, Sequence[float]]:
+    """Seconds of either pass with the host's code cold, without those in which other data goes through.
 
-    def push() -> None:
-        pushed.append(own_seconds(clock.push))
-
-    found: list[float] = []
-    step = _step(scope, model, batch, push)
+    Three steps in turn: a plain one, one with hooks that do nothing, and one with hooks that push. What the hooks take
+    themselves is no part of it.
+    """
+    plain, hooked = _Step(scope, model, batch), _Step(scope, model, batch)
+    hooks = _Hooks(hooked.module, clock.push)
+    found: dict[str, list[float]] = {part: [] for part in PASSES}
+    for step in (plain, hooked):
+        step.timed()
     for _ in range(STEPS):
-        pushed.clear()
-        (seconds,) = clock.wall(step, 1)
-        found.append(seconds - sum(pushed[len(pushed) // 2 :]))  # the first half is that of a step to warm up
+        alone = plain.timed()
+        calm = hooked.timed()
+        with hooks.pushing():
+            pushed = hooked.timed(hooks)
+        for part, *seconds in zip(PASSES, alone, calm, pushed, strict=True):
+            found[part].append(seconds[0] + max(0.0, seconds[2] - seconds[1]))
     return found
 
 
-class _Between(torch.autograd.Function):
-    """Does something on the way to a layer, and on the way back from it."""
+class _Hooks:
+    """Something to do before every operator that is a module, and before its gradients; and how long it took."""
 
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, do: Callable[[], None]) -> torch.Tensor:
-        ctx.do = do
-        do()
-        return x.view_as(x)
+    def __init__(self, module: torch.nn.Module, do: Callable[[], None]) -> None:
+        self._do, self._active, self.seconds = do, False, 0.0
+        for one in module.modules():
+            if not list(one.children()):
+                one.register_forward_pre_hook(lambda *_: self._before())
+                one.register_forward_hook(lambda _, given, made: self._watch(made))
 
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        ctx.do()
-        return gradient, None
+    @contextmanager
+    def pushing(self) -> Generator[None]:
+        self._active = True
+        yield
+        self._active = False
+
+    def _before(self) -> None:
+        if self._active:
+            start = time.thread_time()
+            self._do()
+            self.seconds += time.thread_time() - start
+
+    def _watch(self, made: Any) -> None:
+        if isinstance(made, torch.Tensor) and made.requires_grad:
+            made.register_hook(lambda _: self._before())
 
 
-def _step(scope: Scope, model: str, batch: int, before_layers: Callable[[], None] | None = None) -> Callable[[], Any]:
-    """The two passes of a step: the optimizer has a probe of its own."""
-    module: Any = modules.build(model).to(scope.device)
-    for layer in module.layers if before_layers else ():
-        layer.register_forward_pre_hook(lambda _, given: (_Between.apply(given[0], before_layers), *given[1:]))
-    example = modules.example(model, batch)
-    inputs = tuple(tensor.to(scope.device) for tensor in example.inputs)
-    target = example.target.to(scope.device)
+class _Step:
+    """Both passes of a step: the optimizer has a probe of its own."""
 
-    def step() -> torch.Tensor:
-        module.zero_grad(set_to_none=True)
-        loss = example.loss(module(*inputs), target)
+    def __init__(self, scope: Scope, model: str, batch: int) -> None:
+        self.module: Any = modules.build(model).to(scope.device)
+        self._example = example = modules.example(model, batch)
+        self._inputs = tuple(tensor.to(scope.device) for tensor in example.inputs)
+        self._target = example.target.to(scope.device)
+
+    def __call__(self) -> torch.Tensor:
+        loss = self._forward()
         loss.backward()
         return loss
 
-    return step
+    def _forward(self) -> torch.Tensor:
+        self.module.zero_grad(set_to_none=True)
+        return self._example.loss(self.module(*self._inputs), self._target)
+
+    def timed(self, hooks: _Hooks | None = None) -> tuple[float, float]:
+        """Seconds of this thread for each pass, without those of hooks."""
+
+        def own() -> float:
+            return time.thread_time() - (hooks.seconds if hooks else 0.0)
+
+        start = own()
+        loss = self._forward()
+        middle = own()
+        loss.backward()
+        return middle - start, own() - middle

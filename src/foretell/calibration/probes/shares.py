@@ -29,13 +29,13 @@ NARROW, WIDE = 16, 512
 def cases(scope: Scope) -> Iterator[Case]:
     if scope.device == "cpu":
         for name in ("shared call", "shared unit", "shared byte"):
-            yield Case(Figure(name=name, unit="s"), lambda clock, n=name: _timed(clock.seconds)[n])
+            yield Case(Figure(name=name, unit="s"), lambda clock, n=name: _timed(scope, clock.seconds)[n])
 
 
 @cache
-def _timed(seconds: float) -> dict[str, Sequence[float]]:
+def _timed(scope: Scope, seconds: float) -> dict[str, Sequence[float]]:
     """All of them on a rank of its own, which has a group to itself."""
-    return together(_work, 1, seconds)
+    return together(_work, 1, seconds, fork=not torch.cuda.is_available())  # FSDP2 looks for accelerators
 
 
 def _work(rank: int, ranks: int, seconds: float) -> dict[str, Sequence[float]]:

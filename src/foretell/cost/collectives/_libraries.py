@@ -54,7 +54,7 @@ NCCL = Library(
     # (NCCL_ALGO=Ring,Tree and NCCL_NVLS_ENABLE=0; NVIDIA/aicr pull 422).
     {"tcpx": ("tree", "nvls"), "tcpxo": ("nvls",)},
 )
-GLOO = Library("gloo", {**dict.fromkeys(gloo.KINDS, ("gloo",)), **_MESSAGES}, (SOCKETS,), {})
+GLOO = Library("gloo", {**_MESSAGES, **dict.fromkeys(gloo.KINDS, ("gloo",))}, (SOCKETS,), {})
 
 
 @cache
