@@ -27,7 +27,7 @@ ROWS = [row for line in FILE.read_bytes().splitlines() if not (row := msgspec.js
 def error(row: Row) -> float:
     """The formula of today less what was measured, as a share."""
     network = Network(hosts=row.hosts, rate=row.rate, delay=row.delay)
-    said = formula(chosen(row.algorithm), row.kind, row.size, described(network, row.overhead))
+    said = formula(chosen(row.algorithm), row.kind, row.size, described(network, row.overhead), row.software)
     return said / row.seconds - 1
 
 

@@ -11,7 +11,7 @@ from foretell.cost.collectives import alpha_beta, collective_seconds
 from foretell.cost.fabric import Group
 from foretell.errors import BadInput
 from foretell.lab.describe import described
-from foretell.lab.formula import formula
+from foretell.lab.formula import Software, formula, further
 from foretell.lab.measure import KINDS
 from foretell.lab.network import PAYLOAD, Network, Wire
 from foretell.runtime.collectives import ALGORITHMS, Choice, Team, chosen
@@ -167,6 +167,42 @@ def test_the_butterfly_loses_where_the_formulas_cross(ranks: int, latency: float
         return
     assert not slower(below)
     assert slower(above)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 16])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_rounds_in_which_every_host_sends_one_message_have_no_further_ones(ranks: int, cores: int) -> None:
+    plain = [(text, kind) for text, kind in PAIRS if text in ("ring", "butterfly", "recursive", "direct")]
+    for text, kind in plain:
+        if (text, kind) != ("ring", "broadcast"):
+            assert further(chosen(text), kind, ranks, cores) == 0
+
+
+def test_cores_share_messages_and_a_rank_has_its_own() -> None:
+    """Four servers get three messages each and send as many; one server alone, too, and there two cores help nobody."""
+    everywhere, one = chosen("parameter_server:4"), chosen("parameter_server:1")
+    assert further(everywhere, "all-reduce", 4, 2) == 2 * (12 / 2 - 4 / 2)
+    assert further(everywhere, "all-reduce", 4, 16) == further(one, "all-reduce", 4, 16) == 2 * (3 - 1)
+    assert further(one, "all-reduce", 4, 2) == 2 * (3 - 4 / 2)
+    assert further(chosen("binomial"), "broadcast", 4, 2) < 0  # most hosts look on
+
+
+def test_software_comes_on_top_of_a_formula() -> None:
+    choice, cluster = chosen("parameter_server:4"), described(flat(4), overhead=1.0)
+    bare = formula(choice, "all-reduce", 64, cluster)
+    taken = Software(start=5.0, message=1.0, beside=0.25, cores=2)
+    assert formula(choice, "all-reduce", 64, cluster, taken) == pytest.approx(bare + 5.0 + 0.25 * 8)
+
+
+@pytest.mark.parametrize(("text", "kind"), [pair for pair in PAIRS if fits(chosen(pair[0]), 16)])
+@given(beside=st.floats(0.0, 10.0), message=st.floats(0.0, 3.0))
+@settings(max_examples=10)
+def test_nothing_is_faster_than_the_wires(text: str, kind: str, beside: float, message: float) -> None:
+    """However many hosts look on while a core is busy."""
+    taken = Software(start=0.5, message=message, beside=beside, cores=2)
+    wires = formula(chosen(text), kind, 64, described(flat(16), overhead=0.0))
+    found = formula(chosen(text), kind, 64, described(flat(16), overhead=message), taken)
+    assert found >= (0.5 + wires) * (1 - 1e-9)
 
 
 def test_the_cheapest_is_the_one_of_the_library() -> None:

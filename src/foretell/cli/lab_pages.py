@@ -9,13 +9,15 @@ from foretell.cli.table import table
 from foretell.hardware.quantity import show
 from foretell.lab.crossover import Crossover
 from foretell.lab.measure import Row, orders, summary
+from foretell.lab.stolen import told
 from foretell.units import show_bytes
 
 if TYPE_CHECKING:
     from foretell.lab.bench import Attained
+    from foretell.lab.formula import Software
 
 
-def selftest(found: Sequence[Attained]) -> str:
+def selftest(found: Sequence[Attained], takes: Software, stolen: float) -> str:
     """Pairs of hosts: asked for, and attained."""
     rows = [
         [
@@ -28,11 +30,13 @@ def selftest(found: Sequence[Attained]) -> str:
         ]
         for one in found
     ]
-    most = max(one.overhead for one in found)
+    further = f", and a core is busy with it for {show(takes.beside, 'time')}" if takes.beside else ""
     lines = [
         table(["hosts", "payload", "attained", "", "delay", "attained"], rows),
         "",
-        f"A message takes {show(most, 'time')} beside its delay and its bytes.",
+        f"A message takes {show(takes.message, 'time')} beside its delay and its bytes{further}.",
+        f"A collective takes {show(takes.start, 'time')} to begin.",
+        *filter(None, [told(stolen)]),
     ]
     return "\n".join(lines)
 
@@ -62,6 +66,7 @@ def measured(rows: Sequence[Row]) -> str:
             table(header, body, left=(0, 1)),
             table(["mean error", "by", "small", "large", "largest"], short, left=(0, 1)),
             table(["fastest", "tensor", "by formula", "measured", "lost"], best, left=(0, 2, 3)),
+            *filter(None, [told(max(row.stolen for row in rows))]),
         ]
     )
 

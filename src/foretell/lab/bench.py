@@ -27,8 +27,8 @@ PORT = 7700
 MARGIN = 2e-3
 """Seconds between the moment that is agreed on and the last rank that hears of it."""
 
-ROUNDS, STARTS = 3, 25
-"""Of the self-test: rounds one after the other, and how often they are started."""
+ROUNDS, STARTS = (1, 5), 25
+"""Of the self-test: rounds one after the other, few and many, and how often they are started."""
 
 FIRST = 1
 """The priority of ranks that are timed, where it is allowed: other programs are not what is measured. The switch has a
@@ -166,6 +166,7 @@ class Attained(NamedTuple):
     pair: tuple[int, int]
     rate: float  # B/s of payload that large messages reach
     delay: float  # s of a round in which two hosts send each other a small message, all software included
+    start: float  # s that the first of several rounds takes longer
     asked_rate: float  # payload, headers taken off
     asked_delay: float
 
@@ -187,23 +188,24 @@ def attained(lab: Lab, pairs: Sequence[tuple[int, int]], size: int, seconds: flo
     for pair in pairs:
         wire = lab.network.between(*pair)
         name = f"{pair[0]}-{pair[1]}"
-        both = max(told[end][name][0] for end in pair)
-        small, large = told[pair[0]][name][1:]
-        found.append(Attained(pair, size / max(1e-9, large - small), both, wire.rate * PAYLOAD, wire.delay))
+        few, many = (max(told[end][name][at] for end in pair) for at in range(len(ROUNDS)))
+        each = max(wire.delay, (many - few) / (ROUNDS[1] - ROUNDS[0]))
+        small, large = told[pair[0]][name][len(ROUNDS) :]
+        rate = size / max(1e-9, large - small)
+        start = max(0.0, few - ROUNDS[0] * each)
+        found.append(Attained(pair, rate, each, start, wire.rate * PAYLOAD, wire.delay))
     return found
 
 
-def _player(
-    rank: int, pairs: Sequence[tuple[int, int]], size: int, wait: float
-) -> dict[str, tuple[float, float, float]]:
+def _player(rank: int, pairs: Sequence[tuple[int, int]], size: int, wait: float) -> dict[str, tuple[float, ...]]:
     _before_others()
-    found: dict[str, tuple[float, float, float]] = {}
+    found: dict[str, tuple[float, ...]] = {}
     for at, pair in enumerate(pairs):
         if rank in pair:
             own = listener(address(rank), PORT + 1 + at)
             lines = connected(rank, pair, own, lambda peer, port=PORT + 1 + at: (address(peer), port), 60.0)
             found[f"{pair[0]}-{pair[1]}"] = (
-                _round(lines, Team(pair, pair.index(rank), Span(0, 1)), wait),
+                *_rounds(lines, Team(pair, pair.index(rank), Span(0, 1)), wait),
                 _one_way(lines, pair, rank, 1, 10),
                 _one_way(lines, pair, rank, size, 5),
             )
@@ -211,18 +213,20 @@ def _player(
     return found
 
 
-def _round(lines: Lines, team: Team, wait: float) -> float:
-    """Seconds of a round in which both send one element and wait for the other's: the median of some starts."""
+def _rounds(lines: Lines, team: Team, wait: float) -> list[float]:
+    """Seconds of few and of many rounds in which both send one element and wait for the other's: medians of starts that
+    take turns."""
     import numpy
 
     data = numpy.zeros(1)
-    both = list(Choice("butterfly").rounds("all-reduce", team)) * ROUNDS
-    took: list[float] = []
+    both = list(Choice("butterfly").rounds("all-reduce", team))
+    took: dict[int, list[float]] = {count: [] for count in ROUNDS}
     for _ in range(STARTS):
-        start = _together(lines, team, wait)
-        lines.perform(both, data, data)
-        took.append((time.monotonic() - start) / ROUNDS)
-    return statistics.median(took[1:])
+        for count in ROUNDS:
+            start = _together(lines, team, wait)
+            lines.perform(both * count, data, data)
+            took[count].append(time.monotonic() - start)
+    return [statistics.median(times[1:]) for times in took.values()]
 
 
 def _one_way(lines: Lines, pair: tuple[int, int], rank: int, size: int, repeats: int) -> float:

@@ -14,7 +14,7 @@ from pathlib import Path
 from foretell.errors import BadInput
 
 SOURCE = Path(__file__).with_name("switch.c")
-OPTIONS = ("-O2", "-std=gnu11")
+OPTIONS = ("-O2", "-std=gnu11", "-pthread")
 
 
 def found() -> list[str]:

@@ -10,7 +10,7 @@ import msgspec
 
 from foretell.hardware.cluster import Cluster
 from foretell.lab.bench import Case
-from foretell.lab.formula import WIDTH, formula
+from foretell.lab.formula import NO_SOFTWARE, WIDTH, Software, formula
 from foretell.lab.measure import KINDS, Row
 from foretell.runtime.collectives import chosen
 
@@ -39,19 +39,21 @@ class Crossover(msgspec.Struct, frozen=True, kw_only=True):
         return self.formula / self.measured - 1 if self.measured else None
 
 
-def expected(cluster: Cluster, algorithms: Sequence[str], kinds: Iterable[str] = KINDS) -> list[Crossover]:
+def expected(
+    cluster: Cluster, algorithms: Sequence[str], kinds: Iterable[str] = KINDS, software: Software = NO_SOFTWARE
+) -> list[Crossover]:
     """Every pair of algorithms that change places, by their formulas."""
     found: list[Crossover] = []
     for kind in kinds:
         able = [text for text in algorithms if chosen(text).does(kind)]
-        found += [one for pair in combinations(able, 2) for one in _crossing(kind, *pair, cluster)]
+        found += [one for pair in combinations(able, 2) for one in _crossing(kind, *pair, cluster, software)]
     return found
 
 
-def _crossing(kind: str, one: str, other: str, cluster: Cluster) -> Iterator[Crossover]:
+def _crossing(kind: str, one: str, other: str, cluster: Cluster, software: Software) -> Iterator[Crossover]:
     def lead(size: float) -> float:
         """By how much the first one is slower; below zero where it is faster."""
-        first, second = (formula(chosen(text), kind, round(size), cluster) for text in (one, other))
+        first, second = (formula(chosen(text), kind, round(size), cluster, software) for text in (one, other))
         return math.log(first / second)
 
     ends = lead(SMALLEST), lead(LARGEST)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from foretell.hardware.cluster import Cluster
-from foretell.lab.bench import Attained, Case, Timed, attained, timed
+from foretell.lab.bench import STARTS, Attained, Case, Timed, attained, timed
 from foretell.lab.describe import described
-from foretell.lab.formula import formula
+from foretell.lab.formula import WIDTH, Software, formula, further
 from foretell.lab.hosts import Lab
 from foretell.lab.network import Network
+from foretell.lab.stolen import Stolen
 from foretell.runtime.collectives import ALGORITHMS, chosen
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all")
@@ -32,6 +34,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     rate: float  # B/s of a port
     delay: float  # s
     overhead: float  # s of a message, as the self-test of the same lab found it
+    start: float = 0.0  # s of a collective's beginning, likewise
+    beside: float = 0.0  # s that a core is busy with a message, likewise
+    cores: int = 1  # that all hosts share
     size: int  # bytes of the tensor
     messages: int  # that the busiest rank sends
     bytes: int
@@ -39,11 +44,16 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float  # the median of the samples
     samples: tuple[float, ...]
     island: int = 0
+    stolen: float = 0.0  # share of the wanted time in which this machine's cores were elsewhere
 
     @property
     def error(self) -> float:
         """Formula less measured, as a share of what was measured."""
         return self.formula / self.seconds - 1
+
+    @property
+    def software(self) -> Software:
+        return Software(self.start, self.overhead, self.beside, self.cores)
 
 
 def selftested(lab: Lab) -> list[Attained]:
@@ -59,6 +69,22 @@ def selftested(lab: Lab) -> list[Attained]:
 def overhead(found: Iterable[Attained]) -> float:
     """Seconds of a message beside delay and bytes: the most of all pairs."""
     return max(one.overhead for one in found)
+
+
+def software(lab: Lab, found: Sequence[Attained] = (), patience: float = 60.0) -> Software:
+    """What messages take beside delay and bytes: the most of all pairs; and, where hosts have several others, how long
+    a core is busy with one, by small ones that everybody sends to all at once."""
+    pairs, cores = found or selftested(lab), len(os.sched_getaffinity(0))
+    start, message = max(one.start for one in pairs), overhead(pairs)
+    hosts = lab.network.hosts
+    everywhere = chosen(f"parameter_server:{hosts}")
+    more = further(everywhere, "all-reduce", hosts, cores)
+    if more <= 0:
+        return Software(start, message, cores=cores)
+    small = WIDTH * hosts
+    (one,) = timed(lab, [Case(everywhere.text, "all-reduce", small, STARTS)], patience)
+    alone = formula(everywhere, "all-reduce", small, described(lab.network, message), Software(start))
+    return Software(start, message, max(0.0, one.median - alone) / more, cores)
 
 
 def cases(network: Network, algorithms: Sequence[str], sizes: Sequence[int], repeats: int) -> list[Case]:
@@ -83,14 +109,19 @@ def measured(lab: Lab, wanted: Sequence[Case], seconds: float) -> list[Row]:
 
     The time of a message is tested before and after: what else the machine does is in both.
     """
-    before = overhead(selftested(lab))
+    stolen, before = Stolen(), software(lab)
     found = timed(lab, wanted, seconds)
-    extra = (before + overhead(selftested(lab))) / 2
-    cluster = described(lab.network, extra)
-    return [_row(lab.network, cluster, extra, one) for one in found]
+    mean = _mean_of(before, software(lab))
+    cluster, share = described(lab.network, mean.message), stolen.share()
+    return [msgspec.structs.replace(_row(lab.network, cluster, mean, one), stolen=share) for one in found]
 
 
-def _row(network: Network, cluster: Cluster, extra: float, one: Timed) -> Row:
+def _mean_of(before: Software, after: Software) -> Software:
+    start, message, beside = ((one + other) / 2 for one, other in zip(before[:3], after[:3], strict=True))
+    return Software(start, message, beside, before.cores)
+
+
+def _row(network: Network, cluster: Cluster, known: Software, one: Timed) -> Row:
     case = one.case
     return Row(
         algorithm=case.algorithm,
@@ -98,11 +129,14 @@ def _row(network: Network, cluster: Cluster, extra: float, one: Timed) -> Row:
         hosts=network.hosts,
         rate=network.rate,
         delay=network.delay,
-        overhead=extra,
+        overhead=known.message,
+        start=known.start,
+        beside=known.beside,
+        cores=known.cores,
         size=case.size,
         messages=max(one.messages),
         bytes=max(one.bytes),
-        formula=formula(chosen(case.algorithm), case.kind, case.size, cluster),
+        formula=formula(chosen(case.algorithm), case.kind, case.size, cluster, known),
         seconds=one.median,
         samples=tuple(one.seconds),
         island=network.island,

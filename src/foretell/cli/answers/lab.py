@@ -16,6 +16,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     pair: tuple[int, int]
     rate: float  # B/s of payload that large messages reach
     delay: float  # s of a round of small messages, all software included
+    start: float  # s that the first of several rounds takes longer
     asked_rate: float  # payload, headers taken off
     asked_delay: float
 
@@ -25,6 +26,9 @@ class SelfTest(msgspec.Struct, frozen=True, kw_only=True):
 
     pairs: tuple[Pair, ...]
     overhead: float  # s of a message beside delay and bytes: the most of all pairs
+    start: float  # s of a collective's beginning
+    beside: float  # s that a core is busy with a message; 0 where hosts are two
+    stolen: float  # share of the wanted time in which this machine's cores were elsewhere
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,14 +70,18 @@ def selftest(network: Network, as_json: bool) -> None:
     for, and those that are attained."""
     from foretell.cli import lab_pages
     from foretell.lab.hosts import Lab
-    from foretell.lab.measure import overhead, selftested
+    from foretell.lab.measure import selftested, software
+    from foretell.lab.stolen import Stolen
 
+    stolen = Stolen()
     with Lab(network) as lab:
         found = selftested(lab)
+        takes = software(lab, found)
     if as_json:
-        click.echo(msgspec.json.encode({"pairs": [one._asdict() for one in found], "overhead": overhead(found)}))
+        answer = {"overhead": takes.message, "start": takes.start, "beside": takes.beside, "stolen": stolen.share()}
+        click.echo(msgspec.json.encode({"pairs": [one._asdict() for one in found], **answer}))
     else:
-        click.echo(lab_pages.selftest(found))
+        click.echo(lab_pages.selftest(found, takes, stolen.share()))
 
 
 @command.command("describe", short_help="Write the lab as a cluster that `predict --on` takes.")
@@ -174,14 +177,15 @@ def crossover(
     from foretell.lab import crossover as crossovers
     from foretell.lab.describe import described
     from foretell.lab.hosts import Lab
-    from foretell.lab.measure import everything, measured, overhead, selftested
+    from foretell.lab.measure import everything, measured, software
 
     wanted = [_algorithm(text) for text in algorithms] or everything(network)
     if len(set(wanted)) < 2:
         fix = f"--algorithm {wanted[0]} --algorithm {'ring' if wanted[0] != 'ring' else 'butterfly'}"
         raise BadInput(f"{wanted[0]} alone crosses nothing", where="--algorithm", fix=fix)
     with Lab(network) as lab:
-        expected = crossovers.expected(described(network, overhead(selftested(lab))), wanted)
+        takes = software(lab)
+        expected = crossovers.expected(described(network, takes.message), wanted, software=takes)
         rows = measured(lab, crossovers.cases(expected, network.hosts, repeats), timeout) if expected else []
     found = crossovers.measured(expected, rows) if rows else []
     if out:
@@ -252,7 +256,6 @@ def run(
         extra = overhead(selftested(lab))
         cluster = file or home() / "labs" / f"{_name(network, extra, per_host)}.toml"  # the record names it
         _described(network, extra, cluster, per_host)
-        os.environ.update(hosts.told([host.namespace for host in lab.hosts]))
-        with sending(lab, disturbance.traffic):
+        with hosts.on_hosts([host.namespace for host in lab.hosts]), sending(lab, disturbance.traffic):
             words = [*arguments, *typed(disturbance), "--on", str(cluster)]
             return run_command.main(words, standalone_mode=False)
