@@ -11,15 +11,18 @@ from click.testing import CliRunner
 
 from answers import documented
 from foretell.cli.command import cli
-from foretell.cli.system_pages import advice_page
+from foretell.cli.system_pages import advice_page, doings_page
 from foretell.errors import BadInput, UnknownName
 from foretell.hardware.catalog import cluster
 from foretell.learning.members import ALGORITHMS, COMPRESSORS, TOPOLOGIES, composed
+from foretell.oracle.predict import predict
 from foretell.plan.text import parse
+from foretell.runtime.assignment import Assignment
 from foretell.taxonomy.advice import Advice, advise, techniques
 from foretell.taxonomy.classify import of_algorithm, of_run, plan_classes, run_classes
 from foretell.taxonomy.systems import AXES, categories, doing, matching, names, system
 from foretell.taxonomy.updates import travels
+from foretell.taxonomy.would import grown, shared, would
 from foretell.virtual.disturbance import Disturbances
 from foretell.virtual.pace import DoesNotFit, on_cluster
 from foretell.virtual.simulate import Contest
@@ -231,3 +234,47 @@ def test_what_travels_for_an_update() -> None:
     assert found["powersgd"].bytes < found["fp16"].bytes == 2 * weights
     assert found["threshold"].bytes == sum(4 * math.ceil(0.01 * size) + 4 for size in (64 * 32, 32, 32 * 10, 10))
     assert found["factors"].bytes == 4 * weights  # of 32 samples: two factors would be larger than what they make
+
+
+# what systems would do
+
+
+@pytest.mark.parametrize(
+    ("preset", "ranks", "expected"),
+    [
+        ("ps8:async,k4", 16, "ps16:async,k8"),
+        ("ps8:sync,k8", 4, "ps4:sync,k4"),
+        ("pp2:1f1b dp2 tp4 +m4", 32, "pp2:1f1b dp4 tp4 +m4"),
+        ("dp8:zero3 +offload:weights", 64, "dp64:zero3 +offload:weights"),
+        ("dp4:zero3,shard8", 64, "dp8:zero3,shard8"),
+        ("pp4:gpipe +m8", 16, "pp4:gpipe +m8"),
+    ],
+)
+def test_presets_grow_with_a_cluster(preset: str, ranks: int, expected: str) -> None:
+    assert str(grown(parse(preset), ranks)) == str(parse(expected))
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_preset_grows_to_a_plan_that_a_cluster_has_room_for(name: str) -> None:
+    if system(name).plan:
+        preset = parse(system(name).plan)
+        assert grown(preset, preset.ranks) == preset
+        assert all(grown(preset, ranks).ranks <= ranks for ranks in (16, 24, 64))
+
+
+def test_servers_stay_as_many_for_each_worker() -> None:
+    assert shared("downpour@sharded:k=4", 16) == "downpour@sharded:k=8"
+    assert shared("quorum:k=4@proxies", 16) == "quorum:k=4@proxies"
+
+
+def test_what_systems_would_do_is_priced_and_learnt() -> None:
+    asked = Contest("lenet", cluster("4xv100-16"), (4,), (), learns="squares", rates=(1.0,), batch=4)
+    found = would(asked, ("distbelief", "ddp", "easgd", "gpipe", "megatron", "flexflow"))
+    rows = {one.system: one for one in found.systems}
+    assert rows["distbelief"].plan == "ps4:async,k2" and rows["distbelief"].algorithm == "downpour@sharded:k=2"
+    step = predict(Assignment(model="lenet", plan="dp4", batch=16).setting(), asked.cluster)
+    assert rows["ddp"].step_seconds == step.step_seconds
+    assert rows["easgd"].plan == "" and rows["easgd"].seconds_to_target is not None
+    assert rows["megatron"].step_seconds is None and rows["megatron"].why
+    assert found.systems[0].seconds_to_target == min(one.seconds_to_target or math.inf for one in found.systems)
+    assert "no preset     flexflow" in doings_page(found)

@@ -185,8 +185,9 @@ def test_a_hundredth_of_the_gradient_with_feedback_reaches_the_dense_loss() -> N
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_link_decides_who_wins(seed: int) -> None:
-    """Times are the oracle's: over InfiniBand nobody need wait, over slow Ethernet one server is too few."""
+    """Times are the oracle's: over InfiniBand nobody need wait, over slow Ethernet one server beyond it is too few."""
     more: dict[str, Any] = {"rates": (1.0,), "target": 2e-3, "samples": 100_000, "seed": seed, "learns": "squares"}
+    more["servers"] = "own"
     names, clusters = ("sync@replicated", "async"), ("8xv100-16", "8xv100-16,eth-1")
     found = on_several([Contest("lenet", cluster(on), (8,), names, **more) for on in clusters])
     assert [one.fastest["8"] for one in found.simulations] == ["async", "sync@replicated"]
@@ -194,6 +195,10 @@ def test_the_link_decides_who_wins(seed: int) -> None:
     (told,) = found.simulations[1].others["8"]
     assert told.algorithm == "async" and told.pace is not None and told.pace > 1
     assert "a port is busy" in told.because
+    (near,) = on_several(
+        [Contest("lenet", cluster(clusters[1]), (8,), names, **more | {"servers": "beside"})]
+    ).simulations
+    assert near.fastest["8"] == "async"  # half of the workers reach a server on a worker's rank without the network
 
 
 def test_batched_gradients_are_those_of_one_worker_at_a_time() -> None:

@@ -13,12 +13,19 @@ from click.testing import CliRunner
 
 from answers import documented
 from foretell.cli.command import cli
+from foretell.cli.simulate_pages import simulation_page
 from foretell.errors import BadInput
+from foretell.hardware.catalog import cluster
 from foretell.learning.members import about, composed
+from foretell.learning.topologies.proxies import Proxies
+from foretell.learning.topologies.sharded import Sharded
+from foretell.learning.topologies.single import Single
 from foretell.virtual import batches
 from foretell.virtual.delays import figure14
 from foretell.virtual.disturbance import Change, read
+from foretell.virtual.pace import INSIDE, OnCluster, Seated, seats
 from foretell.virtual.problems.squares import Squares
+from foretell.virtual.simulate import Contest, simulate
 
 QUICK = [
     "simulate",
@@ -213,3 +220,42 @@ def test_larger_batches_take_fewer_steps_and_more_samples() -> None:
     assert samples[0] < samples[-1]
     assert 0.5 < found["critical_batch"] < 64
     assert "--noise-scale" in CliRunner().invoke(cli, words).stdout
+
+
+# where servers lie
+
+
+def test_what_a_server_and_its_own_worker_say_takes_no_time() -> None:
+    ranks = OnCluster(cluster("2x4xv100-16,eth-1"))
+    for topology, workers in ((Sharded(k=2), 4), (Proxies(group=4), 8), (Single(), 3)):
+        beside = Seated(ranks, workers, topology.beside(workers))
+        for server, worker in enumerate(topology.beside(workers)):
+            assert beside.flight(worker, workers + server, 1e6) == INSIDE
+            other = (worker + 1) % workers
+            assert beside.flight(other, workers + server, 1e6) == ranks.flight(other, worker, 1e6) != INSIDE
+            inside, beyond = beside.ports(worker, workers + server), beside.ports(other, workers + server)
+            assert not {*inside} & {*beyond}  # what is told inside waits for no message
+
+
+@pytest.mark.parametrize("workers", [3, 4, 6, 8])
+def test_hosts_of_their_own_are_beyond_the_network(workers: int) -> None:
+    there = cluster("2x4xv100-16,eth-1")
+    found = seats(Sharded(k=3), workers, there, "own")
+    ranks = OnCluster(there)
+    hosts = {seat // there.domain for seat in found}
+    assert len(hosts) == 3 and not hosts & {worker // there.domain for worker in range(workers)}
+    assert {ranks.flight(0, seat, 1e6) for seat in found} == {ranks.flight(0, there.domain, 1e6)}
+
+
+def test_where_servers_lie_counts_and_is_told() -> None:
+    there, names = cluster("2x4xv100-16,eth-1"), ("async", "sync@replicated")
+    asked = Contest("lenet", there, (8,), names, learns="squares", rates=(1.0,), target=0.005)
+    near, far = (simulate(asked._replace(servers=where)) for where in ("beside", "own"))
+    one, other = (next(run for run in found.runs if run.algorithm == "async") for found in (near, far))
+    assert one.virtual_seconds_to_target is not None and other.virtual_seconds_to_target is not None
+    assert one.virtual_seconds_to_target < other.virtual_seconds_to_target
+    assert "on the ranks of the first workers" in simulation_page(near)
+    assert "on a host of its own" in simulation_page(far)
+    assert simulate(asked._replace(algorithms=("sync@replicated",))).servers == ""
+    with pytest.raises(BadInput, match="no place for servers"):
+        simulate(asked._replace(servers="cloud"))

@@ -9,8 +9,10 @@ from foretell.cli.plan_pages import listed
 from foretell.cli.table import fit, table
 from foretell.units import show_bytes, show_seconds
 from foretell.virtual.again import Again
+from foretell.virtual.agreement import Agreement
 from foretell.virtual.batches import Measured
 from foretell.virtual.delays import Delay
+from foretell.virtual.foretold import Foretold
 from foretell.virtual.simulate import OnSeveral, Ran, Simulation
 from foretell.virtual.verdict import Beside
 
@@ -30,12 +32,20 @@ def simulation_page(found: Simulation) -> str:
             ("on", found.cluster),
             ("gradient", f"{show_seconds(pace.compute)}, of {found.batch} samples"),
             ("exchange", _exchange(found)),
+            *([("servers", SERVERS[found.servers])] if found.servers else []),
             ("target", f"a loss of {found.target:.4g}"),
+            *(("fastest", _fastest(found, run)) for run in _firsts(found)),
         ]
     )
     counts = sorted({run.workers for run in found.runs})
     parts = (part for count in counts for part in (_runs(found.of(count), count), *_why(found, count)))
     return "\n\n".join([head, *parts])
+
+
+SERVERS = {
+    "beside": "on the ranks of the first workers; --servers own: on hosts of their own",
+    "own": "each on a host of its own, beside the cluster",
+}
 
 
 def several_page(found: OnSeveral) -> str:
@@ -66,6 +76,16 @@ def _won(found: Simulation, run: Ran) -> bool:
 def _firsts(found: Simulation) -> list[Ran]:
     """The first of each number of workers."""
     return [found.of(count)[0] for count in sorted({run.workers for run in found.runs})]
+
+
+def _fastest(found: Simulation, run: Ran) -> str:
+    """Who wins with so many workers, and by how much."""
+    if not _won(found, run):
+        return f"with {run.workers:,} workers nobody gets there"
+    name, seconds = _named(run)
+    next_one = next((one for one in found.others[str(run.workers)] if one.times is not None), None)
+    by = f"; {next_one.algorithm}, the next, takes {next_one.times:.2f} times as long" if next_one else ""
+    return f"with {run.workers:,} workers {name}, in {seconds}{by}"
 
 
 def _named(run: Ran) -> tuple[str, str]:
@@ -106,13 +126,54 @@ def again_page(found: Again) -> str:
 
 
 def _foretold(found: Again) -> list[tuple[str, str]]:
-    """How far the staleness lies from what paces alone say, beside how far runs of virtual time lie from each other."""
+    """How far the staleness lies from runs of virtual time, beside how far these lie from each other."""
     if found.foretold is None:
         return []
     told = found.foretold
-    near = "no more" if told.distance <= told.noise else "more"
-    said = f"{told.distance:.0%} of the gradients lie elsewhere than paces alone foretell; {near} than runs of virtual"
-    return [("staleness", f"{said} time do, which differ by up to {told.noise:.0%}")]
+    lie = f"{told.distance:.0%} of the gradients lie elsewhere than in virtual time {BY[told.by]}"
+    noise = f"95 of 100 of its own runs lie within {told.noise:.0%}"
+    return [("staleness", f"{lie}; {noise}"), ("", _verdict(told))]
+
+
+BY = {"asked": "at the pace that was asked for", "taken": "at the paces that ranks had"}
+
+
+def _verdict(told: Foretold) -> str:
+    """What the test says."""
+    farther = f"{told.chance:.0%} of them lie as far from the others as the real one"
+    return f"{farther}: {'no difference is seen' if told.chance >= RARE else 'they are not alike'}"
+
+
+RARE = 0.05
+"""The chance below which runs are said to differ."""
+
+
+def agreement_page(found: Agreement) -> str:
+    """Real runs beside virtual time, one by one and all together."""
+    real, floor = found.usual
+    head = lines(
+        [
+            ("algorithm", found.algorithm),
+            ("runs", f"{len(found.runs)} of {found.workers} ranks, {found.gradients} gradients each"),
+            ("virtual time", BY[found.together.by]),
+            ("real runs", f"lie {real:.1%} from virtual time and {floor:.1%} from each other, in the mean"),
+            ("all as one", f"lie {found.together.distance:.1%} from it; {_verdict(found.together)}"),
+        ]
+    )
+    means = [*found.measured, sum(found.measured) / len(found.measured)]
+    names = [*(str(at) for at in range(1, len(found.runs) + 1)), "all"]
+    rows = [
+        [
+            name,
+            f"{mean:.3g}",
+            f"{one.staleness['mean']:.3g}",
+            f"{one.distance:.1%}",
+            f"{one.noise:.1%}",
+            f"{one.chance:.0%}",
+        ]
+        for name, mean, one in zip(names, means, [*found.runs, found.together], strict=True)
+    ]
+    return f"{head}\n\n{table(['run', 'staleness', 'foretold', 'apart', 'noise', 'chance'], rows)}"
 
 
 def _stale(found: Again) -> list[str]:
@@ -122,7 +183,7 @@ def _stale(found: Again) -> list[str]:
     ages = dict.fromkeys(name for side in sides for name in side)
     ordered = ["mean", "most", *sorted((age for age in ages if age.isdigit()), key=int)]
     rows = [[name, *(f"{side.get(name, 0):.3g}" for side in sides)] for name in ordered]
-    return [table(["staleness", "of the ranks", "in their order", "by their paces"][: 1 + len(sides)], rows)]
+    return [table(["staleness", "of the ranks", "in their order", "foretold"][: 1 + len(sides)], rows)]
 
 
 def _exchange(found: Simulation) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 from foretell.cli.compare_pages import lines
 from foretell.cli.plan_pages import listed
 from foretell.cli.table import table
-from foretell.taxonomy.advice import Advice
+from foretell.taxonomy.advice import Advice, Cut
 from foretell.taxonomy.systems import AXES, nearest
+from foretell.taxonomy.would import Doings, Would
 from foretell.units import show_bytes, show_seconds
 
 
@@ -70,9 +71,39 @@ def axes_page(found: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def doings_page(found: Doings) -> str:
+    """What each system would do: its plan with a step of it, and its way of learning with the time to a loss."""
+    about = [("model", found.model), ("on", found.cluster), ("batch", f"{found.batch:,} of all ranks")]
+    if found.learns:
+        learns = f"{found.learns}, to a loss of {found.target:.4g}, with {found.workers} workers in virtual time"
+        about.append(("learns", learns))
+    planned = [one for one in found.systems if one.plan]
+    learning = [one for one in found.systems if one.algorithm]
+    steps = listed(["system", "a step", "samples/s", "memory", "plan"], [_step(one) for one in planned], left=1)
+    runs = table(["system", "to target", "samples", "learns as"], [_reached(one) for one in learning], (0, 3))
+    none = [one.system for one in found.systems if not one.plan and not one.algorithm]
+    left = [lines([("no preset", ", ".join(none))])] if none else []
+    return "\n\n".join([lines(about), *([runs] if learning else []), *([steps] if planned else []), *left])
+
+
+def _step(one: Would) -> list[str]:
+    plan = f"{one.plan}: {one.why}" if one.why else one.plan
+    if one.step_seconds is None or one.samples_per_second is None or one.memory_bytes is None:
+        return [one.system, "-", "-", "-", plan]
+    speed = f"{one.samples_per_second:,.0f}"
+    return [one.system, show_seconds(one.step_seconds), speed, show_bytes(one.memory_bytes), plan]
+
+
+def _reached(one: Would) -> list[str]:
+    if one.seconds_to_target is None or one.samples_to_target is None:
+        return [one.system, "not reached", "-", one.algorithm]
+    return [one.system, show_seconds(one.seconds_to_target), f"{one.samples_to_target:,}", one.algorithm]
+
+
 def _learnt(problem: str) -> str:
-    toy = "least squares, a toy problem, not the model: --learn lenet:image=16 learns a network"
-    return toy if problem == "squares" else problem
+    """Losses are never the model's own: that would take as long as training it."""
+    toy = "least squares, a toy problem, kind to averages; pip install 'foretell[run]' learns a network"
+    return toy if problem == "squares" else f"{problem}, in the place of the model: --learn names another"
 
 
 def advice_page(found: Advice) -> str:
@@ -83,8 +114,10 @@ def advice_page(found: Advice) -> str:
     about = [("model", found.model), ("on", f"{found.workers} workers of {found.cluster}"), ("use", found.use)]
     about[2:2] = [("learns", _learnt(found.learns))] if found.learns else []
     head = lines([*about, *(("why", one) for one in found.why), ("fastest plan", step)], 14)
+    cuts = table(["model parallelism", "its best", "a step", "costs"], [_cut(one) for one in found.cuts], (0, 1))
+    needs = lines([(one.technique, ", ".join(one.needs)) for one in (*found.choices, *found.cuts)], 18)
     if not found.choices:
-        return head
+        return f"{head}\n\n{cuts}\n\n{needs}"
     rows = [
         [
             one.title.removeprefix("data parallelism, "),
@@ -95,5 +128,12 @@ def advice_page(found: Advice) -> str:
         ]
         for one in found.choices
     ]
-    needs = lines([(one.technique, ", ".join(one.needs)) for one in found.choices], 18)
-    return f"{head}\n\n{table(['data parallelism', 'its best', 'to target', 'costs', 'idle'], rows, (0, 1))}\n\n{needs}"
+    learnt = table(["data parallelism", "its best", "to target", "costs", "idle"], rows, (0, 1))
+    return f"{head}\n\n{learnt}\n\n{cuts}\n\n{needs}"
+
+
+def _cut(one: Cut) -> list[str]:
+    name = "mini-batches pipelined" if one.technique == "pipelined" else "layers in shares"
+    if one.step_seconds is None:
+        return [name, "none fits", "-", ""]
+    return [name, one.plan, show_seconds(one.step_seconds), f"{one.costs:.1f}x" if one.costs is not None else ""]

@@ -6,7 +6,9 @@ import functools
 import math
 import tomllib
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,6 +18,9 @@ from foretell.virtual.simulate import Contest, Ran, Simulation, simulate
 
 SEARCHED = ("dp", "tp", "pp", "recompute")
 """What the plan beside the runs is made of: advice is about techniques, and all plans there are take minutes."""
+
+QUICK = "mlp:inputs=64,hidden=32,layers=1"
+"""What is learnt, on digits, where nobody says: a network, so that averages and stale gradients cost what they do."""
 
 CLOSE = 0.002
 """The target on least squares, which falls to a fifth within a few steps of any algorithm."""
@@ -33,6 +38,13 @@ class Technique(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     large_data: bool = False
     balanced_model: bool = False
     simulate: tuple[str, ...] = ()
+    cut: tuple[str, ...] = ()
+
+    def needs(self) -> tuple[str, ...]:
+        """What it asks for, in words."""
+        asks = ["a large, balanced data set"] if self.large_data else []
+        asks += ["a model that can be cut evenly"] if self.balanced_model else []
+        return (*asks, f"{self.rate} rates as it grows", f"{self.reproducible} to reproduce")
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +56,17 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     seconds_to_target: float | None
     costs: float | None  # times as long as the best; None: not reached
     idle: float
+    needs: tuple[str, ...]
+
+
+class Cut(msgspec.Struct, frozen=True, kw_only=True):
+    """A technique that cuts the model: its fastest plan. It learns what one rank alone would, so steps say it all."""
+
+    technique: str
+    title: str
+    plan: str  # empty: none fits
+    step_seconds: float | None
+    costs: float | None  # times as long as a step of the fastest plan of all
     needs: tuple[str, ...]
 
 
@@ -60,6 +83,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     use: str
     why: tuple[str, ...]
     choices: tuple[Choice, ...]
+    cuts: tuple[Cut, ...] = ()
 
 
 @functools.cache
@@ -68,12 +92,14 @@ def techniques() -> Mapping[str, Technique]:
     return msgspec.convert(found, dict[str, Technique])
 
 
+def learnt() -> str:
+    """The network, where there is PyTorch to learn it; else least squares."""
+    return QUICK if find_spec("torch") else "squares"
+
+
 def advise(asked: Contest, told: Callable[[str], None] = lambda text: None) -> Advice:
     """Weigh the techniques by virtual time to a target; `asked` has one number of workers, and no algorithms yet."""
-    batch = asked.batch * max(asked.workers)
-    best = planning.answered_best(
-        planning.asked(asked.model, asked.cluster, batch, trainer=asked.trainer, wishes=planning.wished(SEARCHED))
-    ).found.best
+    best = _fastest(asked, SEARCHED)
     if asked.learns == "squares" and not asked.target:
         asked = asked._replace(target=CLOSE)
     texts = tuple(text for one in techniques().values() for text in one.simulate)
@@ -93,6 +119,27 @@ def advise(asked: Contest, told: Callable[[str], None] = lambda text: None) -> A
         use=choices[0].algorithm if choices and choices[0].costs is not None else best.plan if best else "",
         why=tuple(_why(asked, runs, choices)),
         choices=choices,
+        cuts=tuple(_cut(asked, name, one, best) for name, one in techniques().items() if one.cut),
+    )
+
+
+def _fastest(asked: Contest, words: tuple[str, ...]) -> Any:
+    """The fastest plan that is made of these; none where none fits."""
+    batch = asked.batch * max(asked.workers)
+    wishes = planning.wished(words)
+    questions = planning.asked(asked.model, asked.cluster, batch, trainer=asked.trainer, wishes=wishes)
+    return planning.answered_best(questions).found.best
+
+
+def _cut(asked: Contest, name: str, technique: Technique, best: Any) -> Cut:
+    own = _fastest(asked, (*technique.cut, "recompute"))
+    return Cut(
+        technique=name,
+        title=technique.title,
+        plan=own.plan if own else "",
+        step_seconds=own.step_seconds if own else None,
+        costs=own.step_seconds / best.step_seconds if own and best else None,
+        needs=technique.needs(),
     )
 
 
@@ -109,8 +156,6 @@ def _choices(runs: Simulation) -> tuple[Choice, ...]:
 
 def _choice(name: str, technique: Technique, run: Ran, least: float) -> Choice:
     reached = run.virtual_seconds_to_target
-    needs = ["a large, balanced data set"] if technique.large_data else []
-    needs += [f"{technique.rate} rates as it grows", f"{technique.reproducible} to reproduce"]
     return Choice(
         technique=name,
         title=technique.title,
@@ -118,7 +163,7 @@ def _choice(name: str, technique: Technique, run: Ran, least: float) -> Choice:
         seconds_to_target=reached,
         costs=None if reached is None else _costs(reached, least),
         idle=run.idle,
-        needs=tuple(needs),
+        needs=technique.needs(),
     )
 
 

@@ -24,7 +24,7 @@ from foretell.learning.vector import Rows
 from foretell.learning.world import Worker
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.methods.choice import method
-from foretell.virtual.foretold import Foretold, foretold
+from foretell.virtual.foretold import Foretold, seen, told
 from foretell.virtual.pace import even
 from foretell.virtual.world import World
 
@@ -181,17 +181,17 @@ def again(assignment: Assignment, reports: Sequence[Report], measured_staleness:
     """Play what ranks did."""
     found, workers = _checked(assignment, reports), len(reports)
     world, losses = played(assignment, found, workers, orders_of(assignment, reports))
-    seen = [sum(ranks) / workers for ranks in zip(*(report.losses for report in reports), strict=True)]
+    measured = [sum(ranks) / workers for ranks in zip(*(report.losses for report in reports), strict=True)]
     return Again(
         algorithm=found.text,
         workers=workers,
         steps=len(losses),
         losses=tuple(losses),
-        measured=tuple(seen),
-        apart=float(np.max(np.abs(np.subtract(losses, seen)))),
+        measured=tuple(measured),
+        apart=float(np.max(np.abs(np.subtract(losses, measured)))),
         staleness=summary(world.staleness) if measured_staleness else {},
         measured_staleness=measured_staleness,
-        foretold=foretold(found, reports) if measured_staleness and reports[0].paces else None,
+        foretold=told(seen(assignment, reports)) if measured_staleness and reports[0].paces else None,
     )
 
 

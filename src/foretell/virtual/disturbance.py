@@ -11,6 +11,7 @@ import numpy as np
 from foretell.errors import BadInput
 from foretell.hardware.disturbance import CALM as CALM_MACHINE
 from foretell.hardware.disturbance import Disturbance
+from foretell.learning.tempo import spread, straggling, two_numbers, uneven
 
 
 class Change(NamedTuple):
@@ -50,11 +51,7 @@ class Disturbances(NamedTuple):
         """How many times as long as planned this worker's next gradient takes."""
         factor = self.slower if worker >= workers - self.slow else 1.0
         factor *= self.machine.slowness(worker)
-        if self.jitter:
-            factor *= math.exp(self.jitter * draws.standard_normal() - self.jitter**2 / 2)
-        if self.often and draws.random() < self.often:
-            factor *= self.times
-        return factor
+        return factor * uneven(self.jitter, self.often, self.times, draws)
 
     def failure(self, draws: np.random.Generator) -> float:
         """Seconds of computing until the next failure; forgetful, so that it can be drawn again for each gradient."""
@@ -72,30 +69,16 @@ def read(
     jitter: float = 0.0, stragglers: str = "", slow: str = "", failures: str = "", changes: str = ""
 ) -> Disturbances:
     """As a person writes them: stragglers '0.1x5', slow '2x3', failures '600/30', changes '+3@10,-0@20'."""
-    often, times = _pair(stragglers, "x", "--stragglers", "0.1x5: a tenth of the gradients takes 5 times as long")
-    count, slower = _pair(slow, "x", "--slow", "2x3: two workers take 3 times as long")
-    mtbf, repair = _pair(failures, "/", "--failures", "600/30: one in 600 s of computing, 30 s to come back")
-    if not 0 <= jitter < math.inf or often > 1 or (times < 1 and stragglers) or (slower < 1 and slow):
-        raise BadInput("disturbances make things slower", where="--jitter, --stragglers, --slow", fix="0.1x5")
+    often, times = straggling(stragglers)
+    count, slower = two_numbers(slow, "x", "--slow", "2x3: two workers take 3 times as long")
+    mtbf, repair = two_numbers(failures, "/", "--failures", "600/30: one in 600 s of computing, 30 s to come back")
+    if slower < 1 and slow:
+        raise BadInput("disturbances make things slower", where="--slow", fix="2x3: two workers take 3 times as long")
     if not count.is_integer():
         raise BadInput(f"{count:g} workers", where="--slow", fix="2x3: two workers take 3 times as long")
     moves = tuple(_change(text.strip()) for text in changes.split(",")) if changes else ()
-    return Disturbances(
-        jitter, often, times or 1.0, int(count), slower or 1.0, mtbf if failures else math.inf, repair, moves
-    )
-
-
-def _pair(text: str, between: str, where: str, fix: str) -> tuple[float, float]:
-    if not text:
-        return 0.0, 0.0
-    parts = text.split(between)
-    try:
-        first, second = map(float, parts)
-    except ValueError:
-        raise BadInput(f"{text!r} are not two numbers", where=where, fix=fix) from None
-    if not (0 < first < math.inf and 0 <= second < math.inf):
-        raise BadInput(f"{text!r} is out of range", where=where, fix=fix)
-    return first, second
+    mtbf = mtbf if failures else math.inf
+    return Disturbances(spread(jitter), often, times, int(count), slower or 1.0, mtbf, repair, moves)
 
 
 def _change(text: str) -> Change:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from foretell.cost.collectives import collective_seconds
@@ -9,6 +10,7 @@ from foretell.cost.fabric import Group
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.disturbance import Disturbance
+from foretell.learning.topology import Topology
 from foretell.learning.vector import Shapes
 from foretell.model.graph import Graph
 from foretell.model.source import load
@@ -113,6 +115,40 @@ class Disturbed:
         if not busy:
             return Flight(latency, busy)
         return Flight(latency, size / self._found.left(size / busy, source, target))
+
+
+class Seated:
+    """Nodes on ranks: workers on those of their numbers, servers wherever they were put.
+
+    What a server and the worker on its rank tell each other takes no time, and no port.
+    """
+
+    def __init__(self, ranks: Network, workers: int, seats: Sequence[int]) -> None:
+        self._ranks, self._seats = ranks, [*range(workers), *seats]
+        self._inside = ranks.port_count(max(self._seats) + 1)  # a port that nothing ever waits for
+
+    def flight(self, source: int, target: int, size: float) -> Flight:
+        here, there = self._seats[source], self._seats[target]
+        return INSIDE if here == there else self._ranks.flight(here, there, size)
+
+    def ports(self, source: int, target: int) -> tuple[int, int]:
+        here, there = self._seats[source], self._seats[target]
+        return (self._inside, self._inside) if here == there else self._ranks.ports(here, there)
+
+    def port_count(self, nodes: int) -> int:
+        return self._inside + 1
+
+
+INSIDE = Flight(0.0, 0.0)
+
+
+def seats(topology: Topology, workers: int, cluster: Cluster, where: str) -> Sequence[int]:
+    """The ranks of servers: `beside` workers, or each on a host of its `own` behind all workers."""
+    if where == "beside":
+        return topology.beside(workers)
+    apart = cluster.domain if cluster.ranks > cluster.domain else 1
+    first = -(-workers // apart) * apart
+    return [first + apart * server for server in range(topology.servers(workers))]
 
 
 class Pace(NamedTuple):

@@ -16,7 +16,7 @@ from foretell.model.source import load
 from foretell.model.totals import totals
 from foretell.virtual.disturbance import CALM, Disturbances
 from foretell.virtual.outcome import Outcome, outcome
-from foretell.virtual.pace import Disturbed, Pace, on_cluster
+from foretell.virtual.pace import Disturbed, Pace, Seated, on_cluster, seats
 from foretell.virtual.problem import Problem
 from foretell.virtual.verdict import Beside, beside_fastest
 from foretell.virtual.world import Limits, World
@@ -42,6 +42,10 @@ EVENTS: Final = 100
 """Of the clock for each gradient that may be taken in, at most: a run in which all fail ends too."""
 
 
+SEATS: Final = ("beside", "own")
+"""Where servers may lie: on the ranks of workers, as `predict` and `run` have them, or on hosts of their own."""
+
+
 class Contest(NamedTuple):
     """`model` gives the times, `learns` the gradients. `rates` are tried for each run; the best counts."""
 
@@ -58,6 +62,7 @@ class Contest(NamedTuple):
     samples: int = 0
     seed: int = 0
     trainer: str = "pytorch"
+    servers: str = "beside"  # workers, on their ranks, or on hosts of their `own`
     disturbances: Disturbances = CALM
 
 
@@ -87,6 +92,7 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     target: float
     pace: Timed
+    servers: str  # "beside" workers, on hosts of their "own", or "" where no algorithm has any
     runs: tuple[Ran, ...]
     fastest: dict[str, str]  # by workers
     others: dict[str, tuple[Beside, ...]] = {}
@@ -134,6 +140,7 @@ def simulate(asked: Contest, told: Callable[[str], None] = lambda text: None) ->
         batch=asked.batch,
         target=course.target,
         pace=_timed(course.pace, asked.cluster),
+        servers=asked.servers if any(composed(text).topology.servers(1) for text in asked.algorithms) else "",
         runs=tuple(runs),
         fastest=fastest,
         others=others,
@@ -155,6 +162,8 @@ def _check(asked: Contest) -> None:
     asked.disturbances.machine.check(min(asked.workers))
     if asked.batch < 1 or min(asked.rates) < 0 or not 0 <= asked.momentum < 1:
         raise BadInput("a batch below 1, a rate below 0 or a momentum that is no share", fix="--batch 8 --rate 0.5")
+    if asked.servers not in SEATS:
+        raise BadInput(f"{asked.servers!r} is no place for servers", where="--servers", fix=" or ".join(SEATS))
     check_numbers(asked.target, asked.samples, asked.seed)
 
 
@@ -217,7 +226,9 @@ def _world(course: _Course, workers: int, text: str, rate: float, traced: bool =
         what.algorithm,
         what.topology,
         what.compressor,
-        pace,
+        pace._replace(
+            network=Seated(pace.network, workers, seats(what.topology, workers, asked.cluster, asked.servers))
+        ),
         workers,
         batch=asked.batch,
         rate=rate,

@@ -10,7 +10,9 @@ from foretell.cli.answers.form import Form
 from foretell.taxonomy.advice import Advice
 from foretell.taxonomy.systems import System
 from foretell.taxonomy.updates import Update
+from foretell.taxonomy.would import Doings
 from foretell.virtual.again import Again
+from foretell.virtual.agreement import Agreement
 from foretell.virtual.batches import Measured
 from foretell.virtual.delays import Delay
 from foretell.virtual.simulate import OnSeveral, Simulation
@@ -49,8 +51,10 @@ FORMS = (
     Form("simulate --batches", Measured, "steps to a loss over batches"),
     Form("simulate --fig14", Delays, "delays of an exchange"),
     Form("simulate --record", Again, "a run of real processes beside the same in virtual time"),
+    Form("simulate --record --record", Agreement, "the staleness of several runs beside virtual time"),
     Form("advise", Advice, "techniques by virtual time to a loss"),
     Form("systems", dict[str, System], "systems by name"),
+    Form("systems --on", Doings, "what systems would do with a model on a cluster"),
     Form("systems --bytes", Travels, "what travels for an update of a model"),
     Form("systems --plan", Classified, "classes of a plan by axis of the taxonomy, and the systems that lie there"),
 )

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from foretell.errors import BadInput
 
+if TYPE_CHECKING:
+    from foretell.virtual.simulate import Contest
+
 EXAMPLE = "foretell advise resnet50 --on 16xv100-16"
 MOST = 16
 """Workers that are simulated where nobody says how many: more of them take longer to learn than a person waits."""
+
+
+RATES = (0.3, 1.0)
+"""That are tried for each algorithm."""
+
+SAMPLES = 20_000
+"""That are learnt from at most, by all workers: who does not get there with them is no advice."""
 
 
 @click.command("advise", short_help="Which technique to use on a cluster, why, and what a mistake costs.")
@@ -18,10 +28,11 @@ MOST = 16
 @click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 16xh100.")
 @click.option("--workers", type=int, metavar="N", help="Workers in virtual time (all ranks, at most 16).")
 @click.option("--batch", type=int, metavar="N", default=8, help="Samples of a worker's gradient (8).")
-@click.option("--learn", "learns", metavar="MODEL", default="squares", help="Whose gradients (squares); lenet.")
-@click.option("--rate", "rates", metavar="R,R", default="0.3,0.6,1.2", help="Rates to try; the best counts.")
+@click.option("--learn", "learns", metavar="MODEL", default="", help="Whose gradients (a small network); squares.")
+@click.option("--rate", "rates", metavar="R,R", default="", help="Rates to try; the best counts (0.3,1).")
 @click.option("--target", type=float, metavar="LOSS", default=0.0, help="The loss to reach.")
 @click.option("--trainer", metavar="NAME", default="pytorch", help="The software whose times count (pytorch).")
+@click.option("--servers", metavar="WHERE", default="beside", help="On workers' ranks (beside), or hosts of their own.")
 @click.option("--jitter", type=float, metavar="S", default=0.0, help="Spread of the times of gradients: 0.2.")
 @click.option("--stragglers", metavar="PxF", default="", help="A share that takes F times as long: 0.1x5.")
 @click.option("--slow", metavar="NxF", default="", help="Workers that are always slow: 2x3.")
@@ -37,26 +48,32 @@ def command(model: str, as_json: bool, **options: Any) -> None:
 
     from foretell.cli.system_pages import advice_page
     from foretell.cli.verbs.simulate import read_rates, tell
-    from foretell.hardware import catalog
     from foretell.taxonomy.advice import advise
     from foretell.virtual.disturbance import read
-    from foretell.virtual.simulate import Contest
 
-    if options["cluster"] is None:
-        raise BadInput("no cluster is given", where="--on", fix=EXAMPLE)
-    cluster = catalog.cluster(options["cluster"])
-    workers = min(cluster.ranks, MOST) if options["workers"] is None else options["workers"]
-    if workers < 2:
-        raise BadInput(f"{workers} worker: nothing to choose", where="--workers", fix="2 or more, on a larger cluster")
     words = ("jitter", "stragglers", "slow", "failures")
-    asked = Contest(
+    asked = contest(
         model,
-        cluster,
-        (workers,),
-        (),
-        rates=read_rates(options["rates"]),
+        options["cluster"],
+        options["workers"],
+        rates=read_rates(options["rates"]) if options["rates"] else RATES,
         disturbances=read(*(options[word] for word in words)),
-        **{name: options[name] for name in ("learns", "batch", "target", "trainer")},
+        **{name: options[name] for name in ("learns", "batch", "target", "trainer", "servers")},
     )
     found = advise(asked, tell)
     click.echo(msgspec.json.encode(found) if as_json else advice_page(found))
+
+
+def contest(model: str, on: str | None, workers: int | None, learns: str = "", **more: Any) -> Contest:
+    """What is asked of virtual time where only a model and a cluster are named."""
+    from foretell.hardware import catalog
+    from foretell.taxonomy.advice import learnt
+    from foretell.virtual.simulate import Contest
+
+    if on is None:
+        raise BadInput("no cluster is given", where="--on", fix=EXAMPLE)
+    cluster = catalog.cluster(on)
+    count = min(cluster.ranks, MOST) if workers is None else workers
+    if count < 2:
+        raise BadInput(f"{count} worker: nothing to choose", where="--workers", fix="2 or more, on a larger cluster")
+    return Contest(model, cluster, (count,), (), learns=learns or learnt(), samples=SAMPLES, **more)

@@ -13,7 +13,7 @@ import msgspec
 
 from foretell.cli import several
 from foretell.cli.bench_hosts import conducting, seated, spread
-from foretell.cli.bench_report import Files, judged, judged_page, reported, study_files, tell_survey
+from foretell.cli.bench_report import REPORT, Files, judged, judged_page, reported, study_files, tell_survey
 
 if TYPE_CHECKING:
     from foretell.bench.question import Question
@@ -67,6 +67,8 @@ def command(
     cannot run is a row with its reason. Started again, it goes on where it was.
     """
     files = Files(html, figures)
+    runs = not (survey or listed or install is not None or show is not None)
+    files.check(_folder(options) if runs else None)
     if survey:
         tell_survey(as_json, files)
     elif install is not None:
@@ -84,7 +86,7 @@ def _compare(options: dict[str, Any], as_json: bool, files: Files) -> None:
     from foretell.cli.main import NOTHING_FITS
     from foretell.cli.progress import Progress
 
-    folder = Path(options["out"] or ("bench-quick" if options["quick"] else "bench"))
+    folder = _folder(options)
     minutes = options["within"] or (QUICK_MINUTES if options["quick"] else math.inf)
     progress = Progress()
     with conducting(options) as by:
@@ -93,13 +95,18 @@ def _compare(options: dict[str, Any], as_json: bool, files: Files) -> None:
             rows = list(compare(questions, folder, _command(), progress.rows, options["again"], 60.0 * minutes, by))
         finally:
             progress.end()
-    _tell(folder, as_json, files)
+    _tell(folder, as_json, files._replace(html=files.html or str(folder / REPORT)))
     if len(rows) < len(questions):
         left = len(questions) - len(rows)
         these = "1 row is" if left == 1 else f"{left} rows are"
         print(f"note: {these} left after {minutes:g} minutes; the same command goes on", file=sys.stderr)
     if not any(row.ok for row in rows):
         raise click.exceptions.Exit(NOTHING_FITS)
+
+
+def _folder(options: dict[str, Any]) -> Path:
+    """Where the study lies."""
+    return Path(options["out"] or ("bench-quick" if options["quick"] else "bench"))
 
 
 def _command() -> str:

@@ -19,6 +19,7 @@ from foretell.errors import BadInput
 
 if TYPE_CHECKING:
     from foretell.hardware.disturbance import Disturbance
+    from foretell.learning.tempo import Tempo
     from foretell.runtime.assignment import Assignment, Report, RunFailed
     from foretell.runtime.comparison import Comparison
     from foretell.runtime.measure import Measurement
@@ -36,12 +37,13 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--task", default="synthetic", metavar="NAME", help="Data: synthetic, digits, text ... or file.py:data.")
 @click.option("--loss", default="", metavar="FILE:NAME", help="file.py:function of outputs and target.")
 @click.option("--validate-every", type=int, default=0, metavar="N", help="Steps between two looks at held-out data.")
+@click.option("--noise-every", type=int, default=0, metavar="N", help="Steps between two looks at gradients' noise.")
 @click.option("--rate", type=float, default=0.0, metavar="X", help="Learning rate (the optimizer's usual one).")
 @click.option("--rate-batch", type=int, default=0, metavar="N", help="The batch --rate is for; it grows with --batch.")
 @click.option("--warmup", type=int, default=0, metavar="N", help="Steps over which the rate rises to its value (0).")
 @click.option("--seed", type=int, default=0, metavar="N", help="Of weights and data (0).")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Where ranks compute (GPUs, if there are enough).")
-@click.option("--threads", type=int, default=1, metavar="N", help="Of each rank on a CPU (1).")
+@click.option("--threads", type=int, metavar="N", help="Of each rank's host (1; beside a GPU, its share of the cores).")
 @click.option("--timeout", type=float, default=900.0, metavar="SECONDS", help="Until the ranks are ended (900).")
 @click.option("--patience", type=float, default=300.0, metavar="SECONDS", help="Until a hang is given up (300).")
 @click.option("--collectives", default="", metavar="NAME", help="By an algorithm of our own: ring, ps:2, rabenseifner.")
@@ -51,6 +53,10 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--fail-at", default="", metavar="N,N", help="Rehearse: a rank dies before these steps, once each.")
 @click.option("--fail-every", metavar="TIME", help="Rehearse: ranks die at random, this often in the mean: 30s.")
 @click.option("--waits", is_flag=True, help="Ranks wait as long as they would compute: more ranks than cores.")
+@click.option("--waits-predicted", is_flag=True, help="... as long as is predicted: messages alone are tested.")
+@click.option("--pace", metavar="TIME", help="A gradient takes so long, by waiting: 40ms (ps, local, ring, gossip).")
+@click.option("--jitter", type=float, metavar="S", default=0.0, help="With --pace: spread of these times, 0.2.")
+@click.option("--stragglers", metavar="PxF", default="", help="With --pace: a share takes F times as long, 0.1x5.")
 @click.option("--nnodes", metavar="N", help="Nodes, each of which runs this command; passed to torchrun.")
 @click.option("--rendezvous", metavar="HOST:PORT", help="Where the nodes meet; passed to torchrun.")
 @click.option("--records", default="", metavar="FOLDER", help="Where the record is written (your records).")
@@ -79,9 +85,12 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
     from foretell.runtime.assignment import Assignment
 
     for name in ("steps", "threads"):
-        _at_least_one(f"--{name}", options[name])
-    if options["validate_every"]:
-        _at_least_one("--validate-every", options["validate_every"])
+        if options[name] is not None:
+            _at_least_one(f"--{name}", options[name])
+    options["threads"] = options["threads"] or 0
+    for name in ("validate_every", "noise_every"):
+        if options[name]:
+            _at_least_one(f"--{name.replace('_', '-')}", options[name])
     if not math.isfinite(options["rate"]):
         raise BadInput(f"--rate {options['rate']}", where="--rate", fix="a number: --rate 0.01")
     for name in ("rate_batch", "warmup"):
@@ -89,7 +98,7 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
             option = f"--{name.replace('_', '-')}"
             raise BadInput(f"{option} {options[name]}", where=option, fix="0 or more")
     names = ("rate", "rate_batch", "warmup", "task", "loss", "validate_every", "steps", "seed", "threads", "patience")
-    names = (*names, "collectives", "method")
+    names = (*names, "collectives", "method", "noise_every")
     names = (*names, "disturbance", "checkpoints", "checkpoint_every", "restarts", "waits")
     return Assignment(
         model=given.model,
@@ -103,8 +112,21 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
         traced=options["trace"] is not None,
         fail_at=_rehearsed(options),
         fail_every=span(options["fail_every"], "--fail-every"),
+        tempo=_tempo(options, asked),
         **{name: options[name] for name in names},
     )
+
+
+def _tempo(options: dict[str, Any], asked: Asked) -> Tempo:
+    """How long gradients are to take, where each rank makes its own whenever it can."""
+    from foretell.learning.tempo import FREE, tempo
+    from foretell.runtime.methods.choice import axis_of
+
+    found = tempo(span(options["pace"], "--pace"), options["jitter"], options["stragglers"])
+    if found != FREE and axis_of(asked.setting.plan) is None:
+        what = f"{asked.setting.plan}: all ranks step together"
+        raise BadInput(what, where="--pace", fix="--slow-rank 1:2x, or a plan with ps, local, ring or gossip")
+    return found
 
 
 def _rehearsed(options: dict[str, Any]) -> tuple[int, ...]:
@@ -150,12 +172,8 @@ def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, 
     if options["nnodes"] is not None and here is None:
         ranks, words = asked.setting.plan.ranks, sys.argv[1:]
         launch.torchrun(ranks, options["nnodes"], options["rendezvous"], words, options["restarts"])
-    if options["with_comparison"] or options["trace"] is not None:  # what cannot be told is not run first
-        from foretell.hardware import catalog
-        from foretell.runtime.comparison import foreseen
-        from foretell.runtime.recording import HERE
-
-        foreseen(assignment, catalog.cluster(given.cluster or HERE), options["calibration"])
+    if options["with_comparison"] or options["trace"] is not None or options["waits_predicted"]:
+        assignment = _foreseen(assignment, given.cluster or "", options)
     try:
         reports = _reports(assignment, here, options["timeout"])
     except RunFailed as problem:
@@ -169,6 +187,20 @@ def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, 
         tell_notes(asked.notes if not options["as_json"] else ())
     if here is not None:
         launch.leave()
+
+
+def _foreseen(assignment: Assignment, cluster: str, options: dict[str, Any]) -> Assignment:
+    """The run, with waits as they are predicted where these are wanted. What cannot be told is not run first."""
+    from foretell.hardware import catalog
+    from foretell.runtime.comparison import computing, foreseen
+    from foretell.runtime.recording import HERE
+
+    where = catalog.cluster(cluster or HERE)
+    foreseen(assignment, where, options["calibration"])
+    if not options["waits_predicted"]:
+        return assignment
+    computes = computing(assignment, where, options["calibration"])
+    return msgspec.structs.replace(assignment, waits=True, computes=computes)
 
 
 def _with_record(problem: RunFailed, assignment: Assignment, folder: str, cluster: str) -> BadInput:

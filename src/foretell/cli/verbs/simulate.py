@@ -23,7 +23,9 @@ USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
 @click.command("simulate", short_help="How well algorithms learn on a cluster, in virtual time.")
 @click.argument("model", required=False)
 @click.option("--on", "clusters", metavar="CLUSTER", multiple=True, help="Whose times count: 64xh100; several: each.")
-@click.option("--workers", metavar="N,N", default="4,16", help="Numbers of workers (4,16).")
+@click.option(
+    "--workers", metavar="N,N", default="", help="Numbers of workers (4,16, of those that there are ranks for)."
+)
 @click.option("--algorithms", metavar="LIST", default=USUAL, help="sync, ssp:s=3, async@sharded:k=4+qsgd, ...")
 @click.option("--systems", metavar="NAMES", default="", help="As these systems do: distbelief,petuum.")
 @click.option("--learn", "learns", metavar="MODEL", default="", help="Whose gradients (MODEL, or a small one).")
@@ -35,6 +37,7 @@ USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
 @click.option("--samples", type=int, metavar="N", default=0, help="To learn from at most (40 times all).")
 @click.option("--seed", type=int, metavar="N", default=0, help="Of data, weights and disturbances (0).")
 @click.option("--trainer", metavar="NAME", default="pytorch", help="The software whose times count (pytorch).")
+@click.option("--servers", metavar="WHERE", default="beside", help="On workers' ranks (beside), or hosts of their own.")
 @click.option("--jitter", type=float, metavar="S", default=0.0, help="Spread of the times of gradients: 0.2.")
 @click.option("--stragglers", metavar="PxF", default="", help="A share that takes F times as long: 0.1x5.")
 @click.option("--slow", metavar="NxF", default="", help="Workers that are always slow: 2x3.")
@@ -44,7 +47,12 @@ USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
 @click.option("--batches", metavar="LOW..HIGH", help="Instead: steps to the target over batch sizes, noise scale.")
 @click.option("--fig14", is_flag=True, help="Instead: delays of an exchange, figure 14 of the taxonomy.")
 @click.option(
-    "--record", type=click.Path(path_type=Path), metavar="FILE", help="Instead: a run of `foretell run` again."
+    "--record",
+    "records",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Instead: a run of `foretell run` again; several: their staleness.",
 )
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: curves.svg, curves.png.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
@@ -65,7 +73,7 @@ def command(fig14: bool, batches: str | None, **options: Any) -> None:
     _only_contests(fig14, batches, options)
     if fig14:
         _figure(options)
-    elif options["record"] is not None:
+    elif options["records"]:
         _again(options)
     elif options["model"] is None:
         raise BadInput("no model is given", where="MODEL", fix=EXAMPLE)
@@ -77,7 +85,7 @@ def command(fig14: bool, batches: str | None, **options: Any) -> None:
 
 def _only_contests(fig14: bool, batches: str | None, options: dict[str, Any]) -> None:
     """Nothing goes wrong with a machine in the others."""
-    others = (("--fig14", fig14), ("--record", options["record"] is not None), ("--batches", batches is not None))
+    others = (("--fig14", fig14), ("--record", bool(options["records"])), ("--batches", batches is not None))
     for option, asked in others:
         if asked and options["disturbance"]:
             what = "slow ranks, slow links and other jobs are not for it"
@@ -94,25 +102,31 @@ def _contest(options: dict[str, Any]) -> None:
 
     if not options["clusters"]:
         raise BadInput("no cluster is given", where="--on", fix=EXAMPLE)
-    same = ("learns", "task", "batch", "momentum", "target", "samples", "seed", "trainer")
+    same = ("learns", "task", "batch", "momentum", "target", "samples", "seed", "trainer", "servers")
     words = ("jitter", "stragglers", "slow", "failures", "changes")
+    clusters = [catalog.cluster(name) for name in options["clusters"]]
+    workers = options["workers"] or _usual(min(one.ranks for one in clusters))
     asked = Contest(
         options["model"],
-        catalog.cluster(options["clusters"][0]),
-        tuple(numbers(options["workers"], "--workers", "numbers of workers", "4,16,64")),
+        clusters[0],
+        tuple(numbers(workers, "--workers", "numbers of workers", "4,16,64")),
         tuple(_presets(options["systems"]) or _algorithms(options["algorithms"])),
         rates=read_rates(options["rates"]),
         disturbances=read(*(options[word] for word in words))._replace(machine=options["disturbance"]),
         **{name: options[name] for name in same},
     )
     if len(options["clusters"]) > 1:
-        clusters = [catalog.cluster(name) for name in options["clusters"]]
         for at, one in enumerate(clusters):
             if one in clusters[:at]:
                 raise BadInput(f"{one.text} is there twice", where="--on", fix="each cluster once")
         _several([asked._replace(cluster=one) for one in clusters], options)
     else:
         _one(asked, options)
+
+
+def _usual(ranks: int) -> str:
+    """Numbers of workers, where none are given."""
+    return ",".join(str(count) for count in (4, 16) if count <= ranks) or str(ranks)
 
 
 def _one(asked: Contest, options: dict[str, Any]) -> None:
@@ -158,17 +172,23 @@ def _figure(options: dict[str, Any]) -> None:
 
 
 def _again(options: dict[str, Any]) -> None:
-    """What real processes did, played once more."""
-    from foretell.cli.simulate_pages import again_page
+    """What real processes did, played once more; of several runs, how stale gradients were."""
+    from foretell.cli.simulate_pages import again_page, agreement_page
     from foretell.records.store import read as read_record
     from foretell.runtime.comparison import reports_of
     from foretell.virtual.again import again
+    from foretell.virtual.agreement import agreement
 
     for word in ("plot", "html"):
         if options[word] is not None:
             raise BadInput("a run again has no curves to draw", where=f"--{word}", fix=f"without --{word}")
-    found = again(*reports_of(read_record(options["record"]), str(options["record"])))
-    _say(found, options, lambda: again_page(found))
+    ran = [reports_of(read_record(file), str(file)) for file in options["records"]]
+    if len(ran) > 1:
+        alike = agreement([(assignment, reports) for assignment, reports, _ in ran])
+        _say(alike, options, lambda: agreement_page(alike))
+    else:
+        found = again(*ran[0])
+        _say(found, options, lambda: again_page(found))
 
 
 def _tradeoff(batches: str, options: dict[str, Any]) -> None:

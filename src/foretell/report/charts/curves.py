@@ -72,7 +72,7 @@ def draw(panel: Panel, colours: Mapping[str, int]) -> Chart:
     return Chart(
         name=panel.name,
         title=panel.title,
-        told=f"{panel.up} over {panel.across}: {'; '.join(map(_last, curves)) or 'nothing to draw'}",
+        told=f"{panel.up} over {panel.across}: {_ends(panel, curves) or 'nothing to draw'}",
         body=body,
         height=HEIGHT,
         columns=("line", panel.across, panel.up),
@@ -92,7 +92,7 @@ def _curves(
     for at, curve in enumerate(curves):
         hidden = any(other.drawn == curve.drawn for other in curves[:at])  # on another: let that one be seen
         kind = line_kind(colours[curve.name], curve.dashed or hidden)
-        parts.append(mark(path([(x(across), y(up)) for across, up in curve.drawn], kind), _last(curve)))
+        parts.append(mark(path([(x(across), y(up)) for across, up in curve.drawn], kind), _last(curve, panel.show)))
         if panel.at:
             parts += [_place(panel, curve, x(across), y(up), across, up, colours) for across, up in curve.drawn]
     return "".join(parts)
@@ -122,9 +122,13 @@ def _named(curve: Curve) -> str:
     return f"{curve.name}, dashed" if curve.dashed else curve.name
 
 
-def _last(curve: Curve) -> str:
+def _ends(panel: Panel, curves: Sequence[Curve]) -> str:
+    return "; ".join(_last(curve, panel.show) for curve in curves)
+
+
+def _last(curve: Curve, show: Callable[[float], str]) -> str:
     across, up = curve.drawn[-1]
-    return f"{curve.name} ends at {up:.3g} after {across:.3g}"
+    return f"{_named(curve)} ends at {show(up)} after {across:.3g}"
 
 
 ROWS = 12
