@@ -168,7 +168,7 @@ def noise(rows: Iterable[Row]) -> None:
     """How far two runs of the same lie apart."""
     pairs: dict[Any, list[float]] = defaultdict(list)
     for one in rows:
-        pairs[one.assignment.model, one.assignment.plan].append(one.found.measured.step_seconds)
+        pairs[one.assignment.model, one.assignment.plan, one.assignment.threads].append(one.found.measured.step_seconds)
     apart = [abs(a - b) / ((a + b) / 2) for a, b, *_ in (times for times in pairs.values() if len(times) > 1)]
     if apart:
         print(

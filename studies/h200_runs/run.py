@@ -5,6 +5,7 @@
     python studies/h200_runs/run.py again --out OUT          the same, in another order: how far runs lie apart
     python studies/h200_runs/run.py gpu --out OUT            one rank on the GPU
     python studies/h200_runs/run.py calibrate --out OUT --quick --name after
+    python studies/h200_runs/run.py turns --out OUT          some of the plans; a calibration and they take turns
 
 Each ends within --minutes (7) and writes as it goes: OUT/runs.jsonl has a line for each run, OUT/records the whole
 records. `--only tp,zero3` runs some of the plans. Runs that a file of --have knows are left out, so that a part that
@@ -40,12 +41,16 @@ class Cell(NamedTuple):
     steps: int = 10
     device: str = "cpu"
     optimizer: str = ""
+    threads: int = 0
 
 
 LLAMA = "llama:layers=16,hidden=256,heads=32,kv_heads=16,ffn=768,vocab=2048,seq=64"
 CNN = "resnet18:image=128,classes=256"
 LARGE_IMAGES = "resnet18:image=512,classes=256"
 """As much work in one image as CNN has in sixteen: rows of it are shared by up to 16 ranks."""
+
+GPT = "gpt2:layers=16,hidden=128,heads=16,vocab=128,seq=64,dropout=0,tied=false"
+"""The language model of studies/bench_h200_cores."""
 
 RANKS = (2, 4, 8, 16)
 
@@ -57,6 +62,19 @@ HYBRIDS = {
 }
 PIPELINES = (2, 4, 8)
 """Ranks that the CNN has enough layers for."""
+
+TURNS = {
+    (
+        LLAMA,
+        16,
+    ): "dp1 | dp4 | dp16 | dp4:zero1 | dp16:zero1 | dp8:zero2 | dp2:zero3 | dp8:zero3 | tp2 | tp4 | tp8 | tp16"
+    " | pp2:1f1b +m16 | pp8:1f1b +m16 | dp4 tp2 | dp2 pp4:1f1b +m8",
+    (CNN, 16): "dp1 | dp2 | dp8 | dp8:zero1 | dp4:zero2 | dp4:zero3 | dp16:zero3 | filter2 | filter8 | channel4"
+    " | channel16 | pp4:1f1b +m16 | dp4 filter2 | dp4 spatial4",
+    (LARGE_IMAGES, 1): "dp1 | spatial2 | spatial4 | spatial16",
+    (GPT, 16): "dp1 | dp4 | tp4 | pp4:1f1b +m16 | dp8:zero2 | dp16:zero3",
+}
+"""Every way of splitting on few ranks and on many, and the plans that were farthest off before."""
 
 GPU = (
     ("resnet50", 64, "dp1 +tf32", "momentum"),
@@ -91,6 +109,13 @@ def cpu_cells() -> Iterator[Cell]:
             yield Cell(CNN, 16, f"pp{n}:1f1b +m16")
     for model, plans in HYBRIDS.items():
         yield from (Cell(model, 16, plan) for plan in plans)
+
+
+def turns_cells() -> list[Cell]:
+    """One rank first, then in an order that has nothing to do with models and ranks."""
+    every = [Cell(model, batch, plan, 6) for (model, batch), plans in TURNS.items() for plan in plans.split(" | ")]
+    random.Random(2).shuffle(every)
+    return sorted(every, key=lambda cell: cell.plan != "dp1")
 
 
 def gpu_cells() -> Iterator[Cell]:
@@ -167,7 +192,7 @@ def run(part: str, cells: list[Cell], out: Path, have: list[Path], minutes: floa
 def one(cell: Cell, ranks: Ranks, out: Path, seconds: float) -> dict[str, Any]:
     """What came of a cell: a measurement with the ranks' own figures, or why there is none."""
     given = {"model": cell.model, "plan": cell.plan, "batch": cell.batch, "optimizer": cell.optimizer}
-    assignment = Assignment(**given, steps=cell.steps, device=cell.device)
+    assignment = Assignment(**given, steps=cell.steps, device=cell.device, threads=cell.threads)
     try:
         reports = ranks.run(assignment, seconds)
         found = recorded(assignment, reports, str(out / "records"))
@@ -206,9 +231,21 @@ def calibrate(out: Path, name: str, quick: bool, minutes: float, device: str) ->
     print(f"{len(done.found.samples)} samples, complete: {done.found.complete}, failed: {done.failed}", flush=True)
 
 
+def turns(cells: list[Cell], out: Path, have: list[Path], minutes: float) -> None:
+    """A pass of the calibration and a third of the runs, three times: what the machine does meanwhile is in both."""
+    from foretell.calibration.measure import PASSES, Wanted, measure
+
+    end = time.monotonic() + 60 * minutes
+    for at in range(PASSES):
+        start = time.monotonic()
+        done = measure(Wanted("cpu", resume=True, passes=at + 1), out / "calibration.json")
+        print(f"{time.monotonic() - start:.0f} s: {len(done.found.samples)} samples, failed: {done.failed}", flush=True)
+        run("turns", cells[at::PASSES], out, have, (end - time.monotonic()) / 60)
+
+
 def main() -> None:
     given = argparse.ArgumentParser()
-    given.add_argument("part", choices=("calibrate", "cpu", "again", "gpu"))
+    given.add_argument("part", choices=("calibrate", "cpu", "again", "turns", "gpu"))
     given.add_argument("--out", type=Path, required=True)
     given.add_argument("--have", type=Path, nargs="*", default=[])
     given.add_argument("--minutes", type=float, default=7.0)
@@ -221,12 +258,17 @@ def main() -> None:
     if asked.part == "calibrate":
         calibrate(asked.out, asked.name, asked.quick, asked.minutes, "cpu")
         return
-    cells = list(gpu_cells() if asked.part == "gpu" else cpu_cells())
+    made = {"gpu": gpu_cells, "turns": turns_cells}
+    cells = list(made.get(asked.part, cpu_cells)())
     if asked.only:
         cells = [cell for cell in cells if chosen(cell, asked.only.split(","))]
     if asked.part == "again":
         random.Random(1).shuffle(cells)
-    run(asked.part, small(cells, asked.small) if asked.small else cells, asked.out, asked.have, asked.minutes)
+    cells = small(cells, asked.small) if asked.small else cells
+    if asked.part == "turns":
+        turns(cells, asked.out, asked.have, asked.minutes)
+    else:
+        run(asked.part, cells, asked.out, asked.have, asked.minutes)
 
 
 if __name__ == "__main__":
