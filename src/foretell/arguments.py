@@ -46,7 +46,7 @@ EXAMPLES: Final = {
     "samples": "a number, samples=1e6",
     "conditions": "a foretell.oracle.training.Conditions",
     "gpus": "whole numbers, gpus=[1, 2, 4, 8]",
-    "noise_scale": 'noise_scale="2e6 tokens", or a number of samples',
+    "noise_scale": 'noise_scale="2e6 tokens", a number of samples, or the record of a run',
     "models": 'models=["gpt2", "llama3-8b"]; a graph: as a file, graph.json',
     "clusters": 'clusters=["8xh100", "64xh100"]',
     "batches": "whole numbers, batches=[32, 64]",
@@ -56,6 +56,7 @@ EXAMPLES: Final = {
     "rates": "numbers, rates=[0.3, 1.0]",
     "disturbance": "a foretell.hardware.disturbance.Disturbance",
     "disturbances": "a foretell.virtual.disturbance.Disturbances",
+    "tempo": "a foretell.learning.tempo.Tempo",
     "out": 'a folder, out="my-sweep"',
 }
 """What would work, by the name of the argument."""

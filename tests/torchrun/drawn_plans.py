@@ -13,10 +13,25 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from equalities import CNN, DEEP, LENET, MIXTURE, TIED, Trained, alone, assert_same_values, assignment, trained
+from equalities import (
+    CNN,
+    DEEP,
+    LENET,
+    MIXTURE,
+    TIED,
+    Trained,
+    alone,
+    assert_same_collectives,
+    assert_same_values,
+    assignment,
+    trained,
+)
 
 from foretell.errors import BadInput
+from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
+from foretell.plan.strategies.data import Data
+from foretell.plan.strategies.tensor import Tensor
 from foretell.runtime.launch import Ranks
 
 TOKENS = ("dp", "dp", "tp", "cp", "pp")
@@ -64,6 +79,22 @@ class Drawn(NamedTuple):
         return next((one.why for one in appliers.refusals(self.setting)), "")
 
     @property
+    def talks_as_said(self) -> bool:
+        """Whether what travels is the program's to the byte: where it is not, a test of its own pins both sides."""
+        plan = self.setting.plan
+        words = {axis.word for axis in plan.axes if axis.world > 1}
+        data, tensor = plan.axis(Data), plan.axis(Tensor)
+        storage = data.storage if data is not None and data.world > 1 else "replicated"
+        routed = (data is not None and data.experts > 1) or (tensor is not None and tensor.sequence)
+        return not (
+            storage in ("zero1", "zero2")
+            or (storage == "zero3" and "pp" in words)
+            or "spatial" in words
+            or (plan.policy(Recompute).again == "all" and words & {"tp", "filter", "channel"})
+            or (self.model == MIXTURE and routed)
+        )
+
+    @property
     def like(self) -> str:
         """The plan of one process that trains alike."""
         return "dp1 +lora4" if "+lora4" in self.plan else "dp1"
@@ -99,9 +130,11 @@ def _form(chance: random.Random, word: str, size: int, model: str) -> str:
 
 
 def checked(ranks: Ranks, one: Drawn) -> Trained:
-    """Run it; it must train as one process does."""
+    """Run it; it must train as one process does, and say to others what the program says."""
     found = trained(ranks, one.model, one.plan)
     assert_same_values(found, alone(ranks, one.model, one.like))
+    if one.talks_as_said:
+        assert_same_collectives(one.model, one.plan, found.reports)
     return found
 
 
@@ -130,7 +163,7 @@ def _became(ranks: Ranks, one: Drawn, only_refusals: bool) -> str:
     try:
         checked(ranks, one)
     except (AssertionError, BadInput) as problem:
-        return "fails: " + " ".join(str(problem).strip().splitlines()[-1:])[:150]
+        return "fails: " + " ".join(str(problem).strip().splitlines()[:1])[:250]
     return "runs"
 
 

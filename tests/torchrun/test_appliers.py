@@ -41,11 +41,11 @@ from foretell.runtime.expected import expected
 from foretell.runtime.launch import Ranks
 
 CASES = (
-    (LLAMA, "dp2"),
+    (LLAMA, "dp2 +bucket:1MB +overlap +eager"),
     (LLAMA, "dp2:zero3 +m2"),
     (LLAMA, "tp2:sp"),
-    (LLAMA, "pp2:1f1b +m2"),
-    (LLAMA, "dp4 +m2"),
+    (DEEP, "pp2:1f1b,split=1/3 +m2 +fp32"),
+    (LLAMA, "dp4 +m2 +tf32"),
     (LLAMA, "dp2 +recompute:full"),
     (LLAMA, "dp4:zero3 +recompute:block"),
     (LLAMA, "dp2:zero3,shard2"),
@@ -63,12 +63,12 @@ CASES = (
     (DEEP, "pp2:zb-v +m4"),
     (DEEP, "pp2:dualpipe-v +m4"),
     (DEEP, "pp4:dualpipe +m8"),
-    (DEEP, "pp2:dualpipe dp2 +m4"),
+    (DEEP, "pp2:dualpipe +m4"),
     (TIED, "pp2:zb-h1 +m4"),
     (TIED, "pp2:zb-v dp2 +m4"),  # a rank has the table and the head
     (TIED, "pp2:1f1b tp2:sp +m2"),
     (TIED, "pp2:dualpipe-v tp2 +m4"),
-    (DEEP, "pp2:1f1b dp2 +m2"),
+    (DEEP, "pp2:1f1b,split=3/1 dp2 +m2"),
     (DEEP, "pp2:interleaved dp2 +m2"),
     (DEEP, "pp2:1f1b tp2:sp +m2"),
     (CNN, "dp2 +m2"),
@@ -153,6 +153,8 @@ IN_SHARES = (
     (CNN, "spatial2 +recompute:block"),
     (CNN, "dp2:zero3 spatial2"),
     (NORMED, "spatial2 dp2:zero3 +syncbn"),
+    (NORMED, "spatial2[blocks.1..blocks.2]:data +syncbn"),
+    (CNN, "dp2 spatial2[blocks.0..blocks.2]:data"),
 )
 
 
@@ -160,19 +162,26 @@ IN_SHARES = (
 def test_images_in_shares(ranks: Ranks, case: tuple[str, str]) -> None:
     """Sums are those of the program; so are the rows that travel forward, where two ranks divide padded layers.
 
-    Backward a run sends the gradients of the rows that it fetched. The program sends those of the outputs: as many
-    rows, but of other sizes where a layer strides or has more filters than channels.
+    Backward a run gives back the gradients of the rows that it fetched, but those of images, which have none. The
+    program sends those of the outputs: as many rows, but of other sizes where a layer strides, or has more filters
+    than channels.
     """
     model, plan = case
     found = trained(ranks, model, plan)
     assert_same_values(found, alone(ranks, model))
     program = lower(assignment(model, plan).setting())
-    largest = [report for report in found.reports if "filter" not in plan or not report.place["spatial"]]
-    for report in largest:  # the program's; what filters gather of smaller shares is less
+    by_share = "filter" in plan or ":data" in plan
+    largest = [report for report in found.reports if not by_share or not report.place["spatial"]]
+    for report in largest:  # the program's; what filters gather of smaller shares, and what becomes samples, is less
         said = [one for one in expected(program, report.place.get("pp", 0)) if one.kind != "exchange"]
         ran = [one for one in half(report.collectives) if one.kind not in MESSAGES or one.axes == ("pp",)]
         assert [one for one in ran if one.axes != ("pp",)] == [one for one in said if one.axes != ("pp",)]
         assert [one.count for one in ran if one.axes == ("pp",)] == [one.count for one in said if one.axes == ("pp",)]
+        fetched, given_back = (
+            _rows(report.collectives, "receive", "forward"),
+            _rows(report.collectives, "send", "backward"),
+        )
+        assert given_back and (given_back <= fetched or "recompute" in plan)  # which fetches rows again
     if model == CNN and plan in ("spatial2", "dp2 spatial2 +m2"):
         # shares of odd sizes begin elsewhere: others fetch a row more, or less
         rows = {message.payload for message, _ in program.communications(program.kinds[0]) if _goes_forward(message)}
@@ -181,6 +190,12 @@ def test_images_in_shares(ranks: Ranks, case: tuple[str, str]) -> None:
 
 
 MESSAGES = ("send", "receive")
+
+
+def _rows(found: Sequence[Collective], kind: str, phase: str) -> Counter[tuple[tuple[str, ...], int]]:
+    """Rows of neighbours that went in one direction, by axis and size."""
+    seen = [one for one in found if (one.kind, one.phase) == (kind, phase) and one.axes[0].startswith("spatial")]
+    return Counter({(one.axes, one.payload): one.count for one in seen})
 
 
 def _goes_forward(message: Communicate) -> bool:
@@ -213,7 +228,10 @@ def test_adapters_alone_are_trained(ranks: Ranks, plan: str) -> None:
     assert_same_collectives(DEEP, plan, found.reports)
 
 
-@pytest.mark.parametrize("plan", ["tp2 +lora4", "dp2:ep2 tp2:sp +lora4", "dp2:zero3,ep2 +lora4"])
+EXPERTS_WITH_ADAPTERS = ("tp2 +lora4", "dp2:ep2 tp2:sp +lora4", "dp2:zero3,ep2 +lora4")
+
+
+@pytest.mark.parametrize("plan", EXPERTS_WITH_ADAPTERS)
 def test_adapters_of_experts(ranks: Ranks, plan: str) -> None:
     found = trained(ranks, MIXTURE, plan)
     assert_same_values(found, alone(ranks, MIXTURE, "dp1 +lora4"))
@@ -235,7 +253,10 @@ def _counts(found: Sequence[Collective]) -> Counter[tuple[str, tuple[str, ...], 
     return Counter({(one.kind, one.axes, one.payload): one.count for one in found})
 
 
-@pytest.mark.parametrize("plan", ["dp2:zero1", "pp2:1f1b dp2:zero1 +m2"])
+SUMMED_FOR_EVERYBODY = ("dp2:zero1", "pp2:1f1b dp2:zero1 +m2")
+
+
+@pytest.mark.parametrize("plan", SUMMED_FOR_EVERYBODY)
 def test_torch_sums_for_everybody_under_zero1(ranks: Ranks, plan: str) -> None:
     """DistributedDataParallel all-reduces; ZeroRedundancyOptimizer then sends each weight from the rank that has it.
 
@@ -253,7 +274,10 @@ def test_torch_sums_for_everybody_under_zero1(ranks: Ranks, plan: str) -> None:
     assert ran == said
 
 
-@pytest.mark.parametrize("plan", ["dp2:zero2", "dp2:zero2 +m2"])
+GATHERED_BY_LAYER = ("dp2:zero2", "dp2:zero2 +m2")
+
+
+@pytest.mark.parametrize("plan", GATHERED_BY_LAYER)
 def test_torch_gathers_and_sums_layer_by_layer_under_zero2(ranks: Ranks, plan: str) -> None:
     """FSDP2 gathers each layer in the forward pass; the program gathers all weights at once after the update."""
     found = trained(ranks, LLAMA, plan)
@@ -263,7 +287,10 @@ def test_torch_gathers_and_sums_layer_by_layer_under_zero2(ranks: Ranks, plan: s
     assert sum(one.count for one in ran) == 3 * sum(one.count for one in said)  # two layers, and what is in none
 
 
-@pytest.mark.parametrize("plan", ["tp2 +recompute:block", "dp2 tp2:sp +recompute:block"])
+NOT_FINISHED = ("tp2 +recompute:block", "dp2 tp2:sp +recompute:block")
+
+
+@pytest.mark.parametrize("plan", NOT_FINISHED)
 def test_torch_does_not_finish_what_it_recomputes(ranks: Ranks, plan: str) -> None:
     """`torch.utils.checkpoint` stops when it has the last tensor that was saved: before a layer's last product.
 
@@ -279,9 +306,12 @@ def test_torch_does_not_finish_what_it_recomputes(ranks: Ranks, plan: str) -> No
     assert (kind, axes, count) == ("reduce-scatter" if ":sp" in plan else "all-reduce", ("tp",), 2)  # one a layer
 
 
-def test_torch_keeps_weights_from_the_first_backward_pass_of_a_pipeline(ranks: Ranks) -> None:
+KEPT = ("pp2:1f1b dp2:zero3 +m2",)
+
+
+@pytest.mark.parametrize("plan", KEPT)
+def test_torch_keeps_weights_from_the_first_backward_pass_of_a_pipeline(ranks: Ranks, plan: str) -> None:
     """The pipeline tells FSDP2 not to let go of weights after a backward pass; the program gathers them for each."""
-    plan = "pp2:1f1b dp2:zero3 +m2"
     found = trained(ranks, DEEP, plan)
     assert_same_values(found, alone(ranks, DEEP))
     said = _counts(expected(lower(assignment(DEEP, plan).setting())))
@@ -291,10 +321,15 @@ def test_torch_keeps_weights_from_the_first_backward_pass_of_a_pipeline(ranks: R
     assert sorted((said - ran).values()) == [1, 2]  # of the table once, and of both layers in the second pass
 
 
-@pytest.mark.parametrize(
-    "plan",
-    ["pp2:zb-h1 dp2:zero3 +m4", "pp2:zb-v dp2:zero2 +m4", "pp2:dualpipe dp2:zero3 +m4", "pp2:dualpipe-v dp2:zero3 +m4"],
+HALVES = (
+    "pp2:zb-h1 dp2:zero3 +m4",
+    "pp2:zb-v dp2:zero2 +m4",
+    "pp2:dualpipe dp2:zero3 +m4",
+    "pp2:dualpipe-v dp2:zero3 +m4",
 )
+
+
+@pytest.mark.parametrize("plan", HALVES)
 def test_half_passes_find_weights_that_lie_in_shares(ranks: Ranks, plan: str) -> None:
     """Gradients are summed into shares once a step. Weights are brought together for each half of a pass, where the
     program has them stay."""
@@ -342,7 +377,10 @@ def test_rows_go_where_their_experts_are(ranks: Ranks, plan: str) -> None:
     assert sums["ran"] == sums["said"]
 
 
-@pytest.mark.parametrize("plan", ["dp4:zero1,ep2", "dp4:zero2,ep2", "dp2:zero1,ep2", "dp2:ep2 tp2"])
+EXPERTS_AND_SHARES = ("dp4:zero1,ep2", "dp4:zero2,ep2", "dp2:zero1,ep2", "dp2:ep2 tp2")
+
+
+@pytest.mark.parametrize("plan", EXPERTS_AND_SHARES)
 def test_experts_beside_states_and_columns_in_shares(ranks: Ranks, plan: str) -> None:
     """Of each kind of weight what travels is what the program says, in the way in which torch does it (see above)."""
     found = trained(ranks, MIXTURE, plan)
@@ -368,11 +406,14 @@ def _times(found: Sequence[Collective]) -> int:
     return sum(one.count for one in found)
 
 
+COLUMNS = ("tp2:sp", "dp2:ep2 tp2:sp")
+
+
 def test_columns_of_experts_are_told_how_many_rows_come(ranks: Ranks) -> None:
     """With shares of the sequence, ranks gather each other's rows, and the numbers of them for each expert."""
-    found = trained(ranks, MIXTURE, "tp2:sp")
+    found = trained(ranks, MIXTURE, COLUMNS[0])
     assert_same_values(found, alone(ranks, MIXTURE))
-    said = expected(lower(assignment(MIXTURE, "tp2:sp").setting()))
+    said = expected(lower(assignment(MIXTURE, COLUMNS[0]).setting()))
     for report in found.reports:
         more = [one for one in half(report.collectives) if one not in said]
         assert [(one.kind, one.payload, one.count) for one in more] == [("all-gather", 4 * EXPERTS, 2)]
@@ -380,7 +421,7 @@ def test_columns_of_experts_are_told_how_many_rows_come(ranks: Ranks) -> None:
 
 def test_columns_of_divided_experts_take_as_many_rows_as_the_rank_with_most(ranks: Ranks) -> None:
     """Rows came from other ranks, to each as many as chose its experts: tensor ranks gather what one has at most."""
-    plan = "dp2:ep2 tp2:sp"
+    plan = COLUMNS[1]
     found = trained(ranks, MIXTURE, plan)
     assert_same_values(found, alone(ranks, MIXTURE))
     said = expected(lower(assignment(MIXTURE, plan).setting()))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,34 +103,65 @@ def test_the_plug_in_of_the_page_is_an_engine(
 
 # several hosts
 
-HOST = ("env", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1")
+ALONE = ("env", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1")
 """Each of torchrun's processes as if it were alone on its host."""
+
+SRUN = """\
+import os, subprocess, sys
+_, _, nodes, _, tasks, *command = sys.argv  # -N NODES --ntasks-per-node TASKS COMMAND
+nodes, tasks = int(nodes), int(tasks)
+step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "localhost"}
+step |= {"SLURM_STEP_NUM_TASKS": str(nodes * tasks), "SLURM_STEP_TASKS_PER_NODE": f"{tasks}(x{nodes})"}
+started = [
+    subprocess.Popen(command, env={**os.environ, **step, "SLURM_PROCID": str(rank), "SLURM_NODEID": str(rank // tasks),
+                                   "SLURM_LOCALID": str(rank % tasks)})
+    for rank in range(nodes * tasks)
+]
+sys.exit(any([task.wait() for task in started]))  # -9 of one that was killed is less than 0
+"""
+"""Starts tasks with the variables that srun(1) lists; its nodes are all this one."""
+
+
+def _torchrun(folder: Path) -> list[str]:
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return [*run, "--no-python", *ALONE]
+
+
+def _srun(folder: Path) -> list[str]:
+    program = folder / "srun"
+    program.write_text(f"#!{sys.executable}\n{SRUN}")
+    program.chmod(0o755)
+    return [str(program), "-N", "2", "--ntasks-per-node", "1"]
+
+
+def _ran(command: list[str], limit: float = 600.0) -> str:
+    """What a launcher and its tasks say; all of them are gone at the limit."""
+    given = {**os.environ, "PYTHONPATH": str(Path(environments.__file__).parents[2]), "MASTER_PORT": str(_free_port())}
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=given, start_new_session=True, **pipes) as launched:
+        try:
+            said, problem = launched.communicate(timeout=limit)
+        except BaseException:
+            os.killpg(launched.pid, signal.SIGKILL)
+            raise
+    assert launched.returncode == 0, problem
+    return said
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 @pytest.mark.slow
-def test_torchrun_starts_a_comparison_on_several_hosts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", [_torchrun, _srun])
+def test_a_launcher_starts_a_comparison_on_several_hosts(launcher: Callable[[Path], list[str]], tmp_path: Path) -> None:
     """Seat 0 asks and keeps, both compute; losses are those of ranks that are started here."""
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    words = [
-        "--engine",
-        "ddp,ray-train",
-        "--pair",
-        "image",
-        "--model",
-        MODELS["image"],
-        "--ranks",
-        "1,2",
-        "--batch",
-        "8",
-    ]
-    words += ["--steps", "2", "--look", "0", "--out", str(tmp_path), "--json"]
-    source = str(Path(environments.__file__).parents[2])
-    ran = subprocess.run(
-        [*start, *HOST, sys.executable, "-m", "foretell", "bench", *words],
-        env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True, timeout=600.0,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    (told,) = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]  # seat 0 alone answers
+    words = ["--engine", "ddp,ray-train", "--pair", "image", "--model", MODELS["image"], "--ranks", "1,2"]
+    words += ["--batch", "8", "--steps", "2", "--look", "0", "--out", str(tmp_path), "--json"]
+    said = _ran([*launcher(tmp_path), sys.executable, "-m", "foretell", "bench", *words])
+    (told,) = [json.loads(line) for line in said.splitlines() if line.startswith("{")]  # seat 0 alone answers
     assert told["about"]["hosts"] == 2
     found = {(row.engine, row.ranks): row for row in study.read(tmp_path).rows}
     assert all(len(found["ddp", ranks].losses) == FIRST and found["ddp", ranks].node == 1 for ranks in (1, 2))

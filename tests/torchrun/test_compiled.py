@@ -25,8 +25,11 @@ def compiling() -> Iterator[Ranks]:
             yield found
 
 
+PLANS = ("dp2 +compiled", "tp2 +compiled")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("plan", ["dp2 +compiled", "tp2 +compiled"])
+@pytest.mark.parametrize("plan", PLANS)
 def test_compiled_layers_train_alike(ranks: Ranks, compiling: Ranks, plan: str) -> None:
     found = trained_as(compiling, assignment(double(ONE), plan))
     assert_same_values(found, alone(ranks, ONE))

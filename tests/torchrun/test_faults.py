@@ -103,7 +103,7 @@ def test_a_full_store_does_not_hide_why_a_run_ended(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_the_command_tells_it_and_keeps_what_was_measured(tmp_path: Path) -> None:
-    arguments = ("run", f"{HERE}/endings.py:stopped", "--plan", "dp2", "--batch", "4", "--device", "cpu")
+    arguments = ("run", f"{HERE}/endings.py:diverging", "--plan", "dp2", "--batch", "4", "--device", "cpu")
     environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     ran = subprocess.run(
         [sys.executable, "-m", "foretell", *arguments, "--records", str(tmp_path)],
@@ -113,11 +113,10 @@ def test_the_command_tells_it_and_keeps_what_was_measured(tmp_path: Path) -> Non
         timeout=LONGEST,
     )
     assert ran.returncode == 2
-    assert "rank 1 has been stopped" in ran.stderr
-    assert "step 6, forward" in ran.stderr
+    assert "the loss of rank 1 is nan" in ran.stderr
     assert "Traceback" not in ran.stderr
     (file,) = tmp_path.glob("failed-run-*.json")
     assert str(file) in ran.stderr
     found = json.loads(file.read_text())
     assert found["content"]["measurement"]["samples"]["n"] == 3
-    assert "rank 1 has been stopped" in found["content"]["failure"]
+    assert "the loss of rank 1 is nan" in found["content"]["failure"]

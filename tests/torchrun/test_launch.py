@@ -78,10 +78,10 @@ def test_a_rank_that_is_killed_ends_the_others(ranks: Ranks) -> None:
 
 
 def test_what_takes_too_long_is_ended() -> None:
-    with pytest.raises(BadInput, match="did not end within 10 seconds"), Ranks() as own:
+    with pytest.raises(BadInput, match="did not end within 3 seconds"), Ranks() as own:
         folder = str(own.folder)
         assert _come(folder, 1)
-        own.run(Assignment(model="lenet", plan="dp2", batch=8, steps=10**7), seconds=10)
+        own.run(Assignment(model="lenet", plan="dp2", batch=8, steps=10**7), seconds=3)
     assert _gone(folder)
 
 
@@ -133,6 +133,14 @@ def test_a_plan_without_an_applier_is_refused_by_name(ranks: Ranks) -> None:
 def test_a_share_without_rows_is_refused_with_the_numbers(ranks: Ranks) -> None:
     with pytest.raises(BadInput, match=r"features\.20 makes 1 of 2 rows, and 2 ranks would share them"):
         ranks.run(Assignment(model="vgg11:image=32", plan="dp2 spatial2", batch=4))
+
+
+def test_ranks_wait_as_long_as_is_predicted(ranks: Ranks) -> None:
+    """Phases that are foretold to be long: what operators take of them is nothing, and waits make up the rest."""
+    foretold = ({"forward": 0.1, "backward": 0.1, "optimizer": 0.1},) * 2
+    asked = Assignment(model="lenet", plan="dp2", batch=8, steps=2, waits=True, computes=foretold)
+    reports = ranks.run(asked)
+    assert len(reports) == 2 and all(min(report.steps) > 0.2 for report in reports)
 
 
 def _ran(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -199,6 +207,8 @@ DRY = (
     ("llama:layers=4,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "pp4:zb-h1 dp128 tp8:sp +m8"),
     ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3 cp8:alltoall"),
     ("llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "dp64:zero3 cp8:ring"),
+    ("llama:layers=4,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16", "pp2:interleaved cp2:ring dp64 tp2:sp +m4"),
+    ("lenet", "pp2:zb-v dp64 +m4 +amp_bf16"),
 )
 
 
@@ -211,21 +221,39 @@ def test_a_dry_run_of_many_ranks_says_what_the_program_says(ranks: Ranks, model:
     assert found == Traffic((), ())
 
 
+def test_the_bias_of_a_decoder_is_made_where_it_is_read(ranks: Ranks) -> None:
+    """The program sends it: 2 heads, 16 x 16 places."""
+    model = "t5:layers=2,hidden=32,heads=2,ffn=32,vocab=64,seq=16,dropout=0"
+    assignment = Assignment(model=model, plan="pp2:gpipe +m2", batch=4, dry=True)
+    (report,) = ranks.run(assignment)
+    found = traffic(lower(assignment.setting()), 0, report.collectives)
+    assert found.unexpected == ()
+    assert {(one.kind, one.payload, one.count) for one in found.missing} == {("receive", 2048, 2), ("send", 2048, 2)}
+
+
+def test_a_dry_run_of_experts_has_the_loads_of_the_program(ranks: Ranks) -> None:
+    """Beside rows go the numbers of them, which the program leaves out."""
+    model = "mixture:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16,experts=8,top_k=2"
+    assignment = Assignment(model=model, plan="dp64:ep8 tp2:sp", batch=64, dry=True)
+    (report,) = ranks.run(assignment)
+    found = traffic(lower(assignment.setting()), 0, report.collectives)
+    assert found.missing == ()
+    assert [(one.kind, one.payload, one.count) for one in found.unexpected] == [
+        ("all-gather", 8, 2),
+        ("all-to-all", 64, 2),
+    ]
+
+
 def test_a_dry_run_refuses_what_reads_answers(ranks: Ranks) -> None:
-    with pytest.raises(BadInput, match="second stage of rank 0 of pp2:zb-v reads what other ranks send"):
-        ranks.run(Assignment(model="lenet", plan="pp2:zb-v +m4", batch=4, dry=True))
     with pytest.raises(BadInput, match="compressed gradients of other ranks are read"):
         ranks.run(Assignment(model="lenet", plan="dp2 +compress:1bit", batch=4, dry=True))
     with pytest.raises(BadInput, match="no step in common"):
         ranks.run(Assignment(model="lenet", plan="ps2:async", batch=4, optimizer="sgd", dry=True))
-    with pytest.raises(BadInput, match="how many rows other ranks send"):
-        ranks.run(Assignment(model="mixtral-8x7b:layers=1", plan="dp2:ep2", batch=4, dry=True))
 
 
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
-        ("pp2:1f1b spatial2 +m2", "rows of neighbours"),
         ("pp2:1f1b +m2 +fp16", "gradients are finite"),
         ("pp2:1f1b dp2 +m2 +offload:optimizer,weights", "moves weights"),
         ("pp2:gpipe dp2 +m2 +compiled", "makes kernels"),
@@ -237,7 +265,6 @@ def test_a_dry_run_refuses_what_reads_numbers(ranks: Ranks, plan: str, why: str)
 
 
 def test_a_dry_run_of_rows_of_images(ranks: Ranks) -> None:
-    """DistributedDataParallel sums what ranks with rows of an image found, and it needs memory."""
     (report,) = ranks.run(Assignment(model="lenet", plan="spatial2", batch=4, dry=True))
     assert report.collectives
 

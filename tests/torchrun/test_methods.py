@@ -6,6 +6,7 @@ asynchronous runs are compared to the last digit, however busy the machine is.
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -13,13 +14,16 @@ import pytest
 import torch
 from equalities import LENET, TOLERANCE, Trained, double, half, trained_as
 
+from foretell.hardware.disturbance import read
 from foretell.learning.members import composed
+from foretell.learning.tempo import FREE, Tempo
 from foretell.program.lower import lower
 from foretell.runtime.assignment import Assignment, Collective
 from foretell.runtime.expected import expected, whenever
 from foretell.runtime.launch import Ranks
 from foretell.runtime.measure import measurement
 from foretell.virtual.again import again, played
+from foretell.virtual.foretold import seen, told
 from foretell.virtual.problems.run import Run
 
 ASKED = Assignment(model=LENET, plan="", batch=12, steps=3, rate=0.02, optimizer="sgd", weights=True)
@@ -82,6 +86,22 @@ def test_processes_whose_letters_cross_learn_what_virtual_time_says(ranks: Ranks
     if plan == "gossip3":
         for report in found.reports:
             assert half(report.collectives) == expected(lower(asked(plan).setting()))
+
+
+def test_gradients_take_the_time_that_was_asked_for(ranks: Ranks) -> None:
+    """None is made earlier, however busy the machine is; and staleness lies where the paces that ranks had put it."""
+    uneven = Tempo(0.02, jitter=0.3, often=0.1, times=4.0)
+    wanted = asked("ps3:async", tempo=uneven, steps=25, disturbance=read(["2:2x"]), weights=False)
+    reports = ranks.run(wanted)
+    observed = measurement(wanted, "ps3:async", 12, reports)
+    assert observed.pace == 0.02 and 0 <= observed.late <= 3 * 28
+    for report in reports:
+        slow = 2.0 if report.rank == 2 else 1.0
+        least = [slow * seconds for seconds in islice(uneven.drawn(report.rank, wanted.seed), 28)]
+        assert all(pace > seconds - 1e-4 for pace, seconds in zip(report.paces, least, strict=True))
+    assert again(wanted, reports, observed.staleness).staleness == observed.staleness
+    free = told(seen(msgspec.structs.replace(wanted, tempo=FREE), reports))
+    assert free.by == "taken" and free.distance < 0.5
 
 
 def test_two_servers_have_half_of_the_weights_each(ranks: Ranks) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import time
 
+import pytest
 import torch
 from torch import nn
 
+from foretell.lab.describe import described
+from foretell.lab.network import Network
+from foretell.runtime import journal
 from foretell.runtime.assignment import Assignment
+from foretell.runtime.comparison import computing, foreseen
 from foretell.runtime.launch import Ranks
-from foretell.runtime.pace import LATE, LEARNT, NAP, Slowed, Waited
+from foretell.runtime.pace import BEHIND, LATE, LEARNT, NAP, Foretold, Slowed, Waited, updated
 
 LARGE = torch.ones(600, 600)
 
@@ -67,6 +72,76 @@ def test_gradients_have_their_shapes_though_nobody_computes_them() -> None:
     assert layer.weight.grad is not None and layer.weight.grad.shape == (600, 600)
 
 
+def _step(phases: dict[str, int]) -> None:
+    """Products in each phase, as a step has them."""
+    for phase, products in phases.items():
+        journal.here().entered(phase)
+        for _ in range(products):
+            _ = LARGE @ LARGE
+
+
+def test_waits_add_up_to_what_is_predicted_of_each_phase() -> None:
+    said = {"forward": 0.05, "backward": 0.1, "optimizer": 0.01}
+    products = {"forward": 2, "backward": 3, "optimizer": 1}
+    waited = Foretold(2.0, said)
+    with waited:
+        for _ in range(LEARNT + 1):
+            _step(products)
+        (known,) = [one for key, one in waited._known.items() if key[0] is torch.ops.aten.mm.default]
+        start = time.perf_counter()
+        _step(products)
+        took = time.perf_counter() - start
+    wanted = {phase: said[phase] / count for phase, count in products.items()}
+    assert {phase: times * known.seconds for phase, times in waited._times.items()} == pytest.approx(wanted)
+    assert took >= 2 * sum(said.values()) - BEHIND - NAP  # asleep, or without a core
+
+
+def test_messages_are_no_part_of_a_wait() -> None:
+    """Who waits for others is not ahead of its own work afterwards."""
+    waited = Foretold(1.0, {"forward": 1.0})
+    with waited:
+        _step({"forward": 1})
+        waited._debt = 0.0
+        waited._apart(time.sleep, (2 * BEHIND,), {})
+        waited._pay(0.0)
+    assert waited._debt > -BEHIND
+
+
+@pytest.mark.parametrize("talks", [False, True])
+def test_one_wait_stands_for_an_optimizer_that_talks_to_nobody(talks: bool) -> None:
+    done: list[float] = []
+    waited = Foretold(1.0, {"optimizer": 0.01})
+
+    def step() -> None:
+        done.append(float((LARGE[0] @ LARGE[0]).item()))
+        if talks:
+            waited._apart(time.sleep, (0.0,), {})
+
+    with waited:
+        for _ in range(LEARNT + 2):
+            journal.here().entered("optimizer")
+            updated(step)
+    assert len(done) == LEARNT + 2 * talks
+
+
+SMALL = "llama:layers=4,hidden=64,heads=4,ffn=128,vocab=100,seq=16"
+HOSTS = described(Network(hosts=2, rate=125e6, delay=1e-3))
+
+
+@pytest.mark.parametrize("plan", ["dp2", "tp2", "dp2:zero3"])
+def test_ranks_compute_as_long_as_their_prediction_says(plan: str) -> None:
+    asked = Assignment(model=SMALL, plan=plan, batch=8)
+    first, last = computing(asked, HOSTS, "none")
+    predicted = foreseen(asked, HOSTS, "none").breakdown
+    assert first == last == pytest.approx({phase: predicted[phase] for phase in first}, rel=1e-3)
+
+
+def test_ranks_of_a_pipeline_compute_what_their_stages_have() -> None:
+    first, last = computing(Assignment(model=SMALL, plan="pp2:1f1b,split=1/3 +m4", batch=8), HOSTS, "none")
+    assert 2 * first["forward"] < last["forward"]
+    assert 2 * first["backward"] < last["backward"]
+
+
 def test_a_slow_rank_computes_the_same() -> None:
     with Slowed(3.0):
         found = LARGE @ LARGE
@@ -75,6 +150,9 @@ def test_a_slow_rank_computes_the_same() -> None:
 
 def test_a_run_of_waits_says_the_same_to_others(ranks: Ranks) -> None:
     asked = {"model": "lenet", "plan": "dp2", "batch": 64, "steps": 4}
-    real, waited = (ranks.run(Assignment(**asked, waits=waits), 400) for waits in (False, True))  # type: ignore[arg-type]
-    assert [report.collectives for report in waited] == [report.collectives for report in real]
-    assert all(len(report.steps) == 4 for report in waited)
+    foretold = ({"forward": 0.02, "backward": 0.04, "optimizer": 0.01},) * 2
+    kinds = {"waits": True}, {"waits": True, "computes": foretold}
+    real, *others = (ranks.run(Assignment(**asked, **more), 400) for more in ({}, *kinds))  # type: ignore[arg-type]
+    for waited in others:
+        assert [report.collectives for report in waited] == [report.collectives for report in real]
+        assert all(len(report.steps) == 4 for report in waited)

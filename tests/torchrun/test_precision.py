@@ -51,15 +51,27 @@ def test_masters_are_updated(ranks: Ranks, plan: str, dtype: torch.dtype, name: 
         assert torch.equal(found.weights[path], weight), path
 
 
-@pytest.mark.parametrize("plan", ["dp2 +bf16", "dp2:zero3 +bf16 +offload:optimizer", "dp2 +fp16", "tp2:sp +bf16"])
+PLANS = (
+    "dp2 +bf16",
+    "dp2:zero3 +bf16 +offload:optimizer",
+    "dp2 +fp16",
+    "tp2:sp +bf16",
+    "dp2 +bf16:pure",
+    "pp2:1f1b +m2 +amp_bf16",
+    "dp2 +amp_fp16",
+    "dp2:zero3 +fp32",
+)
+
+
+@pytest.mark.parametrize("plan", PLANS)
 def test_ranks_train_as_one_does_up_to_rounding(ranks: Ranks, plan: str) -> None:
     """And what travels is what was predicted; with fp16 ranks ask each other whether a gradient was not finite."""
     found, asked = _run(ranks, plan)
     alone, _ = _run(ranks, f"dp1 {plan.partition(' ')[2]}")
-    assert found.losses == pytest.approx(alone.losses, rel=0.02)
-    said = expected(lower(asked.setting()))
+    assert found.losses == pytest.approx(alone.losses, rel=1e-6 if "+fp32" in plan else 0.02)
+    program = lower(asked.setting())
     for report in found.reports:
-        ran = whenever(report.collectives)
+        said, ran = expected(program, report.place.get("pp", 0)), whenever(report.collectives)
         more = [one for one in ran if one not in said]
         assert [one for one in said if one not in ran] == []
-        assert more == ([Collective("all-reduce", ("dp",), 2, 4, 1)] if "+fp16" in plan else [])
+        assert more == ([Collective("all-reduce", ("dp",), 2, 4, 1)] if "fp16" in plan else [])

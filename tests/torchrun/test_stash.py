@@ -103,7 +103,10 @@ def _assert_same(one: Trained, losses: list[float], weights: dict[str, torch.Ten
         torch.testing.assert_close(weight, weights[name], atol=TOLERANCE, rtol=0, msg=name)
 
 
-@pytest.mark.parametrize("plan", ["pp2:stash +m2", "pp4:stash +m4", "pp2:stash dp2 +m4", "pp2:stash tp2:sp +m2"])
+PLANS = ("pp2:stash +m2", "pp4:stash +m4", "pp2:stash dp2 +m4", "pp2:stash tp2:sp +m2")
+
+
+@pytest.mark.parametrize("plan", PLANS)
 def test_gradients_are_those_of_weights_as_old_as_ranks_follow(ranks: Ranks, plan: str) -> None:
     found = trained_as(ranks, _asked(plan))
     _assert_same(found, *_delayed(plan))

@@ -6,6 +6,7 @@ import gzip
 import re
 from itertools import islice
 from pathlib import Path
+from typing import Any, cast
 
 import numpy
 import pytest
@@ -13,13 +14,13 @@ import torch
 
 from foretell.errors import BadInput, ForetellError, MissingExtra
 from foretell.runtime.assignment import Assignment
-from foretell.runtime.held_out import HeldOut
 from foretell.runtime.launch import Ranks
 from foretell.runtime.tasks import Batch, task
 from foretell.runtime.tasks import images as folder_of_images
 from foretell.runtime.tasks._images import Images, Labelled, _batch
 from foretell.runtime.tasks._own import loss as own_loss
 from foretell.runtime.tasks._tokens import Tokens
+from foretell.runtime.whole_model import WholeModel
 
 IMAGES = Batch((torch.zeros(6, 3, 12, 12),), torch.zeros(6, dtype=torch.int64))
 TOKENS = Batch((torch.zeros(4, 9, dtype=torch.int64),), torch.zeros(4, 9, dtype=torch.int64))
@@ -309,10 +310,9 @@ def test_what_images_taught_does_not_depend_on_the_plan(ranks: Ranks, plan: str)
 
 def test_tensors_that_are_not_put_together_are_told() -> None:
     module = torch.nn.BatchNorm1d(3)
-    found = HeldOut.__new__(HeldOut)
-    found._module = module
+    found = WholeModel(lambda: module, cast("Any", None), "--validate-every")
     with pytest.raises(BadInput, match="3 tensors of the model are not whole"):
-        found._load({"weight": module.weight, "bias": module.bias})
+        found.load({"weight": module.weight, "bias": module.bias})
 
 
 @pytest.mark.parametrize("kind", ["images", "tokens"])

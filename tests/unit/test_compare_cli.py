@@ -133,6 +133,16 @@ def test_the_best_is_like_the_plan() -> None:
     assert "+compiled" in found.best.plan and "bf16" not in found.best.plan
 
 
+@pytest.mark.parametrize("fix", ["", "+bf16"])
+def test_the_way_ends_at_the_best(fix: str) -> None:
+    """In words of the plan, which names no precision; one that is asked for is a step of the way."""
+    found = package.why(TINY, "4xh100", "dp4", 8, only=["dp", "tp"], fix=fix)
+    assert found.best is not None and fix in found.best.plan
+    assert found.path[-1].step_seconds == pytest.approx(found.best.step_seconds)
+    assert any(fix in one for step in found.path for one in step.changes)
+    assert fix or not any("fp32" in one for step in found.path for one in step.changes)
+
+
 def test_why_with_nothing_that_fits(foretell: Any) -> None:
     ran = foretell("why", *SMALL, "--plan", "dp8 +bf16", "--max-memory", "1 MB")
     assert ran.code == 0 and "none: no plan fits" in ran.out and _narrow(ran.out)
@@ -201,3 +211,10 @@ def test_what_would_fit_names_every_change() -> None:
         count = parse(one.plan).microbatches
         assert count == 1 or f"+m{count}" in one.what or f"{count} micro-batches" in one.what
         assert package.predict("llama3-8b", one.cluster, one.plan, 256).fits
+
+
+def test_precision_that_nobody_named_is_no_change_on_the_way() -> None:
+    found = package.why(TINY, "4xh100", "dp2 tp2", 8, only=("dp", "tp"))
+    assert found.verdict == "loses" and found.best is not None and "+fp32" in found.best.plan
+    assert found.path and not any("fp32" in change for step in found.path for change in step.changes)
+    assert found.path[-1].step_seconds == pytest.approx(found.best.step_seconds)

@@ -26,7 +26,7 @@ from foretell.runtime.methods.choice import MEANT, carrier, method, refusals
 from foretell.runtime.methods.post import TO_SERVERS, Letter
 from foretell.runtime.methods.sides import Alike, ServerSide, Terms, WorkerSide
 from foretell.virtual.again import InOrder
-from foretell.virtual.foretold import Paces, beside
+from foretell.virtual.foretold import Seen, at_paces, stretches, told
 from foretell.virtual.pace import even
 from foretell.virtual.problems.squares import Squares
 
@@ -251,9 +251,15 @@ def test_staleness_is_what_virtual_time_foretells_from_paces_alone() -> None:
     workers, (server,) = ran("downpour", 4, gradients=count, works=waiting)
     seen = server.staleness
     assert seen.total() == 4 * count
-    told = beside(seen, "downpour", Paces([side.paces() for side in workers]))
-    alike = beside(seen, "downpour", Paces([[0.01] * count] * 4))
-    assert told.distance < max(0.35, 2 * told.noise)
+    paces = [side.paces() for side in workers]
+    drawn = (stretches(paces, 0, np.random.default_rng(seed)) for seed in range(30))
+    runs = [
+        at_paces("downpour", [[own[at] for at in found] for own, found in zip(paces, one, strict=True)])
+        for one in drawn
+    ]
+    found = told(Seen("taken", seen, runs))
+    alike = told(Seen("taken", seen, [at_paces("downpour", [[0.01] * count] * 4)] * 2))
+    assert found.distance < max(0.35, 2 * found.noise)
     assert alike.distance > 0.4  # of workers that all go at one pace
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from foretell.cli.parts import largest_first, parts_table
 from foretell.cli.table import WIDTH, fit, table
-from foretell.units import show_bytes
+from foretell.units import show_bytes, show_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,8 @@ def page(found: Measurement) -> str:
         ("step", f"{show_seconds(found.step_seconds)}, {spread} in eight of ten of {_samples(found.samples)}"),
         ("loss", f"{found.losses[0]:.4g} at first, {found.losses[-1]:.4g} at last"),
         *_learnt(found),
+        ("pace", _paced(found)),
+        *_noise(found),
         ("staleness", _stale(found)),
         ("memory", f"{show_bytes(found.memory_bytes)} of tensors on the fullest rank"),
         *_lived(found),
@@ -53,6 +55,18 @@ def _learnt(found: Measurement) -> list[tuple[str, str]]:
     return [("held out", f"{right}loss {last.loss:.4g} {when}")]
 
 
+def _noise(found: Measurement) -> list[tuple[str, str]]:
+    """How noisy gradients were, and who asks for it."""
+    if found.noise is None:
+        return []
+    looks, error = found.noise.looks, found.noise.error
+    seen = f"{len(looks)} look{'s' * (len(looks) != 1)} at {looks[0].whole:,} samples"
+    if found.noise.samples is None:
+        return [("noise scale", f"not to be told: noise is all that {seen} show; a larger --batch, or more looks")]
+    sure = f" +- {show_rate(error)}" if error is not None else ""
+    return [("noise scale", f"{show_rate(found.noise.samples)}{sure} samples, of the later ones of {seen}")]
+
+
 def _lived(found: Measurement) -> list[tuple[str, str]]:
     """What failures and checkpoints cost, where there were some."""
     if found.lives is None:
@@ -70,6 +84,14 @@ def _stale(found: Measurement) -> str:
     if not found.staleness:
         return ""
     return f"{found.staleness['mean']:.3g} updates in the mean, {found.staleness['most']:.0f} at most"
+
+
+def _paced(found: Measurement) -> str:
+    """How long gradients were made to take, and how many did not keep to it."""
+    if not found.pace:
+        return ""
+    late = f"{found.late:,} of {found.ranks * len(found.losses):,} took longer than they were to"
+    return f"{show_seconds(found.pace)} a gradient, by waiting; {late}"
 
 
 def _time(found: Measurement) -> str:

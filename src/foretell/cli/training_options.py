@@ -15,7 +15,7 @@ from foretell.hardware import quantity
 from foretell.oracle.training import DAY, HOUR, Conditions, Run, Training
 from foretell.units import MOST_DIGITS, YEAR, show_bytes, show_number, show_span
 
-SPANS = {"s": 1.0, "min": 60.0, "h": HOUR, "d": DAY}
+SPANS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": HOUR, "d": DAY}
 """Units of a time that a person waits."""
 
 _OPTIONS = (

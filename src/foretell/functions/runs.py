@@ -10,6 +10,7 @@ from foretell.arguments import checked
 
 if TYPE_CHECKING:
     from foretell.hardware.cluster import Cluster
+    from foretell.learning.tempo import Tempo
     from foretell.plan.plan import Plan
     from foretell.runtime.measure import Measurement
     from foretell.virtual.disturbance import Disturbances
@@ -30,15 +31,20 @@ def run(
     rate: float = 0.0,
     seed: int = 0,
     device: str = "cpu",
-    threads: int = 1,
+    threads: int = 0,
     method: str = "",
+    tempo: Tempo | None = None,
+    noise_every: int = 0,
     seconds: float = 900.0,
 ) -> Measurement:
     """Train under a plan on ranks of this machine, and measure: `foretell run`, without a record.
 
     `method` is an algorithm of `foretell simulate` in the place of the one that the plan means, where ranks go at their
-    own pace. The ranks are processes of their own; they end with the run, when one of them fails, and after `seconds`.
+    own pace; a `foretell.learning.tempo.Tempo` says how long their gradients are to take. With `noise_every` there is a
+    look at how noisy gradients are after every so many steps; `choose_batch` asks for `noise.samples`. The ranks are
+    processes of their own; they end with the run, when one of them fails, and after `seconds`.
     """
+    from foretell.learning.tempo import FREE
     from foretell.runtime.assignment import Assignment
     from foretell.runtime.launch import Ranks
     from foretell.runtime.recording import observed
@@ -57,6 +63,8 @@ def run(
         device=device,
         threads=threads,
         method=method,
+        tempo=tempo or FREE,
+        noise_every=noise_every,
     )
     assignment.setting()  # one that is refused ends here, without any rank
     with Ranks() as ranks:
@@ -80,12 +88,14 @@ def simulate(
     samples: int = 0,
     seed: int = 0,
     trainer: str = "pytorch",
+    servers: str = "beside",
     disturbances: Disturbances | None = None,
 ) -> Simulation:
     """Training algorithms by the virtual time to a target loss: `foretell simulate`.
 
     Times are those of `model` on the cluster, gradients those of `learns` (the model itself where it is small).
-    `batch` is a worker's; of several `rates` the best counts for each algorithm.
+    `batch` is a worker's; of several `rates` the best counts for each algorithm. Servers lie on the ranks of the first
+    workers (`beside`) or on hosts of their `own`.
     """
     from foretell.hardware import catalog
     from foretell.virtual.disturbance import CALM
@@ -106,6 +116,7 @@ def simulate(
         samples=samples,
         seed=seed,
         trainer=trainer,
+        servers=servers,
         disturbances=disturbances or CALM,
     )
     return simulated(asked)

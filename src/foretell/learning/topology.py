@@ -46,6 +46,10 @@ class Topology:
         """Nodes beside the workers."""
         return 0
 
+    def beside(self, workers: int) -> Sequence[int]:
+        """The worker whose rank each server shares, where servers have no hosts of their own."""
+        return [server % workers for server in range(self.servers(workers))]
+
     def owners(self, workers: int) -> int:
         """Nodes that share sums and updates."""
         return 1

@@ -8,6 +8,8 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.hardware.disturbance import CALM, Disturbance
+from foretell.learning.gradient_noise import Look
+from foretell.learning.tempo import FREE, Tempo
 from foretell.model.graph import Graph
 from foretell.model.source import in_words, load
 from foretell.plan.fitness import refusals
@@ -44,10 +46,11 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     loss: str = ""  # file.py:function of outputs and target; empty: the model's own
     steps: int = 20  # that are measured
     validate_every: int = 0  # steps between two looks at held-out data; 0: none
+    noise_every: int = 0  # steps between two looks at the noise of gradients; 0: none
     dropped: int = 3  # before them: buckets are laid out anew, memory is allocated, the counts are taken
     seed: int = 0
     device: str = "cpu"
-    threads: int = 1  # of a rank, for computing
+    threads: int = 0  # of a rank, for computing; 0: one, and beside a GPU its share of the host's cores
     traced: bool = False  # whether one more step is watched by the profiler
     weights: bool = False  # whether the trained weights are handed back
     method: str = ""  # an algorithm of `foretell simulate` in the place of the one that the plan means
@@ -55,6 +58,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     patience: float = 300.0  # seconds in which no rank goes on, after which a run is given up
     disturbance: Disturbance = CALM  # what is made to go wrong
     waits: bool = False  # whether waits stand for what operators compute
+    tempo: Tempo = FREE  # how long gradients are made to take, where ranks go at their own pace
+    computes: tuple[dict[str, float], ...] = ()  # seconds of each rank's waits, by phase; none: as operators had a core
     checkpoints: str = ""  # a folder that all ranks see; empty: none are written
     checkpoint_every: int = 0  # measured steps between two
     restarts: int = 0  # that a run which loses a rank may have
@@ -127,6 +132,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     busy: dict[str, list[float]] = {}  # of these, seconds that the rank's own thread had a core
     steps: list[float] = []  # seconds of each measured step
     checks: list[Check] = []  # of held-out data, the same on every rank
+    looks: list[Look] = []  # at the noise of gradients, the same on every rank
     epoch_samples: int = 0  # of the task, to train on; 0: unknown
     collectives: list[Collective] = []
     trace: list[Happening] = []  # of one more step
@@ -139,6 +145,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     arrivals: list[int] = []  # what came to the server here, one after the other (`learning.order`)
     heard: list[int] = []  # what the worker here took up, one after the other
     paces: list[float] = []  # seconds from gradient to gradient, from the first on, less what servers held it up
+    # seconds from the reply to each worker to its next push, as the server here saw them
+    returns: list[list[float]] = []
+    served: list[float] = []  # seconds that the server here was busy with each push
+    late: int = 0  # gradients that took longer than the tempo that was asked for
 
 
 class Failure(msgspec.Struct, frozen=True):

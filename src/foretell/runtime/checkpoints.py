@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from foretell.errors import BadInput
+from foretell.learning.gradient_noise import Look
 from foretell.plan.refusal import Refusal
 from foretell.plan.setting import Setting
 from foretell.runtime import lives
@@ -39,6 +40,7 @@ class Progress(msgspec.Struct, kw_only=True):
     losses: list[float | None] = []
     collectives: list[Collective] = []
     checks: list[Check] = []
+    looks: list[Look] = []
     before: float = 0.0  # seconds of the steps that are dropped
     phases: dict[str, list[float]] = {}
     busy: dict[str, list[float]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.oracle.calibrations import with_calibration
-from foretell.oracle.disturbed import predict_disturbed
+from foretell.oracle.disturbed import predict_disturbed, stage_of
 from foretell.oracle.explain import Bottleneck
 from foretell.oracle.predict import Prediction
 from foretell.program.lower import lower
@@ -88,6 +89,21 @@ def foreseen(
         raise BadInput(what, where="--on", fix=f"--on {HERE}, which is the default")
     known = with_calibration(setting, where, calibration)
     return predict_disturbed(known.setting, known.cluster, disturbance)
+
+
+COMPUTING = {"forward": "forward", "backward": "backward", "recompute": "backward", "optimizer": "optimizer"}
+"""The phase of a run in which each kind of computing is done."""
+
+
+def computing(assignment: Assignment, where: Cluster, calibration: str = "") -> tuple[dict[str, float], ...]:
+    """Seconds that each rank computes in each phase of a step, as they are predicted."""
+    setting = assignment.setting()
+    known = with_calibration(setting, where, calibration)
+    places: dict[int, dict[str, float]] = defaultdict(lambda: dict.fromkeys(COMPUTING.values(), 0.0))
+    for event in simulate(lower(known.setting), known.setting, known.cluster, joined=True).events:
+        if event.category in COMPUTING:
+            places[event.kind][COMPUTING[event.category]] += event.seconds
+    return tuple(places[stage_of(setting, rank)] for rank in range(setting.plan.ranks))
 
 
 def traffic(program: Program, place: int, counted: Iterable[Collective]) -> Traffic:

@@ -36,6 +36,7 @@ from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.clock import Clock
 from foretell.runtime.counting import Counting
 from foretell.runtime.models import model_of
+from foretell.runtime.room import trained_bytes, without_room_for_all
 from foretell.runtime.subject import Driver, Subject
 from foretell.runtime.tasks import Batch
 from foretell.runtime.training import rule_of
@@ -47,37 +48,26 @@ STEPS = 3
 
 
 def refusals(setting: Setting) -> Iterator[tuple[str, str]]:
-    """What waits for answers of other ranks, or for numbers where there are shapes alone."""
+    """What waits for answers of other ranks, for numbers where there are shapes alone, or for more memory."""
     yield from _unanswered(setting)
-    if not _needs_memory(setting):
-        yield from _without_numbers(setting)
+    yield from without_room_for_all(setting) if _needs_memory(setting) else _without_numbers(setting)
 
 
 def _unanswered(setting: Setting) -> Iterator[tuple[str, str]]:
     pipeline = setting.plan.axis(Pipeline)
     if pipeline is not None and pipeline.world > 1:
         schedule = find(pipeline.schedule)
-        if (pipeline.chunks or schedule.least_chunks) > 1:
-            why = f"the second stage of rank 0 of pp{pipeline.ranks}:{schedule.name} reads what other ranks send"
-            yield f"{why}, and in a dry run there are none", f"pp{pipeline.ranks}:1f1b, or no --dry-run"
         if not schedule.flushes:
             yield f"pp{pipeline.ranks}:{schedule.name} has no step that ends", "pp:1f1b, or no --dry-run"
     if setting.plan.policy(Compression).method != "none":
         yield "compressed gradients of other ranks are read, and in a dry run there are none", "no --dry-run"
-    data, tensor = setting.plan.axis(Data), setting.plan.axis(Tensor)
-    in_shares = (data is not None and data.experts > 1) or (tensor is not None and tensor.sequence)
-    if facts(setting.graph).experts and in_shares:
-        yield "experts in shares read how many rows other ranks send, and in a dry run there are none", "no --dry-run"
 
 
 def _without_numbers(setting: Setting) -> Iterator[tuple[str, str]]:
     plan, tried = setting.plan, "a dry run of this plan has shapes and no memory"
-    spatial, pipeline = plan.axis(Spatial), plan.axis(Pipeline)
-    if spatial is not None and spatial.world > 1 and pipeline is not None and pipeline.world > 1:
-        why = f"spatial{spatial.ranks} in stages reads rows of neighbours, and a dry run of a pipeline has none"
-        yield why, f"spatial{spatial.ranks} without pp, or no --dry-run"
-    if plan.policy(Precision).format.loss_scaling:
-        why = f"+fp16 asks whether gradients are finite, and {tried}"
+    precision = plan.policy(Precision)
+    if precision.format.loss_scaling:
+        why = f"+{precision.name} asks whether gradients are finite, and {tried}"
         yield why, "+bf16, dp without pp and zero3, or no --dry-run"
     if plan.policy(Offload).weights and not shares_weights(setting):
         why = f"+offload:weights moves weights, and {tried}"
@@ -99,7 +89,8 @@ def reported(assignment: Assignment, setting: Setting) -> Report:
     rows, device = micro_batch(setting.job, setting.plan), "cpu" if real else "meta"
     sample = Batch(tuple(one[:rows].to(device) for one in found.like.inputs), found.like.target[:rows])
     update = rule_of(assignment, setting)
-    subject = Subject(setting, where, CPU, [module], sample, found.loss, update, rehearsed=True)
+    # without DistributedDataParallel, the buckets that it begins with are summed
+    subject = Subject(setting, where, CPU, [module], sample, found.loss, update, rehearsed=True, later=not real)
     appliers.apply(subject)
     counting, driver = Counting(where), subject.driver(subject)  # which asks the mesh for numbers, not shapes
     with nullcontext() if real else FakeTensorMode(allow_non_fake_inputs=True):
@@ -110,12 +101,25 @@ def reported(assignment: Assignment, setting: Setting) -> Report:
     return Report(rank=0, place=where.places, collectives=counting.found(), versions=versions)
 
 
+SMALL = 1 << 30
+"""Bytes of weights, gradients and states up to which a replica is tried with memory."""
+
+
 def _needs_memory(setting: Setting) -> bool:
-    """DistributedDataParallel reads what its buckets hold: it does not run on shapes alone. Pipelines do without it."""
+    """Whether tensors are really there. DistributedDataParallel reads what its buckets hold, and lays them anew; so it
+    is tried itself where that costs little, and in the place of refusing what reads numbers."""
     pipeline = setting.plan.axis(Pipeline)
-    if (pipeline is not None and pipeline.world > 1) or shares_weights(setting):
+    if (pipeline is not None and pipeline.world > 1) or shares_weights(setting) or _shares_experts(setting):
         return False
-    return any(axis.world > 1 and isinstance(axis, Data | Spatial | Context) for axis in setting.plan.axes)
+    replicas = any(axis.world > 1 and isinstance(axis, Data | Spatial | Context) for axis in setting.plan.axes)
+    return any(True for _ in _without_numbers(setting)) or (replicas and trained_bytes(setting) <= SMALL)
+
+
+def _shares_experts(setting: Setting) -> bool:
+    """Whether rows of experts come from ranks that are not there: they are counted, and have no values."""
+    data, tensor = setting.plan.axis(Data), setting.plan.axis(Tensor)
+    in_shares = (data is not None and data.experts > 1) or (tensor is not None and tensor.sequence)
+    return in_shares and facts(setting.graph).experts > 0
 
 
 def _answered(group, bucket):  # torch reads annotations, and cannot read those that are texts

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 
 from foretell.errors import BadInput
 
@@ -22,6 +23,16 @@ CLONE_NEWNET = 0x40000000
 def told(namespaces: Sequence[str]) -> dict[str, str]:
     """The environment of ranks on hosts."""
     return {NAMESPACES: ",".join(namespaces)}
+
+
+@contextmanager
+def on_hosts(namespaces: Sequence[str]) -> Generator[None]:
+    """Ranks that are started meanwhile lie on these hosts."""
+    os.environ.update(told(namespaces))
+    try:
+        yield
+    finally:
+        del os.environ[NAMESPACES]
 
 
 def hosts(environment: Mapping[str, str] = os.environ) -> list[str]:

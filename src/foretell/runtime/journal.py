@@ -34,9 +34,12 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Journal:
-    """Keeps no notes: nobody asked."""
+    """Knows the phase that runs, and keeps no notes: nobody asked."""
 
-    def entered(self, phase: str) -> None: ...
+    phase = START
+
+    def entered(self, phase: str) -> None:
+        self.phase = phase
 
     def stepped(self, ended: Ended) -> None: ...
 
@@ -53,6 +56,7 @@ class Kept(Journal):
         self.entered(START)
 
     def entered(self, phase: str) -> None:
+        super().entered(phase)
         note = f"{self._step} {phase} {time.monotonic():.3f}"
         os.pwrite(self._at, note.ljust(NOTE).encode()[:NOTE], 0)
 

@@ -9,7 +9,9 @@ from statistics import fmean, median
 import msgspec
 
 from foretell.cost.memory import MemoryUse
+from foretell.learning.gradient_noise import NoiseScale, noise_scale
 from foretell.learning.staleness import summary
+from foretell.plan.facts import facts
 from foretell.plan.text import parse
 from foretell.runtime.assignment import Assignment, Check, Collective, Report
 from foretell.runtime.lives import Lives
@@ -44,9 +46,12 @@ class Measurement(Observation, frozen=True, kw_only=True):
     busy_by_rank: dict[str, list[float]] = {}  # noqa: RUF012 (msgspec copies it) of these, on a core
     memory_by_rank: tuple[int, ...] = ()  # bytes of tensors at the fullest moment
     validation: tuple[Check, ...] = ()  # looks at held-out data
+    noise: NoiseScale | None = None  # of gradients, where somebody looked at them
     lives: Lives | None = None  # of a run with checkpoints: its failures, restarts and goodput
     method: str = ""  # an algorithm in whose way ranks went at their own pace
     staleness: dict[str, float] = {}  # noqa: RUF012 mean, most, and how many updates: how often
+    pace: float = 0.0  # seconds a gradient was to take in the mean, by waiting, before stragglers; 0: as it computes
+    late: int = 0  # gradients that took longer
     record: str = ""
 
 
@@ -75,9 +80,17 @@ def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence
         busy_by_rank=_by_rank([report.busy for report in reports]),
         memory_by_rank=tuple(report.allocated for report in reports),
         validation=tuple(reports[0].checks),
+        noise=_noise(assignment, reports[0]),
         method=text_of(assignment),
         staleness=_staleness(reports),
+        pace=assignment.tempo.seconds,
+        late=sum(report.late for report in reports),
     )
+
+
+def _noise(assignment: Assignment, report: Report) -> NoiseScale | None:
+    """The noise scale of a run that was looked at; all ranks have seen the same."""
+    return noise_scale(report.looks, facts(assignment.setting().graph).sequence) if report.looks else None
 
 
 def _round(assignment: Assignment, reports: Sequence[Report]) -> int:

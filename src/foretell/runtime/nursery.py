@@ -36,7 +36,7 @@ from foretell.runtime import appliers, dry, hosts, journal, seating
 from foretell.runtime.assignment import Assignment, Failure, Outcome, Report, Seat
 from foretell.runtime.guard import LOST_RANK, Guard, ended_by
 from foretell.runtime.pace import paced
-from foretell.runtime.place import Place
+from foretell.runtime.place import Place, by_srun
 from foretell.runtime.seating import PATIENCE
 from foretell.runtime.training import trained
 from foretell.runtime.worker import begun, by_own, checked, leave
@@ -65,7 +65,9 @@ def end_with_parent() -> None:
 def outcome(assignment: Assignment, folder: Path, by: ModuleType | None = None) -> Outcome:
     """Fork the ranks of an assignment and wait for them; if one is lost, again, as often as is wanted."""
     try:
-        setting = checked(assignment) if by is None else assignment.setting()
+        setting = assignment.setting()
+        if by is None:
+            checked(assignment, len(_own_ranks(assignment, setting)))
     except ForetellError as problem:
         return Outcome(failure=msgspec.structs.replace(_said(problem), begun=False))
     except Exception:
@@ -122,7 +124,7 @@ def _rank(
             begin: Any = getattr(by, "begin", _begun)
             begin(assignment.device, _place(assignment.seat, rank, world), _meeting(assignment.seat, meeting))
             by_own(assignment.collectives)
-            with paced(assignment.disturbance.slowness(rank), assignment.waits):
+            with paced(assignment, rank):
                 report, weights = trained(assignment, setting, rank, appliers.apply if by is None else by.apply)
         if weights:
             torch.save(weights, folder / f"weights-{rank}.pt")
@@ -136,12 +138,14 @@ def _rank(
 
 
 def _place(seat: Seat | None, rank: int, world: int) -> Place:
-    return Place(rank, world, rank, world) if seat is None else Place(rank, world, seat.local, seat.here)
+    if seat is None:
+        return Place(rank, world, rank, world)
+    return Place(rank, world, seat.local, seat.here, by_srun())
 
 
 def _meeting(seat: Seat | None, folder: Path) -> str:
     """Where ranks meet, as torch writes it: in a file of this machine, or where the seat says."""
-    return f"file://{folder / 'store'}" if seat is None else seat.meeting
+    return seating.in_file(folder / "store") if seat is None else seat.meeting
 
 
 def _begun(device: str, place: Place, meeting: str) -> None:

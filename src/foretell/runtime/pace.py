@@ -2,22 +2,27 @@
 """Ranks that compute otherwise than their machine: a straggler, and ranks whose computing is a wait.
 
 Two cores cannot hold four busy ranks. Where a wait stands for what an operator computes, they hold as many as one
-likes, and what is measured is what ranks say to each other, and when.
+likes, and what is measured is what ranks say to each other, and when. Waits last as long as operators had a core, or as
+long as is predicted: then nothing is compared with a prediction but messages, and what they wait for.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
+from foretell.runtime import journal
+from foretell.runtime.assignment import Assignment
 from foretell.runtime.clock import HostMarks
 from foretell.runtime.counting import NAMESPACES
 
@@ -101,7 +106,7 @@ class Waited(Slowed):
 
     def _result(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, float]:
         """What an operator gives, or stands for it; and the seconds that it takes of a core."""
-        leaves = tree_leaves((args, kwargs))
+        leaves = [*_leaves(args), *_leaves(kwargs.values())]
         gives = _gives(func) if any(map(_has_many, leaves)) else None
         key = (func, *map(_likeness, leaves))
         known = self._known.get(key)
@@ -142,12 +147,25 @@ def _anew(result: Any, args: Any) -> Any:
     return tree_map_only(torch.Tensor, _zeros, result)
 
 
+def _leaves(values: Iterable[Any]) -> Iterator[Any]:
+    """Arguments, one by one: operators have lists, and nothing deeper. (Torch's trees take longer than they do.)"""
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from value
+        else:
+            yield value
+
+
 def _has_many(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.numel() >= MANY
 
 
 def _likeness(leaf: Any) -> Any:
-    return (leaf.shape, leaf.stride(), leaf.dtype) if isinstance(leaf, torch.Tensor) else leaf
+    """What of an argument an operator's time can depend on: of numbers like Adam's, which change with every step, that
+    there is one."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.shape, leaf.stride(), leaf.dtype
+    return float if isinstance(leaf, float) else leaf
 
 
 def _hollow(tensor: torch.Tensor) -> torch.Tensor:
@@ -159,14 +177,126 @@ def _zeros(like: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype).zero_()
 
 
-def paced(factor: float, waits: bool) -> AbstractContextManager[Any]:
+BEHIND = 0.1
+"""Seconds by which a rank whose waits are predicted may be behind them: a phase of many small operators takes what the
+next ones have left over."""
+
+
+class Moment(NamedTuple):
+    """When this thread last was let go, by the wall's clock and by its own."""
+
+    wall: float
+    own: float
+
+    @classmethod
+    def now(cls) -> Moment:
+        return cls(time.perf_counter(), time.thread_time())
+
+    def worked(self) -> float:
+        """Seconds since then, but for those in which it stood still: code that is not Python's waits, too, as
+        DistributedDataParallel for the last of its buckets."""
+        passed, own = time.perf_counter() - self.wall, time.thread_time() - self.own
+        return own if passed > STILL and own < passed / 5 else passed
+
+
+STILL = 5e-3
+"""Seconds without a core from which a thread is said to wait for others: one that waits for a core has it before."""
+
+
+class Foretold(Waited):
+    """Waits that add up to what is predicted for each phase of a step, shared out as operators had a core.
+
+    Whatever else this thread does is part of its waits, Python between two operators too: with more ranks than cores
+    that is many times what it is on a core of one's own. Messages, and waiting for them, are not.
+    """
+
+    def __init__(self, factor: float, phases: Mapping[str, float]) -> None:
+        super().__init__(factor)
+        self._phases = phases
+        self._learnt: dict[str, float] = defaultdict(float)  # seconds of this step
+        self._times: dict[str, float] = {}  # that a wait is longer than what was learnt, in each phase
+        self._phase, self._let_go = "", Moment.now()
+        self._wait = dist.Work.wait
+        self._updates, self._spoke = 0, False  # steps of the optimizer, and whether one talked to other ranks
+
+    def __enter__(self) -> Foretold:
+        dist.Work.wait = lambda *args, **kwargs: self._apart(self._wait, args, kwargs)
+        return super().__enter__()
+
+    def __exit__(self, *problem: Any) -> None:
+        dist.Work.wait = self._wait
+        super().__exit__(*problem)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if DTensor in types:
+            return NotImplemented
+        if journal.here().phase != self._phase:
+            self._enter(journal.here().phase)
+        if func.namespace in NAMESPACES or any(kind not in PLAIN for kind in types):
+            return self._apart(func, args, kwargs or {})
+        result, seconds = self._result(func, args, kwargs or {})
+        self._learnt[self._phase] += seconds
+        self._pay(self._factor * self._times.get(self._phase, 1.0) * seconds)
+        return result
+
+    def update(self, step: Callable[[], Any]) -> None:
+        """A step of the optimizer: many small operators, for which one wait stands as soon as they are learnt, unless
+        ranks talk to each other in it."""
+        self._enter(journal.here().phase)
+        if self._updates < LEARNT or self._spoke:
+            self._updates += 1
+            step()
+        else:
+            self._learnt[self._phase] = 1.0  # as much as it takes to be a step
+            self._pay(self._factor * self._phases.get(self._phase, 0.0))
+
+    def _enter(self, phase: str) -> None:
+        """Another phase begins. What was waited for at the end of the last one, as its buckets, is nobody's work."""
+        if self._phase == "optimizer":  # a step is over
+            self._times = {name: self._phases.get(name, 0.0) / max(1e-9, took) for name, took in self._learnt.items()}
+            self._learnt.clear()
+        self._phase, self._let_go = phase, Moment.now()
+
+    def _apart(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Something that does not count as computing."""
+        self._spoke = self._spoke or self._phase == "optimizer"
+        self._pay(0.0)
+        result = function(*args, **kwargs)
+        self._let_go = Moment.now()
+        return result
+
+    def _pay(self, seconds: float) -> None:
+        """Be so many seconds further on than at the last time, what was done since then included."""
+        self._owe(seconds - self._let_go.worked())
+        self._debt = max(self._debt, -BEHIND)
+        self._let_go = Moment.now()
+
+
+def paced(assignment: Assignment, rank: int) -> AbstractContextManager[Any]:
     """While this holds, this thread computes so many times more slowly, or waits instead."""
-    return Waited(factor) if waits else slowed(factor)
+    factor = assignment.disturbance.slowness(rank)
+    if assignment.waits and assignment.computes:
+        return Foretold(factor, assignment.computes[rank])
+    return Waited(factor) if assignment.waits else slowed(factor)
 
 
 def is_paced() -> bool:
     """Whether this thread does."""
-    return any(isinstance(mode, Slowed) for mode in _get_current_dispatch_mode_stack())
+    return _mode() is not None
+
+
+def _mode() -> Slowed | None:
+    """What sets the pace of this thread."""
+    return next((mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Slowed)), None)
+
+
+def updated(step: Callable[[], Any]) -> None:
+    """A step of the optimizer, or a wait that stands for it."""
+    mode = _mode()
+    if isinstance(mode, Foretold):
+        mode.update(step)
+    else:
+        step()
 
 
 def slowed(factor: float) -> AbstractContextManager[Any]:

@@ -8,13 +8,17 @@ The stages hold the very modules of the model under the same names.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_arg
 from torch.fx.proxy import TraceError
+from torch.nn.utils.stateless import _reparametrize_module
 
 from foretell.errors import BadInput
 from foretell.model.graph import Graph
@@ -24,7 +28,7 @@ from foretell.runtime.tasks import Batch
 
 def cut(module: nn.Module, graph: Graph, parts: Sequence[frozenset[str]], sample: Batch) -> list[nn.Module]:
     """One module a part; `parts` has the names of the layers in each, `sample` the shapes of a micro-batch."""
-    traced = _traced(module, frozenset(layers(graph)))
+    traced = _traced(module, frozenset(layers(graph)), len(sample.inputs))
     _fold_sizes(module, traced, sample)
     place = _places(traced, parts)
     return [_Part(traced, place, at, len(parts)).made(module) for at in range(len(parts))]
@@ -32,6 +36,8 @@ def cut(module: nn.Module, graph: Graph, parts: Sequence[frozenset[str]], sample
 
 class _Tracer(fx.Tracer):
     """Takes layers, and modules without layers in them, as single steps."""
+
+    proxy_buffer_attributes = True  # tables are read up to a length that an input has
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__()
@@ -42,12 +48,25 @@ class _Tracer(fx.Tracer):
         return module_qualified_name in self.names or not any(name.startswith(inside) for name in self.names)
 
 
-def _traced(module: nn.Module, names: frozenset[str]) -> fx.Graph:
+def _traced(module: nn.Module, names: frozenset[str], given: int) -> fx.Graph:
+    """The steps of a module that is called with so many inputs: those that are left out are none."""
+    parameters = list(inspect.signature(module.forward).parameters.values())[given:]
+    left_out = {one.name: None for one in parameters if one.default is None}
     try:
-        return _Tracer(names).trace(module)
+        found = _Tracer(names).trace(module, left_out or None)
+        _forget(found, given)
+        return found
     except (TraceError, TypeError) as problem:
         what = f"{type(module).__name__} cannot be cut into stages: {problem}"
         raise BadInput(what, where="pp", fix="a model whose forward runs its layers in a row, or no pp") from None
+
+
+def _forget(graph: fx.Graph, given: int) -> None:
+    """Take inputs out that nobody gives, and what checks that nobody does."""
+    beyond = [node for node in graph.nodes if node.op == "placeholder"][given:]
+    for node in reversed([*beyond, *(user for one in beyond for user in one.users)]):
+        if not node.users:
+            graph.erase_node(node)
 
 
 class _Sizes(fx.Interpreter):
@@ -81,9 +100,27 @@ def tried(module: nn.Module, walk: fx.Interpreter, inputs: Sequence[Any]) -> Non
     """Walk through a module once for the shapes; it keeps nothing of it, no running mean of a batch norm either."""
     training = module.training
     module.eval()
-    with torch.no_grad():
-        walk.run(*inputs)
+    with torch.no_grad(), on_shapes(module, inputs) as values:
+        walk.run(*values)
     module.train(training)
+
+
+@contextmanager
+def on_shapes(module: nn.Module, inputs: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Inputs to walk through a module with. One that lies nowhere is walked through as if it were on a processor: its
+    layers may talk to other ranks, and nobody takes what lies nowhere."""
+    own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    if not any(one.is_meta for one in own.values()):
+        yield inputs
+        return
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        there = {name: _on_processor(one) for name, one in own.items()}
+        with _reparametrize_module(module, there, tie_weights=True):
+            yield [_on_processor(one) if isinstance(one, torch.Tensor) else one for one in inputs]
+
+
+def _on_processor(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tuple(tensor.shape), dtype=tensor.dtype, requires_grad=tensor.requires_grad)
 
 
 def _places(graph: fx.Graph, parts: Sequence[frozenset[str]]) -> dict[fx.Node, int]:
@@ -128,9 +165,9 @@ class _Part:
         for node, at in self.place.items():
             if at == self.at:
                 self._copy(node, new, copies)
-        sent = self._sent()
-        values = tuple(self._copy(node, new, copies) for node in sent)
-        new.output(values[0] if len(values) == 1 else values)
+        for node in self._sent():
+            self._copy(node, new, copies)
+        new.output(map_arg(self._made(), lambda node: copies[node]))
         _leave_received(module, new)
         return fx.GraphModule(module, new, class_name=f"Stage{self.at}")
 
@@ -146,10 +183,14 @@ class _Part:
         return self.inputs if self.at == 0 else list(self._crossing(self.at))
 
     def _sent(self) -> list[fx.Node]:
-        if self.at + 1 < self.count:
-            return list(self._crossing(self.at + 1))
-        (value,) = self.output.all_input_nodes
-        return [value]
+        return list(self._crossing(self.at + 1)) if self.at + 1 < self.count else self.output.all_input_nodes
+
+    def _made(self) -> Any:
+        """What the stage hands on: one value or several; the last one, whatever the model makes."""
+        if self.at + 1 == self.count:
+            return self.output.args[0]
+        sent = self._sent()
+        return sent[0] if len(sent) == 1 else tuple(sent)
 
     def _crossing(self, into: int) -> Iterator[fx.Node]:
         """Values made before a part, inputs among them, that it or a later one reads."""

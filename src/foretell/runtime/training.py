@@ -7,6 +7,7 @@ import functools
 import gc
 import itertools
 import math
+import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -22,12 +23,15 @@ from foretell.runtime.assignment import Assignment, Check, Happening, Report
 from foretell.runtime.checkpoints import Checkpoints, Progress
 from foretell.runtime.clock import Clock
 from foretell.runtime.counting import Counting
+from foretell.runtime.gradient_noise import GradientNoise
 from foretell.runtime.held_out import HeldOut
 from foretell.runtime.memory import Watched
 from foretell.runtime.methods.choice import method
 from foretell.runtime.models import Model, model_of
 from foretell.runtime.optimizers.lamb import Lamb
 from foretell.runtime.optimizers.lars import Lars
+from foretell.runtime.pace import updated
+from foretell.runtime.place import place
 from foretell.runtime.subject import Driver, Rule, Subject
 from foretell.runtime.tasks import Batch, Task, task
 from foretell.runtime.tracing import exposed_seconds
@@ -61,6 +65,14 @@ def rule_of(assignment: Assignment, setting: Setting) -> Rule:
     return rule(setting.job.optimizer, assignment.rate, times)
 
 
+def _threads(assignment: Assignment, ranks: int) -> int:
+    """A rank of a processor is one core; beside a GPU a rank has its share of them, for what is left to the host."""
+    if assignment.device != "cuda":
+        return 1
+    here = assignment.seat or place()
+    return max(1, len(os.sched_getaffinity(0)) // (here.here if here else ranks))
+
+
 def warmed(step: int, steps: int) -> float:
     """The share of the rate at a step, counted from 0: it rises in a line over so many steps (Goyal et al. 2017)."""
     return min(1.0, (step + 1) / steps) if steps else 1.0
@@ -70,7 +82,7 @@ class Training:
     """A subject under its plan, with its data. What puts the plan on it is ours, unless somebody else's is given."""
 
     def __init__(self, assignment: Assignment, setting: Setting, apply: Apply = appliers.apply) -> None:
-        torch.set_num_threads(assignment.threads)
+        torch.set_num_threads(assignment.threads or _threads(assignment, setting.plan.ranks))
         self.assignment, self.setting = assignment, setting
         self.foreign = apply is not appliers.apply
         self.device = torch.device(assignment.device)
@@ -94,6 +106,10 @@ class Training:
     @functools.cached_property
     def held_out(self) -> HeldOut:
         return HeldOut(self.model, self.task, self.subject)
+
+    @functools.cached_property
+    def noise(self) -> GradientNoise:
+        return GradientNoise(self.model, self.task, self.subject, self.assignment.seed)
 
     def _subject(self, found: Model) -> Subject:
         """The model as it is on one rank alone: the same weights on every rank, whatever becomes of them."""
@@ -120,7 +136,7 @@ class Training:
                     for settle in self.subject.settles:
                         settle()
             with clock.phase("optimizer"):
-                self.optimizer.step()
+                updated(self.optimizer.step)
                 self.optimizer.zero_grad()
         loss = torch.stack(losses).mean().item() if losses else None
         if self.assignment.waits and loss is not None:
@@ -156,6 +172,8 @@ def trained(
     training = Training(assignment, setting, apply)
     if assignment.validate_every:
         _ = training.held_out  # where nothing is held out, nobody trains first
+    if assignment.noise_every:
+        _ = training.noise
     kept = Checkpoints(assignment, rank) if assignment.checkpoints else None
     progress = (kept and _resumed(training, kept)) or _warmed(training)
     if kept:
@@ -167,6 +185,9 @@ def trained(
             progress.losses.append(training.step())
             if assignment.validate_every and (at + 1) % assignment.validate_every == 0:
                 progress.checks.append(_checked(training, at + 1, progress.before))
+            if assignment.noise_every and (at + 1) % assignment.noise_every == 0:
+                done = assignment.dropped + at + 1
+                progress.looks.append(training.noise.look(done, done * setting.job.batch))
             if kept and kept.due(at + 1):
                 kept.write(at + 1, training.subject, training.optimizer, progress)
     if kept:
@@ -181,6 +202,7 @@ def trained(
         busy=training.clock.busy,
         steps=training.clock.steps,
         checks=progress.checks,
+        looks=progress.looks,
         epoch_samples=training.task.samples(training.model.like),
         trace=watched if assignment.traced else [],
         exposed={_works(training): exposed_seconds(watched)} if watched and _alone(training) else {},

@@ -15,6 +15,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from foretell.errors import BadInput
+from foretell.hardware import this_machine
 from foretell.hardware.kept_memory import keep_memory
 from foretell.plan.plan import Plan
 from foretell.plan.policies.offload import Offload
@@ -22,6 +23,7 @@ from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal, refused
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
+from foretell.program.lower import lower
 from foretell.runtime import appliers, checkpoints, dry
 from foretell.runtime.appliers.offload import shares_weights
 from foretell.runtime.assignment import Assignment, Report
@@ -29,6 +31,7 @@ from foretell.runtime.collectives import chosen
 from foretell.runtime.methods import choice
 from foretell.runtime.pace import paced
 from foretell.runtime.place import Place
+from foretell.runtime.room import without_room
 from foretell.runtime.seating import PATIENCE
 from foretell.runtime.training import trained
 
@@ -36,14 +39,21 @@ FAREWELL = 10.0
 """Seconds in which all ranks come through a barrier that one of them is through."""
 
 
-def checked(assignment: Assignment) -> Setting:
-    """The setting of an assignment that can run: one that is legal, and whose every part has an applier."""
+def checked(assignment: Assignment, here: int = 0, sharing: int = 0) -> Setting:
+    """The setting of an assignment that can run: one that is legal, whose every part has an applier, and for which this
+    machine has room and devices: `here` are the ranks that are started with it, and not by somebody else; `sharing`
+    those on its GPUs, whoever started them."""
     setting = assignment.setting()
     if assignment.collectives and chosen(assignment.collectives) and assignment.device == "cuda":
         raise BadInput("collectives of our own are between host processors", where="--collectives", fix="--device cpu")
+    _check_looks(assignment)
     assignment.disturbance.check(setting.plan.ranks)
     missing = (*appliers.refusals(setting), *_of_method(assignment, setting), *_of_norms(setting))
     missing += tuple(_of_hosted(assignment, setting))
+    if assignment.device == "cpu" and not assignment.dry:
+        missing += tuple(Refusal("room", why, fix) for why, fix in without_room(setting, here))
+    if assignment.device == "cuda" and not assignment.dry and max(here, sharing) > this_machine.gpus():
+        missing += tuple(_of_shared_gpus(setting, max(here, sharing)))
     if assignment.checkpoints:
         missing += tuple(checkpoints.refusals(setting, assignment.method))
     if assignment.dry:
@@ -53,6 +63,18 @@ def checked(assignment: Assignment) -> Setting:
     if assignment.checkpoints and not assignment.dry:
         checkpoints.made(assignment.checkpoints)
     return setting
+
+
+def _check_looks(assignment: Assignment) -> None:
+    """Refuse looks at the noise of gradients that nobody would get to see."""
+    every, steps = assignment.noise_every, assignment.steps
+    if every and assignment.waits:
+        raise BadInput("ranks that wait compute no gradients", where="--noise-every", fix="without --waits")
+    if every and assignment.dry:
+        raise BadInput("a dry run has no gradients to look at", where="--noise-every", fix="without --dry-run")
+    if every > steps:
+        what = f"{steps} steps end before the first look, after {every}"
+        raise BadInput(what, where="--noise-every", fix=f"--noise-every {max(1, steps // 2)}, or --steps {2 * every}")
 
 
 def _of_method(assignment: Assignment, setting: Setting) -> Iterator[Refusal]:
@@ -71,6 +93,9 @@ def _of_method(assignment: Assignment, setting: Setting) -> Iterator[Refusal]:
         if assignment.warmup:
             why = f"--warmup is for ranks that step together, and those of {found.text} do not"
             yield Refusal(appliers.RULE, why, "a smaller --rate, without --warmup")
+        if assignment.noise_every:
+            why = f"--noise-every looks at one model, and ranks of {found.text} have one each"
+            yield Refusal(appliers.RULE, why, "dp2, or without --noise-every")
 
 
 def _of_hosted(assignment: Assignment, setting: Setting) -> Iterator[Refusal]:
@@ -79,6 +104,20 @@ def _of_hosted(assignment: Assignment, setting: Setting) -> Iterator[Refusal]:
     if setting.plan.policy(Offload).weights and several and assignment.device == "cuda":
         why = "+offload:weights on several GPUs: gradients lie in host memory, where NCCL sums nothing"
         yield Refusal(appliers.RULE, why, "dp:zero3, where FSDP2 sums them before")
+
+
+BY_GLOO = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast")
+"""What gloo does with tensors of a GPU: all of these ran on an H200 with torch 2.11 (studies/h200_runs), and a send
+ended the process."""
+
+
+def _of_shared_gpus(setting: Setting, here: int) -> Iterator[Refusal]:
+    """NCCL wants a GPU for each rank. Ranks that share one talk by gloo."""
+    program = lower(setting)
+    kinds = {message.kind for one in program.kinds for message, _ in program.communications(one)}
+    for kind in sorted(kinds.difference(BY_GLOO)):
+        why = f"{here} ranks share {this_machine.gpus()} GPUs and talk by gloo, which has no {kind} of GPU tensors"
+        yield Refusal(appliers.RULE, why, f"dp{here}, or --device cpu")
 
 
 LAYERWISE = ("lars", "lamb")
@@ -113,13 +152,24 @@ def _shares(data: Data, plan: Plan) -> Iterator[str]:
 
 
 def begun(device: str, place: Place, store: Any = None) -> None:
-    """Join the group: by a store, or by the addresses in the environment. A rank has the GPU of its number here."""
+    """Join the group: by a store, or by the addresses in the environment."""
     keep_memory()
-    backend, rank, world = "nccl" if device == "cuda" else "gloo", place.rank, place.world
-    if device == "cuda":
-        torch.cuda.set_device(place.local)
     store = store or store_of_life(place)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PATIENCE)
+    backend = _on_gpu(place) if device == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=PATIENCE)
+
+
+def _on_gpu(place: Place) -> str:
+    """Take the GPU of this rank, and say how it talks to others: NCCL has one rank on a GPU; gloo takes tensors of
+    those that share one through host memory."""
+    gpus = torch.cuda.device_count()
+    torch.cuda.set_device(place.local % gpus)
+    return "nccl" if _sharing(place, gpus) <= gpus else "gloo"
+
+
+def _sharing(place: Place, gpus: int) -> int:
+    """Ranks that share the GPUs that this one sees: Slurm may let each task see one of its own."""
+    return 1 if place.by_srun and gpus == 1 else place.here
 
 
 def store_of_life(place: Place) -> Store:
@@ -142,12 +192,12 @@ _INSTALLED: list[object] = []
 
 def take_part(assignment: Assignment, place: Place) -> tuple[Report, ...]:
     """Be one of the ranks that somebody else started. Rank 0 gets all reports, the others none."""
-    setting = checked(assignment)
+    setting = checked(assignment, sharing=_sharing(place, this_machine.gpus()))
     if assignment.collectives:
         what = "collectives of our own join ranks that this command starts"
         raise BadInput(what, where="--collectives", fix="without torchrun or srun")
     begun(assignment.device, place)
-    with paced(assignment.disturbance.slowness(place.rank), assignment.waits):
+    with paced(assignment, place.rank):
         report, _ = trained(assignment, setting, place.rank)
     gathered: list[Any] = [None] * place.world
     dist.gather_object(report, gathered if place.rank == 0 else None)

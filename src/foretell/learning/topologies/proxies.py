@@ -22,6 +22,9 @@ class Proxies(Topology):
     def servers(self, workers: int) -> int:
         return 1 + -(-workers // self.group)
 
+    def beside(self, workers: int) -> Sequence[int]:
+        return [0, *range(0, workers, self.group)]  # a proxy with the first of its own
+
     def up(self, worker: int, workers: int) -> Sequence[Sequence[Hop]]:
         proxy = workers + 1 + worker // self.group
         return [[Hop(worker, proxy)], [Hop(proxy, workers)]]

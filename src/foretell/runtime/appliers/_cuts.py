@@ -37,10 +37,14 @@ class Cuts(NamedTuple):
 
     def own(self, x: torch.Tensor) -> torch.Tensor:
         """This rank's share of a whole."""
-        rows = self.rows(self.sizes(x.shape), dist.get_rank(self.all))
-        for own, (dim, _) in zip(rows, self.dims, strict=True):
-            x = x.narrow(dim, own.first, own.count)
-        return x
+        return taken(x, self, self.rows(self.sizes(x.shape), dist.get_rank(self.all)))
+
+
+def taken(x: torch.Tensor, cuts: Cuts, rows: list[Rows]) -> torch.Tensor:
+    """Some rows of a whole."""
+    for own, (dim, _) in zip(rows, cuts.dims, strict=True):
+        x = x.narrow(dim, own.first, own.count)
+    return x
 
 
 class Mean(nn.Module):
@@ -86,21 +90,50 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, sizes: list[int], cuts: Cuts) -> torch.Tensor:
-        ranks = dist.get_world_size(cuts.all)
-        ctx.cuts, ctx.ranks = cuts, ranks
-        most = [rows.count for rows in cuts.rows(sizes, 0)]
-        mine = _padded(x, cuts, most).contiguous()
-        found = x.new_empty((ranks, *mine.shape))
-        with waiting.along(cuts.all):
-            dist.all_gather_into_tensor(found.view(-1), mine.view(-1), group=cuts.all)
-        whole = x.new_empty(_resized(x.shape, cuts, sizes))
-        for rank, part in enumerate(found):
-            _put(whole, part, cuts, cuts.rows(sizes, rank))
-        return whole
+        ctx.cuts, ctx.ranks = cuts, dist.get_world_size(cuts.all)
+        return _gathered(x, sizes, cuts)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         return ctx.cuts.own(gradient) * ctx.ranks, None, None
+
+
+def _gathered(x: torch.Tensor, sizes: list[int], cuts: Cuts) -> torch.Tensor:
+    """The whole of everybody's shares."""
+    most = [rows.count for rows in cuts.rows(sizes, 0)]
+    mine = _padded(x, cuts, most).contiguous()
+    found = x.new_empty((dist.get_world_size(cuts.all), *mine.shape))
+    with waiting.along(cuts.all):
+        dist.all_gather_into_tensor(found.view(-1), mine.view(-1), group=cuts.all)
+    whole = x.new_empty(resized(x.shape, cuts, sizes))
+    for rank, part in enumerate(found):
+        put(whole, part, cuts, cuts.rows(sizes, rank))
+    return whole
+
+
+class Share(nn.Module):
+    """A share of an image that every rank has."""
+
+    def __init__(self, shape: torch.Size, cuts: Cuts) -> None:
+        super().__init__()
+        self.sizes, self.cuts = cuts.sizes(shape), cuts
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _Shared.apply(x, self.sizes, self.cuts)
+
+
+class _Shared(torch.autograd.Function):
+    """What counted for all ranks in shares counts for one again, where ranks are alike."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, sizes: list[int], cuts: Cuts) -> torch.Tensor:
+        ctx.sizes, ctx.cuts = sizes, cuts
+        return cuts.own(x).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        whole = _gathered(gradient, ctx.sizes, ctx.cuts)
+        return whole / dist.get_world_size(ctx.cuts.all), None, None
 
 
 def _padded(x: torch.Tensor, cuts: Cuts, most: list[int]) -> torch.Tensor:
@@ -111,14 +144,14 @@ def _padded(x: torch.Tensor, cuts: Cuts, most: list[int]) -> torch.Tensor:
     return F.pad(x, around) if any(around) else x
 
 
-def _resized(shape: torch.Size, cuts: Cuts, sizes: list[int]) -> list[int]:
+def resized(shape: torch.Size, cuts: Cuts, sizes: list[int]) -> list[int]:
     found = list(shape)
     for (dim, _), size in zip(cuts.dims, sizes, strict=True):
         found[dim] = size
     return found
 
 
-def _put(whole: torch.Tensor, part: torch.Tensor, cuts: Cuts, rows: list[Rows]) -> None:
+def put(whole: torch.Tensor, part: torch.Tensor, cuts: Cuts, rows: list[Rows]) -> None:
     """A rank's share at its place."""
     for own, (dim, _) in zip(rows, cuts.dims, strict=True):
         whole, part = whole.narrow(dim, own.first, own.count), part.narrow(dim, 0, own.count)

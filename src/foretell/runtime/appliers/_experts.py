@@ -7,7 +7,7 @@ there, are sorted anew by the experts of this rank, and go back the way they cam
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -32,16 +32,39 @@ def _sorted_by_expert(each: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return order, each.sum(0).cumsum(0).to(torch.int32)
 
 
+class _Journey(NamedTuple):
+    """Rows that go to each rank and come from each; the order that puts these together by expert, and their ends."""
+
+    to: list[int]
+    of: list[int]
+    order: torch.Tensor
+    ends: torch.Tensor
+
+
+def _uneven(given: torch.Tensor, taken: torch.Tensor) -> _Journey:
+    """As routers chose: `given[rank, expert]` rows go there, and `taken[rank, expert]` come."""
+    return _Journey(given.sum(1).tolist(), taken.sum(1).tolist(), *_sorted_by_expert(taken))
+
+
+def _even(rows: int, taken: torch.Tensor) -> _Journey:
+    """As the program has it: the same number everywhere. Where numbers have no values, so nothing is sorted."""
+    ranks = len(taken)
+    each = [rows // ranks + (rank < rows % ranks) for rank in range(ranks)]
+    return _Journey(each, each, torch.arange(rows), taken.sum(0).cumsum(0).to(torch.int32))
+
+
 class Columns:
     """The forward of experts of which every rank has some columns; with shares of the sequence, ranks first collect the
     rows of all. Adapters go on with the rows that are here, and what their first matrices make travels: it is thin."""
 
-    def __init__(self, experts: Any, group: dist.ProcessGroup, sequence: bool) -> None:
-        self.experts, self.group, self.sequence = experts, group, sequence
+    def __init__(self, experts: Any, group: dist.ProcessGroup, sequence: bool, even: bool = False) -> None:
+        self.experts, self.group, self.sequence, self.even = experts, group, sequence, even
 
     def __call__(self, x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         experts: Any = self.experts
-        way: Any = _Rows(offsets, self.group) if self.sequence else _Alike(offsets, self.group)
+        way: Any = _Alike(offsets, self.group)
+        if self.sequence:
+            way = _Rows(offsets, self.group, len(x) if self.even else 0)
         whole = way.entered(x) if self.sequence else x  # once for both layers that read it
         inner = F.silu(self._into(experts.gate, x, whole, way)) * self._into(experts.up, x, whole, way)
         return self._out_of(experts.down, inner, way)
@@ -75,11 +98,18 @@ class _Alike:
 
 
 class _Rows:
-    """Every rank has rows of its own, perhaps not as many as others: what travels is as long as the longest of them."""
+    """Every rank has rows of its own, perhaps not as many as others: what travels is as long as the longest of them.
 
-    def __init__(self, offsets: torch.Tensor, group: dist.ProcessGroup) -> None:
+    `even`: as many as each of them has, where others are not there to say.
+    """
+
+    def __init__(self, offsets: torch.Tensor, group: dist.ProcessGroup, even: int = 0) -> None:
         self.offsets, self.group = offsets, group
         each = gathered(counts(offsets)[None], 0, group)
+        if even:
+            self.own = self.most = even
+            self.places, self.ends = torch.arange(even * len(each)), each.sum(0).cumsum(0).to(torch.int32)
+            return
         order, self.ends = _sorted_by_expert(each)
         rows = each.sum(1)
         self.own, self.most = int(offsets[-1]), int(rows.max())
@@ -99,8 +129,9 @@ class _Rows:
         return Scattered.apply(whole, 0, self.group)[: self.own]
 
 
-def divide(experts: Any, group: dist.ProcessGroup, losses: int) -> None:
-    """Leave this rank some of the experts; tokens come from all ranks, and go back.
+def divide(experts: Any, group: dist.ProcessGroup, losses: int, even: bool = False) -> None:
+    """Leave this rank some of the experts; tokens come from all ranks, and go back; as many from each and to each, if
+    it is `even`.
 
     The ranks have so many losses among them, whose mean counts. Between the two journeys gradients are those of that
     mean, so that what weights here gather from all ranks is what weights have that all ranks have.
@@ -115,10 +146,10 @@ def divide(experts: Any, group: dist.ProcessGroup, losses: int) -> None:
         given = counts(offsets).view(ranks, -1)
         own = given.shape[1]
         taken = sent(given.flatten(), [own] * ranks, [own] * ranks, group).view(ranks, own)
-        to, of = given.sum(1).tolist(), taken.sum(1).tolist()
-        order, ends = _sorted_by_expert(taken)
+        to, of, order, ends = _even(len(x), taken) if even else _uneven(given, taken)
         rows = Times.apply(Sent.apply(x, to, of, group), float(losses)).index_select(0, order)
-        y = torch.empty_like(rows).index_copy(0, order, inner(rows, ends))
+        made = inner(rows, ends)  # in 16 bits, perhaps, of rows that were not
+        y = torch.empty_like(made).index_copy(0, order, made)
         return Sent.apply(Times.apply(y, 1 / losses), of, to, group)
 
     experts.forward = forward

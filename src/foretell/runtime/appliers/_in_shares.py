@@ -2,7 +2,8 @@
 """A module whose values lie in shares as far as they can: its forward is followed once with symbols (`torch.fx`).
 
 Convolutions and pools fetch rows; what works element by element goes on with the share; a mean over the image is a sum
-over ranks; before anything else the shares are gathered.
+over ranks; before anything else the shares are gathered. Where shares are for a part of the model, they begin with it;
+in the rest ranks are alike, or have other samples.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from torch import fx, nn
 from torch.fx.proxy import TraceError
 
 from foretell.errors import BadInput
-from foretell.runtime.appliers._cuts import Cuts, Mean, Whole
+from foretell.runtime.appliers._by_samples import IntoParts, IntoSamples
+from foretell.runtime.appliers._cuts import Cuts, Mean, Share, Whole
 from foretell.runtime.appliers._halo import DIM
 from foretell.runtime.appliers._windows import WINDOWS, walk
 from foretell.runtime.stages import tried
@@ -60,11 +62,13 @@ class _Seen(fx.Interpreter):
 
 
 class Part(NamedTuple):
-    """What of a model is rewritten: its layers, and the operators that shares go through; none where all do."""
+    """What of a model is rewritten: its layers, and the operators that shares go through; none where all do. In the
+    rest ranks have other samples, or are alike."""
 
     cuts: Cuts
     layers: Container[str]
     inside: frozenset[str] | None
+    by_samples: bool = False
 
 
 class Rewriting:
@@ -83,13 +87,18 @@ class Rewriting:
         placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
         self.shared = {node for node, in_shares in zip(placeholders, shared, strict=False) if in_shares}
         self.wholes: dict[fx.Node, fx.Node] = {}
+        self.shares: dict[fx.Node, fx.Node] = {}  # that begin here
         self.weights: list[nn.Parameter] = []  # that see shares
         self.last = DIM + len(self.cuts.dims)  # dims up to, not with, this one
 
     def made(self) -> nn.Module:
         for node in list(self.graph.nodes):
+            if self._begins(node):
+                self._enter(node)
             if any(source in self.shared for source in node.all_input_nodes):
                 self._place(node)
+            elif self._is_layer(node) and self._reaches(node):
+                self._rewrite(node)
         return fx.GraphModule(self.module, self.graph, class_name="InShares")
 
     @property
@@ -114,6 +123,30 @@ class Rewriting:
                 self.weights += self._module(node).parameters()
         elif not self._is_mean(node):
             self._gather(node)
+
+    def _begins(self, node: fx.Node) -> bool:
+        """Whether a step of the part that shares are for reads what does not lie in shares."""
+        inside = self.part.inside
+        if inside is None or node.op != "call_module" or self.path + str(node.target) not in inside:
+            return False
+        able = isinstance(self._module(node), (*WINDOWS, *ELEMENTWISE_MODULES))
+        return able and not any(source in self.shared for source in node.all_input_nodes)
+
+    def _enter(self, node: fx.Node) -> None:
+        """Take a share of what a step reads; others that begin with the same find it there."""
+        (source,) = node.all_input_nodes
+        if source not in self.shares:
+            kind = IntoParts if self.part.by_samples else Share
+            with self.graph.inserting_before(node):
+                self.shares[source] = self._step(kind(self.shapes[source], self.cuts), source, "into")
+            self.shapes[self.shares[source]] = self.shapes[source]
+            self.shared.add(self.shares[source])
+        node.replace_input_with(source, self.shares[source])
+
+    def _reaches(self, node: fx.Node) -> bool:
+        """Whether a layer has steps of the part that shares are for."""
+        within = f"{self.path}{node.target}."
+        return any(path.startswith(within) for path in self.part.inside or ())
 
     def _is_layer(self, node: fx.Node) -> bool:
         known = node.op == "call_module" and self.path + str(node.target) in self.part.layers
@@ -156,7 +189,7 @@ class Rewriting:
     def _is_mean(self, node: fx.Node) -> bool:
         """A mean over the image: make it a sum over ranks."""
         dims = self._mean_dims(node)
-        if dims is None:
+        if dims is None or self.part.by_samples:  # a rank takes the mean of its own images
             return False
         (source,) = node.all_input_nodes
         shape = self.shapes[source]
@@ -165,7 +198,7 @@ class Rewriting:
             count *= shape[dim]
         keep = len(self.shapes[node]) == len(shape)
         with self.graph.inserting_before(node):
-            mean = self._step(Mean(dims, keep, count, self.cuts.all), source)
+            mean = self._step(Mean(dims, keep, count, self.cuts.all), source, "out_of")
         node.replace_all_uses_with(mean)
         self.shapes[mean] = self.shapes[node]
         self.graph.erase_node(node)
@@ -189,13 +222,14 @@ class Rewriting:
         """Before a step that needs everything; others that need it too find it there."""
         for source in [one for one in node.all_input_nodes if one in self.shared]:
             if source not in self.wholes:
+                kind = IntoSamples if self.part.by_samples else Whole
                 with self.graph.inserting_before(node):
-                    self.wholes[source] = self._step(Whole(self.shapes[source], self.cuts), source)
+                    self.wholes[source] = self._step(kind(self.shapes[source], self.cuts), source, "out_of")
                 self.shapes[self.wholes[source]] = self.shapes[source]
             node.replace_input_with(source, self.wholes[source])
 
-    def _step(self, module: nn.Module, source: fx.Node) -> fx.Node:
+    def _step(self, module: nn.Module, source: fx.Node, way: str) -> fx.Node:
         """A new step of the graph: a module, which others who follow the graph again take as one step."""
-        name = f"out_of_shares_{len(self.wholes)}_{source.name}"
+        name = f"{way}_shares_{len(self.wholes)}_{source.name}"
         self.module.add_module(name, module)
         return self.graph.call_module(name, (source,))

@@ -73,15 +73,20 @@ class Stream:
             self.send([_written(values, self.device)], to)
         self.send([value.detach() for value in values], to)
 
-    def crossing(self, of: int) -> list[torch.Tensor]:
-        """What the rank before made of a micro-batch, ready to be gone through."""
+    def crossing(self, of: int, likes: Sequence[Like] = ()) -> list[torch.Tensor]:
+        """What the rank before made of a micro-batch, ready to be gone through; `likes`: where it cannot say so."""
+        likes = likes or self._told(of)
+        found = self.received(likes, of)
+        for value, said in zip(found, likes, strict=True):
+            value.requires_grad_(said.trained)
+        return found
+
+    def _told(self, of: int) -> list[Like]:
+        """What the values of a rank are like, as its letter says."""
         if of not in self.known:
             (letter,) = self.received([LETTER], of)
             self.known[of] = _read(letter)
-        found = self.received(self.known[of], of)
-        for value, said in zip(found, self.known[of], strict=True):
-            value.requires_grad_(said.trained)
-        return found
+        return self.known[of]
 
     def send(self, values: Iterable[torch.Tensor], to: int) -> None:
         """Without waiting; a value is kept until it is gone."""

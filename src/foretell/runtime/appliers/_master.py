@@ -58,12 +58,16 @@ class Mastered(torch.optim.Optimizer):
     kind: ClassVar[type[torch.optim.Optimizer]]
     scale: ClassVar[Scale | None] = None
     like: ClassVar[dict[str, Any]] = {}  # the type of copies and their device, where they are not the weights' own
+    more: ClassVar[dict[str, Any]] = {}  # arguments that the inner one has besides
 
     def __init__(self, params: Any, **arguments: Any) -> None:
         super().__init__(params, arguments)
         self.weights = [weight for group in self.param_groups for weight in group["params"]]
-        self.masters = [_local(weight.detach()).to(**self.like, copy=True) for weight in self.weights]
-        self.inner = self.kind(self.masters, **arguments)
+        self.masters = self._copies()
+        self.inner = self.kind(self.masters, **arguments, **self.more)
+
+    def _copies(self) -> list[torch.Tensor]:
+        return [_local(weight.detach()).to(**self.like, copy=True) for weight in self.weights]
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
@@ -72,14 +76,56 @@ class Mastered(torch.optim.Optimizer):
         gradients = [weight.grad for weight in self.weights if weight.grad is not None]
         if scale is not None and not scale.is_sound(gradients):
             return
-        for weight, master in zip(self.weights, self.masters, strict=True):
-            master.grad = None if weight.grad is None else _local(weight.grad).to(**self.like, copy=True).div_(by)
+        self._fetch(by)
         for inner, outer in zip(self.inner.param_groups, self.param_groups, strict=True):
             inner["lr"] = outer["lr"]  # whoever warms up turns ours
         self.inner.step()
+        self._hand_back()
+
+    def _fetch(self, by: float) -> None:
+        """Gradients come to the copies."""
+        for weight, master in zip(self.weights, self.masters, strict=True):
+            master.grad = None if weight.grad is None else _local(weight.grad).to(**self.like, copy=True).div_(by)
+
+    def _hand_back(self) -> None:
         for weight, master in zip(self.weights, self.masters, strict=True):
             _local(weight).copy_(master)
             master.grad = None
+
+
+class OnHost(Mastered):
+    """The same in host memory. Beside a GPU copies and their gradients lie in pages that stay where they are, so that
+    they come and go at the rate of the link (pageable memory is copied once more on the way)."""
+
+    def _copies(self) -> list[torch.Tensor]:
+        found = super()._copies()
+        self.gpu = any(weight.is_cuda for weight in self.weights)
+        if self.gpu:
+            found = [one.pin_memory() for one in found]
+            self.rooms = [torch.empty_like(one, pin_memory=True) for one in found]
+        return found
+
+    def _fetch(self, by: float) -> None:
+        if not self.gpu:
+            super()._fetch(by)
+            return
+        for weight, master, room in zip(self.weights, self.masters, self.rooms, strict=True):
+            master.grad = None if weight.grad is None else room.copy_(_local(weight.grad), non_blocking=True)
+        torch.cuda.synchronize()  # the host reads them
+        for room in self.rooms if by != 1.0 else ():
+            room.div_(by)
+
+    def _hand_back(self) -> None:
+        if not self.gpu:
+            super()._hand_back()
+            return
+        for weight, master in zip(self.weights, self.masters, strict=True):
+            _local(weight).copy_(master, non_blocking=True)
+        torch.cuda.synchronize()  # before the next update of the copies; passes could begin earlier
+
+
+FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
+"""Optimizers of which torch has one kernel on a processor: it reads and writes everything once, on all threads."""
 
 
 def mastered(kind: type[torch.optim.Optimizer], scale: Scale | None) -> type[Mastered]:
@@ -87,11 +133,31 @@ def mastered(kind: type[torch.optim.Optimizer], scale: Scale | None) -> type[Mas
     return type("InFull", (Mastered,), {"kind": kind, "scale": scale, "like": {"dtype": torch.float32}})
 
 
+def scaled(kind: type[torch.optim.Optimizer], scale: Scale) -> type[torch.optim.Optimizer]:
+    """An optimizer of this kind over the weights themselves, whose gradients are scaled (automatic mixed precision)."""
+
+    class Scaled(kind):
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> None:
+            by = scale.now
+            weights = (weight for group in self.param_groups for weight in group["params"])
+            gradients = [_local(weight.grad) for weight in weights if weight.grad is not None]
+            if scale.is_sound(gradients):
+                for gradient in gradients:
+                    gradient.div_(by)
+                super().step()
+
+    return Scaled
+
+
 def on_host(kind: type[torch.optim.Optimizer]) -> type[Mastered]:
     """An optimizer of this kind whose copies and states lie in host memory; copies that it has already move there."""
     if issubclass(kind, Mastered):
-        return type("OnHost", (kind,), {"like": {**kind.like, "device": "cpu"}})
-    return type("OnHost", (Mastered,), {"kind": kind, "like": {"device": "cpu"}})
+        given = {"kind": kind.kind, "scale": kind.scale, "like": {**kind.like, "device": "cpu"}}
+    else:
+        given = {"kind": kind, "like": {"device": "cpu"}}
+    more = {"fused": True} if issubclass(given["kind"], FUSED) else {}
+    return type("OnHost", (OnHost,), {**given, "more": more})
 
 
 def _local(gradient: torch.Tensor) -> torch.Tensor:

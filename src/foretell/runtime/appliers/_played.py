@@ -5,7 +5,7 @@ versions. What a slot is, and which stages a micro-batch goes through, is said b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +14,7 @@ from foretell.plan.schedule import Slot, find
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.runtime.appliers._half_passes import InFlight, Owed, Passes
-from foretell.runtime.appliers._line import SENDING, Stream, let_go, like, several
+from foretell.runtime.appliers._line import SENDING, Like, Stream, let_go, like, several
 from foretell.runtime.appliers._master import Times
 from foretell.runtime.clock import Clock
 from foretell.runtime.subject import Subject, cut
@@ -22,9 +22,15 @@ from foretell.runtime.tasks import Batch
 
 
 class Played:
-    """The driver of one rank, which has the stages `own`."""
+    """The driver of one rank, which has the stages `own`.
 
-    def __init__(self, subject: Subject, part: Pipeline, own: list[int]) -> None:
+    `entering` says what stages read, where the ranks that make it are not there to say so.
+    """
+
+    def __init__(
+        self, subject: Subject, part: Pipeline, own: list[int], entering: Mapping[int, Sequence[Like]] | None = None
+    ) -> None:
+        self.entering = entering or {}
         self.schedule, self.count = find(part.schedule), subject.setting.plan.microbatches
         self.ranks, self.chunks = part.ranks, part.chunks or self.schedule.least_chunks
         orders = self.schedule.order(self.ranks, self.count, self.chunks)
@@ -115,7 +121,7 @@ class Played:
         before = slot.stage - 1
         if before in self.passes:
             return self.here.pop(("F", *slot[1:]))
-        found = self.forwards[before // self.ranks].crossing(self._rank(before))
+        found = self.forwards[before // self.ranks].crossing(self._rank(before), self.entering.get(slot.stage, ()))
         self._heard(("F", before, slot.microbatch))
         return found
 

@@ -61,7 +61,9 @@ class _Synchronised:
         shape = (1, -1, *[1] * (x.dim() - 2))
         normal, mean, variance = _Normal.apply(x, module.eps, count, self.group)
         self._remember(mean, variance, count)
-        return normal * module.weight.view(shape) + module.bias.view(shape) if module.affine else normal
+        if not module.affine:
+            return normal
+        return (normal * module.weight.view(shape) + module.bias.view(shape)).to(x.dtype)  # weights may be wider
 
     def _count(self, x: torch.Tensor) -> int:
         """Values of a channel on all ranks. Shares may differ by a row; sizes stay, so they are asked for once."""

@@ -35,7 +35,9 @@ def _cut(module: Any, group: dist.ProcessGroup) -> dict[str, int]:
         finally:
             module.bias = bias
         y = Summed.apply(summand, group)
-        return y if bias is None else y + bias.view(-1, *[1] * (y.dim() - 2 if dim == 1 else 0))
+        if bias is None:
+            return y
+        return y + bias.to(y.dtype).view(-1, *[1] * (y.dim() - 2 if dim == 1 else 0))  # a product's sum stays narrow
 
     setattr(module, seam(module), forward)
     return {"weight": 1}

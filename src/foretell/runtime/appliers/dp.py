@@ -120,7 +120,7 @@ def _divide(part: Data, subject: Subject) -> None:
     for own in subject.parts:
         for path, module in own.named_modules():
             if isinstance(module, Experts):
-                divide(module, group, subject.mesh.ranks("ep"))
+                divide(module, group, subject.mesh.ranks("ep"), even=subject.rehearsed)
                 shares |= {f"{path}.{name}" for name, _ in module.named_parameters()}
                 subject.divided |= dict.fromkeys(module.parameters(), ("ep",))
 

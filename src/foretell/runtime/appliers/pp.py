@@ -5,7 +5,7 @@ order of our own where torch has none that runs."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,14 +24,18 @@ from foretell.plan.schedule import find
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
+from foretell.plan.strategies.tensor import Tensor
 from foretell.program.cutting import cutting
 from foretell.program.weights import shared_between_blocks
 from foretell.runtime import stages
 from foretell.runtime.appliers._half_passes import gather_for_half
+from foretell.runtime.appliers._line import Like, like, several
 from foretell.runtime.appliers._played import Played
 from foretell.runtime.appliers._stash import Stashed
 from foretell.runtime.appliers._tied import keep_alike, tied
+from foretell.runtime.appliers.precision import casting
 from foretell.runtime.clock import Clock
+from foretell.runtime.stages import on_shapes
 from foretell.runtime.subject import Subject
 from foretell.runtime.tasks import Batch
 
@@ -99,13 +103,35 @@ def apply(part: Pipeline, subject: Subject) -> None:
         subject.driver = Stashed
     elif part.schedule in PLAYED or subject.rehearsed:  # torch's stages ask each other for shapes
         subject.later = True
-        subject.driver = functools.partial(Played, part=part, own=own)
+        likes = _entering(subject, cut) if subject.rehearsed else None
+        entering = {at: likes[found.part[at]] for at in own} if likes else None
+        subject.driver = functools.partial(Played, part=part, own=own, entering=entering)
     else:
         if part.schedule in SPLIT:
             subject.later = True
             for stage in subject.parts:
                 stage.forward = functools.partial(_no_view, stage.forward)
         subject.driver = functools.partial(Scheduled, part=part, own=own, count=found.count)
+
+
+def _entering(subject: Subject, cut: Sequence[nn.Module]) -> list[list[Like]]:
+    """What each stage reads, found by going through all of them; later, ranks of `tp:sp` have shares of sequences."""
+    tensor = subject.setting.plan.axis(Tensor)
+    ways = tensor.ranks if tensor is not None and tensor.sequence else 1
+    found: list[list[Like]] = []
+    with on_shapes(nn.ModuleList(cut), subject.sample.inputs) as values, casting(subject):
+        for stage in cut:
+            found.append([_shared(like(value), ways) for value in values])
+            values = several(stage(*values))
+    return found
+
+
+def _shared(whole: Like, ways: int) -> Like:
+    """A share of the sequence of activations [sample, sequence, hidden]."""
+    if not whole.trained or ways == 1:
+        return whole
+    samples, places, *rest = whole.shape
+    return whole._replace(shape=(samples, places // ways, *rest))
 
 
 def _no_view(inner: Callable[..., Any], *inputs: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -12,12 +13,15 @@ from torch import nn
 
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
-from foretell.runtime.appliers._master import Scale, Times, mastered
+from foretell.runtime.appliers._master import Scale, Times, mastered, scaled
 from foretell.runtime.subject import Rule, Subject
 from foretell.runtime.tasks import Loss
 
-ORDER = 5
-RUN = ("fp32", "tf32", "fp16", "bf16", "bf16:pure", "amp_bf16")
+ORDER = 28
+"""When layers are cut: whoever follows a module with symbols sees its class, and not what is around its forward."""
+
+RUN = ("fp32", "tf32", "fp16", "bf16", "bf16:pure", "amp_bf16", "amp_fp16")
+TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def refusals(part: Precision, setting: Setting) -> Iterator[tuple[str, str]]:
@@ -31,12 +35,14 @@ def apply(part: Precision, subject: Subject) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = part.name == "tf32"
     if part.format.autocast:
         for own in subject.parts:
-            _autocast(own, subject.device.type)
+            _autocast(own, subject)
+    scale = Scale() if part.format.loss_scaling else None
     if part.format.master:
-        scale = Scale() if part.format.loss_scaling else None
         subject.rule = Rule(mastered(subject.rule.kind, scale), subject.rule.arguments)
-        if scale is not None:
-            subject.loss = functools.partial(_scaled, subject.loss, scale)
+    elif scale is not None:
+        subject.rule = Rule(scaled(subject.rule.kind, scale), subject.rule.arguments)
+    if scale is not None:
+        subject.loss = functools.partial(_scaled, subject.loss, scale)
 
 
 def _scaled(loss: Loss, scale: Scale, outputs: Any, target: torch.Tensor) -> torch.Tensor:
@@ -44,11 +50,17 @@ def _scaled(loss: Loss, scale: Scale, outputs: Any, target: torch.Tensor) -> tor
     return Times.apply(loss(outputs, target), scale.now)
 
 
-def _autocast(module: nn.Module, device: str) -> None:
+def casting(subject: Subject) -> AbstractContextManager[Any]:
+    """Where products run in the type that the plan says."""
+    found = subject.setting.plan.policy(Precision).format
+    return torch.autocast(subject.device.type, TYPES.get(found.activation), enabled=found.autocast)
+
+
+def _autocast(module: nn.Module, subject: Subject) -> None:
     inner = module.forward
 
     def forward(*inputs: torch.Tensor) -> torch.Tensor:
-        with torch.autocast(device, torch.bfloat16):
+        with casting(subject):
             return inner(*inputs)
 
     module.forward = forward

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import NamedTuple
 
+import torch
+import torch.distributed as dist
 from torch import nn
 
 from foretell.model.graph import Graph
@@ -36,8 +39,6 @@ ALONE = ("tp", "cp")
 
 def refusals(part: Spatial, setting: Setting) -> Iterator[tuple[str, str]]:
     said = axis_text(part)
-    if part.rest:
-        yield f"{said}: samples in the rest of the model do not run in shares yet", f"spatial{part.ranks}[{part.only}]"
     beside = [axis.word for axis in setting.plan.axes if axis.word in ALONE and axis.world > 1]
     if beside:
         why = (
@@ -78,21 +79,30 @@ def apply(part: Spatial, subject: Subject) -> None:
         joined(subject, tuple(name for name in names if name in subject.mesh)),
     )
     (module,) = subject.parts
-    rewriting = _rewriting(module, cuts, subject.sample, part, subject.setting.graph)
+    graph, inside = subject.setting.graph, _inside(part, subject.setting.graph)
+    begins = inside is None or _first_path(graph) in inside
+    what = Part(cuts, frozenset(layers(graph)), inside, bool(part.rest))
+    rewriting = _rewriting(module, what, subject.sample, begins)
     subject.parts = [rewriting.made()]
-    share = functools.partial(_share, cuts)
-    subject.shares.append(share)
-    subject.sample = share(subject.sample)
+    share = _Share(cuts, begins, bool(part.rest))
+    subject.shares.append(functools.partial(share.of, microbatches=subject.setting.plan.microbatches))
+    subject.sample = share.of(subject.sample, microbatches=1)
     along = tuple(name for name in names if name in subject.mesh)
-    subject.summands |= dict.fromkeys(rewriting.weights, along)
+    seen = rewriting.module.parameters() if part.rest else rewriting.weights  # in shares of rows, or of samples
+    subject.summands |= dict.fromkeys(seen, along)
 
 
-def _rewriting(module: nn.Module, cuts: Cuts, sample: Batch, part: Spatial, graph: Graph) -> Rewriting:
-    """Of the whole model: its first input that is an image lies in shares."""
-    shared = [tensor.dim() >= DIM + len(cuts.dims) for tensor in sample.inputs]
-    first = shared.index(True) if True in shared else len(shared)
-    what = Part(cuts, frozenset(layers(graph)), _inside(part, graph))
-    return Rewriting(module, what, sample.inputs, [at == first for at in range(len(shared))], "")
+def _rewriting(module: nn.Module, part: Part, sample: Batch, begins: bool) -> Rewriting:
+    """Of the whole model: its first input that is an image lies in shares, if the part begins there."""
+    shared = [tensor.dim() >= DIM + len(part.cuts.dims) for tensor in sample.inputs]
+    first = shared.index(True) if begins and True in shared else len(shared)
+    return Rewriting(module, part, sample.inputs, [at == first for at in range(len(shared))], "")
+
+
+def _first_path(graph: Graph) -> str:
+    """The first operator with windows."""
+    nodes = (node for block in graph.blocks for node in block.nodes)
+    return next((node.path for node in nodes if isinstance(node.operator, Convolution | Pool)), "")
 
 
 def _inside(part: Spatial, graph: Graph) -> frozenset[str] | None:
@@ -104,6 +114,26 @@ def _inside(part: Spatial, graph: Graph) -> frozenset[str] | None:
     return frozenset(of_repetition(block, path, at) for block, path in found for at in range(block.times))
 
 
-def _share(cuts: Cuts, batch: Batch) -> Batch:
-    image, *others = batch.inputs
-    return Batch((cuts.own(image).contiguous(), *others), batch.target)
+class _Share(NamedTuple):
+    """A rank's share of a batch: rows of all images, or some samples of each micro-batch, or images by rows and the
+    rest by samples."""
+
+    cuts: Cuts
+    by_rows: bool
+    by_samples: bool
+
+    def of(self, batch: Batch, microbatches: int) -> Batch:
+        image, *others = batch.inputs
+        if self.by_rows:
+            image = self.cuts.own(image).contiguous()
+        elif self.by_samples:
+            image = self._samples(image, microbatches)
+        if not self.by_samples:
+            return Batch((image, *others), batch.target)
+        return Batch(
+            (image, *(self._samples(one, microbatches) for one in others)), self._samples(batch.target, microbatches)
+        )
+
+    def _samples(self, whole: torch.Tensor, microbatches: int) -> torch.Tensor:
+        ranks, rank = dist.get_world_size(self.cuts.all), dist.get_rank(self.cuts.all)
+        return whole.unflatten(0, (microbatches, ranks, -1))[:, rank].flatten(0, 1)

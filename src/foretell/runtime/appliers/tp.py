@@ -86,7 +86,7 @@ def refusals(part: Tensor, setting: Setting) -> Iterator[tuple[str, str]]:
 def apply(part: Tensor, subject: Subject) -> None:
     data = subject.setting.plan.axis(Data)
     at_once = data is not None and data.storage in ("zero2", "zero3")  # FSDP2 takes gradients as soon as they are made
-    cut = _Cut(subject.mesh.group("tp"), part.sequence, _experts(data))
+    cut = _Cut(subject.mesh.group("tp"), part.sequence, _experts(data), even=subject.rehearsed)
     together = nn.ModuleList(subject.parts)  # two stages of a rank may share a weight
     shared = tied(together)
     for own in subject.parts:
@@ -114,6 +114,7 @@ class _Cut:
     group: dist.ProcessGroup
     sequence: bool
     experts: str
+    even: bool = False  # whether rows of experts are taken to be as many everywhere: nobody is there to say
     shares: dict[str, tuple[int, int]] = field(default_factory=dict)
     orders: dict[str, torch.Tensor] = field(default_factory=dict)
     summands: list[tuple[nn.Module, str]] = field(default_factory=list)
@@ -231,7 +232,7 @@ class _Cut:
                 if self.sequence and is_adapted(inner):
                     self._summands(inner.get_submodule("lora_b" if part == "down" else "lora_a"))
         if self.experts == "columns":
-            module.experts.forward = Columns(module.experts, self.group, self.sequence)
+            module.experts.forward = Columns(module.experts, self.group, self.sequence, self.even)
 
     # weights
 

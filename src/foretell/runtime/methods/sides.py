@@ -88,6 +88,9 @@ class ServerSide(Side):
         super().__init__(terms, post, terms.first[terms.shares()[number]])
         self.number = number
         self.arrivals: list[int] = []  # what came, one after the other: `learning.order`
+        self.served: list[float] = []  # seconds of each push
+        self.returns: list[list[float]] = [[] for _ in range(terms.workers)]  # from a reply to its next push, by worker
+        self._replied_at = [0.0] * terms.workers
         self._given = [self.server.weights] * terms.workers  # what each worker was last told
         self._since = [0.0] * terms.workers  # when each was last read
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"server {number}")
@@ -102,6 +105,7 @@ class ServerSide(Side):
     def _run(self) -> None:
         try:
             self.algorithm.begin(self)
+            self._replied_at = [time.perf_counter()] * self.count
             while self.members():
                 self._take(_next(self.post.server))
             for rank in range(self.count):
@@ -122,8 +126,10 @@ class ServerSide(Side):
             self.reply([worker])
         else:
             self.arrivals.append(pushed(worker.number))
+            self.returns[worker.number].append(self._since[worker.number] - self._replied_at[worker.number])
             read = self._given[worker.number]
             self.algorithm.on_push(self, Push(worker, self._pushed(letter), read, letter.version, letter.clock))
+            self.served.append(time.perf_counter() - self._since[worker.number])
 
     def _pushed(self, letter: Letter) -> Vector:
         """A gradient as it was written, or weights, which are never compressed."""
@@ -146,6 +152,7 @@ class ServerSide(Side):
             self._given[worker.number] = self.server.weights
             held = time.perf_counter() - self._since[worker.number]
             letter = Letter(Kind.REPLY, self.count + self.number, self.server.version, number=held, content=content)
+            self._replied_at[worker.number] = time.perf_counter()
             self.post.send(worker.number, letter)
 
 

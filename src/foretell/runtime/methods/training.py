@@ -78,6 +78,9 @@ class OwnPace:
         self.server = ServerSide(self.terms, self.post, rank) if rank < self.terms.servers else None
         self.worker = self._worker(rank)
         self.worker.waited = self._waited
+        slowness = assignment.disturbance.slowness(rank)
+        self._tempo = (slowness * seconds for seconds in assignment.tempo.drawn(rank, assignment.seed))
+        self.late = 0  # gradients that took longer than they were to take
 
     def _worker(self, rank: int) -> WorkerSide:
         if self.terms.method.topology.collective:
@@ -110,6 +113,7 @@ class OwnPace:
     def step(self) -> float:
         """One gradient, and what becomes of it until the next one can begin; the loss of its samples."""
         training, clock = self.training, self.training.clock
+        begun = clock.read()
         with clock.step():
             with clock.phase("input"):
                 batch = next(training.batches)
@@ -118,12 +122,21 @@ class OwnPace:
                 batch = batch.to(training.device)
                 self.module.write(self.worker.wanted)
             losses = training.driver.run(batch, clock)
+            self._wait_until(begun + next(self._tempo))
             with clock.phase("optimizer"):
                 self.worker.take(self.module.gradient())
         loss = finite(torch.stack(losses).mean().item())
         journal.here().stepped(clock.last(loss))
         assert loss is not None
         return loss
+
+    def _wait_until(self, moment: float) -> None:
+        """A gradient is made to take its time, where a tempo was asked for."""
+        if not self.training.assignment.tempo.seconds:
+            return
+        left = moment - self.training.clock.read()
+        self.late += left < 0
+        time.sleep(max(0.0, left))
 
     def end(self) -> None:
         """Leave the others, and put the weights that count into the module: everywhere the same."""
@@ -176,6 +189,9 @@ def trained(
         arrivals=found.server.arrivals if found.server else [],
         heard=found.worker.heard,
         paces=found.worker.paces(),
+        served=found.server.served if found.server else [],
+        returns=found.server.returns if found.server else [],
+        late=found.late,
     )
     return report, training.subject.whole_weights() if assignment.weights else {}
 
