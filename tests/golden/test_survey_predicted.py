@@ -171,6 +171,12 @@ def test_rows_above_the_peak_are_told() -> None:
     assert not any("thetagpu" in name for name in errors.impossible_rows())
 
 
+def test_on_sixteen_gpus_sums_take_longer_than_the_whole_step_of_the_survey() -> None:
+    """So no overlap of messages and computation would explain the row."""
+    told = {gpus: errors.impossible(Case(Curve("lassen", workload.TEXT, "megatron-intra"), gpus)) for gpus in (4, 16)}
+    assert "more than the whole step" in told[16] and "more than the whole step" not in told[4]
+
+
 # findings
 
 FAIL_IN_THE_SURVEY = {

@@ -24,7 +24,7 @@ from foretell.bench.engine import Engine
 from foretell.bench.group import groups
 from foretell.bench.matrix import Matrix, compare
 from foretell.bench.question import Question
-from foretell.bench.reading import lines
+from foretell.bench.reading import lines, noise
 from foretell.bench.row import ABSENT, FAILED, OK, UNFIT, Point, Predicted, Row, told
 from foretell.bench.study import About, Study
 from foretell.cli import bench_pages
@@ -275,6 +275,13 @@ def test_a_quick_comparison_has_enough_engines_and_seeds() -> None:
     assert {one.seed for one in questions[: len(questions) // 3]} == {0}
 
 
+def test_what_learns_in_a_way_of_its_own_has_more_seeds_before_others() -> None:
+    """All others have the losses of the reference."""
+    own = [one.engine == "ddp" or not one.engine_asked.synchronous for one in matrix.quick() if one.seed]
+    assert own == sorted(own, reverse=True)
+    assert {one.engine for one in matrix.quick() if not one.engine_asked.synchronous} == {"stash", "hivemind"}
+
+
 def test_plug_ins_are_engines_too(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = SimpleNamespace(ENGINE=Engine(title="mine", plan="dp{n}"))
     entry = SimpleNamespace(name="mine", load=lambda: mine)
@@ -307,6 +314,22 @@ def test_an_engine_that_is_not_installed_is_a_row_with_the_cure(name: str, monke
         row = measuring.measured(Question(engine=name, pair="image", ranks=2), starter)
     assert row.status == ABSENT and row.engine == name
     assert row.fix == f"foretell bench --install {name.replace('_', '-')}"
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_a_comparison_leaves_its_report_and_refuses_one_that_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "found", lambda engine: None)
+    words = ["bench", "--engine", "hivemind", "--pair", "image", "--ranks", "2", "--out", str(tmp_path / "study")]
+    refused = CliRunner().invoke(cli, [*words, "--html", str(tmp_path / "nowhere" / "page.html")])
+    assert isinstance(refused.exception, BadInput) and not (tmp_path / "study").exists()
+    page = tmp_path / "study" / "page.html"  # in the folder that is made for it
+    told = documented("bench", CliRunner().invoke(cli, [*words, "--html", str(page), "--json"]).output)
+    assert told["files"] == [str(page)]
+    told = documented("bench", CliRunner().invoke(cli, [*words, "--json"]).output)
+    assert told["files"] == [str(tmp_path / "study" / "report.html")]
+    assert "hivemind is not installed" in (tmp_path / "study" / "report.html").read_text()
 
 
 @pytest.mark.usefixtures("nothing_starts")
@@ -397,6 +420,21 @@ def test_both_tables_have_one_rule_of_speed_up() -> None:
         assert table.speed_up == pytest.approx(expected) == group.speed_up(pipe, 2)
 
 
+@given(st.lists(st.lists(st.floats(0.001, 10.0), min_size=1, max_size=3), min_size=1, max_size=4))
+def test_noise_is_what_seeds_of_one_engine_differ_by(engines: list[list[float]]) -> None:
+    rows = [
+        _row(f"engine{at}", seed=seed, step_seconds=step, fingerprint=f"{at} {seed}")
+        for at, steps in enumerate(engines)
+        for seed, step in enumerate(steps)
+    ]
+    found, several = noise(rows), [steps for steps in engines if len(steps) > 1]
+    assert (found is None) == (not several)
+    if found is not None:
+        assert found.lines == len(several) and 0 <= found.middle <= found.most
+        assert found.most == pytest.approx(max(max(steps) / min(steps) for steps in several) - 1)
+        assert f"{found.most:.0%} at most" in bench_pages.page(Study(about=ABOUT, rows=tuple(rows))).replace("\n", " ")
+
+
 def test_engines_are_counted_not_their_lines_and_doubts_are_told() -> None:
     said = Predicted(
         step_seconds=1, low_seconds=1, high_seconds=1, memory_bytes=1, breakdown={}, error=1, memory_error=0,
@@ -410,6 +448,7 @@ def test_engines_are_counted_not_their_lines_and_doubts_are_told() -> None:
     page = " ".join(bench_pages.page(Study(about=ABOUT, rows=tuple(rows))).split())
     assert "losses of 1 other engine are" in page
     assert "before 4 of 4 rows others used up to 1.2 of its 2 cores" in page and "not calibrated" in page
+    assert "Over 4 rows predicted steps are 100% off in the mean, +100% in the middle, and memory 0%." in page
     apart = bench_pages.page(Study(about=ABOUT, rows=(_row(unpredicted="ranks compute on cpu"),)))
     assert "nothing could be predicted: ranks compute on cpu." in " ".join(apart.split())
     calm = bench_pages.page(Study(about=ABOUT, rows=(_row(load=5.0, busy=0.1),)))  # the load is that of the row before

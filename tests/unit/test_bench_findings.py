@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from foretell.bench.findings import FAILS, FINDINGS, HOLDS, UNKNOWN, check
@@ -122,6 +122,22 @@ def test_passes_that_take_longer_than_those_of_the_reference_are_a_reason() -> N
     found = {one.name: one.share for one in reasons(slow, plain)}
     assert found["longer passes"] == pytest.approx(0.25) and "longer updates" not in found
     assert "longer passes" not in {one.name for one in (*reasons(slow), *reasons(plain, plain))}
+
+
+@given(st.floats(0.1, 1.0), st.floats(0.1, 3.0), st.floats(0.0, 2.0))
+def test_what_ranks_compute_longer_than_one_alone_is_a_reason(work: float, slower: float, more: float) -> None:
+    """Of every engine: that of the reference, and what it computes longer than that is a reason of its own."""
+    alone = row("ddp", 1, work, phases_by_rank={"forward": (work,)}, batch=32)
+    plain = row("ddp", 2, 5.0, phases_by_rank={"forward": (slower * work, slower * work)}, batch=64)
+    other = row("zero1", 2, 10.0, phases_by_rank={"forward": (slower * work + more, slower * work)}, batch=64)
+    for one, step in ((plain, 5.0), (other, 10.0)):
+        told = {reason.name: reason.share for reason in reasons(one, plain, alone)}
+        share = (slower - 1) * work / step
+        assume(abs(share - WORTH) > 1e-9)  # where the last digit decides
+        assert told.get("slower together", 0.0) == pytest.approx(share if share >= WORTH else 0.0)
+    quick = row("ray", 2, 1.0, phases_by_rank={"forward": (work, work)}, batch=64)
+    untold = (reasons(alone, alone, alone), reasons(plain, plain), reasons(quick, plain, alone))
+    assert not any(one.name == "slower together" for found in untold for one in found)
 
 
 def test_what_is_not_there_is_not_asked() -> None:

@@ -80,6 +80,22 @@ def test_the_metric_is_the_mean_of_the_seeds() -> None:
     assert next(iter(minutes.curves)).points[0][0] == pytest.approx(0.12 / 60)
 
 
+def test_learning_is_compared_by_the_same_seeds() -> None:
+    """One seed beside the mean of two would say of engines what is true of seeds."""
+    more = [
+        *ROWS,
+        row("zero1", "dp2:zero1", 2, 0, 0.1),
+        *(row("gpipe", "pp2:gpipe +m8", 2, at, 0.3) for at in range(3)),
+    ]
+    (group,) = groups(more)
+    epochs, _ = over_time(group)
+    points = {curve.name: curve.points for curve in epochs.curves}
+    assert set(points) == {"ddp", "one-f-one-b", "gpipe"} and points["gpipe"] == points["ddp"]
+    assert "Not drawn, of one seed only: zero1." in html(bench_page(more, "a comparison"))
+    (alone,) = groups(one for one in more if one.seed == 0)
+    assert {curve.name for curve in over_time(alone)[0].curves} == {*points, "zero1"}
+
+
 def test_rows_without_a_metric_show_the_loss() -> None:
     unscored = [
         msgspec.structs.replace(one, curve=tuple(msgspec.structs.replace(look, metric=None) for look in one.curve))
@@ -131,6 +147,14 @@ def test_points_of_one_number_of_ranks_are_no_figure() -> None:
     names = {chart.name for chart in bench_page([one for one in ROWS if one.ranks == 2], "two ranks").charts}
     assert not any(name.startswith(("epoch-", "memory-")) for name in names)
     assert any(name.startswith("phases-") for name in names)
+
+
+def test_the_reference_is_beside_all_that_learn() -> None:
+    pipes = (row(f"pipe{at}", "pp2:gpipe +m8", 2, seed, 0.3) for at in range(8) for seed in (0, 1))
+    shares = (row(f"zero{at}", "dp2:zero1", 2, seed, 0.3) for at in range(3) for seed in (0, 1))
+    page = bench_page([*ROWS, *pipes, *shares], "a comparison")
+    figures = [one for one in page.charts if one.name.startswith("metric")]
+    assert len(figures) > 4 and all("ddp" in {name for _, name in one.legend} for one in figures)
 
 
 def test_more_engines_than_colours_are_drawn_by_family() -> None:

@@ -217,18 +217,20 @@ SEEDS: Final = 2
 """From which something is said about learning. What a paper shows, which was not measured here, is taken as it is."""
 
 
-def _learnt(line: Scaling, ranks: int) -> list[Look]:
-    """What is known well enough."""
-    rows = line.seeds[ranks]
-    return line.learnt(ranks) if len(rows) >= SEEDS or not rows[0].created else []
+def _learnt(one: Scaling, on: int, other: Scaling, beside: int) -> tuple[list[Look], list[Look]]:
+    """What two lines had learnt from the same seeds; nothing where that is not known well enough."""
+    seeds = one.seeds_on(on) & other.seeds_on(beside)
+    if len(seeds) < SEEDS and one.seeds[on][0].created:
+        return [], []
+    return one.learnt(on, seeds), other.learnt(beside, seeds)
 
 
 def _stale_learns_less(group: Group) -> Cases:
     """At the last look of one that is not flushed, beside what others had learnt by that minute."""
     stale = [line for line in group.of(PIPELINE) if not line.synchronous]
     for one, other in product(stale, (line for line in group.lines if line.synchronous)):
-        mine = _learnt(one, max(one.rows))
-        theirs = [look for look in _learnt(other, max(other.rows)) if mine and look.seconds <= mine[-1].seconds]
+        mine, others = _learnt(one, max(one.rows), other, max(other.rows))
+        theirs = [look for look in others if mine and look.seconds <= mine[-1].seconds]
         if theirs:
             told = f"{one.engine} has {mine[-1].told}, {other.engine} had {theirs[-1].told} {theirs[-1].when}"
             yield Case(mine[-1].score < theirs[-1].score, told)
@@ -237,7 +239,7 @@ def _stale_learns_less(group: Group) -> Cases:
 def _large_batches_learn_less(group: Group) -> Cases:
     """Of one rank and the most, at the last epoch that both have seen."""
     for line in group.of(DATA, SHARDED):
-        few, many = _learnt(line, min(line.rows)), _learnt(line, max(line.rows))
+        few, many = _learnt(line, min(line.rows), line, max(line.rows))
         if len(line.rows) > 1 and few and many:
             until = min(few[-1].epoch, many[-1].epoch)
             small, large = ([look for look in looks if look.epoch <= until] for looks in (few, many))

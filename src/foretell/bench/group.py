@@ -104,9 +104,14 @@ class Scaling(NamedTuple):
         """The median over seeds."""
         return median(row.epoch_seconds for row in self.seeds[ranks])
 
-    def learnt(self, ranks: int) -> list[Look]:
-        """The looks of all seeds, those after as many steps together; of seeds cut short as far as they go."""
-        return [_look(points) for points in zip(*(row.curve for row in self.seeds[ranks]), strict=False)]
+    def seeds_on(self, ranks: int) -> frozenset[int]:
+        return frozenset(row.seed for row in self.seeds[ranks])
+
+    def learnt(self, ranks: int, seeds: frozenset[int] | None = None) -> list[Look]:
+        """The looks of these seeds or of all, those after as many steps together; of seeds cut short as far as they
+        go."""
+        curves = [row.curve for row in self.seeds[ranks] if seeds is None or row.seed in seeds]
+        return [_look(points) for points in zip(*curves, strict=False)]
 
     def speedup(self, ranks: int) -> float:
         """Over its own one rank."""
@@ -201,6 +206,16 @@ def _node(device: str, engines: dict[str, dict[int, list[Row]]]) -> int:
 def node_ranks(device: str) -> int:
     """Ranks of a node, where the device is a cluster that is known by name; 0: not known."""
     return catalog.cluster(device).ranks_per_node if device in members.names("clusters") else 0
+
+
+def alike(lines: Sequence[Scaling]) -> tuple[list[Scaling], frozenset[int]]:
+    """Lines whose learning may be compared, on the most ranks of each, with the seeds that all of them have: another
+    seed is another question. Where some have several seeds, those of one are left out."""
+    seeds = {line.engine: line.seeds_on(max(line.rows)) for line in lines}
+    least = min(2, max(map(len, seeds.values()), default=0))
+    chosen = [line for line in lines if len(seeds[line.engine]) >= least]
+    common = frozenset[int].intersection(*(seeds[line.engine] for line in chosen)) if chosen else frozenset[int]()
+    return chosen, common
 
 
 def shared(lines: Sequence[Scaling]) -> list[int]:

@@ -252,7 +252,7 @@ def _predicted(question: Question, found: Measurement, where: Where) -> dict[str
             memory_bytes=said.memory.allocated,
             breakdown=said.breakdown,
             error=(said.step_seconds - step) / step,
-            memory_error=(said.memory.allocated - memory) / memory if memory else 0.0,
+            memory_error=(said.memory.allocated - memory) / memory if memory else None,
             calibrated=file_of(here) is not None,
         )
     }

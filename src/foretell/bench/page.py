@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from foretell.bench.findings import HOLDS, Checked, check
-from foretell.bench.group import Group, Look, Scaling, groups, shared
-from foretell.bench.reading import line_of
+from foretell.bench.group import REFERENCE, Group, Look, Scaling, alike, groups, shared
+from foretell.bench.reading import Line, line_of, noise
 from foretell.bench.reasons import reasons, sentence
 from foretell.bench.row import Row
 from foretell.report.charts import breakdown, foreseen
@@ -69,18 +69,24 @@ def _cards(found: Sequence[Group], checked: Sequence[Checked]) -> Iterator[Card]
 
 COLUMNS = (
     "In the table: the median over seeds. Communication is the share of a step in which a rank stands still for "
-    "others. Right are answers on held-out data at the last look, of the worst and the best seed; to the target are "
-    "seconds of training, if all seeds got there. Predicted and its memory are errors of the prediction."
+    "others; predicted is the error of the prediction."
+)
+
+LEARNT = (
+    "Right are answers on held-out data at the last look, of the worst and the best seed; to the target are seconds of "
+    "training, if all seeds got there."
 )
 
 
 def _sections(group: Group, beside: Group | None, several: int) -> Iterator[Section]:
     place = f": {group.name}" if several > 1 else ""
     dashed = "Dashed lines are predictions." if beside else ""
-    drawn = {chart.name: chart for part in parts(group) for chart in _lines(part, beside)}
-    speeds = tuple(_speed(group, line, ranks) for line in group.lines for ranks in line.rows)
+    drawn = {chart.name: chart for panels in _panels(group, beside) for chart in _lines(panels)}
+    lines = [line_of(group, line, ranks) for line in group.lines for ranks in line.rows]
     epochs = _foreseen(group, beside, "epoch_seconds", show_seconds)
-    yield Section(f"Seconds of an epoch{place}", f"{BANDS} {COLUMNS}", epochs, SPEED, speeds)
+    differ = noise(row for line in group.lines for own in line.seeds.values() for row in own)
+    told = f"{BANDS} {COLUMNS} {differ.told if differ else ''}".strip()
+    yield Section(f"Seconds of an epoch{place}", told, epochs, SPEED, tuple(map(_speed, lines)))
     if over := _chosen(drawn, group, "epoch"):
         told = f"Both axes by factors: a line of perfect scaling is straight. {dashed}"
         yield Section(f"Seconds of an epoch over ranks{place}", told.strip(), over)
@@ -91,11 +97,19 @@ def _sections(group: Group, beside: Group | None, several: int) -> Iterator[Sect
         f"Why each engine is slow{place}", told, tuple(filter(None, bars)), ("engine", "ranks", "reasons"), rows
     )
     if memory := (*_foreseen(group, beside, "memory_bytes", show_bytes), *_chosen(drawn, group, "memory")):
-        yield Section(f"Memory of a rank{place}", dashed, memory)
+        told = f"Of the fullest rank, the median over seeds, and the error of its prediction. {dashed}"
+        yield Section(f"Memory of a rank{place}", told.strip(), memory, MEMORY, tuple(map(_memory, lines)))
     if metric := _chosen(drawn, group, "metric"):
-        yield Section(
-            f"How well it learns{place}", "On the most ranks that each engine has, the mean of its seeds.", metric
-        )
+        told = f"{_learning(group)} {LEARNT}"
+        yield Section(f"How well it learns{place}", told, metric, LEARNING, tuple(map(_learning_row, lines)))
+
+
+def _learning(group: Group) -> str:
+    """What the figures of learning are of, and which engines they leave out."""
+    drawn = {line.engine for line in alike(group.lines)[0]}
+    apart = [line.engine for line in group.lines if line.engine not in drawn]
+    told = "Each engine on the most ranks that it has, the mean of the seeds that all lines of a figure have."
+    return f"{told} Not drawn, of one seed only: {', '.join(apart)}." if apart else told
 
 
 BANDS = "Each engine on the most ranks that it has. The line through a dot is where nine in ten such runs lie."
@@ -137,11 +151,27 @@ def batched(lines: Sequence[Scaling], size: int) -> list[tuple[Scaling, ...]]:
     return [tuple(lines[at : at + size]) for at in range(0, len(lines), size)]
 
 
-def _lines(group: Group, beside: Group | None) -> Iterator[Chart]:
-    """What is drawn as lines, an engine in one colour in all of it."""
-    own = {line.engine for line in group.lines}
-    likewise = beside._replace(lines=tuple(one for one in beside.lines if one.engine in own)) if beside else None
-    panels = [*over_ranks(group, likewise), *over_time(group)]
+def _panels(group: Group, beside: Group | None) -> Iterator[list[Panel]]:
+    """What may be drawn as lines; an engine has one colour in all panels of a list."""
+    for part in parts(group):
+        own = {line.engine for line in part.lines}
+        likewise = beside._replace(lines=tuple(one for one in beside.lines if one.engine in own)) if beside else None
+        yield over_ranks(part, likewise)
+    yield from map(over_time, _learners(group))
+
+
+def _learners(group: Group) -> list[Group]:
+    """Engines whose learning may be compared, in as many parts as there must be, the reference in each."""
+    chosen = group._replace(lines=tuple(alike(group.lines)[0]))
+    reference = tuple(line for line in chosen.lines if line.engine == REFERENCE)
+    found: list[Group] = []
+    for part in parts(chosen):
+        others = tuple(line for line in part.lines if line.engine != REFERENCE)
+        found.append(part._replace(lines=reference + others))
+    return found
+
+
+def _lines(panels: Sequence[Panel]) -> Iterator[Chart]:
     colours = colours_of(panels)
     return (draw(panel, colours) for panel in panels if _is_line(panel))
 
@@ -207,8 +237,9 @@ def _bytes(size: float) -> str:
 
 def over_time(group: Group) -> list[Panel]:
     """The metric (or the loss, where there is none) of held-out data over epochs and over minutes: of each engine on
-    the most ranks that it has, the mean of its seeds."""
-    shown = [(line, looks) for line in group.lines if (looks := line.learnt(max(line.rows)))]
+    the most ranks that it has, the mean of the seeds that all have."""
+    lines, seeds = alike(group.lines)
+    shown = [(line, looks) for line in lines if (looks := line.learnt(max(line.rows), seeds))]
     scored = any(look.metric is not None for _, looks in shown for look in looks)
     up = "share of right answers" if scored else "loss of held-out data"
 
@@ -223,28 +254,38 @@ def over_time(group: Group) -> list[Panel]:
     return [panel("epochs", lambda look: look.epoch), panel("minutes", lambda look: look.seconds / 60)]
 
 
-SPEED = (
-    "engine", "ranks", "seeds", "epoch", "samples/s", "speed-up", "efficiency", "communication", "memory",
-    "right", "to the target", "predicted", "its memory",
-)  # fmt: skip
+SPEED = ("engine", "ranks", "seeds", "epoch", "samples/s", "speed-up", "efficiency", "communication", "predicted")
+MEMORY = ("engine", "ranks", "memory", "predicted")
+LEARNING = ("engine", "ranks", "seeds", "right", "loss", "to the target")
 
 
-def _speed(group: Group, scaling: Scaling, ranks: int) -> tuple[str, ...]:
-    line = line_of(group, scaling, ranks)
+def _speed(line: Line) -> tuple[str, ...]:
     return (
         line.engine,
-        str(ranks),
+        str(line.ranks),
         str(line.seeds),
         show_seconds(line.epoch_seconds),
         f"{line.samples_per_second:,.4g}",
         f"{line.speed_up:.2f}" if line.speed_up is not None else "-",
         f"{line.efficiency:.0%}" if line.efficiency is not None else "-",
         f"{line.communication_share:.0%}",
-        show_bytes(line.memory_bytes) if line.memory_bytes else "-",
-        "..".join(dict.fromkeys(f"{share:.0%}" for share in line.metric)) if line.metric else "-",
-        show_seconds(line.target_seconds) if line.target_seconds is not None else "-",
         f"{line.error:+.0%}" if line.error is not None else "-",
-        f"{line.memory_error:+.0%}" if line.memory_error is not None else "-",
+    )
+
+
+def _memory(line: Line) -> tuple[str, ...]:
+    held = show_bytes(line.memory_bytes) if line.memory_bytes else "-"
+    return line.engine, str(line.ranks), held, f"{line.memory_error:+.0%}" if line.memory_error is not None else "-"
+
+
+def _learning_row(line: Line) -> tuple[str, ...]:
+    return (
+        line.engine,
+        str(line.ranks),
+        str(line.seeds),
+        " to ".join(dict.fromkeys(f"{share:.0%}" for share in line.metric)) if line.metric else "-",
+        f"{line.loss:.3g}" if line.loss is not None else "-",
+        show_seconds(line.target_seconds) if line.target_seconds is not None else "-",
     )
 
 
@@ -292,11 +333,8 @@ def _slow(group: Group, line: Scaling, beside: Group | None) -> tuple[str, str, 
     row = line.rows[max(line.rows)]
     others = (one.rows.get(row.ranks) for one in (beside.lines if beside else ()) if one.engine == line.engine)
     told = next((other for other in others if other and not row.phases), row)
-    return (
-        line.engine,
-        str(row.ranks),
-        sentence(reasons(told, group.reference(row.ranks))) if told.phases else "no breakdown",
-    )
+    found = reasons(told, group.reference(row.ranks), group.reference(1))
+    return line.engine, str(row.ranks), sentence(found) if told.phases else "no breakdown"
 
 
 # --- findings, and what is missing --------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean, median
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,6 +13,21 @@ from foretell.bench.row import Row
 
 FIRST = 5
 """Losses that are compared: later ones drift apart by rounding."""
+
+
+class Noise(NamedTuple):
+    """By how much the longest step of an engine's seeds exceeds the shortest, as a share: no seed changes the work."""
+
+    middle: float
+    most: float
+    lines: int  # that have several seeds
+
+    @property
+    def told(self) -> str:
+        return (
+            f"Steps of one engine differ between its seeds by {self.middle:.0%} in the middle of {self.lines} lines "
+            f"and by {self.most:.0%} at most: what differs less is no finding."
+        )
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +68,7 @@ def line_of(group: Group, scaling: Scaling, ranks: int) -> Line:
     metrics = [point.metric for point in last if point.metric is not None]
     reached = [row.target_seconds for row in rows if row.target_seconds is not None]
     predicted = [row.predicted for row in rows if row.predicted is not None]
+    memory = [one.memory_error for one in predicted if one.memory_error is not None]
     return Line(
         pair=group.pair,
         conditions=group.conditions,
@@ -70,9 +87,17 @@ def line_of(group: Group, scaling: Scaling, ranks: int) -> Line:
         target_seconds=fmean(reached) if reached and len(reached) == len(rows) else None,
         reached=len(reached),
         error=median(one.error for one in predicted) if predicted else None,
-        memory_error=median(one.memory_error for one in predicted) if predicted else None,
+        memory_error=median(memory) if memory else None,
         disagreement=_disagreement(rows, _reference(group, ranks)),
     )
+
+
+def noise(rows: Iterable[Row]) -> Noise | None:
+    """What times of these rows are worth; None where every line has one seed."""
+    seeds = [own for group in groups(rows) for line in group.lines for own in line.seeds.values() if len(own) > 1]
+    steps = [[row.step_seconds for row in own] for own in seeds]
+    found = [max(one) / min(one) - 1 for one in steps]
+    return Noise(median(found), max(found), len(found)) if found else None
 
 
 def _reference(group: Group, ranks: int) -> Sequence[Row]:

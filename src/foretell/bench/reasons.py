@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 from foretell.bench.row import Row
@@ -26,8 +27,8 @@ class Reason(NamedTuple):
     why: str
 
 
-def reasons(row: Row, reference: Row | None = None) -> tuple[Reason, ...]:
-    """The reasons of a row, the largest first; some can only be told beside a reference, with as many ranks."""
+def reasons(row: Row, reference: Row | None = None, alone: Row | None = None) -> tuple[Reason, ...]:
+    """The reasons of a row, the largest first; some can only be told beside a reference, of as many ranks and alone."""
     if not row.ok or not row.step_seconds:
         return ()
     lost = imbalance(row)
@@ -39,6 +40,7 @@ def reasons(row: Row, reference: Row | None = None) -> tuple[Reason, ...]:
         Reason("host-bound", _share(row, "host"), "the device waits for the host to start its kernels"),
         Reason("input", _share(row, "input"), "ranks wait for samples"),
         *_longer(row, reference),
+        *_together(row, reference, alone),
     ]
     worth = sorted((one for one in found if one.share >= WORTH), key=lambda one: -one.share)
     return (*worth, *_precision(row))
@@ -66,6 +68,17 @@ def _longer(row: Row, reference: Row | None) -> tuple[Reason, ...]:
         Reason("longer passes", share("forward", "backward"), f"its passes take longer than those of {by}"),
         Reason("longer updates", share("optimizer"), f"its optimizer takes longer than that of {by}"),
     )
+
+
+def _together(row: Row, reference: Row | None, alone: Row | None) -> tuple[Reason, ...]:
+    """What ranks of a reference compute longer than one alone does for as many samples, as far as these do too: no
+    engine can help that."""
+    if reference is None or alone is None or row.ranks == 1 or reference.batch != row.batch:
+        return ()
+    apart = _computed(alone, WORK) * reference.batch / alone.batch if _computed(alone, WORK) else math.inf
+    beside = min(_computed(reference, WORK), _computed(row, WORK))
+    share = (beside - apart) / (row.ranks * row.step_seconds)
+    return (Reason("slower together", share, "ranks compute longer than one alone: they share memory and caches"),)
 
 
 def _computed(row: Row, phases: tuple[str, ...]) -> float:

@@ -36,7 +36,7 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: float
     breakdown: dict[str, float]
     error: float  # of the step: predicted less measured, as a share of what was measured
-    memory_error: float
+    memory_error: float | None  # None: no memory was measured
     calibrated: bool | None = None  # whether the machine was; None: nobody wrote it down
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Iterable, Sequence
+from statistics import fmean, median
 
 from foretell.bench import engine, environments
 from foretell.bench.group import REFERENCE
-from foretell.bench.reading import FIRST, Line, lines
-from foretell.bench.row import Row
+from foretell.bench.reading import FIRST, Line, lines, noise
+from foretell.bench.row import Predicted, Row
 from foretell.bench.study import Study
 from foretell.cli.table import WIDTH, table
 from foretell.units import show_bytes, show_seconds
@@ -44,9 +45,12 @@ BUSY = 0.3
 
 
 def _doubts(study: Study, found: Sequence[Line]) -> list[str]:
-    """What makes the figures less than they seem: others used it, it was never calibrated, seeds are few."""
+    """What makes the figures less than they seem: noise, others used it, it was never calibrated, seeds are few."""
     told: list[str] = []
     ran = study.ok()
+    if differ := noise(ran):
+        told.append(differ.told)
+    told += _accuracy([row.predicted for row in ran if row.predicted is not None])
     busy = [row.busy for row in ran if row.busy is not None and row.busy > BUSY]
     if busy:
         told.append(
@@ -61,6 +65,16 @@ def _doubts(study: Study, found: Sequence[Line]) -> list[str]:
     reasons = dict.fromkeys(row.unpredicted for row in ran if row.unpredicted)
     told += [f"`off` is empty where nothing could be predicted: {why}." for why in reasons]
     return told
+
+
+def _accuracy(said: Sequence[Predicted]) -> list[str]:
+    """What predictions were worth in all."""
+    if not said:
+        return []
+    steps, memory = [one.error for one in said], [one.memory_error for one in said if one.memory_error is not None]
+    off = f"{fmean(map(abs, steps)):.0%} off in the mean, {median(steps):+.0%} in the middle"
+    held = f", and memory {fmean(map(abs, memory)):.0%}" if memory else ""
+    return [f"Over {len(said)} rows predicted steps are {off}{held}."]
 
 
 def _of_pair(own: Sequence[Line], rows: Sequence[Row]) -> str:

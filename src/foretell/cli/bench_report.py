@@ -6,6 +6,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -26,12 +27,28 @@ class Files(NamedTuple):
     html: str = ""
     figures: str = ""
 
+    def check(self, out: Path | None) -> None:
+        """Refuse a page that cannot be written, before minutes of measuring. The folder `out` will be there by then."""
+        from foretell.report.files import check_page
+
+        if out is None or out.exists() or Path(self.html).parent != out:
+            check_page(self.html or None)
+
+
+REPORT = "report.html"
+"""The page of a comparison in its folder, where no other is asked for."""
+
 
 def reported(command: Command) -> Command:
     """The options of a report."""
     for option in (
         click.option("--figures", metavar="FOLDER", default="", help="Each figure as an SVG and a PNG file."),
-        click.option("--html", metavar="FILE", default="", help="A report to look at: one file, with charts."),
+        click.option(
+            "--html",
+            metavar="FILE",
+            default="",
+            help="A report: one file with charts (report.html in --out).",
+        ),
     ):
         command = option(command)
     return command
@@ -74,7 +91,7 @@ def judged(rows: Sequence[Row]) -> dict[str, Any]:
         for group in groups(rows)
         for line in group.lines
         for ranks, row in line.rows.items()
-        for one in reasons(row, group.reference(ranks))
+        for one in reasons(row, group.reference(ranks), group.reference(1))
     ]
     found = [
         {
@@ -116,7 +133,7 @@ def _slow(group: Group) -> str:
     wide = max(len(line.engine) for line in group.lines)
     for line in group.lines:
         most = max(line.rows)
-        told = sentence(reasons(line.rows[most], group.reference(most)))
+        told = sentence(reasons(line.rows[most], group.reference(most), group.reference(1)))
         start = f"  {line.engine:<{wide}}  {most:>2}  "
         lines += textwrap.wrap(told, WIDTH, initial_indent=start, subsequent_indent=" " * len(start))
     return "\n".join(lines)

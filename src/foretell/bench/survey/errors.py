@@ -145,12 +145,14 @@ def _above_links(case: Case) -> str:
     if not case.curve.framework.endswith(INTRA) or case.gpus == 1:
         return ""
     left = _longer(case) + _less_to_update(case)
-    sent, rate = _summed_bytes(case), narrowest(case)
+    sent, rate, step = _summed_bytes(case), narrowest(case), _theirs(case).step_seconds
     if sent <= left * rate:
         return ""
+    longer = f", more than the whole step of {step * 1e3:.3g} ms" if sent > step * rate else ""
     return (
-        f"leaves {left * 1e3:.3g} ms of a step for sums of {sent / 1e9:.3g} GB that take {sent / rate * 1e3:.3g} ms, "
-        f"whatever the algorithm, over links that carry {rate / 1e9:.3g} GB/s{_beside_data(case, sent / left)}"
+        f"leaves {left * 1e3:.3g} ms of a step for sums of {sent / 1e9:.3g} GB that take {sent / rate * 1e3:.3g} ms"
+        f"{longer}, whatever the algorithm, over links that carry {rate / 1e9:.3g} GB/s"
+        f"{_beside_data(case, sent / left)}"
     )
 
 
