@@ -55,6 +55,7 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
     "lab describe": [("{folder}/lab.toml", "--hosts", "4", "--overhead", "100us")],
     "goodput": [("--mtbf", "3h", "--checkpoint", "40s")],
     "systems": [(), ("petuum", "distbelief")],
+    "systems --on": [("distbelief", "easgd", "gpipe", "--on", "4xv100-16", "--model", "lenet", "--learn", "squares")],
     "systems --plan": [("--plan", "dp8"), ("--plan", "pp4:1f1b +m4")],
     "systems --bytes": [("--bytes", "lenet")],
     "results": [("--records", "{folder}/records")],
