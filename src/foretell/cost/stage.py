@@ -203,6 +203,17 @@ class Prices:
             self._messages[key] = self._in_a_step(message, group, price) + cut
         return self._messages[key] / message.every
 
+    def asked(self, message: Communicate) -> Quantity:
+        """Seconds of a pipeline's message from when its receiver asks for it, if the sender waits for that.
+
+        Gloo's does, and stages ask for what they receive when they have nothing else to do: a message that is ready
+        long before does not travel beside their computing.
+        """
+        if library_of(self.cluster) is not GLOO:
+            return 0.0
+        group = self.group(message)
+        return self.message(message) + collective_seconds(message.kind, 1, group, self.cluster).latency
+
     @property
     def led(self) -> bool:
         """Whether messages of some axes go through leaders."""

@@ -286,6 +286,8 @@ static void run(int *laid) {
 
 /* Cores that sleep are given to others where this machine is emulated itself, and come back late. So no core sleeps while
  * there are hosts. Whoever wants one gets it at once: these threads run only where nobody else does, or not at all.
+ * Linux shares cores between sessions first (sched(7), autogroups): an idle thread has half a core beside a rank of another
+ * session. So this session comes last, too; the thread that switches has a real-time priority, and that is in no group.
  * Where no tick was ever stolen (proc(5), /proc/stat), nobody borrows cores, and busy ones would only take power. */
 
 static int lent(void) {
@@ -311,9 +313,16 @@ static void *awake(void *core) {
 #endif
 }
 
+static int comes_last(void) {
+    FILE *group = fopen("/proc/self/autogroup", "w");
+    if (!group) return 1; /* this kernel has none */
+    fputs("19", group);
+    return fclose(group) == 0;
+}
+
 static void keep_awake(void) {
     cpu_set_t ours;
-    if (!lent() || sched_getaffinity(0, sizeof ours, &ours) < 0) return;
+    if (!lent() || !comes_last() || sched_getaffinity(0, sizeof ours, &ours) < 0) return;
     for (int core = 0; core < CPU_SETSIZE; core++) {
         pthread_t thread;
         if (CPU_ISSET(core, &ours)) pthread_create(&thread, NULL, awake, (void *)(intptr_t)core);

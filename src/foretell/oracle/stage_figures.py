@@ -229,7 +229,7 @@ class Stages:
 
 
 def _figures(plan: Priced, shape: int, slots: dict[str, _Slot], memory: tuple[float, ...]) -> StageFigures:
-    crossed, (sent_forward, sent_back) = plan.shapes[shape], plan.sends[shape]
+    crossed, sends = plan.shapes[shape], plan.sends[shape]
     # who receives has waited for it, so that host and device begin together
     met = {"F": bool(crossed.received), "B": crossed.gets_back, "I": crossed.gets_back, "W": False}
     least = {kind: slot.met if met[kind] else slot.device for kind, slot in slots.items()}
@@ -243,8 +243,8 @@ def _figures(plan: Priced, shape: int, slots: dict[str, _Slot], memory: tuple[fl
         launched,
         slots["F"].met,
         least["I" if plan.outline.schedule.splits_backward else "B"],
-        float(sent_forward),
-        float(sent_back),
+        float(sends.sent_forward),
+        float(sends.sent_back),
         sum(plan.cares[shape].finish.values()),
         memory,
     )

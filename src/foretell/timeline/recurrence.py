@@ -288,7 +288,8 @@ def play_slots(t, plans, at, first, stop, turns, begin, end, inline, state, star
         back = kind != F
         receives = t.i[t.gets_back + whole + shape] if back else t.i[t.gets_forward + whole + shape]
         if receives and kind != W:
-            idle = max(arrived[t.i[t.slot_takes + n]] - free, 0.0)
+            asked = t.f[t.asked_back + sends + shape] if back else t.f[t.asked_forward + sends + shape]
+            idle = max(arrived[t.i[t.slot_takes + n]] - free, asked)
             if inline:
                 left = queue - idle
                 queue = max(left, 0.0)
@@ -582,27 +583,29 @@ def lanes_turns(t, plans, rows, lanes):
                     launched[n * lanes + p] = turns[turn + 1]
                     n += 1
             high[place] = n
-    return device, launched, lanes_sent(t, plans, rows, lanes), low, high
+    sent = lanes_sends(t, plans, rows, lanes, t.sent_forward, t.sent_back)
+    asked = lanes_sends(t, plans, rows, lanes, t.asked_forward, t.asked_back)
+    return device, launched, sent, asked, low, high
 
 
 @kernel
-def lanes_sent(t, plans, rows, lanes):
-    """Seconds of sending of each shape, forward and back."""
+def lanes_sends(t, plans, rows, lanes, forward, back):
+    """Seconds of what each shape sends or asks for, forward and back."""
     cut = plans.i[plans.cut + rows[0]]
     shapes = t.i[t.cut_at + cut + 1] - t.i[t.cut_at + cut]
-    sent = zeros(2 * shapes * lanes)
+    found = zeros(2 * shapes * lanes)
     for p in range(lanes):
         sends = plans.i[plans.sends + rows[p]]
         for shape in range(shapes):
-            sent[2 * shape * lanes + p] = t.f[t.sent_forward + sends + shape]
-            sent[(2 * shape + 1) * lanes + p] = t.f[t.sent_back + sends + shape]
-    return sent
+            found[2 * shape * lanes + p] = t.f[forward + sends + shape]
+            found[(2 * shape + 1) * lanes + p] = t.f[back + sends + shape]
+    return found
 
 
 @kernel
 def lanes_slots(t, stage_at, whole, lanes, first, stop, turns, free, host, way, arrived, started, noted):
     """Play some slots of an order; `noted`: how the last ones of ranks begin is written down."""
-    device, launched, sent, low, high = turns
+    device, launched, sent, asked, low, high = turns
     every, idle, recorded = natural(lanes), zeros(lanes), 0
     for n in range(first, stop):
         kind = t.i[t.slot_kind + n]
@@ -612,7 +615,8 @@ def lanes_slots(t, stage_at, whole, lanes, first, stop, turns, free, host, way, 
         receives = t.i[t.gets_back + whole + shape] if back else t.i[t.gets_forward + whole + shape]
         late = noted and t.i[t.slot_tail + n]
         if receives and kind != W:
-            lanes_wait(arrived, natural(t.i[t.slot_takes + n] * lanes), free, host, rank, idle, every)
+            source, least = natural(t.i[t.slot_takes + n] * lanes), natural((2 * shape + back) * lanes)
+            lanes_wait(arrived, source, asked, least, free, host, rank, idle, every)
         elif late:
             for p in range(lanes):
                 idle[p] = 0.0
@@ -632,11 +636,11 @@ def lanes_slots(t, stage_at, whole, lanes, first, stop, turns, free, host, way, 
 
 
 @kernel
-def lanes_wait(arrived, source, free, host, rank, idle, lanes):
-    """A rank waits for what a slot receives."""
+def lanes_wait(arrived, source, asked, least, free, host, rank, idle, lanes):
+    """A rank waits for what a slot receives, and no less than it takes to ask for it."""
     for p in range(lanes):
         wait = arrived[source + p] - free[rank + p]
-        wait = wait if wait > 0.0 else 0.0
+        wait = wait if wait > asked[least + p] else asked[least + p]
         idle[p] = wait
         now = free[rank + p] + wait
         free[rank + p] = now

@@ -21,7 +21,7 @@ from foretell.program.holding import Passes, StageRuns
 from foretell.program.local import Kind, Local
 from foretell.program.outline import Outline, stage_passes
 from foretell.timeline.order import Played, played
-from foretell.timeline.tables import PLAN_COLUMNS, Builder, Plans, plan_rows
+from foretell.timeline.tables import PLAN_COLUMNS, Builder, Plans, Sends, plan_rows
 from foretell.units import Quantity
 
 
@@ -72,13 +72,17 @@ def layer_kinds(cutting: Cutting, local: Local, prices: Prices) -> dict[Kind, La
     return {kind: layer_figures(local, kind, prices) for kind in cutting.kinds}
 
 
-Sends: TypeAlias = tuple[Quantity, Quantity]
-"""Seconds of sending what crosses the ends of a stage: forward and back."""
-
-
 def stage_sends(cutting: Cutting, local: Local, prices: Prices) -> tuple[Sends, ...]:
     """For each shape."""
-    return tuple((_sends(local, shape.sent, prices), _sends(local, shape.back, prices)) for shape in cutting.shapes)
+    return tuple(
+        Sends(
+            _seconds(prices.message, local, shape.sent),
+            _seconds(prices.message, local, shape.back),
+            _seconds(prices.asked, local, shape.received),
+            _seconds(prices.asked, local, [crossing for crossing in shape.sent if crossing[2]]),
+        )
+        for shape in cutting.shapes
+    )
 
 
 Held: TypeAlias = Callable[[StageRuns, tuple[float, ...], float], Passes]
@@ -110,9 +114,11 @@ def add_cut(builder: Builder, cutting: Cutting, kinds: Sequence[Kind], stages: S
     return builder.cut(shapes, stages or cutting.stage_shapes)
 
 
-def _sends(local: Local, tensors: Sequence[tuple[int, int, bool]], prices: Prices) -> Quantity:
+def _seconds(
+    price: Callable[[Communicate], Quantity], local: Local, tensors: Sequence[tuple[int, int, bool]]
+) -> Quantity:
     sizes = (local.bytes((block, tensor)) for block, tensor, _ in tensors)
-    return sum(prices.message(Communicate("send", ("pp",), 2, size, "activations", "")) for size in sizes)
+    return sum(price(Communicate("send", ("pp",), 2, size, "activations", "")) for size in sizes)
 
 
 class Sheet:

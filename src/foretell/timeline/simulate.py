@@ -139,6 +139,7 @@ class Work:
     gathers: list[Communicate] = field(default_factory=list[Communicate])
     reduces: list[Communicate] = field(default_factory=list[Communicate])
     receives: bool = False
+    asked: float = 0.0  # seconds that pass at least after it asked for what it receives
     sends: list[Communicate] = field(default_factory=list[Communicate])
     seconds: float = 0.0
     host: float = 0.0  # that the device waits for
@@ -252,6 +253,7 @@ class _Works:
     def _communicate(self, work: Work, action: Communicate, hidden: float) -> None:
         if action.kind == "receive":
             work.receives = True
+            work.asked += self.prices.asked(action)
         elif action.kind == "send":
             work.sends.append(action)
         elif action.what in WEIGHTS and self.share:
@@ -426,7 +428,7 @@ class _Rank:
             stage = self.program.stages[slot.stage]
             key = ("F", stage.before, slot.microbatch) if slot.kind == "F" else ("B", stage.after, slot.microbatch)
             yield key
-            self.now = max(self.now, board.when(key))
+            self.now = max(self.now + sum(work.asked for work in works), board.when(key))
             self.host = max(self.host, self.now)
         marks = [Mark(self.now, 0.0)]
         for at, work in enumerate(works):

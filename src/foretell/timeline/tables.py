@@ -48,6 +48,9 @@ class Tables(NamedTuple):
     # seconds of sending what crosses between stages, by shape
     sent_forward: int
     sent_back: int
+    # seconds after a rank asked for what crosses, if it has to ask, by the shape that receives
+    asked_forward: int
+    asked_back: int
     # what a micro-batch holds, by shape
     kept: int
     forward_peak: int
@@ -152,6 +155,8 @@ REAL = frozenset(
         "waits",
         "sent_forward",
         "sent_back",
+        "asked_forward",
+        "asked_back",
         "kept",
         "forward_peak",
         "backward_peak",
@@ -202,6 +207,16 @@ REAL = frozenset(
 
 COLUMNS = tuple(name for name in Tables._fields if name not in ("f", "i", "levels"))
 PLAN_COLUMNS = tuple(name for name in Plans._fields if name not in ("f", "i"))
+
+
+class Sends(NamedTuple):
+    """Seconds of sending what crosses the ends of a stage, forward and back; and those that pass at least after its
+    rank asks for what it receives from before and from behind."""
+
+    sent_forward: Quantity
+    sent_back: Quantity
+    asked_forward: Quantity
+    asked_back: Quantity
 
 
 CutShape: TypeAlias = tuple[Sequence[tuple[int, int]], int, bool, bool]
@@ -258,11 +273,11 @@ class Builder:
         to["cut_at"].append(len(to["layers"]))
         return row
 
-    def sends(self, rows: Sequence[tuple[Quantity, Quantity]], samples: int = 0) -> int:
-        """For each shape seconds of sending forward and back."""
+    def sends(self, rows: Sequence[Sends], samples: int = 0) -> int:
+        """For each shape seconds of sending forward and back, and of asking for what comes."""
         row = len(self.columns["sent_forward"])
-        self._extend("sent_forward", [forward for forward, _ in rows], samples)
-        self._extend("sent_back", [back for _, back in rows], samples)
+        for name in Sends._fields:
+            self._extend(name, [getattr(one, name) for one in rows], samples)
         return row
 
     def holds(self, rows: Sequence[Passes], samples: int = 0) -> int:
