@@ -25,6 +25,7 @@ from foretell.runtime.appliers import APPLIERS
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.comparison import Traffic, traffic
 from foretell.runtime.launch import Ranks
+from foretell.runtime.pace import BEHIND, NAP
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
@@ -136,11 +137,16 @@ def test_a_share_without_rows_is_refused_with_the_numbers(ranks: Ranks) -> None:
 
 
 def test_ranks_wait_as_long_as_is_predicted(ranks: Ranks) -> None:
-    """Phases that are foretold to be long: what operators take of them is nothing, and waits make up the rest."""
-    foretold = ({"forward": 0.1, "backward": 0.1, "optimizer": 0.1},) * 2
-    asked = Assignment(model="lenet", plan="dp2", batch=8, steps=2, waits=True, computes=foretold)
+    """Phases that are foretold to be long: what operators take of them is nothing, and waits make up the rest.
+
+    A step may be shorter by what the one before it was late, and by what is too short to be slept off. A busy machine
+    makes it longer.
+    """
+    foretold = {"forward": 0.1, "backward": 0.1, "optimizer": 0.1}
+    asked = Assignment(model="lenet", plan="dp2", batch=8, steps=2, waits=True, computes=(foretold,) * 2)
     reports = ranks.run(asked)
-    assert len(reports) == 2 and all(min(report.steps) > 0.2 for report in reports)
+    shortest = sum(foretold.values()) - BEHIND - NAP
+    assert len(reports) == 2 and all(min(report.steps) > shortest for report in reports)
 
 
 def _ran(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:

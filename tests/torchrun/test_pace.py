@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 
 from foretell.lab.describe import described
 from foretell.lab.network import Network
-from foretell.runtime import journal
+from foretell.runtime import journal, pace
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.comparison import computing, foreseen
 from foretell.runtime.launch import Ranks
@@ -96,13 +97,63 @@ def test_waits_add_up_to_what_is_predicted_of_each_phase() -> None:
     assert took >= 2 * sum(said.values()) - BEHIND - NAP  # asleep, or without a core
 
 
-def test_messages_are_no_part_of_a_wait() -> None:
+class Clock:
+    """Time that passes where somebody works or sleeps, and nowhere else."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    thread_time = perf_counter
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """That paces go by."""
+    found = Clock()
+    monkeypatch.setattr(pace, "time", found)
+    return found
+
+
+@pytest.mark.parametrize("talks", [False, True])
+def test_steps_last_as_long_whatever_operators_took_in_the_one_before(
+    talks: bool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, factor = {"forward": 0.05, "backward": 0.1, "optimizer": 0.02}, 2.0
+    waited, took, steps = Foretold(factor, said), 0.0, list[float]()
+
+    def result(func: Any, args: Any, kwargs: Any) -> tuple[Any, float]:
+        clock.now += took
+        return func(*args, **kwargs), took
+
+    def update() -> None:
+        _ = LARGE @ LARGE
+        if talks:
+            waited._apart(clock.sleep, (0.0,), {})
+
+    monkeypatch.setattr(waited, "_result", result)
+    with waited:
+        for took in (1e-2, 1e-3, 5e-4, 8e-3, 1e-4, 1e-2, 1e-4, 1e-3):  # noqa: B007, each operator of a step
+            start = clock.now
+            _step({"forward": 2, "backward": 3})
+            journal.here().entered("optimizer")
+            updated(update)
+            steps.append(clock.now - start)
+    assert steps == pytest.approx([factor * sum(said.values())] * len(steps), abs=2 * NAP)
+
+
+def test_messages_are_no_part_of_a_wait(clock: Clock) -> None:
     """Who waits for others is not ahead of its own work afterwards."""
     waited = Foretold(1.0, {"forward": 1.0})
     with waited:
         _step({"forward": 1})
         waited._debt = 0.0
-        waited._apart(time.sleep, (2 * BEHIND,), {})
+        waited._apart(clock.sleep, (2 * BEHIND,), {})
         waited._pay(0.0)
     assert waited._debt > -BEHIND
 

@@ -206,6 +206,9 @@ STILL = 5e-3
 class Foretold(Waited):
     """Waits that add up to what is predicted for each phase of a step, shared out as operators had a core.
 
+    Shares are those of the step before. Where its operators were slower than they are now, as on a machine that has
+    other things to do, they come to less than is predicted: the rest is waited for before the optimizer.
+
     Whatever else this thread does is part of its waits, Python between two operators too: with more ranks than cores
     that is many times what it is on a core of one's own. Messages, and waiting for them, are not.
     """
@@ -215,6 +218,7 @@ class Foretold(Waited):
         self._phases = phases
         self._learnt: dict[str, float] = defaultdict(float)  # seconds of this step
         self._times: dict[str, float] = {}  # that a wait is longer than what was learnt, in each phase
+        self._waited: dict[str, float] = defaultdict(float)  # seconds of this step, what was done included
         self._phase, self._let_go = "", Moment.now()
         self._wait = dist.Work.wait
         self._updates, self._spoke = 0, False  # steps of the optimizer, and whether one talked to other ranks
@@ -236,25 +240,28 @@ class Foretold(Waited):
             return self._apart(func, args, kwargs or {})
         result, seconds = self._result(func, args, kwargs or {})
         self._learnt[self._phase] += seconds
-        self._pay(self._factor * self._times.get(self._phase, 1.0) * seconds)
+        share = self._factor * self._times.get(self._phase, 1.0) * seconds
+        self._spend(self._phase, min(share, self._left(self._phase)))
         return result
 
     def update(self, step: Callable[[], Any]) -> None:
         """A step of the optimizer: many small operators, for which one wait stands as soon as they are learnt, unless
         ranks talk to each other in it."""
         self._enter(journal.here().phase)
+        for phase in self._phases:
+            if phase != self._phase:
+                self._spend(phase, self._left(phase))
         if self._updates < LEARNT or self._spoke:
             self._updates += 1
             step()
-        else:
-            self._learnt[self._phase] = 1.0  # as much as it takes to be a step
-            self._pay(self._factor * self._phases.get(self._phase, 0.0))
+        self._spend(self._phase, self._left(self._phase))
 
     def _enter(self, phase: str) -> None:
         """Another phase begins. What was waited for at the end of the last one, as its buckets, is nobody's work."""
         if self._phase == "optimizer":  # a step is over
             self._times = {name: self._phases.get(name, 0.0) / max(1e-9, took) for name, took in self._learnt.items()}
             self._learnt.clear()
+            self._waited.clear()
         self._phase, self._let_go = phase, Moment.now()
 
     def _apart(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -264,6 +271,14 @@ class Foretold(Waited):
         result = function(*args, **kwargs)
         self._let_go = Moment.now()
         return result
+
+    def _left(self, phase: str) -> float:
+        """Seconds of what is predicted for a phase that are still to be waited in this step."""
+        return max(0.0, self._factor * self._phases.get(phase, 0.0) - self._waited[phase])
+
+    def _spend(self, phase: str, seconds: float) -> None:
+        self._waited[phase] += seconds
+        self._pay(seconds)
 
     def _pay(self, seconds: float) -> None:
         """Be so many seconds further on than at the last time, what was done since then included."""
