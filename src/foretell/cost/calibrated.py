@@ -24,6 +24,7 @@ from foretell.cost.fabric import Group
 from foretell.cost.kernels import kernel_seconds, update_seconds
 from foretell.cost.kernels._measured import LAUNCH, kinds, sizes, update_kind
 from foretell.cost.samples import Calibration, Exchange, Fit, Kernel, Machine, Rule, Sample, Step, form_of
+from foretell.cost.stage import INTERRUPTED
 from foretell.cost.starts import InTurn, Starts, Timed, in_turn
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device, Level
@@ -42,6 +43,9 @@ WAITED: Final = (("zero2", 0.0), ("zero3", 0.0))
 
 SHORTEST: Final = 10e-6
 """Seconds that a message takes at least: two rows of steps, one with it and one without, may differ by less."""
+
+FEW_BYTES: Final = 2**12
+"""Bytes of a message that travels between cores of one machine in no time."""
 
 LONG: Final = 500e-6
 """Seconds from which on a kernel's times tell how even a core is, rather than its caches."""
@@ -98,6 +102,7 @@ def measured_device(device: Device, found: Calibration, ranks: int = 1) -> Devic
         surfaces = {kind: crowd.around(kind, surface).slower(last * held_up) for kind, surface in surfaces.items()}
         surfaces |= {kind: surface.slower(last) for kind, surface in cold_launches(found)}
         surfaces |= dict(shares(base.launch_seconds, found))
+        surfaces |= dict(interrupted(base.launch_seconds, found, ranks))
         base = msgspec.structs.replace(base, launch_seconds=base.launch_seconds * held_up)
     return msgspec.structs.replace(base, measured=surfaces, sources={**base.sources, "measured": told(found)})
 
@@ -230,6 +235,26 @@ def shares(launch: float, found: Calibration) -> Iterator[tuple[str, Surface]]:
             yield name, _always(seconds * between / launch)
     if launch and (byte := found.figure(BYTE)):
         yield BYTE, _always(byte / launch)
+
+
+def interrupted(launch: float, found: Calibration, ranks: int) -> Iterator[tuple[str, Surface]]:
+    """What a message that layers wait for takes of a rank, over a launch, whatever the link: threads wake up, and
+    computing is slower after them. It is what a message of few bytes between cores of one machine lengthens a row of
+    computing by, since such a message travels in no time.
+
+    Of as many ranks as are busy, or as many as were tried.
+    """
+    small = [one for one in found.samples if isinstance(one.about, Exchange) and one.about.row and _is_small(one.about)]
+    tried = {one.about.ranks for one in small if isinstance(one.about, Exchange)}
+    if not launch or not tried:
+        return
+    count = max((number for number in tried if number <= ranks), default=min(tried))
+    own = [one.mean for one in small if isinstance(one.about, Exchange) and one.about.ranks == count]
+    yield INTERRUPTED, _always(max(SHORTEST, statistics.fmean(own)) / launch)
+
+
+def _is_small(about: Exchange) -> bool:
+    return about.payload <= FEW_BYTES
 
 
 def _always(ratio: float) -> Surface:

@@ -30,6 +30,9 @@ Parts: TypeAlias = dict[str, Quantity]
 """Seconds by what they are spent on: the keys of a breakdown."""
 
 HIDES = ("weights", "weight gradients")
+
+INTERRUPTED = "interrupted"
+"""What a calibration calls the seconds that a message takes of a processor's rank beside its way over a link."""
 """What travels because of weights may run behind computation; activations are waited for."""
 
 
@@ -200,7 +203,7 @@ class Prices:
                 servers=servers,
             )
             cut = self.trainer.storage.slice * message.slices * group.ranks
-            self._messages[key] = self._in_a_step(message, group, price) + cut
+            self._messages[key] = self._in_a_step(message, group, price) + cut + self._interrupted(message, group)
         return self._messages[key] / message.every
 
     def asked(self, message: Communicate) -> Quantity:
@@ -246,6 +249,15 @@ class Prices:
                 + at_least(waited - price.latency, 0.0)
             )
         return price.seconds
+
+    def _interrupted(self, message: Communicate, group: Group) -> float:
+        """Seconds that a message between machines takes of the computing of a processor's rank. Those inside a machine
+        were timed with it, and sums of buckets travel beside."""
+        known = self.device.measured.get(INTERRUPTED)
+        beside = message.what in HIDES and message.kind == "all-reduce"
+        if known is None or beside or self.cluster.level_of(group.ranks, group.stride) == self.cluster.node:
+            return 0.0
+        return self.device.launch_seconds * known.factor(1, 1)
 
     def update(self, action: Update) -> tuple[float, float]:
         """The optimizer's step: seconds of the device (or the host, which it waits for), and of launching it."""

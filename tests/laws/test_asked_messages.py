@@ -1,0 +1,54 @@
+"""Messages of pipelines that a receiver has to ask for: gloo's do not travel beside its computing."""
+
+from __future__ import annotations
+
+import pytest
+
+from foretell.cost.samples import form_of
+from foretell.cost.stage import Prices
+from foretell.hardware.catalog import cluster
+from foretell.lab.describe import described
+from foretell.lab.network import Network
+from foretell.oracle.predict import predict
+from foretell.program.action import Communicate
+from foretell.program.lower import lower
+from foretell.runtime.assignment import Assignment
+from foretell.timeline.simulate import simulate
+
+LLAMA = "llama:layers=4,hidden=256,heads=8,kv_heads=4,ffn=512,vocab=1000,seq=64"
+DELAY, RATE = 1e-3, 25e6
+HOSTS = described(Network(hosts=4, rate=RATE, delay=DELAY))
+
+
+@pytest.mark.parametrize(
+    "plan", ["pp2:1f1b +m4", "pp4:1f1b +m8", "pp4:gpipe +m4", "pp2:interleaved +m4", "pp4:zb-h1 +m8"]
+)
+def test_who_asks_waits_in_the_play_as_in_the_composition(plan: str) -> None:
+    setting = Assignment(model=LLAMA, plan=plan, batch=16).setting()
+    played = simulate(lower(setting), setting, HOSTS)
+    assert predict(setting, HOSTS).step_seconds == pytest.approx(played.step_seconds, rel=0.02)
+
+
+def test_a_rank_that_asks_late_waits_for_the_whole_message() -> None:
+    """Two stages that pass micro-batches on in turn: each is asked for when the one before is done with.
+
+    The last stage asks for each micro-batch but the first after the backward pass of the one before, and meanwhile the
+    first one asks for a gradient: so the messages of all of them stand in the way, however little there is to compute.
+    """
+    count, size = 8, 2 * 64 * 256 * 4
+    setting = Assignment(model=LLAMA, plan=f"pp2:1f1b +m{count}", batch=2 * count).setting()
+    found = predict(setting, HOSTS)
+    message = size / (RATE * HOSTS.levels[-1].link.efficiency["point"])
+    computed = sum(found.breakdown[phase] for phase in ("forward", "backward", "optimizer"))
+    assert found.step_seconds > computed + (count - 1) * (message + 2 * DELAY)
+
+
+def test_only_gloo_asks() -> None:
+    setting = Assignment(model=LLAMA, plan="pp2:1f1b +m2", batch=4).setting()
+    message = Communicate("send", ("pp",), 2, 2**20, "activations", "")
+    hosts, gpus = (
+        Prices(lower(setting).axes, on, form_of("fp32"), setting.trainer) for on in (HOSTS, cluster("16xh100"))
+    )
+    assert gpus.asked(message) == 0
+    assert hosts.asked(message) == pytest.approx(hosts.message(message) + DELAY, rel=0.2)
+    assert hosts.asked(message) > hosts.message(message)
