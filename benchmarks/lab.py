@@ -1,7 +1,7 @@
 """The proof bench: collectives and steps between emulated hosts, beside what formulas and predictions say.
 
     python benchmarks/lab.py collectives [--out studies/lab/collectives.jsonl]     about eight minutes
-    python benchmarks/lab.py steps [--out studies/lab/steps.jsonl]                 eight minutes, with a calibration
+    python benchmarks/lab.py steps [--out studies/lab/steps.jsonl]                 eleven minutes, with a calibration
     python benchmarks/lab.py gloo [--out studies/lab/gloo.jsonl]                   half a minute
     python benchmarks/lab.py crossovers [--out studies/lab/crossovers.jsonl]       three minutes
     python benchmarks/lab.py again                                                 ten runs, and what is left of them
@@ -281,7 +281,7 @@ SIDES = ("predicted", "naive", "profiled")
 def _calibrated(folder: Path) -> Path:
     """This machine's processor, timed now: what else runs here does so meanwhile too."""
     file = folder / "processor.json"
-    _command(["calibrate", "--device", "cpu", "--quick", "--out", str(file), "--json"])
+    _command(["calibrate", "--device", "cpu", "--out", str(file), "--json"])
     return file
 
 

@@ -262,7 +262,7 @@ class Foretold(Waited):
             self._times = {name: self._phases.get(name, 0.0) / max(1e-9, took) for name, took in self._learnt.items()}
             self._learnt.clear()
             self._waited.clear()
-            self._debt = max(self._debt, 0.0)  # steps in which operators were learnt are behind: no other makes up for it
+            self._debt = max(self._debt, 0.0)  # who learnt operators in a step is behind, and stays so
         self._phase, self._let_go = phase, Moment.now()
 
     def _apart(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -1,15 +1,20 @@
-"""Messages of pipelines that a receiver has to ask for: gloo's do not travel beside its computing."""
+"""Messages between hosts whose ranks are cores: gloo's have to be asked for, and each takes something of computing."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from foretell.cost.samples import form_of
+from foretell.cost.calibrated import calibrated
+from foretell.cost.samples import Calibration, Exchange, Machine, form_of, sample
 from foretell.cost.stage import Prices
 from foretell.hardware.catalog import cluster
 from foretell.lab.describe import described
 from foretell.lab.network import Network
 from foretell.oracle.predict import predict
+from foretell.plan.trainer import trainer
 from foretell.program.action import Communicate
 from foretell.program.lower import lower
 from foretell.runtime.assignment import Assignment
@@ -52,3 +57,42 @@ def test_only_gloo_asks() -> None:
     assert gpus.asked(message) == 0
     assert hosts.asked(message) == pytest.approx(hosts.message(message) + DELAY, rel=0.2)
     assert hosts.asked(message) > hosts.message(message)
+
+
+# what a message takes of computing
+
+
+def timed(seconds: float, row: bool = True) -> Calibration:
+    """Small messages and large ones between two cores, which lengthen computing by so much."""
+    machine = Machine(device="cpu-core", title="a core", kind="cpu", count=2, memory_bytes=2**34)
+    samples = [
+        sample("collectives", Exchange(kind="all-reduce", ranks=2, payload=size, worked=True, row=row), [longer] * 3)
+        for size, longer in ((2**10, seconds), (2**12, seconds), (2**24, 1.0))
+    ]
+    return Calibration(machine=machine, samples=tuple(samples), complete=True)
+
+
+def seconds_of(message: Communicate, found: Calibration, hosts: int = 2, per_host: int = 1) -> float:
+    where = described(Network(hosts=hosts, rate=RATE, delay=DELAY), per_host=per_host)
+    known = calibrated(where, trainer("pytorch"), found, 2)
+    axes = lower(Assignment(model="lenet", plan="dp2 filter2", batch=8).setting()).axes
+    return float(Prices(axes, known.cluster, form_of("fp32"), known.trainer).message(message))
+
+
+GATHER = Communicate("all-gather", ("filter",), 2, 2**20, "activations", "")
+
+
+@given(st.floats(1e-4, 1e-2))
+def test_a_message_between_hosts_takes_as_much_of_computing_as_a_small_one_in_a_machine(longer: float) -> None:
+    found = seconds_of(GATHER, timed(longer)) - seconds_of(GATHER, timed(longer, row=False))
+    assert found == pytest.approx(longer, rel=1e-6)
+
+
+def test_buckets_travel_beside_computing() -> None:
+    bucket = Communicate("all-reduce", ("filter",), 2, 2**20, "weight gradients", "")
+    assert seconds_of(bucket, timed(1e-2)) == seconds_of(bucket, timed(1e-4))
+
+
+def test_messages_inside_a_machine_were_timed_with_what_they_take() -> None:
+    inside = msgspec.structs.replace(GATHER, payload=2**24)
+    assert seconds_of(inside, timed(1e-2), per_host=2) == pytest.approx(seconds_of(inside, timed(1e-4), per_host=2))
