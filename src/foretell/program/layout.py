@@ -239,16 +239,14 @@ def _message(
     node = block.nodes[moment.node]
     instead = {axis.name: change.source for axis, change, _ in members}
     payload = bare.wire_bytes(at, number, instead)
-    _, change, messages = members[0]
+    axis, change, messages = members[0]
     if kind[0] == "all-to-all" and bare.imbalance > 1:  # the fullest rank receives more than it sends
         there = {axis.name: change.target for axis, change, _ in members}
         payload = at_least(payload, bare.wire_bytes(at, number, there))
     if kind[0] == "exchange" and isinstance(change.target, Sharded):
         shape = bare.shape(at, number, instead)
-        halo = change.target.halo
-        payload = (
-            payload // at_least(shape[change.target.dim], 1) * (max(halo) if messages == 1 else sum(halo)) // messages
-        )
+        border = _border(change.target.halo, axis.ranks) if messages == 1 else sum(change.target.halo)
+        payload = payload // at_least(shape[change.target.dim], 1) * border // messages
     return Communicate(
         kind=kind[0],
         axes=tuple(axis.name for axis, _, _ in members),
@@ -258,6 +256,16 @@ def _message(
         path=node.path,
         messages=messages,
     )
+
+
+def _border(halo: tuple[int, int], ranks: int) -> int:
+    """The most positions that a rank sees of one neighbour.
+
+    Windows without padding make less than they read, so that shares of what is made begin ever earlier than those of
+    what is read: what windows reach beyond lies behind the first rank and before the last one, and between in part.
+    """
+    before, after = halo
+    return max(halo) - abs(after - before) // ranks
 
 
 def _statistics(bare: Layout) -> dict[tuple[int, Moment], list[Communicate]]:
