@@ -12,8 +12,9 @@ demo: .venv/core
 	$(BIN)/foretell predict llama3-8b --on 64xh100 --plan "dp8:zero1 tp8:sp +m8 +bf16" --batch 64 --trainer megatron-core
 	$(BIN)/foretell plan llama3.2-1b --on 8xh100 --batch 32 --only dp,tp,recompute
 
+# Each worker goes through its own half, and then helps the other one: what tests of a file share is made once.
 test: check browser
-	$(BIN)/pytest -n 2 -q
+	$(BIN)/pytest -n 2 --dist worksteal -q
 
 fast: .venv/dev
 	$(BIN)/pytest -n 2 -q -m "not slow"

@@ -42,7 +42,7 @@ class Judge:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         assert self._child.stdin and self._child.stdout
         self._child.stdin.close()
-        self._child.wait(timeout=60)
+        self._child.wait(timeout=600)
         self._child.stdout.close()
         self._noise.close()
 

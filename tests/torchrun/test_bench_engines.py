@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from foretell.bench.measuring import Starter, measured
 from foretell.bench.question import Question
 from foretell.bench.reading import FIRST, difference
 from foretell.bench.row import OK, Row
+from free_port import free_port
 
 MODELS = {
     "image": "vgg:convolutions=1/1/1/1/1,image=32,classes=10,width=4,pooled=1,dense=16,dropout=0",
@@ -136,7 +136,7 @@ def _srun(folder: Path) -> list[str]:
 
 def _ran(command: list[str], limit: float = 600.0) -> str:
     """What a launcher and its tasks say; all of them are gone at the limit."""
-    given = {**os.environ, "PYTHONPATH": str(Path(environments.__file__).parents[2]), "MASTER_PORT": str(_free_port())}
+    given = {**os.environ, "PYTHONPATH": str(Path(environments.__file__).parents[2]), "MASTER_PORT": str(free_port())}
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=given, start_new_session=True, **pipes) as launched:
         try:
@@ -146,12 +146,6 @@ def _ran(command: list[str], limit: float = 600.0) -> str:
             raise
     assert launched.returncode == 0, problem
     return said
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from foretell.errors import BadInput
 from foretell.runtime import lives
 from foretell.runtime.assignment import Assignment, RunFailed
 from foretell.runtime.launch import Ranks
+from foretell.runtime.recording import observed
 
 SOURCE = Path(__file__).parents[2] / "src"
 LONG = 400.0
@@ -106,7 +107,7 @@ def test_plans_that_no_checkpoint_holds_are_refused(ranks: Ranks, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_torchrun_restarts_the_ranks_and_the_goodput_is_told(tmp_path: Path) -> None:
+def test_torchrun_restarts_the_ranks_and_the_goodput_is_told(ranks: Ranks, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     same = ("run", "lenet", "--plan", "dp2", "--batch", "4", "--steps", "6", "--device", "cpu", "--records", "runs")
     kept = ("--checkpoint", "kept", "--checkpoint-every", "2", "--restarts", "1", "--fail-at", "3")
@@ -115,10 +116,12 @@ def test_torchrun_restarts_the_ranks_and_the_goodput_is_told(tmp_path: Path) -> 
         command = [sys.executable, "-m", "foretell", *words]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LONG)
 
-    whole, elastic = ran(*same, "--json"), ran(*same, *kept, "--nnodes", "1", "--json")
+    asked = Assignment(model="lenet", plan="dp2", batch=4, steps=6)
+    whole = observed(asked, ranks.run(asked, LONG))
+    elastic = ran(*same, *kept, "--nnodes", "1", "--json")
     assert elastic.returncode == 0, elastic.stderr[-3000:]
     found = json.loads(elastic.stdout.splitlines()[-1])
-    assert found["losses"] == json.loads(whole.stdout)["losses"]
+    assert found["losses"] == whole.losses
     assert found["lives"]["failures"] == 1
     assert 0 < found["lives"]["goodput"] < 1
     told = ran("goodput", found["record"], "--mtbf", "1h", "--json")

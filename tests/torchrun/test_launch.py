@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +23,7 @@ from foretell.runtime.assignment import Assignment
 from foretell.runtime.comparison import Traffic, traffic
 from foretell.runtime.launch import Ranks
 from foretell.runtime.pace import BEHIND, NAP
+from free_port import free_port
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
@@ -183,18 +181,9 @@ def test_a_dry_run_of_the_command(tmp_path: Path) -> None:
     assert answer["unexpected"] == answer["missing"] == []
 
 
-def _free_port() -> int:
-    """One that nobody has, below those that Linux gives whoever asks for any: it stays free until it is needed."""
-    for port in random.Random(os.getpid()).sample(range(20_000, 32_000), 100):
-        with socket.socket() as free, contextlib.suppress(OSError):
-            free.bind(("127.0.0.1", port))
-            return port
-    pytest.skip("no port is free")
-
-
 def test_two_nodes_meet_and_their_ranks_join(tmp_path: Path) -> None:
     """Each starts torchrun, which starts the command as one of the ranks: rank 0 alone answers."""
-    meeting = f"127.0.0.1:{_free_port()}"
+    meeting = f"127.0.0.1:{free_port()}"
     node = ("foretell", *LENET, "--plan", "dp2", "--nnodes", "2", "--rendezvous", meeting)
     with ThreadPoolExecutor() as both:
         ran = list(both.map(lambda _: _ran(*node, folder=tmp_path), range(2)))

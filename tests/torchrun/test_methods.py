@@ -101,7 +101,7 @@ def test_gradients_take_the_time_that_was_asked_for(ranks: Ranks) -> None:
         assert all(pace > seconds - 1e-4 for pace, seconds in zip(report.paces, least, strict=True))
     assert again(wanted, reports, observed.staleness).staleness == observed.staleness
     free = told(seen(msgspec.structs.replace(wanted, tempo=FREE), reports))
-    assert free.by == "taken" and free.distance < 0.5
+    assert free.by == "taken" and free.distance < max(0.5, 2 * free.noise)
 
 
 def test_two_servers_have_half_of_the_weights_each(ranks: Ranks) -> None:

@@ -523,9 +523,9 @@ def _table(store: _Gone) -> seats.Table:
 
 def test_seats_that_are_missing_are_waited_for_once() -> None:
     store = _Gone()
-    table, until = _table(store), time.monotonic() + 5.0
+    table, until = _table(store), time.monotonic() + 600.0
     assert [table.answered(0, seat, until).failure is None for seat in (1, 2)] == [False, False]
-    assert max(store.waited) <= 5.0 and store.waited[1] <= store.waited[0]  # by the same moment, not for as long again
+    assert 600.0 >= store.waited[0] >= store.waited[1]  # by the same moment, not for as long again
     assert table.answered(0, 3, time.monotonic() - 1.0).failure is not None
     assert len(store.waited) == 2  # for the store no time at all would mean no limit
 

@@ -355,7 +355,7 @@ print(plan, plan.ranks, plan.axis("mirror").depth)
 
 def test_a_new_file_is_a_new_strategy(tmp_path: Path) -> None:
     (tmp_path / "mirror.py").write_text(NEW_STRATEGY)
-    ran = subprocess.run([sys.executable, "-c", USE, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", USE, str(tmp_path)], capture_output=True, text=True, timeout=600)
     assert ran.stdout == "dp2 mirror4:left,deep3 8 3\n", ran.stderr
 
 

@@ -19,7 +19,17 @@ from foretell.plan.facts import facts
 @pytest.mark.slow
 @pytest.mark.parametrize("model", sorted(zoo.names()))
 def test_resized_is_loaded(model: str) -> None:
-    assert with_samples(load(model, 4), 12) == load(model, 12)
+    few = shallow(model)
+    assert with_samples(load(few, 4), 12) == load(few, 12)
+
+
+LAYERS = 4
+"""Enough for every kind of layer that a model of the zoo has: the others are alike."""
+
+
+def shallow(model: str) -> str:
+    layers = getattr(zoo.names()[model], "layers", None)
+    return f"{model}:layers={LAYERS}" if isinstance(layers, int) and layers > LAYERS else model
 
 
 @settings(max_examples=12)

@@ -209,13 +209,13 @@ def test_other_slips_are_not_taken_for_a_model_that_does_not_fit() -> None:
         on_cluster("llama3-8b", cluster("16xv100-16"), 1)
 
 
-@pytest.mark.slow
 def test_a_model_that_fits_no_rank_has_to_be_cut() -> None:
-    asked = Contest("llama3-8b", cluster("16xv100-16"), (16,), (), learns="squares", batch=1)
+    asked = Contest("gpt2-xl", cluster("4xv100-16"), (4,), (), learns="squares", batch=1)
     found = advise(asked)
     assert not found.fits_one
-    assert found.use == found.plan
+    assert found.use == found.plan != ""
     assert "has to be cut" in found.why[0]
+    assert any(one.plan for one in found.cuts)
 
 
 def test_a_run_lies_where_the_algorithm_of_its_plan_lies() -> None:

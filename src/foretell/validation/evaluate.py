@@ -13,6 +13,7 @@ from foretell.errors import ForetellError
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
+from foretell.model.resize import ANY, with_samples
 from foretell.model.source import load
 from foretell.plan.fitness import refusals
 from foretell.plan.setting import Setting
@@ -132,7 +133,7 @@ def memory_like(found: MemoryUse, printed: Memory) -> float:
 
 
 def compare(rows: Iterable[Row], predict: Predictor, told: Callable[[], None] = lambda: None) -> list[Compared]:
-    """Every run predicted, in the order of the rows; each graph is loaded once."""
+    """Every run predicted, in the order of the rows; each model is loaded once."""
     numbered = list(enumerate(rows))
     numbered.sort(key=lambda item: (item[1].model, _samples(item[1]), item[0]))
     found: dict[int, Compared] = {}
@@ -144,7 +145,13 @@ def compare(rows: Iterable[Row], predict: Predictor, told: Callable[[], None] = 
 
 @functools.lru_cache(maxsize=1)
 def _graph(model: str, samples: int) -> Graph:
-    return load(model, samples)
+    return with_samples(_model(model), samples)
+
+
+@functools.lru_cache(maxsize=1)
+def _model(model: str) -> Graph:
+    """A model for some number of samples: those of a study differ in that more often than in anything else."""
+    return load(model, ANY)
 
 
 def _samples(row: Row) -> int:
