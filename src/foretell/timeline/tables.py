@@ -395,22 +395,24 @@ def joined(columns: Mapping[str, Any]) -> tuple[dict[str, int], array[float], ar
 
 def plan_rows(columns: Mapping[str, Any], compiled: bool) -> Plans:
     """The rows of plans, for Python or for a compiler."""
-    if compiled:
-        return _plan_arrays(columns)
     places, real, whole = joined(columns)
+    if compiled:
+        return Plans(f=_readable(real), i=_readable(whole), **places)
     return Plans(f=real.tolist(), i=whole.tolist(), **places)
 
 
-def _plan_arrays(columns: Mapping[str, Any]) -> Plans:
-    """The same as arrays; all columns are as long."""
+def plan_arrays(columns: Mapping[str, Any], order: Any) -> Plans:
+    """The rows of plans for a compiler, of columns that are arrays, in this order."""
     import numpy
 
-    real, whole = ([name for name in columns if (name in REAL) is wanted] for wanted in (True, False))
-    size = len(columns[real[0]])
-    places = {name: at * size for names in (real, whole) for at, name in enumerate(names)}
-    f = numpy.concatenate([columns[name] for name in real], dtype=numpy.float64, casting="unsafe")
-    i = numpy.concatenate([columns[name] for name in whole], dtype=numpy.int64, casting="unsafe")
-    return Plans(f=f, i=i, **places)
+    size = len(order)
+    names = {wanted: [name for name in columns if (name in REAL) is wanted] for wanted in (True, False)}
+    found = {kind: numpy.empty((len(names[kind]), size), float if kind else numpy.int64) for kind in names}
+    for kind, table in found.items():
+        for name, row in zip(names[kind], table, strict=True):
+            numpy.take(columns[name], order, out=row, mode="clip")  # the only mode that writes there at once
+    places = {name: at * size for own in names.values() for at, name in enumerate(own)}
+    return Plans(f=found[True].ravel(), i=found[False].ravel(), **places)
 
 
 def _readable(values: array[Any]) -> Any:
