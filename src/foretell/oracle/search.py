@@ -322,7 +322,8 @@ class _Meshed:
         self.model = self.parts.lowered(self.mesh, self.plan)
         self.ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
         self.counts = self.space.counts(axes)
-        self.samples = [self.space.job.batch // (batch_ranks(self.plan) * count) for count in self.counts]
+        share = self.space.job.batch // batch_ranks(self.plan)
+        self.samples = [share // count for count in self.counts]
         self.named = [Axis(axis.name, axis.ranks, stride(self.mesh, (axis.name,))) for axis in self.mesh]
         self.local_axes = space_axes(self.mesh, self.plan, search.graph)
         where = tuple((axis.name, axis.stride) for axis in self.named if axis.name not in ("pp", "dp", "shard"))
