@@ -274,6 +274,8 @@ class _Carer:
 
         Parts go by bytes: messages do not name their layers.
         """
+        if not sums:
+            return (0.0,) * (2 + sum(run.times for run in self.runs))
         made = list(accumulate(self._made()))
         found = [0.0] * len(made)
         known = {id(one): self._seconds([one], beside, count) for one, count in _counted(sums)}

@@ -132,6 +132,7 @@ class Parts:
         self._repetitions: set[int] = set()  # of the layers of all stages so far, where they are many
         self._stacks: dict[tuple[Local, int], dict[Hashable, Stack]] = {}
         self._cares: dict[Hashable, CareFigures] = {}
+        self._cared: dict[Hashable, Cared] = {}
         self._numbers: dict[Hashable, int] = {}
         self._played: dict[Hashable, dict[str, int]] = {}
         self._passes = 0  # of the steps that these are
@@ -254,12 +255,12 @@ class Parts:
         """The row of what is held, of the first number of samples; the others' follow."""
         key = (programs.row, piped.layers, chosen.held, cared.gathered)
         if key not in self._holds:
-            self._holds[key] = len(self.builder.columns["kept"])
-            made = self.trainer.memory.new_gradients
+            made, found = self.trainer.memory.new_gradients, list[tuple[tuple[Passes, ...], int]]()
             for local, size in programs.parts:
                 how = _Holding(local, chosen.held, chosen.plan, cared.reshards, piped.cut.ranks > 1)
                 held = stage_holds(piped.cut, cared.figures, made, functools.partial(self._held, how))
-                self.builder.holds(held, size)
+                found.append((held, size))
+            self._holds[key] = self.builder.holds(*found)
         return self._holds[key]
 
     def _held(self, how: _Holding, own: StageRuns, gathered: tuple[float, ...], gradient: float) -> Passes:
@@ -312,9 +313,15 @@ class Parts:
             if key not in self._cares:
                 self._cares[key] = care_figures(cut, shape, local, upkeep, prices)
             figures.append(self._cares[key])
+        known = (upkeep.reshards, *map(id, figures))  # which are kept, so that no others get these
+        if known not in self._cared:
+            self._cared[known] = self._all_cared(figures, upkeep.reshards)
+        return self._cared[known]
+
+    def _all_cared(self, figures: Sequence[CareFigures], reshards: bool) -> Cared:
         made = [(one.resting.gradients, one.resting.trained) for one in figures if self.trainer.memory.new_gradients]
-        gathered = (upkeep.reshards, tuple((one.gathered, one.root_bytes) for one in figures), tuple(made))
-        return Cared(self.builder.care(figures), tuple(figures), upkeep.reshards, self.number(gathered))
+        gathered = (reshards, tuple((one.gathered, one.root_bytes) for one in figures), tuple(made))
+        return Cared(self.builder.care(figures), tuple(figures), reshards, self.number(gathered))
 
 
 class _Holding(NamedTuple):

@@ -7,10 +7,11 @@ So what is found for a plan is what `predict` says of it, to the last digit.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -35,7 +36,7 @@ from foretell.program.outline import space_axes
 from foretell.program.program import Axis
 from foretell.timeline import recurrence
 from foretell.timeline.compiling import available, compiled, loaded
-from foretell.timeline.tables import PLAN_COLUMNS, plan_rows
+from foretell.timeline.tables import PLAN_COLUMNS, REAL, plan_arrays, plan_rows
 
 TOP = 10
 """Plans that are told as the best ones, where nobody says how many."""
@@ -117,7 +118,19 @@ NAMES = ("mesh", "which", "place", "microbatches")
 """Where in the space a plan is."""
 
 Columns: TypeAlias = dict[str, Any]
-"""Rows of plans in the tables, and where in the space they are: for each column an array, or a number for all."""
+"""Rows of plans in the tables, and where in the space they are: for each column an array."""
+
+
+class Block(NamedTuple):
+    """Plans of a mesh: for each of some sets of policies every way to run it."""
+
+    shape: tuple[int, int]  # how many of these
+    columns: Columns  # each is repeated until it has this shape
+
+    @property
+    def size(self) -> int:
+        return self.shape[0] * self.shape[1]
+
 
 PLAYED = ("order", "cut", "before")
 """Plans that have these in common lie next to each other: they are played together."""
@@ -139,14 +152,19 @@ class _Search:
         self.chosen = [self.parts.chosen(policies) for policies in space.policies]
         self.alike = _by_model(self.chosen)
         self.ways: dict[Hashable, Ways] = {}
-        self.holds: dict[Hashable, Any] = {}
-        self.rows: list[Columns] = []
+        self.holds: dict[Hashable, list[int]] = {}
+        self.blocks: list[Block] = []
         self.waiting = 0  # plans in these
+        self.begun: tuple[Columns, Any] | None = None  # plans that are being priced, and the order of those still to be
         self.priced: list[tuple[Any, Any, Any]] = []  # names, seconds, bytes
         self.used: set[int] = set()  # local programs
         self.done = 0
 
     def run(self) -> Found:
+        with _nothing_collected():
+            return self._run()
+
+    def _run(self) -> Found:
         start = time.perf_counter()
         complete = True
         try:
@@ -164,37 +182,36 @@ class _Search:
 
     def _add(self, axes: tuple[Strategy, ...]) -> None:
         """The plans of a mesh, all or none."""
-        found = [columns for own in self.alike for columns in _Meshed(self, axes, own).rows()]
+        found = [block for own in self.alike for block in _Meshed(self, axes, own).blocks()]
         self.meshes.append(axes)
-        self.rows += found
-        self.waiting += sum(len(columns["place"]) for columns in found)
+        self.blocks += found
+        self.waiting += sum(block.size for block in found)
 
     # pricing
 
     def _evaluate(self) -> None:
         """Price what was added, slice by slice: what is priced stays, whenever somebody interrupts."""
-        if not self.rows:
-            return
-        sizes = [len(own["place"]) for own in self.rows]
-        columns = {name: _one_column([own[name] for own in self.rows], sizes) for name in self.rows[0]}
-        order = numpy.lexsort([_packed(columns, TAKES), _packed(columns, PLAYED)])
-        columns = {name: values[order] for name, values in columns.items()}
-        self.used.update(numpy.unique(columns["local"]).tolist())
+        if self.begun is None:
+            if not self.blocks:
+                return
+            self.begun, self.blocks = _in_order(self.blocks), []
+        columns, order = self.begun
+        self.used.update(numpy.unique(columns["local"][order]).tolist())
         fast = available() and (len(order) > FEW or loaded(recurrence.__name__))
         kernels: Any = compiled(recurrence.__name__) if fast else recurrence
         tables = self.parts.builder.arrays() if fast else self.parts.builder.lists()
-        plans = plan_rows({name: columns[name] for name in PLAN_COLUMNS}, compiled=fast)
-        names = numpy.stack([columns[name] for name in NAMES], axis=1).astype(numpy.int32)
-        held, seconds, memory = _packed(columns, HOLDS), numpy.zeros(len(order)), numpy.zeros(len(order))
+        rows = {name: columns[name] for name in PLAN_COLUMNS}
+        plans = plan_arrays(rows, order) if fast else plan_rows({name: own[order] for name, own in rows.items()}, False)
+        names = numpy.stack([columns[name][order] for name in NAMES], axis=1).astype(numpy.int32)
+        held, seconds, memory = _packed(columns, HOLDS)[order], numpy.zeros(len(order)), numpy.zeros(len(order))
         for first in range(0, len(order), SLICE):
-            self.rows = [{name: values[first:] for name, values in columns.items()}]
-            self.waiting = len(order) - first
+            self.begun, self.waiting = (columns, order[first:]), len(order) - first
             own = slice(first, min(first + SLICE, len(order)))
             kernels.evaluate(tables, plans, own.start, own.stop, seconds)
             kernels.evaluate_memory(tables, plans, first + numpy.argsort(held[own], kind="stable"), memory)
             self.priced.append((names[own], seconds[own], memory[own]))
             self.done += own.stop - own.start
-        self.rows, self.waiting = [], 0
+        self.begun, self.waiting = None, 0
 
     # results
 
@@ -235,13 +252,32 @@ class _Search:
         return self.space.plan(axes, way)
 
 
-def _one_column(values: Sequence[Any], sizes: Sequence[int]) -> Any:
-    """Values of so many plans each, an array or a number for all of them, one after the other."""
-    alike = [isinstance(value, int | float) for value in values]
-    if all(alike):
-        return numpy.repeat(numpy.array(values), sizes)
-    each = zip(values, sizes, alike, strict=True)
-    return numpy.concatenate([numpy.full(size, value) if same else value for value, size, same in each])
+@contextmanager
+def _nothing_collected() -> Generator[None]:
+    """What a search finds stays until its end: looking again and again for what of it is in use takes a tenth of it."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+def _in_order(blocks: Sequence[Block]) -> tuple[Columns, Any]:
+    """Plans of several blocks, one after the other, and the order in which they are played."""
+    columns = {name: _one_column(name, blocks) for name in blocks[0].columns}
+    return columns, numpy.lexsort([_packed(columns, TAKES), _packed(columns, PLAYED)])
+
+
+def _one_column(name: str, blocks: Sequence[Block]) -> Any:
+    """A column of all blocks."""
+    found = numpy.empty(sum(block.size for block in blocks), float if name in REAL else numpy.int64)
+    first = 0
+    for block in blocks:
+        found[first : first + block.size].reshape(block.shape)[:] = block.columns[name]
+        first += block.size
+    return found
 
 
 def _packed(columns: Columns, names: Sequence[str]) -> Any:
@@ -270,9 +306,9 @@ class Ways(NamedTuple):
     shapes: Any  # of stages
     columns: Columns  # what is known of them whatever the mesh
 
-    def each(self, figures: Sequence[int]) -> Any:
-        """Figures of pipelines, for each way."""
-        return numpy.array(figures, dtype=numpy.int64)[self.own]
+    def each(self, figures: Sequence[Sequence[int]]) -> Any:
+        """Figures of pipelines for each of some sets of policies, as figures of each way."""
+        return numpy.array(figures, dtype=numpy.int64)[:, self.own]
 
 
 class _Meshed:
@@ -286,7 +322,8 @@ class _Meshed:
         self.model = self.parts.lowered(self.mesh, self.plan)
         self.ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
         self.counts = self.space.counts(axes)
-        self.samples = [self.space.job.batch // (batch_ranks(self.plan) * count) for count in self.counts]
+        share = self.space.job.batch // batch_ranks(self.plan)
+        self.samples = [share // count for count in self.counts]
         self.named = [Axis(axis.name, axis.ranks, stride(self.mesh, (axis.name,))) for axis in self.mesh]
         self.local_axes = space_axes(self.mesh, self.plan, search.graph)
         where = tuple((axis.name, axis.stride) for axis in self.named if axis.name not in ("pp", "dp", "shard"))
@@ -294,17 +331,33 @@ class _Meshed:
         self.executions: dict[int, Launched] = {}
         self.keepings: dict[Hashable, Keeping] = {}
         self.cares: dict[Hashable, CaredWays] = {}
-        self.sends: dict[Hashable, Any] = {}
+        self.sends: dict[Hashable, list[int]] = {}
 
-    def rows(self) -> Iterator[Columns]:
-        """All plans of the mesh, those of a set of policies at a time."""
+    def blocks(self) -> Iterator[Block]:
+        """All plans of the mesh: one block, or none."""
         ways = self._ways()
         if not len(ways.own):
             return
-        number, fixed = len(self.search.meshes), {**ways.columns, **self._constants(ways)}
-        for which, chosen in self.chosen.items():
-            if self.space.allowed(self.axes, chosen.policies):
-                yield {**fixed, "mesh": number, "which": which, **self._chosen(chosen, ways)}
+        wanted = [which for which, one in self.chosen.items() if self.space.allowed(self.axes, one.policies)]
+        if wanted:
+            rows = [self._row(self.chosen[which], ways) for which in wanted]
+            fixed = {**ways.columns, **self._constants(ways), "mesh": len(self.search.meshes)}
+            own = {"which": numpy.array(wanted)[:, None], **self._columns(rows, ways)}
+            yield Block((len(wanted), len(ways.own)), {**fixed, **own})
+
+    def _columns(self, rows: Sequence[ChosenRow], ways: Ways) -> Columns:
+        """What is known of all ways with each set of policies."""
+        programs, offset, sends, holds, care, manner, share = zip(*rows, strict=True)
+        places = numpy.array(offset)[:, ways.count]
+        later = places * ways.shapes
+        return {
+            "local": numpy.array(programs)[:, None] + places,
+            "sends": ways.each(sends) + later,
+            "holds": ways.each(holds) + later,
+            "care": ways.each(care),
+            "manner": numpy.array(manner)[:, None],
+            "share": numpy.array(share)[:, None],
+        }
 
     def _ways(self) -> Ways:
         key = (self.model.number, self.ranks, self.counts)
@@ -337,24 +390,22 @@ class _Meshed:
         shapes = numpy.array([len(piped[at].cut.shapes) for at in own])
         return Ways(len(self.search.ways), piped, numpy.array(own, dtype=numpy.int64), count, shapes, columns)
 
-    def _chosen(self, chosen: Chosen, ways: Ways) -> Columns:
-        """What is known of all ways with a set of policies."""
+    def _row(self, chosen: Chosen, ways: Ways) -> ChosenRow:
         executed = self.parts.executed(chosen)
         launched = self._launched(chosen, executed)
         programs = self.parts.programs(
             self.model, self.local_axes, chosen, executed, launched.prices, self.samples, self.where
         )
-        offset = numpy.array([programs.place[count] for count in self.samples])[ways.count]
-        later = offset * ways.shapes
         cared = self._cared(chosen, executed, launched, ways, programs)
-        return {
-            "local": programs.row + offset,
-            "sends": self._sends(programs, executed, launched, ways) + later,
-            "holds": self._holds(programs, cared, chosen, ways) + later,
-            "care": cared.rows,
-            "manner": launched.manner,
-            "share": launched.share,
-        }
+        return ChosenRow(
+            programs.row,
+            [programs.place[count] for count in self.samples],
+            self._sends(programs, executed, launched, ways),
+            self._holds(programs, cared, chosen, ways),
+            cared.rows,
+            launched.manner,
+            launched.share,
+        )
 
     def _launched(self, chosen: Chosen, executed: Executed) -> Launched:
         if executed.number not in self.executions:
@@ -369,27 +420,27 @@ class _Meshed:
             self.executions[executed.number] = Launched(prices, manner, share)
         return self.executions[executed.number]
 
-    def _sends(self, programs: Programs, executed: Executed, launched: Launched, ways: Ways) -> Any:
-        """For each way the row of what crosses between its stages."""
+    def _sends(self, programs: Programs, executed: Executed, launched: Launched, ways: Ways) -> list[int]:
+        """For each pipeline the row of what crosses between its stages."""
         key = (programs.layouts, executed.number)
         if key not in self.sends:
-            found = [self.parts.sends(programs, piped, executed, launched.prices) for piped in ways.pipelines]
-            self.sends[key] = ways.each(found)
+            prices = launched.prices
+            self.sends[key] = [self.parts.sends(programs, piped, executed, prices) for piped in ways.pipelines]
         return self.sends[key]
 
-    def _holds(self, programs: Programs, cared: CaredWays, chosen: Chosen, ways: Ways) -> Any:
-        """For each way the row of what its micro-batches hold; other meshes may have the same."""
+    def _holds(self, programs: Programs, cared: CaredWays, chosen: Chosen, ways: Ways) -> list[int]:
+        """For each pipeline the row of what its micro-batches hold; other meshes may have the same."""
         key = (programs.row, ways.number, chosen.held, cared.gathered)
         known = self.search.holds
         if key not in known:
             each = zip(ways.pipelines, cared.pipelines, strict=True)
-            known[key] = ways.each([self.parts.holds(programs, *one, chosen) for one in each])
+            known[key] = [self.parts.holds(programs, *one, chosen) for one in each]
         return known[key]
 
     def _cared(
         self, chosen: Chosen, executed: Executed, launched: Launched, ways: Ways, programs: Programs
     ) -> CaredWays:
-        """The care of the weights for each pipeline, and for each way its row."""
+        """The care of the weights for each pipeline."""
         key = (chosen.care, executed.number)
         if key not in self.cares:
             local, prices = programs.parts[0][0], launched.prices
@@ -399,7 +450,7 @@ class _Meshed:
             keeping = self.keepings[chosen.care]
             found = [self.parts.cared(piped, local, executed, keeping, prices) for piped in ways.pipelines]
             gathered = self.parts.number(("gathered", tuple(one.gathered for one in found)))
-            self.cares[key] = CaredWays(found, gathered, ways.each([one.row for one in found]))
+            self.cares[key] = CaredWays(found, gathered, [one.row for one in found])
         return self.cares[key]
 
     def _constants(self, ways: Ways) -> Columns:
@@ -415,7 +466,19 @@ class CaredWays(NamedTuple):
 
     pipelines: list[Cared]  # with each of them
     gathered: int  # a number for the bytes that they gather
-    rows: Any  # of the care, for each way
+    rows: list[int]  # of the care with each
+
+
+class ChosenRow(NamedTuple):
+    """What is known of a mesh with a set of policies: rows of the tables."""
+
+    programs: int  # of the first number of samples
+    offset: list[int]  # how many rows after it that of each count of micro-batches is
+    sends: list[int]  # with each pipeline, of the first number of samples
+    holds: list[int]
+    care: list[int]
+    manner: int
+    share: float
 
 
 class Launched(NamedTuple):

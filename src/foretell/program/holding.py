@@ -153,6 +153,8 @@ class Profile:
 
         Gathered weights are let go between the passes if it `reshards`. `gradient` is bytes of each parameter's.
         """
+        if not gathered and not gradient and self.long < 0:
+            return self._short
         ahead, back = self._alone
         raised, rising, resting, each = self._gathered(gathered, reshards) if gathered else _NOTHING
         if gathered:
@@ -174,6 +176,12 @@ class Profile:
     def _alone(self) -> tuple[Halves, Halves]:
         """Both passes without weights that are gathered."""
         return self.forward.halves(), self.backward.halves()
+
+    @functools.cached_property
+    def _short(self) -> Passes:
+        """What is held where no run may be longer, nothing is gathered and no gradient is new."""
+        ahead, back = (at_least(*halves) for halves in self._alone)
+        return Passes(self.kept, ahead, back, back)
 
     def _gathered(self, sizes: tuple[float, ...], reshards: bool) -> Gathered:
         ahead, back = self.forward.stretches, self.backward.stretches

@@ -139,7 +139,7 @@ class Sheet:
             "local": builder.local(list(plan.kinds.values())),
             "cut": add_cut(builder, outline.cutting, tuple(plan.kinds), plan.stages),
             "sends": builder.sends(plan.sends),
-            "holds": builder.holds(plan.holds),
+            "holds": builder.holds((plan.holds, 0)),
             "care": builder.care(plan.cares),
             "manner": builder.manner((trainer, ranks, across), trainer.host, ranks, across, trainer.storage.prefetch),
             **builder.played(plan.played),

@@ -223,8 +223,61 @@ CutShape: TypeAlias = tuple[Sequence[tuple[int, int]], int, bool, bool]
 """Kinds of layers with how often in a row, layers in all, and whether it receives from the rank before and after."""
 
 
+class CareRow(NamedTuple):
+    """What stands in the tables of the care of a shape's weights: some figures of it, or one for each run or turn."""
+
+    cared: bool
+    enter_forward: float
+    enter_back: float
+    leave_back: float
+    enter_copy: float
+    leave_copy: float
+    slot_update: float
+    tied: float
+    buckets_all: float
+    once_all: float
+    finish: float
+    resting: float
+    gradients: float
+    parameters: float
+    gather_forward: tuple[float, ...]
+    gather_back: tuple[float, ...]
+    sums: tuple[float, ...]
+    copy_forward: tuple[float, ...]
+    copy_back: tuple[float, ...]
+    buckets: tuple[float, ...]
+    once: tuple[float, ...]
+
+    @classmethod
+    def of(cls, one: CareFigures) -> CareRow:
+        rests = one.resting
+        return cls(
+            one.cared,
+            one.enter_forward,
+            one.enter_back,
+            one.leave_back,
+            one.enter_copy,
+            one.leave_copy,
+            one.slot_update,
+            one.tied,
+            sum(one.buckets),
+            sum(one.once),
+            sum(one.finish.values()),
+            float(rests.weights + rests.gradients + rests.states),
+            float(rests.gradients),
+            float(rests.trained),
+            one.gather_forward,
+            one.gather_back,
+            one.sums,
+            one.copy_forward,
+            one.copy_back,
+            one.buckets,
+            one.once,
+        )
+
+
 class Builder:
-    """Adds rows; orders and manners that are there already are not added again."""
+    """Adds rows; what is held, cares, orders and manners that are there already are not added again."""
 
     def __init__(self, levels: Sequence[str]) -> None:
         self.levels = levels
@@ -251,11 +304,7 @@ class Builder:
         return row
 
     def _extend(self, name: str, figures: Sequence[Quantity], samples: int) -> None:
-        """Write figures down; of arrays all those of the first number of samples, then of the next."""
-        if samples:
-            self.columns[name].frombytes(_by_samples(figures, samples).tobytes())
-        else:
-            self.columns[name].extend(figures)
+        self.columns[name].frombytes(_written(figures, samples))
 
     def cut(self, shapes: Sequence[CutShape], stages: Sequence[int]) -> int:
         """A cut of a model: its shapes, and which of them each stage has."""
@@ -280,44 +329,38 @@ class Builder:
             self._extend(name, [getattr(one, name) for one in rows], samples)
         return row
 
-    def holds(self, rows: Sequence[Passes], samples: int = 0) -> int:
-        """For each shape what a micro-batch holds."""
-        row = len(self.columns["kept"])
-        for name in Passes._fields:
-            self._extend(name, [getattr(one, name) for one in rows], samples)
-        return row
+    def holds(self, *parts: tuple[Sequence[Passes], int]) -> int:
+        """For each shape what a micro-batch holds, and for how many numbers of samples, one part after the other."""
+        each = [[_written(figures, samples) for figures in zip(*rows, strict=True)] for rows, samples in parts]
+        sizes = tuple(b"".join(own) for own in zip(*each, strict=True))
+        key = ("holds", tuple((len(rows), samples) for rows, samples in parts), sizes)
+        if self._new(key, len(self.columns["kept"])):
+            for name, own in zip(Passes._fields, sizes, strict=True):
+                self.columns[name].frombytes(own)
+        return self.known[key]
 
     def care(self, shapes: Sequence[CareFigures]) -> int:
         """The care of the weights of each shape."""
-        to, row = self.columns, len(self.columns["care_at"])
-        to["care_at"].append(len(to["cared"]))
-        to["care_inline"].append(any(one.cared for one in shapes))
         taken = {level for one in shapes for level in one.taken}
-        to["taken"].extend(level in taken for level in self.levels)
-        for one in shapes:
-            self._care(one)
-        return row
+        levels = tuple(level in taken for level in self.levels)
+        rows = tuple(map(CareRow.of, shapes))
+        if self._new(("care", levels, rows), len(self.columns["care_at"])):
+            self.columns["care_at"].append(len(self.columns["cared"]))
+            self.columns["care_inline"].append(any(one.cared for one in rows))
+            self.columns["taken"].extend(levels)
+            for one in rows:
+                self._care(one)
+        return self.known["care", levels, rows]
 
-    def _care(self, one: CareFigures) -> None:
+    def _care(self, one: CareRow) -> None:
         to = self.columns
-        each = ("enter_forward", "enter_back", "leave_back", "enter_copy", "leave_copy", "slot_update", "tied")
-        for name in ("cared", *each):
-            to[name].append(getattr(one, name))
-        to["buckets_all"].append(sum(one.buckets))
-        to["once_all"].append(sum(one.once))
-        to["finish"].append(sum(one.finish.values()))
-        to["resting"].append(float(one.resting.weights + one.resting.gradients + one.resting.states))
-        to["gradients"].append(float(one.resting.gradients))
-        to["parameters"].append(float(one.resting.trained))
         to["care_span_at"].append(len(to["sums"]))
-        to["gather_forward"].extend(one.gather_forward)
-        to["gather_back"].extend(one.gather_back)
-        to["sums"].extend(one.sums)
-        to["copy_forward"].extend(one.copy_forward)
-        to["copy_back"].extend(one.copy_back)
         to["care_turn_at"].append(len(to["once"]))
-        to["buckets"].extend(one.buckets)
-        to["once"].extend(one.once)
+        for name, figure in zip(CareRow._fields, one, strict=True):
+            if isinstance(figure, tuple):
+                to[name].extend(figure)
+            else:
+                to[name].append(figure)
 
     def played(self, played: Played) -> dict[str, int]:
         """What a plan's row has of a step: its order and moments, the order a round shorter, and rounds to come."""
@@ -410,22 +453,24 @@ def joined(columns: Mapping[str, Any]) -> tuple[dict[str, int], array[float], ar
 
 def plan_rows(columns: Mapping[str, Any], compiled: bool) -> Plans:
     """The rows of plans, for Python or for a compiler."""
-    if compiled:
-        return _plan_arrays(columns)
     places, real, whole = joined(columns)
+    if compiled:
+        return Plans(f=_readable(real), i=_readable(whole), **places)
     return Plans(f=real.tolist(), i=whole.tolist(), **places)
 
 
-def _plan_arrays(columns: Mapping[str, Any]) -> Plans:
-    """The same as arrays; all columns are as long."""
+def plan_arrays(columns: Mapping[str, Any], order: Any) -> Plans:
+    """The rows of plans for a compiler, of columns that are arrays, in this order."""
     import numpy
 
-    real, whole = ([name for name in columns if (name in REAL) is wanted] for wanted in (True, False))
-    size = len(columns[real[0]])
-    places = {name: at * size for names in (real, whole) for at, name in enumerate(names)}
-    f = numpy.concatenate([columns[name] for name in real], dtype=numpy.float64, casting="unsafe")
-    i = numpy.concatenate([columns[name] for name in whole], dtype=numpy.int64, casting="unsafe")
-    return Plans(f=f, i=i, **places)
+    size = len(order)
+    names = {wanted: [name for name in columns if (name in REAL) is wanted] for wanted in (True, False)}
+    found = {kind: numpy.empty((len(names[kind]), size), float if kind else numpy.int64) for kind in names}
+    for kind, table in found.items():
+        for name, row in zip(names[kind], table, strict=True):
+            numpy.take(columns[name], order, out=row, mode="clip")  # the only mode that writes there at once
+    places = {name: at * size for own in names.values() for at, name in enumerate(own)}
+    return Plans(f=found[True].ravel(), i=found[False].ravel(), **places)
 
 
 def _readable(values: array[Any]) -> Any:
@@ -434,11 +479,13 @@ def _readable(values: array[Any]) -> Any:
     return numpy.frombuffer(values, dtype=numpy.float64 if values.typecode == "d" else numpy.int64)
 
 
-def _by_samples(figures: Sequence[Quantity], samples: int) -> Any:
-    """Figures as a row for each number of samples."""
+def _written(figures: Sequence[Quantity], samples: int) -> bytes:
+    """Figures as they stand in a table; of arrays all those of the first number of samples, then of the next."""
+    if not samples:
+        return array("d", figures).tobytes()
     import numpy
 
     found = numpy.empty((samples, len(figures)))
     for at, figure in enumerate(figures):
         found[:, at] = figure
-    return found
+    return found.tobytes()

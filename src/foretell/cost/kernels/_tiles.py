@@ -9,7 +9,6 @@ each on four devices; studies/kernels has the errors of this form).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from foretell.cost.kernels._reached import memory_rate, rates
@@ -81,27 +80,31 @@ def product_seconds(m: Quantity, n: Quantity, k: Quantity, batch: Quantity, by: 
     """Seconds of `batch` products of m x k by k x n in the matrix units; memory not counted."""
     if all(isinstance(size, int | float) for size in (m, n, k, batch)):
         return _one(m, n, k, batch, by)
+    return _several(m, n, k, batch, by)
+
+
+def _several(m: Quantity, n: Quantity, k: Quantity, batch: Quantity, by: Units) -> Any:
+    """`_one` of arrays: all tiles with all splits at once."""
     import numpy
 
-    return _least(m, n, k, batch, by, numpy.minimum)
+    rows, columns, step = (numpy.array(own)[:, None, None] for own in zip(*by.tiles, strict=True))
+    splits = numpy.array(SPLITS)[:, None]
+    blocks = -(-m // rows) * -(-n // columns) * batch
+    waves = -(-blocks * splits // by.multiprocessors)
+    added = numpy.where(splits > 1, (splits + 1) * (m * n * batch * by.sums), 0.0)
+    return (waves * step * (k / splits + RAMP) + added).min(axis=(0, 1))
 
 
 @functools.lru_cache(maxsize=65536)
 def _one(m: float, n: float, k: float, batch: float, by: Units) -> float:
-    return _least(m, n, k, batch, by, min)
-
-
-def _least(
-    m: Quantity, n: Quantity, k: Quantity, batch: Quantity, by: Units, smaller: Callable[[Any, Any], Any]
-) -> Any:
-    best: Any = float("inf")
+    best = float("inf")
     sums = m * n * batch * by.sums
     lengths = [(split, k / split + RAMP, (split + 1) * sums if split > 1 else 0.0) for split in SPLITS]
     for rows, columns, step in by.tiles:
         blocks = -(-m // rows) * -(-n // columns) * batch
-        if smaller is min and blocks * step * k / by.multiprocessors * BARELY >= best:
+        if blocks * step * k / by.multiprocessors * BARELY >= best:
             continue  # even without waste it is no faster
         for split, length, added in lengths:
             waves = -(-blocks * split // by.multiprocessors)
-            best = smaller(best, waves * step * length + added)
+            best = min(best, waves * step * length + added)
     return best
