@@ -44,7 +44,7 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
         plans = f"none of the {found.evaluated:,} plans of the search fits, and this one does"
     lines = [
         ("plan", step.plan),
-        ("", plans if found.complete else f"{plans}; interrupted before all were seen"),
+        ("", f"{plans}{_interrupted(found)}"),
         *_finer(found),
         ("model", fit(found.model, WIDTH - 18)),
         ("on", f"{_ranks(found)} of {found.cluster}, trainer {found.trainer}"),
@@ -63,6 +63,15 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
     lines += [(one.kind, f"{one.name}: {one.why}") for one in step.bottlenecks[:2]]
     lines += accuracy_line(step)
     return "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
+
+
+def _interrupted(found: Found) -> str:
+    """How much of the space an interrupted search saw: meshes come in their order, not the best first."""
+    if found.complete:
+        return ""
+    if found.seen == 1.0:
+        return "; interrupted while stages and parts were chosen, when all meshes were seen"
+    return f"; interrupted when {found.seen:.0%} of the meshes were seen: the best may be among the others"
 
 
 def _finer(found: Found) -> Iterator[tuple[str, str]]:
