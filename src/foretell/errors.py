@@ -12,7 +12,7 @@ Inside the search a plan that does not fit is a value (a refusal), never one of 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -67,6 +67,12 @@ def near(name: str, known: Iterable[str], most: int = 5) -> list[str]:
     return list(dict.fromkeys([*close, *inside]))[:most]
 
 
+def first_of(names: Sequence[str], most: int) -> str:
+    """The first of many names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def unknown(kind: str, name: str, known: Iterable[str], listing: str = "") -> UnknownName:
     """The error for a name nobody knows, with what was probably meant."""
     names = list(known)
@@ -76,5 +82,5 @@ def unknown(kind: str, name: str, known: Iterable[str], listing: str = "") -> Un
     elif listing:
         fix = listing
     else:
-        fix = ", ".join(sorted(names)[:12])
+        fix = first_of(sorted(names), 12)
     return UnknownName(f"no {kind} is called {name!r}", fix=fix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from statistics import fmean, median
 
 import pytest
 from click.testing import CliRunner
@@ -209,6 +210,9 @@ def test_the_command_says_all_of_it() -> None:
     told = documented("bench --survey", answer.output)
     assert {"source", "sequence", "zero_stage", "speedups", "curves", "findings", "impossible", "refused"} <= set(told)
     assert len(told["speedups"]) == 13 and len(told["curves"]) == len(published.epochs())
+    for one in told["curves"]:
+        assert one["bias"] == fmean(one["errors"]) and one["median"] == median(one["errors"])
     page = CliRunner().invoke(cli, ["bench", "--survey"])
+    assert "mean  median  speed-ups" in page.output and "bias" not in page.output
     assert page.exit_code == 0 and "megatron-intra" in page.output
     assert max(map(len, page.output.splitlines())) <= 80

@@ -375,6 +375,7 @@ def test_ctrl_c_ends_with_the_best_so_far() -> None:
 
     found = planning.answered(question, watching).found
     assert whole.complete and not found.complete
+    assert whole.seen == 1.0 and found.seen == 3 / question.space().mesh_count
     assert 0 < found.evaluated < whole.evaluated
     assert found.best is not None
     rows = {row[0]: row for row in whole.plans.rows()}

@@ -216,10 +216,18 @@ def test_a_dry_run_of_many_ranks_says_what_the_program_says(ranks: Ranks, model:
     assert found == Traffic((), ())
 
 
+T5 = "t5:layers=2,hidden=32,heads=2,ffn=32,vocab=64,seq=16,dropout=0"
+
+
+def test_a_dry_run_of_tables_that_several_stages_have(ranks: Ranks) -> None:
+    """The table of words and that of distances lie in the encoder's stages and in the decoder's."""
+    (report,) = ranks.run(Assignment(model=T5, plan="pp4:gpipe", batch=4, dry=True))
+    assert {one.kind for one in report.collectives} == {"all-reduce", "send", "receive"}
+
+
 def test_the_bias_of_a_decoder_is_made_where_it_is_read(ranks: Ranks) -> None:
     """The program sends it: 2 heads, 16 x 16 places."""
-    model = "t5:layers=2,hidden=32,heads=2,ffn=32,vocab=64,seq=16,dropout=0"
-    assignment = Assignment(model=model, plan="pp2:gpipe +m2", batch=4, dry=True)
+    assignment = Assignment(model=T5, plan="pp2:gpipe +m2", batch=4, dry=True)
     (report,) = ranks.run(assignment)
     found = traffic(lower(assignment.setting()), 0, report.collectives)
     assert found.unexpected == ()

@@ -99,6 +99,9 @@ def test_the_page_marks_the_best_and_trains_on_more_samples(foretell: Any) -> No
     answer = json.loads(foretell(*CHOICE, "--tokens", "1e9", "--price", "2", "--json").out)
     assert set(answer) >= {"best", "top", "pareto", "evaluated", "noise_scale", "least_samples", "batches", "choice"}
     assert answer["batch"] == answer["choice"]["batch"] and answer["best"]["plan"] == answer["choice"]["plan"]
+    alone = json.loads(foretell(*ON, "--batch", str(answer["batch"]), "--json").out)
+    for key in ("layouts", "plainer", "headroom", "roomy", "accuracy"):
+        assert answer[key] == alone[key]
     marked = [line for line in ran.out.splitlines() if line.startswith("*")]
     assert len(marked) == 1 and int(marked[0].split()[1]) == answer["batch"]
     steps = next(line for line in ran.out.splitlines() if line.startswith("training")).split()[-2]

@@ -173,3 +173,12 @@ def test_every_case_has_a_price_that_it_corrects(device: str) -> None:
     found = Calibration(machine=machine, samples=tuple(sample("any", one, [1.0]) for one in kernels), complete=True)
     points = kernel_points(member("h200"), found)
     assert sum(len(own) for kind, own in points.items() if len(kind.split()) <= 3) >= len(kernels)
+
+
+@pytest.mark.parametrize("verb", [("calibrate", "--quick"), ("profile", "lenet")])
+def test_a_folder_that_is_not_there_is_refused_before_anything_is_measured(
+    foretell: Any, tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    ran = foretell(*verb, "--out", str(tmp_path / "nowhere" / "x.json"))
+    assert ran.code == 2 and "there is no folder" in ran.err and "--out" in ran.err
+    assert list(tmp_path.iterdir()) == []

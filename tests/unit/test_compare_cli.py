@@ -182,6 +182,18 @@ def test_whatif_searches_for_the_best_of_the_other_hardware() -> None:
         assert one.best is None or one.best_faster >= one.faster * (1 - 1e-12) or not one.fits
 
 
+def test_whatif_again_begins_with_the_best_plan_as_things_are(foretell: Any) -> None:
+    asked = (TINY, "--on", "4xh100", "--batch", "8", "--only", "dp", "--plan", "dp2 +bf16")
+    answer = json.loads(foretell("whatif", *asked, "--again", "--json").out)
+    best = package.search(TINY, "4xh100", batch=8, only=["dp"], precision="bf16").best
+    assert best is not None and answer["best"]["plan"] == best.plan != "dp2 +bf16"
+    ratio = answer["prediction"]["step_seconds"] / best.step_seconds
+    assert answer["best_faster"] == pytest.approx(ratio) and ratio > 1
+    out = foretell("whatif", *asked, "--again").out
+    table = out[out.index("searched again") :].splitlines()
+    assert table[2].split() == ["as", "it", "is", f"{ratio - 1:+.1%}", *best.plan.split()]
+
+
 def test_whatif_asks_for_a_plan_that_is_legal(foretell: Any) -> None:
     assert foretell("whatif", *JOB, "--plan", " ").code == 2
     assert "heads divide" in foretell("whatif", *JOB, "--plan", "tp8").err

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from answers import documented
-from foretell.bench.row import ABSENT, Row
+from foretell.bench.row import ABSENT, UNFIT, Row
 from foretell.bench.study import About, begin, keep
 from foretell.cli.answers import FORMS, TYPES, Failed
 from foretell.cli.command import cli
@@ -58,6 +58,7 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
     "systems --on": [("distbelief", "easgd", "gpipe", "--on", "4xv100-16", "--model", "lenet", "--learn", "squares")],
     "systems --plan": [("--plan", "dp8"), ("--plan", "pp4:1f1b +m4")],
     "systems --bytes": [("--bytes", "lenet")],
+    "systems --axes": [()],
     "results": [("--records", "{folder}/records")],
     "results show": [("{folder}/records/calibration-cpu.json",)],
     "validate": [("{folder}/runs.csv",)],
@@ -101,6 +102,17 @@ def _compared(study: Path) -> None:
     run = {"batch": 8, "epoch_samples": 80, "step_seconds": 0.1, "phases": phases, "memory_by_rank": (10**8, 10**8)}
     keep(study, Row(engine="ddp", fingerprint="a", plan="dp2", device="cpu", task="digits", **alike, **run))
     keep(study, Row(engine="hivemind", fingerprint="b", status=ABSENT, reason="not there", fix="get it", **alike))
+
+
+def test_a_row_that_did_not_run_is_told_nothing_that_bench_cannot_do(foretell: Any, tmp_path: Path) -> None:
+    begin(tmp_path, About(command="foretell bench", created="", foretell="", machine="here", cores=2))
+    unfit = {"pair": "image", "ranks": 2, "seed": 0, "batch_rule": "survey", "status": UNFIT, "reason": "too many"}
+    ways = {"filter": "--plan 'dp2 filter8', or a part of the model", "spatial": "--plan 'dp2'; --plan 'dp2'"}
+    for name, fix in ways.items():
+        keep(tmp_path, Row(engine=name, fingerprint=name, fix=fix, **unfit))
+    page = foretell("bench", "--show", str(tmp_path), "--html", str(tmp_path / "page.html")).out
+    assert "try a part of the model" in page and page.count("try") == 1
+    assert "--plan" not in page + (tmp_path / "page.html").read_text()
 
 
 def words(form: str, at: int, folder: Path) -> tuple[str, ...]:
@@ -152,6 +164,10 @@ def test_pages_fit_a_terminal(foretell: Any, form: str, at: int, kept: Path) -> 
     out = "" if form in WRITTEN else ran.out
     lines = f"{out}\n{ran.err}".replace(str(kept), "folder").splitlines()
     assert [line for line in lines if len(line) > WIDTH] == []
+
+
+def test_where_an_algorithm_lies_is_told_as_where_a_plan_does(foretell: Any) -> None:
+    documented("systems --plan", foretell("systems", "--algorithm", "async", "--json").out)
 
 
 def every_command() -> list[tuple[str, ...]]:

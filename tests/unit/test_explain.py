@@ -130,3 +130,15 @@ def test_a_run_has_limits_of_its_own() -> None:
     found = foretell.predict(LLAMA, "8xh100", "dp8 +bf16", batch=64, samples=1e7, conditions=often)
     assert "goodput" in _names(found)
     assert not {"staging", "goodput"} & _names(foretell.predict(LLAMA, "8xh100", "dp8 +bf16", batch=64, samples=1e5))
+
+
+def test_ranks_that_split_micro_batches_have_room_with_fewer_of_them() -> None:
+    step = foretell.predict("gpt2", "8xh100", "dp8 +m8 +bf16", batch=64)
+    (limit,) = [one for one in step.bottlenecks if one.name == "number of ranks"]
+    assert "dp8 is at most 8 (samples of each of 8 micro-batches)" in limit.why
+    assert limit.relief == "fewer micro-batches, or a larger batch"
+    fewer = foretell.predict("gpt2", "8xh100", "dp8 +m4 +bf16", batch=64)
+    assert "number of ranks" not in {one.name for one in fewer.bottlenecks}
+    whole = foretell.predict("gpt2", "8xh100", "dp8 +bf16", batch=8)
+    (limit,) = [one for one in whole.bottlenecks if one.name == "number of ranks"]
+    assert "samples of the batch" in limit.why and limit.relief == "a larger batch"

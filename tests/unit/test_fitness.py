@@ -217,6 +217,24 @@ def test_the_batch_and_the_plan_are_offered() -> None:
     assert re.search("--batch 6 or --batch 9", found["batch divides"].way_out)
 
 
+@pytest.mark.parametrize(
+    ("plan", "on", "nearest"),
+    [
+        ("dp7", "8xh100", "dp8"),
+        ("dp7", "2xh100", "dp2"),
+        ("dp7", "", "dp4"),  # nobody said that there are more ranks than these
+        ("dp5", "8xh100", "dp4"),
+        ("dp7 tp2", "16xh100", "dp8 tp2"),
+        ("tp7", "8xh100", "tp6"),
+        ("tp8", "8xh100", "dp2 tp4"),
+        ("dp3 tp2", "8xh100", "dp4 tp2"),
+    ],
+)
+def test_the_nearest_plan_differs_least_from_the_one_asked(plan: str, on: str, nearest: str) -> None:
+    ways = {refusal.way_out for refusal in refused(GPT, plan, 64, on=on).values()}
+    assert ways and all(one.startswith(way(nearest)) for one in ways)
+
+
 def test_a_way_out_passes_every_rule_at_once() -> None:
     """Mending heads gives ranks to the batch, which must divide too: then there are fewer ranks."""
     found = refused(FEW_KEYS, "dp2 tp8", 2)
@@ -243,8 +261,8 @@ def test_a_part_that_is_not_there_is_bad_input(plan: str) -> None:
         refused(RESNET, plan)
 
 
-def test_ranks_are_kept_for_data_where_nothing_else_divides() -> None:
-    found = refused(GPT, "dp64 tp5", 64, on="8xh100")
+def test_ranks_that_heads_do_not_take_are_kept_for_data() -> None:
+    found = refused(GPT, "dp64 tp8", 64, on="8xh100")
     assert list(found) == ["enough ranks", "heads divide"]
-    assert "12 heads are not a multiple of tp5" in found["heads divide"].why
-    assert found["heads divide"].way_out == way("dp8")
+    assert "12 heads are not a multiple of tp8" in found["heads divide"].why
+    assert found["heads divide"].way_out == way("dp2 tp4")

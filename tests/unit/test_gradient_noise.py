@@ -98,3 +98,12 @@ def test_the_search_takes_the_record(foretell: Any, tmp_path: Path) -> None:
         "",
     )
     assert "measured on gpt2:layers=2" in foretell(*asked, "--noise-scale", file).out
+
+
+def test_a_noise_scale_of_another_model_is_told_with_both_names(foretell: Any, tmp_path: Path) -> None:
+    file = kept(tmp_path, noise_scale([look(20.0, 1.0)], sequence=32))
+    asked = ("--seq", "32", "--on", "4xh100", "--only", "dp", "--batch", "8,32", "--noise-scale", file)
+    (note,) = json.loads(foretell("gpt2:layers=4", *asked, "--json").out)["notes"]
+    assert "measured on gpt2:layers=2 and is used for gpt2:layers=4" in note
+    assert "is used for gpt2:layers=4" in " ".join(foretell("gpt2:layers=4", *asked).err.split())
+    assert json.loads(foretell("gpt2:layers=2", *asked, "--json").out)["notes"] == []

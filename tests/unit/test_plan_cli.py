@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import foretell as package
-from foretell.cli.plan_pages import differences
+from foretell.cli.plan_pages import by_first_axis, differences
 from foretell.cli.plan_questions import counts
 from foretell.errors import BadInput, MissingExtra
 from foretell.plan.text import parse
@@ -314,3 +314,16 @@ def test_a_kept_calibration_is_told(foretell: Any, tmp_path: Path, monkeypatch: 
 def test_where_no_strategy_shares_the_work_that_is_said(foretell: Any, only: str, why: str) -> None:
     ran = foretell(TINY, "--on", "4xh100", "--batch", "8", "--only", only)
     assert ran.code == 2 and why in " ".join(ran.err.split()) and "fewer constraints" in ran.err
+
+
+def test_gradients_summed_over_several_axes_count_with_the_first() -> None:
+    assert by_first_axis({"forward": 1.0, "exposed.dp+cp": 2.0, "exposed.dp": 0.5, "exposed.cp": 0.25}) == {
+        "forward": 1.0,
+        "exposed.dp": 2.5,
+        "exposed.cp": 0.25,
+    }
+
+
+def test_meshes_are_told_apart_by_what_differs(foretell: Any) -> None:
+    out = foretell("llama3-8b", "--on", "8xh100", "--batch", "64", "--only", "dp,cp").out
+    assert "cp2" in out and "exposed.dp+cp" not in out

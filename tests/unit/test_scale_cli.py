@@ -148,3 +148,12 @@ def test_stages_are_told_to_be_the_trainers(foretell: Any) -> None:
     assert "stages are as the trainer cuts them" in " ".join(foretell(*piped).err.split())
     assert json.loads(foretell(*piped, "--json").out)["notes"]
     assert not json.loads(foretell(*piped, "--trainer", "nanotron", "--json").out)["notes"]  # it cuts them anyway
+
+
+def test_micro_batches_that_are_fixed_count_where_a_line_ends() -> None:
+    found = package.scale(TINY, "8xh100", [2, 4, 8], batch=16, only=["dp"], fix="+m4")
+    (line,) = [one for one in found.lines if one.name == "dp"]
+    assert [one.ranks for one in line.points] == [2, 4]
+    (gap,) = line.gaps
+    assert (gap.ranks, gap.limit) == (8, "batch divides")
+    assert gap.why == "a batch of 16 is not a multiple of 8 ranks that split it x m4 = 32"

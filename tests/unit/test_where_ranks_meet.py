@@ -15,7 +15,7 @@ from foretell.errors import BadInput
 from foretell.hardware import this_machine
 from foretell.runtime import seating
 from foretell.runtime.assignment import Assignment
-from foretell.runtime.place import Place
+from foretell.runtime.place import Place, cores_of
 from foretell.runtime.worker import _on_gpu, checked, take_part
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -81,3 +81,19 @@ def test_ranks_of_torchrun_that_share_a_gpu_are_told_what_gloo_cannot_do(monkeyp
 def test_looks_that_nobody_gets_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         checked(Assignment(**{"model": "lenet", "plan": "dp1", "batch": 4, "steps": 60, "noise_every": 50} | given))
+
+
+@pytest.mark.parametrize(
+    ("bind", "usable", "cores"),
+    [
+        ("16", 4, 4),  # srun gave each of four ranks its own cores
+        ("16", 16, 4),  # and here all of them, to be shared
+        ("", 16, 4),
+        ("16", 1, 1),
+    ],
+)
+def test_cores_that_srun_gave_one_rank_are_not_divided_again(bind: str, usable: int, cores: int) -> None:
+    environment = {"SLURM_CPUS_ON_NODE": bind}
+    assert cores_of(Place(0, 4, 0, here=4, by_srun=True), usable, environment) == cores
+    shared = cores_of(Place(0, 4, 0, here=4), usable, environment)  # ranks of torchrun: cores of its own process
+    assert shared == max(1, usable // 4)

@@ -16,7 +16,7 @@ from foretell.bench import environments
 from foretell.bench.engine import missing_tools, module
 from foretell.bench.environments import Home
 from foretell.bench.question import Question
-from foretell.bench.row import ABSENT, FAILED, UNFIT, Point, Predicted, Row
+from foretell.bench.row import ABSENT, FAILED, UNFIT, Point, Predicted, Row, advice
 from foretell.errors import ForetellError, MissingExtra
 from foretell.hardware import catalog, this_machine
 from foretell.hardware.cluster import Cluster
@@ -178,7 +178,7 @@ def _said(problem: ForetellError) -> dict[str, str]:
         where = f" ({problem.where})" if _tells(problem) else ""
         first, *more = problem.what.splitlines() or [""]
         return {"reason": "\n".join([f"{first}{where}", *more]), "fix": problem.fix}
-    return {"reason": "; ".join(why), "fix": "; ".join(fix) or problem.fix}
+    return {"reason": "; ".join(why), "fix": advice("; ".join(dict.fromkeys(fix)) or problem.fix)}
 
 
 def _tells(problem: ForetellError) -> bool:

@@ -11,7 +11,7 @@ from foretell.bench.findings import HOLDS, Checked, check
 from foretell.bench.group import REFERENCE, Group, Look, Scaling, alike, groups, shared
 from foretell.bench.reading import Line, line_of, noise
 from foretell.bench.reasons import reasons, sentence
-from foretell.bench.row import Row
+from foretell.bench.row import Row, advice
 from foretell.report.charts import breakdown, foreseen
 from foretell.report.charts.curves import Curve, Panel, colours_of, draw
 from foretell.report.page import Card, Page, Section
@@ -352,7 +352,9 @@ def findings_sections(
 
 def _absent(rows: Iterable[Row]) -> Iterator[Section]:
     """Rows that came to nothing, each with its reason."""
-    found = tuple((row.engine, row.pair, str(row.ranks), row.status, row.reason, row.fix) for row in rows if not row.ok)
+    found = tuple(
+        (row.engine, row.pair, str(row.ranks), row.status, row.reason, advice(row.fix)) for row in rows if not row.ok
+    )
     if found:
         columns = ("engine", "model", "ranks", "status", "why", "what would help")
         yield Section("What did not run", "", columns=columns, rows=found)

@@ -5,6 +5,8 @@ Seconds, bytes and shares. What a row does not know is empty, and `status` says 
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 OK = "ok"
@@ -146,3 +148,11 @@ def told(row: Row) -> dict[str, object]:
     """A row with all that follows from it, as one object of JSON."""
     figures = {name: getattr(row, name) if row.ok else None for name in FIGURES}
     return {**msgspec.to_builtins(row), "engine": row.engine.replace("_", "-"), **figures}
+
+
+ANOTHER_PLAN = re.compile(r"--plan '[^']*'(, or |; )?")
+
+
+def advice(fix: str) -> str:
+    """What would help a row that did not run. Another plan is no help: the plan is the engine's."""
+    return ANOTHER_PLAN.sub("", fix).removesuffix("; ")

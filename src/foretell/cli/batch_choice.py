@@ -10,7 +10,7 @@ import msgspec
 
 from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
-from foretell.cli.plan_answers import answers_of, notes_of, refuse
+from foretell.cli.plan_answers import answers_of, notes_of, of_the_best, refuse
 from foretell.cli.plan_questions import questions_of
 from foretell.cli.several import numbers
 
@@ -37,9 +37,10 @@ def choose_batch(options: dict[str, Any], run: Run, progress: Progress, as_json:
     answers = [finer(one) for one in answers_of(questions, progress)]
     choice = weighed(answers, by_noise, price, by)
     table = batch_pages.tradeoff_table(choice, price)
+    notes = by_noise.of_another(options["model"])
     if choice.best is None:
         priced = [one for one in answers if one.found.evaluated] or refuse(answers)
-        _tell(as_json, nearest(priced), choice, f"{pages.nothing_page(nearest(priced), ())}\n\n{table}")
+        _tell(as_json, nearest(priced), choice, notes, f"{pages.nothing_page(nearest(priced), ())}\n\n{table}")
         raise click.exceptions.Exit(NOTHING_FITS)
     batch, ranks, plan = choice.best.batch, choice.best.ranks, choice.best.plan
     best = next(one for one in answers if (one.found.batch, one.found.ranks) == (batch, ranks))
@@ -51,7 +52,7 @@ def choose_batch(options: dict[str, Any], run: Run, progress: Progress, as_json:
 
         save(plan_page(best), options["html"])
     step = best.predicted(plan, run_of(samples=by_noise.samples(batch), price=price) if by_noise.least else run)
-    _tell(as_json, best, choice, f"{pages.answer_page(best, step, price, options['by'])}\n\n{table}")
+    _tell(as_json, best, choice, notes, f"{pages.answer_page(best, step, price, by)}\n\n{table}")
 
 
 def _batches(options: dict[str, Any], noise: float) -> list[int]:
@@ -64,13 +65,15 @@ def _batches(options: dict[str, Any], noise: float) -> list[int]:
     return wanted(text, noise, [one.cluster.ranks for one in questions_of(options, 1)])
 
 
-def _tell(as_json: bool, answer: Answer, choice: BatchChoice, page: str) -> None:
+def _tell(as_json: bool, answer: Answer, choice: BatchChoice, notes: tuple[str, ...], page: str) -> None:
+    notes = (*notes_of([answer]), *notes)
     if as_json:
         found: dict[str, Any] = msgspec.to_builtins(answer.found)
+        found |= of_the_best(answer, choice.by) if answer.found.best is not None else {}
         weighed: dict[str, Any] = msgspec.to_builtins(choice)
         names = ("noise_scale", "noise_source", "least_samples", "batches")
         chosen = {**{name: weighed[name] for name in names}, "choice": weighed["best"]}
-        click.echo(msgspec.json.encode({**found, **chosen, "notes": notes_of([answer])}))
+        click.echo(msgspec.json.encode({**found, **chosen, "notes": notes}))
         return
     click.echo(page)
-    tell_notes(notes_of([answer]))
+    tell_notes(notes)

@@ -10,7 +10,7 @@ from statistics import fmean, median
 from foretell.bench import engine, environments
 from foretell.bench.group import REFERENCE
 from foretell.bench.reading import FIRST, Line, lines, noise
-from foretell.bench.row import Predicted, Row
+from foretell.bench.row import Predicted, Row, advice
 from foretell.bench.study import Study
 from foretell.cli.table import WIDTH, table
 from foretell.units import show_bytes, show_seconds
@@ -127,7 +127,7 @@ def _reasons(rows: Iterable[Row]) -> str:
     """Rows without figures, those with the same reason together."""
     groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.engine, row.status, row.reason.splitlines()[0], row.fix), []).append(row)
+        groups.setdefault((row.engine, row.status, row.reason.splitlines()[0], advice(row.fix)), []).append(row)
     texts: list[str] = []
     for (name, status, reason, fix), own in groups.items():
         where = ", ".join(dict.fromkeys(row.pair for row in own))

@@ -240,7 +240,7 @@ def whatif_page(found: WhatIf) -> str:
     parts = [head, _upgrades(found), _jobs(found)]
     again = [one for one in (*found.hardware, *found.jobs) if one.best is not None]
     if again:
-        parts.append(_searched_again(again))
+        parts.append(_searched_again(found, again))
     return "\n\n".join(parts)
 
 
@@ -280,8 +280,10 @@ def _jobs(found: WhatIf) -> str:
     return listed(["another", "step", unit, "memory", "whether it fits"], rows, left=1)
 
 
-def _searched_again(effects: Sequence[Effect]) -> str:
+def _searched_again(found: WhatIf, effects: Sequence[Effect]) -> str:
     rows: list[list[str]] = []
+    if found.best is not None:
+        rows.append(["as it is", f"{found.best_faster - 1:+.1%}", found.best.plan])
     for one in effects:
         assert one.best is not None
         rows.append([f"x{one.times:g} {one.what}", f"{one.best_faster - 1:+.1%}", one.best.plan])

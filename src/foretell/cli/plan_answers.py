@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
 
         chosen = (self.best or nearest(self.answers)).found
         answer: dict[str, Any] = {**msgspec.to_builtins(chosen), "notes": notes_of(self.answers)}
-        answer |= {"best": None} if self.best is None else _of_the_best(self.best, self.by)
+        answer |= {"best": None} if self.best is None else of_the_best(self.best, self.by)
         if change is not None:
             answer["today"] = change
         if len(self.answers) > 1:
@@ -159,7 +159,7 @@ def _undivided(answers: Sequence[Answer]) -> list[str]:
     return [f"a batch of {batch} can be shared by no number of ranks that divides {ranks}: {' or '.join(near)} can"]
 
 
-def _of_the_best(answer: Answer, by: str) -> dict[str, Any]:
+def of_the_best(answer: Answer, by: str) -> dict[str, Any]:
     """What is told of the best: usable memory that it leaves free, the fastest that leaves a tenth, similar runs; and
     of those beside it the best of each mesh, and the plainest that is as fast."""
     from foretell.cost.memory import usable_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.table import WIDTH, fit
@@ -44,7 +44,7 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
         plans = f"none of the {found.evaluated:,} plans of the search fits, and this one does"
     lines = [
         ("plan", step.plan),
-        ("", plans if found.complete else f"{plans}; interrupted before all were seen"),
+        ("", f"{plans}{_interrupted(found)}"),
         *_finer(found),
         ("model", fit(found.model, WIDTH - 18)),
         ("on", f"{_ranks(found)} of {found.cluster}, trainer {found.trainer}"),
@@ -63,6 +63,15 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
     lines += [(one.kind, f"{one.name}: {one.why}") for one in step.bottlenecks[:2]]
     lines += accuracy_line(step)
     return "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
+
+
+def _interrupted(found: Found) -> str:
+    """How much of the space an interrupted search saw: meshes come in their order, not the best first."""
+    if found.complete:
+        return ""
+    if found.seen == 1.0:
+        return "; interrupted while stages and parts were chosen, when all meshes were seen"
+    return f"; interrupted when {found.seen:.0%} of the meshes were seen: the best may be among the others"
 
 
 def _finer(found: Found) -> Iterator[tuple[str, str]]:
@@ -169,12 +178,21 @@ DISTINGUISH = 3
 
 def _spent(step: Prediction, best: Prediction) -> list[str]:
     """What a plan spends more or less time on than the best, what differs most first."""
-    names = dict.fromkeys((*step.breakdown, *best.breakdown))
-    found = {name: step.breakdown.get(name, 0.0) - best.breakdown.get(name, 0.0) for name in names}
+    here, there = by_first_axis(step.breakdown), by_first_axis(best.breakdown)
+    found = {name: here.get(name, 0.0) - there.get(name, 0.0) for name in dict.fromkeys((*here, *there))}
     first = sorted(found, key=lambda name: -abs(found[name]))[:DISTINGUISH]
     worth = [name for name in first if abs(found[name]) >= 0.1 * abs(found[first[0]]) > 0]
     told = ", ".join(f"{name} {'+' if found[name] > 0 else '-'}{seconds(abs(found[name]))}" for name in worth)
     return [told] if told else []
+
+
+def by_first_axis(breakdown: Mapping[str, float]) -> dict[str, float]:
+    """Groups of several axes count with the first: gradients are summed over dp in one plan, over dp+cp in another."""
+    found: dict[str, float] = {}
+    for name, taken in breakdown.items():
+        first = name.partition("+")[0]
+        found[first] = found.get(first, 0.0) + taken
+    return found
 
 
 def _others(one: Candidate, others: Sequence[Candidate]) -> list[str]:

@@ -74,12 +74,14 @@ def _curves(found: Survey) -> str:
             one.machine,
             f"{one.gpus[0]}..{one.gpus[-1]}",
             f"{one.mean:.0%}",
-            f"{one.bias:+.0%}",
+            f"{one.median:+.0%}",
             f"{one.shape:.0%}",
         )
         for one in found.curves
     ]
-    return table(("seconds of an epoch", "model", "machine", "GPUs", "mean", "bias", "speed-ups"), rows, left=(0, 1, 2))
+    return table(
+        ("seconds of an epoch", "model", "machine", "GPUs", "mean", "median", "speed-ups"), rows, left=(0, 1, 2)
+    )
 
 
 def _findings(found: tuple[BothWays, ...]) -> str:

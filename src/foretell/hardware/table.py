@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, cast
 
-from foretell.errors import BadInput, near
+from foretell.errors import BadInput, first_of, near
 from foretell.hardware import quantity
 
 NEXT_LINE = "\n         "
@@ -191,7 +191,7 @@ def _inside(folder: Path) -> str:
         found = sorted(str(path) for path in folder.glob("*.toml"))
     except OSError:
         found = []
-    return ", ".join(found[:4]) or "the path of a .toml file"
+    return first_of(found, 4) or "the path of a .toml file"
 
 
 def _shown(path: Path) -> str:

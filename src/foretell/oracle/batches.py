@@ -44,6 +44,13 @@ class Tradeoff(NamedTuple):
     noise: float
     least: float = 0.0
     source: str = ""  # of the noise scale; empty: somebody gave it
+    model: str = ""  # that it was measured on
+
+    def of_another(self, model: str) -> tuple[str, ...]:
+        """What to say where the noise scale is not that of the model which is asked about."""
+        if self.model in ("", model):
+            return ()
+        return (f"the noise scale was measured on {self.model} and is used for {model}; no two models have the same",)
 
     def steps_factor(self, batch: int) -> float:
         """Steps over the least that there can be, those of a batch without end."""
@@ -111,8 +118,10 @@ def tradeoff(noise: str | float, tokens: float, samples: float, length: int) -> 
         raise BadInput("a budget in tokens and in samples", where="--tokens, --samples", fix="one of the two")
     if tokens and not length:
         raise BadInput("tokens of a model without sequences", where="--tokens", fix="--samples")
-    scale, source = _measured(Path(noise), length) if is_record(noise) else (_scale(noise, length), "")
-    return Tradeoff(scale, tokens / length if tokens else samples, source)
+    least = tokens / length if tokens else samples
+    if is_record(noise):
+        return _measured(Path(noise), length)._replace(least=least)
+    return Tradeoff(_scale(noise, length), least)
 
 
 def is_record(given: str | float) -> TypeGuard[str]:
@@ -120,7 +129,7 @@ def is_record(given: str | float) -> TypeGuard[str]:
     return isinstance(given, str) and (given.endswith(".json") or Path(given).is_file())
 
 
-def _measured(file: Path, length: int) -> tuple[float, str]:
+def _measured(file: Path, length: int) -> Tradeoff:
     """The noise scale of a run, in samples of so many tokens, and what it is of."""
     found = read(file)
     told = found.content.get("measurement", {}).get("noise")
@@ -135,7 +144,8 @@ def _measured(file: Path, length: int) -> tuple[float, str]:
         what = f"the noise scale is of {found.model}, and one of the two models has no sequences"
         raise BadInput(what, where="--noise-scale", fix="a run of this model")
     in_tokens = noise.sequence / length if length else 1.0
-    return noise.samples * in_tokens, f"measured on {found.model} up to {noise.looks[-1].samples:,} samples"
+    source = f"measured on {found.model} up to {noise.looks[-1].samples:,} samples"
+    return Tradeoff(noise.samples * in_tokens, source=source, model=found.model)
 
 
 def _scale(given: str | float, length: int) -> float:

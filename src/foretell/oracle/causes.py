@@ -41,6 +41,7 @@ class Exhausted(NamedTuple):
     ranks: int
     most: int
     of: str
+    microbatches: int = 1
 
 
 class Causes(NamedTuple):
@@ -210,7 +211,11 @@ def _exhausted(outline: Outline) -> Iterator[Exhausted]:
     for word, count in ranks.items():
         most, of = _most(word, setting, model)
         if most and 2 * count > most:
-            yield Exhausted(word, count, most, of)
+            yield Exhausted(word, count, most, of, setting.plan.microbatches)
+
+
+def _samples(microbatches: int) -> str:
+    return "samples of the batch" if microbatches == 1 else f"samples of each of {microbatches} micro-batches"
 
 
 def _word(axis: str) -> str:
@@ -224,7 +229,7 @@ def _most(word: str, setting: Setting, model: Facts) -> tuple[int, str]:
         most, by = model.limit(word)
         return most, f"divided parts of {by}"
     return {
-        "dp": (setting.graph.batch, "samples of a micro-batch"),
+        "dp": (setting.graph.batch, _samples(setting.plan.microbatches)),
         "tp": (model.heads, "heads"),
         "cp": (model.sequence, "tokens of a sequence"),
         "ep": (model.experts, "experts"),

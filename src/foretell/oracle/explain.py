@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from foretell.cost.memory import MemoryUse
-from foretell.oracle.causes import NO_CAUSES, Causes
+from foretell.oracle.causes import NO_CAUSES, Causes, Exhausted
 from foretell.oracle.training import Training
 
 LAYERWISE = ("tp", "filter", "channel", "cp", "ep")
@@ -143,8 +143,13 @@ def _whole_run(run: Training) -> Iterator[Bottleneck]:
 def _exhausted(causes: Causes) -> Iterator[Bottleneck]:
     for one in causes.exhausted:
         why = f"{one.axis}{one.ranks} is at most {one.most} ({one.of}): it cannot be doubled"
-        relief = "a larger batch" if one.axis == "dp" else "ranks on another axis"
-        yield Bottleneck("number of ranks", "limit", one.ranks / one.most, why, relief)
+        yield Bottleneck("number of ranks", "limit", one.ranks / one.most, why, _room_for_ranks(one))
+
+
+def _room_for_ranks(one: Exhausted) -> str:
+    if one.axis != "dp":
+        return "ranks on another axis"
+    return "fewer micro-batches, or a larger batch" if one.microbatches > 1 else "a larger batch"
 
 
 def _fired(rule: Rule, breakdown: Mapping[str, float], step: float) -> Bottleneck | None:

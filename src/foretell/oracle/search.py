@@ -91,6 +91,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     pareto: tuple[Candidate, ...]  # plans that no other is both faster and smaller than; of those that fit, if some do
     nearest: Candidate | None  # the one that needs the least memory; None: all are refused
     complete: bool = True  # False: interrupted, and this is of the plans until then
+    seen: float = 1.0  # share of the meshes that were looked at, one after the other; 1 unless interrupted
     finer: tuple[Finer, ...] = ()  # what was chosen beside what the search varies
 
     @property
@@ -240,9 +241,15 @@ class _Search:
             pareto=plans.front(),
             nearest=next(iter(plans.smallest(1)), None),
             complete=complete,
+            seen=1.0 if complete else self._seen(),
         )
         vars(found)["_plans"] = plans
         return found
+
+    def _seen(self) -> float:
+        """The share of the meshes whose plans are priced; those that still wait are not."""
+        priced = self.done / max(1, self.done + self.waiting)
+        return min(1.0, self.space.looked / max(1, self.space.mesh_count)) * priced
 
     def _named(self, name: Any) -> Plan:
         number, which, place, count = (int(value) for value in name)

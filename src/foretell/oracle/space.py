@@ -194,9 +194,10 @@ class Space:
         return itertools.chain(broken_by_axes(self.trainer, plan, self.around), own, self._shares(plan))
 
     def _shares(self, plan: Plan) -> Iterator[Refusal]:
-        ranks, batch = batch_ranks(plan), self.job.batch
-        if batch % ranks:
-            yield Refusal("batch divides", f"a batch of {batch} is not a multiple of {ranks} ranks that split it")
+        ranks, batch, count = batch_ranks(plan), self.job.batch, self.words.microbatches or 1
+        if batch % (ranks * count):
+            shares = f"{ranks} ranks that split it" + (f" x m{count} = {ranks * count}" if count > 1 else "")
+            yield Refusal("batch divides", f"a batch of {batch} is not a multiple of {shares}")
 
     def _passes(self, broken: Iterator[Refusal]) -> bool:
         """Whether no rule is broken; the first that is broken is counted."""

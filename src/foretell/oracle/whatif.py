@@ -54,21 +54,26 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     prediction: Prediction
     hardware: tuple[Effect, ...]  # what pays most when it is twice as good comes first
     jobs: tuple[Effect, ...]
+    best: Candidate | None = None  # the best plan as things are, where it was searched for
+    best_faster: float = 0.0  # its rate against that of the plan
 
 
 def whatif(question: Question, plan: Plan | None, again: bool = False, watching: Watching | None = None) -> WhatIf:
     """Predict a plan (None: the best there is) with each thing changed; `again`: also search for the best then."""
     trial = Trial(question)
+    best: Candidate | None = None
     if plan is None:
         found = answered_finely(question, watching).found
-        if found.best is None and not found.complete:
+        best = found.best
+        if best is None and not found.complete:
             raise BadInput("interrupted before a plan that fits was found", where="--plan best", fix="a plan's text")
-        if found.best is None:
+        if best is None:
             what = f"no plan of {question.model} fits {question.cluster.text}"
             raise BadInput(what, where="--plan best", fix="foretell plan, which says what would fit")
-        chosen, alike = parse(found.best.plan), question
+        chosen, alike = parse(best.plan), question
     else:
         chosen, alike = trial.complete(plan), like(question, plan)
+        best = answered_finely(alike, watching).found.best if again else None
     step = trial.predicted(chosen)
     effects = _Effects(trial, alike, chosen, step, again, watching)
     return WhatIf(
@@ -83,6 +88,8 @@ def whatif(question: Question, plan: Plan | None, again: bool = False, watching:
         prediction=step,
         hardware=_by_worth([one for knob in hardware(question.cluster) for one in effects.of(knob, TIMES)]),
         jobs=tuple(one for knob in jobs(alike) for one in effects.of(knob, JOB_TIMES)),
+        best=best,
+        best_faster=_rate(trial.predicted(parse(best.plan))) / _rate(step) if best else 0.0,
     )
 
 

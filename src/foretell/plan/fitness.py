@@ -70,7 +70,7 @@ def passing(setting: Setting, cluster: Cluster | None) -> Plan | None:
     starts = (plan, Plan(plainer, plan.policies), Plan(policies=(plan.policy(Precision),)))
     alone: Plan | None = None
     for start in starts:
-        found = nearest(start, broken)
+        found = nearest(start, broken, cluster.ranks if cluster else 0)
         if found is not None and (found.ranks > 1 or plan.ranks == 1):
             return found
         alone = alone or found

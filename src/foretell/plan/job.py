@@ -14,7 +14,7 @@ import msgspec
 
 from foretell.errors import BadInput, unknown
 from foretell.model.operators.optimizer import RULES
-from foretell.plan.mending import changed, fewer, replaced
+from foretell.plan.mending import changed, near, replaced
 from foretell.plan.plan import Plan
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.refusal import Refusal
@@ -115,7 +115,7 @@ def divides(job: Job, plan: Plan) -> Iterator[Refusal]:
 
 
 def _dividing(batch: int, plan: Plan) -> Iterator[Plan]:
-    """The plan with fewer micro-batches, or with fewer ranks on an axis that splits the batch."""
+    """The plan with fewer micro-batches, or with other ranks on an axis that splits the batch, the nearest first."""
     ranks, count = batch_ranks(plan), plan.microbatches
     fits = (m for m in range(count, 0, -1) if batch % (ranks * m) == 0)
     for fewer_batches in islice(fits, 1):
@@ -123,5 +123,5 @@ def _dividing(batch: int, plan: Plan) -> Iterator[Plan]:
     for axis in plan.axes:
         for times in (count, 1) if _splits_batch(axis) else ():  # with the micro-batches as they are, or with fewer
             others = ranks // axis.ranks * times
-            for other in islice(fewer(axis, lambda n, others=others: batch % (others * n) == 0), 1):
+            for other in near(axis, lambda n, others=others: batch % (others * n) == 0):
                 yield from replaced(plan, axis, other)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -30,8 +31,11 @@ NOTHING_NEAR: Final = f"another plan: none of {MOST_TRIED} near this one passes 
 # the search
 
 
-def nearest(plan: Plan, broken: Callable[[Plan], Iterator[Refusal]]) -> Plan | None:
-    """The first plan on the way of mends, from this one on, that breaks no rule."""
+def nearest(plan: Plan, broken: Callable[[Plan], Iterator[Refusal]], most: int = 0) -> Plan | None:
+    """The first plan on the way of mends, from this one on, that breaks no rule.
+
+    It has no more ranks than the plan, unless there are known to be more (`most`).
+    """
     tried: set[Plan] = set()
     left = [plan]
     while left and len(tried) < MOST_TRIED:
@@ -43,7 +47,7 @@ def nearest(plan: Plan, broken: Callable[[Plan], Iterator[Refusal]]) -> Plan | N
         if refusal is None:
             plain = next(iter(_made(here, here.axes)))
             return plain if next(broken(plain), None) is None else here
-        left += reversed(refusal.mends)
+        left += [mend for mend in reversed(refusal.mends) if mend.ranks <= max(plan.ranks, most)]
     return None
 
 
@@ -83,10 +87,22 @@ def changed(plan: Plan, policy: Policy) -> tuple[Plan, ...]:
 
 
 def fewer(axis: Strategy, passes: Callable[[int], bool] = lambda _: True) -> Iterator[Strategy]:
-    """The axis with fewer ranks that divide those it has and pass, the most first."""
-    for ranks in divisors(axis.ranks)[1:]:
-        if passes(ranks):
-            yield with_fields(axis, ranks=ranks)
+    """The axis with fewer ranks that divide those it has and pass, the most first; a prime number has the next below.
+
+    Of ranks that divide its own the rest can be data ranks.
+    """
+    dividing = divisors(axis.ranks)[1:]
+    next_below = islice(filter(passes, range(axis.ranks - 1, 1, -1)), 1) if dividing == [1] else ()
+    for ranks in (*next_below, *filter(passes, dividing)):
+        yield with_fields(axis, ranks=ranks)
+
+
+def near(axis: Strategy, passes: Callable[[int], bool]) -> Iterator[Strategy]:
+    """The axis with the next number of ranks above and below its own that passes, the nearer by ratio first."""
+    below = islice(filter(passes, range(axis.ranks - 1, 0, -1)), 1)
+    above = islice(filter(passes, range(axis.ranks + 1, 2 * axis.ranks + 1)), 1)
+    for ranks in sorted((*below, *above), key=lambda ranks: max(ranks / axis.ranks, axis.ranks / ranks)):
+        yield with_fields(axis, ranks=ranks)
 
 
 def divisors(number: int) -> list[int]:

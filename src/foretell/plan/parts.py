@@ -6,7 +6,7 @@ import fnmatch
 import functools
 from typing import TypeAlias
 
-from foretell.errors import BadInput, near
+from foretell.errors import BadInput, first_of, near
 from foretell.model.fold import raised
 from foretell.model.graph import Graph
 
@@ -50,7 +50,7 @@ def _found(graph: Graph, order: Order, name: str, only: str) -> list[int]:
     found = [n for n, (_, _, path) in enumerate(order) if _is_part(path, name)]
     if not found:
         paths = {path for _, _, path in order if path}
-        fix = ", ".join(near(name, paths) or sorted(paths)[:8])
+        fix = ", ".join(near(name, paths)) or first_of(sorted(paths), 8)
         raise BadInput(f"no part of {graph.name} is called {name!r}", where=f"[{only}]", fix=fix)
     return found
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from foretell.errors import BadInput
+from foretell.errors import BadInput, first_of
 from foretell.records.columns import IDENTITY, Row
 from foretell.records.where import Condition
 from foretell.registry import OpenSet
@@ -63,5 +63,5 @@ def chosen(folder: Path, part: str) -> Path:
         return (exact or named)[0]
     if not named:
         raise BadInput(f"no record has {part!r} in its name", where=str(folder), fix="foretell results")
-    few = ", ".join(path.stem for path in named[:4])
+    few = first_of([path.stem for path in named], 4)
     raise BadInput(f"{len(named)} records have {part!r} in their names", where=str(folder), fix=few)

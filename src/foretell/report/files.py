@@ -27,14 +27,17 @@ def save(page: Page, file: str) -> int:
 
 def check_page(file: str | None) -> None:
     """Refuse a file that no page can be written to, before all that it would show is made."""
-    if file is None:
-        return
-    path = Path(file)
+    if file is not None:
+        check_file(Path(file), "--html")
+
+
+def check_file(path: Path, option: str) -> None:
+    """Refuse a file that cannot be written, before what it would hold is made."""
     why = "it is a folder" if path.is_dir() else "" if path.parent.is_dir() else f"there is no folder {path.parent}"
     if not why and not os.access(path if path.exists() else path.parent, os.W_OK):
         why = "permission denied"
     if why:
-        raise BadInput(f"{file} cannot be written: {why}", where="--html", fix="another file")
+        raise BadInput(f"{path} cannot be written: {why}", where=option, fix="another file")
 
 
 def save_figures(page: Page, folder: str, kind: str = "svg") -> list[str]:

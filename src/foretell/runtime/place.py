@@ -36,6 +36,16 @@ def place(environment: Mapping[str, str] = os.environ) -> Place | None:
     return None
 
 
+def cores_of(here: Place, usable: int, environment: Mapping[str, str] = os.environ) -> int:
+    """Cores of one rank, of those that its process may use: its share, or all where srun gave each rank its own.
+
+    Then those of all ranks are together no more than the node has for the step.
+    """
+    given = environment.get("SLURM_CPUS_ON_NODE", "")
+    bound = here.by_srun and given.isdigit() and usable * here.here <= int(given)
+    return max(1, usable if bound else usable // here.here)
+
+
 def by_srun(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether this process is a task of srun's, and not of a torchrun that srun started."""
     found = place(environment)

@@ -109,14 +109,22 @@ def tried(module: nn.Module, walk: fx.Interpreter, inputs: Sequence[Any]) -> Non
 def on_shapes(module: nn.Module, inputs: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """Inputs to walk through a module with. One that lies nowhere is walked through as if it were on a processor: its
     layers may talk to other ranks, and nobody takes what lies nowhere."""
-    own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    own = dict(_weights(module))
     if not any(one.is_meta for one in own.values()):
         yield inputs
         return
     with FakeTensorMode(allow_non_fake_inputs=True):
-        there = {name: _on_processor(one) for name, one in own.items()}
-        with _reparametrize_module(module, there, tie_weights=True):
+        made = {one: _on_processor(one) for one in own.values()}  # what is tied stays so
+        with _reparametrize_module(module, {name: made[one] for name, one in own.items()}):
             yield [_on_processor(one) if isinstance(one, torch.Tensor) else one for one in inputs]
+
+
+def _weights(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Weights and buffers, tied ones under each of their names; of a module that lies in several stages once, because
+    it is one place, where a second name would leave what the first one put there."""
+    for path, part in module.named_modules():
+        for name, tensor in (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)):
+            yield f"{path}.{name}" if path else name, tensor
 
 
 def _on_processor(tensor: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 import msgspec
 
-from foretell.errors import BadInput, ForetellError
+from foretell.errors import BadInput, ForetellError, first_of
 from foretell.model import zoo
 from foretell.plan.job import Job, make_job
 from foretell.plan.plan import Plan
@@ -122,7 +122,7 @@ def recognise(lines: list[Line], path: Path) -> tuple[str, Family]:
     fitting = [name for name, family in families.items() if columns >= family.COLUMNS]
     if not fitting:
         nearest = max(families, key=lambda name: len(families[name].COLUMNS & columns) / len(families[name].COLUMNS))
-        missing = ", ".join(sorted(families[nearest].COLUMNS - columns)[:6])
+        missing = first_of(sorted(families[nearest].COLUMNS - columns), 6)
         raise BadInput(
             "no study has these columns", where=str(path), fix=f"{nearest} is nearest; it has {missing} besides"
         )

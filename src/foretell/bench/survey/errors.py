@@ -37,7 +37,8 @@ class CurveError(msgspec.Struct, frozen=True, kw_only=True):
     measured: tuple[float, ...]
     errors: tuple[float, ...]  # predicted over measured, less one
     mean: float  # of their absolute values
-    bias: float  # the error in the middle
+    bias: float  # mean of the errors with their sign
+    median: float  # the error in the middle
     shape: float  # mean absolute error of the speed-ups over one GPU: what is left without a constant factor
 
 
@@ -77,7 +78,8 @@ def _curve(curve: Curve, counts: Counts) -> CurveError:
         measured=tuple(theirs),
         errors=errors,
         mean=fmean(map(abs, errors)),
-        bias=median(errors),
+        bias=fmean(errors),
+        median=median(errors),
         shape=fmean(map(abs, shape)) if shape else 0.0,
     )
 

@@ -128,11 +128,11 @@ def _curves(found: Survey) -> Section:
         for one in found.curves
     )
     told = "Mean absolute error of the seconds of an epoch, the error in the middle, and the error of the speed-ups."
-    return Section("Curves", told, (), ("framework", "model", "machine", "GPUs", "mean", "bias", "speed-ups"), rows)
+    return Section("Curves", told, (), ("framework", "model", "machine", "GPUs", "mean", "median", "speed-ups"), rows)
 
 
 def _errors(one: CurveError) -> tuple[str, str, str]:
-    return f"{one.mean:.0%}", f"{one.bias:+.0%}", f"{one.shape:.0%}"
+    return f"{one.mean:.0%}", f"{one.median:+.0%}", f"{one.shape:.0%}"
 
 
 def _impossible(found: Survey) -> Section:

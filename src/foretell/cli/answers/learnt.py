@@ -8,7 +8,7 @@ import msgspec
 
 from foretell.cli.answers.form import Form
 from foretell.taxonomy.advice import Advice
-from foretell.taxonomy.systems import System
+from foretell.taxonomy.systems import Category, System
 from foretell.taxonomy.updates import Update
 from foretell.taxonomy.would import Doings
 from foretell.virtual.again import Again
@@ -56,5 +56,6 @@ FORMS = (
     Form("systems", dict[str, System], "systems by name"),
     Form("systems --on", Doings, "what systems would do with a model on a cluster"),
     Form("systems --bytes", Travels, "what travels for an update of a model"),
+    Form("systems --axes", dict[str, Category], "axes of the taxonomy by name, and what their values mean"),
     Form("systems --plan", Classified, "classes of a plan by axis of the taxonomy, and the systems that lie there"),
 )

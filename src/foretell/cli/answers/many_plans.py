@@ -37,8 +37,8 @@ class Short(msgspec.Struct, frozen=True, kw_only=True):
     in_time: bool | msgspec.UnsetType = MAYBE  # whether the deadline is met
 
 
-class Planned(Found, frozen=True, kw_only=True):
-    """The best plan, and what comes close."""
+class Chosen(Found, frozen=True, kw_only=True):
+    """The best plan, what it leaves free, and those beside it."""
 
     notes: tuple[str, ...]
     headroom: float | msgspec.UnsetType = MAYBE  # share of usable memory that the best leaves free
@@ -46,15 +46,19 @@ class Planned(Found, frozen=True, kw_only=True):
     accuracy: Accuracy | msgspec.UnsetType | None = MAYBE  # of runs like the best plan
     layouts: tuple[Candidate, ...] | msgspec.UnsetType = MAYBE  # the best plan of each mesh, as many as `top` has
     plainer: Candidate | msgspec.UnsetType | None = MAYBE  # the plainest that is as fast to a hundredth
+
+
+class Planned(Chosen, frozen=True, kw_only=True):
+    """The best plan, and what comes close."""
+
     today: Rewritten | msgspec.UnsetType = MAYBE  # with --from-config: what runs today, and the file of the best plan
     searches: tuple[Short, ...] | msgspec.UnsetType = MAYBE  # with --gpus: one for each number
     tried: tuple[Short, ...] | msgspec.UnsetType = MAYBE  # where nothing fits: what else was searched
 
 
-class BatchPlanned(Found, frozen=True, kw_only=True):
+class BatchPlanned(Chosen, frozen=True, kw_only=True):
     """The best batch, with its plan."""
 
-    notes: tuple[str, ...]
     noise_scale: float  # samples
     noise_source: str  # what it was measured on; empty: it was given
     least_samples: float  # to train on; 0: not given

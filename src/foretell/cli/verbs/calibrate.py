@@ -50,6 +50,10 @@ def command(
     with several ranks, collectives. `foretell predict --calibration FILE` uses
     the record; one that is written without --out is found by itself.
     """
+    if out is not None:
+        from foretell.report.files import check_file
+
+        check_file(out, "--out")
     needs_torch("measuring this machine")
     from foretell.calibration.measure import Wanted, chosen, measure
     from foretell.records.home import home

@@ -32,6 +32,10 @@ def command(model: str, batch: int, device: str | None, quick: bool, out: Path |
     MODEL is one of the zoo, or path/to/file.py:factory. `foretell predict MODEL
     --profile FILE` then takes what was measured in the place of formulas.
     """
+    if out is not None:
+        from foretell.report.files import check_file
+
+        check_file(out, "--out")
     needs_torch("timing a model")
     import msgspec
 

@@ -17,7 +17,7 @@ EXAMPLE = "foretell whatif llama3-8b --on 8xh100 --plan best --batch 64"
 @click.option("--plan", metavar="TEXT", default="best", help="The plan; best, the best there is (best).")
 @PRECISION
 @searched
-@click.option("--again", is_flag=True, help="Also search for the best plan where things are doubled.")
+@click.option("--again", is_flag=True, help="Also search for the best plan as things are, and where they are doubled.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(plan: str, again: bool, as_json: bool, **options: Any) -> None:
     """What a step of MODEL would be with one thing changed, and which upgrade pays.
