@@ -173,8 +173,10 @@ def test_images_in_shares(ranks: Ranks, case: tuple[str, str]) -> None:
     by_share = "filter" in plan or ":data" in plan
     largest = [report for report in found.reports if not by_share or not report.place["spatial"]]
     for report in largest:  # the program's; what filters gather of smaller shares, and what becomes samples, is less
-        said = [one for one in expected(program, report.place.get("pp", 0)) if one.kind != "exchange"]
-        ran = [one for one in half(report.collectives) if one.kind not in MESSAGES or one.axes == ("pp",)]
+        said, ran = (
+            [one for one in side if one.kind not in MESSAGES or one.axes == ("pp",)]
+            for side in (expected(program, report.place.get("pp", 0)), half(report.collectives))
+        )
         assert [one for one in ran if one.axes != ("pp",)] == [one for one in said if one.axes != ("pp",)]
         assert [one.count for one in ran if one.axes == ("pp",)] == [one.count for one in said if one.axes == ("pp",)]
         fetched, given_back = (

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from answers import documented
+from foretell.cli.run_pages import dry_page
 from foretell.errors import BadInput
 from foretell.program.lower import lower
 from foretell.runtime import journal
@@ -268,8 +269,17 @@ def test_a_dry_run_refuses_what_reads_numbers(ranks: Ranks, plan: str, why: str)
 
 
 def test_a_dry_run_of_rows_of_images(ranks: Ranks) -> None:
-    (report,) = ranks.run(Assignment(model="lenet", plan="spatial2", batch=4, dry=True))
+    padded = "vgg:convolutions=1/1/1/1/1,image=64,classes=10,width=8,pooled=1,dense=16,dropout=0"
+    assignment = Assignment(model=padded, plan="spatial2", batch=4, dry=True)
+    (report,) = ranks.run(assignment)
     assert report.collectives
+    found = traffic(lower(assignment.setting()), 0, report.collectives)
+    assert {one.kind for one in (*found.unexpected, *found.missing)} == {"send", "receive"}
+    page = dry_page(assignment, 2, report.collectives, found)
+    assert "exchange" not in page and "Of rows between neighbours" in page
+    # forward as predicted; backward three layers give back rows of half as many channels as their outputs have
+    assert {(one.count, one.payload) for one in found.unexpected} == {(3, 4096)}
+    assert {(one.count, one.payload) for one in found.missing} == {(3, 8192)}
 
 
 def test_the_page_names_all_that_runs() -> None:

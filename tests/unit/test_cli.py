@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from foretell.cli.table import folded
+from foretell.errors import first_of, unknown
 from foretell.plan.members import policies, strategies
 
 KEYS = ["model", "parameters", "forward_flops", "backward_flops", "saved_bytes", "work", "depth", "blocks", "limits"]
@@ -254,3 +255,10 @@ def test_what_is_not_needed_is_not_imported(arguments: list[str], heavy: set[str
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout
+
+
+def test_a_list_that_ends_says_how_many_more_there_are() -> None:
+    assert first_of(["a", "b"], 2) == "a, b"
+    assert first_of(["a", "b", "c", "d"], 2) == "a, b and 2 more"
+    names = [f"name{at}" for at in range(20)]
+    assert unknown("kind", "zzz", names).fix.endswith(" and 8 more")

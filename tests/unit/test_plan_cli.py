@@ -15,7 +15,9 @@ import pytest
 import foretell as package
 from foretell.cli.plan_pages import by_first_axis, differences
 from foretell.cli.plan_questions import counts
+from foretell.cli.progress import Progress
 from foretell.errors import BadInput, MissingExtra
+from foretell.oracle.space import Space
 from foretell.plan.text import parse
 
 ALWAYS = ("plan",)
@@ -327,3 +329,19 @@ def test_gradients_summed_over_several_axes_count_with_the_first() -> None:
 def test_meshes_are_told_apart_by_what_differs(foretell: Any) -> None:
     out = foretell("llama3-8b", "--on", "8xh100", "--batch", "64", "--only", "dp,cp").out
     assert "cp2" in out and "exposed.dp+cp" not in out
+
+
+def test_an_interrupted_search_says_how_much_it_saw(foretell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(self: Progress, space: Space) -> Any:
+        def watch(plans: int) -> None:
+            if space.looked == 3:
+                raise KeyboardInterrupt
+
+        return watch
+
+    monkeypatch.setattr(Progress, "of", of)
+    asked = ("gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32", "--on", "4xh100", "--batch", "8", "--only", "dp,tp,cp")
+    answer = json.loads(foretell(*asked, "--json").out)
+    assert not answer["complete"] and 0 < answer["seen"] < 1
+    page = " ".join(foretell(*asked).out.split())
+    assert f"interrupted when {answer['seen']:.0%} of the meshes were seen: the best may be among the others" in page

@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from foretell.cli.parts import largest_first, parts_table
-from foretell.cli.table import WIDTH, fit, table
+from foretell.cli.table import WIDTH, fit, folded, table
 from foretell.units import show_bytes, show_rate
 
 if TYPE_CHECKING:
@@ -202,7 +202,23 @@ def _traffic(found: Traffic) -> str:
     shown = [
         [side, one.kind, _along(one), f"{one.count}", show_bytes(one.payload)] for side, rows in sides for one in rows
     ]
-    return table(["collectives", "", "along", "count", "payload"], shown, left=(0, 1, 2))
+    return table(["collectives", "", "along", "count", "payload"], shown, left=(0, 1, 2)) + _rows_of_images(found)
+
+
+def _rows_of_images(found: Traffic) -> str:
+    """Why messages between neighbours of images differ, where they do."""
+    ran, said = (
+        sum(one.payload * one.count for one in side if one.kind == "send" and one.axes[0].startswith("spatial"))
+        for side in (found.unexpected, found.missing)
+    )
+    if not ran or not said:
+        return ""
+    why = (
+        f"Of rows between neighbours {show_bytes(ran)} were sent otherwise than predicted ({show_bytes(said)}): a run "
+        "gives back gradients of the rows it fetched, the program sends those of outputs; and shares of odd sizes "
+        "fetch a row more, or less."
+    )
+    return f"\n{folded(why)}"
 
 
 def show_seconds(value: float) -> str:

@@ -27,6 +27,11 @@ class Tempo(msgspec.Struct, frozen=True):
     often: float = 0.0
     times: float = 1.0
 
+    @property
+    def mean(self) -> float:
+        """Seconds of a gradient, over many of them."""
+        return self.seconds * (1 + self.often * (self.times - 1))
+
     def drawn(self, rank: int, seed: int) -> Iterator[float]:
         """Seconds of one gradient after the other."""
         draws = np.random.default_rng([seed, rank, 3])

@@ -69,6 +69,15 @@ def _longer(before: Prediction, seconds: float) -> Prediction:
     if "input" in breakdown:
         seconds -= breakdown["input"] - late
         breakdown["input"] = late
+    return _longer_by(before, seconds, breakdown)
+
+
+def with_wait(before: Prediction, seconds: float) -> Prediction:
+    """The step with a wait in which nobody computes."""
+    return _longer_by(before, seconds, {**before.breakdown, "other": before.breakdown.get("other", 0.0) + seconds})
+
+
+def _longer_by(before: Prediction, seconds: float, breakdown: dict[str, float]) -> Prediction:
     times = 1 + seconds / before.step_seconds
     return msgspec.structs.replace(
         before,

@@ -13,8 +13,9 @@ from foretell.errors import BadInput
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.disturbance import CALM, Disturbance
+from foretell.learning.tempo import Tempo
 from foretell.oracle.calibrations import with_calibration
-from foretell.oracle.disturbed import predict_disturbed, stage_of
+from foretell.oracle.disturbed import predict_disturbed, stage_of, with_wait
 from foretell.oracle.explain import Bottleneck
 from foretell.oracle.predict import Prediction
 from foretell.program.lower import lower
@@ -88,7 +89,23 @@ def foreseen(
         what = f"ranks compute on {assignment.device}, and {where.text} has {where.device.name}"
         raise BadInput(what, where="--on", fix=f"--on {HERE}, which is the default")
     known = with_calibration(setting, where, calibration)
-    return predict_disturbed(known.setting, known.cluster, disturbance)
+    return _at_pace(predict_disturbed(known.setting, known.cluster, disturbance), assignment.tempo)
+
+
+GRADIENT = ("input", "forward", "backward", "recompute", "host")
+"""What a gradient takes of a step; the rest of its pace is waited for."""
+
+
+def _at_pace(found: Prediction, tempo: Tempo) -> Prediction:
+    """A step whose gradients are made to take so long, in the mean."""
+    wait = tempo.mean - sum(found.breakdown.get(name, 0.0) for name in GRADIENT)
+    if wait <= 0:
+        return found
+    longer = with_wait(found, wait)
+    share = wait / longer.step_seconds
+    why = f"gradients are made to take {tempo.mean * 1e3:.3g} ms by waiting: {share:.0%} of the step"
+    told = Bottleneck("pace", "limit", share, why, "a run without --pace")
+    return msgspec.structs.replace(longer, bottlenecks=(told, *longer.bottlenecks))
 
 
 COMPUTING = {"forward": "forward", "backward": "backward", "recompute": "backward", "optimizer": "optimizer"}
@@ -109,7 +126,18 @@ def computing(assignment: Assignment, where: Cluster, calibration: str = "") -> 
 def traffic(program: Program, place: int, counted: Iterable[Collective]) -> Traffic:
     """Where what a rank at a place of the pipeline did differs from what the program says."""
     said, ran = expected(program, place), whenever(counted)
-    return Traffic(tuple(one for one in ran if one not in said), tuple(one for one in said if one not in ran))
+    return Traffic(_beyond(ran, said), _beyond(said, ran))
+
+
+def _beyond(ones: Iterable[Collective], others: Iterable[Collective]) -> tuple[Collective, ...]:
+    """Those of one side that the other has not, or has fewer of: as many as are too many."""
+    there = {_alike(one): one.count for one in others}
+    left = (msgspec.structs.replace(one, count=one.count - there.get(_alike(one), 0)) for one in ones)
+    return tuple(one for one in left if one.count > 0)
+
+
+def _alike(one: Collective) -> tuple[str, tuple[str, ...], int, int]:
+    return one.kind, one.axes, one.ranks, one.payload
 
 
 def _difference(predicted: Prediction, measured: Measurement) -> Difference:

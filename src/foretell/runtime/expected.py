@@ -28,8 +28,9 @@ def _parts(message: Communicate) -> int:
 
 
 def _seen(message: Communicate) -> tuple[tuple[str, int], ...]:
-    """What a rank is seen to do: where all pass something on at once, it sends to one rank and receives from one."""
-    return (("send", 2), ("receive", 2)) if message.kind == "shift" else ((message.kind, message.ranks),)
+    """What a rank is seen to do: where all pass something on, or give rows to a neighbour, it sends and receives."""
+    rows = message.kind == "exchange" and message.what != "weights"
+    return (("send", 2), ("receive", 2)) if message.kind == "shift" or rows else ((message.kind, message.ranks),)
 
 
 def whenever(counted: Iterable[Collective]) -> list[Collective]:
