@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from torch.distributed.rendezvous import rendezvous
 from foretell.errors import BadInput
 from foretell.hardware import this_machine
 from foretell.runtime import seating
-from foretell.runtime.assignment import Assignment
-from foretell.runtime.place import Place, cores_of
+from foretell.runtime.assignment import Assignment, Seat
+from foretell.runtime.place import Place, bound
+from foretell.runtime.training import _threads
 from foretell.runtime.worker import _on_gpu, checked, take_part
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -84,16 +86,25 @@ def test_looks_that_nobody_gets_are_refused(given: dict[str, Any], said: str) ->
 
 
 @pytest.mark.parametrize(
-    ("bind", "usable", "cores"),
+    ("given", "cores", "threads"),
     [
         ("16", 4, 4),  # srun gave each of four ranks its own cores
         ("16", 16, 4),  # and here all of them, to be shared
-        ("", 16, 4),
         ("16", 1, 1),
     ],
 )
-def test_cores_that_srun_gave_one_rank_are_not_divided_again(bind: str, usable: int, cores: int) -> None:
-    environment = {"SLURM_CPUS_ON_NODE": bind}
-    assert cores_of(Place(0, 4, 0, here=4, by_srun=True), usable, environment) == cores
-    shared = cores_of(Place(0, 4, 0, here=4), usable, environment)  # ranks of torchrun: cores of its own process
-    assert shared == max(1, usable // 4)
+def test_cores_that_srun_gave_one_rank_are_not_divided_again(
+    monkeypatch: pytest.MonkeyPatch, given: str, cores: int, threads: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    task = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+    for name, value in {**task, "SLURM_NTASKS_PER_NODE": "4", "SLURM_CPUS_ON_NODE": given}.items():
+        monkeypatch.setenv(name, value)
+    asked = Assignment(model="lenet", plan="dp4", batch=8, device="cuda")
+    assert _threads(asked, 4) == threads
+    seat = Seat(0, 0, 4, "", bound=bound(Place(0, 4, 0, here=4, by_srun=True), cores))
+    assert _threads(msgspec.structs.replace(asked, seat=seat), 4) == threads
+    monkeypatch.setenv("RANK", "0")  # ranks of torchrun share the cores of its own process
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert _threads(asked, 4) == max(1, cores // 4)

@@ -21,7 +21,7 @@ from foretell.bench.measuring import Starter, Where
 from foretell.bench.question import Question
 from foretell.errors import BadInput, ForetellError
 from foretell.runtime.assignment import Failure, Outcome, Seat
-from foretell.runtime.place import Place, meeting_point
+from foretell.runtime.place import Place, bound, meeting_point
 
 LAUNCHERS: Final = ("TORCHELASTIC_", "SLURM_", "PMI", "OMPI_", "MASTER_", "ROLE_", "GROUP_")
 RANK: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -152,7 +152,8 @@ def _sat(outcome: Any, *asked: Any) -> Outcome:
 def _seat(place: Place, call: Call) -> Seat:
     """The rank of this seat in a row, which may have fewer than there are seats on its host."""
     here = min(place.here, call.ranks - (place.rank - place.local))
-    return Seat(place.rank, place.local, here, call.meeting)
+    own_cores = place.by_srun and bound(place, len(os.sched_getaffinity(0)))
+    return Seat(place.rank, place.local, here, call.meeting, own_cores)
 
 
 def together(outcomes: Iterable[Outcome]) -> Outcome:

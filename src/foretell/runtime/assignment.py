@@ -28,6 +28,7 @@ class Seat(msgspec.Struct, frozen=True):
     local: int  # its number on this host, which has `here` of them
     here: int
     meeting: str  # as torch writes it: a scheme, an address, a path
+    bound: bool = False  # whether the cores that it may use are its own, and not those of all ranks here
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):

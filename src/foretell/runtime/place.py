@@ -36,14 +36,10 @@ def place(environment: Mapping[str, str] = os.environ) -> Place | None:
     return None
 
 
-def cores_of(here: Place, usable: int, environment: Mapping[str, str] = os.environ) -> int:
-    """Cores of one rank, of those that its process may use: its share, or all where srun gave each rank its own.
-
-    Then those of all ranks are together no more than the node has for the step.
-    """
+def bound(here: Place, cores: int, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the cores that this process may use are its own: srun gave each of its tasks some of the node's."""
     given = environment.get("SLURM_CPUS_ON_NODE", "")
-    bound = here.by_srun and given.isdigit() and usable * here.here <= int(given)
-    return max(1, usable if bound else usable // here.here)
+    return here.by_srun and given.isdigit() and cores * here.here <= int(given)
 
 
 def by_srun(environment: Mapping[str, str] = os.environ) -> bool:

@@ -31,7 +31,7 @@ from foretell.runtime.models import Model, model_of
 from foretell.runtime.optimizers.lamb import Lamb
 from foretell.runtime.optimizers.lars import Lars
 from foretell.runtime.pace import updated
-from foretell.runtime.place import Place, cores_of, place
+from foretell.runtime.place import bound, place
 from foretell.runtime.subject import Driver, Rule, Subject
 from foretell.runtime.tasks import Batch, Task, task
 from foretell.runtime.tracing import exposed_seconds
@@ -69,8 +69,14 @@ def _threads(assignment: Assignment, ranks: int) -> int:
     """A rank of a processor is one core; beside a GPU a rank has its share of them, for what is left to the host."""
     if assignment.device != "cuda":
         return 1
-    here = assignment.seat or place() or Place(0, ranks, 0, ranks)
-    return cores_of(here, len(os.sched_getaffinity(0)))
+    cores, here = len(os.sched_getaffinity(0)), place()
+    if assignment.seat is not None:
+        sharing = 1 if assignment.seat.bound else assignment.seat.here
+    elif here is not None:
+        sharing = 1 if bound(here, cores) else here.here
+    else:
+        sharing = ranks
+    return max(1, cores // sharing)
 
 
 def warmed(step: int, steps: int) -> float:
