@@ -293,14 +293,18 @@ class Parts:
         upkeep = Upkeep(self.setting(chosen.plan), axes)
         if alike is None:
             stride = {axis.name: axis.stride for axis in prices.axes.values()}
-            like = {kind: self._like(upkeep, local, kind, stride, prices.led) for kind in model.kinds}
+            shared = functools.cache(functools.partial(upkeep.like, stride=stride, named=prices.led))
+            like = {kind: self._like(upkeep, local, kind, shared) for kind in model.kinds}
             alike = {kind: self.number(found) for kind, found in like.items()}
         return Keeping(upkeep, alike, self.number((upkeep.manner, chosen.care, prices.led)))
 
     @staticmethod
-    def _like(upkeep: Upkeep, local: Local, kind: Kind, stride: Mapping[str, int], led: bool) -> Hashable:
-        weights = (upkeep.on_axes(weight, local.sampled) for weight in local.weights(kind))
-        return tuple(upkeep.like(weight, stride, led) for weight in weights)
+    def _like(upkeep: Upkeep, local: Local, kind: Kind, shared: Callable[..., Hashable]) -> Hashable:
+        """All that the care of a layer's weights depends on besides the trainer."""
+        return tuple(
+            (weight.rows, weight.columns, weight.trainable, shared(*upkeep.along(weight, local.sampled)))
+            for weight in local.weights(kind)
+        )
 
     def cared(self, piped: Piped, local: Local, executed: Executed, keeping: Keeping, prices: Prices) -> Cared:
         """The care of a cut's weights."""

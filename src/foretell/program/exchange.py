@@ -51,7 +51,10 @@ class Exchanges:
 
     def storage(self, weight: Weight) -> Storage:
         """How a weight is stored along the axes that share it."""
-        return self.axes[weight.shared[0]].storage if weight.shared else STORAGES["replicated"]
+        return self.stored(weight.shared)
+
+    def stored(self, shared: tuple[str, ...]) -> Storage:
+        return self.axes[shared[0]].storage if shared else STORAGES["replicated"]
 
     def held(self, weight: Weight) -> int:
         """Elements of it whose states this rank holds."""
@@ -72,7 +75,7 @@ class Exchanges:
     def reduce(self, weights: Sequence[Weight], path: str) -> Iterator[Communicate]:
         """Sum the gradients of some weights: into shares where states lie so, else for everybody."""
         trained = [weight for weight in weights if weight.trainable]
-        for rest, group in _by(trained, lambda weight: self.sums(weight)[0]).items():
+        for rest, group in _by(trained, lambda weight: self._sums(weight)[0]).items():
             for together in _each(group) if self.one_by_one else [group]:
                 payload = sum(weight.elements * weight.times for weight in together) * self.layer_bytes
                 yield from self._moved(PARTIAL, REPLICATED, rest, payload, "weight gradients", path)
@@ -81,7 +84,7 @@ class Exchanges:
             payload = sum(self._compressed(weight, weight.part(ranks) * ranks) * weight.times for weight in group)
             target = REPLICATED if self._whole(shared) else SHARE
             yield from self._moved(PARTIAL, target, shared, payload, "weight gradients", path)
-        for (shared, rest), group in _by(trained, lambda weight: (weight.shared, self.sums(weight)[1])).items():
+        for (shared, rest), group in _by(trained, lambda weight: (weight.shared, self._sums(weight)[1])).items():
             ranks = 1 if self._whole(shared) else self.ranks(shared)
             payload = sum(self._compressed(weight, weight.part(ranks)) * weight.times for weight in group)
             source = PARTIAL if self.compression.adds else SHARE  # of a list of everybody's summands
@@ -105,7 +108,7 @@ class Exchanges:
         """Axes whose sums share buckets."""
         key = ("together", weight.summed, weight.shared)
         if key not in self.known:
-            self.known[key] = weight.shared or self.sums(weight)[1]
+            self.known[key] = weight.shared or self._sums(weight)[1]
         return self.known[key]
 
     def _reduced(self, bucket: list[Weight]) -> tuple[Communicate, ...]:
@@ -137,11 +140,14 @@ class Exchanges:
                 found = self._moved(DRIFTED, axis.exchange.weights, (axis.name,), payload, "weights", "averaging")
                 yield from (msgspec.structs.replace(message, every=axis.exchange.period) for message in found)
 
-    def sums(self, weight: Weight) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Axes that sum its gradient for everybody: those of layers first, those of samples at last."""
-        if weight.summed == weight.shared:
+    def _sums(self, weight: Weight) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return self.sums(weight.summed, weight.shared)
+
+    def sums(self, summed: tuple[str, ...], shared: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Axes that sum a gradient for everybody: those of layers first, those of samples at last."""
+        if summed == shared:
             return (), ()
-        rest = [name for name in weight.summed if name not in weight.shared and not self._apart(self.axes[name])]
+        rest = [name for name in summed if name not in shared and not self._apart(self.axes[name])]
         layers = tuple(name for name in rest if self.axes[name].splitting.weighted)
         return layers, tuple(name for name in rest if name not in layers)
 

@@ -65,8 +65,10 @@ class Layout:
 
     def _share(self, dim: Dim, ranks: int) -> Quantity:
         """A rank's share of a dim, padding included."""
-        multiple = self.padding.get(dim.name, 1)
-        return share(ceil_div(self.whole(dim), multiple) * multiple, ranks)
+        whole, multiple = self.whole(dim), self.padding.get(dim.name, 1)
+        if multiple > 1:
+            whole = ceil_div(whole, multiple) * multiple
+        return share(whole, ranks) if ranks > 1 else whole
 
     def whole(self, dim: Dim) -> Quantity:
         """The size of a dim on all ranks together."""

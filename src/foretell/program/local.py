@@ -60,6 +60,7 @@ class Local:
         self.priced: dict[Any, Any] = {}
         self.actions = functools.cache(self._actions)
         self.weights = functools.cache(self._weights)
+        self.runs_back = functools.cache(self._runs_back)
         self.bytes = functools.cache(self._bytes)
         self._profiles: dict[Any, Profile | None] = {}
         self._holds: dict[Kind, _Held] = {}
@@ -93,7 +94,7 @@ class Local:
         """The weights that a kind of layer uses, as the first of its repetitions has them."""
         return used(self.layout, *kind)
 
-    def runs_back(self, kind: Kind) -> bool:
+    def _runs_back(self, kind: Kind) -> bool:
         """Whether a kind of layer has a backward pass; frozen ones may have none."""
         return any(node.gradients for node in self.graph.blocks[kind.block].nodes[kind.start : kind.stop])
 

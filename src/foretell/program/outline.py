@@ -106,14 +106,16 @@ def stage_passes(
     """
     recompute = plan.policy(Recompute)
     passes = local.passes(own, gathered, reshards, pipelined, gradient)
-    given = sum(local.layout.held_bytes(*home) for home in own.inputs)  # samples stay, whatever runs again
     if somewhere(own.layers) and somewhere(recompute.segment(own.layers) > 1):
         passes = _segmented(local, own, recompute, passes, reshards)
     if somewhere(own.layers) and plan.policy(Offload).activations:  # two layers at a time: one at work, one on its way
         waiting = 2 * passes.kept / at_least(own.layers, 2)
         gone = passes.kept - waiting
         passes = Passes(waiting, *(peak - gone for peak in passes[1:]))
-    return Passes(*(size + given for size in passes)) if own.inputs else passes
+    if not own.inputs:
+        return passes
+    given = sum(local.layout.held_bytes(*home) for home in own.inputs)  # samples stay, whatever runs again
+    return Passes(*(size + given for size in passes))
 
 
 def _segmented(

@@ -108,6 +108,9 @@ class Care:
         return tuple(found)
 
 
+Names: TypeAlias = tuple[str, ...]
+"""Of axes."""
+
 PLAIN = Splitting(dim="sample")
 
 ALIKE = ("dp", "shard", "cp")
@@ -132,6 +135,7 @@ class Upkeep:
         self.key = (axes, self.trainer, job.optimizer, policies)  # all that the care of given weights depends on
         self.plain = tuple(axis.name for axis in plain_axes(axes, plan, setting.graph))
         self._in_shares = {axis.name: axis.storage.states for axis in axes}
+        self._along: dict[tuple[Names, bool], tuple[Names, Names]] = {}
         self.pipelined = any(axis.name == "pp" for axis in axes)
         self.offload = setting.plan.policy(Offload)
         self.bytes = Bytes.of(setting.plan.policy(Precision).format, self.trainer, setting.job.optimizer)
@@ -166,19 +170,26 @@ class Upkeep:
 
     def on_axes(self, weight: Weight, sampled: frozenset[tuple[int, int]]) -> Weight:
         """A weight of a local program with the axes along which it is summed and shared."""
-        home = weight.key[:2]
-        names = [name for name in self._in_shares if name in weight.summed or (name in self.plain and home in sampled)]
-        return weight._replace(summed=tuple(names), shared=tuple(name for name in names if self._in_shares[name]))
+        summed, shared = self.along(weight, sampled)
+        return weight._replace(summed=summed, shared=shared)
 
-    def like(self, weight: Weight, stride: Mapping[str, int], named: bool) -> Hashable:
-        """All that the care of a weight depends on besides the trainer: groups of ranks go by their places.
+    def along(self, weight: Weight, sampled: frozenset[tuple[int, int]]) -> tuple[Names, Names]:
+        """The axes along which a weight of a local program is summed, and those of them along which it is shared."""
+        key = weight.summed, weight.key[:2] in sampled
+        if key not in self._along:
+            names = [name for name in self._in_shares if name in key[0] or (key[1] and name in self.plain)]
+            self._along[key] = tuple(names), tuple(name for name in names if self._in_shares[name])
+        return self._along[key]
+
+    def like(self, summed: Names, shared: Names, stride: Mapping[str, int], named: bool) -> Hashable:
+        """What the care of a weight along these axes depends on: groups of ranks go by their places.
 
         Axes that only share samples out are not told apart, unless messages go by their names.
         """
-        groups = (*self.exchanges.sums(weight), weight.shared, weight.summed)
+        groups = (*self.exchanges.sums(summed, shared), shared, summed)
         placed = [(self.exchanges.ranks(own), min(stride[name] for name in own)) if own else () for own in groups]
         names = [tuple(name for name in own if named or name not in ALIKE) for own in groups]
-        return weight.rows, weight.columns, weight.trainable, self._stored(weight), tuple(placed), tuple(names)
+        return self.exchanges.stored(shared).name, tuple(placed), tuple(names)
 
     @property
     def manner(self) -> Hashable:
