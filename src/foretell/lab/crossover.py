@@ -21,8 +21,8 @@ AROUND = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Times the size of a crossover, at which both algorithms are timed."""
 
 ALIKE = 0.05
-"""Two algorithms whose formulas differ by no more at the ends of these sizes run side by side: formulas are right to five
-in a hundred at best, and where such two cross is not known."""
+"""Two algorithms whose formulas differ by no more at the ends of these sizes run side by side: formulas are right to
+five in a hundred at best, and where such two cross is not known."""
 
 
 class Crossover(msgspec.Struct, frozen=True, kw_only=True):
