@@ -275,6 +275,18 @@ def judged(rows: list[dict[str, Any]]) -> None:
             print(f"{name}, {key}: mean error {mean:.1%}, bias {bias:+.1%} over {len(own)} steps")
 
 
+def apart(rows: list[dict[str, Any]], again: list[dict[str, Any]]) -> None:
+    """How far two runs of the same steps lie apart: no prediction can be told to be nearer than about half of that."""
+    names = ("rate", "delay", "model", "plan", "batch", "options")
+    seconds = {tuple(row.get(name, "") for name in names): row["seconds"] for row in again}
+    both = [(row, seconds.get(tuple(row.get(name, "") for name in names), 0.0)) for row in rows]
+    for what, waits in (("computing", False), ("waits for computing", True)):
+        found = [abs(one / row["seconds"] - 1) for row, one in both if one and ("options" in row) == waits]
+        if found:
+            mean, worst = statistics.mean(found), max(found)
+            print(f"{what}: two runs lie {mean:.1%} apart, mean of {len(found)} steps, worst {worst:.1%}")
+
+
 SIDES = ("predicted", "naive", "profiled")
 
 
@@ -447,6 +459,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=[*MEASURE, "steps", "elastic", "again", "show", "reprice"])
     parser.add_argument("file", nargs="?", type=Path)
+    parser.add_argument("again", nargs="?", type=Path, help="of `steps`: the same once more")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--calibration", type=Path, help="of this processor, for steps; else one is made")
@@ -463,6 +476,8 @@ def main() -> None:
         for row in rows:
             _tell(row)
         judged(rows)
+        if given.again:
+            apart(rows, _lines(given.again))
     elif given.what == "steps":
         steps(out, given.calibration)
     else:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.cost.calibrated import calibrated
-from foretell.cost.samples import Calibration, Exchange, Machine, form_of, sample
+from foretell.cost.samples import Calibration, Exchange, Figure, Machine, form_of, sample
 from foretell.cost.stage import Prices
 from foretell.hardware.catalog import cluster
 from foretell.lab.describe import described
@@ -31,21 +31,23 @@ HOSTS = described(Network(hosts=4, rate=RATE, delay=DELAY))
 def test_who_asks_waits_in_the_play_as_in_the_composition(plan: str) -> None:
     setting = Assignment(model=LLAMA, plan=plan, batch=16).setting()
     played = simulate(lower(setting), setting, HOSTS)
-    assert predict(setting, HOSTS).step_seconds == pytest.approx(played.step_seconds, rel=0.02)
+    assert predict(setting, HOSTS).step_seconds == pytest.approx(played.step_seconds, rel=0.01)
 
 
-def test_a_rank_that_asks_late_waits_for_the_whole_message() -> None:
+def test_a_rank_that_asks_late_waits_for_the_whole_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two stages that pass micro-batches on in turn: each is asked for when the one before is done with.
 
     The last stage asks for each micro-batch but the first after the backward pass of the one before, and meanwhile the
-    first one asks for a gradient: so the messages of all of them stand in the way, however little there is to compute.
+    first one asks for a gradient. What would travel beside computing otherwise stands in the way then.
     """
     count, size = 8, 2 * 64 * 256 * 4
     setting = Assignment(model=LLAMA, plan=f"pp2:1f1b +m{count}", batch=2 * count).setting()
-    found = predict(setting, HOSTS)
-    message = size / (RATE * HOSTS.levels[-1].link.efficiency["point"])
-    computed = sum(found.breakdown[phase] for phase in ("forward", "backward", "optimizer"))
-    assert found.step_seconds > computed + (count - 1) * (message + 2 * DELAY)
+    found = predict(setting, HOSTS).step_seconds
+    monkeypatch.setattr(Prices, "asked", lambda self, message: 0.0)  # pyright: ignore[reportUnknownLambdaType]
+    beside = predict(setting, HOSTS).step_seconds
+    message = size / (RATE * HOSTS.levels[-1].link.efficiency["point"]) + DELAY
+    assert found > beside + message
+    assert found < beside + 2 * count * (message + DELAY)
 
 
 def test_only_gloo_asks() -> None:
@@ -62,13 +64,14 @@ def test_only_gloo_asks() -> None:
 # what a message takes of computing
 
 
-def timed(seconds: float, row: bool = True) -> Calibration:
+def timed(seconds: float, row: bool = True, held_up: float = 1.0) -> Calibration:
     """Small messages and large ones between two cores, which lengthen computing by so much."""
     machine = Machine(device="cpu-core", title="a core", kind="cpu", count=2, memory_bytes=2**34)
     samples = [
         sample("collectives", Exchange(kind="all-reduce", ranks=2, payload=size, worked=True, row=row), [longer] * 3)
         for size, longer in ((2**10, seconds), (2**12, seconds), (2**24, 1.0))
     ]
+    samples.append(sample("crowded", Figure(name="held up", ranks=2), [held_up] * 3))
     return Calibration(machine=machine, samples=tuple(samples), complete=True)
 
 
@@ -82,9 +85,10 @@ def seconds_of(message: Communicate, found: Calibration, hosts: int = 2, per_hos
 GATHER = Communicate("all-gather", ("filter",), 2, 2**20, "activations", "")
 
 
-@given(st.floats(1e-4, 1e-2))
-def test_a_message_between_hosts_takes_as_much_of_computing_as_a_small_one_in_a_machine(longer: float) -> None:
-    found = seconds_of(GATHER, timed(longer)) - seconds_of(GATHER, timed(longer, row=False))
+@given(st.floats(1e-4, 1e-2), st.floats(1.0, 3.0))
+def test_a_message_between_hosts_takes_what_a_small_one_in_a_machine_does(longer: float, held_up: float) -> None:
+    """However much threads are held up: rows were timed by the wall's clock."""
+    found = seconds_of(GATHER, timed(longer, True, held_up)) - seconds_of(GATHER, timed(longer, False, held_up))
     assert found == pytest.approx(longer, rel=1e-6)
 
 

@@ -102,8 +102,8 @@ def measured_device(device: Device, found: Calibration, ranks: int = 1) -> Devic
         surfaces = {kind: crowd.around(kind, surface).slower(last * held_up) for kind, surface in surfaces.items()}
         surfaces |= {kind: surface.slower(last) for kind, surface in cold_launches(found)}
         surfaces |= dict(shares(base.launch_seconds, found))
-        surfaces |= dict(interrupted(base.launch_seconds, found, ranks))
         base = msgspec.structs.replace(base, launch_seconds=base.launch_seconds * held_up)
+        surfaces |= dict(interrupted(base.launch_seconds, found, ranks))
     return msgspec.structs.replace(base, measured=surfaces, sources={**base.sources, "measured": told(found)})
 
 

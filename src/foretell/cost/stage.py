@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
+
 from foretell.cost.beside import hidden_seconds
 from foretell.cost.collectives import GLOO, Price, collective_seconds, library_of
 from foretell.cost.fabric import Group, sharing
@@ -30,10 +32,10 @@ Parts: TypeAlias = dict[str, Quantity]
 """Seconds by what they are spent on: the keys of a breakdown."""
 
 HIDES = ("weights", "weight gradients")
+"""What travels because of weights may run behind computation; activations are waited for."""
 
 INTERRUPTED = "interrupted"
 """What a calibration calls the seconds that a message takes of a processor's rank beside its way over a link."""
-"""What travels because of weights may run behind computation; activations are waited for."""
 
 
 @dataclass
@@ -214,8 +216,8 @@ class Prices:
         """
         if library_of(self.cluster) is not GLOO:
             return 0.0
-        group = self.group(message)
-        return self.message(message) + collective_seconds(message.kind, 1, group, self.cluster).latency
+        sent = msgspec.structs.replace(message, kind="send")
+        return self.message(sent) + collective_seconds("send", 1, self.group(sent), self.cluster).latency
 
     @property
     def led(self) -> bool:

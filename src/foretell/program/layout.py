@@ -247,7 +247,7 @@ def _message(
         payload = at_least(payload, bare.wire_bytes(at, number, there))
     if kind[0] == "exchange" and isinstance(change.target, Sharded):
         shape = bare.shape(at, number, instead)
-        border = _border(change.target.halo, axis.ranks) if messages == 1 else sum(change.target.halo)
+        border = _border(node, change.target.halo, axis.ranks) if messages == 1 else sum(change.target.halo)
         payload = payload // at_least(shape[change.target.dim], 1) * border // messages
     return Communicate(
         kind=kind[0],
@@ -260,14 +260,16 @@ def _message(
     )
 
 
-def _border(halo: tuple[int, int], ranks: int) -> int:
+def _border(node: Node, halo: tuple[int, int], ranks: int) -> int:
     """The most positions that a rank sees of one neighbour.
 
     Windows without padding make less than they read, so that shares of what is made begin ever earlier than those of
     what is read: what windows reach beyond lies behind the first rank and before the last one, and between in part.
+    With strides it depends on how sizes divide, and the whole reach is taken.
     """
     before, after = halo
-    return max(halo) - abs(after - before) // ranks
+    drifts = all(step == 1 for step in getattr(node.operator, "stride", ()))
+    return max(halo) - abs(after - before) // ranks if drifts else max(halo)
 
 
 def _statistics(bare: Layout) -> dict[tuple[int, Moment], list[Communicate]]:
