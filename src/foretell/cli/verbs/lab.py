@@ -239,6 +239,7 @@ def run(
     run's record names it; --describe puts it elsewhere.
     """
     from foretell.cli.verbs.run import command as run_command
+    from foretell.cli.verbs.run import ranks_of
     from foretell.lab.hosts import Lab
     from foretell.lab.measure import overhead, selftested
     from foretell.lab.network import slowed
@@ -252,6 +253,7 @@ def run(
         what = "links are between hosts, and a host has several ranks"
         raise BadInput(what, where="--slow-link, --traffic", fix="one rank on each host")
     disturbance.check(network.hosts * per_host)
+    _check_ranks(ranks_of(arguments), network.hosts, per_host)
     with Lab(slowed(network, disturbance.links)) as lab:
         extra = overhead(selftested(lab))
         cluster = file or home() / "labs" / f"{_name(network, extra, per_host)}.toml"  # the record names it
@@ -259,3 +261,19 @@ def run(
         with hosts.on_hosts([host.namespace for host in lab.hosts]), sending(lab, disturbance.traffic):
             words = [*arguments, *typed(disturbance), "--on", str(cluster)]
             return run_command.main(words, standalone_mode=False)
+
+
+def _check_ranks(ranks: int, hosts: int, per_host: int) -> None:
+    """Refuse a plan whose ranks are not those of the hosts: it would be compared with another network."""
+    from foretell.lab.network import MOST_HOSTS
+
+    if ranks == hosts * per_host:
+        return
+    fixes = [f"a plan of {hosts * per_host} ranks"]
+    if not ranks % hosts:
+        fixes.insert(0, f"--per-host {ranks // hosts}")
+    if not ranks % per_host and 2 <= ranks // per_host <= MOST_HOSTS:
+        fixes.insert(0, f"--hosts {ranks // per_host}")
+    each = "a rank" if per_host == 1 else f"{per_host} ranks"
+    what = f"the plan has {ranks} rank{'s' * (ranks > 1)}, and there are {hosts} hosts with {each} each"
+    raise BadInput(what, where="--hosts, --per-host", fix=", or ".join(fixes[:2]))
