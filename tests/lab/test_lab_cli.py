@@ -110,6 +110,10 @@ def test_the_description_is_a_cluster(tmp_path: Path) -> None:
         (("run", "lenet", "--ranks", "3", "--batch", "6"), "--hosts 3, or a plan of 2 ranks"),
         (("run", "lenet", "--per-host", "2", "--plan", "dp2", "--batch", "4"), "2 hosts with 2 ranks each"),
         (("run", "lenet", "--plan", "dp2", "--traffic", "0-5:1Gbit"), "no rank 5 among 2"),
+        (
+            ("run", "--rate", "200Mbit", "lenet", "--plan", "dp2", "--batch", "4", "--traffic", "0-1:900Mbit"),
+            "other jobs send 900 Mb/s over a link of 200 Mb/s between ranks 0 and 1",
+        ),
         (("run", "lenet", "--plan", "dp2", "--slow-rank", "9:2x"), "no rank 9 among 2"),
         (("run", "lenet", "--plan", "dp2", "--slow-link", "0-1"), "0-1:4x"),
         (("run", "lenet", "--plan", "dp2", "--slow-rank", "1:0.5x"), "1:2x"),

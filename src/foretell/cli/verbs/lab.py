@@ -242,7 +242,7 @@ def run(
     from foretell.cli.verbs.run import ranks_of
     from foretell.lab.hosts import Lab
     from foretell.lab.measure import overhead, selftested
-    from foretell.lab.network import slowed
+    from foretell.lab.network import check_traffic, slowed
     from foretell.lab.traffic import sending
     from foretell.records.home import home
     from foretell.runtime import hosts
@@ -254,7 +254,9 @@ def run(
         raise BadInput(what, where="--slow-link, --traffic", fix="one rank on each host")
     disturbance.check(network.hosts * per_host)
     _check_ranks(ranks_of(arguments), network.hosts, per_host)
-    with Lab(slowed(network, disturbance.links)) as lab:
+    slow = slowed(network, disturbance.links)
+    check_traffic(slow, disturbance.traffic)
+    with Lab(slow) as lab:
         extra = overhead(selftested(lab))
         cluster = file or home() / "labs" / f"{_name(network, extra, per_host)}.toml"  # the record names it
         _described(network, extra, cluster, per_host)
