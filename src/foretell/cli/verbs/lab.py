@@ -146,7 +146,7 @@ def measure(
     from foretell.lab.hosts import Lab
     from foretell.lab.measure import SIZES, cases, measured, orders, summary
 
-    wanted = cases(network, [_algorithm(text) for text in algorithms], _sizes(sizes) or SIZES, repeats)
+    wanted = cases(network, [_algorithm(text, network.hosts) for text in algorithms], _sizes(sizes) or SIZES, repeats)
     with Lab(network) as lab:
         rows = measured(lab, wanted, timeout)
     if out:
@@ -179,7 +179,7 @@ def crossover(
     from foretell.lab.hosts import Lab
     from foretell.lab.measure import everything, measured, software
 
-    wanted = [_algorithm(text) for text in algorithms] or everything(network)
+    wanted = [_algorithm(text, network.hosts) for text in algorithms] or everything(network)
     if len(set(wanted)) < 2:
         fix = f"--algorithm {wanted[0]} --algorithm {'ring' if wanted[0] != 'ring' else 'butterfly'}"
         raise BadInput(f"{wanted[0]} alone crosses nothing", where="--algorithm", fix=fix)
@@ -197,12 +197,15 @@ def crossover(
         click.echo(lab_pages.crossovers(found))
 
 
-def _algorithm(text: str) -> str:
-    """An algorithm's full name; what is wrong with it is said of this option, not of the one of `foretell run`."""
+def _algorithm(text: str, hosts: int) -> str:
+    """The full name of an algorithm that so many hosts can do; what is wrong with it is said of this option, not of the
+    one of `foretell run`."""
     from foretell.runtime.collectives import chosen
 
     try:
-        return chosen(text).text
+        found = chosen(text)
+        found.check(hosts)
+        return found.text
     except ForetellError as problem:
         raise type(problem)(problem.what, where="--algorithm", fix=problem.fix) from None
 
