@@ -210,7 +210,8 @@ def show(rows: list[Row]) -> None:
     """Mean errors by algorithm, and how often the formula names the fastest one."""
     print(f"\n{'collective':16}{'by':22}{'rows':>5}{'small':>8}{'large':>8}{'worst':>8}")
     for one in summary(rows):
-        print(f"{one.kind:16}{one.algorithm:22}{one.rows:5}{one.small:8.1%}{one.large:8.1%}{one.worst:+8.1%}")
+        means = "".join(f"{'' if mean is None else f'{mean:.1%}':>8}" for mean in (one.small, one.large))
+        print(f"{one.kind:16}{one.algorithm:22}{one.rows:5}{means}{one.worst:+8.1%}")
     small = [abs(row.error) for row in rows if row.size <= SMALL]
     large = [abs(row.error) for row in rows if row.size > SMALL]
     print(f"\nall: {len(rows)} rows")

@@ -68,9 +68,10 @@ def near(name: str, known: Iterable[str], most: int = 5) -> list[str]:
 
 
 def first_of(names: Sequence[str], most: int) -> str:
-    """The first of many names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    """The first of many names, and how many more there are; one more is named, which takes no more room."""
+    if len(names) <= most + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
 def unknown(kind: str, name: str, known: Iterable[str], listing: str = "") -> UnknownName:

@@ -222,6 +222,13 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
     for text, ranks in (("hierarchical:3", 4), ("ps:5", 4)):
         with pytest.raises(BadInput, match="ranks"):
             list(chosen(text).rounds("all-reduce", Team.of(0, ranks, 8)))
+        with pytest.raises(BadInput, match="ranks"):
+            chosen(text).check(ranks)
+
+
+@pytest.mark.parametrize("text", ["ring", "ps:0", "ps:4", "hierarchical:2", "direct"])
+def test_numbers_that_fit_are_not_refused(text: str) -> None:
+    chosen(text).check(4)
 
 
 def test_names_of_the_papers_are_known() -> None:

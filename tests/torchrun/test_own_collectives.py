@@ -42,3 +42,20 @@ def test_training_is_the_same_by_every_algorithm(ranks: Ranks, plan: str) -> Non
 def test_words_that_are_none_are_refused_before_anything_starts(ranks: Ranks) -> None:
     with pytest.raises(BadInput, match="no algorithm for collectives is called 'rings'"):
         ranks.run(Assignment(model="lenet", plan="dp2", batch=8, collectives="rings"))
+
+
+@pytest.mark.parametrize(
+    ("model", "plan", "collectives", "what"),
+    [
+        ("lenet", "dp2", "ps:5", "5 servers on 2 ranks"),
+        (LLAMA, "dp2:zero3", "ps:5", "5 servers on 2 ranks"),
+        (LLAMA, "dp2 tp2", "ps:4", "4 servers on 2 ranks"),
+        ("lenet", "dp2", "hierarchical:3", "2 ranks are not whole islands of 3"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused_before_ranks_start(
+    ranks: Ranks, model: str, plan: str, collectives: str, what: str
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        ranks.run(Assignment(model=model, plan=plan, batch=8, collectives=collectives))
+    assert (refused.value.what, refused.value.where) == (what, "--collectives")

@@ -259,6 +259,7 @@ def test_what_is_not_needed_is_not_imported(arguments: list[str], heavy: set[str
 
 def test_a_list_that_ends_says_how_many_more_there_are() -> None:
     assert first_of(["a", "b"], 2) == "a, b"
+    assert first_of(["a", "b", "c"], 2) == "a, b, c"
     assert first_of(["a", "b", "c", "d"], 2) == "a, b and 2 more"
     names = [f"name{at}" for at in range(20)]
     assert unknown("kind", "zzz", names).fix.endswith(" and 8 more")

@@ -72,6 +72,33 @@ def test_a_run_without_a_failure_does_not_say_how_often_one_comes(
     assert isinstance(found.exception, BadInput) and "no failure" in found.exception.what
 
 
+def test_failures_that_are_expected_fit_into_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """None comes while the run gets over another: even where that takes much longer than they are apart."""
+    (tmp_path / "run.json").touch()
+    monkeypatch.setattr("foretell.cli.verbs.goodput._lives", lambda record: _life(2.0, 2))
+    page = CliRunner().invoke(command, [str(tmp_path / "run.json"), "--every", "2s"]).stdout
+    expected = next(line.split()[1] for line in page.splitlines()[5:] if line.startswith("failures"))
+    wall = 60.0 / goodput(2.0, 1.0, 10.0, 2.0, in_restarts=False).goodput
+    assert float(expected) == pytest.approx(wall / 12.0, abs=0.05)
+    assert float(expected) * 10.0 < wall
+
+
+@pytest.mark.parametrize(
+    "option", [("--every", "20s"), ("--restart", "7s"), ("--checkpoint", "3s", "--mtbf", "50s"), ()], ids=str
+)
+def test_a_time_that_is_given_takes_the_place_of_its_own(
+    option: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "run.json").touch()
+    monkeypatch.setattr("foretell.cli.verbs.goodput._lives", lambda record: _life(30.0, 2))
+    given = dict(zip(option[::2], (float(text[:-1]) for text in option[1::2]), strict=True))
+    times = {"--mtbf": 30.0, "--checkpoint": 1.0, "--restart": 10.0, "--every": 15.0} | given
+    found = json.loads(CliRunner().invoke(command, [str(tmp_path / "run.json"), *option, "--json"]).stdout)
+    assert [found[name] for name in ("mtbf", "checkpoint_seconds", "restart_seconds", "interval")] == list(
+        times.values()
+    )
+
+
 def _life(mtbf: float, failures: int) -> Lives:
     return Lives(
         failures=failures,

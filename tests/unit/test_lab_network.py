@@ -9,10 +9,10 @@ import pytest
 from foretell.cost.collectives import GLOO, collective_seconds, library_of
 from foretell.cost.fabric import Group
 from foretell.errors import BadInput
-from foretell.hardware import catalog
+from foretell.hardware import catalog, disturbance
 from foretell.hardware.quantity import line_rate
 from foretell.lab import describe
-from foretell.lab.network import PAYLOAD, Network, Wire, window, wiring
+from foretell.lab.network import PAYLOAD, Network, Wire, check_traffic, window, wiring
 from foretell.lab.text import network
 from foretell.model.source import load
 from foretell.oracle.predict import predict
@@ -35,6 +35,15 @@ def test_a_network_with_everything() -> None:
     assert found.between(0, 2) == Wire(12.5e6, 2.5e-3)
     assert found.between(2, 3) == Wire(10e6 / 8, 0.5e-3)
     assert found.between(3, 0) == found.between(0, 3)
+
+
+def test_other_jobs_leave_something_of_every_pipe() -> None:
+    """Of ports, of the way out of an island and of a pair's own link: each carries what goes through it, no more."""
+    found = network(4, "1Gbit", "0.5ms", 2, "100Mbit,2ms", (), ("0-1:50Mbit,1ms",))
+    check_traffic(found, disturbance.read((), (), ("0-1:40Mbit", "1-0:40Mbit", "0-2:60Mbit", "2-1:90Mbit")).traffic)
+    for flows in (("0-1:50Mbit",), ("0-2:60Mbit", "1-3:60Mbit"), ("2-3:600Mbit", "2-3:500Mbit")):
+        with pytest.raises(BadInput, match="other jobs send"):
+            check_traffic(found, disturbance.read((), (), flows).traffic)
 
 
 def test_the_switch_is_told_of_every_pipe_and_path() -> None:

@@ -70,20 +70,25 @@ def planned(verb: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(verb)  # with the options that it has of its own
     def called(**options: Any) -> None:
-        file: str | None = options.pop("from_config")
-        typed = {name: options.pop(name) for name in Given._fields if name != "notes"}
-        if file is None and typed["model"] is None:
-            raise BadInput("no model is given", where="MODEL", fix=_example())
-        given = Given(**typed)
-        if file is not None:
-            from foretell.cli.config_options import filled
-
-            given = filled(given, file)
-        verb(given, **options)
+        verb(given_of(options), **options)
 
     for option in reversed(_OPTIONS):
         called = option(called)
     return called
+
+
+def given_of(options: dict[str, Any]) -> Given:
+    """Take these options out of all that were typed."""
+    file: str | None = options.pop("from_config")
+    typed = {name: options.pop(name) for name in Given._fields if name != "notes"}
+    if file is None and typed["model"] is None:
+        raise BadInput("no model is given", where="MODEL", fix=_example())
+    given = Given(**typed)
+    if file is not None:
+        from foretell.cli.config_options import filled
+
+        given = filled(given, file)
+    return given
 
 
 class Given(NamedTuple):

@@ -58,7 +58,7 @@ def measured(rows: Sequence[Row]) -> str:
         for row in sorted(rows, key=lambda row: (row.kind, row.size, row.algorithm))
     ]
     short = [
-        [one.kind, one.algorithm, f"{one.small:.1%}", f"{one.large:.1%}", f"{one.worst:+.1%}"] for one in summary(rows)
+        [one.kind, one.algorithm, _share(one.small), _share(one.large), f"{one.worst:+.1%}"] for one in summary(rows)
     ]
     best = [[one.kind, show_bytes(one.size), one.predicted, one.fastest, f"{one.regret:.1%}"] for one in orders(rows)]
     return "\n\n".join(
@@ -92,6 +92,10 @@ def crossovers(found: Sequence[Crossover]) -> str:
 
 def _bits(rate: float) -> str:
     return f"{rate * 8 / 1e6:.4g} Mb/s"
+
+
+def _share(error: float | None) -> str:
+    return "" if error is None else f"{error:.1%}"
 
 
 def _ms(seconds: float) -> str:

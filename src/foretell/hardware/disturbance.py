@@ -65,9 +65,7 @@ class Disturbance(msgspec.Struct, frozen=True):
         coming = sum(one.rate for one in self.traffic if one.target == target)
         found = bandwidth / slow - max(leaving, coming)
         if found <= 0:
-            others, whole = 8e-6 * max(leaving, coming), 8e-6 * bandwidth / slow
-            what = f"other jobs send {others:g} Mb/s over a link of {whole:g} Mb/s between ranks {source} and {target}"
-            raise BadInput(what, where=TRAFFIC, fix="less than the link carries")
+            raise nothing_left(max(leaving, coming), bandwidth / slow, source, target)
         return found
 
     def check(self, ranks: int) -> None:
@@ -82,6 +80,13 @@ class Disturbance(msgspec.Struct, frozen=True):
 
 
 CALM = Disturbance()
+
+
+def nothing_left(others: float, whole: float, source: int, target: int) -> BadInput:
+    """Why a link that other jobs send so many B/s over is none."""
+    sent, carried = 8e-6 * others, 8e-6 * whole
+    what = f"other jobs send {sent:g} Mb/s over a link of {carried:g} Mb/s between ranks {source} and {target}"
+    return BadInput(what, where=TRAFFIC, fix="less than the link carries")
 
 
 # as it is typed

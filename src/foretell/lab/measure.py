@@ -152,8 +152,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     algorithm: str
     kind: str
     rows: int
-    small: float
-    large: float
+    small: float | None  # null: no tensor was that small
+    large: float | None  # null: none was larger
     worst: float
 
 
@@ -174,8 +174,8 @@ def summary(rows: Iterable[Row]) -> list[Summary]:
     ]
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import permutations
 from typing import NamedTuple
 
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.hardware.disturbance import SlowLink
+from foretell.hardware.disturbance import SlowLink, Traffic, nothing_left
 
 MOST_HOSTS = 64
 MTU = 32_000
@@ -152,3 +152,16 @@ def _path(network: Network, a: int, b: int) -> Path:
 def pipe_number(network: Network, name: str) -> int:
     """The number by which the switch knows a pipe."""
     return list(_pipes(network)).index(name)
+
+
+def check_traffic(network: Network, flows: Sequence[Traffic]) -> None:
+    """Refuse other jobs that leave nothing of a pipe to ranks, which would wait for ever."""
+    rates = _pipes(network)
+    sent = dict.fromkeys(rates, 0.0)
+    ways = [(flow, _path(network, flow.source, flow.target)) for flow in flows]
+    pipes = [(flow, pipe) for flow, path in ways for pipe in (*path.near, *path.far)]
+    for flow, pipe in pipes:
+        sent[pipe] += flow.rate
+    for flow, pipe in pipes:
+        if sent[pipe] >= rates[pipe]:
+            raise nothing_left(sent[pipe], rates[pipe], flow.source, flow.target)

@@ -27,7 +27,7 @@ from foretell.program.lower import lower
 from foretell.runtime import appliers, checkpoints, dry
 from foretell.runtime.appliers.offload import shares_weights
 from foretell.runtime.assignment import Assignment, Report
-from foretell.runtime.collectives import chosen
+from foretell.runtime.collectives import Choice, chosen
 from foretell.runtime.methods import choice
 from foretell.runtime.pace import paced
 from foretell.runtime.place import Place
@@ -60,9 +60,20 @@ def checked(assignment: Assignment, here: int = 0, sharing: int = 0) -> Setting:
         missing += tuple(Refusal("dry run", why, fix) for why, fix in dry.refusals(setting))
     if missing:
         raise refused(setting.plan, missing)
+    if assignment.collectives:
+        _check_collectives(chosen(assignment.collectives), setting)
     if assignment.checkpoints and not assignment.dry:
         checkpoints.made(assignment.checkpoints)
     return setting
+
+
+def _check_collectives(choice: Choice, setting: Setting) -> None:
+    """Refuse an algorithm whose number does not go with every group of ranks that sums something."""
+    program = lower(setting)
+    messages = [message for one in program.kinds for message, _ in program.communications(one)]
+    groups = {message.ranks for message in messages if message.kind == "all-reduce"}
+    for ranks in sorted({setting.plan.ranks, *groups}):
+        choice.check(ranks)
 
 
 def _check_looks(assignment: Assignment) -> None:

@@ -23,7 +23,7 @@ EXAMPLE = "foretell bench --engine ddp,fsdp2-zero3 --pair image --ranks 1,2 --ou
 
 
 @click.command("bench", short_help="Frameworks and strategies side by side.")
-@click.option("--quick", is_flag=True, help="All engines that run here, two small tasks, two ranks, three seeds.")
+@click.option("--quick", is_flag=True, help="All engines that run here, two small tasks, two ranks, up to three seeds.")
 @click.option("--engine", "engines", multiple=True, metavar="NAMES", help="Engines: ddp,gpipe (all; see --list).")
 @click.option("--pair", "pairs", multiple=True, metavar="NAMES", help="image, language; vgg16, gpt2-medium (GPUs).")
 @click.option("--ranks", metavar="NUMBERS", default="", help="Numbers of ranks: 1,2,4 or 1..8, doubling (1..cores).")

@@ -40,8 +40,7 @@ def command(record: str | None, as_json: bool, **options: str | None) -> None:
     measured = _lives(record) if record is not None else None
     times = {name: span(text, f"--{name}") for name, text in options.items()}
     if measured is not None:
-        own = (_mtbf(measured), measured.checkpoint_seconds, measured.restart_seconds, measured.interval)
-        times = {name: times[name] or given for name, given in zip(times, own, strict=True)}
+        times = {name: times[name] or own for name, own in _of_run(measured).items()}
     if measured is not None and not measured.checkpoints and not times["checkpoint"]:
         what = "the run wrote no checkpoint, and nothing says how long one takes"
         raise BadInput(what, where="--checkpoint", fix="--checkpoint 40s, or a run with a smaller --checkpoint-every")
@@ -69,6 +68,16 @@ def _lives(record: str) -> Lives:
     return found
 
 
+def _of_run(measured: Lives) -> dict[str, float]:
+    """What the run itself says, by the options that say otherwise."""
+    return {
+        "mtbf": _mtbf(measured),
+        "checkpoint": measured.checkpoint_seconds,
+        "restart": measured.restart_seconds,
+        "every": measured.interval,
+    }
+
+
 def _mtbf(measured: Lives) -> float:
     """The one that was asked for; else the time in which a failure could come, by how many did."""
     exposed = measured.seconds - measured.failures * measured.restart_seconds
@@ -93,10 +102,11 @@ def _over(restart: float) -> str:
 def _table(found: Goodput, measured: Lives) -> str:
     """The two sides of a run: expected over many runs like it, and this one."""
     wall = measured.productive_seconds / found.goodput
+    failures = wall / (found.mtbf + found.restart_seconds)  # none comes while the run gets over the last one
     rows = [
         ["goodput", f"{found.goodput:.1%}", f"{measured.goodput:.1%}"],
         ["run", _time(wall), _time(measured.seconds)],
-        ["failures", f"{wall / found.mtbf:.1f}", f"{measured.failures}"],
+        ["failures", f"{failures:.1f}", f"{measured.failures}"],
     ]
     return table(["", "expected", "measured"], rows)
 

@@ -146,7 +146,7 @@ def measure(
     from foretell.lab.hosts import Lab
     from foretell.lab.measure import SIZES, cases, measured, orders, summary
 
-    wanted = cases(network, [_algorithm(text) for text in algorithms], _sizes(sizes) or SIZES, repeats)
+    wanted = cases(network, [_algorithm(text, network.hosts) for text in algorithms], _sizes(sizes) or SIZES, repeats)
     with Lab(network) as lab:
         rows = measured(lab, wanted, timeout)
     if out:
@@ -179,7 +179,7 @@ def crossover(
     from foretell.lab.hosts import Lab
     from foretell.lab.measure import everything, measured, software
 
-    wanted = [_algorithm(text) for text in algorithms] or everything(network)
+    wanted = [_algorithm(text, network.hosts) for text in algorithms] or everything(network)
     if len(set(wanted)) < 2:
         fix = f"--algorithm {wanted[0]} --algorithm {'ring' if wanted[0] != 'ring' else 'butterfly'}"
         raise BadInput(f"{wanted[0]} alone crosses nothing", where="--algorithm", fix=fix)
@@ -197,12 +197,15 @@ def crossover(
         click.echo(lab_pages.crossovers(found))
 
 
-def _algorithm(text: str) -> str:
-    """An algorithm's full name; what is wrong with it is said of this option, not of the one of `foretell run`."""
+def _algorithm(text: str, hosts: int) -> str:
+    """The full name of an algorithm that so many hosts can do; what is wrong with it is said of this option, not of the
+    one of `foretell run`."""
     from foretell.runtime.collectives import chosen
 
     try:
-        return chosen(text).text
+        found = chosen(text)
+        found.check(hosts)
+        return found.text
     except ForetellError as problem:
         raise type(problem)(problem.what, where="--algorithm", fix=problem.fix) from None
 
@@ -239,9 +242,10 @@ def run(
     run's record names it; --describe puts it elsewhere.
     """
     from foretell.cli.verbs.run import command as run_command
+    from foretell.cli.verbs.run import ranks_of
     from foretell.lab.hosts import Lab
     from foretell.lab.measure import overhead, selftested
-    from foretell.lab.network import slowed
+    from foretell.lab.network import check_traffic, slowed
     from foretell.lab.traffic import sending
     from foretell.records.home import home
     from foretell.runtime import hosts
@@ -252,10 +256,29 @@ def run(
         what = "links are between hosts, and a host has several ranks"
         raise BadInput(what, where="--slow-link, --traffic", fix="one rank on each host")
     disturbance.check(network.hosts * per_host)
-    with Lab(slowed(network, disturbance.links)) as lab:
+    _check_ranks(ranks_of(arguments), network.hosts, per_host)
+    slow = slowed(network, disturbance.links)
+    check_traffic(slow, disturbance.traffic)
+    with Lab(slow) as lab:
         extra = overhead(selftested(lab))
         cluster = file or home() / "labs" / f"{_name(network, extra, per_host)}.toml"  # the record names it
         _described(network, extra, cluster, per_host)
         with hosts.on_hosts([host.namespace for host in lab.hosts]), sending(lab, disturbance.traffic):
             words = [*arguments, *typed(disturbance), "--on", str(cluster)]
             return run_command.main(words, standalone_mode=False)
+
+
+def _check_ranks(ranks: int, hosts: int, per_host: int) -> None:
+    """Refuse a plan whose ranks are not those of the hosts: it would be compared with another network."""
+    from foretell.lab.network import MOST_HOSTS
+
+    if ranks == hosts * per_host:
+        return
+    fixes = [f"a plan of {hosts * per_host} ranks"]
+    if not ranks % hosts:
+        fixes.insert(0, f"--per-host {ranks // hosts}")
+    if not ranks % per_host and 2 <= ranks // per_host <= MOST_HOSTS:
+        fixes.insert(0, f"--hosts {ranks // per_host}")
+    each = "a rank" if per_host == 1 else f"{per_host} ranks"
+    what = f"the plan has {ranks} rank{'s' * (ranks > 1)}, and there are {hosts} hosts with {each} each"
+    raise BadInput(what, where="--hosts, --per-host", fix=", or ".join(fixes[:2]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 import msgspec
 
 from foretell.cli.disturbance_options import disturbed
-from foretell.cli.inputs import Asked, Given, planned, read
+from foretell.cli.inputs import Asked, Given, given_of, planned, read
 from foretell.cli.notes import tell_notes
 from foretell.cli.run_pages import comparison_page, page
 from foretell.cli.training_options import span
@@ -79,6 +80,15 @@ def command(given: Given, **options: Any) -> None:
         click.echo(_dry(assignment, options["timeout"], options["as_json"]))
     else:
         _run(given, asked, assignment, options)
+
+
+def ranks_of(words: Sequence[str]) -> int:
+    """How many ranks a run that is typed like this has, before anything of it is done."""
+    from foretell.plan.text import parse
+
+    options = command.make_context("run", list(words)).params
+    plan = _with_plan(given_of(options), options["ranks"], options["method"]).plan
+    return parse(plan or "").ranks
 
 
 def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignment:

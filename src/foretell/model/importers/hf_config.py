@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from foretell.errors import BadInput, near
+from foretell.errors import BadInput, first_of, near
 from foretell.model import zoo
 from foretell.model.graph import Graph
 from foretell.model.importers import hf_encoders, hf_gpt, hf_images, hf_llama
@@ -166,8 +166,7 @@ def _remark(config: Config, kind: Kind, chosen: str) -> None:
         config.warn("tie_word_embeddings is false, but the head of this family shares the token table")
     rest = [key for key in config.names if key not in read and not _harmless(key)]
     if rest:
-        more = f" and {len(rest) - 12} more" if len(rest) > 12 else ""
-        config.warn(f"not looked at: {', '.join(key[:60] for key in rest[:12])}{more}")
+        config.warn(f"not looked at: {first_of([key[:60] for key in rest], 12)}")
 
 
 def _harmless(key: str) -> bool:

@@ -41,6 +41,10 @@ class Choice(NamedTuple):
     def does(self, kind: str) -> bool:
         return kind in _member(self.name).KINDS
 
+    def check(self, ranks: int) -> None:
+        """Refuse a number that does not go with so many ranks, before there are any."""
+        next(self.rounds("all-reduce", Team.of(0, ranks, ranks)), None)
+
     def rounds(self, kind: str, team: Team) -> Iterator[Round]:
         """The rounds of one rank; a team of one has none."""
         if len(team) == 1:
