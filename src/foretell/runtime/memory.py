@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -16,6 +17,9 @@ from foretell.runtime.pace import is_paced
 from foretell.runtime.subject import Subject
 
 MARK = "foretell: the step that is watched"
+
+SETTLED = 0.05
+"""Seconds after which gloo's threads have let go of what they summed or sent last, on a busy machine too."""
 
 
 class Watched:
@@ -35,6 +39,7 @@ class Watched:
         """The step of a subject, to be watched with `with`."""
         if self._device.type == "cpu":
             gc.collect()
+            time.sleep(SETTLED)
             found = dict(_storages())
             own = sum(size for place, size in found.items() if place not in self._data)
             # a rank that is slowed shows every tensor to Python, buckets too: they are among its own already
