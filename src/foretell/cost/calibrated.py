@@ -244,17 +244,13 @@ def interrupted(launch: float, found: Calibration, ranks: int) -> Iterator[tuple
 
     Of as many ranks as are busy, or as many as were tried.
     """
-    small = [one for one in found.samples if isinstance(one.about, Exchange) and one.about.row and _is_small(one.about)]
-    tried = {one.about.ranks for one in small if isinstance(one.about, Exchange)}
-    if not launch or not tried:
-        return
-    count = max((number for number in tried if number <= ranks), default=min(tried))
-    own = [one.mean for one in small if isinstance(one.about, Exchange) and one.about.ranks == count]
-    yield INTERRUPTED, _always(max(SHORTEST, statistics.fmean(own)) / launch)
-
-
-def _is_small(about: Exchange) -> bool:
-    return about.payload <= FEW_BYTES
+    small: dict[int, list[float]] = defaultdict(list)
+    for one in found.samples:
+        if isinstance(one.about, Exchange) and one.about.row and one.about.payload <= FEW_BYTES:
+            small[one.about.ranks].append(one.mean)
+    if launch and small:
+        count = max((number for number in small if number <= ranks), default=min(small))
+        yield INTERRUPTED, _always(max(SHORTEST, statistics.fmean(small[count])) / launch)
 
 
 def _always(ratio: float) -> Surface:
