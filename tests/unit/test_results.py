@@ -1,4 +1,4 @@
-"""`foretell results`: two engines that agree, exports that read back, records that outlive crashes and full disks."""
+"""`foretell results`: questions that read records alone, exports that read back, records that outlive crashes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ from typing import Any
 
 import click.testing
 import msgspec
+import pyarrow.parquet
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from foretell.cli.command import cli
 from foretell.cli.main import main
 from foretell.errors import BadInput
 from foretell.records import store
-from foretell.records.columns import COLUMNS, IDENTITY, is_numeric
-from foretell.records.engines import duckdb, python
 from foretell.records.export import export
+from foretell.records.query import query
 from foretell.records.record import record
-from foretell.records.results import chosen, files, results
-from foretell.records.where import Always, condition
+from foretell.records.results import chosen, results, table
 
 PLANS = ("dp2", "dp2:zero1", "tp2", "pp2:1f1b +m4", "it's 100%")
 
@@ -51,81 +48,38 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-# two engines
-
-
-TEXTS = [IDENTITY, *(name for name in COLUMNS if not is_numeric(name))]
-NUMBERS = [name for name in COLUMNS if is_numeric(name)]
-NUMBER = st.sampled_from([0.05, 0.1, 0.25, 2, -1, 16, 1e-3]).map(repr)
-TEXT = st.sampled_from(["dp2", "tp2", "lenet", "", "run", "it''s 100%", "digits"]).map("'{}'".format)
-FORM = st.sampled_from(["dp%", "%2", "_p2", "%", "", "d%2%", "it''s 100%", "%_%"]).map("'{}'".format)
-SIGN = st.sampled_from(["=", "==", "!=", "<>", "<", "<=", ">", ">="])
-
-
-def _simple() -> st.SearchStrategy[str]:
-    name, number = st.sampled_from(TEXTS), st.sampled_from(NUMBERS)
-    return st.one_of(
-        st.builds("{} {} {}".format, name, SIGN, TEXT),
-        st.builds("{} {} {}".format, number, SIGN, NUMBER),
-        st.builds("{} {} {}".format, number, SIGN, number),
-        st.builds("{} like {}".format, name, FORM),
-        st.builds("{} not like {}".format, name, FORM),
-        st.builds("{} in ({}, {})".format, name, TEXT, TEXT),
-        st.builds("{} not in ({})".format, number, NUMBER),
-        st.builds("{} between {} and {}".format, number, NUMBER, NUMBER),
-        st.builds("{} is {}null".format, name | number, st.sampled_from(["", "not "])),
-    )
-
-
-CONDITIONS = st.recursive(
-    _simple(),
-    lambda inner: st.one_of(
-        st.builds("({}) and {}".format, inner, inner),
-        st.builds("{} OR {}".format, inner, inner),
-        st.builds("not ({})".format, inner),
-    ),
-    max_leaves=5,
-)
-
-
-@given(CONDITIONS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_engines_agree(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    asked = condition(text)
-    one = results(folder, asked, "python")
-    with monkeypatch.context() as alone:
-        alone.setattr(python, "select", None)  # DuckDB has to do it itself
-        assert results(folder, asked, "duckdb") == one
+# conditions and queries
 
 
 def test_what_is_found(folder: Path) -> None:
     def plans(text: str) -> list[Any]:
-        return [row["plan"] for row in results(folder, condition(text), "python").rows]
+        return [row["plan"] for row in results(folder, text).rows]
 
     assert plans("plan like 'dp%' and step_seconds < 0.12 and kind = 'run'") == ["dp2", "dp2:zero1"]
     assert plans("step_seconds >= 0.2") == ["pp2:1f1b +m4", "it's 100%", "dp8"]
     assert len(plans("kind = 'run' and step_seconds is null")) == 6  # a text is no time
     assert plans("loss = 0.05") == ["dp2"]  # the last one
     assert plans("plan = 'it''s 100%' and not loss is null") == ["it's 100%"]
+    assert plans("PLAN == 'dp8' OR plan LIKE 'tp_' AND loss BETWEEN 0.1 AND 1 -- as in SQL") == ["tp2", "dp8"]
+    assert plans("plan like 'DP%'") == []  # letters are what they are
+    assert plans("plan not like '%p%' and ranks in (2, 4) and step_seconds <> batch") == ["it's 100%"]
+    assert len(plans(" ")) == 13 and len(results(folder, kind="answer").rows) == 1
 
 
 def test_files_that_are_no_records_are_named_and_left_out(folder: Path, tmp_path: Path) -> None:
     good = store.write(tmp_path, record("run", _run(1.0)))
     (tmp_path / "foreign.json").write_text("[1, 2")
     (tmp_path / "newer.json").write_text(json.dumps({"schema": 99}))
-    for engine in ("python", "duckdb"):
-        found = results(tmp_path, Always(), engine)
-        assert [row["id"] for row in found.rows] == [good.stem]
-        assert {Path(path).name for path in found.unreadable} == {"foreign.json", "newer.json"}
-    answer = duckdb.query(files(tmp_path), "SELECT id FROM records")
-    assert (answer.lines, answer.unreadable) == ([(good.stem,)], found.unreadable)
+    found = results(tmp_path)
+    assert [row["id"] for row in found.rows] == [good.stem]
+    assert {Path(path).name for path in found.unreadable} == {"foreign.json", "newer.json"}
     said = (
         click.testing.CliRunner()
         .invoke(cli, ["results", "--records", str(tmp_path), "--sql", "SELECT 1", "--json"])
         .stdout
     )
     assert json.loads(said)["unreadable"] == found.unreadable
-    assert results(tmp_path / "nowhere", Always()).rows == []
+    assert results(tmp_path / "nowhere").rows == []
 
 
 NEARLY: dict[str, dict[str, Any]] = {
@@ -140,19 +94,16 @@ NEARLY: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("how", NEARLY)
-def test_what_is_nearly_a_record_is_none_for_either_engine(how: str, tmp_path: Path) -> None:
+def test_what_is_nearly_a_record_is_none(how: str, tmp_path: Path) -> None:
     whole = {} if "schema" in NEARLY[how] and "foo" in NEARLY[how] else msgspec.to_builtins(record("run", _run(1.0)))
     (tmp_path / "nearly.json").write_text(json.dumps(whole | NEARLY[how]))
-    one = results(tmp_path, Always(), "python")
-    assert one.rows == [] and len(one.unreadable) == 1
-    assert results(tmp_path, Always(), "duckdb") == one
+    found = results(tmp_path)
+    assert found.rows == [] and len(found.unreadable) == 1
 
 
 def test_a_column_of_texts_that_is_empty_is_still_one_of_texts(tmp_path: Path) -> None:
     export(str(tmp_path / "found.parquet"), ["model", "step_seconds"], [[None, None]])
-    with duckdb.connected() as database:
-        found = database.execute(f"DESCRIBE SELECT * FROM '{tmp_path}/found.parquet'").fetchall()
-    assert [line[1] for line in found] == ["VARCHAR", "DOUBLE"]
+    assert [str(kind) for kind in pyarrow.parquet.read_schema(tmp_path / "found.parquet").types] == ["string", "double"]
 
 
 @pytest.mark.parametrize(
@@ -162,34 +113,64 @@ def test_a_column_of_texts_that_is_empty_is_still_one_of_texts(tmp_path: Path) -
         ("plan < 3", "plan is a text"),
         ("step_seconds = 'x'", "step_seconds is a number"),
         ("step_seconds like '1%'", "step_seconds is a number"),
-        ("step_seconds", "a comparison is missing at the end"),
-        ("step_seconds < ", "something is missing at the end"),
-        ("(plan = 'dp2'", "')' is missing at the end"),
-        ("plan = 'dp2' kind = 'run'", "'and' or 'or' is missing before 'kind'"),
-        ("plan in ('dp2'", "')' is missing"),
-        ("plan in (model)", "model stands where"),
-        ("plan not = 'x'", "'like', 'in' or 'between' is missing"),
-        ("plan = 'dp2", 'cannot be read from "\'dp2" on'),
-        ("plan = 'a'; drop table records", "cannot be read from"),
+        ("3 > step_seconds and 'x' < ranks", "ranks is a number"),
+        ("plan not in (1, 2)", "plan is a text"),
+        ("plan = 'ranks = x' and device = 5", "device is a text"),
+        ("step_seconds < ", "incomplete input"),
+        ("(plan = 'dp2'", "incomplete input"),
+        ("plan = 'dp2' kind = 'run'", 'near "kind"'),
+        ("plan = 'dp2", "unrecognized token"),
+        ('plan = "dp2"', "a text stands in single quotes"),
+        ("plan = 'a'; drop table records", "one statement at a time"),
+        ("plan = load_extension('x')", "not authorized to use function: load_extension (only the table"),
+        ("plan in (select sql from sqlite_master)", "only the table 'records' can be read"),
+        ("plan = '\0'", "null character"),
     ],
 )
-def test_what_is_no_condition_is_said(text: str, why: str) -> None:
+def test_what_is_no_condition_is_said(folder: Path, text: str, why: str) -> None:
     with pytest.raises(BadInput) as problem:
-        condition(text)
-    assert why in str(problem.value)
+        results(folder, text)
+    assert why in str(problem.value) and problem.value.where == "--where" and problem.value.fix
 
 
-def test_a_query_sees_records_and_nothing_else(folder: Path) -> None:
-    columns, lines, _ = duckdb.query(
-        files(folder), "SELECT kind, count(*) AS n FROM records GROUP BY kind ORDER BY kind"
+def test_a_query_reads_records(folder: Path) -> None:
+    rows = table(folder).rows
+    columns, lines = query(rows, "SELECT kind, count(*) AS n FROM records GROUP BY kind ORDER BY kind")
+    assert (columns, lines) == (["kind", "n"], [("answer", 1), ("calibration", 1), ("run", 11)])
+    _, lines = query(
+        rows, "WITH mine AS (SELECT * FROM records WHERE kind = 'run') SELECT median(step_seconds) FROM mine"
     )
-    assert (columns, [tuple(line) for line in lines]) == (
-        ["kind", "n"],
-        [("answer", 1), ("calibration", 1), ("run", 11)],
-    )
-    for sql in ("SELECT * FROM read_text('/etc/hostname')", "SELECT nothing FROM records", "SELEC"):
-        with pytest.raises(BadInput, match="DuckDB says"):
-            duckdb.query(files(folder), sql)
+    assert lines == [(pytest.approx(0.15),)]
+    assert query([], "SELECT median(loss), max(plan) FROM records").lines == [(None, None)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "ATTACH '{file}' AS other",
+        "VACUUM INTO '{file}'",
+        "CREATE TABLE other (a)",
+        "CREATE TEMP TABLE other (a)",
+        "DELETE FROM records",
+        "UPDATE records SET plan = ''",
+        "PRAGMA writable_schema = 1",
+        "SELECT readfile('/etc/hostname')",
+        "SELECT load_extension('{file}')",
+        "SELECT zeroblob(1e9)",
+        "SELECT * FROM pragma_database_list",
+        "SELECT * FROM sqlite_master",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
+        "SELECT 1; DELETE FROM records",
+        "SELECT nothing FROM records",
+        "SELEC",
+        "SELECT '\ud800'",
+    ],
+)
+def test_a_query_reads_records_and_nothing_else(folder: Path, tmp_path: Path, sql: str) -> None:
+    with pytest.raises(BadInput, match="SQLite says") as problem:
+        query(table(folder).rows, sql.format(file=tmp_path / "other.db"))
+    assert problem.value.where == "--sql" and problem.value.fix
+    assert list(tmp_path.iterdir()) == []
 
 
 # the command
@@ -234,9 +215,7 @@ def test_what_is_exported_reads_back(folder: Path, tmp_path: Path, ending: str) 
     elif ending == "json":
         read = json.loads(target.read_text())
     else:
-        with duckdb.connected() as database:
-            lines = database.execute(f"SELECT * FROM read_parquet('{target}')").fetchall()
-        read = [dict(zip(("id", "plan", "step_seconds"), line, strict=True)) for line in lines]
+        read = pyarrow.parquet.read_table(target).to_pylist()
     assert [{**row, "plan": row["plan"] or ""} for row in read] == [{**row, "plan": row["plan"] or ""} for row in said]
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
 
@@ -275,8 +254,7 @@ def test_a_kill_in_the_middle_of_writing_loses_nothing(tmp_path: Path) -> None:
         writer.send_signal(signal.SIGKILL)
     assert len(list(tmp_path.iterdir())) == 2  # what was half written is still there, under another name
     assert list(store.records(tmp_path)) == [earlier]
-    for engine in ("python", "duckdb"):
-        assert len(results(tmp_path, Always(), engine).rows) == 1
+    assert len(results(tmp_path).rows) == 1
     store.write(tmp_path, record("run", {"third": 1}))
     assert len(list(store.records(tmp_path))) == 2
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
+from foretell.errors import BadInput, unknown
+
 Place: TypeAlias = tuple[str | int, ...]
 """Keys from the record inwards; a number counts the items of a list, -1 is the last one."""
 
@@ -84,6 +86,14 @@ IDENTITY: Final = "id"
 def row(identity: str, record: Mapping[str, Any]) -> Row:
     """A record as a line of the table."""
     return {IDENTITY: identity, **{name: column.of(record) for name, column in COLUMNS.items()}}
+
+
+def check_column(name: str, where: str) -> str:
+    """A column's name, or what was probably meant."""
+    if name != IDENTITY and name not in COLUMNS:
+        problem = unknown("column", name, [IDENTITY, *COLUMNS])
+        raise BadInput(problem.what, where=where, fix=problem.fix)
+    return name
 
 
 def is_numeric(name: str) -> bool:

@@ -49,40 +49,24 @@ def _json(path: Path, columns: Sequence[str], lines: Lines) -> None:
 
 
 def _parquet(path: Path, columns: Sequence[str], lines: Lines) -> None:
-    """By pyarrow, or by DuckDB."""
-    values = list(zip(*lines, strict=True)) or [()] * len(columns)
-    types = [_type(name, column) for name, column in zip(columns, values, strict=True)]
     try:
         arrow = importlib.import_module("pyarrow")
     except ModuleNotFoundError:
-        return _parquet_by_duckdb(path, columns, types, lines)
-    kinds = {"VARCHAR": arrow.string(), "DOUBLE": arrow.float64()}
-    made = [arrow.array(column, kinds[kind]) for column, kind in zip(values, types, strict=True)]
-    importlib.import_module("pyarrow.parquet").write_table(arrow.table(dict(zip(columns, made, strict=True))), path)
-    return None
+        fix = "pip install 'foretell[table]', or a file that ends in .csv"
+        raise MissingExtra("Parquet is written by pyarrow, which is not installed", fix=fix) from None
+    values = list(zip(*lines, strict=True)) or [()] * len(columns)
+    made = {
+        name: arrow.array(column, arrow.string() if _is_text(name, column) else arrow.float64())
+        for name, column in zip(columns, values, strict=True)
+    }
+    importlib.import_module("pyarrow.parquet").write_table(arrow.table(made), path)
 
 
-def _type(name: str, values: Sequence[Any]) -> str:
-    """Of a column by what it holds; of one that holds nothing, by its name."""
-    text = name == IDENTITY or (name in COLUMNS and not COLUMNS[name].numeric)
-    empty = all(one is None for one in values)
-    return "VARCHAR" if any(isinstance(one, str) for one in values) or (text and empty) else "DOUBLE"
-
-
-def _parquet_by_duckdb(path: Path, columns: Sequence[str], types: Sequence[str], lines: Lines) -> None:
-    try:
-        duckdb = importlib.import_module("duckdb")
-    except ModuleNotFoundError:
-        fix = "pip install 'foretell[results]', or a file that ends in .csv"
-        raise MissingExtra("Parquet is written by DuckDB or pyarrow", fix=fix) from None
-    with duckdb.connect(":memory:") as database:
-        made = ", ".join(f'"{name}" {kind}' for name, kind in zip(columns, types, strict=True))
-        database.execute(f"CREATE TABLE found ({made})")
-        if lines:
-            blanks = ", ".join("?" * len(columns))
-            database.executemany(f"INSERT INTO found VALUES ({blanks})", [list(one) for one in lines])
-        name = str(path).replace("'", "''")
-        database.execute(f"COPY found TO '{name}' (FORMAT parquet)")
+def _is_text(name: str, values: Sequence[Any]) -> bool:
+    """A column by what it holds; one that holds nothing, by its name."""
+    if all(value is None for value in values):
+        return name == IDENTITY or (name in COLUMNS and not COLUMNS[name].numeric)
+    return any(isinstance(value, str) for value in values)
 
 
 WRITERS: Final[dict[str, Callable[[Path, Sequence[str], Lines], None]]] = {

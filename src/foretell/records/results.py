@@ -1,28 +1,19 @@
-"""The records of a folder as a table: listed, filtered and exported.
-
-Two engines give the same answers: Python, which is always there, and DuckDB over the files (`engines/`).
-"""
+"""The records of a folder as a table: listed, filtered and exported."""
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
+
+import msgspec
 
 from foretell.errors import BadInput, first_of
-from foretell.records.columns import IDENTITY, Row
-from foretell.records.where import Condition
-from foretell.registry import OpenSet
-
-ENGINES: Final = OpenSet("foretell.records.engines", "engine")
+from foretell.records.columns import Row, row
+from foretell.records.query import select
+from foretell.records.store import read
 
 SUFFIX: Final = ".json"
 """Of a record. Files that are being written have another one, so that nothing half written is read."""
-
-
-FEW: Final = 1000
-"""Records up to which reading them one by one is as fast."""
 
 
 class Found(NamedTuple):
@@ -32,9 +23,6 @@ class Found(NamedTuple):
     unreadable: dict[str, str]
 
 
-Engine: TypeAlias = Callable[[list[Path], Condition], Found]
-
-
 def files(folder: Path) -> list[Path]:
     """What may be records: the files in a folder, by name."""
     if not folder.is_dir():
@@ -42,17 +30,22 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("."))
 
 
-def results(folder: Path, condition: Condition, engine: str = "") -> Found:
-    """The records of a folder for which a condition holds."""
-    known = files(folder)
-    many = len(known) > FEW and importlib.util.find_spec("duckdb") is not None
-    select: Engine = ENGINES[engine or ("duckdb" if many else "python")].select
-    found = select(known, condition)
-    return Found(sorted(found.rows, key=_moment), found.unreadable)
+def table(folder: Path) -> Found:
+    """All records of a folder."""
+    found = Found([], {})
+    for path in files(folder):
+        try:
+            found.rows.append(row(path.stem, msgspec.to_builtins(read(path))))
+        except BadInput as problem:
+            found.unreadable[str(path)] = problem.what
+    return found
 
 
-def _moment(row: Row) -> tuple[str, str]:
-    return str(row["created"]), str(row[IDENTITY])
+def results(folder: Path, condition: str = "", kind: str = "") -> Found:
+    """The records of a folder for which a condition in SQL holds, of one kind or of all."""
+    every = table(folder)
+    rows = [row for row in every.rows if not kind or row["kind"] == kind]
+    return Found(select(rows, condition), every.unreadable)
 
 
 def chosen(folder: Path, part: str) -> Path:

@@ -27,7 +27,6 @@ PACKAGES = (
     ("starlette", "serve", "the page in the browser"),
     ("uvicorn", "serve", "the page in the browser"),
     ("ray", "ray", "sweeps over many machines"),
-    ("duckdb", "results", "filtering many kept records"),
     ("accelerate", "bench", "one of the frameworks that are compared"),
     ("zensical", "docs", "the documentation as a site"),
     ("transformers", "hf", "Hugging Face modules"),

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @click.option("--columns", default="", metavar="A,B", help="What to show of each; `--columns all` is all.")
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="The newest ones only.")
 @click.option("--to", "file", default="", metavar="FILE", help="Export to a .csv, .json or .parquet file.")
-@click.option("--sql", default="", metavar="QUERY", help="Any question about the table `records`, by DuckDB.")
-@click.option("--engine", type=click.Choice(["python", "duckdb"]), help="What filters (DuckDB, where there are many).")
+@click.option("--sql", default="", metavar="QUERY", help="Any question about the table `records`, in SQLite's SQL.")
+@click.option("--engine", hidden=True, expose_value=False, type=click.Choice(["python", "duckdb"]))  # there is one now
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_context
 def command(context: click.Context, folder: str, file: str, sql: str, as_json: bool, **options: Any) -> None:
@@ -57,24 +57,19 @@ def command(context: click.Context, folder: str, file: str, sql: str, as_json: b
 
 
 def _asked_in_sql(place: Path, sql: str) -> tuple[list[str], list[Any], Found]:
-    from foretell.records.engines import duckdb
-    from foretell.records.results import Found, files
+    from foretell.records.query import query
+    from foretell.records.results import table
 
-    answer = duckdb.query(files(place), sql)
-    return answer.columns, answer.lines, Found([], answer.unreadable)
+    every = table(place)
+    answer = query(every.rows, sql)
+    return answer.columns, answer.lines, every._replace(rows=[])
 
 
-def _filtered(
-    place: Path, text: str, kind: str, columns: str, last: int | None, engine: str | None
-) -> tuple[list[str], list[Any], Found]:
-    from foretell.records.columns import COLUMNS, IDENTITY
+def _filtered(place: Path, text: str, kind: str, columns: str, last: int | None) -> tuple[list[str], list[Any], Found]:
+    from foretell.records.columns import COLUMNS, IDENTITY, check_column
     from foretell.records.results import results
-    from foretell.records.where import And, Compared, Literal, Name, check_column, condition
 
-    asked = condition(text)
-    if kind:
-        asked = And(Compared(Name("kind"), "=", Literal(_known_kind(kind))), asked)
-    found = results(place, asked, engine or "")
+    found = results(place, text, _known_kind(kind))
     words = columns.replace(",", " ").split()
     names = [IDENTITY, *COLUMNS] if not words or words == ["all"] else [check_column(one, "--columns") for one in words]
     rows = found.rows[-last:] if last else found.rows
@@ -84,7 +79,7 @@ def _filtered(
 def _known_kind(kind: str) -> str:
     from foretell.records.record import KINDS
 
-    if kind not in KINDS:
+    if kind and kind not in KINDS:
         raise BadInput(f"records are of no kind {kind!r}", where="--kind", fix=", ".join(KINDS))
     return kind
 
