@@ -11,7 +11,7 @@ from foretell.errors import unknown
 
 
 class OpenSet:
-    """The members of a package, found by listing it; a member is imported when asked for."""
+    """The files of a package, found by listing it; a member is imported when asked for."""
 
     def __init__(self, package: str, kind: str) -> None:
         self._package = package
@@ -21,7 +21,7 @@ class OpenSet:
     def __iter__(self) -> Iterator[str]:
         if self._names is None:
             path = importlib.import_module(self._package).__path__
-            found = (module.name for module in pkgutil.iter_modules(path))
+            found = (module.name for module in pkgutil.iter_modules(path) if not module.ispkg)
             self._names = tuple(sorted(name for name in found if not name.startswith("_")))
         return iter(self._names)
 

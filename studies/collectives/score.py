@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from foretell.cost.collectives import NCCL, Library, collective_seconds
+from foretell.cost.collectives import Library, collective_seconds, library
 from foretell.cost.fabric import Group
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
@@ -175,8 +175,8 @@ def _untuned(row: dict[str, str]) -> bool:
 def _library(row: dict[str, str]) -> Library:
     """What the run was held to."""
     if "NVLS_ENABLE=0" in row["comment"] or "NCCL_ALGO ring" in row["comment"]:
-        return NCCL.only("ring")
-    return NCCL.only("nvls") if "NCCL_ALGO nvlstree" in row["comment"] else NCCL
+        return library("nccl").only("ring")
+    return library("nccl").only("nvls") if "NCCL_ALGO nvlstree" in row["comment"] else library("nccl")
 
 
 def _host(row: dict[str, str]) -> float:

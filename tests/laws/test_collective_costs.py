@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from foretell.cost.collectives import (
     ALGORITHMS,
     EVIDENCE,
-    GLOO,
     KINDS,
-    NCCL,
+    LIBRARIES,
     Library,
     alpha_beta,
     collective_seconds,
+    library,
     library_of,
 )
 from foretell.cost.collectives._price import Line
-from foretell.cost.collectives._protocols import NCCL_PROTOCOLS, Protocol
+from foretell.cost.collectives._protocols import Protocol
 from foretell.cost.collectives._traffic import REDUCING, Algorithm
 from foretell.cost.fabric import Group, route, sharing
 from foretell.errors import BadInput
@@ -48,6 +48,7 @@ TEXTS = (
 )
 CLUSTERS = {text: catalog.cluster(text) for text in TEXTS}
 NAMES = tuple(ALGORITHMS)
+NCCL = library("nccl")
 ROUNDING = 1 + 1e-12
 
 
@@ -171,17 +172,17 @@ def test_an_all_reduce_on_a_ring_is_a_reduce_scatter_and_an_all_gather(
     assert both.volume == pytest.approx(scatter.volume + gather.volume)
 
 
-@pytest.mark.parametrize("protocol", [p for p in NCCL_PROTOCOLS if "ring" in p.families], ids=lambda p: p.name)
+@pytest.mark.parametrize("protocol", [p for p in NCCL.protocols if "ring" in p.families], ids=lambda p: p.name)
 @settings(max_examples=25)
 @given(payloads, placed())
 def test_so_it_is_under_nccl_but_for_the_start(protocol: Protocol, payload: int, where: tuple[Group, Cluster]) -> None:
     held = msgspec.structs.replace(
         NCCL, name=protocol.name, protocols=(msgspec.structs.replace(protocol, picky=False),)
     )
-    library = held.only("ring")
-    both = collective_seconds("all-reduce", payload, *where, library=library)
-    scatter = collective_seconds("reduce-scatter", payload, *where, library=library)
-    gather = collective_seconds("all-gather", payload / where[0].ranks, *where, library=library)
+    rings = held.only("ring")
+    both = collective_seconds("all-reduce", payload, *where, library=rings)
+    scatter = collective_seconds("reduce-scatter", payload, *where, library=rings)
+    gather = collective_seconds("all-gather", payload / where[0].ranks, *where, library=rings)
     assert both.latency == pytest.approx(scatter.latency + gather.latency - protocol.base)
     assert both.bandwidth == pytest.approx(scatter.bandwidth + gather.bandwidth)
 
@@ -248,14 +249,27 @@ def test_nobody_sends_less_than_the_bound(name: str, ranks: int) -> None:
     assert name == "nvls" if traffic is None else traffic.network[0].volume >= 2 * (ranks - 1) / ranks - 1e-12
 
 
-@pytest.mark.parametrize("library", [NCCL, GLOO, alpha_beta()], ids=lambda library: library.name)
-def test_a_library_has_every_kind_and_only_what_there_is(library: Library) -> None:
-    assert set(library.algorithms) == set(KINDS)
-    for kind, names in library.algorithms.items():
+@pytest.mark.parametrize("found", [*map(library, LIBRARIES), alpha_beta()], ids=lambda found: found.name)
+def test_a_library_has_every_kind_and_only_what_there_is(found: Library) -> None:
+    assert found.name in (*LIBRARIES, "alpha-beta")
+    assert set(found.algorithms) == set(KINDS)
+    for kind, names in found.algorithms.items():
         assert names
         for name in names:
             assert kind in member(name).KINDS
-            assert any(member(name).FAMILY in protocol.families for protocol in library.protocols)
+            assert any(member(name).FAMILY in protocol.families for protocol in found.protocols)
+
+
+def test_a_cluster_names_its_library() -> None:
+    assert library_of(CLUSTERS["8xh100"]) is NCCL
+    assert library_of(CLUSTERS["2x4xcpu"]) is library("gloo")
+    with_gloo = msgspec.structs.replace(CLUSTERS["8xh100"], library="gloo")
+    assert library_of(with_gloo) is library("gloo")
+    asked = [collective_seconds("all-reduce", 2**20, Group(8), one) for one in (with_gloo, CLUSTERS["8xh100"])]
+    assert [price.algorithm for price in asked] == ["gloo", "nvls"]
+    with pytest.raises(BadInput, match="no communication library is called 'ncl'") as problem:
+        library_of(msgspec.structs.replace(with_gloo, library="ncl"))
+    assert "nccl" in problem.value.fix
 
 
 @pytest.mark.parametrize("name", members.names("links"))
@@ -327,7 +341,7 @@ def test_what_cannot_be_is_said() -> None:
 UNITS = pint.UnitRegistry()
 
 
-@pytest.mark.parametrize("protocol", NCCL_PROTOCOLS, ids=lambda p: f"{p.name} {p.families[0]}")
+@pytest.mark.parametrize("protocol", NCCL.protocols, ids=lambda p: f"{p.name} {p.families[0]}")
 @settings(max_examples=10)
 @given(placed())
 def test_dimensions(protocol: Protocol, where: tuple[Group, Cluster]) -> None:

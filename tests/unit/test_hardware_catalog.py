@@ -342,6 +342,13 @@ def test_a_file_may_bring_its_own_device_and_link(tmp_path: Path) -> None:
     assert cluster.levels[1].link.bandwidth == 62.5e9
 
 
+def test_a_file_may_name_its_communication_library(tmp_path: Path) -> None:
+    file = own(tmp_path, OWN.replace("[[levels]]", 'library = "gloo"\n\n[[levels]]', 1))
+    whole, part, several = (catalog.cluster(text) for text in (file, f"{file}:8", f"3x{file}"))
+    assert [one.library for one in (whole, part, several)] == ["gloo"] * 3
+    assert catalog.cluster(own(tmp_path)).library == ""
+
+
 MIXED = OWN.replace(
     'device = "h100"\n',
     '[[devices]]\ndevice = "h100"\nranks = { value = 16, source = "us" }\n\n'

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from foretell.cost.beside import hidden_seconds
-from foretell.cost.collectives import GLOO, Price, collective_seconds, library_of
+from foretell.cost.collectives import Price, collective_seconds, library_of
 from foretell.cost.fabric import Group, sharing
 from foretell.cost.host import host_of_update, host_update_seconds
 from foretell.cost.kernels import Price as KernelPrice
@@ -211,10 +211,10 @@ class Prices:
     def asked(self, message: Communicate) -> Quantity:
         """Seconds of a pipeline's message from when its receiver asks for it, if the sender waits for that.
 
-        Gloo's does, and stages ask for what they receive when they have nothing else to do: a message that is ready
-        long before does not travel beside their computing.
+        Stages ask for what they receive when they have nothing else to do: a message that is ready long before does
+        not travel beside their computing.
         """
-        if library_of(self.cluster) is not GLOO:
+        if not library_of(self.cluster).rendezvous:
             return 0.0
         sent = msgspec.structs.replace(message, kind="send")
         return self.message(sent) + collective_seconds("send", 1, self.group(sent), self.cluster).latency
@@ -243,7 +243,7 @@ class Prices:
             return price.seconds
         if "tp" in message.axes:
             return price.seconds + at_least(self.trainer.tensor.hop * (group.ranks - 1) - price.latency, 0.0)
-        if message.what in HIDES and library_of(self.cluster) is not GLOO:  # whose links are all its own
+        if message.what in HIDES and library_of(self.cluster).contends:
             waited = self.trainer.gradients.hop * (group.ranks - 1)
             return (
                 price.seconds
@@ -255,7 +255,7 @@ class Prices:
     def _interrupted(self, message: Communicate, group: Group) -> float:
         """Seconds that a message between machines takes of the computing of a processor's rank. Those inside a machine
         were timed with it, and sums of buckets travel beside."""
-        known = self.device.measured.get(INTERRUPTED)
+        known = self.device.measured.get(INTERRUPTED) if library_of(self.cluster).on_cores else None
         beside = message.what in HIDES and message.kind == "all-reduce"
         if known is None or beside or self.cluster.level_of(group.ranks, group.stride) == self.cluster.node:
             return 0.0

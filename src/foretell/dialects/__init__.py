@@ -53,7 +53,7 @@ LARGEST = 4 * 1024 * 1024
 
 def names() -> tuple[str, ...]:
     """The dialects that there are, as a person types them."""
-    return tuple(name.replace("_", "-") for name in DIALECTS if name != "launchers")
+    return tuple(name.replace("_", "-") for name in DIALECTS)
 
 
 def dialect(name: str) -> Dialect:

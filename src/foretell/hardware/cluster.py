@@ -177,6 +177,7 @@ class Cluster(msgspec.Struct, frozen=True):
     levels: tuple[Level, ...]
     text: str  # `catalog.cluster(text)` gives this cluster back
     sources: dict[str, str]
+    library: str = ""  # what carries out collectives; empty: what its devices usually have
 
     def __hash__(self) -> int:
         return hash(self.text)

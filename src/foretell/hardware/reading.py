@@ -55,7 +55,7 @@ LINK_KEYS = (
     "efficiency",
     "sources",
 )
-CLUSTER_KEYS = ("title", "device", "devices", "levels", "network", "sources")
+CLUSTER_KEYS = ("title", "device", "devices", "levels", "network", "library", "sources")
 LEVEL_KEYS = ("name", "size", "link", "ports", "oversubscription")
 """The keys of each table, the optional ones too."""
 
@@ -229,6 +229,7 @@ def machine(path: Path, text: str, get_device: Callable[[str], Device], get_link
         levels=levels,
         text=text,
         sources=table.sources,
+        library=table.text("library", "nccl") if "library" in table else "",
     )
     return Machine(found, network, ports)
 

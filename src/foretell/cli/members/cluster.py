@@ -28,6 +28,7 @@ def page(text: str) -> Page:
         Figure("devices", " + ".join(f"{group.ranks:,} x {group.device.name}" for group in found.groups)),
         *_levels(found),
     ]
+    lines += [Figure("library", found.library)] if found.library else []
     lines += [Figure("note", note) for note in named.notes]
     tail = (f"About a part: foretell describe {found.groups[0].device.name}, {found.levels[-1].link.name}",)
     return Page("cluster", found.text, found.title, tuple(lines), tail, (), found)

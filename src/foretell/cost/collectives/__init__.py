@@ -1,4 +1,4 @@
-"""What a collective costs. One file per algorithm; the cheapest of what the library has is taken.
+"""What a collective costs. One file per algorithm, one per library; the cheapest of what the library has is taken.
 
     from foretell.cost.collectives import collective_seconds
     from foretell.cost.fabric import Group
@@ -8,20 +8,20 @@ An algorithm says how many bytes it puts on each link and how many hops have to 
 (LL, LL128, Simple) turns that into seconds.
 """
 
-from foretell.cost.collectives._libraries import ALGORITHMS, GLOO, NCCL, Library, alpha_beta, library_of
+from foretell.cost.collectives._library import ALGORITHMS, LIBRARIES, Library, alpha_beta, library, library_of
 from foretell.cost.collectives._price import EVIDENCE, Price, collective_seconds
 from foretell.cost.collectives._traffic import KINDS, POINT_KINDS
 
 __all__ = [
     "ALGORITHMS",
     "EVIDENCE",
-    "GLOO",
     "KINDS",
-    "NCCL",
+    "LIBRARIES",
     "POINT_KINDS",
     "Library",
     "Price",
     "alpha_beta",
     "collective_seconds",
+    "library",
     "library_of",
 ]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from foretell.cost.collectives._libraries import ALGORITHMS, Library, library_of
+from foretell.cost.collectives._library import ALGORITHMS, Library, library_of
 from foretell.cost.collectives._protocols import Protocol
 from foretell.cost.collectives._traffic import KINDS, POINT_KINDS, Algorithm, Load, Traffic
 from foretell.cost.fabric import Group, Route, route
