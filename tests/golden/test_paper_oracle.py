@@ -15,13 +15,13 @@ import pytest
 
 from foretell.model.zoo._layer_file import Layer, LayerFile
 from foretell.model.zoo.paradl import Paradl
-from foretell.oracle.paper.choice import split_layers
-from foretell.oracle.paper.limits import limit
-from foretell.oracle.paper.predict import project, question
-from foretell.oracle.paper.projection import Projection, Question
-from foretell.oracle.paper.release import RELEASES
-from foretell.oracle.paper.shapes import Asked, asked, written
 from foretell.plan import text
+from foretell.replicas.paradl.choice import split_layers
+from foretell.replicas.paradl.limits import limit
+from foretell.replicas.paradl.predict import project, question
+from foretell.replicas.paradl.projection import Projection, Question
+from foretell.replicas.paradl.release import RELEASES
+from foretell.replicas.paradl.shapes import Asked, asked, written
 
 DIGITS = 5e-12
 """Half of the last of twelve digits."""

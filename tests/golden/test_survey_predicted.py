@@ -11,13 +11,13 @@ from click.testing import CliRunner
 
 from answers import documented
 from foretell.bench.findings import FAILS, HOLDS, check
-from foretell.bench.survey import errors, predicted, published, workload
-from foretell.bench.survey.causes import causes
-from foretell.bench.survey.errors import WITHIN, SpeedupError
-from foretell.bench.survey.frameworks import DATA, FRAMEWORKS, PIPELINES
-from foretell.bench.survey.predicted import Case, asked
-from foretell.bench.survey.published import Curve
 from foretell.cli.command import cli
+from foretell.replicas.survey import errors, predicted, published, workload
+from foretell.replicas.survey.causes import causes
+from foretell.replicas.survey.errors import WITHIN, SpeedupError
+from foretell.replicas.survey.frameworks import DATA, FRAMEWORKS, PIPELINES
+from foretell.replicas.survey.predicted import Case, asked
+from foretell.replicas.survey.published import Curve
 
 pytestmark = pytest.mark.slow  # a few hundred predictions, made once
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from foretell.errors import BadInput
 from foretell.model.zoo.paradl import FOLDER, NETWORKS, Paradl
-from foretell.oracle.paper import rows, table3
-from foretell.oracle.paper.answer import interval
-from foretell.oracle.paper.choice import split_layers
-from foretell.oracle.paper.limits import limit, refusals
-from foretell.oracle.paper.predict import project, question
-from foretell.oracle.paper.release import RELEASES
-from foretell.oracle.paper.shapes import INNER, ROW_OF, SHAPES, Asked, asked
 from foretell.plan import text
+from foretell.replicas.paradl import rows, table3
+from foretell.replicas.paradl.answer import interval
+from foretell.replicas.paradl.choice import split_layers
+from foretell.replicas.paradl.limits import limit, refusals
+from foretell.replicas.paradl.predict import project, question
+from foretell.replicas.paradl.release import RELEASES
+from foretell.replicas.paradl.shapes import INNER, ROW_OF, SHAPES, Asked, asked
 
 VGG = ("predict", "vgg16-paradl", "--oracle", "paper")
 

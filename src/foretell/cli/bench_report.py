@@ -1,16 +1,13 @@
-"""What `foretell bench` writes besides: a page, its figures, and the survey beside its prediction."""
+"""What `foretell bench` writes besides: a page and its figures."""
 
 from __future__ import annotations
 
-import shlex
-import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
-import msgspec
 
 if TYPE_CHECKING:
     from foretell.bench.group import Group
@@ -137,17 +134,3 @@ def _slow(group: Group) -> str:
         start = f"  {line.engine:<{wide}}  {most:>2}  "
         lines += textwrap.wrap(told, WIDTH, initial_indent=start, subsequent_indent=" " * len(start))
     return "\n".join(lines)
-
-
-def tell_survey(as_json: bool, files: Files) -> None:
-    """The survey of frameworks beside its prediction."""
-    from foretell.bench.survey.page import survey, survey_page
-
-    found = survey()
-    names = written(survey_page(found, shlex.join(["foretell", *sys.argv[1:]])), files) if files != Files() else []
-    if as_json:
-        click.echo(msgspec.json.encode({**msgspec.to_builtins(found), "files": names}))
-        return
-    from foretell.cli.survey_pages import survey_page as page
-
-    click.echo("\n".join([page(found), *(f"\n{name}" for name in names)]))

@@ -10,8 +10,8 @@ import msgspec
 from foretell.bench.reading import Line
 from foretell.bench.row import Row
 from foretell.bench.study import About
-from foretell.bench.survey.page import Survey
 from foretell.cli.answers.form import Form
+from foretell.replicas.survey.page import Survey
 
 
 class Measured(Row, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import msgspec
 
 from foretell.cli import several
 from foretell.cli.bench_hosts import conducting, seated, spread
-from foretell.cli.bench_report import REPORT, Files, judged, judged_page, reported, study_files, tell_survey
+from foretell.cli.bench_report import REPORT, Files, judged, judged_page, reported, study_files
 
 if TYPE_CHECKING:
     from foretell.bench.question import Question
@@ -70,6 +70,8 @@ def command(
     runs = not (survey or listed or install is not None or show is not None)
     files.check(_folder(options) if runs else None)
     if survey:
+        from foretell.replicas.survey.text import tell_survey
+
         tell_survey(as_json, files)
     elif install is not None:
         click.echo(_installed(install, as_json))

@@ -70,7 +70,7 @@ def command(
     channel4, dp256 filter4, dp256 spatial4.
     """
     if oracle == "paper":
-        from foretell.cli.paper_pages import answer_paper
+        from foretell.replicas.paradl.page import answer_paper
 
         _only_steps(run, memory, trace or keep or html, known, disturbance)
         answer_paper(given.model, given.plan, given.batch, given.cluster, release, ranks, as_json)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretell.oracle.paper.platform import Link
+from foretell.replicas.paradl.platform import Link
 from foretell.units import Quantity
 
 

@@ -16,10 +16,10 @@ import math
 from statistics import median
 from typing import Final, NamedTuple
 
-from foretell.bench.survey import published
-from foretell.bench.survey.published import Curve
 from foretell.model.source import load
 from foretell.model.totals import totals
+from foretell.replicas.survey import published
+from foretell.replicas.survey.published import Curve
 
 IMAGES: Final = "vgg16"
 TEXT: Final = "gpt2-medium"

@@ -11,9 +11,9 @@ from foretell.cli.table import WIDTH, fit, table
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
-    from foretell.oracle.paper.projection import Projection, Question
-    from foretell.oracle.paper.release import Release
-    from foretell.oracle.paper.shapes import Asked
+    from foretell.replicas.paradl.projection import Projection, Question
+    from foretell.replicas.paradl.release import Release
+    from foretell.replicas.paradl.shapes import Asked
 
 EXAMPLE = "foretell predict vgg16-paradl --oracle paper --plan dp16 --batch 512"
 
@@ -28,7 +28,7 @@ def answer_paper(
     as_json: bool,
 ) -> None:
     """Ask the paper's oracle for one plan, or for every strategy on so many ranks."""
-    from foretell.oracle.paper import release as releases
+    from foretell.replicas.paradl import release as releases
 
     if cluster not in (None, "abci"):
         raise BadInput(f"the paper's oracle knows abci only, not {cluster!r}", fix="--on abci, or nothing")
@@ -45,11 +45,11 @@ def answer_paper(
 
 def _one(model: str, plan_text: str, batch: int, release: Release, as_json: bool) -> str:
     """A plan."""
-    from foretell.oracle.paper.answer import answer, others
-    from foretell.oracle.paper.predict import checked, question
-    from foretell.oracle.paper.shapes import asked, written
-    from foretell.oracle.paper.source import layer_file
     from foretell.plan.text import parse
+    from foretell.replicas.paradl.answer import answer, others
+    from foretell.replicas.paradl.predict import checked, question
+    from foretell.replicas.paradl.shapes import asked, written
+    from foretell.replicas.paradl.source import layer_file
 
     file = layer_file(model)
     row = asked(parse(plan_text))
@@ -65,8 +65,8 @@ def _one(model: str, plan_text: str, batch: int, release: Release, as_json: bool
 
 
 def _page(title: str, q: Question, projection: Projection, elsewhere: str) -> str:
-    from foretell.oracle.paper.answer import accuracy, fits, interval
-    from foretell.oracle.paper.limits import limit
+    from foretell.replicas.paradl.answer import accuracy, fits, interval
+    from foretell.replicas.paradl.limits import limit
 
     platform, step = q.release.platform, projection.a_step
     parts = [("computation", "", projection.computation)]
@@ -112,11 +112,11 @@ def _folded(text: str, indent: str) -> str:
 
 def _all(model: str, ranks: int, batch: int, release: Release, as_json: bool) -> str:
     """Every strategy of the paper on so many ranks, the fastest that fits first."""
-    from foretell.oracle.paper.answer import answer, fits
-    from foretell.oracle.paper.limits import refusals
-    from foretell.oracle.paper.predict import at, left_out, project, question
-    from foretell.oracle.paper.shapes import written
-    from foretell.oracle.paper.source import layer_file
+    from foretell.replicas.paradl.answer import answer, fits
+    from foretell.replicas.paradl.limits import refusals
+    from foretell.replicas.paradl.predict import at, left_out, project, question
+    from foretell.replicas.paradl.shapes import written
+    from foretell.replicas.paradl.source import layer_file
 
     if not 1 < ranks <= 10**6:
         raise BadInput(f"{ranks} ranks", fix="--ranks 2 to 1,000,000, or --plan dp1 for one")

@@ -8,7 +8,7 @@ from foretell.errors import BadInput
 from foretell.model import zoo
 from foretell.model.zoo._layer_file import LayerFile, read
 from foretell.model.zoo.paradl import NETWORKS, Paradl
-from foretell.oracle.paper.release import Release
+from foretell.replicas.paradl.release import Release
 
 LAYER_FILES = f"{', '.join(f'{network}-paradl' for network in NETWORKS)}, or a path to a .net file"
 

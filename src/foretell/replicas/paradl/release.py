@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from foretell.errors import UnknownName
-from foretell.oracle.paper.platform import Platform
+from foretell.replicas.paradl.platform import Platform
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,15 +8,15 @@ from statistics import fmean, median
 import msgspec
 
 from foretell.bench.row import Row
-from foretell.bench.survey import predicted, published
-from foretell.bench.survey.causes import causes
-from foretell.bench.survey.predicted import Case, asked, cluster_of, setting_of
-from foretell.bench.survey.published import Counts, Curve, Label
-from foretell.bench.survey.workload import TEXT
 from foretell.hardware import catalog
 from foretell.plan.policies.precision import Precision
 from foretell.plan.text import parse
 from foretell.program.lower import lower
+from foretell.replicas.survey import predicted, published
+from foretell.replicas.survey.causes import causes
+from foretell.replicas.survey.predicted import Case, asked, cluster_of, setting_of
+from foretell.replicas.survey.published import Counts, Curve, Label
+from foretell.replicas.survey.workload import TEXT
 from foretell.runtime.expected import expected
 
 WITHIN = 0.10

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from foretell.errors import BadInput
 from foretell.model.zoo._layer_file import Layer
-from foretell.oracle.paper.collectives import all_gather, all_reduce, exchange_halo, send
-from foretell.oracle.paper.platform import Link
-from foretell.oracle.paper.projection import Projection, Question, Row, Stage, Term, face, half, whole
+from foretell.replicas.paradl.collectives import all_gather, all_reduce, exchange_halo, send
+from foretell.replicas.paradl.platform import Link
+from foretell.replicas.paradl.projection import Projection, Question, Row, Stage, Term, face, half, whole
 from foretell.units import Quantity, product
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
-from foretell.bench.survey.workload import IMAGES, TEXT, Task, zero_stage
+from foretell.replicas.survey.workload import IMAGES, TEXT, Task, zero_stage
 
 ROUNDS: Final = 4
 """Micro-batches for each GPU of TorchGPipe (section 4.3.1)."""

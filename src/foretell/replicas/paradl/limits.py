@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import msgspec
 
 from foretell.model.zoo._layer_file import Layer
-from foretell.oracle.paper.projection import Question
-from foretell.oracle.paper.rows import stages_of
-from foretell.oracle.paper.shapes import INNER
 from foretell.plan.refusal import Refusal
+from foretell.replicas.paradl.projection import Question
+from foretell.replicas.paradl.rows import stages_of
+from foretell.replicas.paradl.shapes import INNER
 from foretell.units import product
 
 

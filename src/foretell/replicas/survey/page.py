@@ -6,8 +6,8 @@ import msgspec
 
 from foretell.bench.findings import FINDINGS, HOLDS, check
 from foretell.bench.page import bench_page, findings_sections
-from foretell.bench.survey import errors, predicted, workload
-from foretell.bench.survey.errors import CurveError, SpeedupError
+from foretell.replicas.survey import errors, predicted, workload
+from foretell.replicas.survey.errors import CurveError, SpeedupError
 from foretell.report.page import Card, Page, Section
 
 

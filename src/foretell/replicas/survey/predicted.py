@@ -9,10 +9,6 @@ from typing import NamedTuple
 import msgspec
 
 from foretell.bench.row import OK, UNFIT, Point, Row
-from foretell.bench.survey import published
-from foretell.bench.survey.frameworks import FRAMEWORKS, Framework
-from foretell.bench.survey.published import Curve
-from foretell.bench.survey.workload import COUNTS, Task, task
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
@@ -24,6 +20,10 @@ from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer, trainer
+from foretell.replicas.survey import published
+from foretell.replicas.survey.frameworks import FRAMEWORKS, Framework
+from foretell.replicas.survey.published import Curve
+from foretell.replicas.survey.workload import COUNTS, Task, task
 
 MACHINES = ("lassen", "thetagpu")
 

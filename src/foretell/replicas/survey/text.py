@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+import click
+import msgspec
+
 from foretell.bench.findings import FAILS, HOLDS, UNKNOWN
-from foretell.bench.survey.page import BothWays, Survey
-from foretell.bench.survey.workload import sequence_evidence, shared_bytes
+from foretell.cli.bench_report import Files, written
 from foretell.cli.table import folded, table
+from foretell.replicas.survey.page import BothWays, Survey, survey, survey_page
+from foretell.replicas.survey.workload import sequence_evidence, shared_bytes
 
 SHORT = {"": "-", HOLDS: "holds", FAILS: "fails", UNKNOWN: "-"}
 
 
-def survey_page(found: Survey) -> str:
-    return "\n\n".join(_parts(found))
+def tell_survey(as_json: bool, files: Files) -> None:
+    """The survey of frameworks beside its prediction."""
+    found = survey()
+    names = written(survey_page(found, shlex.join(["foretell", *sys.argv[1:]])), files) if files != Files() else []
+    if as_json:
+        click.echo(msgspec.json.encode({**msgspec.to_builtins(found), "files": names}))
+    else:
+        click.echo("\n".join(["\n\n".join(_parts(found)), *(f"\n{name}" for name in names)]))
 
 
 def _parts(found: Survey) -> Iterator[str]:

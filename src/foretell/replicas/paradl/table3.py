@@ -10,11 +10,11 @@ other (phi = 1).
 from __future__ import annotations
 
 from foretell.model.zoo._layer_file import Layer
-from foretell.oracle.paper.choice import has_weights, has_window
-from foretell.oracle.paper.collectives import all_gather, all_reduce, send
-from foretell.oracle.paper.platform import Link
-from foretell.oracle.paper.projection import Projection, Question, Row, Term, face, half
-from foretell.oracle.paper.rows import stages_of, summary
+from foretell.replicas.paradl.choice import has_weights, has_window
+from foretell.replicas.paradl.collectives import all_gather, all_reduce, send
+from foretell.replicas.paradl.platform import Link
+from foretell.replicas.paradl.projection import Projection, Question, Row, Term, face, half
+from foretell.replicas.paradl.rows import stages_of, summary
 from foretell.units import Quantity, product
 
 

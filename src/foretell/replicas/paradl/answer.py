@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from foretell.model.zoo._layer_file import LayerFile
-from foretell.oracle.paper.limits import limit, refusals
-from foretell.oracle.paper.predict import project, question
-from foretell.oracle.paper.projection import Projection, Question
-from foretell.oracle.paper.release import RELEASES
-from foretell.oracle.paper.shapes import Asked, written
+from foretell.replicas.paradl.limits import limit, refusals
+from foretell.replicas.paradl.predict import project, question
+from foretell.replicas.paradl.projection import Projection, Question
+from foretell.replicas.paradl.release import RELEASES
+from foretell.replicas.paradl.shapes import Asked, written
 
 ACCURACY = {
     "data": 0.9610,

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from foretell.bench.survey.predicted import Answer, Case, asked, described, uneven
 from foretell.plan.trainer import Trainer, trainer
+from foretell.replicas.survey.predicted import Answer, Case, asked, described, uneven
 
 LEAST: Final = 1.03
 """Times as fast without it from which a cause is worth a word."""

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import msgspec
 
 from foretell.model.zoo._layer_file import Layer, LayerFile
-from foretell.oracle.paper.choice import Choice
-from foretell.oracle.paper.release import Release
+from foretell.replicas.paradl.choice import Choice
+from foretell.replicas.paradl.release import Release
 from foretell.units import Quantity, ceil_div, product
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from foretell.errors import BadInput
 from foretell.model.zoo._layer_file import LayerFile
-from foretell.oracle.paper import rows, table3
-from foretell.oracle.paper.choice import split_layers
-from foretell.oracle.paper.limits import refusals
-from foretell.oracle.paper.projection import Projection, Question
-from foretell.oracle.paper.release import Release
-from foretell.oracle.paper.shapes import INNER, Asked
-from foretell.oracle.paper.source import timed
+from foretell.replicas.paradl import rows, table3
+from foretell.replicas.paradl.choice import split_layers
+from foretell.replicas.paradl.limits import refusals
+from foretell.replicas.paradl.projection import Projection, Question
+from foretell.replicas.paradl.release import Release
+from foretell.replicas.paradl.shapes import INNER, Asked
+from foretell.replicas.paradl.source import timed
 
 LARGEST_BATCH = 10_000_000
 

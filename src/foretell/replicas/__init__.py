@@ -1,0 +1,1 @@
+"""Other people's tools and studies, rebuilt as yardsticks: nothing of foretell depends on them."""
