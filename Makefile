@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fast check format browser benchmark site scoreboard bands clean
+.PHONY: demo test fast check format replay replay-quick browser benchmark site scoreboard bands clean
 
 demo: .venv/core
 	$(BIN)/foretell predict llama3-8b --on 64xh100 --plan "dp8:zero1 tp8:sp +m8 +bf16" --batch 64 --trainer megatron-core
@@ -28,6 +28,16 @@ check: .venv/dev
 format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Whether a change moves a digit: a base commit (where this branch left main) and the working tree answer the same
+# questions, compared with ==. `make replay BASE=<commit> SIZE=0.3 JOBS=1`
+SIZE ?= 1
+JOBS ?= 2
+replay: .venv/dev
+	$(BIN)/python tests/replay/replay.py --base "$(BASE)" --size $(SIZE) --jobs $(JOBS)
+
+replay-quick: .venv/dev
+	$(BIN)/python tests/replay/replay.py --base "$(BASE)" --size 0.1 --jobs $(JOBS)
 
 # The page is tested in a real browser. Where there is none and this machine lets us, Debian's is installed; where not,
 # those tests are skipped and say so.

@@ -1,0 +1,343 @@
+"""The digits of a tree: every case of a list answered, floats as `float.hex()`, all else as it is.
+
+python tests/replay/run.py CASES OUT [--without-numba]    PYTHONPATH names the tree whose digits are wanted
+
+This is the one place that knows where a tree keeps its engine: a change that moves or renames something keeps this
+file true, and the cases and the form of the digits stay. So the two trees of a replay each run their own copy.
+
+A line of OUT is `[case, {kind: {quantity: value}}]`. Kinds are what moves together: a step, a breakdown, the events of
+a simulation.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+if "--without-numba" in sys.argv:
+    sys.modules["numba"] = None  # type: ignore[assignment]  # as on a machine that does not have it
+if __name__ == "__main__":
+    os.environ["FORETELL_RECORDS"] = tempfile.mkdtemp(prefix="replay-records-")  # nobody's calibrations
+
+import msgspec
+
+import foretell
+from foretell.cost.alive import alive
+from foretell.errors import ForetellError
+from foretell.hardware import catalog
+from foretell.hardware.cluster import Cluster
+from foretell.model.graph import Graph
+from foretell.model.resize import ANY, with_samples
+from foretell.model.source import load
+from foretell.oracle.predict import Prediction, predict
+from foretell.plan.fitness import refusals
+from foretell.plan.job import make_job
+from foretell.plan.setting import Setting
+from foretell.plan.text import parse
+from foretell.plan.trainer import trainer
+from foretell.program.lower import lower
+from foretell.program.program import Program
+from foretell.report.sections import over_time
+from foretell.timeline import recurrence, slots
+from foretell.timeline.compiling import available, compiled
+from foretell.timeline.simulate import Simulated, simulate
+from foretell.validation import published
+from foretell.validation.study import Study, read
+
+Case = dict[str, Any]
+Digits = dict[str, dict[str, Any]]
+
+
+def digits(cases: Iterable[Case]) -> Iterable[tuple[str, Digits]]:
+    """Each case with its digits; a problem that a person would be told is a text among them."""
+    for case in cases:
+        try:
+            found = ANSWERS[case["ask"]](case)
+        except ForetellError as problem:
+            found = {"problem": {"text": str(problem)}}
+        except Exception as problem:  # counted: a replay with a crash is no proof, whatever the other tree does
+            found = {"crash": {"text": f"{type(problem).__name__}: {problem}"}}
+        yield case["id"], {kind: {name: exact(value) for name, value in own.items()} for kind, own in found.items()}
+
+
+def exact(value: Any) -> Any:
+    """A float to its last bit; what is no number as it is."""
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    return float(value).hex()
+
+
+def compile_kernels() -> None:
+    """As in a process that has searched: from now on everything goes through compiled kernels."""
+    if available():
+        compiled(recurrence.__name__)
+        compiled(slots.__name__)
+
+
+# predictions
+
+
+def _prediction(found: Prediction) -> Digits:
+    used = found.memory
+    return {
+        "predict.step": {"step_seconds": found.step_seconds},
+        "predict.interval": {"low": found.interval[0], "high": found.interval[1], **_named("band", found.band)},
+        "predict.memory": {
+            "allocated": used.allocated,
+            "reserved": used.reserved,
+            "device": used.device,
+            "peak_moment": used.peak_moment,
+            "fits": found.fits,
+            "usable": found.usable,
+        },
+        "predict.memory by stage": _named("", dict(enumerate(used.by_stage))),
+        "predict.memory by kind": _named("", used.by_kind),
+        "predict.breakdown": _named("", found.breakdown),
+        "predict.rates": {
+            "samples_per_second": found.samples_per_second,
+            "tokens_per_second": found.tokens_per_second,
+            "model_flops": found.model_flops,
+            "utilisation": found.utilisation,
+        },
+        "predict.bottlenecks": {
+            **{f"{at}": f"{one.kind}: {one.name}" for at, one in enumerate(found.bottlenecks)},
+            "texts": digest(msgspec.to_builtins(found.bottlenecks)),
+        },
+        "predict.words": {
+            "plan": found.plan,
+            "notes": digest(found.notes),
+            "provenance": digest(found.provenance),
+            "narrower": digest(found.narrower),
+            "accuracy": digest(msgspec.to_builtins(found.accuracy)),
+        },
+    }
+
+
+def _study(case: Case) -> Digits:
+    """A row of a study, as it is scored."""
+    row = _read(case["file"]).rows[case["at"]]
+    graph = _sized(row.model, max(1, row.job.batch // row.plan.microbatches))
+    setting = Setting(graph, row.job, row.plan, trainer(row.trainer))
+    cluster = catalog.cluster(row.cluster)
+    refusal = next(refusals(setting, cluster), None)
+    own: Digits = {"study.row": {"id": row.id, "measured": digest(msgspec.to_builtins((row.step_seconds, row.memory)))}}
+    if refusal is not None:
+        return own | {"refusals": {"rule": refusal.rule}}
+    return own | _prediction(predict(setting, cluster))
+
+
+@functools.cache
+def _read(file: str) -> Study:
+    return read(next(path for path in (*published.files(), *published.own_files()) if path.name == file))
+
+
+def _predict(case: Case) -> Digits:
+    return _prediction(predict(*_asked(case)))
+
+
+def _refusal(case: Case) -> Digits:
+    told = [f"{one.rule}: {one.why} / {one.way_out}" for one in refusals(*_asked(case))]
+    return {"refusals": {str(at): text for at, text in enumerate(told)}}
+
+
+@functools.lru_cache(maxsize=4)
+def _model(model: str) -> Graph:
+    return load(model, ANY)
+
+
+@functools.lru_cache(maxsize=16)
+def _sized(model: str, samples: int) -> Graph:
+    return with_samples(_model(model), samples)
+
+
+def _asked(case: Case) -> tuple[Setting, Cluster]:
+    plan = parse(case["plan"])
+    graph = _sized(case["model"], max(1, case["batch"] // plan.microbatches))
+    job = make_job(case["batch"], trainer=case["trainer"], optimizer=case["optimizer"])
+    return Setting(graph, job, plan, trainer(case["trainer"])), catalog.cluster(case["cluster"])
+
+
+# searches
+
+
+SHOWN = 40
+"""Plans of a search that are compared one by one, spread over all of them; of all there are sums."""
+
+
+def _search(case: Case) -> Digits:
+    said = dict(case["said"])
+    batch = None if "batch_per_rank" in said else case["batch"]
+    found = foretell.search(case["model"], case["cluster"], batch, trainer=case["trainer"], **said)
+    rows = list(found.plans.rows())
+    by_name = sorted(rows)[:: max(1, len(rows) // SHOWN)]
+    return {
+        "search.top": _candidates(found.top),
+        "search.pareto": _candidates(found.pareto),
+        "search.nearest": _candidates([found.nearest] if found.nearest else []),
+        "search.counts": {
+            "candidates": found.candidates,
+            "evaluated": found.evaluated,
+            "fitting": found.fitting,
+            "local_programs": found.local_programs,
+            "ranks": found.ranks,
+            "batch": found.batch,
+            "capacity": found.capacity,
+        },
+        "search.refused": _named("", found.refused),
+        "search.plans": {
+            "texts": digest(sorted(row[0] for row in rows)),
+            "seconds": math.fsum(row[1] for row in rows),
+            "bytes": math.fsum(row[2] for row in rows),
+            **{f"{row[0]} seconds": row[1] for row in by_name},
+            **{f"{row[0]} bytes": row[2] for row in by_name},
+        },
+        "search.finer": {
+            f"{at} {name}": value
+            for at, one in enumerate(found.finer)
+            for name, value in (
+                ("what", one.what),
+                ("tried", one.tried),
+                ("plan", one.plan),
+                ("step_seconds", one.step_seconds),
+                ("memory_bytes", one.memory_bytes),
+                ("least_seconds", one.least_seconds),
+            )
+        },
+    }
+
+
+def _candidates(found: Iterable[Any]) -> dict[str, Any]:
+    return {
+        f"{at} {name}": getattr(one, name)
+        for at, one in enumerate(found)
+        for name in ("plan", "step_seconds", "memory_bytes")
+    }
+
+
+# timelines and programs
+
+
+def _simulate(case: Case) -> Digits:
+    setting, cluster = _asked(case)
+    program = lower(setting)
+    return _played("", simulate(program, setting, cluster)) | _played(
+        "many steps: ", simulate(program, setting, cluster, ahead=True, joined=True)
+    )
+
+
+def _played(name: str, found: Simulated) -> Digits:
+    streams: dict[str, float] = {}
+    for event in found.events:
+        key = f"{event.kind} {event.stream} {event.category}"
+        streams[key] = streams.get(key, 0.0) + event.seconds
+    events = {
+        "count": len(found.events),
+        "names": digest([(event.kind, event.stream, event.name, event.category) for event in found.events]),
+        "digest": digest([[exact(value) for value in event] for event in found.events]),
+    }
+    return {
+        f"simulate.{name}step": {"step_seconds": found.step_seconds},
+        f"simulate.{name}events": events | _named("", streams),
+    }
+
+
+def _program(case: Case) -> Digits:
+    setting, cluster = _asked(case)
+    program, found = lower(setting), predict(setting, cluster)
+    moments, resting, rank = over_time(found, setting, program)
+    parts = {name: digest(msgspec.to_builtins(getattr(program, name))) for name in ("axes", "stages", "kinds", "notes")}
+    return {
+        "program.digest": parts,
+        "program.traffic": _traffic(program),
+        "program.work": _work(program),
+        "program.memory": {
+            f"{at} {name}": value
+            for at, stage in enumerate(program.stages)
+            for name, value in msgspec.structs.asdict(stage.memory).items()
+        },
+        "alive": {
+            f"{at} {name}": value
+            for at, one in enumerate(alive(program, setting, found.memory))
+            for name, value in (("name", one.name), ("kind", one.kind), ("count", one.count), ("bytes", one.bytes))
+        },
+        "memory_chart": {
+            "resting": resting,
+            "rank": rank,
+            **{f"{at} {moment.name}": moment.bytes for at, moment in enumerate(moments)},
+        },
+    }
+
+
+def _traffic(program: Program) -> dict[str, Any]:
+    """Messages of each kind of rank: how many, and bytes."""
+    return {
+        f"{place} {key.kind} {'+'.join(key.axes)} of {key.ranks}: {key.what}, {name}": value
+        for place, kind in enumerate(program.kinds)
+        for key, total in program.traffic(kind).items()
+        for name, value in (("count", total.count), ("payload", total.payload), ("sent", total.sent))
+    }
+
+
+def _work(program: Program) -> dict[str, Any]:
+    """What each kind of rank computes."""
+    found: dict[str, Any] = {}
+    for place, kind in enumerate(program.kinds):
+        found[f"{place} ranks"] = kind.ranks
+        found[f"{place} slots"] = len(kind.slots)
+        for action, times in program.computations(kind):
+            part = action.cost * times
+            for name in ("matrix", "vector", "read", "written"):
+                key = f"{place} {name}"
+                found[key] = found.get(key, 0.0) + float(getattr(part, name, 0.0))
+    return found
+
+
+# forms
+
+
+def _named(name: str, values: Mapping[Any, Any]) -> dict[str, Any]:
+    return {f"{name} {key}".strip(): value for key, value in values.items()}
+
+
+def digest(value: Any) -> str:
+    """A short name of a value; floats count to the last bit."""
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:16]
+
+
+ANSWERS: dict[str, Callable[[Case], Digits]] = {
+    "study": _study,
+    "predict": _predict,
+    "refusal": _refusal,
+    "search": _search,
+    "simulate": _simulate,
+    "program": _program,
+}
+
+
+def in_order(cases: list[Case]) -> list[Case]:
+    """Those of one model together: each model is built once."""
+    return sorted(cases, key=lambda case: (case["ask"], case.get("model", ""), case["id"]))
+
+
+def main(cases_file: str, out: str) -> None:
+    tree = Path(os.environ["PYTHONPATH"])
+    if not Path(foretell.__file__).is_relative_to(tree):  # an installed copy that wins would compare a tree with itself
+        raise SystemExit(f"{foretell.__file__} is not of {tree}")
+    if "--without-numba" not in sys.argv:
+        compile_kernels()
+    cases = json.loads(Path(cases_file).read_text())
+    with Path(out).open("w") as file:
+        for name, found in digits(in_order(cases)):
+            file.write(json.dumps([name, found]) + "\n")
+
+
+if __name__ == "__main__":
+    main(*[word for word in sys.argv[1:] if not word.startswith("--")])
