@@ -6,6 +6,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Tests start hundreds of Python processes: what is compiled is kept, whatever this shell says of it.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test fast check format replay replay-quick browser benchmark site scoreboard bands clean
 
 demo: .venv/core

@@ -57,18 +57,6 @@ def test_several_processes_give_the_same_lines(one_by_one: sweep.Sweep) -> None:
     assert sweep.sweep(CELLS, jobs=3).rows == one_by_one.rows
 
 
-@pytest.mark.slow
-def test_ray_gives_the_same_lines(one_by_one: sweep.Sweep) -> None:
-    pytest.importorskip("ray")
-    script = (
-        "import foretell, msgspec, sys\n"
-        f"found = foretell.sweep({SMALL!r}, ('2xh100', '4xh100'), (4, 8), only='dp,tp', engine='ray', jobs=2)\n"
-        "sys.stdout.buffer.write(msgspec.json.encode(found.rows))\n"
-    )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=300, check=True)
-    assert msgspec.json.decode(ran.stdout.splitlines()[-1], type=tuple[Row, ...]) == one_by_one.rows
-
-
 def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match="ray"):
@@ -297,7 +285,6 @@ def test_page_table_and_json_tell_the_same(foretell: Any, tmp_path: Path, one_by
 
 
 def test_parquet(foretell: Any, tmp_path: Path, one_by_one: sweep.Sweep) -> None:
-    pytest.importorskip("pyarrow")
     file = tmp_path / "sweep.parquet"
     foretell(*ASKED, "--jobs", "1", "--table", str(file))
     read = importlib.import_module("pyarrow.parquet").read_table(file).to_pylist()

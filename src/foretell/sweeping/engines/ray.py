@@ -63,9 +63,12 @@ def _answered(cell: bytes) -> bytes:
 
 
 def _reached(jobs: int) -> dict[str, Any]:
-    """The cluster that is named, whose cores are its own affair; else one of so many cores on this machine."""
+    """The cluster that is named, whose cores are its own affair; else one of so many cores on this machine.
+
+    Not whatever cluster `ray start` once left here: Ray would join it, and refuse a number of cores.
+    """
     address = os.environ.get("RAY_ADDRESS", "")
-    return {"address": address} if address else {"num_cpus": jobs or None}
+    return {"address": address} if address else {"address": "local", "num_cpus": jobs or None}
 
 
 def _ray() -> Any:
