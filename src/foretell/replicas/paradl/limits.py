@@ -9,7 +9,6 @@ import msgspec
 from foretell.model.zoo._layer_file import Layer
 from foretell.plan.refusal import Refusal
 from foretell.replicas.paradl.projection import Question
-from foretell.replicas.paradl.rows import stages_of
 from foretell.replicas.paradl.shapes import INNER
 from foretell.units import product
 
@@ -89,7 +88,7 @@ def _pipeline_refusals(q: Question) -> Iterator[Refusal]:
     if q.batch % q.segments:
         fix = f"--batch {-(-q.batch // q.segments) * q.segments}"
         yield Refusal("batch divides", f"a batch of {q.batch} is no multiple of +m{q.segments}", fix)
-    stages = len(stages_of(q))
+    stages = len(q.stages())
     if stages < q.ranks:
         why = f"a stage ends where the mean of {q.ranks} stages is passed, and so the layers make {stages} stages only"
         yield Refusal("stages", why, f"pp{stages}:gpipe")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from foretell.cli.table import WIDTH, fit, table
 from foretell.errors import BadInput
-
-if TYPE_CHECKING:
-    from foretell.replicas.paradl.projection import Projection, Question
-    from foretell.replicas.paradl.release import Release
-    from foretell.replicas.paradl.shapes import Asked
+from foretell.plan.text import parse
+from foretell.replicas.paradl import release as releases
+from foretell.replicas.paradl.answer import accuracy, answer, fits, interval, others
+from foretell.replicas.paradl.limits import limit, refusals
+from foretell.replicas.paradl.predict import at, checked, layer_file, left_out, project, question
+from foretell.replicas.paradl.projection import Projection, Question
+from foretell.replicas.paradl.release import Release
+from foretell.replicas.paradl.shapes import Asked, asked, written
 
 EXAMPLE = "foretell predict vgg16-paradl --oracle paper --plan dp16 --batch 512"
 
@@ -28,8 +31,6 @@ def answer_paper(
     as_json: bool,
 ) -> None:
     """Ask the paper's oracle for one plan, or for every strategy on so many ranks."""
-    from foretell.replicas.paradl import release as releases
-
     if cluster not in (None, "abci"):
         raise BadInput(f"the paper's oracle knows abci only, not {cluster!r}", fix="--on abci, or nothing")
     if batch is None:
@@ -43,20 +44,14 @@ def answer_paper(
         click.echo(_all(model, ranks, batch, release, as_json))
 
 
-def _one(model: str, plan_text: str, batch: int, release: Release, as_json: bool) -> str:
+def _one(model: str, plan_text: str, batch: int, release: Release, as_json: bool) -> str | bytes:
     """A plan."""
-    from foretell.plan.text import parse
-    from foretell.replicas.paradl.answer import answer, others
-    from foretell.replicas.paradl.predict import checked, question
-    from foretell.replicas.paradl.shapes import asked, written
-    from foretell.replicas.paradl.source import layer_file
-
     file = layer_file(model)
     row = asked(parse(plan_text))
     q = question(file, row, batch, release)
     projection = checked(row, q)
     if as_json:
-        return _json(answer(model, file, row, q, projection))
+        return msgspec.json.encode(answer(model, file, row, q, projection))
     elsewhere = ", ".join(
         f"{name} {_digits(other['epoch_seconds'], 5)} s" for name, other in others(file, row, q).items()
     )
@@ -65,8 +60,6 @@ def _one(model: str, plan_text: str, batch: int, release: Release, as_json: bool
 
 
 def _page(title: str, q: Question, projection: Projection, elsewhere: str) -> str:
-    from foretell.replicas.paradl.answer import accuracy, fits, interval
-    from foretell.replicas.paradl.limits import limit
 
     platform, step = q.release.platform, projection.a_step
     parts = [("computation", "", projection.computation)]
@@ -110,14 +103,8 @@ def _folded(text: str, indent: str) -> str:
     return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def _all(model: str, ranks: int, batch: int, release: Release, as_json: bool) -> str:
+def _all(model: str, ranks: int, batch: int, release: Release, as_json: bool) -> str | bytes:
     """Every strategy of the paper on so many ranks, the fastest that fits first."""
-    from foretell.replicas.paradl.answer import answer, fits
-    from foretell.replicas.paradl.limits import refusals
-    from foretell.replicas.paradl.predict import at, left_out, project, question
-    from foretell.replicas.paradl.shapes import written
-    from foretell.replicas.paradl.source import layer_file
-
     if not 1 < ranks <= 10**6:
         raise BadInput(f"{ranks} ranks", fix="--ranks 2 to 1,000,000, or --plan dp1 for one")
     file = layer_file(model)
@@ -134,7 +121,9 @@ def _all(model: str, ranks: int, batch: int, release: Release, as_json: bool) ->
     answered.sort(key=lambda one: (not fits(one[2], one[1]), one[2].seconds))
     if as_json:
         answers = [answer(model, file, row, q, projection) for row, q, projection in answered]
-        return _json({"model": model, "ranks": ranks, "batch": batch, "rows": answers, "refused": refused | missing})
+        return msgspec.json.encode(
+            {"model": model, "ranks": ranks, "batch": batch, "rows": answers, "refused": refused | missing}
+        )
     rows = [
         [
             written(row),
@@ -159,9 +148,3 @@ def _all(model: str, ranks: int, batch: int, release: Release, as_json: bool) ->
 def _digits(value: float, most: int = 6) -> str:
     """A number to so many digits, never as a power of ten when it is large."""
     return f"{value:,.{most}g}" if value < 10**most else f"{value:,.0f}"
-
-
-def _json(value: object) -> str:
-    import msgspec
-
-    return msgspec.json.encode(value).decode()

@@ -13,7 +13,7 @@ from foretell.units import Quantity
 
 
 class Link(msgspec.Struct, frozen=True):
-    """Hockney's model: a message of m bytes takes startup + m / bandwidth."""
+    """Hockney's model: a message of m bytes takes startup + m / bandwidth. Collectives are rings (section 4.2)."""
 
     startup: Quantity  # seconds
     bandwidth: Quantity  # bytes a second
@@ -21,6 +21,22 @@ class Link(msgspec.Struct, frozen=True):
     def shared(self, flows: Quantity) -> Link:
         """The same link with its bandwidth divided among flows of the same job."""
         return Link(self.startup, self.bandwidth / flows)
+
+    def send(self, size: Quantity) -> Quantity:
+        """Seconds of one message of `size` bytes."""
+        return self.startup + size / self.bandwidth
+
+    def all_gather(self, ranks: Quantity, size: Quantity) -> Quantity:
+        """A ring after which every rank has all `size` bytes, a share of which each rank had."""
+        return (ranks - 1) * self.send(size / ranks)
+
+    def all_reduce(self, ranks: Quantity, size: Quantity) -> Quantity:
+        """A ring that sums `size` bytes: reduced in shares, then gathered."""
+        return 2 * self.all_gather(ranks, size)
+
+    def exchange_halo(self, size: Quantity) -> Quantity:
+        """`size` bytes to the neighbour on each side, one after the other."""
+        return 2 * self.send(size)
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True):

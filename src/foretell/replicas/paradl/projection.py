@@ -10,6 +10,7 @@ import msgspec
 
 from foretell.model.zoo._layer_file import Layer, LayerFile
 from foretell.replicas.paradl.choice import Choice
+from foretell.replicas.paradl.platform import Link
 from foretell.replicas.paradl.release import Release
 from foretell.units import Quantity, ceil_div, product
 
@@ -27,8 +28,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def steps(self) -> Quantity:
-        """Steps an epoch, the last one filled up."""
-        return ceil_div(self.file.samples, self.batch)
+        """Steps an epoch, the last one filled up; Table 3 does not round."""
+        return self.file.samples / self.batch if self.release.clean else ceil_div(self.file.samples, self.batch)
 
     @property
     def samples(self) -> Quantity:
@@ -38,6 +39,30 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def layers(self) -> list[tuple[Layer, bool]]:
         return list(zip(self.file.layers, self.split or (False,) * len(self.file.layers), strict=True))
+
+    def link(self, ranks: Quantity) -> Link:
+        return self.release.platform.link(ranks)
+
+    def size(self, items: Quantity) -> Quantity:
+        """Bytes of so many elements."""
+        return items * self.release.platform.item
+
+    def most_samples(self, activations: Quantity, weights: Quantity) -> Quantity:
+        """Samples of a group for which the memory of one rank is enough."""
+        return (self.release.platform.memory / self.release.platform.item / 2 - weights) / activations
+
+    def stages(self) -> list[list[Layer]]:
+        """Layers in order, a new stage when the mean of all stages would be passed: the tool's greedy rule."""
+        mean = self.file.seconds / self.ranks
+        stages: list[list[Layer]] = [[]]
+        filled = 0.0
+        for layer in self.file.layers:
+            filled += layer.seconds
+            if stages[-1] and filled > mean and len(stages) < self.ranks:
+                stages.append([])
+                filled = layer.seconds
+            stages[-1].append(layer)
+        return stages
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -90,6 +115,55 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Row: TypeAlias = Callable[[Question], Projection]
+
+
+def projected(
+    q: Question,
+    strategy: str,
+    computation: Quantity,
+    terms: tuple[Term, ...],
+    activations: Quantity,
+    weights: Quantity,
+) -> Projection:
+    """A row; activations are elements for one sample of a group, each with its gradient, as weights are."""
+    return Projection(
+        strategy=strategy,
+        ranks=q.groups * q.ranks,
+        batch=q.batch,
+        steps=q.steps,
+        computation=computation,
+        terms=terms,
+        memory=2 * q.size(q.samples * activations + weights),
+        most_samples=q.most_samples(activations, weights),
+    )
+
+
+def pipelined(
+    q: Question, rounds: Quantity, kept: Quantity, activations: Callable[[list[Layer]], Quantity]
+) -> Projection:
+    """The row of a pipeline: stage i is on rank i, and the slowest stage sets the pace of all `rounds` of samples.
+
+    `kept` samples are in memory, `activations` the elements that layers keep of each.
+    """
+    stages, slots = q.stages(), q.ranks + q.segments - 1
+    computation = rounds * max(sum(layer.seconds for layer in stage) for stage in stages)
+    sizes = [q.size(q.batch / q.segments * product(stage[-1].y)) for stage in stages[:-1]]
+    sent = max((q.link(at + 2).send(size) for at, size in enumerate(sizes)), default=0.0)
+    held = [(activations(stage), sum(product(layer.w) for layer in stage)) for stage in stages]
+    return Projection(
+        strategy="pipeline",
+        ranks=q.ranks,
+        batch=q.batch,
+        steps=q.steps,
+        computation=computation,
+        bubble=computation * (q.ranks - 1) / slots,
+        terms=(Term("activations to the next stage", "pp", 2 * q.file.samples / q.batch * (slots - 1) * sent),),
+        memory=max(2 * q.size(kept * inputs + weights) for inputs, weights in held),
+        most_samples=min(q.most_samples(inputs, weights) for inputs, weights in held) * q.batch / kept,
+        stages=tuple(
+            Stage(stage[0].name, stage[-1].name, len(stage), sum(layer.seconds for layer in stage)) for stage in stages
+        ),
+    )
 
 
 def whole(value: Quantity) -> Quantity:

@@ -9,12 +9,11 @@ other (phi = 1).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from foretell.model.zoo._layer_file import Layer
 from foretell.replicas.paradl.choice import has_weights, has_window
-from foretell.replicas.paradl.collectives import all_gather, all_reduce, send
-from foretell.replicas.paradl.platform import Link
-from foretell.replicas.paradl.projection import Projection, Question, Row, Term, face, half
-from foretell.replicas.paradl.rows import stages_of, summary
+from foretell.replicas.paradl.projection import Projection, Question, Row, Term, face, half, pipelined, projected
 from foretell.units import Quantity, product
 
 
@@ -52,8 +51,8 @@ def data_filter(q: Question) -> Projection:
 def data_spatial(q: Question) -> Projection:
     """Halos in a group, a sum of gradients in the group and one between leaders; a gathering before dense layers."""
     last = [at for at, layer in enumerate(q.file.layers) if has_window(layer)][-1]
-    share = q.samples * product(q.file.layers[last].y) / q.ranks * _item(q)
-    gather = 2 * _steps(q) * (q.ranks - 1) * send(share, _link(q, q.ranks))
+    share = q.size(q.samples * product(q.file.layers[last].y) / q.ranks)
+    gather = 2 * q.steps * (q.ranks - 1) * q.link(q.ranks).send(share)
     terms = (
         _halos(q),
         Term("all-gather and scatter at the last split layer", "spatial", gather),
@@ -66,26 +65,8 @@ def data_spatial(q: Question) -> Projection:
 
 def pipeline(q: Question) -> Projection:
     """D (p+S-1)/S max_i seconds; 2 D (p+S-2)/B max_i (alpha + B/S |y| delta beta); all of B is kept"""
-    stages = stages_of(q)
-    slots = q.ranks + q.segments - 1
-    slowest = max(sum(layer.seconds for layer in stage) for stage in stages)
-    computation = q.file.samples * slots / q.segments * slowest
-    sizes = [q.batch / q.segments * product(stage[-1].y) * _item(q) for stage in stages[:-1]]
-    passed = max((send(size, _link(q, at + 2)) for at, size in enumerate(sizes)), default=0.0)
-    passing = Term("activations to the next stage", "pp", 2 * _steps(q) * (slots - 1) * passed)
-    kept = [(_kept(tuple(stage)), sum(product(layer.w) for layer in stage)) for stage in stages]
-    return Projection(
-        strategy="pipeline",
-        ranks=q.ranks,
-        batch=q.batch,
-        steps=_steps(q),
-        computation=computation,
-        bubble=computation * (q.ranks - 1) / slots,
-        terms=(passing,),
-        memory=max(2 * _item(q) * (q.batch * activations + weights) for activations, weights in kept),
-        most_samples=min(_most(q, activations, weights) for activations, weights in kept),
-        stages=tuple(summary(stage) for stage in stages),
-    )
+    rounds = q.file.samples * (q.ranks + q.segments - 1) / q.segments
+    return pipelined(q, rounds, q.batch, _kept)
 
 
 ROWS: dict[str, Row] = {
@@ -104,36 +85,11 @@ def _answer(
     q: Question, strategy: str, terms: tuple[Term, ...], activations: Quantity, weights: Quantity
 ) -> Projection:
     """D/p of all layers, and what each row adds to it."""
-    ranks = q.groups * q.ranks
-    return Projection(
-        strategy=strategy,
-        ranks=ranks,
-        batch=q.batch,
-        steps=_steps(q),
-        computation=q.file.samples / ranks * q.file.seconds,
-        terms=terms,
-        memory=2 * _item(q) * (q.samples * activations + weights),
-        most_samples=_most(q, activations, weights),
-    )
+    computation = q.file.samples / (q.groups * q.ranks) * q.file.seconds
+    return projected(q, strategy, computation, terms, activations, weights)
 
 
-def _steps(q: Question) -> Quantity:
-    return q.file.samples / q.batch
-
-
-def _item(q: Question) -> int:
-    return q.release.platform.item
-
-
-def _link(q: Question, ranks: Quantity) -> Link:
-    return q.release.platform.link(ranks)
-
-
-def _most(q: Question, activations: Quantity, weights: Quantity) -> Quantity:
-    return (q.release.platform.memory / _item(q) / 2 - weights) / activations
-
-
-def _kept(layers: tuple[Layer, ...]) -> Quantity:
+def _kept(layers: Iterable[Layer]) -> Quantity:
     """|x| + |y| of layers whose memory is not used again at once."""
     kept = (layer for layer in layers if layer.kind not in ("relu", "norm"))
     return sum(product(layer.x) + product(layer.y) for layer in kept)
@@ -144,18 +100,18 @@ def _gradients(
 ) -> Term:
     """A ring among these ranks, on the links that the whole plan spans where the axis is the outer one."""
     spanned = ranks if axis != "dp" else q.groups * q.ranks
-    return Term(name, axis, _steps(q) * all_reduce(ranks, weights * _item(q), _link(q, spanned)))
+    return Term(name, axis, q.steps * q.link(spanned).all_reduce(ranks, q.size(weights)))
 
 
 def _layer_by_layer(q: Question, axis: str) -> Term:
     outputs = [product(layer.y) for layer in q.file.layers[:-1] if has_weights(layer)]
-    link = _link(q, q.ranks)
-    seconds = sum(3 * all_gather(q.ranks, q.samples * items * _item(q), link) for items in outputs)
-    return Term("all-gather and all-reduce, layer by layer", axis, _steps(q) * seconds)
+    link = q.link(q.ranks)
+    seconds = sum(3 * link.all_gather(q.ranks, q.size(q.samples * items)) for items in outputs)
+    return Term("all-gather and all-reduce, layer by layer", axis, q.steps * seconds)
 
 
 def _halos(q: Question) -> Term:
-    link = _link(q, q.ranks)
+    link = q.link(q.ranks)
     sizes = [half(layer) * (face(layer.x) + face(layer.y)) for layer in q.file.layers if has_window(layer)]
-    seconds = sum(2 * (link.startup + send(q.samples * size * _item(q), link)) for size in sizes)
-    return Term("halo exchange", "spatial", _steps(q) * seconds)
+    seconds = sum(2 * (link.startup + link.send(q.size(q.samples * size))) for size in sizes)
+    return Term("halo exchange", "spatial", q.steps * seconds)
