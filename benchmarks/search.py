@@ -16,8 +16,8 @@ from foretell.oracle.search import search
 from foretell.oracle.space import Space, Wishes
 from foretell.plan.job import make_job
 from foretell.plan.trainer import trainer
-from foretell.timeline import recurrence
-from foretell.timeline.compiling import available, compiled
+from foretell.timeline import engine
+from foretell.timeline.compiling import available
 
 
 class Case(NamedTuple):
@@ -58,7 +58,7 @@ def run(case: Case) -> None:
 
 if __name__ == "__main__":
     if available():
-        compiled(recurrence.__name__)
+        engine.kernels(fast=True)
     names = sys.argv[1:] or [name for name in CASES if name != "gpt3"]
     for name in names:
         run(CASES[name])

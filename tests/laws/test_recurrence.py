@@ -22,9 +22,9 @@ from foretell.program.lower import lower
 from foretell.program.outline import Outline
 from foretell.program.program import Program, RankKind
 from foretell.program.replay import Turn, replay
+from foretell.timeline import engine
 from foretell.timeline import order as orders
-from foretell.timeline import recurrence
-from foretell.timeline.compiling import available, compiled
+from foretell.timeline.compiling import available
 from foretell.timeline.compose import composed
 from foretell.timeline.sheet import Priced, Sheet, priced
 
@@ -61,7 +61,7 @@ def together(plans: list[Priced], kernels: Any, arrays: bool) -> tuple[list[floa
     sheet = Sheet(ON)
     for plan in plans:
         sheet.add(plan)
-    tables = sheet.builder.arrays() if arrays else sheet.builder.lists()
+    tables = sheet.builder.tables(compiled=arrays)
     rows = sheet.plans(compiled=arrays)
     seconds, memory, all_of_them = [0.0] * len(plans), [0.0] * len(plans), list(range(len(plans)))
     if arrays:
@@ -76,7 +76,7 @@ def together(plans: list[Priced], kernels: Any, arrays: bool) -> tuple[list[floa
 @given(st.lists(settings(), min_size=1, max_size=6), st.integers(1, 5))
 def test_a_plan_alone_and_among_others_has_the_same_digits(chosen: list[Setting], times: int) -> None:
     plans = [priced(setting, ON) for setting in chosen]
-    seconds, memory = together(plans * times, recurrence, arrays=False)
+    seconds, memory = together(plans * times, engine, arrays=False)
     for at, plan in enumerate(plans * times):
         alone = composed(plan, ON)
         assert (seconds[at], memory[at]) == (alone.step_seconds, alone.memory_bytes)
@@ -96,8 +96,8 @@ def test_thousands_of_plans_compiled_have_the_digits_of_each_alone() -> None:
         for name in TRAINERS
     ]
     plans = [priced(setting, ON) for setting in found if fits(setting, ON)]
-    alone = together(plans, recurrence, arrays=False)
-    many = together(plans * 20, compiled(recurrence.__name__), arrays=True)
+    alone = together(plans, engine, arrays=False)
+    many = together(plans * 20, engine.kernels(fast=True), arrays=True)
     assert len(plans) * 20 > 2000
     assert many == (alone[0] * 20, alone[1] * 20)
 

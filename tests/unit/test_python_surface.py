@@ -119,7 +119,7 @@ def test_what_is_wrong_is_said(ask: object) -> None:
 
 
 def test_names_stay_when_packages_of_the_walk_are_imported() -> None:
-    for package in ("program.lower", "oracle.predict", "oracle.fit", "timeline.recurrence", "cli.main"):
+    for package in ("program.lower", "oracle.predict", "oracle.fit", "timeline.engine", "cli.main"):
         importlib.import_module(f"foretell.{package}")
     assert all(callable(getattr(foretell, name)) for name in foretell.__all__ if name != "__version__")
 

@@ -1,4 +1,4 @@
-"""Parts that the plans of a space have in common, each priced once and written down in the recurrence's tables.
+"""Parts that the plans of a space have in common, each priced once and written down in the engine's tables.
 
 Local programs are priced for all numbers of samples at once, as arrays: of all parts they take longest to price.
 """
@@ -42,7 +42,7 @@ from foretell.program.outline import as_lowered, local_program, spread_alike, st
 from foretell.program.upkeep import Upkeep
 from foretell.timeline import order
 from foretell.timeline.sheet import add_cut, stage_holds, stage_sends
-from foretell.timeline.tables import Builder
+from foretell.timeline.tables import TableBuilder
 from foretell.units import product
 
 EXACT = 2**53
@@ -121,7 +121,7 @@ class Parts:
 
     def __init__(self, space: Space) -> None:
         self.space, self.trainer = space, space.trainer
-        self.builder = Builder([level.name for level in space.cluster.levels])
+        self.builder = TableBuilder([level.name for level in space.cluster.levels])
         self.samples = tuple(divisors(space.job.batch))  # that a micro-batch may have on the ranks that split none
         self._executed: dict[Hashable, Executed] = {}
         self._lowered: dict[tuple[bool, Lora], Lowered] = {}
@@ -190,7 +190,7 @@ class Parts:
             self._passes += cut.ranks * count * cut.chunks
             if self._passes > MANY:
                 order.load()
-            self._played[how] = self.builder.played(order.played(*how))
+            self._played[how] = self.builder.unrolled(order.played(*how))
         return self._played[how]
 
     # what a micro-batch does
@@ -230,14 +230,14 @@ class Parts:
         together = product(axis.ranks for axis in axes if axis.splitting.dim == SAMPLE)
         many = [count * together for count in samples if count * together <= model.exact]
         alone = [count * together for count in samples if count * together > model.exact]
-        row = len(self.builder.columns["local_at"])
+        row = len(self.builder.columns["program_at"])
         parts: list[tuple[Local, int]] = []
         block = convolution_block(self.space.cluster)
         place: dict[int, int] = {}
         for own in (*spread_alike(model.graph, axes, plan, trainer, many), *alone):
             local = local_program(model.graph, axes, plan, trainer, own, block)
             several = () if isinstance(own, int) else own
-            self.builder.local([layer_figures(local, kind, prices) for kind in model.kinds], len(several))
+            self.builder.program([layer_figures(local, kind, prices) for kind in model.kinds], len(several))
             parts.append((local, len(several)))
             place |= {count // together: len(place) + at for at, count in enumerate(several or (own,))}
         return Programs(row, place, tuple(parts), self.number(tuple(id(local.layout) for local, _ in parts)))
@@ -246,7 +246,7 @@ class Parts:
         """The row of what crosses between stages, of the first number of samples; the others' follow."""
         key = (programs.layouts, piped.row, prices.strides_along, executed.number)
         if key not in self._sends:
-            self._sends[key] = len(self.builder.columns["sent_forward"])
+            self._sends[key] = len(self.builder.columns["send_forward"])
             for local, size in programs.parts:
                 self.builder.sends(stage_sends(piped.cut, local, prices), size)
         return self._sends[key]
@@ -260,7 +260,7 @@ class Parts:
                 how = _Holding(local, chosen.held, chosen.plan, cared.reshards, piped.cut.ranks > 1)
                 held = stage_holds(piped.cut, cared.figures, made, functools.partial(self._held, how))
                 found.append((held, size))
-            self._holds[key] = self.builder.holds(*found)
+            self._holds[key] = self.builder.peaks(*found)
         return self._holds[key]
 
     def _held(self, how: _Holding, own: StageRuns, gathered: tuple[float, ...], gradient: float) -> Passes:
@@ -325,7 +325,7 @@ class Parts:
     def _all_cared(self, figures: Sequence[CareFigures], reshards: bool) -> Cared:
         made = [(one.resting.gradients, one.resting.trained) for one in figures if self.trainer.memory.new_gradients]
         gathered = (reshards, tuple((one.gathered, one.root_bytes) for one in figures), tuple(made))
-        return Cared(self.builder.care(figures), tuple(figures), reshards, self.number(gathered))
+        return Cared(self.builder.traffic(figures), tuple(figures), reshards, self.number(gathered))
 
 
 class _Holding(NamedTuple):

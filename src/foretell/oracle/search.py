@@ -1,7 +1,7 @@
 """The best plan there is: every plan of a space priced, time and memory, and the best of them told.
 
 Parts that plans have in common are priced once: local programs, cuttings, the care of weights, orders of slots. A plan
-is then a row of places in tables, and the recurrence that predicts one plan goes over all rows (`timeline.recurrence`).
+is then a row of places in tables, and the loop that predicts one plan goes over all rows (`timeline.step`).
 So what is found for a plan is what `predict` says of it, to the last digit.
 """
 
@@ -34,9 +34,9 @@ from foretell.plan.strategy import Strategy
 from foretell.program.mesh import mesh, stride
 from foretell.program.outline import space_axes
 from foretell.program.program import Axis
-from foretell.timeline import recurrence
-from foretell.timeline.compiling import available, compiled, loaded
-from foretell.timeline.tables import PLAN_COLUMNS, REAL, plan_arrays, plan_rows
+from foretell.timeline.columns import PLAN_COLUMNS, REAL, plan_arrays, plan_rows
+from foretell.timeline.compiling import available
+from foretell.timeline.engine import is_compiled, kernels
 
 TOP = 10
 """Plans that are told as the best ones, where nobody says how many."""
@@ -133,13 +133,16 @@ class Block(NamedTuple):
         return self.shape[0] * self.shape[1]
 
 
-PLAYED = ("order", "cut", "before")
+PLAYED = ("order", "partition", "shorter_order")
 """Plans that have these in common lie next to each other: they are played together."""
 
-TAKES = ("manner", "sends", "local", "care")
+TAKES = ("launch_profile", "sends", "program", "traffic")
 """And of those the ones next to each other that have these in common too, as many as possible: they take as long."""
 
-HOLDS = ("moments", "cut", "holds", "rounds")
+UNROLLED = ("order", "moments", "shorter_order", "rounds")
+"""What a plan's row has of its schedule."""
+
+HOLDS = ("moments", "partition", "peaks", "rounds")
 """Plans that have these in common hold the same."""
 
 
@@ -197,10 +200,9 @@ class _Search:
                 return
             self.begun, self.blocks = _in_order(self.blocks), []
         columns, order = self.begun
-        self.used.update(numpy.unique(columns["local"][order]).tolist())
-        fast = available() and (len(order) > FEW or loaded(recurrence.__name__))
-        kernels: Any = compiled(recurrence.__name__) if fast else recurrence
-        tables = self.parts.builder.arrays() if fast else self.parts.builder.lists()
+        self.used.update(numpy.unique(columns["program"][order]).tolist())
+        fast = available() and (len(order) > FEW or is_compiled())
+        engine, tables = kernels(fast), self.parts.builder.tables(fast)
         rows = {name: columns[name] for name in PLAN_COLUMNS}
         plans = plan_arrays(rows, order) if fast else plan_rows({name: own[order] for name, own in rows.items()}, False)
         names = numpy.stack([columns[name][order] for name in NAMES], axis=1).astype(numpy.int32)
@@ -208,8 +210,8 @@ class _Search:
         for first in range(0, len(order), SLICE):
             self.begun, self.waiting = (columns, order[first:]), len(order) - first
             own = slice(first, min(first + SLICE, len(order)))
-            kernels.evaluate(tables, plans, own.start, own.stop, seconds)
-            kernels.evaluate_memory(tables, plans, first + numpy.argsort(held[own], kind="stable"), memory)
+            engine.evaluate(tables, plans, own.start, own.stop, seconds)
+            engine.evaluate_memory(tables, plans, first + numpy.argsort(held[own], kind="stable"), memory)
             self.priced.append((names[own], seconds[own], memory[own]))
             self.done += own.stop - own.start
         self.begun, self.waiting = None, 0
@@ -358,12 +360,12 @@ class _Meshed:
         places = numpy.array(offset)[:, ways.count]
         later = places * ways.shapes
         return {
-            "local": numpy.array(programs)[:, None] + places,
+            "program": numpy.array(programs)[:, None] + places,
             "sends": ways.each(sends) + later,
-            "holds": ways.each(holds) + later,
-            "care": ways.each(care),
-            "manner": numpy.array(manner)[:, None],
-            "share": numpy.array(share)[:, None],
+            "peaks": ways.each(holds) + later,
+            "traffic": ways.each(care),
+            "launch_profile": numpy.array(manner)[:, None],
+            "overlap": numpy.array(share)[:, None],
         }
 
     def _ways(self) -> Ways:
@@ -388,8 +390,11 @@ class _Meshed:
         ]
         count = numpy.array([at for _, at in found], dtype=numpy.int64)
         columns = {
-            **{name: numpy.array([row[name] for row in played]) for name in ("order", "moments", "before", "rounds")},
-            "cut": numpy.array([piped[at].row for at in own]),
+            **{
+                name: numpy.array([row[name] for row in played])
+                for name in ("order", "moments", "shorter_order", "rounds")
+            },
+            "partition": numpy.array([piped[at].row for at in own]),
             "splits": numpy.array([piped[at].cut.schedule.splits_backward for at in own]),
             "place": numpy.array([place for place, _ in found]),
             "microbatches": numpy.array(self.counts)[count],
@@ -422,7 +427,7 @@ class _Meshed:
             tensor = plan.axis(Tensor)
             ranks, across = tensor.ranks if tensor else 1, self.ranks > 1 and cluster.nodes > 1
             how = (executed.number, ranks, across)
-            manner = self.parts.builder.manner(how, trainer.host, ranks, across, trainer.storage.prefetch)
+            manner = self.parts.builder.launch_profile(how, trainer.host, ranks, across, trainer.storage.prefetch)
             share = overlap_share(plan, trainer, self.ranks > 1)
             self.executions[executed.number] = Launched(prices, manner, share)
         return self.executions[executed.number]

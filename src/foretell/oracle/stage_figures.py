@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -23,7 +23,7 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.boundary import Crossing
 from foretell.program.cutting import Row, row
 from foretell.program.local import Kind, kind_of
-from foretell.timeline import recurrence
+from foretell.timeline.engine import SEGMENT, kernels
 from foretell.timeline.sheet import Priced, Sheet, priced
 
 Split: TypeAlias = tuple[int, ...]
@@ -216,14 +216,13 @@ class Stages:
             if key not in self._known:
                 found[key] = plan.stages[self.cutting.part.index(part)]
         rows = [sheet.add(plan._replace(stages=(shape,) * len(plan.stages))) for shape in found.values()]
-        tables, plans = sheet.builder.lists(), sheet.plans(compiled=False)
-        kernels: Any = recurrence
-        turns, begin, end = kernels.all_turns(tables, plans, 0)
+        tables, plans, engine = sheet.builder.tables(compiled=False), sheet.plans(compiled=False), kernels(fast=False)
+        segments, begin, end = engine.all_segments(tables, plans, 0)
         constants = plan.constants
         for (key, shape), at in zip(found.items(), rows, strict=True):
             at_kind = {kind: shape * 8 + number for number, kind in enumerate(KINDS)}
-            slots = {kind: _slot(turns, begin[place], end[place]) for kind, place in at_kind.items()}
-            held = (kernels.rank_memory(tables, plans, at, rank)[0] for rank in range(self.cutting.ranks))
+            slots = {kind: _slot(segments, begin[place], end[place]) for kind, place in at_kind.items()}
+            held = (engine.rank_memory(tables, plans, at, rank)[0] for rank in range(self.cutting.ranks))
             memory = tuple(one * constants.reserved + constants.context for one in held)
             self._known[key] = _figures(plan, shape, slots, memory)
 
@@ -243,8 +242,8 @@ def _figures(plan: Priced, shape: int, slots: dict[str, _Slot], memory: tuple[fl
         launched,
         slots["F"].met,
         least["I" if plan.outline.schedule.splits_backward else "B"],
-        float(sends.sent_forward),
-        float(sends.sent_back),
+        float(sends.send_forward),
+        float(sends.send_back),
         sum(plan.cares[shape].finish.values()),
         memory,
     )
@@ -258,12 +257,12 @@ class _Slot(NamedTuple):
     met: float
 
 
-def _slot(turns: Sequence[float], begin: int, end: int) -> _Slot:
+def _slot(segments: Sequence[float], begin: int, end: int) -> _Slot:
     device = host = met = 0.0
-    for turn in range(begin, end, recurrence.TURN):
-        device += turns[turn]
-        host += turns[turn + 1]
-        met = max(met + turns[turn], host)
+    for segment in range(begin, end, SEGMENT):
+        device += segments[segment]
+        host += segments[segment + 1]
+        met = max(met + segments[segment], host)
     return _Slot(device, host, met)
 
 

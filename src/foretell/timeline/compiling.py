@@ -1,16 +1,22 @@
-"""Compiling the recurrence: its functions run as they are, on lists, or compiled, on arrays, where numba is there.
+"""Compiling kernels: functions of numbers that run as they are, on lists, or compiled, on arrays, where numba is there.
 
-`kernel` marks them. The file that has them is loaded a second time with `kernel` as numba's compiler: so there is one
-text, and no function is changed that somebody has imported.
+`kernel` marks them. A file of kernels is loaded a second time with `kernel` as numba's compiler: so there is one text,
+and no function is changed that somebody has imported. Kernels that a file imports from another file of kernels are
+compiled with it.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import importlib
 import importlib.util
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -21,7 +27,10 @@ _compiler: list[Callable[[Any], Any]] = []
 
 def kernel(function: Function) -> Function:
     """A function of numbers and indexing alone."""
-    return _compiler[-1](function) if _compiler else function
+    if _compiler:
+        return _compiler[-1](function)
+    vars(function)["is_kernel"] = True
+    return function
 
 
 def zeros(count: int) -> Any:
@@ -34,8 +43,8 @@ def whole_zeros(count: int) -> Any:
     return [0] * count
 
 
-def natural(number: int) -> Any:
-    """A number that counts nothing from the end, as negative ones do: compiled, loops over such places take several
+def unsigned_index(number: int) -> Any:
+    """A place that is never counted from the end, as negative ones are: compiled, loops over such places take several
     at a time."""
     return number
 
@@ -67,12 +76,16 @@ def compiled(name: str) -> ModuleType:
         spec.loader.exec_module(module)
         _array_of(module, "zeros", numpy.float64)
         _array_of(module, "whole_zeros", numpy.int64)
-        _unsigned(module, "natural")
+        _unsigned(module, "unsigned_index")
+    for other, value in list(
+        vars(module).items()
+    ):  # functions are compiled when they are first called, so they find these
+        if getattr(value, "is_kernel", False):
+            setattr(module, other, getattr(compiled(value.__module__), value.__name__))
     return module
 
 
 def _array_of(module: ModuleType, name: str, kind: Any) -> None:
-    """Functions are compiled when they are first called, so they find this one."""
     import numpy
 
     def array(count: int) -> Any:
@@ -92,8 +105,27 @@ def _unsigned(module: ModuleType, name: str) -> None:
 
 @contextmanager
 def _compiling(compiler: Callable[[Any], Any]) -> Generator[None]:
+    config: Any = importlib.import_module("numba").config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = before or str(_cache())
     _compiler.append(compiler)
     try:
         yield
     finally:
         _compiler.pop()
+        config.CACHE_DIR = before
+
+
+@functools.cache
+def _cache() -> Path:
+    """Where compiled functions are kept: a folder for each text of all kernels.
+
+    Numba takes a kept function for current if its own file is, though it may call one of a file that has changed.
+    """
+    here = Path(__file__).parent
+    texts = (path.read_bytes() for path in sorted(here.glob("*.py")))
+    digest = hashlib.sha256(b"".join(texts)).hexdigest()[:16]
+    beside = here / "__pycache__"
+    writable = os.access(beside if beside.exists() else here, os.W_OK)
+    root = beside if writable else Path(tempfile.gettempdir()) / f"foretell-{os.getuid()}"
+    return root / f"kernels-{digest}"

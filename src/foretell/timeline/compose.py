@@ -9,14 +9,11 @@ from typing import Any
 from foretell.cost.memory import MemoryUse
 from foretell.cost.stage import Parts
 from foretell.hardware.cluster import Cluster
-from foretell.timeline import recurrence
-from foretell.timeline.compiling import compiled, loaded
+from foretell.timeline.columns import Plans, Tables
+from foretell.timeline.engine import SEGMENT, is_compiled, kernels
 from foretell.timeline.observation import Observation
 from foretell.timeline.order import KINDS
 from foretell.timeline.sheet import Priced, Sheet
-from foretell.timeline.tables import Plans, Tables
-
-NAME = recurrence.__name__
 
 ROUNDING = 1e-12
 
@@ -27,10 +24,8 @@ def composed(plan: Priced, cluster: Cluster) -> Observation:
     """One step of one plan."""
     sheet = Sheet(cluster)
     sheet.add(plan)
-    if loaded(NAME):
-        one = _One(plan, sheet.builder.arrays(), sheet.plans(compiled=True), compiled(NAME))
-    else:
-        one = _One(plan, sheet.builder.lists(), sheet.plans(compiled=False), recurrence)
+    fast = is_compiled()
+    one = _One(plan, sheet.builder.tables(fast), sheet.plans(fast), kernels(fast))
     step, worst, late, exposed = one.kernels.step_seconds(one.tables, one.plans, 0)
     used = one.memory()
     return Observation(step, used.device, used, one.breakdown(worst, late, exposed, step))
@@ -85,16 +80,16 @@ class _One:
         own["other"] += care.copied(kind)
         if kind in ("B", "W") and care.slot_update:
             own[care.slot_word] += care.slot_update
-        turns, begin, end = self._turns
+        segments, begin, end = self._segments
         place = shape * 8 + number
-        device = float(sum(turns[begin[place] : end[place] : recurrence.TURN]))
+        device = float(sum(segments[begin[place] : end[place] : SEGMENT]))
         more = device - sum(own.values())
         own["host"] += more if more > ROUNDING * device else 0.0
         return own
 
     @functools.cached_property
-    def _turns(self) -> tuple[Any, Any, Any]:
-        return self.kernels.all_turns(self.tables, self.plans, 0)
+    def _segments(self) -> tuple[Any, Any, Any]:
+        return self.kernels.all_segments(self.tables, self.plans, 0)
 
     # memory
 

@@ -1,4 +1,4 @@
-"""Plans as rows of the recurrence's tables: what is priced once, and which of it a plan is made of."""
+"""Plans as rows of the engine's tables: what is priced once, and which of it a plan is made of."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from foretell.program.cutting import Cutting, Shape
 from foretell.program.holding import Passes, StageRuns
 from foretell.program.local import Kind, Local
 from foretell.program.outline import Outline, stage_passes
+from foretell.timeline.columns import PLAN_COLUMNS, Plans, plan_rows
 from foretell.timeline.order import Played, played
-from foretell.timeline.tables import PLAN_COLUMNS, Builder, Plans, Sends, plan_rows
+from foretell.timeline.tables import Sends, SignatureRow, TableBuilder
 from foretell.units import Quantity
 
 
@@ -104,14 +105,16 @@ def stage_holds(cutting: Cutting, cares: Sequence[CareFigures], made: bool, held
     return tuple(found)
 
 
-def add_cut(builder: Builder, cutting: Cutting, kinds: Sequence[Kind], stages: Sequence[int] = ()) -> int:
+def add_cut(builder: TableBuilder, cutting: Cutting, kinds: Sequence[Kind], stages: Sequence[int] = ()) -> int:
     """Add a cut of a model whose kinds of layers are numbered like this; `stages`: their shapes, if others."""
     place = {kind: at for at, kind in enumerate(kinds)}
     shapes = [
-        ([(place[kind], times) for kind, times, *_ in shape.layers], layers, bool(shape.received), shape.gets_back)
+        SignatureRow(
+            [(place[kind], times) for kind, times, *_ in shape.layers], layers, bool(shape.received), shape.gets_back
+        )
         for shape, layers in zip(cutting.shapes, cutting.layers, strict=True)
     ]
-    return builder.cut(shapes, stages or cutting.stage_shapes)
+    return builder.partition(shapes, stages or cutting.stage_shapes)
 
 
 def _seconds(
@@ -126,7 +129,7 @@ class Sheet:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.builder = Builder([level.name for level in cluster.levels])
+        self.builder = TableBuilder([level.name for level in cluster.levels])
         self.columns: dict[str, list[Any]] = defaultdict(list)
 
     def add(self, plan: Priced) -> int:
@@ -136,20 +139,22 @@ class Sheet:
         ranks = tensor.ranks if tensor else 1
         trainer, across = plan.prices.trainer, outline.ranks > 1 and self.cluster.nodes > 1
         row = {
-            "local": builder.local(list(plan.kinds.values())),
-            "cut": add_cut(builder, outline.cutting, tuple(plan.kinds), plan.stages),
+            "program": builder.program(list(plan.kinds.values())),
+            "partition": add_cut(builder, outline.cutting, tuple(plan.kinds), plan.stages),
             "sends": builder.sends(plan.sends),
-            "holds": builder.holds((plan.holds, 0)),
-            "care": builder.care(plan.cares),
-            "manner": builder.manner((trainer, ranks, across), trainer.host, ranks, across, trainer.storage.prefetch),
-            **builder.played(plan.played),
+            "peaks": builder.peaks((plan.holds, 0)),
+            "traffic": builder.traffic(plan.cares),
+            "launch_profile": builder.launch_profile(
+                (trainer, ranks, across), trainer.host, ranks, across, trainer.storage.prefetch
+            ),
+            **builder.unrolled(plan.played),
             "splits": outline.schedule.splits_backward,
-            "share": plan.share,
+            "overlap": plan.share,
             **plan.constants._asdict(),
         }
         for name in PLAN_COLUMNS:
             self.columns[name].append(row[name])
-        return len(self.columns["local"]) - 1
+        return len(self.columns["program"]) - 1
 
     def plans(self, compiled: bool) -> Plans:
         """The rows, for Python or for a compiler."""

@@ -1,6 +1,6 @@
 """From the phases of a schedule to slots in an order in which they can be played: loops over numbers.
 
-As in `recurrence`, Python runs these functions on lists and a compiler on arrays: long steps have hundreds of
+As in `segments`, Python runs these functions on lists and a compiler on arrays: long steps have hundreds of
 thousands of slots. What they write down equals `plan.schedule`'s lists, slot for slot.
 """
 # Tables are lists or arrays, and compilers infer types: annotations would have to lie.

@@ -1,0 +1,36 @@
+"""The kernels of the engine, as Python or compiled: step time, segments and memory of plans in tables."""
+
+# The kernels have no types: see `timeline.segments`.
+# pyright: basic
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from foretell.timeline.compiling import available, compiled, loaded
+from foretell.timeline.peak_memory import evaluate_memory, one_each, rank_memory
+from foretell.timeline.segments import SEGMENT, all_segments
+from foretell.timeline.step import evaluate, step_seconds
+
+__all__ = [
+    "SEGMENT",
+    "all_segments",
+    "evaluate",
+    "evaluate_memory",
+    "is_compiled",
+    "kernels",
+    "one_each",
+    "rank_memory",
+    "step_seconds",
+]
+
+
+def is_compiled() -> bool:
+    """Whether the kernels are compiled in this process already."""
+    return loaded("foretell.timeline.engine")
+
+
+def kernels(fast: bool) -> Any:
+    """This module, or where there is a compiler the same with its functions compiled."""
+    return compiled("foretell.timeline.engine") if fast and available() else sys.modules[__name__]
