@@ -172,19 +172,19 @@ def test_it_may_be_based_on_a_second_name_and_be_called_as_its_base(tmp_path: Pa
 @pytest.mark.parametrize(
     ("change", "says", "where"),
     [
-        (("2 ms", "2 m"), "not in s or ms or us", "mine.toml, host.layer"),
-        (("2 ms", "2 GiB"), "is in 'GiB'", "mine.toml, host.layer"),
-        (('"2 ms"', "2"), "not a number with a unit", "mine.toml, host.layer"),
+        (("2 ms", "2 m"), "'m' is not a unit of a time", "mine.toml, host.layer"),
+        (("2 ms", "2 GiB"), "GiB is the unit of a memory, not of a time", "mine.toml, host.layer"),
+        (('"2 ms"', "2"), "a time needs its unit", "mine.toml, host.layer"),
         (("2 ms", "-2 ms"), "not a number with a unit", "mine.toml, host.layer"),
         (("2 ms", "1e999999999 ms"), "not a number with a unit", "mine.toml, host.layer"),
-        (("layer =", "layers ="), "'layers'", "mine.toml, host.layers"),
-        (("[host]", "[hosts]"), "'hosts'", "mine.toml, hosts"),
+        (("layer =", "layers ="), "unknown key 'host.layers'", "mine.toml"),
+        (("[host]", "[hosts]"), "unknown key 'hosts'", "mine.toml"),
         (('source = "us"', 'source = "them"'), "'them'", "mine.toml, host.layer"),
-        ((', source = "us"', ""), "no source is given", "mine.toml, host.layer"),
-        (('value = "2 ms", ', ""), "no value is given", "mine.toml, host.layer"),
+        ((', source = "us"', ""), "the figure has no source", "mine.toml, host.layer"),
+        (('value = "2 ms", ', ""), "the figure has no value", "mine.toml, host.layer"),
         (('{ value = "2 ms", source = "us" }', '"2 ms"'), "has no source", "mine.toml, host.layer"),
         (("us = ", 'other = "x"\nus = '), "no figure names the source 'other'", "mine.toml, sources"),
-        (('"measured on our cluster, 2026-05"', "3"), "'us' says nothing", "mine.toml, sources"),
+        (('"measured on our cluster, 2026-05"', "3"), "the source 'us' is not a text", "mine.toml"),
         (('summary = "mine"', ""), "summary is missing", "mine.toml"),
         (('summary = "mine"', "summary = 3"), "is not a text", "mine.toml, summary"),
         (('summary = "mine"', 'summary = "mine"\nalias_of = "fsdp"'), "nothing of its own", "mine.toml"),
@@ -217,7 +217,7 @@ def test_bad_files_are_refused(tmp_path: Path, change: tuple[str, str], says: st
         ('[pipeline]\nschedules = { value = ["1fb1"], source = "us" }', "'1fb1'"),
         ('[defaults]\noptimizer = { value = "adamx", source = "us" }', "'adamx'"),
         ('[defaults]\nprecision = { value = "fp8", source = "us" }', "fp8 is not legal"),
-        ('[memory]\ncontext = { value = "1 GBit", source = "us" }', "is in 'GBit'"),
+        ('[memory]\ncontext = { value = "1 GBit", source = "us" }', "'GBit' is not a unit of a memory"),
     ],
 )
 def test_bad_values_are_refused(tmp_path: Path, figure: str, says: str) -> None:
@@ -230,7 +230,7 @@ def test_bad_values_are_refused(tmp_path: Path, figure: str, says: str) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"cannot read none\.toml"):
+    with pytest.raises(BadInput, match="no such file"):
         trainer(str(tmp_path / "none.toml"))
 
 

@@ -15,7 +15,7 @@ from foretell.errors import BadInput
 _DECIMAL = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 
-_BYTES = {f"{prefix}B": scale for prefix, scale in {**_DECIMAL, **_BINARY}.items()}
+_BYTES = {f"{prefix}B": scale for prefix, scale in {**_DECIMAL, **_BINARY, "K": 1e3}.items()}
 _BITS = {f"{prefix}b": scale / 8 for prefix, scale in _DECIMAL.items()}
 
 UNITS: dict[str, dict[str, float]] = {
@@ -25,6 +25,7 @@ UNITS: dict[str, dict[str, float]] = {
     "time": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},
     "frequency": {f"{prefix}Hz": scale for prefix, scale in _DECIMAL.items()},
     "power": {"W": 1.0, "kW": 1e3},
+    **{f"size per {what}": {f"B/{what}": 1.0} for what in ("parameter", "gradient", "logit", "score")},
 }
 """Kind of figure to its units, each with its size in SI."""
 
@@ -37,14 +38,15 @@ EXAMPLES = {
     "power": '"400 W"',
     "count": "8",
     "ratio": "0.81",
+    **{f"size per {what}": f'"4 B/{what}"' for what in ("parameter", "gradient", "logit", "score")},
 }
 """Kind of figure to what one looks like in a file."""
 
-_FORM = re.compile(r"([0-9][0-9_,]*\.?[0-9]*(?:e[+-]?[0-9]+)?) *([A-Za-z/]*)")
+_FORM = re.compile(r"([0-9][0-9_,]*\.?[0-9]*(?:e[+-]?[0-9]{1,3})?) *([A-Za-z/]*)")
 
 
-def parse(text: str, kind: str, where: str = "") -> float:
-    """The figure in SI units; it must be positive, zero only for a time."""
+def parse(text: str, kind: str, where: str = "", zero: bool = False) -> float:
+    """The figure in SI units; it must be positive, but for a time or where zero says something."""
     form = _FORM.fullmatch(text.strip())
     if form is None:
         raise BadInput(f"{text!r} is not a number with a unit", where=where, fix=EXAMPLES[kind])
@@ -53,7 +55,7 @@ def parse(text: str, kind: str, where: str = "") -> float:
     if scale is None:
         raise BadInput(f"{text!r}: {_complaint(unit, kind)}", where=where, fix=EXAMPLES[kind])
     value = _scaled(number, scale)
-    if not math.isfinite(value) or value < 0 or (value == 0 and kind != "time"):
+    if not math.isfinite(value) or value < 0 or (value == 0 and kind != "time" and not zero):
         raise BadInput(f"{text!r} is not a positive {kind}", where=where, fix=EXAMPLES[kind])
     return value
 

@@ -1,4 +1,10 @@
-"""One table of a TOML file, read strictly.
+"""One table of a TOML file, read strictly, and its figures: each with the source it comes from beside it.
+
+    [sources]
+    reducer = "PyTorch 2.13, torch/csrc/distributed/c10d/reducer.hpp"
+
+    [gradients]
+    bucket = { value = "25 MiB", source = "reducer" }
 
 A table says first which keys it has: a slip of the pen is told before anything is missed. What is
 missing or wrong is an error with the file, the key, and lines that could stand there.
@@ -9,7 +15,7 @@ from __future__ import annotations
 import math
 import tomllib
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from foretell.errors import BadInput, first_of, near
 from foretell.hardware import quantity
@@ -36,12 +42,20 @@ EXAMPLES = {
 """What a figure looks like under its key; others look as their kind does."""
 
 
+class Figure(NamedTuple):
+    """A value as it is written, its source in full, and the file and key that say so."""
+
+    value: Any
+    source: str
+    where: str
+
+
 class Table:
     """One table of a file, with the file and its place in it for messages."""
 
     def __init__(self, content: dict[str, Any], file: str, path: str = "", root: Table | None = None) -> None:
         self._content = content
-        self._file = file
+        self.file = file
         self._path = path
         self._named_sources: dict[str, str] = root._named_sources if root else self._read_sources()
         self.sources: dict[str, str] = root.sources if root else {}
@@ -54,19 +68,20 @@ class Table:
 
     def at(self, key: str) -> str:
         """The file and the key, for messages."""
-        return f"{self._file}, {self._full(key)}"
+        return f"{self.file}, {self.full(key)}"
 
-    def _full(self, key: str) -> str:
+    def full(self, key: str) -> str:
+        """The key with those of the tables around it, dotted."""
         return f"{self._path}.{key}" if self._path else key
 
     def _read_sources(self) -> dict[str, str]:
         found = self._content.get("sources", {})
         if not isinstance(found, dict):
-            raise BadInput("sources is not a table", where=self._file, fix='[sources], then datasheet = "..."')
+            raise BadInput("sources is not a table", where=self.file, fix='[sources], then datasheet = "..."')
         named = cast(dict[str, Any], found)
         for name, text in named.items():
             if not isinstance(text, str) or not text.strip():
-                raise BadInput(f"the source {name!r} is not a text", where=self._file, fix=f'{name} = "title, year"')
+                raise BadInput(f"the source {name!r} is not a text", where=self.file, fix=f'{name} = "title, year"')
         return named
 
     def only(self, *keys: str) -> None:
@@ -75,12 +90,12 @@ class Table:
             if key not in keys:
                 close = [known for known in near(key, keys) if known not in self._content]
                 fix = f"did you mean {close[0]}?" if close else f"the keys here: {', '.join(keys)}"
-                raise BadInput(f"unknown key {self._full(key)!r}", where=self._file, fix=fix)
+                raise BadInput(f"unknown key {self.full(key)!r}", where=self.file, fix=fix)
 
     def _value(self, key: str, line: str) -> Any:
         """What stands under a key; `line` is what could."""
         if key not in self._content:
-            raise BadInput(f"{self._full(key)} is missing", where=self._file, fix=line)
+            raise BadInput(f"{self.full(key)} is missing", where=self.file, fix=line)
         return self._content[key]
 
     def text(self, key: str, example: str) -> str:
@@ -99,7 +114,11 @@ class Table:
 
     def figure(self, key: str, kind: str) -> float:
         """A figure with its source, in SI units."""
-        line = figure_line(key, kind, next(iter(self._named_sources), "datasheet"))
+        found = self.entry(key, figure_line(key, kind, next(iter(self._named_sources), "datasheet")))
+        return self._number(key, found.value, kind)
+
+    def entry(self, key: str, line: str = '{ value = ..., source = "..." }') -> Figure:
+        """A figure as it is written; `line` is what could stand there."""
         entry = self._value(key, line)
         if not isinstance(entry, dict):
             raise BadInput(f"{entry!r} has no source beside it", where=self.at(key), fix=line)
@@ -110,8 +129,14 @@ class Table:
         for name in ("value", "source"):
             if name not in fields:
                 raise BadInput(f"the figure has no {name}", where=self.at(key), fix=line)
-        self.sources[self._full(key)] = self._source(key, fields["source"])
-        return self._number(key, fields["value"], kind)
+        source = self.sources[self.full(key)] = self._source(key, fields["source"])
+        return Figure(fields["value"], source, self.at(key))
+
+    def check_every_source_is_used(self) -> None:
+        """Refuse a source that no figure read so far names."""
+        for name, source in self._named_sources.items():
+            if source not in self.sources.values():
+                raise BadInput(f"no figure names the source {name!r}", where=self.at("sources"), fix="leave it out")
 
     def count(self, key: str) -> int:
         """A whole number with its source."""
@@ -138,15 +163,11 @@ class Table:
 
     def table(self, key: str, example: str) -> Table:
         """A table inside this one."""
-        lines = f"[{self._full(key)}]{NEXT_LINE}{example}"
+        lines = f"[{self.full(key)}]{NEXT_LINE}{example}"
         value = self._value(key, lines)
         if not isinstance(value, dict):
-            raise BadInput(f"{key} is not a table", where=self._file, fix=lines)
-        return Table(cast(dict[str, Any], value), self._file, self._full(key), root=self)
-
-    def optional_table(self, key: str) -> Table:
-        """A table inside this one; empty where the file has none."""
-        return self.table(key, "") if key in self else Table({}, self._file, self._full(key), root=self)
+            raise BadInput(f"{key} is not a table", where=self.file, fix=lines)
+        return Table(cast(dict[str, Any], value), self.file, self.full(key), root=self)
 
     def tables(self, key: str, example: str) -> list[Table]:
         """An array of tables: [[key]]."""
@@ -154,9 +175,9 @@ class Table:
         found = self._value(key, lines)
         items = cast(list[Any], found) if isinstance(found, list) else []
         if not items or not all(isinstance(item, dict) for item in items):
-            raise BadInput(f"{key} is not a list of tables", where=self._file, fix=lines)
+            raise BadInput(f"{key} is not a list of tables", where=self.file, fix=lines)
         return [
-            Table(cast(dict[str, Any], item), self._file, f"{self._full(key)}[{at}]", root=self)
+            Table(cast(dict[str, Any], item), self.file, f"{self.full(key)}[{at}]", root=self)
             for at, item in enumerate(items)
         ]
 
@@ -196,5 +217,5 @@ def _inside(folder: Path) -> str:
 
 def _shown(path: Path) -> str:
     """A file that ships is shown by its place in the package: hardware/devices/h100.toml."""
-    package = Path(__file__).parent
-    return str(path.relative_to(package.parent)) if path.is_relative_to(package) else str(path)
+    package = Path(__file__).parents[1]
+    return str(path.relative_to(package)) if path.is_relative_to(package) else str(path)

@@ -18,11 +18,11 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from foretell.errors import BadInput, unknown
+from foretell.hardware.table import Figure, Table, open_table
 from foretell.model.operators.optimizer import RULES
 from foretell.plan.figures import (
     Bytes,
     Count,
-    Figure,
     PerGradient,
     PerLogit,
     PerParameter,
@@ -33,8 +33,6 @@ from foretell.plan.figures import (
     figures,
     fill,
     keys,
-    known,
-    load_toml,
 )
 from foretell.plan.members import strategies
 from foretell.plan.policies.precision import FORMATS
@@ -336,8 +334,9 @@ def _gather(path: Path, above: tuple[Path, ...]) -> dict[str, Figure]:
     if path in above:
         chain = " -> ".join(one.stem for one in (*above, path))
         raise BadInput(f"based on itself: {chain}", where=f"{path.name}, based_on")
-    about, tables = _parts(path)
-    own = figures(tables, Trainer, path.name)
+    about, table = _parts(path)
+    own = figures(table, Trainer, *_ABOUT, "sources")
+    table.check_every_source_is_used()
     base = about.get("alias_of") or about.get("based_on", "")
     if not base:
         return own
@@ -350,20 +349,15 @@ def _carried(base: str, source: str) -> str:
     return source if source.startswith("carried over from ") else f"carried over from {base}: {source}"
 
 
-def _parts(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
-    """What a file says about the trainer, and the tables of its constants."""
-    tables = load_toml(path)
-    about: dict[str, Any] = {}
-    for key in _ABOUT:
-        if key in tables:
-            about[key] = tables.pop(key)
-            if not isinstance(about[key], str) or not about[key].strip():
-                raise BadInput(f"{about[key]!r} is not a text", where=f"{path.name}, {key}")
-    if "alias_of" in about and (tables or len(about) > 1):
-        raise BadInput("a name that stands for another has nothing of its own", where=path.name, fix="based_on")
-    if "alias_of" not in about and "summary" not in about:
-        raise BadInput("summary is missing", where=path.name, fix='summary = "what it is, in one line"')
-    return about, tables
+def _parts(path: Path) -> tuple[dict[str, str], Table]:
+    """What a file says about the trainer, and its table."""
+    table = open_table(path)
+    about = {key: table.text(key, "what it is, in one line") for key in _ABOUT if key in table}
+    if "alias_of" in about and len(list(table)) > 1:
+        raise BadInput("a name that stands for another has nothing of its own", where=table.file, fix="based_on")
+    if "alias_of" not in about:
+        table.text("summary", "what it is, in one line")
+    return about, table
 
 
 def _check_words(made: Trainer, where: str) -> None:
@@ -391,7 +385,8 @@ def _check_words(made: Trainer, where: str) -> None:
     )
     for key, given, all_words in words:
         for word in given:
-            known(key.split(".")[1], word, [*all_words, "any"], f"{where}, {key}")
+            if word not in (*all_words, "any"):
+                raise unknown(key.split(".")[1], word, [*all_words, "any"]).within(f"{where}, {key}")
     if not allows(made.legal.precisions, made.defaults.precision):
         precisions = ", ".join(made.legal.precisions)
         raise BadInput(f"{made.defaults.precision} is not legal", where=f"{where}, defaults.precision", fix=precisions)
