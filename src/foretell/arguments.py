@@ -24,7 +24,7 @@ WRONG: Final = object()
 
 EXAMPLES: Final = {
     "model": 'a name or a file, model="llama3-8b"; a module: foretell.trace(module, inputs)',
-    "cluster": 'cluster="8xh100"',
+    "on": 'a cluster, on="8xh100"',
     "plan": 'plan="dp8:zero3 +bf16"',
     "plan1": 'plan1="dp8:zero3 +bf16"',
     "plan2": 'plan2="dp2:zero3 tp4:sp +bf16"',
@@ -41,25 +41,36 @@ EXAMPLES: Final = {
     "max_memory": 'max_memory="60 GB"',
     "calibration": 'a file, calibration="h200.json", or "none"',
     "profile": 'a file, profile="profile.json"',
-    "anchors": 'files, anchors=["run.json"]',
+    "anchor": 'files, anchor=["run.json"]',
     "tokens": "a number, tokens=1e12",
     "samples": "a number, samples=1e6",
     "conditions": "a foretell.oracle.training.Conditions",
     "gpus": "whole numbers, gpus=[1, 2, 4, 8]",
     "noise_scale": 'noise_scale="2e6 tokens", a number of samples, or the record of a run',
-    "models": 'models=["gpt2", "llama3-8b"]; a graph: as a file, graph.json',
-    "clusters": 'clusters=["8xh100", "64xh100"]',
-    "batches": "whole numbers, batches=[32, 64]",
-    "seqs": "whole numbers, seqs=[2048, 8192]",
-    "plans": 'plans=["dp8 +bf16", "tp8 +bf16"]',
+    "rate": "a number, rate=0.3, or several: rate=[0.3, 1.0]",
     "workers": "whole numbers, workers=[4, 16]",
-    "rates": "numbers, rates=[0.3, 1.0]",
     "disturbance": "a foretell.hardware.disturbance.Disturbance",
     "disturbances": "a foretell.virtual.disturbance.Disturbances",
     "tempo": "a foretell.learning.tempo.Tempo",
     "out": 'a folder, out="my-sweep"',
 }
 """What would work, by the name of the argument."""
+
+FORMERLY: Final = {
+    "cluster": "on",
+    "clusters": "on",
+    "models": "model",
+    "batches": "batch",
+    "trainers": "trainer",
+    "seqs": "seq",
+    "precisions": "precision",
+    "plans": "plan",
+    "anchors": "anchor",
+    "learns": "learn",
+    "rates": "rate",
+    "seconds": "timeout",
+}
+"""Names of arguments of before, that work until the next release: now all are those of the command line's options."""
 
 WORDS: Final = {
     "str": "a text",
@@ -93,10 +104,24 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def called(*given: P.args, **named: P.kwargs) -> R:
         placed = [read(name, value) for name, value in zip(names, given, strict=False)]
-        more = {name: read(name, value) for name, value in named.items()}
+        more = {name: read(name, value) for name, value in _renamed(named, function.__annotations__).items()}
         return cast("Callable[..., R]", function)(*placed, *given[len(names) :], **more)
 
     return called
+
+
+def _renamed(named: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by the names that they have now."""
+    found: dict[str, Any] = {}
+    for name, value in named.items():
+        now = FORMERLY.get(name, name)
+        if name not in known and now in known and now not in named:
+            import warnings
+
+            warnings.warn(f"the argument {name} is now {now}", DeprecationWarning, stacklevel=3)
+            name = now
+        found[name] = value
+    return found
 
 
 MOST_SHOWN: Final = 60

@@ -23,7 +23,7 @@ def _function(name: str) -> Iterator[str]:
     yield f"As a command: `foretell {COMMANDS.get(name, name)}`." if COMMANDS.get(name, name) else ""
 
 
-COMMANDS = {"load": "", "trace": "", "search": "plan", "lower": "program", "choose_batch": "plan --batch auto"}
+COMMANDS = {"load": "", "trace": "", "choose_batch": "plan --batch auto"}
 """Where the command has another name; empty: it has none."""
 
 

@@ -49,6 +49,8 @@ def _outputs(printed: str, value: Any, count: int) -> Iterator[dict[str, Any]]:
         yield {"name": "stdout", "output_type": "stream", "text": printed.splitlines(keepends=True)}
     if value is not None:
         data = {"text/plain": repr(value).splitlines(keepends=True)}
+        if hasattr(value, "_repr_html_"):
+            data["text/html"] = value._repr_html_().splitlines(keepends=True)
         yield {"data": data, "execution_count": count, "metadata": {}, "output_type": "execute_result"}
 
 

@@ -77,7 +77,7 @@ def test_every_plan_of_a_search_costs_what_predict_says(file: Path, trainer: str
 
 
 def test_all_verbs_say_the_same(file: Path) -> None:
-    best = foretell.search(TINY, "4xh200", 8, only=ONLY, calibration=file).best
+    best = foretell.plan(TINY, "4xh200", 8, only=ONLY, calibration=file).best
     assert best is not None
     step = _said(best.plan, "4xh200", 8, file)
     assert _same(best, step)
@@ -110,12 +110,12 @@ def test_fewer_busy_cores_are_faster_in_comparisons_too(tmp_path: Path) -> None:
 
 def test_what_is_kept_is_picked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORETELL_RECORDS", str(tmp_path))
-    plain = foretell.search(TINY, "4xh200", 8, only=("dp",)).best
+    plain = foretell.plan(TINY, "4xh200", 8, only=("dp",)).best
     file = _file(tmp_path, "h200")
-    kept = foretell.search(TINY, "4xh200", 8, only=("dp",)).best
-    assert kept == foretell.search(TINY, "4xh200", 8, only=("dp",), calibration=file).best != plain
-    assert foretell.search(TINY, "4xh200", 8, only=("dp",), calibration="none").best == plain
-    assert foretell.search(TINY, "4xh100", 8, only=("dp",)) is not None  # another device: nothing is kept
+    kept = foretell.plan(TINY, "4xh200", 8, only=("dp",)).best
+    assert kept == foretell.plan(TINY, "4xh200", 8, only=("dp",), calibration=file).best != plain
+    assert foretell.plan(TINY, "4xh200", 8, only=("dp",), calibration="none").best == plain
+    assert foretell.plan(TINY, "4xh100", 8, only=("dp",)) is not None  # another device: nothing is kept
 
 
 def test_better_hardware_is_better_than_what_was_measured(file: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_sweep_takes_a_file_for_the_clusters_of_its_device(file: Path) -> None
 
 def test_another_device_is_refused(file: Path) -> None:
     for ask in (
-        lambda: foretell.search(TINY, "4xh100", 8, calibration=file),
+        lambda: foretell.plan(TINY, "4xh100", 8, calibration=file),
         lambda: foretell.why(TINY, "4xh100", "dp4", 8, calibration=file),
         lambda: foretell.scale(TINY, "4xh100", [4], 8, calibration=file),
         lambda: foretell.fit(TINY, "4xh100", calibration=file),

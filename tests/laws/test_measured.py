@@ -269,7 +269,7 @@ def test_the_search_prices_a_calibrated_cluster_as_predictions_do() -> None:
     samples.append(sample("any", Exchange(kind="all-reduce", ranks=8, payload=2**24), [0.01]))
     place = calibrated(H200, PYTORCH, _calibration(*samples)).cluster
     model = "llama:layers=4,hidden=1024,heads=8,kv_heads=8,ffn=2816,vocab=32000,seq=512"
-    best = foretell.search(model, place, 64, precision="fp32", only=("dp", "tp")).best
+    best = foretell.plan(model, place, 64, precision="fp32", only=("dp", "tp")).best
     assert best is not None
     assert foretell.predict(model, place, best.plan, 64, calibration="none").step_seconds == best.step_seconds
     assert foretell.predict(model, H200, best.plan, 64, calibration="none").step_seconds < best.step_seconds

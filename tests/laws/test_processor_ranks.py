@@ -342,7 +342,7 @@ def test_copies_of_weights_in_shares_cost_what_was_timed() -> None:
 
 
 def test_the_search_holds_images_in_blocks_as_predictions_do() -> None:
-    best = foretell.search("lenet", "2xcpu-core", 32, only=("dp", "filter")).best
+    best = foretell.plan("lenet", "2xcpu-core", 32, only=("dp", "filter")).best
     assert best is not None
     found = foretell.predict("lenet", "2xcpu-core", best.plan, 32, calibration="none")
     assert (found.memory_bytes, found.step_seconds) == (best.memory_bytes, best.step_seconds)

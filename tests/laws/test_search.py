@@ -405,5 +405,5 @@ def test_whole_sums_of_shared_states_are_searched_as_they_are_predicted() -> Non
 
 
 def _messages(plan: str) -> list[Communicate]:
-    program = foretell.lower(TINY, plan, 16, trainer="nanotron")
+    program = foretell.program(TINY, plan, 16, trainer="nanotron")
     return [one for one in program.stages[0].finish.actions if isinstance(one, Communicate)]

@@ -137,7 +137,7 @@ def test_a_search_finds_what_the_library_finds(server: Server):
     told = _watched(server, begun.json["id"])
     assert told["state"] == told["doing"] == "done" and told["share"] == 1 and not told["stopped"]
     found = told["answer"]["found"]
-    same = foretell.search(SMALL["model"], SMALL["cluster"], SMALL["batch"], only=["dp", "tp"])
+    same = foretell.plan(SMALL["model"], SMALL["cluster"], SMALL["batch"], only=["dp", "tp"])
     assert found["evaluated"] == same.evaluated and same.best is not None
     assert found["best"]["plan"] == same.best.plan
     assert "Plans by time and memory" in told["answer"]["html"]

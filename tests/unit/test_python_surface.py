@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import subprocess
 import sys
@@ -40,9 +41,9 @@ def test_predict_is_the_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert said["memory_bytes"] == found.memory_bytes
 
 
-def test_lower_is_the_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_program_is_the_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     said = _command(monkeypatch, capsys, "program", LLAMA, "--plan", PLAN, "--batch", "8")
-    found = foretell.lower(LLAMA, PLAN, 8)
+    found = foretell.program(LLAMA, PLAN, 8)
     assert (said["plan"], said["ranks"], said["batch"]) == (found.plan, found.ranks, found.batch)
 
 
@@ -74,7 +75,7 @@ def test_values_do_as_well_as_texts() -> None:
     of_graph = foretell.predict(graph, "2xa100", PLAN)
     assert (of_graph.batch, of_graph.step_seconds) == (8, text.step_seconds)
     assert foretell.predict(graph, "2xa100", PLAN, batch=8) == of_graph
-    assert foretell.lower(graph, PLAN).batch == 8
+    assert foretell.program(graph, PLAN).batch == 8
     assert foretell.predict(LLAMA, "2xa100", PLAN, batch_per_rank=4) == text
 
 
@@ -102,7 +103,7 @@ def test_a_graph_is_fitted_as_it_is() -> None:
         lambda: foretell.predict(foretell.load(LLAMA, batch=8), "2xa100", "dp2", batch=16),
         lambda: foretell.predict(foretell.load(LLAMA, batch=8), "2xa100", "dp2", seq=32),
         lambda: foretell.predict(foretell.load(LLAMA, batch=7), "2xa100", "dp2"),
-        lambda: foretell.lower(LLAMA, "dp2", 8, batch_per_rank=4),
+        lambda: foretell.program(LLAMA, "dp2", 8, batch_per_rank=4),
         lambda: foretell.fit(LLAMA, "2xa100", "dp4"),
         lambda: foretell.fit(LLAMA, "nowhere"),
         lambda: foretell.predict(LLAMA, "2xa100", "dp2", batch=8, tokens=-1.0),
@@ -128,36 +129,75 @@ def test_importing_it_imports_nothing_else() -> None:
     ours = "[name for name in sys.modules if name.split('.')[0] in ('foretell', 'click', 'torch')]"
     code = f"import foretell, sys; print(*sorted({ours}))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    found = [name for name in ran.stdout.split() if not name.startswith("foretell.functions")]
-    assert found == ["foretell", "foretell.arguments", "foretell.version"]
+    assert ran.stdout.split() == ["foretell", "foretell.version"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "import foretell.plan.text",
+        "from foretell.plan.plan import Plan",
+        "import foretell.program.lower, foretell.oracle.predict, foretell.cli.command",
+        "from foretell import plan, program; assert callable(plan) and callable(program)",
+        "from foretell import *; assert callable(plan) and callable(program)",
+    ],
+)
+def test_plan_is_a_verb_and_a_package_whatever_was_imported_first(before: str) -> None:
+    code = f"""
+import inspect, foretell
+{before}
+assert foretell.plan("lenet", on="2xh100", batch=8, only="dp").best.plan
+from foretell.plan.plan import Plan
+import foretell.plan.text
+assert foretell.plan("lenet", on="2xh100", batch=8, only="dp").evaluated
+assert foretell.program("lenet", "dp2", 8).ranks == 2
+assert foretell.plan.text.parse("dp8").ranks == 8
+assert list(inspect.signature(foretell.plan).parameters)[:3] == ["model", "on", "batch"]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_names_of_before_work_and_say_what_they_are_called_now() -> None:
+    now = foretell.plan(LLAMA, on="2xa100", batch=8, only="dp").best
+    with pytest.warns(DeprecationWarning, match=r"foretell\.plan"):
+        search = foretell.search
+    with pytest.warns(DeprecationWarning, match="on"):
+        assert search(LLAMA, cluster="2xa100", batch=8, only="dp").best == now
+    with pytest.warns(DeprecationWarning, match=r"foretell\.program"):
+        assert foretell.lower(LLAMA, PLAN, 8) == foretell.program(LLAMA, PLAN, 8)
+    with pytest.raises(TypeError, match="cluster"):
+        foretell.plan(LLAMA, on="2xa100", cluster="2xa100", batch=8)  # type: ignore[call-arg]
+    with pytest.raises(AttributeError, match="nothing"):
+        foretell.nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
 WRONG = [
-    ("search", ("gpt2", None, 8), {}, "cluster"),
-    ("search", ("gpt2", "8xh100", "8"), {}, "batch"),
-    ("search", ("gpt2", "8xh100", True), {}, "batch"),
-    ("search", ("gpt2", "8xh100", 8), {"only": 3}, "only"),
-    ("search", ("gpt2", "8xh100", 8), {"only": ["dp", 3]}, "only"),
-    ("search", ("gpt2", "8xh100", 8), {"fix": None}, "fix"),
-    ("search", ("gpt2", "8xh100", 8), {"max_memory": []}, "max_memory"),
-    ("search", ("gpt2", "8xh100", 8), {"top": 2.5}, "top"),
-    ("search", ("gpt2", "8xh100", 8), {"precision": 16}, "precision"),
-    ("search", ("gpt2", "8xh100", 8), {"calibration": 3}, "calibration"),
+    ("plan", ("gpt2", None, 8), {}, "on"),
+    ("plan", ("gpt2", "8xh100", "8"), {}, "batch"),
+    ("plan", ("gpt2", "8xh100", True), {}, "batch"),
+    ("plan", ("gpt2", "8xh100", 8), {"only": 3}, "only"),
+    ("plan", ("gpt2", "8xh100", 8), {"only": ["dp", 3]}, "only"),
+    ("plan", ("gpt2", "8xh100", 8), {"fix": None}, "fix"),
+    ("plan", ("gpt2", "8xh100", 8), {"max_memory": []}, "max_memory"),
+    ("plan", ("gpt2", "8xh100", 8), {"top": 2.5}, "top"),
+    ("plan", ("gpt2", "8xh100", 8), {"precision": 16}, "precision"),
+    ("plan", ("gpt2", "8xh100", 8), {"calibration": 3}, "calibration"),
     ("predict", ("gpt2", "8xh100", None, 8), {}, "plan"),
     ("predict", ("gpt2", "8xh100", "dp8", 8), {"tokens": "many"}, "tokens"),
-    ("predict", ("gpt2", "8xh100", "dp8", 8), {"anchors": "run.json"}, "anchors"),
+    ("predict", ("gpt2", "8xh100", "dp8", 8), {"anchor": "run.json"}, "anchor"),
     ("predict", ("gpt2", "8xh100", "dp8", 8), {"conditions": {"price": 2}}, "conditions"),
     ("why", ("gpt2", "8xh100", ["dp8"], 8), {}, "plan"),
     ("diff", ("gpt2", "8xh100", "dp8", 3, 8), {}, "plan2"),
     ("scale", ("gpt2", "8xh100", 8, 8), {}, "gpus"),
     ("scale", ("gpt2", "8xh100", "1..8", 8), {}, "gpus"),
     ("whatif", ("gpt2", "8xh100"), {"again": "yes"}, "again"),
-    ("sweep", (None, "8xh100", 8), {}, "models"),
-    ("sweep", ("gpt2", "8xh100", 8.5), {}, "batches"),
+    ("sweep", (None, "8xh100", 8), {}, "model"),
+    ("sweep", ("gpt2", "8xh100", 8.5), {}, "batch"),
     ("fit", (8, "8xh100"), {}, "model"),
     ("choose_batch", ("gpt2", "8xh100", None), {}, "noise_scale"),
     ("load", (8,), {}, "model"),
-    ("lower", ("gpt2", None), {}, "plan"),
+    ("program", ("gpt2", None), {}, "plan"),
     ("run", ("mlp", "dp1"), {"steps": "ten"}, "steps"),
 ]
 
@@ -174,7 +214,7 @@ def test_the_argument_that_is_wrong_is_named(
 def test_every_argument_can_be_read() -> None:
     """Each annotation of each function is one that the check knows, and has something that would work."""
     for name in foretell.__all__:
-        function = getattr(foretell, name)
+        function = inspect.unwrap(getattr(foretell, name)) if name != "__version__" else name
         for argument, annotation in getattr(function, "__annotations__", {}).items():
             if argument != "return":
                 assert arguments.knows(annotation), (name, argument, annotation)
@@ -185,4 +225,4 @@ def test_numbers_of_numpy_are_numbers() -> None:
     plain = foretell.predict(LLAMA, "2xa100", "dp2", 8, tokens=1e9)
     assert foretell.predict(LLAMA, "2xa100", "dp2", numpy.int64(8), tokens=numpy.float32(1e9)) == plain
     with pytest.raises(TypeError, match="onli"):
-        foretell.search(LLAMA, "2xa100", 8, onli=["dp"])  # type: ignore[call-arg]
+        foretell.plan(LLAMA, "2xa100", 8, onli=["dp"])  # type: ignore[call-arg]

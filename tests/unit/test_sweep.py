@@ -64,7 +64,7 @@ def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_plans_are_predicted() -> None:
-    found = package.sweep(TINY, ["2xh100", "4xh100"], 8, plans=["dp4:zero3 +bf16", "tp2 +bf16"], jobs=1)
+    found = package.sweep(TINY, ["2xh100", "4xh100"], 8, plan=["dp4:zero3 +bf16", "tp2 +bf16"], jobs=1)
     assert [(one.cluster, one.plan, one.status) for one in found.rows] == [
         ("2xh100", "dp4:zero3 +bf16", FAILED),
         ("2xh100", "tp2 +bf16", OK),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @checked
 def predict(
     model: str | PathLike[str] | Graph,
-    cluster: str | Cluster,
+    on: str | Cluster,
     plan: str | Plan,
     batch: int | None = None,
     *,
@@ -39,7 +39,7 @@ def predict(
     conditions: Conditions | None = None,
     calibration: str | PathLike[str] = "",
     profile: str | PathLike[str] = "",
-    anchors: Sequence[str | PathLike[str]] = (),
+    anchor: Sequence[str | PathLike[str]] = (),
     disturbance: Disturbance | None = None,
 ) -> Prediction:
     """How long a step takes under a plan, what memory a rank needs, and what limits it.
@@ -57,9 +57,9 @@ def predict(
     from foretell.oracle.calibrations import with_calibration
 
     run = training.run(tokens, samples, epochs, price, conditions)
-    setting = setting_of(model, cluster, plan, batch, trainer, optimizer, seq, batch_per_rank)
-    if not profile and not anchors:
-        place = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+    setting = setting_of(model, on, plan, batch, trainer, optimizer, seq, batch_per_rank)
+    if not profile and not anchor:
+        place = catalog.cluster(on) if isinstance(on, str) else on
         question = with_calibration(setting, place, fspath(calibration))
         if disturbance:
             from foretell.oracle.disturbed import predict_disturbed
@@ -70,40 +70,37 @@ def predict(
     from foretell.cli.inputs import Given
     from foretell.errors import BadInput
 
-    if isinstance(model, Graph) or not isinstance(cluster, str):
+    if isinstance(model, Graph) or not isinstance(on, str):
         raise BadInput("profiles and anchors are about a model and a cluster by name", fix="both as texts")
     from foretell.hardware.disturbance import CALM
 
-    given = Given(fspath(model), str(plan), cluster, batch, batch_per_rank, seq, trainer, optimizer)
-    known = Known(fspath(calibration), fspath(profile), tuple(fspath(one) for one in anchors))
+    given = Given(fspath(model), str(plan), on, batch, batch_per_rank, seq, trainer, optimizer)
+    known = Known(fspath(calibration), fspath(profile), tuple(fspath(one) for one in anchor))
     return answered(given, known, run, disturbance or CALM)[1]
 
 
 @checked
-def lower(
+def program(
     model: str | PathLike[str] | Graph,
     plan: str | Plan,
     batch: int | None = None,
     *,
-    cluster: str | Cluster | None = None,
+    on: str | Cluster | None = None,
     trainer: str = "pytorch",
     optimizer: str = "",
     seq: int | None = None,
     batch_per_rank: int | None = None,
 ) -> Program:
-    """The program of a plan: what each rank computes, sends and holds in a step.
-
-    (`foretell.program` is the package that programs are made in.)
-    """
+    """The program of a plan: what each rank computes, sends and holds in a step."""
     from foretell.program import lower as lowering
 
-    return lowering.lower(setting_of(model, cluster, plan, batch, trainer, optimizer, seq, batch_per_rank))
+    return lowering.lower(setting_of(model, on, plan, batch, trainer, optimizer, seq, batch_per_rank))
 
 
 @checked
 def fit(
     model: str | PathLike[str] | Graph,
-    cluster: str | Cluster,
+    on: str | Cluster,
     plan: str | Plan | None = None,
     *,
     batch: int | None = None,
@@ -130,7 +127,7 @@ def fit(
     run = training.run(tokens, samples, epochs, price, conditions)
     asked = oracle.wish(
         name,
-        cluster,
+        on,
         plan,
         batch=batch,
         trainer_name=trainer,
@@ -146,7 +143,7 @@ def fit(
 @checked
 def export(
     model: str | PathLike[str],
-    cluster: str | Cluster,
+    on: str | Cluster,
     plan: str | Plan,
     batch: int | None = None,
     *,
@@ -167,6 +164,6 @@ def export(
 
     chosen = dialect(to)
     read = plan if isinstance(plan, Plan) else parse(plan)
-    setting = setting_of(model, cluster, read, batch, trainer or trainer_of(chosen, read), optimizer, seq, None)
-    place = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+    setting = setting_of(model, on, read, batch, trainer or trainer_of(chosen, read), optimizer, seq, None)
+    place = catalog.cluster(on) if isinstance(on, str) else on
     return write(chosen, recipe_of(setting, fspath(model), place))

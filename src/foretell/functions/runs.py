@@ -35,14 +35,14 @@ def run(
     method: str = "",
     tempo: Tempo | None = None,
     noise_every: int = 0,
-    seconds: float = 900.0,
+    timeout: float = 900.0,
 ) -> Measurement:
     """Train under a plan on ranks of this machine, and measure: `foretell run`, without a record.
 
     `method` is an algorithm of `foretell simulate` in the place of the one that the plan means, where ranks go at their
     own pace; a `foretell.learning.tempo.Tempo` says how long their gradients are to take. With `noise_every` there is a
     look at how noisy gradients are after every so many steps; `choose_batch` asks for `noise.samples`. The ranks are
-    processes of their own; they end with the run, when one of them fails, and after `seconds`.
+    processes of their own; they end with the run, when one of them fails, and after `timeout` seconds.
     """
     from foretell.learning.tempo import FREE
     from foretell.runtime.assignment import Assignment
@@ -68,21 +68,21 @@ def run(
     )
     assignment.setting()  # one that is refused ends here, without any rank
     with Ranks() as ranks:
-        reports = ranks.run(assignment, seconds)
+        reports = ranks.run(assignment, timeout)
     return observed(assignment, reports)
 
 
 @checked
 def simulate(
     model: str | PathLike[str],
-    cluster: str | Cluster,
+    on: str | Cluster,
     workers: int | Sequence[int],
     algorithms: str | Sequence[str] = ("sync@replicated", "async"),
     *,
-    learns: str = "",
+    learn: str = "",
     task: str = "digits",
     batch: int = 8,
-    rates: float | Sequence[float] = 0.5,
+    rate: float | Sequence[float] = 0.5,
     momentum: float = 0.0,
     target: float = 0.0,
     samples: int = 0,
@@ -93,8 +93,8 @@ def simulate(
 ) -> Simulation:
     """Training algorithms by the virtual time to a target loss: `foretell simulate`.
 
-    Times are those of `model` on the cluster, gradients those of `learns` (the model itself where it is small).
-    `batch` is a worker's; of several `rates` the best counts for each algorithm. Servers lie on the ranks of the first
+    Times are those of `model` on the cluster, gradients those of `learn` (the model itself where it is small).
+    `batch` is a worker's; of several rates the best counts for each algorithm. Servers lie on the ranks of the first
     workers (`beside`) or on hosts of their `own`.
     """
     from foretell.hardware import catalog
@@ -104,13 +104,13 @@ def simulate(
 
     asked = Contest(
         fspath(model),
-        catalog.cluster(cluster) if isinstance(cluster, str) else cluster,
+        catalog.cluster(on) if isinstance(on, str) else on,
         (workers,) if isinstance(workers, int) else tuple(workers),
         (algorithms,) if isinstance(algorithms, str) else tuple(algorithms),
-        learns=learns,
+        learns=learn,
         task=task,
         batch=batch,
-        rates=(rates,) if isinstance(rates, int | float) else tuple(rates),
+        rates=(rate,) if isinstance(rate, int | float) else tuple(rate),
         momentum=momentum,
         target=target,
         samples=samples,

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 @checked
-def search(
+def plan(
     model: str | PathLike[str] | Graph,
-    cluster: str | Cluster,
+    on: str | Cluster,
     batch: int | None = None,
     *,
     trainer: str = "pytorch",
@@ -53,7 +53,7 @@ def search(
 
     asked = planning.asked(
         model,
-        cluster,
+        on,
         batch,
         batch_per_rank,
         trainer=trainer,
@@ -71,9 +71,9 @@ def search(
 @checked
 def choose_batch(
     model: str | PathLike[str],
-    cluster: str | Cluster,
+    on: str | Cluster,
     noise_scale: str | PathLike[str] | float,
-    batches: str | Sequence[int] = "auto",
+    batch: str | Sequence[int] = "auto",
     *,
     tokens: float = 0.0,
     samples: float = 0.0,
@@ -92,8 +92,8 @@ def choose_batch(
 ) -> BatchChoice:
     """The batch with the least time to quality, by the gradient noise scale: `foretell plan --batch auto`.
 
-    `noise_scale` is in samples, a text with its unit, "2e6 tokens", or the record of a run that measured it. `batches`
-    are "auto", a range "32..4096" or numbers. `tokens` or `samples` are what training takes with small batches; without
+    `noise_scale` is in samples, a text with its unit, "2e6 tokens", or the record of a run that measured it. `batch`
+    is "auto", a range "32..4096" or numbers. `tokens` or `samples` are what training takes with small batches; without
     them times are in units of the least number of steps. `by` is "time" or "money".
     """
     from foretell.errors import BadInput
@@ -103,15 +103,15 @@ def choose_batch(
 
     if by not in ("time", "money"):
         raise BadInput(f"the best batch by {by!r}", where="by", fix='"time" or "money"')
-    place = catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+    place = catalog.cluster(on) if isinstance(on, str) else on
     name = fspath(model)
     noise = fspath(noise_scale) if isinstance(noise_scale, PathLike) else noise_scale
     trade = oracle.tradeoff(noise, tokens, samples, oracle.sequence_of(name, seq or 0))
-    chosen = oracle.wanted(batches, trade.noise, [place.ranks]) if isinstance(batches, str) else sorted(set(batches))
+    chosen = oracle.wanted(batch, trade.noise, [place.ranks]) if isinstance(batch, str) else sorted(set(batch))
     words = (only, without, also)
     asked = [
-        question_of(name, place, batch, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
-        for batch in chosen
+        question_of(name, place, each, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
+        for each in chosen
     ]
     return oracle.weighed([answered_finely(one) for one in asked], trade, price, by)
 
@@ -119,7 +119,7 @@ def choose_batch(
 @checked
 def why(
     model: str | PathLike[str] | Graph,
-    cluster: str | Cluster,
+    on: str | Cluster,
     plan: str | Plan,
     batch: int | None = None,
     *,
@@ -138,14 +138,14 @@ def why(
     from foretell.plan.text import parse
 
     words = (only, without, also)
-    asked = question_of(model, cluster, batch, trainer, optimizer, seq, "", words, fix, max_memory, calibration)
+    asked = question_of(model, on, batch, trainer, optimizer, seq, "", words, fix, max_memory, calibration)
     return oracle.why(asked, parse(plan) if isinstance(plan, str) else plan)
 
 
 @checked
 def diff(
     model: str | PathLike[str] | Graph,
-    cluster: str | Cluster,
+    on: str | Cluster,
     plan1: str | Plan,
     plan2: str | Plan,
     batch: int | None = None,
@@ -159,14 +159,14 @@ def diff(
     from foretell.oracle import diff as oracle
     from foretell.oracle.trial import Trial
 
-    trial = Trial(question_of(model, cluster, batch, trainer, optimizer, seq, calibration=calibration))
+    trial = Trial(question_of(model, on, batch, trainer, optimizer, seq, calibration=calibration))
     return oracle.diff(trial, trial.readable(plan1, "plan1"), trial.readable(plan2, "plan2"))
 
 
 @checked
 def scale(
     model: str | PathLike[str] | Graph,
-    cluster: str | Cluster,
+    on: str | Cluster,
     gpus: Sequence[int],
     batch: int | None = None,
     *,
@@ -193,14 +193,14 @@ def scale(
         raise BadInput("a batch of all ranks, and one per rank", fix="one of the two")
     words = (only, without, also)
     total = batch if batch_per_rank is None else max(1, batch_per_rank)
-    asked = question_of(model, cluster, total, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
+    asked = question_of(model, on, total, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
     return oracle.scale(asked, gpus, batch_per_rank or 0)
 
 
 @checked
 def whatif(
     model: str | PathLike[str] | Graph,
-    cluster: str | Cluster,
+    on: str | Cluster,
     plan: str | Plan = "best",
     batch: int | None = None,
     *,
@@ -221,20 +221,20 @@ def whatif(
     from foretell.oracle.trial import Trial
 
     words = (only, without, also)
-    asked = question_of(model, cluster, batch, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
+    asked = question_of(model, on, batch, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
     return oracle.whatif(asked, None if plan == "best" else Trial(asked).readable(plan, "plan"), again)
 
 
 @checked
 def sweep(
-    models: str | PathLike[str] | Sequence[str | PathLike[str]],
-    clusters: str | Sequence[str],
-    batches: int | Sequence[int],
+    model: str | PathLike[str] | Sequence[str | PathLike[str]],
+    on: str | Sequence[str],
+    batch: int | Sequence[int],
     *,
-    trainers: str | Sequence[str] = "pytorch",
-    seqs: int | Sequence[int] = 0,
-    precisions: str | Sequence[str] = "",
-    plans: str | Sequence[str] = (),
+    trainer: str | Sequence[str] = "pytorch",
+    seq: int | Sequence[int] = 0,
+    precision: str | Sequence[str] = "",
+    plan: str | Sequence[str] = (),
     ask: str = "",
     optimizer: str = "",
     only: str | Sequence[str] = (),
@@ -267,13 +267,13 @@ def sweep(
         return one if isinstance(one, int) else fspath(cast("str", one))
 
     grid = Grid(
-        several(models),
-        several(clusters),
-        several(batches),
-        several(trainers),
-        several(seqs),
-        several(precisions),
-        several(plans),
+        several(model),
+        several(on),
+        several(batch),
+        several(trainer),
+        several(seq),
+        several(precision),
+        several(plan),
         ask,
     )
     wishes = wished(only, without, also, fix)

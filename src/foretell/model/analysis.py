@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ from foretell.model.operators.optimizer import RULES, update
 from foretell.model.operators.unknown import Unknown
 from foretell.model.totals import saved_storages, totals
 from foretell.model.work_depth import bounds, work_depth
+from foretell.summary import Summarized
+from foretell.units import show_bytes, show_count, show_flops
 
 PROCESSORS = (1, 1_000, 1_000_000, 1_000_000_000)
 """Processor counts that the bounds on T_p are shown for."""
@@ -48,7 +50,7 @@ class Method(msgspec.Struct, frozen=True):
     depth: int
 
 
-class Analysis(msgspec.Struct, frozen=True):
+class Analysis(Summarized, frozen=True):
     """Everything that is known about a model before any plan or cluster is."""
 
     model: str
@@ -82,6 +84,13 @@ class Analysis(msgspec.Struct, frozen=True):
     limits: dict[str, int]
     limited_by: dict[str, str]
     warnings: list[str]
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        yield "model", f"{self.model}, batch {self.batch:,}, {self.dtype}"
+        yield "parameters", f"{show_count(self.parameters)}, {show_bytes(self.parameter_bytes)}"
+        yield "forward", show_flops(self.forward_flops)
+        yield "backward", show_flops(self.backward_flops)
+        yield "saved", f"{show_bytes(self.saved_bytes)} for the backward pass"
 
 
 def analyze(graph: Graph) -> Analysis:

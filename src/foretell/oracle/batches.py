@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeGuard
 
@@ -29,6 +29,8 @@ from foretell.oracle.planning import Answer
 from foretell.oracle.training import HOUR
 from foretell.plan.facts import facts
 from foretell.records.store import read
+from foretell.summary import Summarized
+from foretell.units import show_number, show_seconds
 
 SMALLEST: Final = 1 / 64
 LARGEST: Final = 16
@@ -86,7 +88,7 @@ class Weighed(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None = None  # at the price of a device an hour; device-hours without one
 
 
-class BatchChoice(msgspec.Struct, frozen=True, kw_only=True):
+class BatchChoice(Summarized, frozen=True, kw_only=True):
     """All batches that were tried, the smallest first, and the one that is best."""
 
     noise_scale: float  # samples
@@ -95,6 +97,13 @@ class BatchChoice(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     best: Weighed | None
     batches: tuple[Weighed, ...]
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        yield "noise scale", f"{show_number(self.noise_scale)} samples"
+        yield "best batch", "none fits" if self.best is None else f"{self.best.batch:,}"
+        for one in self.batches:
+            fast = f"{show_seconds(one.step_seconds)} a step" if one.step_seconds is not None else one.reason
+            yield f"{one.batch:,} on {one.cluster}", f"{fast}  {one.plan}"
 
     @property
     def at_the_end(self) -> bool:

@@ -13,6 +13,8 @@ from foretell.oracle.single_changes import Differences, Done
 from foretell.oracle.trial import Trial
 from foretell.plan.plan import Plan
 from foretell.plan.refusal import Refusal
+from foretell.summary import Summarized, priced
+from foretell.units import show_seconds
 
 NOTHING: Done = frozenset()
 
@@ -50,7 +52,7 @@ class Row(msgspec.Struct, frozen=True):
     second: float
 
 
-class Diff(msgspec.Struct, frozen=True, kw_only=True):
+class Diff(Summarized, frozen=True, kw_only=True):
     """Two plans side by side."""
 
     model: str
@@ -65,6 +67,11 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
     memory: tuple[Row, ...]  # bytes by kind
     path: tuple[Step, ...]  # from the first to the second; each plan of it is legal
     together: tuple[tuple[str, ...], ...]  # changes that no order makes one after the other
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        for name, one in (("first", self.first), ("second", self.second)):
+            yield name, priced(one.step_seconds, one.memory_bytes, one.plan)
+        yield from (("change", f"{', '.join(one.changes)}: {show_seconds(one.step_seconds)}") for one in self.path)
 
 
 def diff(trial: Trial, first: Plan, second: Plan) -> Diff:

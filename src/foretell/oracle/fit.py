@@ -29,6 +29,8 @@ from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
+from foretell.summary import Summarized
+from foretell.units import show_bytes
 
 ENOUGH: Final = 3
 """Plans of the ladder that fit before the walk ends."""
@@ -40,7 +42,7 @@ ALIKE: Final = 0.02
 """Plans whose speeds differ by less are alike, and the simpler one, higher on the ladder, is taken."""
 
 
-class Fit(msgspec.Struct, frozen=True, kw_only=True):
+class Fit(Summarized, frozen=True, kw_only=True):
     """The answer."""
 
     model: str
@@ -58,6 +60,12 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     tried: tuple[Rung, ...]
     changes: tuple[Change, ...]  # the smallest first; none where it fits
     notes: tuple[str, ...]
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        room = show_bytes(abs(self.free_bytes))
+        yield "fits", f"yes, {room} free" if self.fits else f"no, {room} too much"
+        yield "micro-batch", f"{self.micro_batch:,}"
+        yield from self.prediction.summary()
 
 
 def fit(wish: Wish) -> Fit:

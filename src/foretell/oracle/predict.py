@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -22,9 +22,11 @@ from foretell.plan.policies.lora import Lora
 from foretell.plan.setting import Setting
 from foretell.program.local import Kind
 from foretell.program.lower import notes
+from foretell.summary import rates
 from foretell.timeline.compose import composed
 from foretell.timeline.observation import Observation
 from foretell.timeline.sheet import Priced, priced
+from foretell.units import show_bytes, show_seconds
 
 LAYERS: Final = ("forward", "backward", "recompute")
 """Parts of a step that are the work of layers."""
@@ -55,6 +57,15 @@ class Prediction(Observation, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     training: Training | None = None  # a whole run, where one is asked about
     accuracy: Accuracy | None = None  # of similar measured runs; None: none is similar
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        low, high = map(show_seconds, self.interval)
+        yield "model", f"{self.model}, batch {self.batch:,}, on {self.cluster}"
+        yield "plan", self.plan
+        yield "step", f"{show_seconds(self.step_seconds)} ({low} to {high}), MFU {self.utilisation:.1%}"
+        yield from rates(self.samples_per_second, self.tokens_per_second, self.ranks)
+        room = f"{show_bytes(self.memory_bytes)} of {show_bytes(self.usable)} usable"
+        yield "memory", room if self.fits else f"{room}: does not fit"
 
 
 T = TypeVar("T", bound=Prediction)

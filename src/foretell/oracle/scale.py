@@ -25,7 +25,8 @@ from foretell.plan.mending import DATA, divisors
 from foretell.plan.plan import Plan
 from foretell.plan.storage import STORAGES
 from foretell.plan.text import parse
-from foretell.units import show_bytes
+from foretell.summary import Summarized
+from foretell.units import show_bytes, show_seconds
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +72,7 @@ class Crossing(msgspec.Struct, frozen=True):
     high: int
 
 
-class Scaling(msgspec.Struct, frozen=True, kw_only=True):
+class Scaling(Summarized, frozen=True, kw_only=True):
     """All lines of a model on a kind of cluster."""
 
     model: str
@@ -88,7 +89,14 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True):
     fastest: dict[int, str]  # by number of ranks, the line
     complete: bool  # False: interrupted, and this is what was found until then
     notes: tuple[str, ...] = ()  # what the lines leave open
-    accuracy: dict[int, Accuracy] = {}  # by number of ranks, of runs like the fastest there; none where none is similar
+    accuracy: dict[int, Accuracy] = msgspec.field(default_factory=dict[int, Accuracy])  # by ranks, of like runs
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        yield "model", f"{self.model}, batch {self.batch:,}{' per rank' if self.weak else ''}, on {self.cluster}"
+        points = {(line.name, one.ranks): one for line in self.lines for one in line.points}
+        for ranks, name in self.fastest.items():
+            one = points[name, ranks]
+            yield f"{ranks:,} GPUs", f"{show_seconds(one.step_seconds)}, efficiency {one.efficiency:.0%}  {one.plan}"
 
 
 def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching: Watching | None = None) -> Scaling:

@@ -34,9 +34,11 @@ from foretell.plan.strategy import Strategy
 from foretell.program.mesh import mesh, stride
 from foretell.program.outline import space_axes
 from foretell.program.program import Axis
+from foretell.summary import Summarized, plans
 from foretell.timeline.columns import PLAN_COLUMNS, REAL, plan_arrays, plan_rows
 from foretell.timeline.compiling import available
 from foretell.timeline.engine import is_compiled, kernels
+from foretell.units import show_bytes
 
 TOP = 10
 """Plans that are told as the best ones, where nobody says how many."""
@@ -70,7 +72,7 @@ class Finer(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, 1 - self.least_seconds / self.step_seconds) if self.plan else 0.0
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Found(Summarized, frozen=True, kw_only=True, dict=True):
     """What a search found. All its plans, not kept in files, are its `plans`."""
 
     model: str
@@ -98,6 +100,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def plans(self) -> PricedPlans:
         """Every plan that was priced."""
         return vars(self)["_plans"]
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        yield "model", f"{self.model}, batch {self.batch:,}, on {self.cluster}"
+        yield "plans", f"{self.evaluated:,} priced, {self.fitting:,} fit in {show_bytes(self.capacity)}"
+        yield from plans((one.plan, one.step_seconds, one.memory_bytes) for one in self.top)
 
 
 Watch: TypeAlias = Callable[[int], None]

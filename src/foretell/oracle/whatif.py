@@ -16,6 +16,8 @@ from foretell.oracle.trial import Trial, like
 from foretell.oracle.upgrades import TIMES, Knob, hardware, jobs
 from foretell.plan.plan import Plan
 from foretell.plan.text import parse
+from foretell.summary import Summarized, priced
+from foretell.units import show_seconds
 
 JOB_TIMES: Final = (0.5, 2.0, 4.0)
 
@@ -40,7 +42,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     best_faster: float = 0.0  # its rate against that of before
 
 
-class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+class WhatIf(Summarized, frozen=True, kw_only=True):
     """A plan on hardware and for jobs that differ in one thing."""
 
     model: str
@@ -56,6 +58,14 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[Effect, ...]
     best: Candidate | None = None  # the best plan as things are, where it was searched for
     best_faster: float = 0.0  # its rate against that of the plan
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        yield "plan", self.plan
+        yield "step", priced(self.prediction.step_seconds, self.prediction.memory_bytes)
+        for one in (*self.hardware, *self.jobs):
+            if one.times == TWICE:
+                faster = f"{show_seconds(one.step_seconds)}, {one.faster:.2f} times as fast"
+                yield f"2x {one.what}", one.refused or faster
 
 
 def whatif(question: Question, plan: Plan | None, again: bool = False, watching: Watching | None = None) -> WhatIf:

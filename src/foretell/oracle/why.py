@@ -20,6 +20,8 @@ from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
 from foretell.plan.text import parse
+from foretell.summary import Summarized, priced
+from foretell.units import show_seconds
 
 ALIKE: Final = 1e-9
 """Share of a step below which two times are one: they were added up in another order."""
@@ -35,7 +37,7 @@ class Win(msgspec.Struct, frozen=True, kw_only=True):
     rival_seconds: float
 
 
-class Why(msgspec.Struct, frozen=True, kw_only=True):
+class Why(Summarized, frozen=True, kw_only=True):
     """The answer for one plan."""
 
     model: str
@@ -59,6 +61,16 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     tried: tuple[str, ...]  # kinds of hardware with which it does neither
     evaluated: int  # plans that were priced
     complete: bool
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        yield "plan", self.asked
+        yield "verdict", self.verdict
+        yield from (("rule", str(one)) for one in self.refusals)
+        if self.prediction is not None:
+            yield "step", priced(self.prediction.step_seconds, self.prediction.memory_bytes)
+        if self.best is not None:
+            yield "best", priced(self.best.step_seconds, self.best.memory_bytes, self.best.plan)
+        yield from (("change", f"{', '.join(one.changes)}: {show_seconds(one.step_seconds)}") for one in self.path)
 
 
 def why(question: Question, plan: Plan, watching: Watching | None = None) -> Why:

@@ -16,6 +16,7 @@ from foretell.model.layers import Run
 from foretell.plan.schedule import Slot
 from foretell.program.action import Communicate, Compute
 from foretell.program.body import Body
+from foretell.summary import Summarized
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -105,7 +106,7 @@ class Total(msgspec.Struct, frozen=True):
     sent: float
 
 
-class Program(msgspec.Struct, frozen=True):
+class Program(Summarized, frozen=True):
     """One step under one plan."""
 
     model: str
@@ -117,6 +118,11 @@ class Program(msgspec.Struct, frozen=True):
     stages: tuple[Stage, ...]
     kinds: tuple[RankKind, ...]
     notes: tuple[str, ...] = ()
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        yield "model", f"{self.model}, batch {self.batch:,} in {self.microbatches:,} micro-batches"
+        yield "plan", self.plan
+        yield "ranks", f"{self.ranks:,}, {len(self.stages)} pipeline stages, {len(self.kinds)} kinds of rank"
 
     @property
     def ranks(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 
 import msgspec
@@ -17,6 +17,7 @@ from foretell.runtime.assignment import Assignment, Check, Collective, Report
 from foretell.runtime.lives import Lives
 from foretell.runtime.methods.choice import method, round_of
 from foretell.timeline.observation import Observation
+from foretell.units import show_bytes, show_seconds
 
 PHASES = {"exchange": "other"}
 """Phases of the clock that a breakdown has another key for."""
@@ -53,6 +54,15 @@ class Measurement(Observation, frozen=True, kw_only=True):
     pace: float = 0.0  # seconds a gradient was to take in the mean, by waiting, before stragglers; 0: as it computes
     late: int = 0  # gradients that took longer
     record: str = ""
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        yield "model", f"{self.model}, batch {self.batch:,}, on {self.ranks} ranks"
+        yield "plan", self.plan
+        spread = f"{show_seconds(self.samples.p10)} to {show_seconds(self.samples.p90)}"
+        yield "step", f"{show_seconds(self.step_seconds)} ({spread})"
+        yield "memory", show_bytes(self.memory_bytes)
+        if self.losses:
+            yield "loss", f"{self.losses[0]:.4g} to {self.losses[-1]:.4g}"
 
 
 def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence[Report]) -> Measurement:

@@ -20,8 +20,10 @@ from foretell.oracle.calibrations import NONE, device_of, file_of
 from foretell.records import store
 from foretell.records.record import record
 from foretell.registry import OpenSet
+from foretell.summary import SHOWN, Summarized
 from foretell.sweeping.answering import ANSWERS
 from foretell.sweeping.cell import LASTING, MISSING, OK, Cell, Row, row
+from foretell.units import show_seconds
 
 ENGINES = OpenSet("foretell.sweeping.engines", "engine")
 KIND = "answer"
@@ -94,7 +96,7 @@ def calibrations(clusters: Sequence[str], named: str) -> dict[str, str]:
     return found
 
 
-class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+class Sweep(Summarized, frozen=True, kw_only=True):
     """The table of a sweep."""
 
     rows: tuple[Row, ...]  # in the order of the cells
@@ -106,6 +108,12 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     def failures(self) -> tuple[Row, ...]:
         """Cells that have no answer."""
         return tuple(one for one in self.rows if one.status != OK)
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        yield "cells", f"{len(self.rows):,}, {len(self.rows) - len(self.failures):,} with an answer"
+        for one in self.rows[:SHOWN]:
+            found = f"{show_seconds(one.step_seconds)}  {one.plan}" if one.step_seconds is not None else one.reason
+            yield f"{one.model} on {one.cluster}, batch {one.batch:,}", found
 
 
 Told: TypeAlias = Callable[[int, int, int], None]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from foretell.cost.memory import MemoryUse
+from foretell.summary import Summarized
 
 PHASES = ("input", "forward", "backward", "recompute", "bubble", "host", "optimizer", "other")
 """The closed keys of a breakdown, besides `exposed.<axis>`."""
 
 
-class Observation(msgspec.Struct, frozen=True):
+class Observation(Summarized, frozen=True):
     """One step. The breakdown is that of the critical rank and adds up to the step."""
 
     step_seconds: float

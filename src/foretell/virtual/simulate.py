@@ -14,6 +14,8 @@ from foretell.hardware.cluster import Cluster
 from foretell.learning.members import composed
 from foretell.model.source import load
 from foretell.model.totals import totals
+from foretell.summary import Summarized
+from foretell.units import show_seconds
 from foretell.virtual.disturbance import CALM, Disturbances
 from foretell.virtual.outcome import Outcome, outcome
 from foretell.virtual.pace import Disturbed, Pace, Seated, on_cluster, seats
@@ -83,7 +85,7 @@ class Ran(Outcome, frozen=True, kw_only=True):
     rate: float
 
 
-class Simulation(msgspec.Struct, frozen=True, kw_only=True):
+class Simulation(Summarized, frozen=True, kw_only=True):
     """All runs, by workers and then by time to the target."""
 
     model: str
@@ -95,7 +97,13 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     servers: str  # "beside" workers, on hosts of their "own", or "" where no algorithm has any
     runs: tuple[Ran, ...]
     fastest: dict[str, str]  # by workers
-    others: dict[str, tuple[Beside, ...]] = {}
+    others: dict[str, tuple[Beside, ...]] = msgspec.field(default_factory=dict[str, tuple[Beside, ...]])
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        yield "model", f"{self.model} on {self.cluster}, {self.learns} learns to a loss of {self.target:.3g}"
+        for one in self.runs:
+            seconds = one.virtual_seconds_to_target
+            yield f"{one.algorithm}, {one.workers}", "not reached" if seconds is None else show_seconds(seconds)
 
     def of(self, workers: int) -> list[Ran]:
         return [run for run in self.runs if run.workers == workers]
