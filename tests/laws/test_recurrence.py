@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from foretell.cost.price import PricedProgram, price
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
 from foretell.plan.fitness import fits
@@ -26,7 +27,7 @@ from foretell.timeline import engine
 from foretell.timeline import order as orders
 from foretell.timeline.compiling import available
 from foretell.timeline.compose import composed
-from foretell.timeline.sheet import Priced, Sheet, priced
+from foretell.timeline.plan_table import PlanTable
 
 ON = cluster("16xh100")
 MODEL = "gpt:layers=12,hidden=256,heads=8,vocab=1000,seq=128"
@@ -56,13 +57,12 @@ def settings(draw: st.DrawFn) -> Setting:
     return setting
 
 
-def together(plans: list[Priced], kernels: Any, arrays: bool) -> tuple[list[float], list[float]]:
+def together(plans: list[PricedProgram], kernels: Any, arrays: bool) -> tuple[list[float], list[float]]:
     """Step times and memory of plans, as one batch."""
-    sheet = Sheet(ON)
+    table = PlanTable(ON)
     for plan in plans:
-        sheet.add(plan)
-    tables = sheet.builder.tables(compiled=arrays)
-    rows = sheet.plans(compiled=arrays)
+        table.add(plan)
+    tables, rows = table.tables(compiled=arrays), table.plans(compiled=arrays)
     seconds, memory, all_of_them = [0.0] * len(plans), [0.0] * len(plans), list(range(len(plans)))
     if arrays:
         import numpy
@@ -75,7 +75,7 @@ def together(plans: list[Priced], kernels: Any, arrays: bool) -> tuple[list[floa
 
 @given(st.lists(settings(), min_size=1, max_size=6), st.integers(1, 5))
 def test_a_plan_alone_and_among_others_has_the_same_digits(chosen: list[Setting], times: int) -> None:
-    plans = [priced(setting, ON) for setting in chosen]
+    plans = [price(setting, ON) for setting in chosen]
     seconds, memory = together(plans * times, engine, arrays=False)
     for at, plan in enumerate(plans * times):
         alone = composed(plan, ON)
@@ -95,7 +95,7 @@ def test_thousands_of_plans_compiled_have_the_digits_of_each_alone() -> None:
         for text in texts
         for name in TRAINERS
     ]
-    plans = [priced(setting, ON) for setting in found if fits(setting, ON)]
+    plans = [price(setting, ON) for setting in found if fits(setting, ON)]
     alone = together(plans, engine, arrays=False)
     many = together(plans * 20, engine.kernels(fast=True), arrays=True)
     assert len(plans) * 20 > 2000
@@ -112,7 +112,7 @@ def test_a_long_step_is_as_long_as_if_it_were_played_to_the_end(setting: Setting
     longer = Setting(setting.graph, Job(batch=8 * count), parse(f"{text} +m{count}"), setting.trainer)
     if not fits(longer, ON):
         return
-    plan = priced(longer, ON)
+    plan = price(longer, ON)
     done = plan.played
     whole = orders.order(plan.outline.schedule.name, plan.outline.ranks, count, plan.outline.chunks)
     played = plan._replace(played=done._replace(order=whole, before=None, rounds=0, moments=whole.moments))
@@ -143,7 +143,7 @@ def test_the_fullest_moment_is_that_of_the_slots_played_through(setting: Setting
     if not fits(quiet, ON):
         return
     program = lower(quiet)
-    used = composed(priced(quiet, ON), ON).memory
+    used = composed(price(quiet, ON), ON).memory
     worst = max(range(len(used.by_stage)), key=lambda at: used.by_stage[at])
     if "update" not in used.peak_moment:
         found = used.by_kind["activations"] + used.by_kind["working"]

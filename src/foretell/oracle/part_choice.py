@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from foretell.cost.price import PricedProgram, price
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.oracle.priced_plans import Candidate
@@ -26,7 +27,6 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
 from foretell.program.local import kind_of
 from foretell.timeline.compose import composed
-from foretell.timeline.sheet import Priced, priced
 
 PRICED = 20
 """Borders of one axis that are predicted at most."""
@@ -110,7 +110,7 @@ class _Search:
         plan = self._with(part)
         if not self._legal(plan):
             return
-        made = composed(priced(msgspec.structs.replace(self.setting, plan=plan), self.cluster), self.cluster)
+        made = composed(price(msgspec.structs.replace(self.setting, plan=plan), self.cluster), self.cluster)
         self.over[part] = made.step_seconds - bound
         if made.memory_bytes <= self.capacity and made.step_seconds < self.reached:
             self.reached = made.step_seconds
@@ -176,8 +176,8 @@ class _Search:
         at = 0 if self.begins else len(self.names) - 1
         return {rest: _side(self._priced(Part(at, rest))) for rest in self.rests}
 
-    def _priced(self, part: Part) -> Priced:
-        return priced(msgspec.structs.replace(self.setting, plan=self._with(part)), self.cluster)
+    def _priced(self, part: Part) -> PricedProgram:
+        return price(msgspec.structs.replace(self.setting, plan=self._with(part)), self.cluster)
 
     @functools.cached_property
     def _spans(self) -> list[tuple[int, int]]:
@@ -201,7 +201,7 @@ class _Side(NamedTuple):
     finish: float
 
 
-def _side(plan: Priced) -> _Side:
+def _side(plan: PricedProgram) -> _Side:
     devices = (plan.kinds[kind_of(run)].device for run in plan.outline.cutting.runs(0))
-    (care,) = plan.cares
-    return _Side([(one[0], one[1]) for one in devices], sum(care.once), plan.share, sum(care.finish.values()))
+    (care,) = plan.traffic
+    return _Side([(one[0], one[1]) for one in devices], sum(care.once), plan.overlap, sum(care.finish.values()))

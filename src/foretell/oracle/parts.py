@@ -13,6 +13,7 @@ from foretell.cost.care import CareFigures, care_figures
 from foretell.cost.host import as_executed
 from foretell.cost.layers import layer_figures
 from foretell.cost.memory import convolution_block
+from foretell.cost.price import stage_peaks, stage_sends
 from foretell.cost.stage import Prices
 from foretell.model.graph import Graph
 from foretell.model.operator import PARTS, Part
@@ -41,8 +42,7 @@ from foretell.program.local import Kind, Local
 from foretell.program.outline import as_lowered, local_program, spread_alike, stage_passes
 from foretell.program.upkeep import Upkeep
 from foretell.timeline import order
-from foretell.timeline.sheet import add_cut, stage_holds, stage_sends
-from foretell.timeline.tables import TableBuilder
+from foretell.timeline.plan_table import PlanTable
 from foretell.units import product
 
 EXACT = 2**53
@@ -81,7 +81,7 @@ class Lowered(NamedTuple):
     exact: int  # samples whose figures arrays keep exactly
 
 
-class Piped(NamedTuple):
+class PartitionRow(NamedTuple):
     """How a model is cut for a pipeline, and the row of that."""
 
     cut: Cutting
@@ -99,7 +99,7 @@ class Programs(NamedTuple):
     layouts: int  # a number, the same for programs that differ in what runs again
 
 
-class Keeping(NamedTuple):
+class StateRow(NamedTuple):
     """How a mesh keeps weights: where groups of ranks lie alike in the same way, whatever their axes are called."""
 
     upkeep: Upkeep
@@ -107,7 +107,7 @@ class Keeping(NamedTuple):
     manner: int
 
 
-class Cared(NamedTuple):
+class StageTraffic(NamedTuple):
     """The care of the weights of a cut, and what it gathers."""
 
     row: int
@@ -121,20 +121,22 @@ class Parts:
 
     def __init__(self, space: Space) -> None:
         self.space, self.trainer = space, space.trainer
-        self.builder = TableBuilder([level.name for level in space.cluster.levels])
+        self.table = PlanTable(space.cluster)
         self.samples = tuple(divisors(space.job.batch))  # that a micro-batch may have on the ranks that split none
         self._executed: dict[Hashable, Executed] = {}
         self._lowered: dict[tuple[bool, Lora], Lowered] = {}
-        self._piped: dict[tuple[int, Pipeline], Piped] = {}
+        self._partitions: dict[tuple[int, Pipeline], PartitionRow] = {}
         self._programs: dict[Hashable, Programs] = {}
         self._sends: dict[Hashable, int] = {}
-        self._holds: dict[tuple[int, ...], int] = {}
+        self._peaks: dict[tuple[int, ...], int] = {}
         self._repetitions: set[int] = set()  # of the layers of all stages so far, where they are many
         self._stacks: dict[tuple[Local, int], dict[Hashable, Stack]] = {}
         self._cares: dict[Hashable, CareFigures] = {}
-        self._cared: dict[Hashable, Cared] = {}
+        self._traffic: dict[Hashable, StageTraffic] = {}
         self._numbers: dict[Hashable, int] = {}
-        self._played: dict[Hashable, dict[str, int]] = {}
+        self._unrolled: dict[Hashable, dict[str, int]] = {}
+        self.variants: dict[Hashable, Any] = {}  # of pipelines, by mesh
+        self.mesh_peaks: dict[Hashable, list[int]] = {}
         self._passes = 0  # of the steps that these are
 
     def chosen(self, policies: tuple[Policy, ...]) -> Chosen:
@@ -171,27 +173,29 @@ class Parts:
             self._lowered[partly] = Lowered(len(self._lowered), graph, kinds, EXACT // _largest(graph))
         return self._lowered[partly]
 
-    def piped(self, model: Lowered, pipeline: Pipeline) -> Piped:
+    def partition(self, model: Lowered, pipeline: Pipeline) -> PartitionRow:
         """The model cut for a pipeline."""
         key = (model.number, pipeline)
-        if key not in self._piped:
+        if key not in self._partitions:
             cut = cutting(model.graph, pipeline, self.trainer.pipeline.split)
             weights = ((shape._replace(received=(), sent=()), cut.schedule.flushes) for shape in cut.shapes)
-            row = add_cut(self.builder, cut, model.kinds)
+            row = self.table.stages(cut, model.kinds)
             self._repetitions.update(own.times for own in cut.shape_runs if own.stackable)
             layers = self.number((model.number, cut.ranks > 1, tuple(own.runs for own in cut.shape_runs)))
-            self._piped[key] = Piped(cut, row, tuple(self.number((model.number, *one)) for one in weights), layers)
-        return self._piped[key]
+            self._partitions[key] = PartitionRow(
+                cut, row, tuple(self.number((model.number, *one)) for one in weights), layers
+            )
+        return self._partitions[key]
 
-    def played(self, cut: Cutting, count: int) -> dict[str, int]:
+    def unrolled(self, cut: Cutting, count: int) -> dict[str, int]:
         """The rows of the orders that are played, and the rounds still to come."""
         how = (cut.schedule.name, cut.ranks, count, cut.chunks)
-        if how not in self._played:
+        if how not in self._unrolled:
             self._passes += cut.ranks * count * cut.chunks
             if self._passes > MANY:
                 order.load()
-            self._played[how] = self.builder.unrolled(order.played(*how))
-        return self._played[how]
+            self._unrolled[how] = self.table.unrolled(order.played(*how))
+        return self._unrolled[how]
 
     # what a micro-batch does
 
@@ -230,40 +234,40 @@ class Parts:
         together = product(axis.ranks for axis in axes if axis.splitting.dim == SAMPLE)
         many = [count * together for count in samples if count * together <= model.exact]
         alone = [count * together for count in samples if count * together > model.exact]
-        row = len(self.builder.columns["program_at"])
+        row = len(self.table.columns["program_at"])
         parts: list[tuple[Local, int]] = []
         block = convolution_block(self.space.cluster)
         place: dict[int, int] = {}
         for own in (*spread_alike(model.graph, axes, plan, trainer, many), *alone):
             local = local_program(model.graph, axes, plan, trainer, own, block)
             several = () if isinstance(own, int) else own
-            self.builder.program([layer_figures(local, kind, prices) for kind in model.kinds], len(several))
+            self.table.program([layer_figures(local, kind, prices) for kind in model.kinds], len(several))
             parts.append((local, len(several)))
             place |= {count // together: len(place) + at for at, count in enumerate(several or (own,))}
         return Programs(row, place, tuple(parts), self.number(tuple(id(local.layout) for local, _ in parts)))
 
-    def sends(self, programs: Programs, piped: Piped, executed: Executed, prices: Prices) -> int:
+    def sends(self, programs: Programs, variant: PartitionRow, executed: Executed, prices: Prices) -> int:
         """The row of what crosses between stages, of the first number of samples; the others' follow."""
-        key = (programs.layouts, piped.row, prices.strides_along, executed.number)
+        key = (programs.layouts, variant.row, prices.strides_along, executed.number)
         if key not in self._sends:
-            self._sends[key] = len(self.builder.columns["send_forward"])
+            self._sends[key] = len(self.table.columns["send_forward"])
             for local, size in programs.parts:
-                self.builder.sends(stage_sends(piped.cut, local, prices), size)
+                self.table.sends(stage_sends(variant.cut, local, prices), size)
         return self._sends[key]
 
-    def holds(self, programs: Programs, piped: Piped, cared: Cared, chosen: Chosen) -> int:
+    def peaks(self, programs: Programs, variant: PartitionRow, traffic: StageTraffic, chosen: Chosen) -> int:
         """The row of what is held, of the first number of samples; the others' follow."""
-        key = (programs.row, piped.layers, chosen.held, cared.gathered)
-        if key not in self._holds:
+        key = (programs.row, variant.layers, chosen.held, traffic.gathered)
+        if key not in self._peaks:
             made, found = self.trainer.memory.new_gradients, list[tuple[tuple[Passes, ...], int]]()
             for local, size in programs.parts:
-                how = _Holding(local, chosen.held, chosen.plan, cared.reshards, piped.cut.ranks > 1)
-                held = stage_holds(piped.cut, cared.figures, made, functools.partial(self._held, how))
+                how = _Activations(local, chosen.held, chosen.plan, traffic.reshards, variant.cut.ranks > 1)
+                held = stage_peaks(variant.cut, traffic.figures, made, functools.partial(self._held, how))
                 found.append((held, size))
-            self._holds[key] = self.builder.peaks(*found)
-        return self._holds[key]
+            self._peaks[key] = self.table.peaks(*found)
+        return self._peaks[key]
 
-    def _held(self, how: _Holding, own: StageRuns, gathered: tuple[float, ...], gradient: float) -> Passes:
+    def _held(self, how: _Activations, own: StageRuns, gathered: tuple[float, ...], gradient: float) -> Passes:
         """What a stage holds; of stages that differ in how often a layer repeats, all are found at once."""
         one = functools.partial(stage_passes, how.local, plan=how.plan, reshards=how.reshards, pipelined=how.pipelined)
         if gathered or gradient or not own.stackable:
@@ -280,7 +284,7 @@ class Parts:
 
     # weights
 
-    def keeping(
+    def state(
         self,
         model: Lowered,
         axes: tuple[MeshAxis, ...],
@@ -288,7 +292,7 @@ class Parts:
         local: Local,
         prices: Prices,
         alike: Mapping[Kind, int] | None,
-    ) -> Keeping:
+    ) -> StateRow:
         """How the weights of a mesh are kept; `alike` is what another keeping of it has; None: this is the first."""
         upkeep = Upkeep(self.setting(chosen.plan), axes)
         if alike is None:
@@ -296,7 +300,7 @@ class Parts:
             shared = functools.cache(functools.partial(upkeep.like, stride=stride, named=prices.led))
             like = {kind: self._like(upkeep, local, kind, shared) for kind in model.kinds}
             alike = {kind: self.number(found) for kind, found in like.items()}
-        return Keeping(upkeep, alike, self.number((upkeep.manner, chosen.care, prices.led)))
+        return StateRow(upkeep, alike, self.number((upkeep.manner, chosen.care, prices.led)))
 
     @staticmethod
     def _like(upkeep: Upkeep, local: Local, kind: Kind, shared: Callable[..., Hashable]) -> Hashable:
@@ -306,29 +310,31 @@ class Parts:
             for weight in local.weights(kind)
         )
 
-    def cared(self, piped: Piped, local: Local, executed: Executed, keeping: Keeping, prices: Prices) -> Cared:
+    def traffic(
+        self, variant: PartitionRow, local: Local, executed: Executed, state: StateRow, prices: Prices
+    ) -> StageTraffic:
         """The care of a cut's weights."""
-        cut, upkeep = piped.cut, keeping.upkeep
+        cut, upkeep = variant.cut, state.upkeep
         figures: list[CareFigures] = []
-        for shape, number in zip(cut.shapes, piped.shapes, strict=True):
-            kinds = tuple(keeping.alike[kind] for kind, *_ in shape.layers)
+        for shape, number in zip(cut.shapes, variant.shapes, strict=True):
+            kinds = tuple(state.alike[kind] for kind, *_ in shape.layers)
             tied = prices.axes.get("pp") if shape.tied else None
-            key = (number, kinds, tied, keeping.manner, executed.number)
+            key = (number, kinds, tied, state.manner, executed.number)
             if key not in self._cares:
                 self._cares[key] = care_figures(cut, shape, local, upkeep, prices)
             figures.append(self._cares[key])
         known = (upkeep.reshards, *map(id, figures))  # which are kept, so that no others get these
-        if known not in self._cared:
-            self._cared[known] = self._all_cared(figures, upkeep.reshards)
-        return self._cared[known]
+        if known not in self._traffic:
+            self._traffic[known] = self._all_traffic(figures, upkeep.reshards)
+        return self._traffic[known]
 
-    def _all_cared(self, figures: Sequence[CareFigures], reshards: bool) -> Cared:
+    def _all_traffic(self, figures: Sequence[CareFigures], reshards: bool) -> StageTraffic:
         made = [(one.resting.gradients, one.resting.trained) for one in figures if self.trainer.memory.new_gradients]
         gathered = (reshards, tuple((one.gathered, one.root_bytes) for one in figures), tuple(made))
-        return Cared(self.builder.traffic(figures), tuple(figures), reshards, self.number(gathered))
+        return StageTraffic(self.table.traffic(figures), tuple(figures), reshards, self.number(gathered))
 
 
-class _Holding(NamedTuple):
+class _Activations(NamedTuple):
     """How micro-batches are held: by which local program, and what is kept of them."""
 
     local: Local

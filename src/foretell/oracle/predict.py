@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from foretell.cost.memory import usable_bytes
+from foretell.cost.price import PricedProgram, price
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.totals import matrix_work
@@ -25,7 +26,6 @@ from foretell.program.lower import notes
 from foretell.summary import rates
 from foretell.timeline.compose import composed
 from foretell.timeline.observation import Observation
-from foretell.timeline.sheet import Priced, priced
 from foretell.units import show_bytes, show_seconds
 
 LAYERS: Final = ("forward", "backward", "recompute")
@@ -73,7 +73,7 @@ T = TypeVar("T", bound=Prediction)
 
 def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Prediction:
     """Predict one step of a plan that fits, and a whole run of such steps where one is asked about."""
-    plan = priced(setting, cluster)
+    plan = price(setting, cluster)
     outline, device, usable = plan.outline, cluster.device, usable_bytes(setting.trainer, cluster)
     made = composed(plan, cluster)
     used, breakdown = made.memory, made.breakdown
@@ -118,12 +118,12 @@ def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Predic
 
 def explained(found: T, setting: Setting, cluster: Cluster) -> T:
     """A prediction that measurements corrected, with what limits the step as it is now."""
-    plan = priced(setting, cluster)
+    plan = price(setting, cluster)
     slower = _computing(found.breakdown) / _computing(composed(plan, cluster).breakdown)
     return msgspec.structs.replace(found, bottlenecks=_limits(plan, cluster, found, slower))
 
 
-def _limits(plan: Priced, cluster: Cluster, found: Prediction, slower: float = 1.0) -> tuple[Bottleneck, ...]:
+def _limits(plan: PricedProgram, cluster: Cluster, found: Prediction, slower: float = 1.0) -> tuple[Bottleneck, ...]:
     """The rules that fire; `slower` is how much longer than by its prices a rank computes."""
     why = causes(plan.outline, plan.prices, found.breakdown, lambda kind: slower * _compute(plan, kind))
     why = why._replace(redundant=slower * why.redundant)
@@ -133,7 +133,7 @@ def _limits(plan: Priced, cluster: Cluster, found: Prediction, slower: float = 1
 
 def stage_work(setting: Setting, cluster: Cluster) -> list[float]:
     """Seconds that each rank of the pipeline computes in layers, in a step; one number where there is none."""
-    plan = priced(setting, cluster)
+    plan = price(setting, cluster)
     return rank_work(plan.outline, lambda kind: _compute(plan, kind))
 
 
@@ -142,7 +142,7 @@ def _computing(breakdown: Mapping[str, float]) -> float:
     return sum(breakdown.get(name, 0.0) for name in LAYERS)
 
 
-def _compute(plan: Priced, kind: Kind) -> float:
+def _compute(plan: PricedProgram, kind: Kind) -> float:
     """Seconds that one micro-batch computes in a kind of layer, both passes."""
     forward, backward, *_ = plan.kinds[kind].parts
     return sum(own.get(name, 0.0) for own in (forward, backward) for name in LAYERS)

@@ -12,28 +12,21 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy
 
-from foretell.cost.host import overlap_share
-from foretell.cost.memory import memory_constants, usable_bytes
-from foretell.cost.stage import Prices
-from foretell.oracle.parts import Cared, Chosen, Executed, Keeping, Parts, Piped, Programs
+from foretell.cost.memory import usable_bytes
+from foretell.oracle.mesh_rows import Block, Columns, MeshRows
+from foretell.oracle.parts import Chosen, Parts
 from foretell.oracle.priced_plans import Candidate, PricedPlans
 from foretell.oracle.space import Space, Way
-from foretell.plan.job import batch_ranks
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.lora import Lora
-from foretell.plan.policies.precision import Precision
 from foretell.plan.strategies.pipeline import Pipeline
-from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import Strategy
-from foretell.program.mesh import mesh, stride
-from foretell.program.outline import space_axes
-from foretell.program.program import Axis
 from foretell.summary import Summarized, plans
 from foretell.timeline.columns import PLAN_COLUMNS, REAL, plan_arrays, plan_rows
 from foretell.timeline.compiling import available
@@ -125,29 +118,11 @@ SLICE = 16384
 NAMES = ("mesh", "which", "place", "microbatches")
 """Where in the space a plan is."""
 
-Columns: TypeAlias = dict[str, Any]
-"""Rows of plans in the tables, and where in the space they are: for each column an array."""
-
-
-class Block(NamedTuple):
-    """Plans of a mesh: for each of some sets of policies every way to run it."""
-
-    shape: tuple[int, int]  # how many of these
-    columns: Columns  # each is repeated until it has this shape
-
-    @property
-    def size(self) -> int:
-        return self.shape[0] * self.shape[1]
-
-
 PLAYED = ("order", "partition", "shorter_order")
 """Plans that have these in common lie next to each other: they are played together."""
 
 TAKES = ("launch_profile", "sends", "program", "traffic")
 """And of those the ones next to each other that have these in common too, as many as possible: they take as long."""
-
-UNROLLED = ("order", "moments", "shorter_order", "rounds")
-"""What a plan's row has of its schedule."""
 
 HOLDS = ("moments", "partition", "peaks", "rounds")
 """Plans that have these in common hold the same."""
@@ -162,8 +137,6 @@ class _Search:
         self.parts = Parts(space)
         self.chosen = [self.parts.chosen(policies) for policies in space.policies]
         self.alike = _by_model(self.chosen)
-        self.ways: dict[Hashable, Ways] = {}
-        self.holds: dict[Hashable, list[int]] = {}
         self.blocks: list[Block] = []
         self.waiting = 0  # plans in these
         self.begun: tuple[Columns, Any] | None = None  # plans that are being priced, and the order of those still to be
@@ -193,7 +166,7 @@ class _Search:
 
     def _add(self, axes: tuple[Strategy, ...]) -> None:
         """The plans of a mesh, all or none."""
-        found = [block for own in self.alike for block in _Meshed(self, axes, own).blocks()]
+        found = [block for own in self.alike for block in MeshRows(self.parts, axes, own).blocks(len(self.meshes))]
         self.meshes.append(axes)
         self.blocks += found
         self.waiting += sum(block.size for block in found)
@@ -209,7 +182,7 @@ class _Search:
         columns, order = self.begun
         self.used.update(numpy.unique(columns["program"][order]).tolist())
         fast = available() and (len(order) > FEW or is_compiled())
-        engine, tables = kernels(fast), self.parts.builder.tables(fast)
+        engine, tables = kernels(fast), self.parts.table.tables(fast)
         rows = {name: columns[name] for name in PLAN_COLUMNS}
         plans = plan_arrays(rows, order) if fast else plan_rows({name: own[order] for name, own in rows.items()}, False)
         names = numpy.stack([columns[name][order] for name in NAMES], axis=1).astype(numpy.int32)
@@ -310,199 +283,3 @@ def _by_model(chosen: Sequence[Chosen]) -> list[dict[int, Chosen]]:
     for which, one in enumerate(chosen):
         found[one.plan.policy(Lora), one.plan.policy(BatchNorm)][which] = one
     return list(found.values())
-
-
-class Ways(NamedTuple):
-    """Which of a mesh's pipelines takes which of its counts of micro-batches: a row each."""
-
-    number: int
-    pipelines: list[Piped]  # those that any count suits
-    own: Any  # the place of the pipeline among these
-    count: Any  # the place of the count among those of the mesh
-    shapes: Any  # of stages
-    columns: Columns  # what is known of them whatever the mesh
-
-    def each(self, figures: Sequence[Sequence[int]]) -> Any:
-        """Figures of pipelines for each of some sets of policies, as figures of each way."""
-        return numpy.array(figures, dtype=numpy.int64)[:, self.own]
-
-
-class _Meshed:
-    """One mesh: the parts of its plans, priced, and its plans as rows."""
-
-    def __init__(self, search: _Search, axes: tuple[Strategy, ...], chosen: dict[int, Chosen]) -> None:
-        self.search, self.axes, self.space, self.parts = search, axes, search.space, search.parts
-        self.chosen = chosen  # sets of policies with the same model, by their places
-        self.plan = Plan(axes, next(iter(chosen.values())).policies)
-        self.mesh = mesh(self.plan)
-        self.model = self.parts.lowered(self.mesh, self.plan)
-        self.ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
-        self.counts = self.space.counts(axes)
-        share = self.space.job.batch // batch_ranks(self.plan)
-        self.samples = [share // count for count in self.counts]
-        self.named = [Axis(axis.name, axis.ranks, stride(self.mesh, (axis.name,))) for axis in self.mesh]
-        self.local_axes = space_axes(self.mesh, self.plan, search.graph)
-        where = tuple((axis.name, axis.stride) for axis in self.named if axis.name not in ("pp", "dp", "shard"))
-        self.where = self.parts.number((self.model.number, self.local_axes, where))
-        self.executions: dict[int, Launched] = {}
-        self.keepings: dict[Hashable, Keeping] = {}
-        self.cares: dict[Hashable, CaredWays] = {}
-        self.sends: dict[Hashable, list[int]] = {}
-
-    def blocks(self) -> Iterator[Block]:
-        """All plans of the mesh: one block, or none."""
-        ways = self._ways()
-        if not len(ways.own):
-            return
-        wanted = [which for which, one in self.chosen.items() if self.space.allowed(self.axes, one.policies)]
-        if wanted:
-            rows = [self._row(self.chosen[which], ways) for which in wanted]
-            fixed = {**ways.columns, **self._constants(ways), "mesh": len(self.search.meshes)}
-            own = {"which": numpy.array(wanted)[:, None], **self._columns(rows, ways)}
-            yield Block((len(wanted), len(ways.own)), {**fixed, **own})
-
-    def _columns(self, rows: Sequence[ChosenRow], ways: Ways) -> Columns:
-        """What is known of all ways with each set of policies."""
-        programs, offset, sends, holds, care, manner, share = zip(*rows, strict=True)
-        places = numpy.array(offset)[:, ways.count]
-        later = places * ways.shapes
-        return {
-            "program": numpy.array(programs)[:, None] + places,
-            "sends": ways.each(sends) + later,
-            "peaks": ways.each(holds) + later,
-            "traffic": ways.each(care),
-            "launch_profile": numpy.array(manner)[:, None],
-            "overlap": numpy.array(share)[:, None],
-        }
-
-    def _ways(self) -> Ways:
-        key = (self.model.number, self.ranks, self.counts)
-        if key not in self.search.ways:
-            self.search.ways[key] = self._scheduled()
-        return self.search.ways[key]
-
-    def _scheduled(self) -> Ways:
-        pipelines = self.space.pipelines(self.ranks)
-        found = [
-            (place, at)
-            for place, pipeline in enumerate(pipelines)
-            for at, count in enumerate(self.counts)
-            if self.space.schedulable(pipeline, count)
-        ]
-        places = sorted({place for place, _ in found})
-        piped = [self.parts.piped(self.model, pipelines[place]) for place in places]
-        own = [places.index(place) for place, _ in found]
-        played = [
-            self.parts.played(piped[at].cut, self.counts[count]) for at, (_, count) in zip(own, found, strict=True)
-        ]
-        count = numpy.array([at for _, at in found], dtype=numpy.int64)
-        columns = {
-            **{
-                name: numpy.array([row[name] for row in played])
-                for name in ("order", "moments", "shorter_order", "rounds")
-            },
-            "partition": numpy.array([piped[at].row for at in own]),
-            "splits": numpy.array([piped[at].cut.schedule.splits_backward for at in own]),
-            "place": numpy.array([place for place, _ in found]),
-            "microbatches": numpy.array(self.counts)[count],
-        }
-        shapes = numpy.array([len(piped[at].cut.shapes) for at in own])
-        return Ways(len(self.search.ways), piped, numpy.array(own, dtype=numpy.int64), count, shapes, columns)
-
-    def _row(self, chosen: Chosen, ways: Ways) -> ChosenRow:
-        executed = self.parts.executed(chosen)
-        launched = self._launched(chosen, executed)
-        programs = self.parts.programs(
-            self.model, self.local_axes, chosen, executed, launched.prices, self.samples, self.where
-        )
-        cared = self._cared(chosen, executed, launched, ways, programs)
-        return ChosenRow(
-            programs.row,
-            [programs.place[count] for count in self.samples],
-            self._sends(programs, executed, launched, ways),
-            self._holds(programs, cared, chosen, ways),
-            cared.rows,
-            launched.manner,
-            launched.share,
-        )
-
-    def _launched(self, chosen: Chosen, executed: Executed) -> Launched:
-        if executed.number not in self.executions:
-            trainer, cluster = executed.trainer, self.search.cluster
-            plan = Plan(self.axes, chosen.policies)
-            prices = Prices(self.named, cluster, plan.policy(Precision).format, trainer, executed.messages)
-            tensor = plan.axis(Tensor)
-            ranks, across = tensor.ranks if tensor else 1, self.ranks > 1 and cluster.nodes > 1
-            how = (executed.number, ranks, across)
-            manner = self.parts.builder.launch_profile(how, trainer.host, ranks, across, trainer.storage.prefetch)
-            share = overlap_share(plan, trainer, self.ranks > 1)
-            self.executions[executed.number] = Launched(prices, manner, share)
-        return self.executions[executed.number]
-
-    def _sends(self, programs: Programs, executed: Executed, launched: Launched, ways: Ways) -> list[int]:
-        """For each pipeline the row of what crosses between its stages."""
-        key = (programs.layouts, executed.number)
-        if key not in self.sends:
-            prices = launched.prices
-            self.sends[key] = [self.parts.sends(programs, piped, executed, prices) for piped in ways.pipelines]
-        return self.sends[key]
-
-    def _holds(self, programs: Programs, cared: CaredWays, chosen: Chosen, ways: Ways) -> list[int]:
-        """For each pipeline the row of what its micro-batches hold; other meshes may have the same."""
-        key = (programs.row, ways.number, chosen.held, cared.gathered)
-        known = self.search.holds
-        if key not in known:
-            each = zip(ways.pipelines, cared.pipelines, strict=True)
-            known[key] = [self.parts.holds(programs, *one, chosen) for one in each]
-        return known[key]
-
-    def _cared(
-        self, chosen: Chosen, executed: Executed, launched: Launched, ways: Ways, programs: Programs
-    ) -> CaredWays:
-        """The care of the weights for each pipeline."""
-        key = (chosen.care, executed.number)
-        if key not in self.cares:
-            local, prices = programs.parts[0][0], launched.prices
-            if chosen.care not in self.keepings:
-                known = next((one.alike for one in self.keepings.values()), None)
-                self.keepings[chosen.care] = self.parts.keeping(self.model, self.mesh, chosen, local, prices, known)
-            keeping = self.keepings[chosen.care]
-            found = [self.parts.cared(piped, local, executed, keeping, prices) for piped in ways.pipelines]
-            gathered = self.parts.number(("gathered", tuple(one.gathered for one in found)))
-            self.cares[key] = CaredWays(found, gathered, [one.row for one in found])
-        return self.cares[key]
-
-    def _constants(self, ways: Ways) -> Columns:
-        """What a trainer adds to memory."""
-        samples = numpy.array([self.space.job.batch // count for count in self.counts])
-        setting = self.parts.setting(self.plan)
-        found = memory_constants(setting, self.mesh, self.search.cluster, samples)._asdict()
-        return {name: value if isinstance(value, float) else value[ways.count] for name, value in found.items()}
-
-
-class CaredWays(NamedTuple):
-    """How the weights of a mesh are cared for."""
-
-    pipelines: list[Cared]  # with each of them
-    gathered: int  # a number for the bytes that they gather
-    rows: list[int]  # of the care with each
-
-
-class ChosenRow(NamedTuple):
-    """What is known of a mesh with a set of policies: rows of the tables."""
-
-    programs: int  # of the first number of samples
-    offset: list[int]  # how many rows after it that of each count of micro-batches is
-    sends: list[int]  # with each pipeline, of the first number of samples
-    holds: list[int]
-    care: list[int]
-    manner: int
-    share: float
-
-
-class Launched(NamedTuple):
-    """How a trainer runs a mesh: its prices, the row of how it launches, and how fast gradients travel meanwhile."""
-
-    prices: Prices
-    manner: int
-    share: float

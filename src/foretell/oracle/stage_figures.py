@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from foretell.cost.layers import KINDS
+from foretell.cost.price import PricedProgram, price
 from foretell.hardware.cluster import Cluster
 from foretell.model.layers import Piece, Run, runs
 from foretell.plan.plan import Plan
@@ -24,7 +25,7 @@ from foretell.program.boundary import Crossing
 from foretell.program.cutting import Row, row
 from foretell.program.local import Kind, kind_of
 from foretell.timeline.engine import SEGMENT, kernels
-from foretell.timeline.sheet import Priced, Sheet, priced
+from foretell.timeline.plan_table import PlanTable
 
 Split: TypeAlias = tuple[int, ...]
 """Layers of each part of the model, first to last."""
@@ -94,10 +95,10 @@ class Stages:
     def _layers(part: Iterable[Piece]) -> int:
         return len({piece.layer for piece in part if piece.layer})
 
-    def _priced(self, split: Split) -> Priced:
+    def _priced(self, split: Split) -> PricedProgram:
         plan = with_split(self.setting.plan, split)
         self.priced += 1
-        return priced(msgspec.structs.replace(self.setting, plan=plan), self.cluster)
+        return price(msgspec.structs.replace(self.setting, plan=plan), self.cluster)
 
     def of(self, part: int, own: Range) -> StageFigures:
         """The figures of a stage with these layers, as this part of the model."""
@@ -205,18 +206,18 @@ class Stages:
 
     # what is priced
 
-    def _learn(self, plan: Priced, split: Split) -> None:
+    def _learn(self, plan: PricedProgram, split: Split) -> None:
         """Take up the stages of a priced plan."""
-        sheet = Sheet(self.cluster)
-        sheet.add(plan)
+        table = PlanTable(self.cluster)
+        table.add(plan)
         found: dict[Hashable, int] = {}
         filled = ((part, own) for part, own in enumerate(ranges(split)) if own.first < own.stop)
         for part, own in filled:
             key = self._key(part, own)
             if key not in self._known:
                 found[key] = plan.stages[self.cutting.part.index(part)]
-        rows = [sheet.add(plan._replace(stages=(shape,) * len(plan.stages))) for shape in found.values()]
-        tables, plans, engine = sheet.builder.tables(compiled=False), sheet.plans(compiled=False), kernels(fast=False)
+        rows = [table.add(plan, (signature,) * len(plan.stages)) for signature in found.values()]
+        tables, plans, engine = table.tables(compiled=False), table.plans(compiled=False), kernels(fast=False)
         segments, begin, end = engine.all_segments(tables, plans, 0)
         constants = plan.constants
         for (key, shape), at in zip(found.items(), rows, strict=True):
@@ -227,8 +228,8 @@ class Stages:
             self._known[key] = _figures(plan, shape, slots, memory)
 
 
-def _figures(plan: Priced, shape: int, slots: dict[str, _Slot], memory: tuple[float, ...]) -> StageFigures:
-    crossed, sends = plan.shapes[shape], plan.sends[shape]
+def _figures(plan: PricedProgram, shape: int, slots: dict[str, _Slot], memory: tuple[float, ...]) -> StageFigures:
+    crossed, sends = plan.signatures[shape], plan.sends[shape]
     # who receives has waited for it, so that host and device begin together
     met = {"F": bool(crossed.received), "B": crossed.gets_back, "I": crossed.gets_back, "W": False}
     least = {kind: slot.met if met[kind] else slot.device for kind, slot in slots.items()}
@@ -244,7 +245,7 @@ def _figures(plan: Priced, shape: int, slots: dict[str, _Slot], memory: tuple[fl
         least["I" if plan.outline.schedule.splits_backward else "B"],
         float(sends.send_forward),
         float(sends.send_back),
-        sum(plan.cares[shape].finish.values()),
+        sum(plan.traffic[shape].finish.values()),
         memory,
     )
 

@@ -21,13 +21,13 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from foretell.cost.price import price
 from foretell.hardware.cluster import Cluster
 from foretell.oracle.stage_figures import Range, Split, StageFigures, Stages, ranges, with_split
 from foretell.plan.schedule import Slot, find
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.timeline.compose import composed
-from foretell.timeline.sheet import priced
 
 PRICED = 32
 """Ways to cut one plan that are predicted at most, beside the neighbours of the best."""
@@ -218,7 +218,7 @@ class _Search:
     def _cut(self, split: Split) -> Cut:
         if split not in self.cuts:
             plan = with_split(self.setting.plan, split)
-            made = composed(priced(msgspec.structs.replace(self.setting, plan=plan), self.cluster), self.cluster)
+            made = composed(price(msgspec.structs.replace(self.setting, plan=plan), self.cluster), self.cluster)
             self.cuts[split] = Cut(split, made.step_seconds, made.memory_bytes, made.memory.by_stage)
         return self.cuts[split]
 

@@ -7,25 +7,26 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from foretell.cost.memory import MemoryUse
+from foretell.cost.price import PricedProgram
 from foretell.cost.stage import Parts
 from foretell.hardware.cluster import Cluster
 from foretell.timeline.columns import Plans, Tables
 from foretell.timeline.engine import SEGMENT, is_compiled, kernels
 from foretell.timeline.observation import Observation
-from foretell.timeline.order import KINDS
-from foretell.timeline.sheet import Priced, Sheet
+from foretell.timeline.order import KINDS, played
+from foretell.timeline.plan_table import PlanTable
 
 ROUNDING = 1e-12
 
 PASS = {"F": "forward", "B": "backward", "I": "backward", "W": "weight gradients"}
 
 
-def composed(plan: Priced, cluster: Cluster) -> Observation:
+def composed(plan: PricedProgram, cluster: Cluster) -> Observation:
     """One step of one plan."""
-    sheet = Sheet(cluster)
-    sheet.add(plan)
+    table = PlanTable(cluster)
+    table.add(plan)
     fast = is_compiled()
-    one = _One(plan, sheet.builder.tables(fast), sheet.plans(fast), kernels(fast))
+    one = _One(plan, table.tables(fast), table.plans(fast), kernels(fast))
     step, worst, late, exposed = one.kernels.step_seconds(one.tables, one.plans, 0)
     used = one.memory()
     return Observation(step, used.device, used, one.breakdown(worst, late, exposed, step))
@@ -34,8 +35,10 @@ def composed(plan: Priced, cluster: Cluster) -> Observation:
 class _One:
     """One plan, alone in its tables."""
 
-    def __init__(self, plan: Priced, tables: Tables, plans: Plans, kernels: Any) -> None:
+    def __init__(self, plan: PricedProgram, tables: Tables, plans: Plans, kernels: Any) -> None:
         self.plan, self.tables, self.plans, self.kernels = plan, tables, plans, kernels
+        outline = plan.outline
+        self.steps = played(outline.schedule.name, outline.ranks, outline.plan.microbatches, outline.chunks)
 
     # what a step is made of
 
@@ -47,10 +50,10 @@ class _One:
         for (stage, number), times in self._slots(rank).items():
             kind = KINDS[number]
             _add(found, self._slot(plan.stages[stage], kind), times)
-            if plan.share:
-                _add(beside, plan.cares[plan.stages[stage]].beside(kind), times)
-        for stage in plan.played.order.held[rank]:
-            care = plan.cares[plan.stages[stage]]
+            if plan.overlap:
+                _add(beside, plan.traffic[plan.stages[stage]].beside(kind), times)
+        for stage in self.steps.order.held[rank]:
+            care = plan.traffic[plan.stages[stage]]
             _add(beside, care.beside_step)
             _add(found, care.finish)
         _add(found, beside, exposed / (sum(beside.values()) or 1.0))  # axes share one queue: each its part of it
@@ -61,7 +64,7 @@ class _One:
 
     def _slots(self, rank: int) -> Counter[tuple[int, int]]:
         """How often a rank has each kind of slot of its stages, in the whole step."""
-        played = self.plan.played
+        played = self.steps
         found = played.order.counted(rank)
         if played.before is None:
             return found
@@ -71,11 +74,11 @@ class _One:
     def _slot(self, shape: int, kind: str) -> Parts:
         """The device's seconds of a slot; what the trainer's constants add to them is the host's."""
         plan, number = self.plan, KINDS.index(kind)
-        care = plan.cares[shape]
+        care = plan.traffic[shape]
         own: Parts = defaultdict(float)
-        for which, count, *_ in plan.shapes[shape].layers:
+        for which, count, *_ in plan.signatures[shape].layers:
             _add(own, plan.kinds[which].parts[number], count)
-        if not plan.share:
+        if not plan.overlap:
             _add(own, care.beside(kind))
         own["other"] += care.copied(kind)
         if kind in ("B", "W") and care.slot_update:
@@ -109,14 +112,14 @@ class _One:
     def _moment(self, when: int) -> str:
         if when < 0:
             return "the update of weights"
-        moment = self.plan.played.moments.one(when)
+        moment = self.steps.moments.one(when)
         return f"the {PASS[moment.kind]} pass of micro-batch {moment.microbatch}"
 
     def _kinds(self, rank: int, when: int) -> dict[str, float]:
         """Bytes of a rank at a moment, by what they are for."""
         plan, constants = self.plan, self.plan.constants
-        held = plan.played.order.held[rank]
-        resting = [plan.cares[plan.stages[stage]].resting for stage in held]
+        held = self.steps.order.held[rank]
+        resting = [plan.traffic[plan.stages[stage]].resting for stage in held]
         parameters = sum(one.trained for one in resting)
         kinds = {
             "weights": sum(one.weights for one in resting),
@@ -131,10 +134,10 @@ class _One:
         else:
             made = bool(constants.made) and self.kernels.one_each(self.tables, self.plans, 0)
             kinds["gradients"] *= not made
-            moment = plan.played.moments.one(when)
-            passes = [plan.holds[plan.stages[stage]] for stage in held]
+            moment = self.steps.moments.one(when)
+            passes = [plan.peaks[plan.stages[stage]] for stage in held]
             flying = sum(count * own.kept for count, own in zip(moment.flying, passes, strict=True))
-            now = plan.holds[plan.stages[moment.stage]]
+            now = plan.peaks[plan.stages[moment.stage]]
             back = now.making_peak if made else now.backward_peak
             peak = now.forward_peak if moment.forward else back
             kinds["activations"] = flying + (now.kept if moment.forward else 0.0)

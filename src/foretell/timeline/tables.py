@@ -10,21 +10,12 @@ from typing import Any, NamedTuple, TypeAlias
 from foretell.cost.care import CareFigures
 from foretell.cost.host import AGAIN
 from foretell.cost.layers import LayerFigures
+from foretell.cost.price import Sends
 from foretell.plan.trainer import Host
 from foretell.program.holding import Passes
 from foretell.timeline.columns import COLUMNS, REAL, Tables, joined, readable
 from foretell.timeline.order import Moments, Order, Played, Row, forward, is_array
 from foretell.units import Quantity
-
-
-class Sends(NamedTuple):
-    """Seconds of sending what crosses the ends of a stage, forward and back; and those that pass at least after its
-    rank requests what it receives from before and from behind."""
-
-    send_forward: Quantity
-    send_back: Quantity
-    request_forward: Quantity
-    request_back: Quantity
 
 
 class SignatureRow(NamedTuple):

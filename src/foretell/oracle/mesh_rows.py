@@ -1,0 +1,242 @@
+"""All plans of one mesh as rows of the engine's tables: every set of policies with every way to run its pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy
+
+from foretell.cost.host import overlap_share
+from foretell.cost.memory import Constants, memory_constants
+from foretell.cost.stage import Prices
+from foretell.oracle.parts import Chosen, Executed, PartitionRow, Parts, Programs, StageTraffic, StateRow
+from foretell.plan.job import batch_ranks
+from foretell.plan.plan import Plan
+from foretell.plan.policies.precision import Precision
+from foretell.plan.strategies.pipeline import Pipeline
+from foretell.plan.strategy import Strategy
+from foretell.program.mesh import mesh, stride
+from foretell.program.outline import space_axes
+from foretell.program.program import Axis
+from foretell.timeline.plan_table import PlanRow
+
+Columns: TypeAlias = dict[str, Any]
+"""Rows of plans in the tables, and where in the space they are: for each column an array."""
+
+UNROLLED = ("order", "moments", "shorter_order", "rounds")
+"""What a plan's row has of its schedule."""
+
+
+class Block(NamedTuple):
+    """Plans of a mesh: for each of some sets of policies every way to run its pipeline."""
+
+    shape: tuple[int, int]  # how many of these
+    columns: Columns  # each is repeated until it has this shape
+
+    @property
+    def size(self) -> int:
+        return self.shape[0] * self.shape[1]
+
+
+class PipelineVariants(NamedTuple):
+    """Which of a mesh's pipelines takes which of its counts of micro-batches: a row each."""
+
+    number: int
+    pipelines: list[PartitionRow]  # those that any count suits
+    own: Any  # the place of the pipeline among these
+    count: Any  # the place of the count among those of the mesh
+    signatures: Any  # of stages
+    place: Any  # of the pipeline among those of the space
+    microbatches: Any
+    partition: Any  # the row of each
+    splits: Any
+    unrolled: Columns
+
+    def each(self, figures: Sequence[Sequence[int]]) -> Any:
+        """Figures of pipelines for each of some sets of policies, as figures of each variant."""
+        return numpy.array(figures, dtype=numpy.int64)[:, self.own]
+
+
+class MeshTraffic(NamedTuple):
+    """The weight traffic of a mesh."""
+
+    pipelines: list[StageTraffic]  # with each of them
+    gathered: int  # a number for the bytes that they gather
+    rows: list[int]  # with each
+
+
+class MeshPrices(NamedTuple):
+    """How a trainer runs a mesh: its prices, the row of how it launches, and how fast gradients travel meanwhile."""
+
+    prices: Prices
+    launch_profile: int
+    overlap: float
+
+
+class PolicyRow(NamedTuple):
+    """What is known of a mesh with a set of policies: rows of the tables."""
+
+    program: int  # of the first number of samples
+    sizes: list[int]  # how many rows after it that of each count of micro-batches is
+    sends: list[int]  # with each pipeline, of the first number of samples
+    peaks: list[int]
+    traffic: list[int]
+    launch_profile: int
+    overlap: float
+
+
+class MeshRows:
+    """One mesh: the parts of its plans, priced, and its plans as rows.
+
+    `chosen` are sets of policies that leave the model the same, by their places among those of the space.
+    """
+
+    def __init__(self, parts: Parts, axes: tuple[Strategy, ...], chosen: Mapping[int, Chosen]) -> None:
+        self.parts, self.axes, self.chosen, self.space = parts, axes, chosen, parts.space
+        self.plan = Plan(axes, next(iter(chosen.values())).policies)
+        self.mesh = mesh(self.plan)
+        self.model = parts.lowered(self.mesh, self.plan)
+        self.ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
+        self.counts = self.space.counts(axes)
+        share = self.space.job.batch // batch_ranks(self.plan)
+        self.samples = [share // count for count in self.counts]
+        self.named = [Axis(axis.name, axis.ranks, stride(self.mesh, (axis.name,))) for axis in self.mesh]
+        self.local_axes = space_axes(self.mesh, self.plan, self.space.graph)
+        where = tuple((axis.name, axis.stride) for axis in self.named if axis.name not in ("pp", "dp", "shard"))
+        self.where = parts.number((self.model.number, self.local_axes, where))
+        self.executions: dict[int, MeshPrices] = {}
+        self.states: dict[Hashable, StateRow] = {}
+        self.traffics: dict[Hashable, MeshTraffic] = {}
+        self.sends: dict[Hashable, list[int]] = {}
+
+    def blocks(self, number: int) -> Iterator[Block]:
+        """All plans of the mesh, which has this number: one block, or none."""
+        variants = self._variants()
+        if not len(variants.own):
+            return
+        wanted = [which for which, one in self.chosen.items() if self.space.allowed(self.axes, one.policies)]
+        if wanted:
+            rows = [self._row(self.chosen[which], variants) for which in wanted]
+            named = {"mesh": number, "place": variants.place, "microbatches": variants.microbatches}
+            own = {"which": numpy.array(wanted)[:, None], **self._plans(rows, variants).columns()}
+            yield Block((len(wanted), len(variants.own)), {**named, **own})
+
+    def _plans(self, rows: Sequence[PolicyRow], variants: PipelineVariants) -> PlanRow:
+        """All variants with each set of policies: a row of arrays for each set, and a column for each variant."""
+        programs, sizes, sends, peaks, traffic, profile, overlap = zip(*rows, strict=True)
+        return PlanRow(
+            program=numpy.array(programs)[:, None],
+            partition=variants.partition,
+            sends=variants.each(sends),
+            peaks=variants.each(peaks),
+            traffic=variants.each(traffic),
+            launch_profile=numpy.array(profile)[:, None],
+            overlap=numpy.array(overlap)[:, None],
+            splits=variants.splits,
+            unrolled=variants.unrolled,
+            constants=self._constants(variants),
+            size=numpy.array(sizes)[:, variants.count],
+            signatures=variants.signatures,
+        )
+
+    def _constants(self, variants: PipelineVariants) -> Constants:
+        """What a trainer adds to memory."""
+        samples = numpy.array([self.space.job.batch // count for count in self.counts])
+        found = memory_constants(self.parts.setting(self.plan), self.mesh, self.space.cluster, samples)
+        each: Any = found.streams  # the only figure that goes with the samples
+        return found if isinstance(each, int | float) else found._replace(streams=each[variants.count])
+
+    # the pipelines
+
+    def _variants(self) -> PipelineVariants:
+        key, known = (self.model.number, self.ranks, self.counts), self.parts.variants
+        if key not in known:
+            known[key] = self._scheduled(len(known))
+        return known[key]
+
+    def _scheduled(self, number: int) -> PipelineVariants:
+        pipelines = self.space.pipelines(self.ranks)
+        pairs = [
+            (place, at)
+            for place, pipeline in enumerate(pipelines)
+            for at, count in enumerate(self.counts)
+            if self.space.schedulable(pipeline, count)
+        ]
+        places = sorted({place for place, _ in pairs})
+        partitions = [self.parts.partition(self.model, pipelines[place]) for place in places]
+        own = [places.index(place) for place, _ in pairs]
+        cuts = [partitions[at].cut for at in own]
+        unrolled = [self.parts.unrolled(cut, self.counts[at]) for cut, (_, at) in zip(cuts, pairs, strict=True)]
+        count = numpy.array([at for _, at in pairs], dtype=numpy.int64)
+        return PipelineVariants(
+            number,
+            partitions,
+            own=numpy.array(own, dtype=numpy.int64),
+            count=count,
+            signatures=numpy.array([len(cut.shapes) for cut in cuts]),
+            place=numpy.array([place for place, _ in pairs]),
+            microbatches=numpy.array(self.counts)[count],
+            partition=numpy.array([partitions[at].row for at in own]),
+            splits=numpy.array([cut.schedule.splits_backward for cut in cuts]),
+            unrolled={name: numpy.array([row[name] for row in unrolled]) for name in UNROLLED},
+        )
+
+    # the parts of its plans
+
+    def _row(self, chosen: Chosen, variants: PipelineVariants) -> PolicyRow:
+        executed = self.parts.executed(chosen)
+        how = self._prices(chosen, executed)
+        programs = self.parts.programs(
+            self.model, self.local_axes, chosen, executed, how.prices, self.samples, self.where
+        )
+        traffic = self._traffic(chosen, executed, how.prices, variants, programs)
+        return PolicyRow(
+            programs.row,
+            [programs.place[count] for count in self.samples],
+            self._sends(programs, executed, how.prices, variants),
+            self._peaks(programs, traffic, chosen, variants),
+            traffic.rows,
+            how.launch_profile,
+            how.overlap,
+        )
+
+    def _prices(self, chosen: Chosen, executed: Executed) -> MeshPrices:
+        if executed.number not in self.executions:
+            plan, trainer, pipelined = Plan(self.axes, chosen.policies), executed.trainer, self.ranks > 1
+            form = plan.policy(Precision).format
+            prices = Prices(self.named, self.space.cluster, form, trainer, executed.messages)
+            profile = self.parts.table.launches(plan, trainer, pipelined)
+            self.executions[executed.number] = MeshPrices(prices, profile, overlap_share(plan, trainer, pipelined))
+        return self.executions[executed.number]
+
+    def _sends(self, programs: Programs, executed: Executed, prices: Prices, variants: PipelineVariants) -> list[int]:
+        """For each pipeline the row of what crosses between its stages."""
+        key = (programs.layouts, executed.number)
+        if key not in self.sends:
+            self.sends[key] = [self.parts.sends(programs, own, executed, prices) for own in variants.pipelines]
+        return self.sends[key]
+
+    def _peaks(self, programs: Programs, traffic: MeshTraffic, chosen: Chosen, variants: PipelineVariants) -> list[int]:
+        """For each pipeline the row of what its micro-batches hold; other meshes may have the same."""
+        key, known = (programs.row, variants.number, chosen.held, traffic.gathered), self.parts.mesh_peaks
+        if key not in known:
+            each = zip(variants.pipelines, traffic.pipelines, strict=True)
+            known[key] = [self.parts.peaks(programs, *one, chosen) for one in each]
+        return known[key]
+
+    def _traffic(
+        self, chosen: Chosen, executed: Executed, prices: Prices, variants: PipelineVariants, programs: Programs
+    ) -> MeshTraffic:
+        """The weight traffic with each pipeline."""
+        key = (chosen.care, executed.number)
+        if key not in self.traffics:
+            local = programs.parts[0][0]
+            if chosen.care not in self.states:
+                known = next((one.alike for one in self.states.values()), None)
+                self.states[chosen.care] = self.parts.state(self.model, self.mesh, chosen, local, prices, known)
+            state = self.states[chosen.care]
+            found = [self.parts.traffic(own, local, executed, state, prices) for own in variants.pipelines]
+            gathered = self.parts.number(("gathered", tuple(one.gathered for one in found)))
+            self.traffics[key] = MeshTraffic(found, gathered, [one.row for one in found])
+        return self.traffics[key]
