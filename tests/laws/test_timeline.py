@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from itertools import pairwise
 from math import fsum
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.cost.kernels import chains, kernel_seconds
+from foretell.cost.price import PricedProgram, price
 from foretell.cost.stage import Prices
 from foretell.hardware.catalog import cluster
 from foretell.hardware.cluster import Cluster
@@ -22,12 +24,11 @@ from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
-from foretell.program.action import Communicate, Compute
-from foretell.program.body import Body
+from foretell.program.action import Compute
 from foretell.program.lower import lower
 from foretell.program.program import Program, belongs
 from foretell.timeline.observation import PHASES
-from foretell.timeline.simulate import Simulated, simulate
+from foretell.timeline.simulate import Simulated, play, simulate
 from program_cases import load
 
 few = settings(max_examples=20)
@@ -281,27 +282,14 @@ def faster(on: Cluster, times: float) -> Cluster:
     return msgspec.structs.replace(on, groups=(msgspec.structs.replace(group, device=better),))
 
 
-def heavier(made: Program, times: float) -> Program:
-    """The same program with more bytes in every message."""
-
-    def grown(body: Body) -> Body:
-        actions = tuple(
-            msgspec.structs.replace(action, payload=action.payload * times)
-            if isinstance(action, Communicate)
-            else action
-            for action in body.actions
-        )
-        return msgspec.structs.replace(body, actions=actions)
-
-    def stage(one: Any) -> Any:
-        layers = tuple(
-            msgspec.structs.replace(layer, forward=grown(layer.forward), backward=grown(layer.backward))
-            for layer in one.layers
-        )
-        names = ("enter", "leave", "enter_back", "leave_back", "finish")
-        return msgspec.structs.replace(one, layers=layers, **{name: grown(getattr(one, name)) for name in names})
-
-    return msgspec.structs.replace(made, stages=tuple(stage(one) for one in made.stages))
+def heavier(plan: PricedProgram, times: float) -> PricedProgram:
+    """The same program with longer messages between stages, and layers that compute longer."""
+    kinds = {
+        kind: dataclasses.replace(own, device=tuple(seconds * times for seconds in own.device))
+        for kind, own in plan.kinds.items()
+    }
+    sends = tuple(type(own)(*(seconds * times for seconds in own)) for own in plan.sends)
+    return plan._replace(kinds=kinds, sends=sends)
 
 
 @few
@@ -311,7 +299,7 @@ def test_slower_links_more_latency_and_more_bytes_are_never_faster(case: Case, t
     least = case.simulated(ON).step_seconds * (1 - 0.01)
     assert case.simulated(slower(ON, rate=1 / times)).step_seconds >= least
     assert case.simulated(slower(ON, latency=times)).step_seconds >= least
-    assert simulate(heavier(case.program, times), case.setting, ON).step_seconds >= least
+    assert play(heavier(price(case.setting, ON), times), case.program).step_seconds >= least
 
 
 @few

@@ -37,6 +37,9 @@ class CareFigures:
     copies: tuple[float, float]  # of all layers, forward and back
     buckets: tuple[float, ...]  # that leave after each turn of a backward pass: enter, layers one by one, leave
     once: tuple[float, ...]  # the same of those once a step, after the last pass
+    bucket_after: tuple[int, ...]  # the segment after which each bucket leaves
+    once_after: tuple[int, ...]  # and each reduction once a step
+    bucket_copies: tuple[float, float, float]  # of gradients into buckets and sums out of them once a step; their bytes
     slot_update: float  # after each backward pass: of weights that change with each micro-batch, or sums of gradients
     slot_word: str  # what that is for
     tied: float  # of sums among stages: they wait for each other
@@ -112,7 +115,7 @@ def _care_figures(cutting: Cutting, shape: Shape, local: Local, upkeep: Upkeep, 
 
 def _updated_on_host(stays: CareFigures, upkeep: Upkeep, prices: Prices) -> CareFigures:
     """The same with states on the host: nothing changes before the update."""
-    resting, ending = replace(stays.resting, states=0.0), _Ending(upkeep, prices)
+    resting, ending = replace(stays.resting, states=0.0), WeightPrices(upkeep, prices)
     held = resting.updated
     update: Parts = defaultdict(float)
     for action in upkeep.updated_on_host(held, resting.tensors, leaving=held, here=held):
@@ -126,8 +129,8 @@ def _updated_on_host(stays: CareFigures, upkeep: Upkeep, prices: Prices) -> Care
     return replace(stays, resting=resting, finish=finish)
 
 
-class _Ending:
-    """Prices of what is done after the sums of gradients."""
+class WeightPrices:
+    """Prices of what is done for weights, with what a processor's thread does around messages and updates."""
 
     def __init__(self, upkeep: Upkeep, prices: Prices) -> None:
         self.prices, self.chores = prices, Chores(prices)
@@ -174,7 +177,7 @@ class _Carer:
         self.back: Parts = defaultdict(float)
         self.summed: Parts = defaultdict(float)
         self.step: Parts = defaultdict(float)
-        self.ending = _Ending(upkeep, prices)
+        self.ending = WeightPrices(upkeep, prices)
         self.chores = self.ending.chores
 
     def figures(self, resting: Resting) -> CareFigures:
@@ -190,8 +193,10 @@ class _Carer:
         leaves = [one for one in leaving if one.what == "weight gradients"]
         gathers = [one for one in leaving if one.what != "weight gradients"] if len(leaves) < len(leaving) else []
         added = self._added()
+        bucket_seconds, bucket_after = self._after(buckets, self.summed)
+        once_seconds, once_after = self._after(leaves, self.step)
         finish = self._finished([*gathers, *ending])
-        self._copy_buckets([*buckets, *leaves], finish)
+        copies = self._copy_buckets([*buckets, *leaves], finish)
         if added:  # in each pass; the first one adds to nothing
             finish["backward"] -= added
         return CareFigures(
@@ -206,8 +211,11 @@ class _Carer:
             copy_forward,
             copy_back,
             (sum(map(mul, copy_forward, times)), sum(map(mul, copy_back, times))),
-            self._after(buckets, self.summed),
-            self._after(leaves, self.step),
+            bucket_seconds,
+            once_seconds,
+            bucket_after,
+            once_after,
+            copies,
             sum(self.ending.priced(one)[1] for one in again if not _summed(one)) + added,
             "backward" if self.flushes else "optimizer",
             self._seconds((one for one in ending if _tied(one)), defaultdict(float)),
@@ -269,19 +277,22 @@ class _Carer:
 
     # sums that wait for a part of the gradients
 
-    def _after(self, sums: Sequence[Communicate], beside: Parts) -> tuple[float, ...]:
-        """Seconds of the sums that may leave after each turn: when it has made as large a part of the gradients.
+    def _after(self, sums: Sequence[Communicate], beside: Parts) -> tuple[tuple[float, ...], tuple[int, ...]]:
+        """Seconds of the sums that may leave after each segment, when it has made as large a part of the gradients; and
+        the segment of each.
 
         Parts go by bytes: messages do not name their layers.
         """
         if not sums:
-            return (0.0,) * (2 + sum(run.times for run in self.runs))
+            return (0.0,) * (2 + sum(run.times for run in self.runs)), ()
         made = list(accumulate(self._made()))
-        found = [0.0] * len(made)
+        found, places = [0.0] * len(made), list[int]()
         known = {id(one): self._seconds([one], beside, count) for one, count in _counted(sums)}
         for one, part in _ready(sums) if made[-1] else ((one, 1.0) for one in sums):
-            found[bisect_left(made, part * made[-1] * (1 - 1e-9)) if made[-1] else -1] += known[id(one)]
-        return tuple(found)
+            place = bisect_left(made, part * made[-1] * (1 - 1e-9)) if made[-1] else len(made) - 1
+            found[place] += known[id(one)]
+            places.append(place)
+        return tuple(found), tuple(places)
 
     def _made(self) -> Iterator[int]:
         """Gradients that each turn of a backward pass makes, in elements."""
@@ -307,15 +318,17 @@ class _Carer:
         size = sum(self._made()) * self.prices.form.gradient
         return self.chores.accumulated(size, self._tensors())
 
-    def _copy_buckets(self, sums: Sequence[Communicate], finish: Parts) -> None:
+    def _copy_buckets(self, sums: Sequence[Communicate], finish: Parts) -> tuple[float, float, float]:
         """Gradients go into buckets as they are made, and their sums come out of them at the end."""
         if not self.chores.any:
-            return
+            return 0.0, 0.0, 0.0
         own = [one for one in sums if one.path == BUCKET and not shares_weights(one, self.ending.storages)]
-        filled, emptied = self.chores.buckets(sum(one.payload for one in own), self._tensors())
+        size = sum(one.payload for one in own)
+        filled, emptied = self.chores.buckets(size, self._tensors())
         if filled:
             finish["backward"] += filled
             finish[f"exposed.{'+'.join(own[0].axes)}"] += emptied
+        return filled, emptied, size
 
     # the end of a step
 

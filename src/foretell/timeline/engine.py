@@ -10,7 +10,7 @@ from typing import Any
 
 from foretell.timeline.compiling import available, compiled, loaded
 from foretell.timeline.peak_memory import evaluate_memory, one_each, rank_memory
-from foretell.timeline.segments import SEGMENT, all_segments
+from foretell.timeline.segments import SEGMENT, all_segments, slot_host, slot_segments
 from foretell.timeline.step import evaluate, step_seconds
 
 __all__ = [
@@ -22,6 +22,8 @@ __all__ = [
     "kernels",
     "one_each",
     "rank_memory",
+    "slot_host",
+    "slot_segments",
     "step_seconds",
 ]
 

@@ -40,6 +40,19 @@ def host_seconds(t, profile, launches, layers, recomputes):
 
 
 @kernel
+def slot_host(t, plans, at, signature):
+    """Seconds of the host for a stage signature and micro-batch, both passes, and how many kernels it launches."""
+    whole = t.i[t.partition_at + plans.i[plans.partition + at]] + signature
+    kinds = t.i[t.program_at + plans.i[plans.program + at]]
+    launches, recomputes = 0.0, False
+    for run in range(t.i[t.run_at + whole], t.i[t.run_at + whole + 1]):
+        cell = (kinds + t.i[t.run_kind + run]) * 4
+        launches += t.i[t.run_times + run] * (t.f[t.launches + cell + F] + t.f[t.launches + cell + B])
+        recomputes = recomputes or t.i[t.recomputes + kinds + t.i[t.run_kind + run]] > 0
+    return host_seconds(t, plans.i[plans.launch_profile + at], launches, t.i[t.layers + whole], recomputes), launches
+
+
+@kernel
 def add_segment(segments, n, device, host, room, gather, reduce, once):
     """Write down a segment; where the next one begins."""
     segments[n + DEVICE] = device
@@ -67,13 +80,8 @@ def slot_segments(t, plans, at, signature, kind, segments, n, last):
     row = t.i[t.traffic_at + traffic] + signature
     first, end = t.i[t.run_at + whole], t.i[t.run_at + whole + 1]
     kinds = t.i[t.program_at + plans.i[plans.program + at]]
-    launches, recomputes = 0.0, False
-    for run in range(first, end):
-        cell = (kinds + t.i[t.run_kind + run]) * 4
-        launches += t.i[t.run_times + run] * (t.f[t.launches + cell + F] + t.f[t.launches + cell + B])
-        recomputes = recomputes or t.i[t.recomputes + kinds + t.i[t.run_kind + run]] > 0
+    host, launches = slot_host(t, plans, at, signature)
     layers = t.i[t.layers + whole]
-    host = host_seconds(t, profile, launches, layers, recomputes)
     fixed = t.f[t.device_layer + profile] * layers
     forward, late = kind == F, kind in (B, W)
     one_by_one = last or t.i[t.has_traffic + row]

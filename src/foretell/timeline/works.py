@@ -1,0 +1,293 @@
+"""What there is to do in every slot of a program, with its prices, for the simulation to play.
+
+Seconds are those of the engine's segments (`timeline.segments`), and of the messages behind them: the host, the soft
+maximum, when buckets leave and what a processor's thread does beside are rules of the prices, not of the simulation.
+Pieces say what a segment is made of, for those who look at a trace.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from itertools import groupby
+from typing import NamedTuple
+
+from foretell.cost.care import WeightPrices
+from foretell.cost.kernels import chains, kernel_seconds
+from foretell.cost.layers import KINDS
+from foretell.cost.price import PricedProgram
+from foretell.program.action import Action, Communicate, Compute, Copy, Update
+from foretell.program.body import Body
+from foretell.program.exchange import BUCKET
+from foretell.program.local import kind_of
+from foretell.program.program import Program, RankKind, Stage, belongs
+from foretell.timeline.engine import kernels
+from foretell.timeline.plan_table import PlanTable
+from foretell.timeline.segments import DEVICE, HOST, SEGMENT
+
+WEIGHTS = ("weights", "weight gradients")
+"""What travels because of weights."""
+
+
+PHASE = {"F": "forward", "B": "backward", "I": "backward", "W": "backward"}
+
+
+class Piece(NamedTuple):
+    """One priced action on a rank's device or links."""
+
+    stream: str
+    name: str
+    seconds: float
+    category: str
+    bytes: float = 0.0
+    flops: float = 0.0
+
+
+class Meeting(NamedTuple):
+    """Where ranks wait for each other: its name, and how many come."""
+
+    name: Hashable
+    members: int
+
+
+@dataclass
+class Work:
+    """One segment of a slot: what is done in a row, what must be gathered before it and reduced after it."""
+
+    name: str
+    seconds: float  # of the device
+    host: float  # of launching it, where the device waits for that
+    pieces: list[Piece] = field(default_factory=list[Piece])
+    waits: dict[str, float] = field(default_factory=dict[str, float])  # for messages, level to seconds
+    gathers: list[Communicate] = field(default_factory=list[Communicate])
+    reduces: list[Communicate] = field(default_factory=list[Communicate])
+    receives: bool = False
+    requested: float = 0.0  # seconds that pass at least after it requested what it receives
+    sends: list[Communicate] = field(default_factory=list[Communicate])
+    beside: float = 0.0  # of the host over the slot that begins here, where a soft maximum has it in already
+
+
+class Works:
+    """The work of every slot of a program."""
+
+    def __init__(self, plan: PricedProgram, program: Program, joined: bool) -> None:
+        self.plan, self.program, self.joined = plan, program, joined
+        self.prices, self.trainer = plan.prices, plan.prices.trainer
+        self.weights = WeightPrices(plan.outline.upkeep, self.prices)
+        self.overlap, self.soft = plan.overlap, self.prices.soft
+        table = PlanTable(self.prices.cluster)
+        table.add(plan)
+        self._tables, self._plans = table.tables(compiled=False), table.plans(compiled=False)
+        self._kernels = kernels(fast=False)
+        self._bodies: dict[tuple[int, str, bool], Work] = {}
+        self._slots: dict[tuple[int, str], list[Work]] = {}
+
+    @cached_property
+    def gated(self) -> bool:
+        """Whether the device waits for launches."""
+        return not self.soft and any(self._host(signature) for signature in range(len(self.plan.signatures)))
+
+    def _host(self, signature: int) -> float:
+        """Seconds of the host for a micro-batch, both passes."""
+        return self._kernels.slot_host(self._tables, self._plans, 0, signature)[0]
+
+    # slots
+
+    def slot(self, at: int, kind: str) -> list[Work]:
+        """What a slot of a stage does, in order."""
+        if (at, kind) not in self._slots:
+            self._slots[at, kind] = list(self._slot(at, kind))
+        return self._slots[at, kind]
+
+    def _slot(self, at: int, kind: str) -> Iterator[Work]:
+        """The bodies of a slot, each with the figures of its segment."""
+        stage, signature = self.program.stages[at], self.plan.stages[at]
+        bodies = [body for body, times in stage.passes(kind) for _ in range(times)]
+        figures = [0.0] * (SEGMENT * len(bodies))
+        self._kernels.slot_segments(self._tables, self._plans, 0, signature, KINDS.index(kind), figures, 0, True)
+        waits, parts = [{}, *self._waits(stage, kind), {}], list(self._launch_parts(stage, signature, kind))
+        more = [(), *self._small_kernels(signature, kind, parts), self._accumulation(at, kind)]
+        hidden = self._host(signature) * sum(parts) if self.soft else 0.0
+        for number, (body, waited, pieces) in enumerate(zip(bodies, waits, more, strict=True)):
+            segment, own = figures[number * SEGMENT : (number + 1) * SEGMENT], self._work(body, kind)
+            yield replace(
+                own,
+                seconds=segment[DEVICE],
+                host=segment[HOST],
+                pieces=[*own.pieces, *pieces],
+                waits=waited,
+                beside=0.0 if number else hidden,
+            )
+
+    def _launch_parts(self, stage: Stage, signature: int, kind: str) -> Iterator[float]:
+        """For each layer the part of a micro-batch's launches that it has in a kind of slot."""
+        launches = self._kernels.slot_host(self._tables, self._plans, 0, signature)[1]
+        for layer in stage.layers if kind == "F" else reversed(stage.layers):
+            own = float(self.plan.kinds[kind_of(layer.run)].launches[KINDS.index(kind)])
+            yield from [own / launches if launches else 0.0] * layer.times
+
+    def _small_kernels(self, signature: int, kind: str, parts: Sequence[float]) -> Iterator[tuple[Piece, ...]]:
+        """For each layer its part of the seconds that a trainer's small kernels and gaps take."""
+        fixed = self.trainer.host.device_layer * self.plan.outline.cutting.layers[signature]
+        for part in parts:
+            yield (Piece("compute", "small kernels and gaps", fixed * part, PHASE[kind]),) if fixed * part else ()
+
+    def _accumulation(self, at: int, kind: str) -> tuple[Piece, ...]:
+        """Gradients of a micro-batch are added to those of others."""
+        added = self.added(at) if kind in ("B", "W") else 0.0
+        return (Piece("compute", "sums of gradients", added, "backward"),) if added else ()
+
+    def _waits(self, stage: Stage, kind: str) -> Iterator[dict[str, float]]:
+        """For each layer seconds of messages that are waited for, by level of the cluster."""
+        levels = [level.name for level in self.prices.cluster.levels]
+        for layer in stage.layers if kind == "F" else reversed(stage.layers):
+            seconds = self.plan.kinds[kind_of(layer.run)].waits[KINDS.index(kind)]
+            found = {name: float(own) for name, own in zip(levels, seconds, strict=True) if own}
+            yield from [found] * layer.times
+
+    def _work(self, body: Body, kind: str) -> Work:
+        """A body's actions that belong to a kind of slot."""
+        key = (id(body), "" if kind in ("F", "B") else kind, kind == "F")
+        if key not in self._bodies:
+            self._bodies[key] = self._of_body(body, kind)
+        return self._bodies[key]
+
+    def _of_body(self, body: Body, kind: str) -> Work:
+        work = Work(body.name, 0.0, 0.0)
+        run = list(chains(body.actions, self.trainer.execution, self.trainer.fusion.norms_take_in))
+        hidden = self.prices.hidden(run)
+        for at, action in enumerate(run):
+            if isinstance(action, Compute):
+                if belongs(action, kind):
+                    work.pieces.append(self._compute(action))
+            elif isinstance(action, Communicate):
+                if belongs(action, kind):
+                    self._communicate(work, action, hidden.get(at, 0.0), waited=body.name == "leave")
+            elif isinstance(action, Copy) and kind != "W":
+                work.pieces.append(self.copy(action))
+            elif isinstance(action, Update) and kind in ("B", "W"):  # weights change with each micro-batch
+                work.pieces.append(self.update(action)[0])
+        if self.joined:
+            work.pieces = list(_joined(work.pieces))
+        return work
+
+    # pieces
+
+    def _compute(self, action: Compute) -> Piece:
+        price = kernel_seconds(action, self.prices.device, self.prices.form, self.trainer)
+        cost = action.cost
+        phase = "recompute" if action.again else "forward" if action.part == "forward" else "backward"
+        name = f"{action.path} {action.operator}".strip()
+        return Piece("compute", name, price.seconds, phase, cost.read + cost.written, cost.matrix + cost.vector)
+
+    def _communicate(self, work: Work, action: Communicate, hidden: float, waited: bool) -> None:
+        """A message; `waited`: weights that come after an update, in every micro-batch, are waited for."""
+        if action.kind == "receive":
+            work.receives = True
+            work.requested += self.prices.asked(action)
+        elif action.kind == "send":
+            work.sends.append(action)
+        elif action.what == "weight gradients" and self.overlap:
+            work.reduces.append(action)
+        elif action.what == "weights" and self.overlap and not waited:
+            work.gathers.append(action)
+        else:
+            piece = self.message(action)
+            work.pieces.append(piece._replace(seconds=piece.seconds - hidden))
+
+    def message(self, action: Communicate) -> Piece:
+        category = "weights" if action.what in WEIGHTS else "activations"
+        name = f"{action.kind} {action.path}".strip()
+        stream = f"{category} {'+'.join(action.axes)}"
+        return Piece(stream, name, self.weights.message(action), category, action.payload)
+
+    def copy(self, action: Copy) -> Piece:
+        way = "to the host" if action.to_host else "from the host"
+        return Piece("copies", f"{action.what} {way}", self.weights.priced(action)[1], "copy", action.bytes)
+
+    def update(self, action: Update) -> tuple[Piece, float]:
+        """The optimizer's step, and the host's time to launch it."""
+        cost, launched = action.cost, self.prices.update(action)[1]
+        moved, work = cost.read + cost.written, cost.matrix + cost.vector
+        return Piece("compute", action.rule, self.weights.priced(action)[1], "optimizer", moved, work), launched
+
+    # gradients
+
+    def buckets(self, at: int, kind: str) -> list[tuple[Communicate, int]]:
+        """Reductions that leave in every backward pass of a stage, and the segment after which each does."""
+        stage, after = self.program.stages[at], self.plan.traffic[self.plan.stages[at]].bucket_after
+        own = [one for one in stage.leave_back.communications() if one.path.startswith(BUCKET)]
+        late = kind in ("B", "W") and self.overlap > 0
+        return list(zip(own, after, strict=True)) if late else []
+
+    def once(self, at: int) -> list[tuple[Communicate, int]]:
+        """Reductions once a step of a stage, and the segment of its last backward pass after which each may leave."""
+        finish = self.program.stages[at].finish.communications()
+        own = [one for one in finish if one.what == "weight gradients" and one.axes != ("pp",)]
+        after = self.plan.traffic[self.plan.stages[at]].once_after
+        return [*zip(own, after, strict=False), *((one, -1) for one in own[len(after) :])]
+
+    def added(self, at: int) -> float:
+        """Seconds in which the gradients of a micro-batch are added to those of others: the first adds to nothing."""
+        return self.plan.traffic[self.plan.stages[at]].slot_update if self.plan.outline.schedule.flushes else 0.0
+
+    def bucket_copies(self, kind: RankKind) -> Iterator[Piece]:
+        """A processor's thread copies gradients into buckets, and sums out of them."""
+        for at in kind.stages:
+            filled, emptied, size = self.plan.traffic[self.plan.stages[at]].bucket_copies
+            yield Piece("compute", "gradients into buckets", filled, "backward", size)
+            yield Piece("compute", "gradients out of buckets", emptied, "weights", size)
+
+    # weights that several stages hold
+
+    def tied(self, kind: RankKind) -> list[Communicate]:
+        """Reductions over stages, of weights that several of them hold."""
+        found = [action for at in kind.stages for action in self.program.stages[at].finish.communications()]
+        return [action for action in found if action.what == "weight gradients" and action.axes == ("pp",)]
+
+    def meeting(self, kind: RankKind) -> Meeting:
+        """Who reduces them: as many ranks as the messages say, with the same parts of the model, or the same bytes."""
+        ranks = max(action.ranks for action in self.tied(kind))
+        meetings = self._meetings(kind)
+        met = next((key for key in meetings if len(self._holders[key]) == ranks), None)
+        return Meeting(("nobody", kind.place), 1) if met is None else Meeting(met, ranks)
+
+    @cached_property
+    def _holders(self) -> dict[Hashable, list[int]]:
+        found: dict[Hashable, list[int]] = defaultdict(list)
+        for kind in self.program.kinds:
+            for key in self._meetings(kind):
+                found[key].append(kind.place)
+        return found
+
+    def _meetings(self, kind: RankKind) -> list[Hashable]:
+        sums = self.tied(kind)
+        if not sums:
+            return []
+        parts = frozenset(self.program.stages[at].part for at in kind.stages)
+        return [("parts", parts), ("bytes", sum(action.payload for action in sums))]
+
+    # once a step
+
+    def last(self, kind: RankKind) -> Iterator[Action]:
+        """What comes after all reductions."""
+        for at in kind.stages:
+            for action in self.program.stages[at].finish.actions:
+                if not isinstance(action, Communicate) or action.what != "weight gradients":
+                    yield action
+
+
+def _joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Neighbours of one stream and category as one piece, named for them."""
+    for (_, category), alike in groupby(pieces, lambda one: (one.stream, one.category)):
+        own = list(alike)
+        first = own[0]._replace(name=own[0].name if len(own) == 1 else category)
+        yield reduce(_sum, own[1:], first)
+
+
+def _sum(one: Piece, other: Piece) -> Piece:
+    return one._replace(
+        seconds=one.seconds + other.seconds, bytes=one.bytes + other.bytes, flops=one.flops + other.flops
+    )
