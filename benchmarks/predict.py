@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+from foretell.compiling import available
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
 from foretell.oracle.predict import predict
@@ -18,7 +19,6 @@ from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
 from foretell.timeline import engine
-from foretell.timeline.compiling import available
 
 CASES = (
     ("llama3-8b", "64xh100", "dp8:zero3 tp8:sp +bf16", "dp16:zero3 tp4:sp +bf16", 64),

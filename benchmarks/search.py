@@ -10,6 +10,7 @@ import sys
 import time
 from typing import NamedTuple
 
+from foretell.compiling import available
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
 from foretell.oracle.search import search
@@ -17,7 +18,6 @@ from foretell.oracle.space import Space, Wishes
 from foretell.plan.job import make_job
 from foretell.plan.trainer import trainer
 from foretell.timeline import engine
-from foretell.timeline.compiling import available
 
 
 class Case(NamedTuple):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from foretell.compiling import available
 from foretell.cost.price import PricedProgram, price
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
@@ -24,8 +25,7 @@ from foretell.program.outline import Outline
 from foretell.program.program import Program, RankKind
 from foretell.program.replay import Turn, replay
 from foretell.timeline import engine
-from foretell.timeline import order as orders
-from foretell.timeline.compiling import available
+from foretell.timeline import unroll as orders
 from foretell.timeline.compose import composed
 from foretell.timeline.plan_table import PlanTable
 
@@ -113,10 +113,7 @@ def test_a_long_step_is_as_long_as_if_it_were_played_to_the_end(setting: Setting
     if not fits(longer, ON):
         return
     plan = price(longer, ON)
-    done = plan.played
-    whole = orders.order(plan.outline.schedule.name, plan.outline.ranks, count, plan.outline.chunks)
-    played = plan._replace(played=done._replace(order=whole, before=None, rounds=0, moments=whole.moments))
-    short, full = composed(plan, ON), composed(played, ON)
+    short, full = composed(plan, ON), composed(plan, ON, whole=True)
     assert short.step_seconds == pytest.approx(full.step_seconds, rel=0.01)
     assert short.memory_bytes == pytest.approx(full.memory_bytes, rel=1e-12)
 

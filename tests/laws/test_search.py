@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import foretell
+from foretell.compiling import available
 from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.oracle import planning, search
@@ -25,7 +26,6 @@ from foretell.plan.policies.recompute import Recompute
 from foretell.plan.strategies.data import Data
 from foretell.plan.text import parse
 from foretell.program.action import Communicate
-from foretell.timeline.compiling import available
 
 TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
 MIXTURE = "mixture:layers=2,hidden=64,heads=4,kv_heads=4,head_dim=16,ffn=48,vocab=256,seq=32,experts=4,top_k=2"

@@ -30,6 +30,7 @@ if __name__ == "__main__":
 import msgspec
 
 import foretell
+from foretell.compiling import available
 from foretell.cost.alive import alive
 from foretell.errors import ForetellError
 from foretell.hardware import catalog
@@ -46,8 +47,7 @@ from foretell.plan.trainer import trainer
 from foretell.program.lower import lower
 from foretell.program.program import Program
 from foretell.report.sections import over_time
-from foretell.timeline import recurrence, slots
-from foretell.timeline.compiling import available, compiled
+from foretell.timeline import engine, unroll
 from foretell.timeline.simulate import Simulated, simulate
 from foretell.validation import published
 from foretell.validation.study import Study, read
@@ -78,8 +78,8 @@ def exact(value: Any) -> Any:
 def compile_kernels() -> None:
     """As in a process that has searched: from now on everything goes through compiled kernels."""
     if available():
-        compiled(recurrence.__name__)
-        compiled(slots.__name__)
+        engine.kernels(fast=True)
+        unroll.load()
 
 
 # predictions

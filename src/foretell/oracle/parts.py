@@ -41,7 +41,7 @@ from foretell.program.holding import Passes, StackedRuns, StageRuns, Uneven
 from foretell.program.local import Kind, Local
 from foretell.program.outline import as_lowered, local_program, spread_alike, stage_passes
 from foretell.program.upkeep import Upkeep
-from foretell.timeline import order
+from foretell.timeline import unroll
 from foretell.timeline.plan_table import PlanTable
 from foretell.units import product
 
@@ -193,8 +193,8 @@ class Parts:
         if how not in self._unrolled:
             self._passes += cut.ranks * count * cut.chunks
             if self._passes > MANY:
-                order.load()
-            self._unrolled[how] = self.table.unrolled(order.played(*how))
+                unroll.load()
+            self._unrolled[how] = self.table.unrolled(unroll.played(*how))
         return self._unrolled[how]
 
     # what a micro-batch does

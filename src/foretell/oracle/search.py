@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy
 
+from foretell.compiling import available
 from foretell.cost.memory import usable_bytes
 from foretell.oracle.mesh_rows import Block, Columns, MeshRows
 from foretell.oracle.parts import Chosen, Parts
@@ -29,7 +30,6 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
 from foretell.summary import Summarized, plans
 from foretell.timeline.columns import PLAN_COLUMNS, REAL, plan_arrays, plan_rows
-from foretell.timeline.compiling import available
 from foretell.timeline.engine import is_compiled, kernels
 from foretell.units import show_bytes
 

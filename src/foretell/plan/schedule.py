@@ -11,21 +11,22 @@ list of slots, in order:
 A schedule is a few phases per rank, each a pattern and how often it runs. In a pattern `F0` is the
 next forward of the rank's chunk 0 and `F` that of the chunk whose turn it is (rounds of as many
 micro-batches as ranks); `W` is the oldest weight gradient still owed, `W1` the oldest of chunk 1;
-`F0&B1` are two that run together. One writer turns phases into slots (`_written`).
+`F0&B1` are two that run together. `plan.unroll` turns phases into slots.
 """
 
 from __future__ import annotations
 
 import abc
 import functools
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from foretell.errors import BadInput, unknown
 from foretell.plan.refusal import Refusal
+from foretell.plan.unroll import Slots, unroll
 from foretell.registry import OpenSet
 from foretell.units import Quantity, at_least
 
@@ -34,7 +35,7 @@ Kind: TypeAlias = Literal["F", "B", "I", "W"]
 Phase: TypeAlias = tuple[int, str]
 """How often a pattern runs, and the pattern: (3, "F B")."""
 
-KINDS: dict[str, Kind] = {"F": "F", "B": "B", "I": "I", "W": "W"}
+_KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")
 
 
 class Slot(NamedTuple):
@@ -164,7 +165,8 @@ class Schedule(msgspec.Struct, frozen=True):
         """What each rank does, in order; slots that run together stand together."""
         for refusal in self.refusals(ranks, microbatches, chunks):
             raise BadInput(refusal.why, where=f"pp{ranks}:{self.name}", fix=refusal.way_out)
-        return tuple(_written(self, rank, ranks, microbatches, chunks) for rank in range(ranks))
+        slots = unroll(self, ranks, microbatches, chunks)
+        return tuple(_blocks(slots, rank) for rank in range(ranks))
 
     def order(self, ranks: int, microbatches: int, chunks: int) -> tuple[tuple[Slot, ...], ...]:
         """The slots of each rank, in order."""
@@ -211,60 +213,13 @@ def _wrong_chunks(schedule: Schedule, chunks: int) -> Refusal:
     return Refusal("stages per rank", why, f"{schedule.name}{word}")
 
 
-class _Turn(NamedTuple):
-    """A slot before it has its stage and micro-batch: the nth of this kind at a chunk, from 0."""
-
-    kind: Kind
-    chunk: int
-    nth: int
-
-
-class _Writer:
-    """Gives out micro-batches to the slots of one rank: each chunk takes them in order."""
-
-    def __init__(self, chunks: int, round_size: int) -> None:
-        self._chunks = chunks
-        self._round = round_size
-        self._given: Counter[tuple[str, int]] = Counter()
-        self._turns: Counter[str] = Counter()
-        self._owed: list[tuple[int, int]] = []
-
-    def take(self, word: str) -> _Turn:
-        """The next slot for a pattern's word."""
-        kind = KINDS[word[0]]
-        if kind == "W":
-            return _Turn(kind, *self._oldest(word[1:]))
-        way = "forward" if kind == "F" else "backward"
-        chunk = int(word[1:]) if word[1:] else self._whose_turn(way)
-        self._turns[way] += 1
-        nth = self._given[way, chunk]
-        self._given[way, chunk] += 1
-        if kind == "I":
-            self._owed.append((chunk, nth))
-        return _Turn(kind, chunk, nth)
-
-    def _whose_turn(self, way: str) -> int:
-        chunk = self._turns[way] // self._round % self._chunks
-        return chunk if way == "forward" else self._chunks - 1 - chunk
-
-    def _oldest(self, chunk: str) -> tuple[int, int]:
-        found = next(owed for owed in self._owed if not chunk or owed[0] == int(chunk))
-        self._owed.remove(found)
-        return found
-
-
-def _written(schedule: Schedule, rank: int, ranks: int, microbatches: int, chunks: int) -> tuple[Block, ...]:
-    """The blocks of one rank, from its phases."""
-    writer = _Writer(chunks, ranks)
-    stages = schedule.stages_of(rank, ranks, chunks)
-    through = [schedule.microbatches_of(stage, ranks, microbatches, chunks) for stage in stages]
-    found: list[Block] = []
-    for times, pattern in schedule.phases(rank, ranks, microbatches, chunks):
-        for words in pattern.split() * times:
-            taken = [writer.take(word) for word in words.split("&")]
-            real = [at for at in taken if at.nth < len(through[at.chunk])]
-            found.append(tuple(Slot(at.kind, stages[at.chunk], through[at.chunk][at.nth]) for at in real))
-    return tuple(block for block in found if block)
+def _blocks(slots: Slots, rank: int) -> tuple[Block, ...]:
+    """The slots of one rank; those that run together stand together."""
+    own = range(slots.row_at[rank], slots.row_at[rank + 1])
+    return tuple(
+        tuple(Slot(_KINDS[slots.kind[at]], slots.stage[at], slots.microbatch[at]) for at in together)
+        for _, together in groupby(own, lambda at: slots.block[at])
+    )
 
 
 def waits_for(slot: Slot, path: range) -> Slot | None:

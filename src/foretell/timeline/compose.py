@@ -13,20 +13,20 @@ from foretell.hardware.cluster import Cluster
 from foretell.timeline.columns import Plans, Tables
 from foretell.timeline.engine import SEGMENT, is_compiled, kernels
 from foretell.timeline.observation import Observation
-from foretell.timeline.order import KINDS, played
-from foretell.timeline.plan_table import PlanTable
+from foretell.timeline.plan_table import PlanTable, unrolled
+from foretell.timeline.unroll import KINDS, Played
 
 ROUNDING = 1e-12
 
 PASS = {"F": "forward", "B": "backward", "I": "backward", "W": "weight gradients"}
 
 
-def composed(plan: PricedProgram, cluster: Cluster) -> Observation:
-    """One step of one plan."""
-    table = PlanTable(cluster)
-    table.add(plan)
+def composed(plan: PricedProgram, cluster: Cluster, whole: bool = False) -> Observation:
+    """One step of one plan; `whole`: slot by slot to its end, instead of until its pipeline is full."""
+    table, steps = PlanTable(cluster), unrolled(plan, whole)
+    table.add(plan, steps=steps)
     fast = is_compiled()
-    one = _One(plan, table.tables(fast), table.plans(fast), kernels(fast))
+    one = _One(plan, steps, table.tables(fast), table.plans(fast), kernels(fast))
     step, worst, late, exposed = one.kernels.step_seconds(one.tables, one.plans, 0)
     used = one.memory()
     return Observation(step, used.device, used, one.breakdown(worst, late, exposed, step))
@@ -35,10 +35,8 @@ def composed(plan: PricedProgram, cluster: Cluster) -> Observation:
 class _One:
     """One plan, alone in its tables."""
 
-    def __init__(self, plan: PricedProgram, tables: Tables, plans: Plans, kernels: Any) -> None:
-        self.plan, self.tables, self.plans, self.kernels = plan, tables, plans, kernels
-        outline = plan.outline
-        self.steps = played(outline.schedule.name, outline.ranks, outline.plan.microbatches, outline.chunks)
+    def __init__(self, plan: PricedProgram, steps: Played, tables: Tables, plans: Plans, kernels: Any) -> None:
+        self.plan, self.steps, self.tables, self.plans, self.kernels = plan, steps, tables, plans, kernels
 
     # what a step is made of
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from foretell.timeline.compiling import available, compiled, loaded
+from foretell.compiling import available, compiled, loaded
 from foretell.timeline.peak_memory import evaluate_memory, one_each, rank_memory
 from foretell.timeline.segments import SEGMENT, all_segments, slot_host, slot_segments
 from foretell.timeline.step import evaluate, step_seconds

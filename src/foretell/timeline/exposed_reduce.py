@@ -6,7 +6,7 @@ whatever they are: how the last slots of ranks began is enough to tell what of t
 # Tables are lists or arrays, and compilers infer types: annotations would have to lie.
 # pyright: basic
 
-from foretell.timeline.compiling import kernel, unsigned_index, whole_zeros, zeros
+from foretell.compiling import kernel, unsigned_index, whole_zeros, zeros
 from foretell.timeline.lookups import has_streams, rank_sum
 from foretell.timeline.segments import (
     DEVICE,

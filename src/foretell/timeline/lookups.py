@@ -2,7 +2,7 @@
 # Tables are lists or arrays, and compilers infer types: annotations would have to lie.
 # pyright: basic
 
-from foretell.timeline.compiling import kernel
+from foretell.compiling import kernel
 
 
 @kernel

@@ -2,7 +2,7 @@
 # Tables are lists or arrays, and compilers infer types: annotations would have to lie.
 # pyright: basic
 
-from foretell.timeline.compiling import kernel, whole_zeros
+from foretell.compiling import kernel, whole_zeros
 from foretell.timeline.lookups import rank_sum
 
 

@@ -16,9 +16,15 @@ from foretell.plan.trainer import Trainer
 from foretell.program.cutting import Cutting
 from foretell.program.local import Kind
 from foretell.timeline.columns import PLAN_COLUMNS, Plans, plan_rows
-from foretell.timeline.order import played
 from foretell.timeline.tables import SignatureRow, TableBuilder
+from foretell.timeline.unroll import Played, played
 from foretell.units import Quantity
+
+
+def unrolled(plan: PricedProgram, whole: bool = False) -> Played:
+    """The slots of a plan, cut short where its pipeline is full, or of its whole step."""
+    outline = plan.outline
+    return played(outline.schedule.name, outline.ranks, outline.plan.microbatches, outline.chunks, whole)
 
 
 class PlanRow(NamedTuple):
@@ -66,10 +72,9 @@ class PlanTable(TableBuilder):
         self.cluster = cluster
         self.rows: dict[str, list[Any]] = defaultdict(list)
 
-    def add(self, plan: PricedProgram, stages: Sequence[int] = ()) -> int:
-        """Add a plan; its row. `stages`: the signatures of its stages, if others."""
+    def add(self, plan: PricedProgram, stages: Sequence[int] = (), steps: Played | None = None) -> int:
+        """Add a plan; its row. `stages`: the signatures of its stages, `steps`: its unrolled schedule, if others."""
         outline, trainer = plan.outline, plan.prices.trainer
-        steps = played(outline.schedule.name, outline.ranks, outline.plan.microbatches, outline.chunks)
         row = PlanRow(
             self.program(list(plan.kinds.values())),
             self.stages(outline.cutting, tuple(plan.kinds), stages or plan.stages),
@@ -79,7 +84,7 @@ class PlanTable(TableBuilder):
             self.launches(outline.plan, trainer, outline.ranks > 1),
             plan.overlap,
             outline.schedule.splits_backward,
-            self.unrolled(steps),
+            self.unrolled(steps or unrolled(plan)),
             plan.constants,
         )
         for name, value in row.columns().items():

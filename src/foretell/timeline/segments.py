@@ -9,7 +9,7 @@ for weights, equal layers in a row are one segment.
 # Tables are lists or arrays, and compilers infer types: annotations would have to lie.
 # pyright: basic
 
-from foretell.timeline.compiling import kernel, whole_zeros, zeros
+from foretell.compiling import kernel, whole_zeros, zeros
 
 F, B, I, W = 0, 1, 2, 3  # noqa: E741
 """Kinds of slots, as numbers."""

@@ -12,7 +12,7 @@ docs/timeline.md; the simulation finds the same out by playing.
 # Tables are lists or arrays, and compilers infer types: annotations would have to lie.
 # pyright: basic
 
-from foretell.timeline.compiling import kernel, unsigned_index, whole_zeros, zeros
+from foretell.compiling import kernel, unsigned_index, whole_zeros, zeros
 from foretell.timeline.exposed_reduce import exposed_reduce_seconds
 from foretell.timeline.lookups import has_streams, rank_sum
 from foretell.timeline.segments import (

@@ -14,7 +14,7 @@ from foretell.cost.price import Sends
 from foretell.plan.trainer import Host
 from foretell.program.holding import Passes
 from foretell.timeline.columns import COLUMNS, REAL, Tables, joined, readable
-from foretell.timeline.order import Moments, Order, Played, Row, forward, is_array
+from foretell.timeline.unroll import Moments, Order, Played, Row, forward, is_array
 from foretell.units import Quantity
 
 

@@ -22,6 +22,9 @@ from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+FOLDERS = ("plan", "timeline")
+"""Where kernels are."""
+
 _compiler: list[Callable[[Any], Any]] = []
 
 
@@ -123,8 +126,8 @@ def _cache() -> Path:
     Numba takes a kept function for current if its own file is, though it may call one of a file that has changed.
     """
     here = Path(__file__).parent
-    texts = (path.read_bytes() for path in sorted(here.glob("*.py")))
-    digest = hashlib.sha256(b"".join(texts)).hexdigest()[:16]
+    texts = [path.read_bytes() for folder in FOLDERS for path in sorted((here / folder).glob("*.py"))]
+    digest = hashlib.sha256(b"".join(text for text in texts if b"@kernel" in text)).hexdigest()[:16]
     beside = here / "__pycache__"
     writable = os.access(beside if beside.exists() else here, os.W_OK)
     root = beside if writable else Path(tempfile.gettempdir()) / f"foretell-{os.getuid()}"

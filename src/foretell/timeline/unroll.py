@@ -11,14 +11,14 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
+from foretell.compiling import available, compiled
 from foretell.cost.layers import KINDS
 from foretell.errors import BadInput
 from foretell.plan.schedule import Schedule, find
-from foretell.timeline import slots
-from foretell.timeline.compiling import available, compiled, loaded
+from foretell.plan.unroll import Row, is_compiled, kernels, unroll
+from foretell.timeline import slot_order
 from foretell.units import whole_numbers
 
 FULL = 4
@@ -26,10 +26,6 @@ FULL = 4
 
 SETTLED = 24
 """And micro-batches at least: a host that gets ahead of its device little by little takes some until it is."""
-
-
-Row: TypeAlias = Any
-"""Whole numbers: a list, or an array of compiled functions."""
 
 
 class Moment(NamedTuple):
@@ -112,10 +108,10 @@ class Played(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def played(schedule: str, ranks: int, microbatches: int, chunks: int) -> Played:
-    """The order of a step, cut short where the pipeline is full."""
+def played(schedule: str, ranks: int, microbatches: int, chunks: int, whole: bool = False) -> Played:
+    """The order of a step, cut short where the pipeline is full, unless the `whole` step is asked for."""
     full = max(FULL, -(-SETTLED // ranks))
-    rounds = max(0, microbatches // ranks - full - 1)
+    rounds = 0 if whole else max(0, microbatches // ranks - full - 1)
     count = microbatches - rounds * ranks
     found = order(schedule, ranks, count, chunks)
     key = (schedule, ranks, count, chunks)
@@ -141,13 +137,13 @@ def order(schedule: str, ranks: int, microbatches: int, chunks: int) -> Order:
         raise BadInput(refusal.why, where=f"pp{ranks}:{schedule}", fix=refusal.way_out)
     if ranks * microbatches * chunks > LONG:
         load()
-    return ordered(chosen, ranks, microbatches, chunks, loaded(slots.__name__))
+    return ordered(chosen, ranks, microbatches, chunks, is_compiled())
 
 
 def load() -> None:
     """Have orders found by compiled functions from now on, where there is a compiler."""
     if available():
-        compiled(slots.__name__)
+        kernels(fast=True)
 
 
 def ordered(schedule: Schedule, ranks: int, microbatches: int, chunks: int, fast: bool) -> Order:
@@ -159,59 +155,28 @@ class _Ordered:
     """The slots of one step, as rows of numbers."""
 
     def __init__(self, schedule: Schedule, ranks: int, microbatches: int, chunks: int, fast: bool) -> None:
-        self.how = (ranks, microbatches, chunks)
         self.schedule, self.ranks, self.stages = schedule, ranks, ranks * chunks
-        self.kernels: Any = compiled(slots.__name__) if fast else slots
+        self.kernels: Any = compiled(slot_order.__name__) if fast else slot_order
         self.row: Callable[[Sequence[int]], Row] = whole_numbers if fast else list[int]
         self.held = _held(schedule, ranks, chunks)
         self.each = len(self.held[0])  # stages of a rank
         self.own = self.row([stage for held in self.held for stage in held])
-        self.paths = [schedule.path(at, *self.how) for at in range(microbatches)]
-        self._write()
-
-    def _write(self) -> None:
-        """The slots of all ranks, one rank after the other."""
-        phases = [self._phases(place) for place in range(self.ranks)]
-        rows = [phase for own in phases for phase in own]
-        words = [word for _, own in rows for word in own]
-        through = [self.schedule.microbatches_of(stage, *self.how) for held in self.held for stage in held]
-        self.kind, self.stage, self.microbatch = (self._zeros(sum(n * len(own) for n, own in rows)) for _ in range(3))
-        self.row_at = self._zeros(self.ranks + 1)
-        self.kernels.written(
-            self.row([*accumulate(map(len, phases), initial=0)]),
-            self.row([times for times, _ in rows]),
-            self.row([*accumulate((len(own) for _, own in rows), initial=0)]),
-            self.row([kind for kind, _ in words]),
-            self.row([chunk for _, chunk in words]),
-            self.each,
-            self.own,
-            self.row([own.start for own in through]),
-            self.row([len(own) for own in through]),
-            self.row([own.step for own in through]),
-            self.kind,
-            self.stage,
-            self.microbatch,
-            self.row_at,
-        )
+        self.paths = [schedule.path(at, ranks, microbatches, chunks) for at in range(microbatches)]
+        self.slots = unroll(schedule, ranks, microbatches, chunks, fast)
 
     def _zeros(self, count: int) -> Row:
         return self.kernels.whole_zeros(count)
 
-    def _phases(self, place: int) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
-        """The phases of a rank that run at all: how often, and words as numbers (see `slots.written`)."""
-        found = self.schedule.phases(place, *self.how)
-        return [(times, _words(pattern)) for times, pattern in found if times > 0]
-
     def order(self) -> Order:
         firsts, lasts = (self.row([path[at] for path in self.paths]) for at in (0, -1))
-        place = self.row([-1] * (2 * self.stages * len(self.paths)))
-        written = (self.row_at, self.kind, self.stage)
-        slot, rank, source, done = self.kernels.flattened(*written, self.microbatch, firsts, lasts, self.stages, place)
+        slots, place = self.slots, self.row([-1] * (2 * self.stages * len(self.paths)))
+        written = (slots.row_at, slots.kind, slots.stage)
+        slot, rank, source, done = self.kernels.flattened(*written, slots.microbatch, firsts, lasts, self.stages, place)
         if done < len(slot):
             raise ValueError(f"{self.schedule.name} waits for itself at pp{self.ranks} m{len(self.paths)}")
         is_last = self._zeros(len(slot))
         self.kernels.ends(*written, self.stages, is_last)
-        kind, stage, last = (_picked(values, slot) for values in (self.kind, self.stage, is_last))
+        kind, stage, last = (_picked(values, slot) for values in (slots.kind, slots.stage, is_last))
         takes, puts, tail, tails = (self._zeros(len(slot)) for _ in range(4))
         places = int(self.kernels.posted(kind, source, puts, takes))
         late = self.kernels.tails(rank, last, self.ranks, tail, tails)
@@ -220,12 +185,14 @@ class _Ordered:
 
     def _moments(self) -> Moments:
         """The slots of all ranks in which they may hold most."""
-        slots = int(self.row_at[self.ranks])
+        slots = int(self.slots.row_at[self.ranks])
         kept, flying = self._zeros(slots), self._zeros(slots * self.each)
         begin = self._zeros(self.ranks + 1)
-        self.kernels.fullest(self.row_at, self.kind, self.stage, self.own, self.each, kept, flying, begin)
+        self.kernels.fullest(
+            self.slots.row_at, self.slots.kind, self.slots.stage, self.own, self.each, kept, flying, begin
+        )
         count = int(begin[self.ranks])
-        own = (_picked(values, kept[:count]) for values in (self.stage, self.kind, self.microbatch))
+        own = (_picked(values, kept[:count]) for values in (self.slots.stage, self.slots.kind, self.slots.microbatch))
         return Moments(begin, *own, flying=_copied(flying[: count * self.each]), width=self.each)
 
 
@@ -233,12 +200,6 @@ class _Ordered:
 def _held(schedule: Schedule, ranks: int, chunks: int) -> tuple[tuple[int, ...], ...]:
     """The stages of each rank."""
     return tuple(schedule.stages_of(place, ranks, chunks) for place in range(ranks))
-
-
-@functools.lru_cache(maxsize=1024)
-def _words(pattern: str) -> tuple[tuple[int, int], ...]:
-    words = pattern.replace("&", " ").split()
-    return tuple((KINDS.index(word[0]), int(word[1:]) if word[1:] else -1) for word in words)
 
 
 def forward(kinds: Row) -> Row:
