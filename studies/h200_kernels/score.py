@@ -29,10 +29,10 @@ from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.embedding import Embedding
 from foretell.model.operators.matmul import Matmul
 from foretell.model.operators.normalization import Normalize
-from foretell.model.operators.optimizer import update
 from foretell.model.operators.pooling import Pool
 from foretell.model.operators.reduction import Reduce
 from foretell.model.operators.softmax import Softmax
+from foretell.model.optimizer import update_rule
 from foretell.plan.policies.precision import FORMATS, Format
 from foretell.plan.trainer import Trainer, trainer
 from foretell.program.action import Compute, Update
@@ -166,8 +166,7 @@ def seconds(line: Line, device_: Any = H200, runs: Trainer = PYTORCH) -> float |
     if line["op"] == "optimizer":
         if line["way"] == "for-loop":
             return None
-        rule = update(line["rule"])
-        cost = rule.forward({"parameter": line["elements"]}, dict.fromkeys(("w", "g", "s", "y"), form.weight))
+        cost = update_rule(line["rule"]).cost(line["elements"], dict.fromkeys("wgs", form.weight))
         if line["way"] == "fused":
             form = msgspec.structs.replace(form, master=4)  # a trainer with a master copy brings a fused kernel
         return update_seconds(Update(line["rule"], line["elements"], cost), device_, form).seconds

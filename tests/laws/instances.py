@@ -9,7 +9,6 @@ from foretell.model.operator import Operator
 from foretell.model.operators import operators
 from foretell.model.operators.attention import KERNELS
 from foretell.model.operators.elementwise import FUNCTIONS
-from foretell.model.operators.optimizer import RULES
 from foretell.model.operators.recurrent import GATES
 
 
@@ -85,8 +84,6 @@ def _all() -> list[Instance]:
     for cell, gates in GATES.items():
         sizes = {"sample": 2, "sequence": 5, "in": 6, "unit": 8, "gate": gates, "out": 8}
         add("recurrent", sizes, "x w u b c", cell=cell)
-    for rule in RULES:
-        add("update", {"parameter": 100}, "w g s", rule=rule)
     for function in ("mean", "sum", "maximum"):
         add("reduce", {"kept": 4, "reduced": 8}, "x", function=function)
     _add_the_small_ones(add)

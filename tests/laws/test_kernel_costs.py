@@ -17,7 +17,7 @@ from foretell.hardware.members import device, names
 from foretell.model.operator import PARTS, Part
 from foretell.model.operators import operators
 from foretell.model.operators.convolution import Convolution
-from foretell.model.operators.optimizer import RULES, update
+from foretell.model.optimizer import OPTIMIZERS, update_rule
 from foretell.plan.policies.precision import FORMATS
 from foretell.plan.trainer import Trainer, trainer
 from foretell.program.action import Compute, Update
@@ -199,12 +199,11 @@ def test_flash_kernels_leave_multiprocessors_idle_where_there_are_few_blocks() -
     assert more.matrix == pytest.approx(few.matrix)  # 4 blocks leave room beside them for 60 more
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", tuple(OPTIMIZERS))
 @pytest.mark.parametrize("word", FORMATS)
 def test_an_update_moves_every_state(rule: str, word: str) -> None:
     on, form = device("h100"), FORMATS[word]
-    widths = {"w": form.weight, "g": form.gradient, "s": form.state, "y": form.weight}
-    cost = update(rule).forward({"parameter": 10**9}, widths)
+    cost = update_rule(rule).cost(10**9, {"w": form.weight, "g": form.gradient, "s": form.state})
     price = update_seconds(Update(rule, 10**9, cost), on, form)
     assert price.seconds >= (cost.read + cost.written) / on.memory_bandwidth
     assert price.launches == (cost.fused if form.master else cost.launches)

@@ -37,7 +37,7 @@ from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.matmul import Matmul
 from foretell.model.operators.normalization import Normalize
-from foretell.model.operators.optimizer import update
+from foretell.model.optimizer import update_rule
 from foretell.plan.trainer import look_up, trainer
 from foretell.program.action import Compute, Update
 
@@ -159,7 +159,7 @@ def test_what_was_not_timed_keeps_its_price() -> None:
 
 def test_an_update_costs_what_was_measured() -> None:
     form = form_of("fp32")
-    cost = update("adamw").forward({"parameter": 10**8}, dict.fromkeys("wgsy", 4))
+    cost = update_rule("adamw").cost(10**8, dict.fromkeys("wgs", 4))
     action = Update("adamw", 10**8, cost)
     plain = update_seconds(action, H200.device, form)
     about = Rule(rule="adamw", parameters=10**8, tensors=10, precision="fp32", way="default")

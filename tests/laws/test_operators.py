@@ -85,10 +85,8 @@ def test_at_least_the_operands_are_moved(instance: Instance) -> None:
     if part.read == 0:
         assert type(operator).__struct_config__.tag == "view"
         return
-    # rows that are looked up, and states that a rule without momentum does not have
-    sparse = {"embedding": "w", "gather": "x", "bounds": "x", "update": "s"}.get(
-        str(type(operator).__struct_config__.tag)
-    )
+    # rows that are looked up
+    sparse = {"embedding": "w", "gather": "x", "bounds": "x"}.get(str(type(operator).__struct_config__.tag))
     inputs = [name for name in instance.operands if name in operator.spans and name != sparse]
     held = operator.bytes_of([name for name in inputs if set(operator.spans[name]) <= set(n)], n, instance.widths)
     assert part.read >= held

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.errors import BadInput, UnknownName
-from foretell.model.operators.optimizer import RULES
+from foretell.model.optimizer import OPTIMIZERS
 from foretell.plan.job import Job, batch_ranks, divides, make_job, micro_batch, per_rank
 from foretell.plan.text import parse
 
@@ -18,7 +18,7 @@ def test_the_fingerprint_is_the_same_on_every_machine() -> None:
     assert job.fingerprint == "b5f86c7a8538b3f2"
 
 
-@given(st.integers(1, 10**6), st.integers(0, 10**5), st.sampled_from(sorted(RULES)))
+@given(st.integers(1, 10**6), st.integers(0, 10**5), st.sampled_from(sorted(OPTIMIZERS)))
 def test_jobs_are_values(batch: int, sequence: int, optimizer: str) -> None:
     job = Job(batch=batch, sequence=sequence, optimizer=optimizer)
     again = msgspec.json.decode(msgspec.json.encode(job), type=Job)

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from foretell.errors import BadInput
 from foretell.runtime.assignment import Assignment
-from foretell.runtime.optimizers.lamb import Lamb
-from foretell.runtime.optimizers.lars import Lars
-from foretell.runtime.training import rule, warmed
+from foretell.runtime.optimizer import torch_class, torch_rule
+from foretell.runtime.training import warmed
 from foretell.runtime.worker import checked
+
+Lars, Lamb = torch_class("lars"), torch_class("lamb")
 
 
 def _weight(values: list[list[float]] | list[float], gradient: list[list[float]] | list[float]) -> torch.nn.Parameter:
@@ -74,9 +75,9 @@ def test_biases_are_not_scaled_and_zeros_can_leave_zero() -> None:
 
 
 def test_a_rate_grows_with_the_batch_and_is_the_usual_one_otherwise() -> None:
-    assert rule("sgd", 0.1, 8.0).arguments["lr"] == pytest.approx(0.8)
-    assert rule("lamb", 0.0, 4.0).arguments["lr"] == pytest.approx(4e-3)
-    assert rule("sgd", 0.1).arguments["lr"] == 0.1
+    assert torch_rule("sgd", 0.1, 8.0).arguments["lr"] == pytest.approx(0.8)
+    assert torch_rule("lamb", 0.0, 4.0).arguments["lr"] == pytest.approx(4e-3)
+    assert torch_rule("sgd", 0.1).arguments["lr"] == 0.1
 
 
 @given(steps=st.integers(1, 50))

@@ -48,7 +48,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ()  # programs that it calls
     gpu: bool = False  # needs CUDA
     one_host: bool = False  # starts what it needs itself, where it is
-    optimizers: tuple[str, ...] = ()  # that it can do; empty: all
+    whole_weights: bool = True  # whether an optimizer sees whole weights, as norms and matrices need
     settings: Mapping[str, str] = {}
     environment: Mapping[str, str] = {}  # variables of the ranks
 

@@ -20,6 +20,7 @@ from foretell.bench.row import ABSENT, FAILED, UNFIT, Point, Predicted, Row, adv
 from foretell.errors import ForetellError, MissingExtra
 from foretell.hardware import catalog, this_machine
 from foretell.hardware.cluster import Cluster
+from foretell.model.optimizer import optimizer
 from foretell.oracle.calibrations import file_of
 from foretell.runtime.assignment import Outcome, Report, Seat
 from foretell.runtime.comparison import foreseen
@@ -157,8 +158,8 @@ def _hindrance(question: Question, where: Where) -> dict[str, str] | None:
         who = engine.title if engine.gpu else asked.title
         fix = "a machine with GPUs" + ("" if engine.gpu else "; on this one: --pair image,language")
         return _unfit(f"{who} needs CUDA, and torch sees no GPU here", fix)
-    if engine.optimizers and asked.optimizer not in engine.optimizers:
-        return _unfit(f"{engine.title} does not run {asked.optimizer}", f"--optimizer {engine.optimizers[0]}")
+    if optimizer(asked.optimizer).needs_whole and not engine.whole_weights:
+        return _unfit(f"{engine.title} does not run {asked.optimizer}", "--optimizer sgd")
     if environments.found(engine) is None:
         name = question.engine.replace("_", "-")
         return {

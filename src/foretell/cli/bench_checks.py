@@ -80,10 +80,10 @@ def check_ranks(ranks: Sequence[int], cores: int, seats: int = 0) -> None:
 def check_names(options: dict[str, Any], questions: Sequence[Question]) -> None:
     """Refuse a model, a task, an optimizer and a batch rule that nobody knows."""
     from foretell.bench.question import BATCH_RULES
-    from foretell.model.operators.optimizer import RULES
+    from foretell.model.optimizer import OPTIMIZERS
     from foretell.model.source import load
 
-    for name, known in (("optimizer", RULES), ("batch_rule", BATCH_RULES)):
+    for name, known in (("optimizer", OPTIMIZERS), ("batch_rule", BATCH_RULES)):
         if options[name] and options[name] not in known:
             raise unknown(name.replace("_", " "), options[name], tuple(known))
     if options["model"]:

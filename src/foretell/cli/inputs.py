@@ -15,7 +15,7 @@ from foretell.errors import BadInput, ForetellError, unknown
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
-from foretell.model.operators.optimizer import RULES
+from foretell.model.optimizer import OPTIMIZERS
 from foretell.model.source import load
 from foretell.plan.fitness import refusals
 from foretell.plan.job import Job, batch_ranks, make_job, micro_batch, per_rank
@@ -45,7 +45,7 @@ def _example() -> str:
 def _not_blank(context: click.Context, option: click.Parameter, text: str | None) -> str:
     """A name as it was typed, nothing where it was not; a blank one is refused with all that there are."""
     if text is not None and not text.strip():
-        known = trainer_names() if option.name == "trainer" else RULES
+        known = trainer_names() if option.name == "trainer" else OPTIMIZERS
         raise BadInput(f"--{option.name} has no name", where=f"--{option.name}", fix=", ".join(sorted(known)))
     return text or ""
 
@@ -165,8 +165,8 @@ def _loaded(given: Given, plan: Plan) -> tuple[Graph, Job, tuple[str, ...]]:
 
 
 def _job(given: Given, batch: int) -> Job:
-    if given.optimizer and given.optimizer not in RULES:
-        raise unknown("optimizer", given.optimizer, RULES).within("--optimizer")
+    if given.optimizer and given.optimizer not in OPTIMIZERS:
+        raise unknown("optimizer", given.optimizer, OPTIMIZERS).within("--optimizer")
     return make_job(batch, trainer=given.trainer, optimizer=given.optimizer, sequence=given.seq or 0)
 
 

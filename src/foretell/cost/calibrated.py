@@ -29,7 +29,7 @@ from foretell.cost.starts import InTurn, Starts, Timed, in_turn
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device, Level
 from foretell.hardware.measured import Point, Surface
-from foretell.model.operators.optimizer import update
+from foretell.model.optimizer import update_rule
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer, trainer
 from foretell.program.action import Update
@@ -175,7 +175,7 @@ def _kernel(timed: Timed, device: Device, started: InTurn | None) -> Iterator[tu
 
 def _update(one: Sample, about: Rule, device: Device) -> tuple[str, Point]:
     form = _optimizer_form(about)
-    cost = update(about.rule).forward({"parameter": about.parameters}, dict.fromkeys("wgsy", form.weight))
+    cost = update_rule(about.rule).cost(about.parameters, dict.fromkeys("wgs", form.weight))
     price = update_seconds(Update(about.rule, about.parameters, cost), device, form)
     said = float(price.seconds - price.launch)
     seconds = one.mean if device.is_processor else one.p50  # a GPU's calls were timed several at once

@@ -118,7 +118,7 @@ def _updated_on_host(stays: CareFigures, upkeep: Upkeep, prices: Prices) -> Care
     resting, ending = replace(stays.resting, states=0.0), WeightPrices(upkeep, prices)
     held = resting.updated
     update: Parts = defaultdict(float)
-    for action in upkeep.updated_on_host(held, resting.tensors, leaving=held, here=held):
+    for action in upkeep.updated_on_host(resting.updates, leaving=held, here=held):
         ending.add(action, update)
     finish: Parts = defaultdict(float)
     for name, seconds in stays.finish.items():

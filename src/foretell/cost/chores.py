@@ -18,7 +18,7 @@ from foretell.cost.kernels import kernel_seconds
 from foretell.cost.stage import Prices
 from foretell.hardware.cluster import Device
 from foretell.model.operators.elementwise import Elementwise
-from foretell.model.operators.optimizer import RULES
+from foretell.model.optimizer import update_rule
 from foretell.program.action import Communicate, Compute, Update
 
 SHARED: Final = {"shared unit": 500.0, "shared call": 18.5}
@@ -70,7 +70,7 @@ class Chores:
 
     def of_update(self, action: Update) -> float:
         """Of the optimizer's step on weights in shares, beside the step itself."""
-        calls = RULES[action.rule].eager_kernels * action.tensors
+        calls = update_rule(action.rule).kernels * action.tensors
         return calls * host_seconds(self.prices.device, "shared call") if self.any else 0.0
 
     def _moved(self, function: str, size: float, tensors: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from foretell.model.operators.optimizer import RULES
+from foretell.model.optimizer import update_rule
 from foretell.plan.plan import Plan
 from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.overlap import Overlap
@@ -50,7 +50,7 @@ def host_of_update(action: Update, launches: Quantity, form: Format, trainer: Tr
     One on plain weights goes through lists of tensors: of the weights, and of each state. A trainer's own fused kernel
     over a master copy has them flat.
     """
-    lists = 0 if form.master else 1 + RULES[action.rule].states
+    lists = 0 if form.master else 1 + len(update_rule(action.rule).states)
     return trainer.host.launch * launches + trainer.host.tensor * lists * action.tensors
 
 

@@ -15,6 +15,7 @@ import msgspec
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.layers import layers
+from foretell.model.optimizer import optimizer
 from foretell.model.resize import SAMPLE
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
@@ -117,13 +118,13 @@ def _on_processor(setting: Setting, axes: tuple[MeshAxis, ...], cluster: Cluster
     buckets = any(axis.name.startswith(SUMMED) and axis.ranks > 1 for axis in axes) and not stored.gradients
     form = setting.plan.policy(Precision).format
     sizes = _weights(setting.graph)
-    adam = setting.job.optimizer in UPDATE_COPIES
+    lists = optimizer(setting.job.optimizer).rule.makes_lists
     ways = data.world if data is not None and stored.gradients else 1
     beside = form.weight / ways if stored.gradients and not stored.weights else 0.0
     return found._replace(
         copies=(form.gradient if buckets else 0.0) + beside,
         cached=form.gradient * (sizes.layer + NEXT.get(stored.name, 0) * sizes.next) if stored.gradients else 0.0,
-        gathered=2 * form.state * sizes.weight / ways if adam else 0.0,
+        gathered=2 * form.state * sizes.weight / ways if lists else 0.0,
         workspace=0.0,
         limit=usable_bytes(setting.trainer, cluster),
         reserved=1.0,
@@ -159,14 +160,10 @@ def _weights(graph: Graph) -> _Largest:
     return _Largest(largest / total, units[most] / total, units[before] / total)
 
 
-UPDATE_COPIES = ("adam", "adamw")
-"""Rules whose update by lists of tensors (`foreach`) makes a list of its own: the roots of all second moments."""
-
-
 def _update_copies(setting: Setting) -> float:
     """Bytes for each parameter that are made for the update and gone after it."""
     form = setting.plan.policy(Precision).format
-    by_lists = form.master == 0 and setting.job.optimizer in UPDATE_COPIES
+    by_lists = form.master == 0 and optimizer(setting.job.optimizer).rule.makes_lists
     if not by_lists or setting.plan.policy(Offload).optimizer:
         return 0.0
     return form.state * setting.trainer.memory.update_copies

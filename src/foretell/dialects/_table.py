@@ -20,6 +20,7 @@ import msgspec
 from foretell.dialects._model import Shape, model_of, shape_of
 from foretell.dialects._recipe import Recipe
 from foretell.errors import BadInput
+from foretell.model.optimizer import OPTIMIZERS, optimizer
 
 Document: TypeAlias = dict[str, Any]
 Figures: TypeAlias = dict[str, Any]
@@ -129,6 +130,12 @@ def _alike(given: Any, value: Any) -> bool:
     if isinstance(given, str) and isinstance(value, bool):
         return given.lower() == str(value).lower()
     return bool(given == value)
+
+
+def optimizer_words(dialect: str, key: str, default: Any = NONE) -> Choice:
+    """The optimizers that a dialect has a word for, under a key of its."""
+    words = {name: optimizer(name).words.get(dialect) for name in OPTIMIZERS}
+    return Choice("optimizer", {name: {key: word} for name, word in words.items() if word}, default)
 
 
 @dataclass(frozen=True)

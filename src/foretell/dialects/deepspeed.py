@@ -11,7 +11,7 @@ import shlex
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import JSON
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import Choice, Document, Figures, Formula, Same
+from foretell.dialects._table import Choice, Document, Figures, Formula, Same, optimizer_words
 
 _ZERO = "zero_optimization"
 
@@ -119,15 +119,7 @@ DIALECT = Dialect(
         Choice("exchange", {"alltoall": {}}, default="alltoall"),
         Same("pipeline.stages", "pipeline", 1, told=False),
         Formula(("pipeline.activation_checkpoint_interval",), _interval, _recomputed),
-        Choice(
-            "optimizer",
-            {
-                "adamw": {"optimizer.type": "AdamW"},
-                "adam": {"optimizer.type": "Adam"},
-                "sgd": {"optimizer.type": "SGD"},
-                "lamb": {"optimizer.type": "Lamb"},
-            },
-        ),
+        optimizer_words("deepspeed", "optimizer.type"),
     ),
     elsewhere={
         "model": "the model that deepspeed.initialize(model=...) gets",

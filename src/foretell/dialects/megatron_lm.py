@@ -11,7 +11,7 @@ from foretell.dialects._dialect import Dialect
 from foretell.dialects._megatron import common
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._shell import SHELL, arguments
-from foretell.dialects._table import VARIABLE, Choice, Document, Figures, Formula
+from foretell.dialects._table import VARIABLE, Choice, Document, Figures, Formula, optimizer_words
 from foretell.dialects.launchers import started
 
 _OWN = {
@@ -123,7 +123,7 @@ DIALECT = Dialect(
             default="fp32",
             also=(("fp8", {"bf16": True, "fp8-format": "hybrid"}), ("fp8", {"bf16": True, "fp8-format": "e4m3"})),
         ),
-        Choice("optimizer", {"adamw": {"optimizer": "adam"}, "sgd": {"optimizer": "sgd"}}, default="adamw"),
+        optimizer_words("megatron-lm", "optimizer", "adamw"),
         Formula((*_SIZES, *_LLAMA, *_OTHERS), _model, _shape),
         Formula((), lambda recipe: {}, started),
     ),

@@ -11,7 +11,7 @@ import shlex
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import TOML
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import Choice, Document
+from foretell.dialects._table import Choice, Document, optimizer_words
 from foretell.dialects._titan import COMMON, FLAVORS, SELECTIVE
 
 
@@ -79,7 +79,7 @@ DIALECT = Dialect(
             when="context",
         ),
         Choice("expert_tensor", {1: {"parallelism.expert_tensor_parallel_degree": 1}}, default=1, when="experts"),
-        Choice("optimizer", {"adamw": {"optimizer.name": "AdamW"}, "adam": {"optimizer.name": "Adam"}}, "adamw"),
+        optimizer_words("torchtitan-toml", "optimizer.name", "adamw"),
     ),
     fixed=_fixed,
     command=lambda document, file: ["-m torchtitan.train", f"--job.config_file {shlex.quote(file)}"],

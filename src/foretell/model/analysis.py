@@ -12,11 +12,12 @@ import msgspec
 from foretell.model.convolution_methods import methods
 from foretell.model.graph import Block, Graph, Node
 from foretell.model.limits import limits
+from foretell.model.matrices import kept_bytes, update_cost
 from foretell.model.operator import NOTHING, PARTS, Part
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.normalization import Normalize
-from foretell.model.operators.optimizer import RULES, update
 from foretell.model.operators.unknown import Unknown
+from foretell.model.optimizer import OPTIMIZERS, optimizer
 from foretell.model.totals import saved_storages, totals
 from foretell.model.work_depth import bounds, work_depth
 from foretell.summary import Summarized
@@ -120,7 +121,7 @@ def analyze(graph: Graph) -> Analysis:
             "step": _intensity(both),
         },
         launches={"eager": both.launches, "fused": both.fused},
-        optimizers={rule: _update(rule, total.trainable) for rule in RULES},
+        optimizers={name: _update(graph, name) for name in OPTIMIZERS},
         saved_bytes=total.saved_bytes,
         saved_bytes_per_sample=total.saved_bytes / graph.batch,
         work=span.work,
@@ -157,11 +158,12 @@ def _intensity(part: Part) -> float:
     return (part.matrix + part.vector) / max(1, _moved(part))
 
 
-def _update(rule: str, parameters: int) -> dict[str, int]:
+def _update(graph: Graph, name: str) -> dict[str, int]:
     """One optimizer update of fp32 weights with fp32 states."""
-    part = update(rule).forward({"parameter": parameters}, dict.fromkeys("wgsy", 4))
-    states = RULES[rule].states * 4 * parameters
-    return {"flops": part.vector, "bytes_moved": _moved(part), "state_bytes": states}
+    found = optimizer(name)
+    part = update_cost(graph, found, dict.fromkeys("wgs", 4))
+    states = round(kept_bytes(graph, found, master=0, width=4))
+    return {"flops": part.matrix + part.vector, "bytes_moved": _moved(part), "state_bytes": states}
 
 
 def _bound(processors: int, work: int, depth: int) -> dict[str, float]:

@@ -16,7 +16,7 @@ from foretell.errors import BadInput, unknown
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
-from foretell.model.operators.optimizer import RULES
+from foretell.model.optimizer import OPTIMIZERS
 from foretell.oracle.asker import Asker, Climbed, Found, Rung, Wish, with_policy
 from foretell.oracle.calibrations import NONE, as_measured, with_calibration
 from foretell.oracle.changes import Change, changes, two_changes
@@ -162,8 +162,8 @@ def wish(
         raise BadInput(f"a batch of {batch}", where="--batch", fix="1 or more, for all ranks together")
     if seq is not None and seq < 1:
         raise BadInput(f"a sequence of {seq}", where="--seq", fix="1 or more tokens: --seq 4096")
-    if optimizer and optimizer not in RULES:
-        raise unknown("optimizer", optimizer, RULES).within("--optimizer")
+    if optimizer and optimizer not in OPTIMIZERS:
+        raise unknown("optimizer", optimizer, OPTIMIZERS).within("--optimizer")
     named = catalog.named(cluster) if isinstance(cluster, str) else catalog.Named(cluster, ())
     runs = trainer(trainer_name)
     place = as_measured(

@@ -17,7 +17,7 @@ from foretell.cost.kernels import kernel_seconds, update_seconds
 from foretell.cost.samples import Layer, Profile
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device
-from foretell.model.operators.optimizer import update
+from foretell.model.optimizer import update_rule
 from foretell.model.source import load
 from foretell.plan.job import Job
 from foretell.plan.policies.precision import FORMATS, Precision
@@ -111,7 +111,7 @@ def _update_factor(device: Device, found: Profile) -> dict[str, float]:
     for one in found.samples:
         if isinstance(one.about, Layer) and one.about.part == "update":
             count = one.about.parameters
-            cost = update("adamw").forward({"parameter": count}, dict.fromkeys("wgsy", form.weight))
+            cost = update_rule("adamw").cost(count, dict.fromkeys("wgs", form.weight))
             price = update_seconds(Update("adamw", count, cost), device, form)
             own = float(price.seconds - price.launch)
             return {"update": max(one.p50 - float(price.launch), LEAST * one.p50) / own} if own > 0 else {}

@@ -15,12 +15,14 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
+from foretell.model.matrices import kept_bytes
+from foretell.model.optimizer import optimizer
 from foretell.model.totals import totals
 from foretell.plan.facts import facts
 from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
-from foretell.program.upkeep import Bytes
+from foretell.program.updates import Bytes
 from foretell.units import Quantity, at_least, ceil_div
 
 if TYPE_CHECKING:
@@ -207,9 +209,11 @@ def step_input(step: float, setting: Setting, cluster: Cluster, conditions: Cond
 
 def checkpoint_bytes(setting: Setting) -> float:
     """What a run needs to go on: each weight once, with its master copy and the optimizer's states."""
-    needs = totals(setting.plan.policy(Lora).trained(setting.graph))
-    size = Bytes.of(setting.plan.policy(Precision).format, setting.trainer, setting.job.optimizer)
-    return float(needs.parameters * size.weight + needs.trainable * size.states)
+    trained = setting.plan.policy(Lora).trained(setting.graph)
+    needs = totals(trained)
+    size = Bytes.of(setting.plan.policy(Precision).format, setting.trainer)
+    kept = kept_bytes(trained, optimizer(setting.job.optimizer), size.master, size.state)
+    return float(needs.parameters * size.weight + kept)
 
 
 def job_mtbf(devices: Quantity, nodes: Quantity, device_mtbf: Quantity, node_mtbf: Quantity) -> Quantity:

@@ -13,7 +13,7 @@ from itertools import islice
 import msgspec
 
 from foretell.errors import BadInput, unknown
-from foretell.model.operators.optimizer import RULES
+from foretell.model.optimizer import OPTIMIZERS
 from foretell.plan.mending import changed, near, replaced
 from foretell.plan.plan import Plan
 from foretell.plan.policies.microbatches import Microbatches
@@ -40,8 +40,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         for name in ("sequence", "image", "samples", "tokens"):
             if getattr(self, name) < 0:
                 raise BadInput(f"{name} is {getattr(self, name)}", where=f"job, {name}", fix="0 or more")
-        if self.optimizer not in RULES:
-            raise unknown("optimizer", self.optimizer, RULES).within("job, optimizer")
+        if self.optimizer not in OPTIMIZERS:
+            raise unknown("optimizer", self.optimizer, OPTIMIZERS).within("job, optimizer")
 
     @property
     def fingerprint(self) -> str:

@@ -19,7 +19,7 @@ import msgspec
 
 from foretell.errors import BadInput, unknown
 from foretell.hardware.table import Figure, Table, open_table
-from foretell.model.operators.optimizer import RULES
+from foretell.model.optimizer import OPTIMIZERS
 from foretell.plan.figures import (
     Bytes,
     Count,
@@ -381,7 +381,7 @@ def _check_words(made: Trainer, where: str) -> None:
         ("pipeline.schedules", made.pipeline.schedules, SCHEDULES),
         ("legal.precisions", made.legal.precisions, FORMATS),
         ("defaults.precision", [made.defaults.precision], FORMATS),
-        ("defaults.optimizer", [made.defaults.optimizer], RULES),
+        ("defaults.optimizer", [made.defaults.optimizer], OPTIMIZERS),
     )
     for key, given, all_words in words:
         for word in given:

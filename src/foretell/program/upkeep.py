@@ -12,8 +12,6 @@ import msgspec
 
 from foretell.model.graph import Graph
 from foretell.model.layers import Run
-from foretell.model.operator import Part
-from foretell.model.operators.optimizer import RULES, update
 from foretell.model.resize import skeleton
 from foretell.plan.placement import PARTIAL, REPLICATED, Served
 from foretell.plan.plan import Plan
@@ -21,46 +19,19 @@ from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.bucket import Bucket
 from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.offload import Offload
-from foretell.plan.policies.precision import Format, Precision
+from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.plan.strategy import EACH_STEP, MeshAxis, Splitting
-from foretell.plan.trainer import Trainer
 from foretell.program.action import Action, Allocate, Communicate, Copy, Free, Update
 from foretell.program.body import Body
 from foretell.program.exchange import Exchanges
 from foretell.program.transition import travel
+from foretell.program.updates import Bytes, Updated, by_rule
 from foretell.program.weights import Weight, separable
 from foretell.units import ceil_div, product
 
 Holders: TypeAlias = Mapping[tuple[int, int, int], frozenset[int]]
 """For each weight the pipeline ranks that have it."""
-
-
-@dataclass(frozen=True)
-class Bytes:
-    """Bytes of one weight in each of its forms."""
-
-    weight: float  # at rest
-    gathered: float  # in use, where it was gathered
-    wire: float  # its gradient as it travels
-    gradient: float  # its gradient at rest
-    master: float  # the copy that the optimizer updates; 0: the weight itself
-    state: float  # each of the optimizer's states
-    count: int  # how many of these
-
-    @property
-    def states(self) -> float:
-        """What the optimizer keeps for it."""
-        return self.master + self.count * self.state
-
-    @classmethod
-    def of(cls, form: Format, trainer: Trainer, optimizer: str) -> Bytes:
-        """A trainer has its own figures for mixed 16-bit training; else the precision says."""
-        count = RULES[optimizer].states
-        if form.activation in ("bf16", "fp16") and form.master:
-            s = trainer.storage
-            return cls(s.weight, s.gathered, trainer.gradients.wire, s.gradient, s.master, s.state, count)
-        return cls(form.weight, form.weight, form.gradient, form.accumulation, form.master, form.state, count)
 
 
 @dataclass(frozen=True)
@@ -72,8 +43,12 @@ class Resting:
     states: float
     parameters: int
     trained: int
-    updated: int
-    tensors: int  # that are trained
+    updates: tuple[Updated, ...]
+
+    @property
+    def updated(self) -> int:
+        """Parameters whose states are here."""
+        return sum(one.elements for one in self.updates)
 
 
 @dataclass(frozen=True)
@@ -138,7 +113,7 @@ class Upkeep:
         self._along: dict[tuple[Names, bool], tuple[Names, Names]] = {}
         self.pipelined = any(axis.name == "pp" for axis in axes)
         self.offload = setting.plan.policy(Offload)
-        self.bytes = Bytes.of(setting.plan.policy(Precision).format, self.trainer, setting.job.optimizer)
+        self.bytes = Bytes.of(setting.plan.policy(Precision).format, self.trainer)
         gradients, bucket = self.trainer.gradients, setting.plan.policy(Bucket).size
         data = product(axis.ranks for axis in axes if axis.splitting.dim == "sample")
         self.exchanges = Exchanges(
@@ -398,35 +373,35 @@ class Upkeep:
         trained = [weight for weight in own if weight.trainable]
         here = [weight for weight in trained if not (self.offload.weights and self._updated_at_rest(weight))]
         leaving = [weight for weight in trained if not self._leaves(weight)]
-        held, count = self._all_held(trained), sum(weight.times for weight in trained)
+        updates = self._updates((weight, weight.times) for weight in trained)
         if self.offload.optimizer:
-            yield from self.updated_on_host(held, count, self._all_held(leaving), self._all_held(here))
+            yield from self.updated_on_host(updates, self._all_held(leaving), self._all_held(here))
             return
         if self.offload.weights and not self.bytes.master:  # the weights themselves are updated, on the device
-            yield from self._copied(False, held * self.bytes.weight)
-        yield self._updated(held, count)
+            yield from self._copied(False, self._all_held(trained) * self.bytes.weight)
+        yield from map(self._updated, updates)
 
-    def updated_on_host(self, held: int, tensors: int, leaving: int, here: int) -> Iterator[Action]:
+    def updated_on_host(self, updates: Iterable[Updated], leaving: int, here: int) -> Iterator[Action]:
         """Gradients that are still here go to the host, and weights that are used from here come back."""
         yield from self._sent_out(leaving * self.bytes.wire)
-        yield self._updated(held, tensors)
+        yield from map(self._updated, updates)
         yield from self._copied(False, here * self.bytes.weight)
 
-    def _updated(self, held: int, tensors: int) -> Update:
-        size, rule = self.bytes, update(self.setting.job.optimizer)
-        updated = size.master or size.weight
-        widths = {"w": updated, "g": size.gradient, "s": size.state, "y": updated}
-        cost = rule.forward({"parameter": held}, widths)
-        if size.master:
-            cost = cost + Part(written=held * size.weight)  # the copy that layers read
-        return Update(self.setting.job.optimizer, held, cost, self.offload.optimizer, tensors)
+    def _updated(self, one: Updated) -> Update:
+        return one.action(self.bytes, self.offload.optimizer)
+
+    def _updates(self, weights: Iterable[tuple[Weight, int]]) -> tuple[Updated, ...]:
+        """Trained weights, each so many times, by the rule that updates them."""
+        held = ((weight, self.held(weight), times) for weight, times in weights)
+        return by_rule(self.setting.job.optimizer, held, self.bytes)
 
     # memory
 
     def resting(self, own: Sequence[Weight], versions: int) -> Resting:
         """What lies there all the time: shares where the plan says so, and older versions where some are kept."""
         weights = gradients = 0.0
-        parameters = trained = updated = tensors = 0
+        parameters = trained = 0
+        training: list[tuple[Weight, int]] = []
         for weight, count in _counted(own):
             part, storage = self.exchanges.held(weight), self.exchanges.storage(weight)
             share = storage.weights and self.gathers_each
@@ -437,16 +412,16 @@ class Upkeep:
             if not weight.trainable:
                 continue
             trained += weight.elements * count
-            updated += self.held(weight) * count
-            tensors += count
+            training.append((weight, count))
             if not self._leaves(weight):
                 shares = (storage.gradients and storage.name in self.each) or (
                     storage.states and self.trainer.storage.zero1_gradients
                 )
                 gradients += (part if shares else weight.elements) * count * self.bytes.gradient
-        states = 0.0 if self.offload.optimizer else updated * self.bytes.states
+        updates = self._updates(training)
+        states = 0.0 if self.offload.optimizer else sum(one.kept(self.bytes) for one in updates)
         weights = 0.0 if self.offload.weights else weights
-        return Resting(weights * versions, gradients, states, parameters, trained, updated, tensors)
+        return Resting(weights * versions, gradients, states, parameters, trained, updates)
 
 
 def _counted(own: Sequence[Weight]) -> Iterator[tuple[Weight, int]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from foretell.model.graph import Graph, Node
-from foretell.model.operators.experts import GroupedMatmul
+from foretell.model.matrices import row_dims, stacked_dims
 from foretell.model.operators.matmul import Matmul
 from foretell.model.resize import with_samples
 from foretell.plan.placement import Partial, Placement, Sharded
@@ -31,10 +31,16 @@ class Weight(NamedTuple):
     shared: tuple[str, ...] = ()  # those of them along which it lies in shares between uses
     times: int = 1  # equal layers in a row that have one like it, from its own on
     dense: bool = False  # whether its gradient is a product of two matrices with a row for each sample or token
+    stack: int = 1  # matrices that its rows are of: one for each expert
 
     @property
     def elements(self) -> int:
         return self.rows * self.columns
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is a matrix of a layer, which some optimizers treat apart."""
+        return bool(self.layer) and self.columns > 1
 
     def part(self, ranks: int) -> int:
         """Elements of the largest share of its rows: what PyTorch's sharding holds, padding included."""
@@ -62,7 +68,7 @@ def used(layout: Layout, at: int, start: int, stop: int) -> tuple[Weight, ...]:
         for operand in node.inputs:
             home = storage_owner(graph, at, operand.tensor)
             if home not in found and graph.blocks[home[0]].tensors[home[1]].role == "parameter":
-                made = _weight(layout, (*home, 0), _leading(node), "")
+                made = _weight(layout, (*home, 0), node, "")
                 dense = (
                     isinstance(node.operator, Matmul) or len(layout.shape(*home)) == 2
                 )  # tables: a row for each token
@@ -101,21 +107,9 @@ def _by_samples(graph: Graph) -> Spread:
     return spread(with_samples(graph, 2 * graph.batch), MeshAxis("samples", 2, Splitting(dim="sample")))
 
 
-def _leading(node: Node) -> int:
-    """Dims of a weight that a module stores as rows: all outputs of a dense layer, the first dim of others.
-
-    Of experts also the second: trainers that have more ranks than experts share out what is inside them.
-    """
-    if isinstance(node.operator, GroupedMatmul):
-        return 2
-    if not isinstance(node.operator, Matmul):
-        return 1
-    return next(len(loop.dims) for loop in node.loops if loop.name == "out")
-
-
-def _weight(layout: Layout, key: tuple[int, int, int], leading: int, layer: str) -> Weight:
+def _weight(layout: Layout, key: tuple[int, int, int], node: Node, layer: str) -> Weight:
     at, number, _ = key
-    shape = layout.shape(at, number)
+    shape, leading = layout.shape(at, number), row_dims(node)
     tensor = layout.graph.blocks[at].tensors[number]
     summed = tuple(axis.name for axis, where in _gradient(layout, at, number) if isinstance(where, Partial))
     return Weight(
@@ -126,6 +120,7 @@ def _weight(layout: Layout, key: tuple[int, int, int], leading: int, layer: str)
         product(shape[leading:]),
         tensor.trainable,
         summed,
+        stack=product(shape[: stacked_dims(node)]),
     )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from foretell.hardware import this_machine
+from foretell.model.matrices import kept_bytes
+from foretell.model.optimizer import optimizer
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
-from foretell.program.upkeep import Bytes
+from foretell.program.updates import Bytes
 from foretell.units import show_bytes
 
 PROCESS = 35e6
@@ -37,8 +39,9 @@ def without_room_for_all(setting: Setting) -> Iterator[tuple[str, str]]:
 
 def trained_bytes(setting: Setting) -> float:
     """Bytes of all weights with their gradients, buckets of these, and the optimizer's states."""
-    each = Bytes.of(setting.plan.policy(Precision).format, setting.trainer, setting.job.optimizer)
-    return _weights(setting) * (each.weight + 2 * each.gradient + each.states)
+    each = Bytes.of(setting.plan.policy(Precision).format, setting.trainer)
+    kept = kept_bytes(setting.graph, optimizer(setting.job.optimizer), each.master, each.state)
+    return _weights(setting) * (each.weight + 2 * each.gradient) + kept
 
 
 def _weights(setting: Setting) -> int:

@@ -32,7 +32,7 @@ class Driver(Protocol):
         ...
 
 
-class Optimizer(Protocol):
+class Updater(Protocol):
     """Updates weights by their gradients."""
 
     @property
@@ -92,7 +92,7 @@ class Subject:
     driver: Callable[[Subject], Driver] = field(default=lambda subject: Straight(subject))
     summed: list[Callable[[Clock], None]] = field(default_factory=list)
     settles: list[Callable[[], None]] = field(default_factory=list)
-    optimizer: Callable[[Rule, list[nn.Parameter]], Optimizer] = field(default=lambda rule, own: rule.over(own))
+    optimizer: Callable[[Rule, list[nn.Parameter]], Updater] = field(default=lambda rule, own: rule.over(own))
     wholes: list[Whole] = field(default_factory=list)
 
     def layers(self, part: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -28,8 +28,7 @@ from foretell.runtime.held_out import HeldOut
 from foretell.runtime.memory import Watched
 from foretell.runtime.methods.choice import method
 from foretell.runtime.models import Model, model_of
-from foretell.runtime.optimizers.lamb import Lamb
-from foretell.runtime.optimizers.lars import Lars
+from foretell.runtime.optimizer import mark_hidden, torch_rule
 from foretell.runtime.pace import updated
 from foretell.runtime.place import bound, place
 from foretell.runtime.subject import Driver, Rule, Subject
@@ -41,28 +40,11 @@ from foretell.runtime.watching import Watching
 Apply = Callable[[Subject], None]
 """Puts a plan on a subject."""
 
-RULES: dict[str, Rule] = {
-    "sgd": Rule(torch.optim.SGD, {"lr": 0.05}),
-    "momentum": Rule(torch.optim.SGD, {"lr": 0.05, "momentum": 0.9}),
-    "adam": Rule(torch.optim.Adam, {"lr": 1e-3}),
-    "adamw": Rule(torch.optim.AdamW, {"lr": 1e-3}),
-    "lars": Rule(Lars, {"lr": 1.0}),
-    "lamb": Rule(Lamb, {"lr": 1e-3}),
-}
-
-
-def rule(name: str, rate: float, times: float = 1.0) -> Rule:
-    """The optimizer of this name: its usual rate or another, so many times."""
-    if name not in RULES:
-        raise BadInput(f"{name} has no optimizer that runs", where="--optimizer", fix=", ".join(RULES))
-    found = RULES[name]
-    return Rule(found.kind, {**found.arguments, "lr": (rate or found.arguments["lr"]) * times})
-
 
 def rule_of(assignment: Assignment, setting: Setting) -> Rule:
     """The optimizer of an assignment: its rate grows with the batch, where somebody said which batch it is for."""
     times = setting.job.batch / assignment.rate_batch if assignment.rate_batch else 1.0
-    return rule(setting.job.optimizer, assignment.rate, times)
+    return torch_rule(setting.job.optimizer, assignment.rate, times)
 
 
 def _threads(assignment: Assignment, ranks: int) -> int:
@@ -121,6 +103,7 @@ class Training:
         """The model as it is on one rank alone: the same weights on every rank, whatever becomes of them."""
         torch.manual_seed(self.assignment.seed)
         module = found.build(self.device).to(self.device)
+        mark_hidden(module, self.setting.graph)
         rows = micro_batch(self.setting.job, self.setting.plan)
         sample = Batch(tuple(one[:rows].to(self.device) for one in found.like.inputs), found.like.target[:rows])
         update = rule_of(self.assignment, self.setting)

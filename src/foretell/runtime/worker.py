@@ -17,6 +17,7 @@ from torch.distributed.rendezvous import rendezvous
 from foretell.errors import BadInput
 from foretell.hardware import this_machine
 from foretell.hardware.kept_memory import keep_memory
+from foretell.model.optimizer import optimizer
 from foretell.plan.plan import Plan
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
@@ -48,7 +49,7 @@ def checked(assignment: Assignment, here: int = 0, sharing: int = 0) -> Setting:
         raise BadInput("collectives of our own are between host processors", where="--collectives", fix="--device cpu")
     _check_looks(assignment)
     assignment.disturbance.check(setting.plan.ranks)
-    missing = (*appliers.refusals(setting), *_of_method(assignment, setting), *_of_norms(setting))
+    missing = (*appliers.refusals(setting), *_of_method(assignment, setting), *_of_whole_weights(setting))
     missing += tuple(_of_hosted(assignment, setting))
     if assignment.device == "cpu" and not assignment.dry:
         missing += tuple(Refusal("room", why, fix) for why, fix in without_room(setting, here))
@@ -131,32 +132,34 @@ def _of_shared_gpus(setting: Setting, here: int) -> Iterator[Refusal]:
         yield Refusal(appliers.RULE, why, f"dp{here}, or --device cpu")
 
 
-LAYERWISE = ("lars", "lamb")
-"""Optimizers that need the norm of each weight."""
-
 CUT = ("tp", "filter", "channel")
 """Strategies whose ranks have shares of a weight that do not know of each other."""
 
 
-def _of_norms(setting: Setting) -> Iterator[Refusal]:
-    """A share of a weight is shorter than the weight is."""
-    optimizer = setting.job.optimizer
-    for axis in setting.plan.axes if optimizer in LAYERWISE else ():
+def _of_whole_weights(setting: Setting) -> Iterator[Refusal]:
+    """A share of a weight is shorter than the weight is, and a share of a matrix is another matrix."""
+    name = setting.job.optimizer
+    found = optimizer(name)
+    if not found.needs_whole:
+        return
+    needs = f"{name} needs {'whole matrices' if found.needs_matrices else 'the norm of whole weights'}"
+    for axis in setting.plan.axes:
         if axis.word in CUT and axis.world > 1:
-            why = f"{optimizer} needs the norm of whole weights, and ranks of {axis.word}{axis.ranks} have shares"
+            why = f"{needs}, and ranks of {axis.word}{axis.ranks} have shares"
             yield Refusal(appliers.RULE, why, "--optimizer adamw or momentum, or dp")
-    data = setting.plan.axis(Data) if optimizer in LAYERWISE else None
+    data = setting.plan.axis(Data)
     if data is not None and data.world > 1:
-        for what in _shares(data, setting.plan):
-            why = f"{optimizer} needs the norm of whole weights, and {what}"
-            yield Refusal(appliers.RULE, why, "--optimizer adamw or momentum, or dp:zero1")
+        for what in _shares(data, setting.plan, found.needs_matrices):
+            yield Refusal(appliers.RULE, f"{needs}, and {what}", "--optimizer adamw or momentum, or dp:zero1")
 
 
-def _shares(data: Data, plan: Plan) -> Iterator[str]:
+def _shares(data: Data, plan: Plan, matrices: bool) -> Iterator[str]:
     """Where an optimizer under data parallelism sees shares that do not know of each other: copies of a share are
-    plain tensors, and so are the experts of a rank."""
+    plain tensors, and so are the experts of a rank. Shares of FSDP2 know their norm, but are no matrices."""
     copies = plan.policy(Precision).format.master or plan.policy(Offload).optimizer
-    if data.storage in ("zero2", "zero3") and copies:
+    if data.storage in ("zero2", "zero3") and matrices:
+        yield f"beside {data.storage} ranks have shares"
+    elif data.storage in ("zero2", "zero3") and copies:
         yield f"beside {data.storage} master weights and those on the host are copies of shares"
     if data.experts > 1:
         yield f"ranks of ep{data.experts} have some of the experts"

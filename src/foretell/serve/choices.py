@@ -8,7 +8,7 @@ from foretell.dialects import names as dialect_names
 from foretell.dialects.launchers import names as launcher_names
 from foretell.hardware import members
 from foretell.model import zoo
-from foretell.model.operators.optimizer import RULES
+from foretell.model.optimizer import OPTIMIZERS
 from foretell.plan.policies.precision import FORMATS
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import SCHEDULES
@@ -48,7 +48,7 @@ def choices() -> Choices:
         places=tuple(_devices() + _machines()),
         networks=tuple(name for name in members.names("links") if members.link(name).per_port),
         trainers=tuple(sorted(trainer_names())),
-        optimizers=tuple(sorted(RULES)),
+        optimizers=tuple(sorted(OPTIMIZERS)),
         precisions=tuple(FORMATS),
         storages=tuple(STORAGES),
         schedules=tuple(SCHEDULES),

@@ -25,7 +25,7 @@ def engine(stage: int) -> Engine:
         runs="dp{n}",
         package="deepspeed",
         tools=("ninja", "g++"),  # it builds an operator of its own at the first start
-        optimizers=("sgd", "momentum", "adam", "adamw"),  # states lie in flat shares: no norms of whole weights
+        whole_weights=False,  # states lie in flat shares
         settings=settings(stage),
         environment={"DS_ACCELERATOR": "{device}", "DS_SKIP_CUDA_CHECK": "1"},
     )

@@ -20,7 +20,7 @@ ENGINE = Engine(
     title="Megatron-core tensor parallel",
     plan="tp{n}",
     package="megatron-core",
-    optimizers=("sgd", "momentum", "adam", "adamw"),
+    whole_weights=False,
     settings={"split": "attention and feed-forward; the vocabulary is whole"},
 )
 

@@ -12,15 +12,12 @@ import torch
 
 from foretell.calibration.case import Case, Scope, timed
 from foretell.cost.samples import Rule
+from foretell.model.optimizer import OPTIMIZERS, optimizer
 
 SUMMARY = "optimizers"
 
-RULES: Final[dict[str, tuple[Any, dict[str, float]]]] = {
-    "sgd": (torch.optim.SGD, {}),
-    "momentum": (torch.optim.SGD, {"momentum": 0.9}),
-    "adam": (torch.optim.Adam, {}),
-    "adamw": (torch.optim.AdamW, {}),
-}
+FIRST: Final = ("sgd", "adamw")
+"""Timed by a quick calibration; a whole one times all that torch has itself."""
 
 
 def _layers(wide: int, count: int) -> list[tuple[int, ...]]:
@@ -34,7 +31,7 @@ CUDA = [_layers(256, 4), _layers(768, 12), _layers(2048, 8), [(8192, 8192)]]
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    rules = ("sgd", "adamw") if scope.quick else tuple(RULES)
+    rules = FIRST if scope.quick else tuple(name for name in OPTIMIZERS if optimizer(name).torch)
     ways = ("default",) if scope.device == "cpu" else ("default", "fused")
     for rule, way, shapes, precision in product(rules, ways, scope.choose(FEW, CPU, CUDA), scope.widths):
         yield _step(scope, rule, way, shapes, precision)
@@ -45,9 +42,9 @@ def _step(scope: Scope, rule: str, way: str, shapes: Sequence[tuple[int, ...]], 
         tensors = [torch.nn.Parameter(scope.random(*shape, precision=precision)) for shape in shapes]
         for tensor in tensors:
             tensor.grad = torch.randn_like(tensor)
-        maker, said = RULES[rule]
+        found = optimizer(rule)
         fused = {"fused": True} if way == "fused" else {}
-        return maker(tensors, lr=1e-4, **said, **fused).step
+        return getattr(torch.optim, found.torch)(tensors, **{**found.arguments, "lr": 1e-4}, **fused).step
 
     count = sum(prod(shape) for shape in shapes)
     about = Rule(rule=rule, parameters=count, tensors=len(shapes), precision=precision, way=way)

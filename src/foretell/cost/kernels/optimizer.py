@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from foretell.cost.kernels._price import Price
-from foretell.cost.kernels._reached import cycle_seconds, memory_rate
+from foretell.cost.kernels._reached import cycle_seconds, memory_rate, rates
 from foretell.hardware.cluster import Device
+from foretell.model.optimizer import update_rule
 from foretell.plan.policies.precision import Format
 from foretell.program.action import Update
 from foretell.units import at_least
@@ -18,24 +19,23 @@ from foretell.units import at_least
 OPERATORS: Final = ()
 """It prices updates, not operators."""
 
-PASSES: Final = {"sgd": 3, "momentum": 8, "adam": 18, "adamw": 20}
-"""Values read and written per weight, one kernel a line, counted from the formulas. Adam: m towards g (3), v scaled
-(2), v plus g squared (3), its root (2), scaled (2), plus epsilon (2), the step (4); AdamW first scales the weight (2).
-Rules that are not here are priced as fused."""
-
 VALUE_CYCLES: Final = 0.15
 """Cycles of a multiprocessor for a value read or written, whatever its bytes: 16-bit states on an H200, four rules and
 four sets of weights (studies/h200_kernels)."""
 
 
 def update(action: Update, device: Device, form: Format) -> Price:
-    """Bytes at the memory's rate."""
-    cost = action.cost
+    """Bytes at the memory's rate, after products of whole matrices where a rule has some."""
+    cost, rule = action.cost, update_rule(action.rule)
     moved = cost.read + cost.written
     plain = form.master == 0
-    if plain and action.rule in PASSES:
-        moved = at_least(moved, PASSES[action.rule] * action.parameters * form.state)
+    if plain and rule.passes:
+        moved = at_least(moved, rule.passes * action.parameters * form.state)
     launches = cost.launches if plain else cost.fused
     values = moved / form.state if plain else 0
     stream = at_least(moved / memory_rate(device), values * VALUE_CYCLES * cycle_seconds(device, form.state))
-    return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")
+    started = device.launch_seconds * launches
+    if rule.of_matrix is None:
+        return Price(0.0 * stream, stream, 0.0, started, launches, "carried over")
+    reached = rates(device, rule.precision if device.supports(rule.precision) else form.kernels)
+    return Price(cost.matrix / reached.flops, 0.0 * stream, stream, started, launches, "carried over")

@@ -7,11 +7,14 @@ out, and the scale is halved; after many good ones it is doubled.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
+
+from foretell.runtime.optimizer import marked_as
 
 PATIENCE = 2000
 """Good steps after which a scale is doubled: that of torch's own."""
@@ -67,7 +70,8 @@ class Mastered(torch.optim.Optimizer):
         self.inner = self.kind(self.masters, **arguments, **self.more)
 
     def _copies(self) -> list[torch.Tensor]:
-        return [_local(weight.detach()).to(**self.like, copy=True) for weight in self.weights]
+        copies = (_local(weight.detach()).to(**self.like, copy=True) for weight in self.weights)
+        return [marked_as(weight, copy) for weight, copy in zip(self.weights, copies, strict=True)]
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
@@ -101,7 +105,7 @@ class OnHost(Mastered):
         found = super()._copies()
         self.gpu = any(weight.is_cuda for weight in self.weights)
         if self.gpu:
-            found = [one.pin_memory() for one in found]
+            found = [marked_as(one, one.pin_memory()) for one in found]
             self.rooms = [torch.empty_like(one, pin_memory=True) for one in found]
         return found
 
@@ -124,8 +128,9 @@ class OnHost(Mastered):
         torch.cuda.synchronize()  # before the next update of the copies; passes could begin earlier
 
 
-FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
-"""Optimizers of which torch has one kernel on a processor: it reads and writes everything once, on all threads."""
+def _has_fused(kind: type[torch.optim.Optimizer]) -> bool:
+    """Whether torch has one kernel for it on a processor: it reads and writes everything once, on all threads."""
+    return "fused" in inspect.signature(kind).parameters
 
 
 def mastered(kind: type[torch.optim.Optimizer], scale: Scale | None) -> type[Mastered]:
@@ -156,7 +161,7 @@ def on_host(kind: type[torch.optim.Optimizer]) -> type[Mastered]:
         given = {"kind": kind.kind, "scale": kind.scale, "like": {**kind.like, "device": "cpu"}}
     else:
         given = {"kind": kind, "like": {"device": "cpu"}}
-    more = {"fused": True} if issubclass(given["kind"], FUSED) else {}
+    more = {"fused": True} if _has_fused(given["kind"]) else {}
     return type("OnHost", (OnHost,), {**given, "more": more})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
+from foretell.model.optimizer import optimizer
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.plan.strategy import Strategy
@@ -17,9 +18,6 @@ from foretell.runtime.methods import choice
 from foretell.runtime.subject import Subject
 
 ORDER = 40
-
-RULES = ("sgd", "momentum")
-"""The update rules that algorithms have of their own."""
 
 WHOLE = ("", "fp32", "tf32", "amp_bf16", "fp64")
 """Precisions whose weights are numbers that numpy has."""
@@ -30,7 +28,7 @@ def refusals(part: Strategy, setting: Setting) -> Iterator[tuple[str, str]]:
     others = [axis.word for axis in plan.axes if axis.world > 1 and axis is not part]
     if others:
         yield f"{word} beside {', '.join(others)} does not run yet: its ranks have whole models", f"{word} alone"
-    if setting.job.optimizer not in RULES:
+    if optimizer(setting.job.optimizer).torch != "SGD":
         what = f"{setting.job.optimizer} beside {word}: algorithms that merge versions step by SGD"
         yield what, "--optimizer sgd, or momentum"
     precision = plan.policy(Precision).name

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from foretell.hardware import members
-from foretell.model.operators.optimizer import RULES
+from foretell.model.optimizer import OPTIMIZERS
 from foretell.validation.hardware_words import Where, cluster, device
 from foretell.validation.study import (
     GIB,
@@ -291,7 +291,7 @@ def _precision(line: Line) -> str:
     return PRECISIONS[word]
 
 
-OPTIMIZERS: Final = {
+OPTIMIZER_WORDS: Final = {
     "sgd": "sgd",
     "sgd (benchmark script default)": "momentum",  # timm, benchmark.py: momentum of 0.9
     "sgd momentum": "momentum",
@@ -316,8 +316,8 @@ def _optimizer(line: Line) -> str:
     if not line["optimizer"] and re.search(r"no optimizer step|forward .* backward", line.get("comment", "")):
         raise Unmapped("the optimizer's step was not timed")
     word = stated(line, "optimizer").lower()
-    found = OPTIMIZERS.get(word, word)
-    if found not in RULES:
+    found = OPTIMIZER_WORDS.get(word, word)
+    if found not in OPTIMIZERS:
         raise Unmapped(f"no update rule is called {line['optimizer']}")
     return found
 

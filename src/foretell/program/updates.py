@@ -1,0 +1,83 @@
+"""The optimizer's step on a rank: which weights each of its rules updates, what that costs, and what is kept for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from foretell.model.operator import NOTHING, Part
+from foretell.model.optimizer import MATRICES, optimizer, update_rule
+from foretell.plan.policies.precision import Format
+from foretell.plan.trainer import Trainer
+from foretell.program.action import Update
+from foretell.program.weights import Weight
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes of one weight in each of its forms."""
+
+    weight: float  # at rest
+    gathered: float  # in use, where it was gathered
+    wire: float  # its gradient as it travels
+    gradient: float  # its gradient at rest
+    master: float  # the copy that the optimizer updates; 0: the weight itself
+    state: float  # a value of the optimizer's states, where these do not say their own width
+
+    @classmethod
+    def of(cls, form: Format, trainer: Trainer) -> Bytes:
+        """A trainer has its own figures for mixed 16-bit training; else the precision says."""
+        if form.activation in ("bf16", "fp16") and form.master:
+            s = trainer.storage
+            return cls(s.weight, s.gathered, trainer.gradients.wire, s.gradient, s.master, s.state)
+        return cls(form.weight, form.weight, form.gradient, form.accumulation, form.master, form.state)
+
+
+@dataclass(frozen=True)
+class Updated:
+    """Weights that one rule of the optimizer updates on a rank."""
+
+    rule: str
+    elements: int = 0
+    tensors: int = 0  # each a weight of its own
+    matrices: Part = NOTHING  # what whole matrices cost besides
+    matrix_states: float = 0  # bytes that these keep besides
+
+    def action(self, size: Bytes, on_host: bool) -> Update:
+        """The step on these weights."""
+        widths = {"w": size.master or size.weight, "g": size.gradient, "s": size.state}
+        cost = update_rule(self.rule).cost(self.elements, widths)
+        if not self.matrices.nothing:
+            cost = cost + self.matrices
+        if size.master:
+            cost = cost + Part(written=self.elements * size.weight)  # the copy that layers read
+        return Update(self.rule, self.elements, cost, on_host, self.tensors)
+
+    def kept(self, size: Bytes) -> float:
+        """Bytes of master copies and states."""
+        return self.elements * (size.master + update_rule(self.rule).state_bytes(size.state)) + self.matrix_states
+
+
+def by_rule(name: str, weights: Iterable[tuple[Weight, int, int]], size: Bytes) -> tuple[Updated, ...]:
+    """Trained weights, each with the elements of it that are held here and how many there are of it, by the rule of an
+    optimizer that updates them."""
+    rule = optimizer(name).matrix_rule
+    if rule is None:
+        found = list(weights)
+        elements = sum(held * times for _, held, times in found)
+        return (Updated(name, elements, sum(times for *_, times in found)),)
+    plain, matrices = Updated(name), Updated(f"{name}{MATRICES}")
+    for weight, held, times in weights:
+        if not weight.hidden:
+            plain = Updated(name, plain.elements + held * times, plain.tensors + times)
+            continue
+        rows, columns = weight.rows // weight.stack, weight.columns
+        share = held / weight.elements * weight.stack * times
+        matrices = Updated(
+            matrices.rule,
+            matrices.elements + held * times,
+            matrices.tensors + times,
+            matrices.matrices + rule.of_matrix(rows, columns) * share if rule.of_matrix else NOTHING,
+            matrices.matrix_states + rule.matrix_state_bytes(rows, columns, size.state) * share,
+        )
+    return (plain, matrices) if matrices.tensors else (plain,)

@@ -1,1 +1,0 @@
-"""Updates that torch has no optimizer for: those that large batches need."""
