@@ -214,8 +214,8 @@ def test_an_error_on_a_host_is_told_and_the_lab_goes() -> None:
 
 
 def test_an_answer_that_cannot_be_told_is_an_error_of_its_rank() -> None:
-    with pytest.raises(BadInput, match=r"rank 0 failed: .*object"), Lab(FAST) as lab:
-        lab.each(lambda rank: object(), LONG)
+    with pytest.raises(BadInput, match=r"rank \d failed: .*object"), Lab(FAST) as lab:
+        lab.each(lambda rank: lambda: rank, LONG)
     assert switches() == []
 
 

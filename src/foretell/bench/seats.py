@@ -20,12 +20,9 @@ from foretell.bench.environments import Home
 from foretell.bench.measuring import Starter, Where
 from foretell.bench.question import Question
 from foretell.errors import BadInput, ForetellError
+from foretell.processes import launcher_variables
 from foretell.runtime.assignment import Failure, Outcome, Seat
 from foretell.runtime.place import Place, bound, meeting_point
-
-LAUNCHERS: Final = ("TORCHELASTIC_", "SLURM_", "PMI", "OMPI_", "MASTER_", "ROLE_", "GROUP_")
-RANK: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-"""Variables by which frameworks would take a rank for one that a launcher started; it has another number here."""
 
 CONSEQUENCE: Final = "Consequence"
 """The kind of a failure of a rank that only misses another one."""
@@ -52,7 +49,7 @@ class Table:
         self._address = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
         self._life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self._store: Any = importlib.import_module("foretell.runtime.worker").store_of_life(place)
-        for name in [name for name in os.environ if name.startswith(LAUNCHERS) or name in RANK]:
+        for name in launcher_variables():  # frameworks would take a rank for one that has another number here
             del os.environ[name]
 
     def meeting(self, row: int) -> str:

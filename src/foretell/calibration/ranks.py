@@ -1,22 +1,16 @@
 # pyright: basic
-"""Several processes of this machine at once: a group of ranks, or cores that keep each other busy.
-
-Processes are forked where that is safe (no torch is loaded again: 0.03 s instead of seconds), and leave without
-Python's goodbye: gloo's threads abort about one exit in twelve.
-"""
+"""Several processes of this machine at once: a group of ranks, or cores that keep each other busy."""
 
 from __future__ import annotations
 
-import multiprocessing
+import functools
 import os
 import sys
 import tempfile
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from foretell.errors import ForetellError
+from foretell.processes import Failed, each
 
 PATIENCE: Final = 300.0
 """Seconds after which ranks that do not answer are ended."""
@@ -37,77 +32,33 @@ def together(work: Callable[..., Any], ranks: int, *arguments: Any, backend: str
     """
     with tempfile.TemporaryDirectory(prefix="foretell-") as folder:
         store = str(Path(folder) / "store")
-        forked = fork and backend == "gloo" and sys.platform == "linux"
-        context: Any = multiprocessing.get_context("fork" if forked else "spawn")
-        ours, theirs = context.Pipe(duplex=False)
-        started = [
-            context.Process(target=_rank, args=(work, rank, ranks, store, backend, theirs, arguments), daemon=True)
-            for rank in range(ranks)
-        ]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 on forks beside threads
-            for process in started:
-                process.start()
-        theirs.close()
+        one = functools.partial(_rank, work=work, ranks=ranks, store=store, backend=backend, arguments=arguments)
         try:
-            return _answer(ours)
-        finally:
-            for process in started:
-                process.join(5)
-                if process.is_alive():
-                    process.kill()
+            return each(one, ranks, PATIENCE, fork=fork and backend == "gloo")[0]
+        except Failed as problem:
+            raise ForetellError(f"ranks of this machine cannot work together: {problem}") from None
 
 
-def _answer(ours: Connection) -> Any:
-    if not ours.poll(PATIENCE):
-        raise ForetellError(f"ranks of this machine did not answer within {PATIENCE:.0f} s")
-    try:
-        fine, found = ours.recv()
-    except EOFError:
-        raise ForetellError("a rank of this machine ended without a word") from None
-    if not fine:
-        raise ForetellError(f"ranks of this machine cannot talk to each other: {found}")
-    return found
-
-
-def _rank(
-    work: Callable[..., Any],
-    rank: int,
-    ranks: int,
-    store: str,
-    backend: str,
-    told: Connection,
-    arguments: tuple[Any, ...],
-) -> None:
-    """One process: join the group, work, tell, and leave at once."""
+def _rank(rank: int, work: Callable[..., Any], ranks: int, store: str, backend: str, arguments: tuple[Any, ...]) -> Any:
+    """One process: join the group and work; what rank 0 returns."""
     warnings.simplefilter("ignore")  # names of collectives change from release to release
-    try:
-        if backend == "gloo":
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a rank is a core, and FSDP2 in a fork stumbles over a GPU
-            if sys.platform == "linux":
-                os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        torch.set_num_threads(1)
-        if backend == "nccl":
-            torch.cuda.set_device(rank)
-        dist.init_process_group(
-            backend,
-            store=dist.FileStore(store, ranks),  # pyright: ignore[reportPrivateImportUsage]
-            rank=rank,
-            world_size=ranks,
-            timeout=timedelta(seconds=PATIENCE),
-        )
-        found = work(rank, ranks, *arguments)
-        dist.barrier()
-        if rank == 0:
-            told.send((True, found))
-    except BaseException as problem:
-        told.send((False, f"{type(problem).__name__}: {problem}"))
-        if os.environ.get("FORETELL_DEBUG"):
-            traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+    if backend == "gloo":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a rank is a core, and FSDP2 in a fork stumbles over a GPU
+        if sys.platform == "linux":
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(
+        backend,
+        store=dist.FileStore(store, ranks),  # pyright: ignore[reportPrivateImportUsage]
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=PATIENCE),
+    )
+    found = work(rank, ranks, *arguments)
+    dist.barrier()
+    return found if rank == 0 else None
 
 
 # what probes of several ranks have in common

@@ -6,14 +6,6 @@ be cleaned up, so nothing can be forgotten. A process on a host ends with the on
 
 from __future__ import annotations
 
-import ctypes
-import os
-import selectors
-import signal
-import subprocess
-import sys
-import time
-import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -23,10 +15,8 @@ import msgspec
 from foretell.errors import BadInput
 from foretell.lab import compiler, network, rights
 from foretell.lab.network import MTU, Network
+from foretell.processes import ChildProcess, Ended, Failed, each
 from foretell.runtime import hosts
-
-PARENT_DEATH_SIGNAL = 1
-"""PR_SET_PDEATHSIG of prctl(2)."""
 
 START_SECONDS = 60.0
 
@@ -63,18 +53,11 @@ class Lab:
     def __enter__(self) -> Lab:
         rights.check()
         command = [str(compiler.program()), str(self.network.hosts), str(MTU), str(network.window(self.network))]
-        self._switch = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C goes to this process, which ends the switch last
-        )
+        self._switch = ChildProcess(command, keep_errors=True)
         try:
             spaces = self._asked(network.wiring(self.network)).split()
             if spaces[:1] != ["ready"]:
-                raise self._broken()
+                raise BadInput(f"the switch says {' '.join(spaces)!r}", where="foretell lab")
         except BaseException:  # nobody is to close what did not open
             self.__exit__(None, None, None)
             raise
@@ -86,111 +69,42 @@ class Lab:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._switch.kill()
-        for stream in (self._switch.stdin, self._switch.stdout, self._switch.stderr):
-            assert stream
-            stream.close()
-        self._switch.wait()
+        self._switch.end()
 
     def _asked(self, words: str) -> str:
         """One line of the switch's answer, within bounded time."""
-        assert self._switch.stdin and self._switch.stdout
-        try:
-            self._switch.stdin.write(words)
-            self._switch.stdin.flush()
-        except BrokenPipeError:
-            raise self._broken() from None
-        with selectors.DefaultSelector() as ready:
-            ready.register(self._switch.stdout, selectors.EVENT_READ)
-            if not ready.select(START_SECONDS):
-                raise BadInput(f"the switch does not answer within {START_SECONDS:g} s", where="foretell lab")
-        return self._switch.stdout.readline()
+        return self._said(lambda: self._switch.ask(words.encode(), START_SECONDS))
 
-    def _broken(self) -> BadInput:
-        self._switch.kill()
-        _, said = self._switch.communicate()
-        return BadInput(f"the switch ended: {said.strip()}", where="foretell lab")
+    def _said(self, line: Callable[[], bytes]) -> str:
+        try:
+            return line().decode()
+        except TimeoutError:
+            raise BadInput(f"the switch does not answer within {START_SECONDS:g} s", where="foretell lab") from None
+        except Ended as problem:
+            raise BadInput(f"the switch ended: {problem.said.strip()}", where="foretell lab") from None
 
     def passed(self) -> tuple[Passed, ...]:
         """What every path carried so far, headers included."""
         found: list[Passed] = []
         line = self._asked("stats\n")
-        assert self._switch.stdout
-        while line and line != "end\n":
+        while line != "end":
             found.append(Passed(*(int(word) for word in line.split())))
-            line = self._switch.stdout.readline()
+            line = self._said(lambda: self._switch.hear(START_SECONDS))
         return tuple(found)
 
     def throttle(self, pipe: str, rate: float) -> None:
         """Give a pipe (`out 0`, `in 1`, `up 0`, `link 0 1`) another rate while the lab runs."""
-        assert self._switch.stdin
-        self._switch.stdin.write(f"rate {network.pipe_number(self.network, pipe)} {rate!r}\n")
-        self._switch.stdin.flush()
+        self._switch.tell(f"rate {network.pipe_number(self.network, pipe)} {rate!r}\n".encode())
 
     def each(self, work: Callable[[int], Any], seconds: float, ranks: int = 0) -> list[Any]:
         """Do `work(rank)` in a process of its own for each rank, on hosts in turn of blocks; what each returned."""
         count = ranks or len(self.hosts)
-        crew = [_Forked(work, rank, self.hosts[rank * len(self.hosts) // count]) for rank in range(count)]
+
+        def on_host(rank: int) -> Any:
+            self.hosts[rank * len(self.hosts) // count].enter()
+            return work(rank)
+
         try:
-            until = time.monotonic() + seconds
-            return [one.answer(until) for one in crew]
-        finally:
-            for one in crew:
-                one.end()
-
-
-class _Forked:
-    """A process on a host that does one thing and tells the answer."""
-
-    def __init__(self, work: Callable[[int], Any], rank: int, host: Host) -> None:
-        self._rank = rank
-        self._answers, hand = os.pipe()
-        self._child = os.fork()
-        if not self._child:
-            os.close(self._answers)
-            _do(work, rank, host, hand)
-        os.close(hand)
-
-    def answer(self, until: float) -> Any:
-        found = b""
-        with selectors.DefaultSelector() as ready:
-            ready.register(self._answers, selectors.EVENT_READ)
-            while ready.select(max(0.0, until - time.monotonic())):
-                more = os.read(self._answers, 1 << 20)
-                if not more:
-                    return self._said(found)
-                found += more
-        raise BadInput(f"rank {self._rank} did not end in time", where="foretell lab")
-
-    def _said(self, found: bytes) -> Any:
-        if not found:
-            raise BadInput(f"rank {self._rank} ended without an answer", where="foretell lab")
-        answer, problem = msgspec.json.decode(found)
-        if problem:
-            raise BadInput(f"rank {self._rank} failed: {problem}", where="foretell lab")
-        return answer
-
-    def end(self) -> None:
-        os.kill(self._child, signal.SIGKILL)
-        os.waitpid(self._child, 0)
-        os.close(self._answers)
-
-
-def _do(work: Callable[[int], Any], rank: int, host: Host, hand: int) -> None:
-    """And end: whatever happens, the parent's code does not go on here."""
-    try:
-        try:
-            end_with_parent()
-            host.enter()
-            said = msgspec.json.encode((work(rank), ""))
-        except BaseException as problem:
-            said = msgspec.json.encode((None, f"{problem}\n{traceback.format_exc(limit=-3)}"))
-        with os.fdopen(hand, "wb") as answers:
-            answers.write(said)
-        sys.stdout.flush()
-    finally:
-        os._exit(0)
-
-
-def end_with_parent() -> None:
-    """Ask Linux to end this process when the one that waits for it is gone."""
-    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+            return each(on_host, count, seconds)
+        except Failed as problem:
+            raise BadInput(f"{problem}\n{problem.trace}".strip(), where="foretell lab") from None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import functools
 import socket
 import time
-import traceback
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from foretell.hardware.disturbance import Traffic
-from foretell.lab.hosts import Host, Lab, end_with_parent
+from foretell.lab.hosts import Host, Lab
 from foretell.lab.network import address
+from foretell.processes import ForkedProcess
 
 DATAGRAM = 8192
 BEAT = 1e-3
@@ -22,29 +21,15 @@ BEAT = 1e-3
 @contextmanager
 def sending(lab: Lab, wanted: Sequence[Traffic]) -> Generator[None]:
     """While this holds, the flows flow."""
-    children = [_started(lab.hosts, flow) for flow in wanted]
+    senders = [ForkedProcess(functools.partial(_flows, lab.hosts, flow)) for flow in wanted]
     try:
         yield
     finally:
-        for child in children:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-
-
-def _started(hosts: Sequence[Host], flow: Traffic) -> int:
-    child = os.fork()
-    if not child:
-        try:
-            _flows(hosts, flow)
-        except BaseException:
-            traceback.print_exc(limit=-3)
-        finally:
-            os._exit(1)  # whatever happens, the parent's code does not go on here
-    return child
+        for sender in senders:
+            sender.end()
 
 
 def _flows(hosts: Sequence[Host], flow: Traffic) -> None:
-    end_with_parent()
     hosts[flow.target].enter()
     sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # never read: what comes is dropped there
     sink.bind((address(flow.target), 0))  # any port: several flows may go to one host

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-import selectors
-import signal
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -17,8 +13,8 @@ from typing import NoReturn
 
 import msgspec
 
-from foretell import errors
 from foretell.errors import BadInput
+from foretell.processes import ChildProcess, Ended
 from foretell.runtime import journal
 from foretell.runtime.assignment import Assignment, Outcome, Report, RunFailed
 from foretell.runtime.place import Place, meeting_point
@@ -44,31 +40,11 @@ class Ranks:
 
     def __enter__(self) -> Ranks:
         self._folder = tempfile.TemporaryDirectory(prefix="foretell-run-")
-        self._noise = tempfile.TemporaryFile("w+b")
-        ours = str(Path(errors.__file__).parents[1])  # the child must find the package that started it
-        others = os.environ.get("PYTHONPATH")
-        self._child = subprocess.Popen(
-            [*self._command, self._folder.name, *self._by],
-            env={
-                **os.environ,
-                "PYTHONPATH": f"{ours}{os.pathsep}{others}" if others else ours,
-                **self._environment,
-            },
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._noise,
-            start_new_session=True,
-        )
+        self._child = ChildProcess([*self._command, self._folder.name, *self._by], self._environment, keep_errors=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        assert self._child.stdin and self._child.stdout
-        self._child.stdin.close()
-        if error is not None or not self._ended(5.0):
-            self._kill()
-        self._child.wait()
-        self._child.stdout.close()
-        self._noise.close()
+        self._child.end(0.0 if error is not None else 5.0)
         self._folder.cleanup()
 
     @property
@@ -85,30 +61,15 @@ class Ranks:
 
     def outcome(self, assignment: Assignment, seconds: float = LONGEST_SECONDS) -> Outcome:
         """What comes of an assignment, whatever it is."""
-        assert self._child.stdin
         try:
-            self._child.stdin.write(msgspec.json.encode(assignment) + b"\n")
-            self._child.stdin.flush()
-        except BrokenPipeError:
-            raise self._gone() from None
-        return msgspec.json.decode(self._line(assignment, seconds), type=Outcome)
-
-    def _line(self, assignment: Assignment, seconds: float) -> bytes:
-        """One line of the child's, within bounded time."""
-        assert self._child.stdout
-        until = time.monotonic() + seconds
-        found = b""
-        with selectors.DefaultSelector() as ready:
-            ready.register(self._child.stdout, selectors.EVENT_READ)
-            while not found.endswith(b"\n"):
-                if not ready.select(max(0.0, until - time.monotonic())):
-                    self._kill()
-                    raise self._late(assignment, seconds)
-                more = os.read(self._child.stdout.fileno(), 1 << 16)
-                if not more:
-                    raise self._gone()
-                found += more
-        return found
+            answer = self._child.ask(msgspec.json.encode(assignment) + b"\n", seconds)
+        except TimeoutError:
+            self._child.kill()
+            raise self._late(assignment, seconds) from None
+        except Ended as problem:
+            last = "\n".join(problem.said.strip().splitlines()[-12:])
+            raise BadInput(f"the process that starts the ranks ended:\n{last}") from None
+        return msgspec.json.decode(answer, type=Outcome)
 
     def _late(self, assignment: Assignment, seconds: float) -> RunFailed:
         """A run that took too long, with what was measured until then: the notes of ranks outlive them."""
@@ -116,25 +77,6 @@ class Ranks:
         notes = next((file.parent for file in self.folder.glob("*/at-0")), self.folder)
         reports = journal.until_then(notes, assignment.setting().plan.ranks, assignment.dropped)
         return RunFailed(what, where=assignment.model, fix="fewer --steps, or more --timeout", reports=reports)
-
-    def _gone(self) -> BadInput:
-        self._noise.seek(0)
-        last = self._noise.read().decode(errors="replace").strip().splitlines()[-12:]
-        return BadInput("the process that starts the ranks ended:\n" + "\n".join(last))
-
-    def _ended(self, seconds: float) -> bool:
-        try:
-            self._child.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    def _kill(self) -> None:
-        """End the child and all ranks: they are one session."""
-        try:
-            os.killpg(self._child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
 
 
 # where somebody else starts the ranks

@@ -11,7 +11,6 @@ MODULE is somebody else's way to train (`bench/engine.py` says what is in it), i
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import gc
 import importlib
@@ -32,6 +31,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from foretell.errors import ForetellError
 from foretell.plan.setting import Setting
+from foretell.processes import answer_lines, end_with_parent
 from foretell.runtime import appliers, dry, hosts, journal, seating
 from foretell.runtime.assignment import Assignment, Failure, Outcome, Report, Seat
 from foretell.runtime.guard import LOST_RANK, Guard, ended_by
@@ -40,10 +40,6 @@ from foretell.runtime.place import Place, by_srun
 from foretell.runtime.seating import PATIENCE
 from foretell.runtime.training import trained
 from foretell.runtime.worker import begun, by_own, checked, leave
-
-PARENT_DEATH_SIGNAL = 1
-"""PR_SET_PDEATHSIG of prctl(2)."""
-
 
 CONSEQUENCE = "Consequence"
 
@@ -54,12 +50,6 @@ OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memo
 """What torch and the kernel say."""
 
 LESS = "fewer samples, more ranks, or +recompute:block"
-
-
-def end_with_parent() -> None:
-    """Ask Linux to end this process when the one that waits for it is gone: no rank outlives the command."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def outcome(assignment: Assignment, folder: Path, by: ModuleType | None = None) -> Outcome:
@@ -198,14 +188,10 @@ def main() -> None:
     end_with_parent()
     seating.learn()
     folder = Path(sys.argv[1])
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # whatever ranks print goes with the errors: answers stay apart
     by = importlib.import_module(sys.argv[2]) if len(sys.argv) > 2 else None
     gc.freeze()  # forks look for garbage, and need not look through all of torch
     run: Any = getattr(by, "outcome", functools.partial(outcome, by=by))
-    for line in sys.stdin.buffer:
-        found = run(msgspec.json.decode(line, type=Assignment), folder)
-        answers.write(msgspec.json.encode(found) + b"\n")
+    answer_lines(lambda line: msgspec.json.encode(run(msgspec.json.decode(line, type=Assignment), folder)))
     if by is not None and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)  # what a framework started and left behind is of this group, and ends with it
 

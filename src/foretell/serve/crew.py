@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from foretell.processes import environment
 from foretell.serve import uploads
 from foretell.serve.problem import Problem
 from foretell.serve.worker import WARM, Reply, Task, framed
@@ -66,7 +66,7 @@ class Worker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             cwd=empty,
-            env={**os.environ, uploads.FOLDER: str(folder)},
+            env=environment({uploads.FOLDER: str(folder)}),
             start_new_session=True,
             limit=LARGEST_FRAME,
         )

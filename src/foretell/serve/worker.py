@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from foretell.errors import ForetellError
+from foretell.processes import questions_and_answers
 from foretell.serve import calls
 from foretell.serve.problem import Problem, problem_of
 
@@ -62,8 +63,7 @@ def framed(value: Task | Reply) -> bytes:
 
 def main() -> None:
     """Answer until there is nobody who asks."""
-    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints does not get between replies
+    tasks, replies = questions_and_answers()
     _limit_memory()
     _settle()
     if WARM in sys.argv:
@@ -73,7 +73,7 @@ def main() -> None:
     gc.freeze()  # what is there now stays, and need not be looked through
     gc.set_threshold(*COLLECTED)
     _write(replies, Reply("ready", 200, b""))
-    while (task := _next(sys.stdin.buffer)) is not None:
+    while (task := _next(tasks)) is not None:
         reply = answered(task, replies)
         _settle()
         _write(replies, reply)

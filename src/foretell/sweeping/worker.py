@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import msgspec
 
+from foretell.processes import answer_lines
 from foretell.sweeping.answering import answered
 from foretell.sweeping.cell import Cell
 
-
-def main() -> None:
-    """Until nobody asks any more. What a user's model prints goes to standard error, not between the answers."""
-    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    for line in sys.stdin.buffer:
-        replies.write(msgspec.json.encode(answered(msgspec.json.decode(line, type=Cell))) + b"\n")
-        replies.flush()
-
-
 if __name__ == "__main__":
-    main()
+    answer_lines(lambda line: msgspec.json.encode(answered(msgspec.json.decode(line, type=Cell))))

@@ -36,7 +36,7 @@ def apply(subject: Subject) -> None:
     import torch.distributed as dist
 
     from foretell.bench.wrapping import optimizer_of, own_samples
-    from foretell.runtime.nursery import end_with_parent
+    from foretell.processes import end_with_parent
 
     os.register_at_fork(after_in_child=end_with_parent)  # peers are processes: none outlives its rank
     hivemind: Any = importlib.import_module("hivemind")

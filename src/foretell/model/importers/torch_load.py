@@ -7,12 +7,9 @@ This file does not need torch.
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import signal
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import msgspec
@@ -20,11 +17,20 @@ import msgspec
 from foretell import errors
 from foretell.errors import BadInput, ForetellError, MissingExtra, TraceFailed
 from foretell.model.graph import Graph, check
+from foretell.processes import ChildProcess, Ended
 
 LONGEST_SECONDS = 900
 
 _FOREIGN = re.compile(r"/torch/|/importers/torch_|/lib/python3[^/]*/(?!site-packages/)|^<")
 """Files that are not the user's: PyTorch's, ours, Python's own."""
+
+
+class Question(msgspec.Struct):
+    """What the tracing process is asked."""
+
+    spec: str
+    batch: int | None
+    seq: int | None
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
@@ -46,12 +52,7 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, *, seconds
         raise BadInput(f"no such file: {place}", where=spec, fix="path/to/file.py:factory")
     if importlib.util.find_spec("torch") is None:
         raise MissingExtra("tracing a PyTorch module needs torch", where=spec, fix="pip install 'foretell[torch]'")
-    with tempfile.TemporaryDirectory(prefix="foretell-trace-") as folder:
-        file = Path(folder) / "answer.json"
-        code, output = _run(spec, file, batch, seq, seconds)
-        if not file.is_file():
-            raise _died(spec, code, output)
-        found = msgspec.json.decode(file.read_bytes(), type=Answer)
+    found = _asked(Question(spec, batch, seq), seconds)
     if found.graph is None:
         kind = getattr(errors, found.kind, TraceFailed)
         raise kind(found.what, where=found.where, fix=found.fix)
@@ -59,34 +60,17 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, *, seconds
     return found.graph
 
 
-def _run(spec: str, file: Path, batch: int | None, seq: int | None, seconds: float) -> tuple[int, str]:
-    """Run the child in a session of its own, so that what it started ends with it."""
-    numbers = [str(number) if number is not None else "" for number in (batch, seq)]
-    command = [sys.executable, "-X", "faulthandler", "-m", "foretell.model.importers.torch_child", str(file), spec]
-    ours = str(Path(errors.__file__).parents[1])  # the child must find the package that started it
-    found = os.environ.get("PYTHONPATH")
-    child = subprocess.Popen(
-        [*command, *numbers],
-        env={**os.environ, "PYTHONPATH": f"{ours}{os.pathsep}{found}" if found else ours},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        output, _ = child.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
-        what = f"the module was not traced within {seconds:g} seconds"
-        raise TraceFailed(what, where=spec, fix="a shorter sequence or fewer layers") from None
-    except BaseException:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
-        raise
-    return child.returncode, output
+def _asked(question: Question, seconds: float) -> Answer:
+    """What the tracing process says; it and all that it started are ended then."""
+    command = [sys.executable, "-X", "faulthandler", "-m", "foretell.model.importers.torch_child"]
+    with ChildProcess(command, keep_errors=True) as child:
+        try:
+            return msgspec.json.decode(child.ask(msgspec.json.encode(question) + b"\n", seconds), type=Answer)
+        except TimeoutError:
+            what = f"the module was not traced within {seconds:g} seconds"
+            raise TraceFailed(what, where=question.spec, fix="a shorter sequence or fewer layers") from None
+        except Ended as problem:
+            raise _died(question.spec, problem.code, problem.said) from None
 
 
 def _died(spec: str, code: int, output: str) -> ForetellError:

@@ -6,18 +6,16 @@ no guard around its own top level, and one that dies (killed for its memory) cos
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
-import subprocess
 import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
+from foretell.processes import ChildProcess, Ended
 from foretell.sweeping.answering import answered
 from foretell.sweeping.cell import BROKEN, Cell, Row, row
 
@@ -49,7 +47,7 @@ class _Workers:
         for place in range(len(cells)):
             self.waiting.put(place)
         self.done: queue.SimpleQueue[Done] = queue.SimpleQueue()
-        self.running: set[subprocess.Popen[bytes]] = set()
+        self.running: set[ChildProcess] = set()
         self.lock = threading.Lock()
         self.stopped = False
         for _ in range(count):
@@ -73,55 +71,28 @@ class _Workers:
                 place = self.waiting.get_nowait()
             except queue.Empty:
                 break
-            reply = _asked(worker, self.cells[place])
-            if reply is None:  # it died, and with it the answer
-                code = worker.wait()
-                self._ended(worker)
-                reply = row(self.cells[place], BROKEN, reason=f"the process that answered it ended with {code}")
+            cell = self.cells[place]
+            try:
+                reply = msgspec.json.decode(worker.ask(msgspec.json.encode(cell) + b"\n"), type=Row)
+            except Ended as problem:  # and with it the answer is lost
+                reply = row(cell, BROKEN, reason=f"the process that answered it ended with {problem.code}")
+                self._end(worker)
                 worker = self._started()
             self.done.put((place, reply))
         if worker is not None:
-            self._ended(worker)
-            worker.wait()
+            self._end(worker)
 
-    def _started(self) -> subprocess.Popen[bytes] | None:
-        """A new process; none once all have been told to end."""
+    def _started(self) -> ChildProcess | None:
+        """A new process that takes no more than its share of cores; none once all have been told to end."""
         with self.lock:
             if self.stopped:
                 return None
-            process = subprocess.Popen(
-                [sys.executable, "-m", "foretell.sweeping.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=_environment(self.threads),
-                start_new_session=True,  # Ctrl-C is for the one that asks
-            )
+            command = [sys.executable, "-m", "foretell.sweeping.worker"]
+            process = ChildProcess(command, dict.fromkeys(THREADS, str(self.threads)))
             self.running.add(process)
             return process
 
-    def _ended(self, process: subprocess.Popen[bytes]) -> None:
+    def _end(self, process: ChildProcess) -> None:
         with self.lock:
             self.running.discard(process)
-        for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):  # what was not written has nobody to read it
-                assert pipe is not None
-                pipe.close()
-
-
-def _asked(worker: subprocess.Popen[bytes], cell: Cell) -> Row | None:
-    assert worker.stdin is not None and worker.stdout is not None
-    try:
-        worker.stdin.write(msgspec.json.encode(cell) + b"\n")
-        worker.stdin.flush()
-        line = worker.stdout.readline()
-    except (OSError, ValueError):
-        return None
-    return msgspec.json.decode(line, type=Row) if line.endswith(b"\n") else None
-
-
-def _environment(threads: int) -> dict[str, str]:
-    """The environment of a process that takes no more than its share of cores, and finds this same package."""
-    package = str(Path(__file__).parents[3])
-    known = os.environ.get("PYTHONPATH", "")
-    path = os.pathsep.join([package, known] if known else [package])
-    return {**os.environ, **dict.fromkeys(THREADS, str(threads)), "PYTHONPATH": path}
+        process.end()
