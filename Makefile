@@ -9,7 +9,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # Tests start hundreds of Python processes: what is compiled is kept, whatever this shell says of it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fast check format replay replay-quick browser benchmark site scoreboard bands clean
+.PHONY: demo test fast nightly check format replay replay-quick browser benchmark site scoreboard bands clean
 
 demo: .venv/core
 	$(BIN)/foretell predict llama3-8b --on 64xh100 --plan "dp8:zero1 tp8:sp +m8 +bf16" --batch 64 --trainer megatron-core
@@ -18,6 +18,10 @@ demo: .venv/core
 # Each worker goes through its own half, and then helps the other one: what tests of a file share is made once.
 test: check browser
 	$(BIN)/pytest -n 2 --dist worksteal -q
+
+# Everything, and laws with ten times as many examples, other ones each time: for those who have the night.
+nightly: check browser
+	$(BIN)/pytest -n 2 --dist worksteal -q --hypothesis-profile=nightly
 
 fast: .venv/dev
 	$(BIN)/pytest -n 2 -q -m "not slow"

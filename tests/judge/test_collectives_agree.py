@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from judge import our_side, torch_side
 from judge.cases import LLAMA_8B, Case, cases
 from judge.torch_side import Judge
+from law_examples import examples
 
 LLAMA = "llama:layers=2,hidden=64,heads=8,kv_heads=4,ffn=128,vocab=256,seq=48,dtype=bf16"
 GPT = "gpt:layers=2,hidden=64,heads=8,ffn=128,vocab=256,seq=48,dtype=fp32"
@@ -69,7 +70,7 @@ def test_the_program_says_what_torch_does(judge: Judge, case: Case) -> None:
     assert_agree(judge, case)
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(case=cases(tables=("rows",)))
 def test_the_law_over_models_and_degrees(judge: Judge, case: Case) -> None:
     """A replicated table beside split layers is torch's to run, but no plan of ours says it."""

@@ -6,13 +6,14 @@ from math import prod
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 from foretell import modules
 from foretell.model import zoo
 from foretell.modules import DTYPES
 from judge.cases import GOLDEN, Case, cases
 from judge.torch_side import Judge, counts, traffic
+from law_examples import examples
 
 SMALL = "llama:layers=2,hidden=64,heads=8,kv_heads=8,ffn=128,vocab=256,seq=48,dtype=bf16"
 
@@ -41,7 +42,7 @@ def _bytes(case: Case, word: str) -> int:
     return (DTYPES[word] if word else DTYPES[fields.dtype]).itemsize
 
 
-@settings(max_examples=6)
+@examples(6)
 @given(case=cases(degrees=(1,)))
 def test_fsdp2_gathers_twice_and_reduces_once(judge: Judge, case: Case) -> None:
     """Layers are gathered in both passes (once, if they keep their weights), the root once; pieces are padded."""
@@ -109,7 +110,7 @@ def test_cases_do_not_leak_into_each_other(judge: Judge) -> None:
         assert {call.axis for call in seen} == set(case.axes())
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(case=cases())
 def test_torch_runs_every_case(judge: Judge, case: Case) -> None:
     """The comparison draws from the same cases; along each axis with ranks something happens."""

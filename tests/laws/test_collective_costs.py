@@ -9,7 +9,7 @@ import msgspec
 import numpy
 import pint
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.cost.collectives import (
@@ -30,6 +30,7 @@ from foretell.cost.fabric import Group, route, sharing
 from foretell.errors import BadInput
 from foretell.hardware import catalog, members
 from foretell.hardware.cluster import Cluster, Link
+from law_examples import examples, reached
 
 TEXTS = (
     "8xh100",
@@ -173,7 +174,6 @@ def test_an_all_reduce_on_a_ring_is_a_reduce_scatter_and_an_all_gather(
 
 
 @pytest.mark.parametrize("protocol", [p for p in NCCL.protocols if "ring" in p.families], ids=lambda p: p.name)
-@settings(max_examples=25)
 @given(payloads, placed())
 def test_so_it_is_under_nccl_but_for_the_start(protocol: Protocol, payload: int, where: tuple[Group, Cluster]) -> None:
     held = msgspec.structs.replace(
@@ -222,7 +222,7 @@ def test_time_scales_with_latency_and_pace(
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=25)
+@pytest.mark.reaches(done=5)
 @given(placed())
 def test_an_algorithm_asks_for_finite_things(name: str, where: tuple[Group, Cluster]) -> None:
     algorithm = member(name)
@@ -232,6 +232,7 @@ def test_an_algorithm_asks_for_finite_things(name: str, where: tuple[Group, Clus
         traffic = algorithm.traffic(kind, way)
         if traffic is None:
             continue
+        reached("done")
         loads = (*traffic.inside, *traffic.network)
         assert loads
         assert all(0 <= load.volume < math.inf and load.seconds >= 0 for load in loads)
@@ -240,7 +241,6 @@ def test_an_algorithm_asks_for_finite_things(name: str, where: tuple[Group, Clus
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "all-reduce" in member(name).KINDS])
-@settings(max_examples=20)
 @given(ranks=st.integers(2, 64))
 def test_nobody_sends_less_than_the_bound(name: str, ranks: int) -> None:
     """Each rank of a flat network sends at least 2(P - 1)/P of the tensor (Patarasuk and Yuan 2009)."""
@@ -342,7 +342,8 @@ UNITS = pint.UnitRegistry()
 
 
 @pytest.mark.parametrize("protocol", NCCL.protocols, ids=lambda p: f"{p.name} {p.families[0]}")
-@settings(max_examples=10)
+@examples(10)
+@pytest.mark.reaches(done=3)
 @given(placed())
 def test_dimensions(protocol: Protocol, where: tuple[Group, Cluster]) -> None:
     group, cluster = where
@@ -355,6 +356,7 @@ def test_dimensions(protocol: Protocol, where: tuple[Group, Cluster]) -> None:
         traffic = algorithm.traffic(algorithm.KINDS[0], way)
         if traffic is None:
             continue
+        reached("done")
         slope = sum(load.seconds for load in (*traffic.inside, *traffic.network))
         line = Line("", "", held.latency(traffic.steps, way), slope, held.fill, 1.0, "")
         assert line.seconds(2**20 * UNITS.byte).check("[time]")

@@ -26,6 +26,7 @@ from foretell.plan.plan import Plan
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
+from law_examples import examples, reached
 
 MODEL = "llama3-8b"
 SAID = 5
@@ -185,7 +186,8 @@ def samples() -> dict[str, str]:
     return {name: write(dialect(name), plain if name in alone else recipe).text for name in names()}
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.reaches(answered=5, refused=5)
 @given(st.sampled_from(names()), st.data())
 def test_files_that_somebody_broke(tmp_path: Path, name: str, data: st.DataObject) -> None:
     """Whatever a file has in it: an answer, or a message that says what is wrong."""
@@ -200,5 +202,7 @@ def test_files_that_somebody_broke(tmp_path: Path, name: str, data: st.DataObjec
     try:
         recipe = open_configuration(str(file)).recipe(Launch(8, 0))
         put_together(recipe)
+        reached("answered")
     except ForetellError as problem:
-        assert str(problem)
+        assert problem.what
+        reached("refused")

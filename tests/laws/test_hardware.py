@@ -16,6 +16,7 @@ from foretell.errors import BadInput
 from foretell.hardware import catalog, members
 from foretell.hardware.cluster import COLLECTIVE_CLASSES, Cluster, Level
 from foretell.hardware.packing import packed
+from law_examples import reached
 
 FOLDER = Path(foretell.hardware.__file__).parent
 DEVICES, LINKS, CLUSTERS = (members.names(kind) for kind in ("devices", "links", "clusters"))
@@ -192,16 +193,17 @@ def test_machines_and_parts_of_sites_round_trip(name: str, number: int, ranks: i
     assert catalog.cluster(cluster.text) == cluster
 
 
+@pytest.mark.reaches(refused=5, taken=3)
 @given(name=st.sampled_from(DEVICES), ranks=COUNTS)
 def test_a_count_that_does_not_fit_names_counts_that_do(name: str, ranks: int) -> None:
     try:
         catalog.cluster(f"{ranks}x{name}")
     except BadInput as problem:
-        offered = problem.fix.split(" or ")
-        assert offered
-        for text in offered:
-            assert catalog.cluster(text).ranks != 0
+        reached("refused")
+        for text in problem.fix.split(" or "):
+            assert catalog.cluster(text).device == members.device(name)
     else:
+        reached("taken")
         assert ranks < members.device(name).node.size or ranks % members.device(name).node.size == 0
 
 
@@ -270,21 +272,24 @@ def test_the_spread_of_a_group_covers_it(data: st.DataObject) -> None:
     assert math.prod(spread) >= size
     outside = cluster.levels.index(cluster.level_of(size, stride)) + 1
     assert all(count == 1 for count in spread[outside:])
-    if size > 1:
-        assert spread[outside - 1] > 1
+    assert (spread[outside - 1] > 1) == (size > 1)
 
 
-@given(st.lists(st.integers(1, 20), min_size=1, max_size=3), st.integers(1, 2000))
-def test_packing_fills_nodes_and_keeps_every_rank(sizes: list[int], ranks: int) -> None:
+@pytest.mark.reaches(packed=5, nested=2)
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=3), st.integers(1, 20), st.booleans())
+def test_packing_fills_nodes_and_keeps_every_rank(sizes: list[int], ranks: int, whole: bool) -> None:
+    ranks *= sizes[0] if whole else 1
     names = ["node", "rack", "fabric"]
     levels = [Level(name, size, LINK) for name, size in zip(names, sizes, strict=False)]
     taken = packed(levels, ranks)
     if taken is None:
         assert ranks > 1
         return
+    reached("packed")
     assert math.prod(level.size for level in taken) == ranks
     assert all(used.size <= whole.size for used, whole in zip(taken, levels, strict=False))
     if len(taken) > 1:
+        reached("nested")
         assert taken[0].size == sizes[0]
 
 

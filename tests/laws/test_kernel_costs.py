@@ -8,7 +8,7 @@ import itertools
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.cost.kernels import FAMILIES, ORIGINS, Price, chains, families, kernel_seconds, update_seconds
@@ -21,6 +21,7 @@ from foretell.model.optimizer import OPTIMIZERS, update_rule
 from foretell.plan.policies.precision import FORMATS
 from foretell.plan.trainer import Trainer, trainer
 from foretell.program.action import Compute, Update
+from law_examples import examples
 from laws.instances import INSTANCES, Instance
 from program_cases import program
 
@@ -62,7 +63,7 @@ def test_every_family_prices_operators_that_exist() -> None:
 
 
 @every
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(
     data=st.data(),
     part=st.sampled_from(PARTS),
@@ -90,7 +91,7 @@ def test_an_array_of_sizes_is_each_size_alone(
 
 
 @every
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(data=st.data(), part=st.sampled_from(PARTS), trained=st.sampled_from(TRAINERS))
 def test_more_work_is_never_faster(instance: Instance, data: st.DataObject, part: str, trained: str) -> None:
     """In whole vectors: a row that begins at one is faster than a shorter one that does not (studies/h200_kernels).

@@ -18,6 +18,7 @@ from foretell.plan.policy import Policy
 from foretell.plan.strategy import Strategy
 from foretell.plan.syntax import LARGEST, MOST, Choice, Factor, Flags, Fraction, Number, Numbers, Option, Size
 from foretell.plan.text import LONGEST, parse
+from law_examples import reached
 
 PATHS = ("fc*", "conv1..pool2", "Layers.0..3,head", "")
 
@@ -198,6 +199,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.reaches(plan=2, error=10)
 @given(st.one_of(st.text(max_size=40), st.lists(PIECES, max_size=14).map("".join)))
 @example("dp8 " * 300)
 @example("+m1 " * 249)
@@ -213,7 +215,9 @@ def test_any_text_is_a_plan_or_an_error_with_a_plan_that_works(text: str) -> Non
     problem = fails(text)
     if problem is None:
         assert str(parse(str(parse(text)))) == str(parse(text))
+        reached("plan")
         return
+    reached("error")
     assert problem.where.startswith("plan")
     assert parse(problem.fix).axes
     if len(text) <= LONGEST:

@@ -6,7 +6,7 @@ from itertools import permutations
 from math import prod
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.model.operator import NOTHING, Part
@@ -15,9 +15,8 @@ from foretell.plan.members import strategies as all_strategies
 from foretell.plan.text import parse
 from foretell.program.program import Program
 from foretell.program.verify import verify
+from law_examples import reached
 from program_cases import WIDTH, Found, load, matrix_flops, program, traffic, work
-
-few = settings(max_examples=25)
 
 SIZES = "layers=4,hidden=64,heads=8,vocab=256,seq=32"
 LLAMA = f"llama:{SIZES},kv_heads=4,head_dim=8,ffn=96"
@@ -113,7 +112,6 @@ def test_every_program_verifies(case: tuple[str, str, int, str]) -> None:
     assert verify(made, load(model, batch // made.microbatches)) == ()
 
 
-@few
 @given(cases())
 def test_messages_carry_something_along_axes_that_exist(case: tuple[str, str, int, str]) -> None:
     made = program(*case)
@@ -128,7 +126,7 @@ def test_messages_carry_something_along_axes_that_exist(case: tuple[str, str, in
             assert 1 < message.ranks <= prod(axes[name] for name in message.axes)
 
 
-@few
+@pytest.mark.reaches(exactly=3)
 @given(cases())
 def test_no_rank_is_spared_work(case: tuple[str, str, int, str]) -> None:
     """All ranks together do what the model needs; more only where something runs again, whole or on uneven shares."""
@@ -138,10 +136,11 @@ def test_no_rank_is_spared_work(case: tuple[str, str, int, str]) -> None:
     done = matrix_flops(made)
     assert done >= needed
     if "+recompute" not in plan and not made.notes and model in LANGUAGE:
+        reached("exactly")
         assert done == needed
 
 
-@few
+@pytest.mark.reaches(pipeline=5)
 @given(cases())
 def test_what_is_sent_is_received(case: tuple[str, str, int, str]) -> None:
     """Over all places of the pipeline, for values and gradients."""
@@ -156,6 +155,8 @@ def test_what_is_sent_is_received(case: tuple[str, str, int, str]) -> None:
     for what in ("activations", "gradients"):
         assert found.get(("send", what)) == found.get(("receive", what))
     assert bool(found) == (len(made.kinds) > 1)
+    if found:
+        reached("pipeline")
 
 
 def test_every_strategy_has_a_plan_of_one_rank() -> None:

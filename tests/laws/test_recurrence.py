@@ -45,16 +45,16 @@ DATA = of("", "dp2", "dp4:zero1", "dp2:zero2", "dp4:zero3", "dp2:zero3,shard2")
 POLICY = of("", "+recompute:block", "+recompute:full", "+no-overlap", "+offload:activations", "+offload:optimizer")
 
 
-@st.composite
-def settings(draw: st.DrawFn) -> Setting:
-    """Any plan of up to sixteen ranks that fits."""
-    count = draw(st.sampled_from((4, 8, 16)))
-    words = (draw(PIPELINE), draw(DATA), draw(of("", "tp2:sp")), f"+m{count}", draw(POLICY))
+def drawn(count: int, pipeline: str, data: str, tensor: str, policy: str, trained_by: str) -> Setting:
+    words = (pipeline, data, tensor, f"+m{count}", policy)
     plan = parse(" ".join(word for word in words if word))
-    setting = Setting(load(MODEL, 8), Job(batch=8 * count), plan, trainer(draw(of(*TRAINERS))))
-    if not fits(setting, ON):
-        return Setting(load(MODEL, 8), Job(batch=8 * count), parse(f"dp2 +m{count}"), trainer("pytorch"))
-    return setting
+    return Setting(load(MODEL, 8), Job(batch=8 * count), plan, trainer(trained_by))
+
+
+def settings() -> st.SearchStrategy[Setting]:
+    """Any plan of up to sixteen ranks that fits."""
+    any_of_them = st.builds(drawn, st.sampled_from((4, 8, 16)), PIPELINE, DATA, of("", "tp2:sp"), POLICY, of(*TRAINERS))
+    return any_of_them.filter(lambda setting: fits(setting, ON))
 
 
 def together(plans: list[PricedProgram], kernels: Any, arrays: bool) -> tuple[list[float], list[float]]:
@@ -110,8 +110,7 @@ def test_a_long_step_is_as_long_as_if_it_were_played_to_the_end(setting: Setting
     count = 16 * times
     text = " ".join(word for word in str(setting.plan).split() if not word.startswith("+m"))
     longer = Setting(setting.graph, Job(batch=8 * count), parse(f"{text} +m{count}"), setting.trainer)
-    if not fits(longer, ON):
-        return
+    assume(fits(longer, ON))
     plan = price(longer, ON)
     short, full = composed(plan, ON), composed(plan, ON, whole=True)
     assert short.step_seconds == pytest.approx(full.step_seconds, rel=0.01)
@@ -137,25 +136,23 @@ def activations(program: Program, kind: RankKind) -> float:
 @given(settings())
 def test_the_fullest_moment_is_that_of_the_slots_played_through(setting: Setting) -> None:
     quiet = Setting(setting.graph, setting.job, setting.plan, trainer("pytorch-compiled"))
-    if not fits(quiet, ON):
-        return
+    assume(fits(quiet, ON))
     program = lower(quiet)
     used = composed(price(quiet, ON), ON).memory
     worst = max(range(len(used.by_stage)), key=lambda at: used.by_stage[at])
-    if "update" not in used.peak_moment:
-        found = used.by_kind["activations"] + used.by_kind["working"]
-        least = activations(program, program.kinds[worst])
-        rest = sum(program.stages[stage].memory.gradients for stage in program.kinds[worst].stages)
-        made = rest - used.by_kind["gradients"]  # gradients that the backward pass makes lie among what it works with
-        assert least * (1 - 1e-12) <= found <= (least + made) * (1 + 1e-12)
+    assume("update" not in used.peak_moment)
+    found = used.by_kind["activations"] + used.by_kind["working"]
+    least = activations(program, program.kinds[worst])
+    rest = sum(program.stages[stage].memory.gradients for stage in program.kinds[worst].stages)
+    made = rest - used.by_kind["gradients"]  # gradients that the backward pass makes lie among what it works with
+    assert least * (1 - 1e-12) <= found <= (least + made) * (1 + 1e-12)
 
 
 @given(settings())
 def test_a_script_of_sizes_holds_what_a_replay_by_names_holds(setting: Setting) -> None:
     words = [word for word in str(setting.plan).split() if not word.startswith(("+offload", "+recompute:full"))]
     plain = Setting(setting.graph, setting.job, parse(" ".join(words)), setting.trainer)
-    if not fits(plain, ON):
-        return
+    assume(fits(plain, ON))
     program = lower(plain)
     outline = Outline(plain)
     for at, stage in enumerate(program.stages):

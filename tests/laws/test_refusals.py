@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.errors import BadInput
@@ -18,9 +18,10 @@ from foretell.plan.plan import Plan
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import names, trainer
+from law_examples import examples, reached
 from program_cases import load
 
-many = settings(max_examples=150)
+many = examples(60)
 
 SIZES = "layers=4,hidden=64,heads=8,vocab=256,head_dim=8"
 SEQ = 24
@@ -83,6 +84,7 @@ def test_all_strategies_are_tried() -> None:
 
 
 @many
+@pytest.mark.reaches(fits=10, refused=10)
 @given(
     st.sampled_from(MODELS),
     plans(),
@@ -98,6 +100,7 @@ def test_every_way_out_passes(model: str, plan: Plan, batch: int, trained_by: st
         assert "no part of" in str(problem)  # a part that the model does not have is no plan for it
         return
     assert fits(setting, cluster) is not bool(found)
+    reached("refused" if found else "fits")
     for refusal in found:
         assert refusal.rule and refusal.why and refusal.way_out and not refusal.mends
         (text,) = re.findall("--plan '(.+?)'", refusal.way_out)

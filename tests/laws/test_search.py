@@ -7,7 +7,7 @@ import itertools
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import foretell
@@ -26,6 +26,7 @@ from foretell.plan.policies.recompute import Recompute
 from foretell.plan.strategies.data import Data
 from foretell.plan.text import parse
 from foretell.program.action import Communicate
+from law_examples import examples
 
 TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
 MIXTURE = "mixture:layers=2,hidden=64,heads=4,kv_heads=4,head_dim=16,ffn=48,vocab=256,seq=32,experts=4,top_k=2"
@@ -164,7 +165,7 @@ def plans(draw: st.DrawFn) -> str:
     return str(parse(" ".join(part for part in (*axes, *policies) if part)))
 
 
-@settings(max_examples=150)
+@examples(60)
 @given(plans())
 def test_every_legal_plan_is_in_the_space(text: str) -> None:
     found = answer(TINY, without=("offload",))

@@ -6,7 +6,7 @@ import functools
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.oracle.diff import diff
@@ -18,6 +18,7 @@ from foretell.oracle.space import Wishes
 from foretell.oracle.trial import Trial
 from foretell.oracle.upgrades import TIMES, hardware, jobs
 from foretell.plan.text import parse
+from law_examples import reached
 
 TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
 
@@ -41,13 +42,14 @@ def _plans() -> tuple[str, ...]:
 pairs = st.tuples(st.integers(0, 10**6), st.integers(0, 10**6))
 
 
-@settings(max_examples=30)
+@pytest.mark.reaches(another=10)
 @given(pairs)
 def test_a_way_ends_at_the_other_plan_through_legal_plans(places: tuple[int, int]) -> None:
     first, second = (parse(_plans()[at % len(_plans())]) for at in places)
     trial = _trial()
     found = diff(trial, first, second)
     assert bool(found.path) == (first != second)
+    reached("another" if found.path else "the same")
     for step in found.path:
         plan = parse(step.plan)
         assert trial.legal(plan) and plan.ranks == 8

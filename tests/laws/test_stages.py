@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.hardware.catalog import cluster
@@ -94,7 +94,6 @@ def test_the_best_split_is_that_of_a_loop_over_predict(model: str, schedule: str
     check(setting(model, f"pp2:{schedule} dp4 +m4", 16), float("inf"))
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.sampled_from(MODELS),
     st.sampled_from(["pp3:1f1b", "pp4:gpipe", "pp4:1f1b", "pp3:zb-h1", "pp2:interleaved,v2"]),
@@ -125,7 +124,6 @@ def test_long_steps(model: str, pipeline: str) -> None:
     check(setting(model, f"{pipeline} +m60", 60), float("inf"), inexact=0.01)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(MODELS), st.data())
 def test_a_range_costs_the_same_wherever_the_rest_is_cut(model: str, data: st.DataObject) -> None:
     """The figures of a stage, found inside some split, are those of any split that has it."""

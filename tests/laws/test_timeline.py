@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.cost.kernels import chains, kernel_seconds
@@ -29,9 +29,8 @@ from foretell.program.lower import lower
 from foretell.program.program import Program, belongs
 from foretell.timeline.observation import PHASES
 from foretell.timeline.simulate import Simulated, play, simulate
+from law_examples import reached
 from program_cases import load
-
-few = settings(max_examples=20)
 
 SMALL = "llama:layers=4,hidden=64,heads=8,vocab=256,seq=32,kv_heads=4,head_dim=8,ffn=96"
 """So small that hosts and latencies decide."""
@@ -118,7 +117,6 @@ WORK = ("forward", "backward", "recompute", "optimizer", "activations", "copy")
 # Bounds. ---------------------------------------------------------------------------------------------
 
 
-@few
 @given(cases())
 def test_a_step_is_between_its_longest_chain_and_everything_in_a_row(case: Case) -> None:
     found = case.simulated(ON)
@@ -147,7 +145,6 @@ def _one_microbatch(case: Case) -> float:
     return total
 
 
-@few
 @given(cases(trainers=HOSTLESS))
 def test_all_work_of_the_program_is_done_once(case: Case) -> None:
     found = case.simulated(ON)
@@ -183,7 +180,7 @@ def test_one_rank_alone_is_the_sum_of_its_parts(model: str, plan: str, trained_b
         assert found.step_seconds == pytest.approx(seconds(found, 0, "host") + update, rel=0.02)
 
 
-@few
+@pytest.mark.reaches(waits=3)
 @given(cases())
 def test_streams_are_in_order_and_the_last_stage_waits_for_the_first(case: Case) -> None:
     found = case.simulated(ON)
@@ -195,19 +192,18 @@ def test_streams_are_in_order_and_the_last_stage_waits_for_the_first(case: Case)
             assert all(one.start + one.seconds <= other.start + 1e-12 for one, other in pairwise(row)), stream
     arrivals = [e.start + e.seconds for e in found.events if (e.kind, e.stream) == (0, "sends forward")]
     if arrivals and "pp2:dualpipe " not in case.plan:  # which begins at both ends
+        reached("waits")
         assert min(e.start for e in found.events if (e.kind, e.stream) == (1, "compute")) >= min(arrivals)
 
 
 # Agreement. ------------------------------------------------------------------------------------------
 
 
-@few
 @given(cases(overlap="+no-overlap"))
 def test_composition_and_simulation_agree_without_overlap(case: Case) -> None:
     assert case.predicted(ON) == pytest.approx(case.simulated(ON).step_seconds, rel=0.01)
 
 
-@few
 @given(cases())
 def test_composition_and_simulation_agree_with_overlap(case: Case) -> None:
     assert case.predicted(ON) == pytest.approx(case.simulated(ON).step_seconds, rel=0.03)
@@ -238,7 +234,6 @@ def test_composition_and_simulation_agree_on_slow_links() -> None:
     assert case.predicted(slow) == pytest.approx(case.simulated(slow).step_seconds, rel=0.01)
 
 
-@few
 @given(cases())
 def test_a_breakdown_has_closed_keys_and_adds_up(case: Case) -> None:
     found = predict(case.setting, ON)
@@ -292,7 +287,6 @@ def heavier(plan: PricedProgram, times: float) -> PricedProgram:
     return plan._replace(kinds=kinds, sends=sends)
 
 
-@few
 @given(cases(), st.floats(1.1, 8))
 def test_slower_links_more_latency_and_more_bytes_are_never_faster(case: Case, times: float) -> None:
     """But for what Graham 1969 found: ranks that wait for each other may meet better when one is later."""
@@ -302,7 +296,6 @@ def test_slower_links_more_latency_and_more_bytes_are_never_faster(case: Case, t
     assert play(heavier(price(case.setting, ON), times), case.program).step_seconds >= least
 
 
-@few
 @given(cases(), st.floats(1.1, 4))
 def test_a_faster_device_is_never_slower(case: Case, times: float) -> None:
     assert case.simulated(faster(ON, times)).step_seconds <= case.simulated(ON).step_seconds * (1 + 1e-9)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.cost.memory import MemoryUse
@@ -116,7 +116,6 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(JSON)
 def test_whatever_a_file_says_it_is_a_measurement_or_none(content: Any):
     try:
@@ -125,7 +124,6 @@ def test_whatever_a_file_says_it_is_a_measurement_or_none(content: Any):
         assert "not whole" in str(problem)
 
 
-@settings(max_examples=40)
 @given(EVENTS, st.integers(0, 9))
 def test_processes_stay_apart_and_come_after(tmp_path_factory: Any, events: list[Any], first: int):
     folder = tmp_path_factory.mktemp("handed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from law_examples import examples, reached
 from serve_client import PATIENT, QUESTION, Server
 
 with warnings.catch_warnings():
@@ -22,9 +22,6 @@ with warnings.catch_warnings():
 
 CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance]
 """No mistake, no status that is not described, and answers of the form that is."""
-
-EXAMPLES = int(os.environ.get("FORETELL_FUZZ", "12"))
-"""Of each operation; more for those who have time."""
 
 
 def described(server: Server) -> Any:
@@ -44,8 +41,8 @@ def test_made_up_requests_are_answered_or_refused(server: Server):
 
 
 def _fuzzed(operation: Any, server: Server) -> None:
-    calm = settings(max_examples=EXAMPLES, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate),
-                    suppress_health_check=list(HealthCheck), database=None)  # fmt: skip
+    without = {"suppress_health_check": list(HealthCheck), "database": None}
+    calm = settings(examples(12), phases=(Phase.explicit, Phase.generate), **without)
 
     @calm
     @given(case=st.one_of(operation.as_strategy(), operation.as_strategy(generation_mode=GenerationMode.NEGATIVE)))
@@ -72,7 +69,8 @@ FIELDS = {
 
 
 @pytest.mark.slow
-@settings(max_examples=4 * EXAMPLES)
+@pytest.mark.reaches(answered=5, refused=5)
+@examples(48)
 @given(
     name=st.sampled_from(("predict", "view", "report", "trace", "export", "model")), body=st.fixed_dictionaries(FIELDS)
 )
@@ -81,6 +79,7 @@ def test_questions_that_could_be_meant_are_answered_or_refused(server: Server, n
         body = {"model": body["model"]}
     answer = server.post(name, {**body, "to": "megatron-lm"} if name == "export" else body)
     assert answer.status in (200, 422), (name, body, answer.body[:500])
+    reached("answered" if answer.status == 200 else "refused")
 
 
 def test_the_example_is_one(server: Server):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import foretell
@@ -34,6 +34,7 @@ from foretell.serve.searches import Running, Searches
 from foretell.serve.words import FIELDS, spoken
 from foretell.serve.worker import WARMING, Reply, Task, answered
 from foretell.timeline.simulate import simulate
+from law_examples import examples, reached
 from serve_client import PATIENT, QUESTION
 
 T = TypeVar("T")
@@ -48,7 +49,8 @@ PLANS = (
 )
 
 
-@settings(max_examples=12)
+@examples(12)
+@pytest.mark.reaches(answered=4, refused=1)
 @given(st.sampled_from(SMALL), st.sampled_from(PLANS), st.sampled_from((16, 32, 64)))
 def test_a_question_is_answered_as_by_the_library(model: str, plan: str, batch: int):
     question = Question(model=model, cluster="8xh100", plan=plan, batch=batch)
@@ -57,14 +59,16 @@ def test_a_question_is_answered_as_by_the_library(model: str, plan: str, batch: 
     except BadInput:
         with pytest.raises(BadInput):
             read(question)
+        reached("refused")
         return
+    reached("answered")
     found = predicted(question)
     assert found.step_seconds == expected.step_seconds
     assert found.memory_bytes == expected.memory_bytes
     assert found.breakdown == expected.breakdown
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(st.sampled_from(sorted(zoo.names())), st.integers(1, 64))
 def test_a_model_that_is_kept_is_the_model_for_any_batch(model: str, batch: int):
     from foretell.model.resize import with_samples
@@ -73,7 +77,7 @@ def test_a_model_that_is_kept_is_the_model_for_any_batch(model: str, batch: int)
     assert kept == msgspec.structs.replace(load(model, batch, None, "bf16"), name="")
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.sampled_from(PLANS[:5]), st.sampled_from(("gpt2", "llama3.2-1b")))
 def test_joined_events_tell_the_same_step(plan: str, model: str):
     asked = read(Question(model=model, cluster="8xh100", plan=plan, batch=32))
@@ -93,7 +97,7 @@ def test_joined_events_tell_the_same_step(plan: str, model: str):
     assert busy(coarse.events) == pytest.approx(busy(fine.events))
 
 
-@settings(max_examples=6)
+@examples(6)
 @given(st.sampled_from(("dp2 pp4:1f1b +m4", "pp4:interleaved,v2 dp2 +m8 +recompute:block", "dp8:zero3 +bf16")))
 def test_a_step_does_not_depend_on_the_memory_of_borders(plan: str):
     asked = read(Question(model="gpt2", cluster="8xh100", plan=plan, batch=32))
@@ -103,7 +107,7 @@ def test_a_step_does_not_depend_on_the_memory_of_borders(plan: str):
 
 
 @given(st.dictionaries(st.sampled_from(("compute rate", "memory", "node bandwidth")), st.sampled_from((0.5, 1.0, 2.0))))
-@settings(max_examples=10)
+@examples(10)
 def test_hardware_that_is_turned_says_so(times: dict[str, float]):
     cluster = catalog.cluster("8xh100")
     turned = bettered(cluster, times)
@@ -113,12 +117,15 @@ def test_hardware_that_is_turned_says_so(times: dict[str, float]):
     assert (turned.text == cluster.text) == (turned == cluster)
 
 
-@given(st.text(max_size=60))
+@pytest.mark.reaches(model=5, refused=5)
+@given(st.text(max_size=60) | st.sampled_from(sorted(zoo.names())).map("{}:layers=2".format))
 def test_no_text_names_a_file(text: str):
     try:
         found = model_text(text)
     except BadInput:
+        reached("refused")
         return
+    reached("model")
     assert found == text and text.partition(":")[0] in zoo.names()
 
 

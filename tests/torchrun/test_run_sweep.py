@@ -23,7 +23,7 @@ LONG = 400.0
 
 @pytest.fixture(autouse=True)
 def own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("FORETELL_RECORDS", str(tmp_path / "records"))
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ from foretell.errors import BadInput, ForetellError
 from foretell.plan.text import parse
 from foretell.runtime.assignment import Failure, Outcome, Report
 from foretell.runtime.place import Place
+from law_examples import reached
 
 ABOUT = About(command="foretell bench", created="2026-01-01T00:00:00", foretell="0", machine="a core", cores=2)
 
@@ -420,6 +421,7 @@ def test_both_tables_have_one_rule_of_speed_up() -> None:
         assert table.speed_up == pytest.approx(expected) == group.speed_up(pipe, 2)
 
 
+@pytest.mark.reaches(several=10)
 @given(st.lists(st.lists(st.floats(0.001, 10.0), min_size=1, max_size=3), min_size=1, max_size=4))
 def test_noise_is_what_seeds_of_one_engine_differ_by(engines: list[list[float]]) -> None:
     rows = [
@@ -430,6 +432,7 @@ def test_noise_is_what_seeds_of_one_engine_differ_by(engines: list[list[float]])
     found, several = noise(rows), [steps for steps in engines if len(steps) > 1]
     assert (found is None) == (not several)
     if found is not None:
+        reached("several")
         assert found.lines == len(several) and 0 <= found.middle <= found.most
         assert found.most == pytest.approx(max(max(steps) / min(steps) for steps in several) - 1)
         assert f"{found.most:.0%} at most" in bench_pages.page(Study(about=ABOUT, rows=tuple(rows))).replace("\n", " ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.lab.crossover import AROUND, Crossover, cases, expected, measured
@@ -32,7 +32,6 @@ def test_what_never_crosses_is_no_crossover() -> None:
     assert expected(CLUSTER, ["ring"]) == []
 
 
-@settings(max_examples=50)
 @given(st.floats(0.3, 3.0))
 def test_times_that_cross_elsewhere_are_found_there(shift: float) -> None:
     """Two straight lines, made to cross at another size than the formulas do."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.errors import BadInput
@@ -141,7 +141,6 @@ def test_memory_grows_with_the_samples(plan: str) -> None:
 
 
 @given(st.integers(1, 10**7))
-@settings(max_examples=50)
 def test_sizes_are_dense_enough(most: int) -> None:
     sizes = round_sizes(most)
     assert sizes[0] == 1
@@ -222,7 +221,6 @@ def test_the_best_interval_is_the_papers() -> None:
 
 
 @given(st.floats(1.0, 600.0), st.floats(HOUR, 30 * DAY), st.floats(0.0, HOUR))
-@settings(max_examples=60)
 def test_no_other_interval_is_much_better(dump: float, mtbf: float, restart: float) -> None:
     best = wall_seconds(DAY, best_interval(dump, mtbf), dump, mtbf, restart)
     others = [wall_seconds(DAY, best_interval(dump, mtbf) * share, dump, mtbf, restart) for share in (0.5, 0.9, 1.1, 2)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agreement import predicted
@@ -19,6 +19,7 @@ from foretell.model.graph import Graph
 from foretell.model.importers import hf_config
 from foretell.model.source import in_words
 from foretell.model.totals import totals
+from law_examples import examples
 
 DATA = Path(__file__).parents[1] / "data" / "hf"
 
@@ -325,19 +326,19 @@ def survives(folder: Path, content: Any) -> None:
     assert math.isfinite(totals(graph).parameters)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(60)
 @given(content=st.binary(max_size=200))
 def test_any_bytes(folder: Path, content: bytes) -> None:
     survives(folder, content)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(60)
 @given(content=st.dictionaries(_KEYS, _VALUES, max_size=6), kind=st.sampled_from([*hf_config.KINDS, "gpt", ""]))
 def test_any_object(folder: Path, content: dict[str, Any], kind: str) -> None:
     survives(folder, {**content, "model_type": kind, **dict.fromkeys(_LAYERS, 2)})
 
 
-@settings(max_examples=200, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_any_change_of_a_real_file(folder: Path, data: st.DataObject) -> None:
     content = _shallow(_FILES[data.draw(st.sampled_from(sorted(_FILES)))])
@@ -345,7 +346,7 @@ def test_any_change_of_a_real_file(folder: Path, data: st.DataObject) -> None:
     survives(folder, {**content, **{key: data.draw(_VALUES) for key in changed}})
 
 
-@settings(max_examples=100, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_any_cut_or_flipped_byte(folder: Path, data: st.DataObject) -> None:
     text = bytearray(json.dumps(_shallow(_FILES[data.draw(st.sampled_from(sorted(_FILES)))])).encode())

@@ -11,6 +11,7 @@ from foretell.errors import BadInput, UnknownName
 from foretell.model.optimizer import OPTIMIZERS
 from foretell.plan.job import Job, batch_ranks, divides, make_job, micro_batch, per_rank
 from foretell.plan.text import parse
+from law_examples import reached
 
 
 def test_the_fingerprint_is_the_same_on_every_machine() -> None:
@@ -106,11 +107,16 @@ def test_a_batch_that_does_not_divide(batch: int, plan: str, why: str, way_out: 
     assert refusal.way_out == way_out
 
 
-@given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 5000))
-def test_a_micro_batch_is_whole_or_refused_and_the_way_out_works(ranks: int, count: int, batch: int) -> None:
+@pytest.mark.reaches(whole=3, refused=3)
+@given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 5000), st.booleans())
+def test_a_micro_batch_is_whole_or_refused_and_the_way_out_works(
+    ranks: int, count: int, batch: int, whole: bool
+) -> None:
     plan = parse(f"dp{ranks} +m{count}")
+    batch *= ranks * count if whole else 1
     refused = list(divides(Job(batch=batch), plan))
     assert bool(refused) == (batch % (ranks * count) != 0)
+    reached("refused" if refused else "whole")
     if not refused:
         assert micro_batch(Job(batch=batch), plan) * ranks * count == batch
     for refusal in refused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from foretell.errors import BadInput
@@ -15,6 +15,7 @@ from foretell.model.importers.paradl_net import Layer, LayerFile, parse, write
 from foretell.model.operators.convolution import extent
 from foretell.model.zoo._layer_file import KINDS
 from foretell.model.zoo._layer_window import Window, window
+from law_examples import reached
 
 TEXT = """
 # a small network, as people write them
@@ -163,19 +164,6 @@ lines = st.builds(
 )
 
 
-@given(st.lists(lines | st.text(max_size=30), max_size=6), st.booleans())
-def test_any_text_is_read_or_refused(found: list[str], headed: bool) -> None:
-    text = "\n".join((["Input|4x3x8x8"] if headed else []) + found)
-    try:
-        file = parse(text)
-    except BadInput as problem:
-        assert problem.where
-        assert problem.fix
-    else:
-        assert parse(write(file)) == file
-        paradl_net.graph(file)
-
-
 @st.composite
 def files(draw: st.DrawFn) -> LayerFile:
     """Right files: layers in a row, each reading what the one before it makes."""
@@ -200,6 +188,23 @@ def files(draw: st.DrawFn) -> LayerFile:
     return LayerFile(draw(st.integers(1, 100)), sample, tuple(layers), "m", draw(st.sampled_from(["", "d"])))
 
 
+@pytest.mark.reaches(read=3, refused=5)
+@given(files(), st.lists(lines | st.text(max_size=30), max_size=2), st.integers(0, 8))
+def test_any_text_is_read_or_refused(file: LayerFile, found: list[str], at: int) -> None:
+    right = write(file).split("\n")
+    text = "\n".join([*right[:at], *found, *right[at:]])
+    try:
+        file = parse(text)
+    except BadInput as problem:
+        assert problem.where
+        assert problem.fix
+        reached("refused")
+    else:
+        reached("read")
+        assert parse(write(file)) == file
+        paradl_net.graph(file)
+
+
 @given(files())
 def test_right_files_come_back_and_become_graphs(file: LayerFile) -> None:
     assert parse(write(file)) == file
@@ -219,8 +224,7 @@ def test_least_padding_and_stride() -> None:
 @given(st.integers(1, 40), st.integers(1, 7), st.integers(1, 4), st.integers(0, 3), st.booleans())
 def test_every_window_that_fits_is_found(size: int, kernel: int, stride: int, padding: int, pooling: bool) -> None:
     padding = min(padding, (kernel - 1) // 2 if pooling else kernel - 1)
-    if size + 2 * padding < kernel:
-        return
+    assume(size + 2 * padding >= kernel)
     wanted = extent(size, kernel, stride, padding)
     found = window((size,), (kernel,), (wanted,), pooling=pooling)
     assert found is not None

@@ -20,6 +20,7 @@ from foretell.replicas.paradl.limits import limit, refusals
 from foretell.replicas.paradl.predict import project, question
 from foretell.replicas.paradl.release import RELEASES
 from foretell.replicas.paradl.shapes import INNER, ROW_OF, SHAPES, Asked, asked
+from law_examples import reached
 
 VGG = ("predict", "vgg16-paradl", "--oracle", "paper")
 
@@ -202,12 +203,13 @@ def test_bad_input_is_told_and_exits_with_2(foretell: Any, arguments: tuple[str,
 # Laws, over every row, network and release
 
 
+@pytest.mark.reaches(refused=2, predicted=8, more_ranks=5, one_rank=1)
 @given(
     st.sampled_from(sorted(ROW_OF.values())),
     st.sampled_from(NETWORKS),
     st.sampled_from(sorted(RELEASES)),
-    st.integers(1, 64),
-    st.integers(1, 8),
+    st.just(1) | st.integers(1, 64),
+    st.just(1) | st.integers(1, 8) | st.just(9999),
     st.integers(1, 8),
 )
 def test_laws(strategy: str, network: str, release: str, groups: int, ranks: int, samples: int) -> None:
@@ -219,14 +221,18 @@ def test_laws(strategy: str, network: str, release: str, groups: int, ranks: int
     assert (ranks > limit(INNER.get(strategy, strategy), q).ranks) is ("p limit" in [r.rule for r in broken])
     if broken:
         assert all(refusal.way_out for refusal in broken)
+        reached("refused")
         return
+    reached("predicted")
     found = project(strategy, q)
     serial = project("serial", question(q.file, Asked("serial"), samples, q.release))
     assert found.ranks == groups * ranks
     assert found.communication >= 0
     if strategy != "data+spatial" or q.release.clean:  # the tool leaves layers out there
+        reached("more_ranks")
         assert found.computation * (1 + 1e-12) >= serial.computation / found.ranks
     if groups * ranks == 1 and strategy != "pipeline" and not strategy.endswith("spatial"):
+        reached("one_rank")
         assert found.communication == 0
         assert found.memory == pytest.approx(serial.memory)
         # rows with filters or channels count the last step of an epoch as a full one

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from foretell import analyze
@@ -15,6 +15,7 @@ from foretell.errors import BadInput, ForetellError
 from foretell.model import zoo
 from foretell.model.graph import Graph
 from foretell.model.source import load
+from law_examples import reached
 
 NAMES = sorted(zoo.names())
 FIELDS = sorted({field for fields in zoo.names().values() for field in fields.__struct_fields__})
@@ -24,20 +25,26 @@ VALUES = st.integers(-3, 300).map(str) | st.sampled_from(
 
 
 @given(st.text(st.characters(exclude_characters="/\\\\.\x00"), max_size=30))
-def test_any_text_is_a_model_or_a_message(text: str) -> None:
-    try:
-        assert isinstance(load(text), Graph)
-    except ForetellError as problem:
-        assert str(problem)
+def test_any_text_that_is_no_name_is_a_message(text: str) -> None:
+    assume(text not in NAMES)
+    with pytest.raises(ForetellError) as caught:
+        load(text)
+    assert caught.value.what
 
 
-@given(st.sampled_from(NAMES), st.dictionaries(st.sampled_from(FIELDS), VALUES, min_size=1, max_size=3))
-def test_any_fields_are_a_model_or_a_message(name: str, fields: dict[str, str]) -> None:
+@pytest.mark.reaches(model=2, message=5)
+@given(st.sampled_from(NAMES), st.data())
+def test_any_fields_are_a_model_or_a_message(name: str, data: st.DataObject) -> None:
+    own = st.sampled_from(sorted(zoo.names()[name].__struct_fields__))
+    right = st.dictionaries(own, st.sampled_from(["1", "2", "8", "64"]), min_size=1, max_size=2)
+    fields = data.draw(right | st.dictionaries(own | st.sampled_from(FIELDS), VALUES, min_size=1, max_size=3))
     spec = f"{name}:{','.join(f'{key}={value}' for key, value in fields.items())}"
     try:
         assert zoo.load(spec).blocks
+        reached("model")
     except BadInput as problem:
         assert name in problem.where
+        reached("message")
 
 
 def _places(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -50,6 +57,7 @@ PLACES = [place for place in _places(GRAPH) if place]
 SPOILED = st.sampled_from([None, -1, 0, 7, 10**30, 0.5, "", "x", [], {}, [[]], True])
 
 
+@pytest.mark.reaches(message=5)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), SPOILED), min_size=1, max_size=3))
 def test_a_spoiled_graph_is_a_graph_or_a_message(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
     content = json.loads(json.dumps(GRAPH))
@@ -64,7 +72,8 @@ def test_a_spoiled_graph_is_a_graph_or_a_message(changes: list[tuple[tuple[Any, 
     try:
         analyze(Graph.from_json(json.dumps(content).encode()))
     except BadInput as problem:
-        assert str(problem)
+        assert problem.what
+        reached("message")
 
 
 @given(st.binary(max_size=100), st.integers(0, 2000))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.errors import BadInput
+from foretell.records.home import home
 from foretell.records.record import KINDS, SCHEMA, Record, record
 from foretell.records.store import read, records, write
 from foretell.records.upgrade import upgrade
@@ -70,6 +74,18 @@ def test_a_newer_record_is_refused_politely(tmp_path: Path) -> None:
 def test_a_kind_nobody_knows() -> None:
     with pytest.raises(ValueError, match="rumour"):
         record("rumour", {})
+
+
+ASK = "from foretell.records.home import home; print(home())"
+
+
+def test_no_test_finds_the_records_of_the_person_who_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here or in a process of its own, not even when the variable is lost (see `no_records_elsewhere`)."""
+    own = Path(os.environ["FORETELL_RECORDS"])
+    assert own.is_relative_to(tempfile.gettempdir()) and home() == own
+    assert Path(subprocess.check_output([sys.executable, "-c", ASK], text=True).strip()) == own
+    monkeypatch.delenv("FORETELL_RECORDS")
+    assert home().is_relative_to(tempfile.gettempdir())
 
 
 JSON = st.recursive(

@@ -18,6 +18,7 @@ from foretell.cli.regret_pages import page as regret_page
 from foretell.validation.evaluate import Compared, subset
 from foretell.validation.regret import healthy, regrets
 from foretell.validation.study import Row, row
+from law_examples import reached
 
 ALWAYS = ("validate",)
 
@@ -96,6 +97,7 @@ TIMES = some.floats(0.1, 10.0)
 RUNS = some.tuples(some.sampled_from(PLANS), some.sampled_from([8, 16]), TIMES, TIMES, some.booleans())
 
 
+@pytest.mark.reaches(regret=5, all_fit=2)
 @given(some.lists(RUNS, max_size=12))
 def test_by_time_it_is_the_regret_of_the_scoreboard(runs: list[tuple[str, int, float, float, bool]]) -> None:
     found = [compared(measured(plan, batch, seconds), told, fits) for plan, batch, seconds, told, fits in runs]
@@ -103,11 +105,13 @@ def test_by_time_it_is_the_regret_of_the_scoreboard(runs: list[tuple[str, int, f
     board = subset(found).regret
     assert (result.by_time is None) == (board is None)
     if board is not None and result.by_time is not None:
+        reached("regret")
         assert result.by_time.max == board.max and result.by_time.mean == pytest.approx(board.mean)
     losses = [one.loss for one in result.picks if one.loss is not None]
     assert result.median == (pytest.approx(statistics.median(losses)) if losses else None)
     assert losses == sorted(losses, reverse=True)
-    if all(fits for *_, fits in runs):
+    if runs and all(fits for *_, fits in runs):
+        reached("all_fit")
         assert result.regret == result.by_time
 
 

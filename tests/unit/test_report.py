@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.errors import MissingExtra
@@ -80,7 +80,6 @@ def read(page: str) -> _Reader:
 seconds = st.floats(1e-6, 1e4)
 
 
-@settings(max_examples=30)
 @given(st.dictionaries(st.text(min_size=1, max_size=12), seconds, min_size=1, max_size=9))
 def test_a_bar_is_as_long_as_its_parts(parts: dict[str, float]) -> None:
     chart = breakdown.draw({"a step": parts})
@@ -94,7 +93,6 @@ def test_a_bar_is_as_long_as_its_parts(parts: dict[str, float]) -> None:
     assert all(one.attrib["aria-label"] for one in root.iter(f"{SVG}g"))
 
 
-@settings(max_examples=30)
 @given(st.lists(st.floats(1, 1e12), min_size=1, max_size=8), st.floats(1e6, 1e12))
 def test_memory_is_told_in_full(sizes: list[float], usable: float) -> None:
     chart = memory.draw({f"kind {at}": size for at, size in enumerate(sizes)}, usable, 1.1 * usable, "some moment")
@@ -102,14 +100,12 @@ def test_memory_is_told_in_full(sizes: list[float], usable: float) -> None:
     assert len(list(parsed(chart).iter(f"{SVG}g"))) == len(sizes) + 1
 
 
-@settings(max_examples=30)
 @given(st.lists(st.tuples(seconds, st.floats(1e6, 1e12)), min_size=1, max_size=20))
 def test_every_plan_of_a_front_is_a_mark(dots: list[tuple[float, float]]) -> None:
     front = [Dot(f"dp{at + 1}", *one) for at, one in enumerate(dots)]
     assert len(list(parsed(pareto.draw(front, front, 8e10)).iter(f"{SVG}circle"))) == len(front)
 
 
-@settings(max_examples=30)
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.booleans())
 def test_ticks_lie_between_the_ends(low: float, span: float, logarithmic: bool) -> None:
     low = abs(low) + 1e-3 if logarithmic else low
@@ -126,7 +122,6 @@ def test_long_steps_keep_their_fullest_moment() -> None:
     assert len(chart.svg()) < 200_000
 
 
-@settings(max_examples=30)
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(1e-4, 1), st.sampled_from("ab")), max_size=30))
 def test_stretches_cover_what_was_busy(parts: list[tuple[float, float, str]]) -> None:
     events = [Event(0, "compute", "x", start, length, category) for start, length, category in parts]
@@ -219,7 +214,6 @@ def test_a_run_against_its_prediction() -> None:
         assert word in text
 
 
-@settings(max_examples=30)
 @given(st.lists(st.tuples(seconds, seconds, st.sampled_from("ab")), min_size=1, max_size=200))
 def test_every_run_is_a_dot_that_lies_where_it_was_measured(runs: list[tuple[float, float, str]]) -> None:
     met = [agreement.Met(f"run {at}", group, one, other) for at, (one, other, group) in enumerate(runs)]
@@ -271,7 +265,6 @@ CURVES = st.lists(
 )
 
 
-@settings(max_examples=30)
 @given(CURVES)
 def test_every_curve_is_drawn_and_named(given_curves: list[tuple[str, list[tuple[float, float]], bool]]) -> None:
     panel = curves.Panel("one", "One", "across", "up", [curves.Curve(*one) for one in given_curves])

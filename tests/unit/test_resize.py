@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.model import layers as layers_module
@@ -14,6 +14,7 @@ from foretell.model.source import load
 from foretell.model.totals import matrix_work, totals
 from foretell.plan import facts as facts_module
 from foretell.plan.facts import facts
+from law_examples import examples
 
 
 @pytest.mark.slow
@@ -32,7 +33,7 @@ def shallow(model: str) -> str:
     return f"{model}:layers={LAYERS}" if isinstance(layers, int) and layers > LAYERS else model
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(st.sampled_from(sorted(zoo.names())), st.integers(1, 40))
 def test_what_samples_do_not_change_is_found_once(model: str, samples: int):
     """What is asked of the skeleton is what the graph itself would have answered."""

@@ -6,18 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.learning.compressor import Compressor, Sender, dense, priced
 from foretell.learning.members import COMPRESSORS, composed, member
 from foretell.plan.policies.compression import Compression
 from foretell.plan.text import parse
+from law_examples import examples
 from virtual.worlds import played
 
 SHAPES = ((6, 40), (6,), (3, 2, 2), ())
 SIZE = 6 * 40 + 6 + 12 + 1
-FEW = settings(max_examples=5, deadline=None)
+FEW = examples(5)
 
 
 def made(name: str, **options: Any) -> Compressor:

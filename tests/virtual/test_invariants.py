@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.errors import BadInput
@@ -16,12 +16,13 @@ from foretell.virtual.disturbance import Change, Disturbances
 from foretell.virtual.outcome import outcome
 from foretell.virtual.pace import even
 from foretell.virtual.world import World
+from law_examples import examples
 from virtual.worlds import SQUARES, played, world
 
 UNEVEN = Disturbances(jitter=0.4, often=0.1, times=5.0)
 FREE = even(1.0, 0.05)  # sums and updates take no time
 SERVER = ("downpour", "ssp", "essp", "vap", "dcasgd", "fresh", "negative", "reject", "priority", "adam75", "hogwild")
-AGREED = settings(max_examples=12, deadline=None)
+AGREED = examples(12)
 
 
 def losses(one: World) -> list[float]:

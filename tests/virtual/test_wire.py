@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.learning.compressor import Compressor, Sender
@@ -15,6 +15,7 @@ from foretell.learning.members import COMPRESSORS, member, of_policy
 from foretell.learning.vector import Shapes, pieces, size
 from foretell.plan.policies.compression import Compression
 from foretell.plan.text import parse
+from law_examples import examples
 
 WRITTEN = list(COMPRESSORS)
 POLICIES = (
@@ -24,7 +25,7 @@ POLICIES = (
 SHAPES = st.lists(
     st.lists(st.integers(1, 12), max_size=3).map(tuple), min_size=1, max_size=4
 ).map(tuple)  # fmt: skip
-FEW = settings(max_examples=15, deadline=None)
+FEW = examples(15)
 
 
 def gradient(shapes: Shapes, seed: int) -> Any:
