@@ -68,7 +68,7 @@ def _unknown(text: str) -> UnknownName:
     """Near names of all sets, each with its set."""
     homes = {name.lower(): kind for kind in KINDS for name in names(kind)}
     close = near(text, homes)
-    listed = "foretell list {models, devices, links, clusters, strategies, policies, schedules, trainers}"
+    listed = "foretell list {models, devices, links, clusters, strategies, policies, schedules, optimizers, trainers}"
     return UnknownName(
         f"nothing is called {text!r}", fix=", ".join(f"{name} ({homes[name]})" for name in close) or listed
     )

@@ -32,7 +32,8 @@ class Page(NamedTuple):
     def render(self) -> str:
         """The page, eighty columns wide."""
         sources = list(dict.fromkeys(text for figure in self.figures for text in (figure.source, figure.more) if text))
-        parts = [folded(f"{self.name} is a {self.kind}: {self.title}", "  ")]
+        article = "an" if self.kind[0] in "aeiou" else "a"
+        parts = [folded(f"{self.name} is {article} {self.kind}: {self.title}", "  ")]
         if self.figures:
             parts.append("\n".join(aligned(self.figures, sources)))
         parts += self.texts

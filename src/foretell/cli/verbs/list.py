@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from foretell.plan.policy import Policy
     from foretell.plan.strategy import Strategy
 
-KINDS = ["models", "devices", "links", "clusters", "strategies", "policies", "schedules", "trainers", "dialects"]
+KINDS = [
+    *("models", "devices", "links", "clusters", "libraries", "strategies", "policies", "schedules", "optimizers"),
+    *("trainers", "dialects"),
+]
 VIRTUAL = ["algorithms", "topologies", "compressors"]
 
 
@@ -25,9 +28,9 @@ VIRTUAL = ["algorithms", "topologies", "compressors"]
 def command(what: str, as_json: bool) -> None:
     """Print the names of one kind.
 
-    KIND is models (if none is given), devices, links, clusters, strategies,
-    policies, schedules, trainers, dialects; algorithms, topologies or compressors (of
-    virtual time).
+    KIND is models (if none is given), devices, links, clusters, libraries (of
+    collectives), strategies, policies, schedules, optimizers, trainers, dialects;
+    algorithms, topologies or compressors (of virtual time).
     """
     every = [*KINDS, *VIRTUAL]
     if what not in every:
@@ -124,15 +127,27 @@ def _cluster_row(cluster: Cluster) -> list[str]:
 
 
 def _choices(what: str, as_json: bool) -> str:
-    """Trainers, schedules and dialects: the name, and what each does."""
-    from foretell.plan import schedule, trainer
-
+    """Trainers, schedules, optimizers, libraries and dialects: the name, and what each does."""
     if what == "dialects":
         from foretell.dialects import dialect, names
 
         found = {name: f"{dialect(name).summary} ({dialect(name).version})" for name in names()}
+    elif what == "libraries":
+        from foretell.cost.collectives import LIBRARIES, library
+
+        found = {name: library(name).summary for name in LIBRARIES}
+    elif what == "optimizers":
+        from foretell.model.optimizer import OPTIMIZERS, optimizer
+
+        found = {name: optimizer(name).summary for name in OPTIMIZERS}
+    elif what == "trainers":
+        from foretell.plan import trainer
+
+        found = trainer.names()
     else:
-        found = trainer.names() if what == "trainers" else {n: one.summary for n, one in schedule.schedules().items()}
+        from foretell.plan import schedule
+
+        found = {name: one.summary for name, one in schedule.schedules().items()}
     return _json(what, found) if as_json else _described([(name, [text]) for name, text in found.items()])
 
 
