@@ -28,10 +28,10 @@ from foretell.plan.trainer import trainer
 from foretell.program.lower import lower
 from foretell.program.outline import Outline
 from foretell.program.program import Program
-from foretell.program.replay import Turn, replay
 from foretell.program.verify import verify
 from foretell.timeline.simulate import simulate
 from program_cases import WIDTH, Decoder, load, program, traffic
+from reference_player import played, stage_layers
 
 SIZES = "layers=4,hidden=64,heads=8,vocab=256,seq=32"
 LLAMA = f"llama:{SIZES},kv_heads=4,head_dim=8,ffn=96"
@@ -224,16 +224,15 @@ def test_memory_of_a_stage_is_what_its_bodies_take(layers: int, plan: str) -> No
     setting = Setting(graph, Job(batch=graph.batch * parsed.microbatches), parsed, trainer("fsdp"))
     outline, made = Outline(setting), lower(setting)
     for at, stage in enumerate(made.stages):
-        turns = [Turn(layer.run, layer.forward, layer.backward) for layer in stage.layers]
-        found = replay(outline.graph, turns, pipelined=len(made.kinds) > 1)
+        found = played(outline.graph, stage_layers(stage), pipelined=len(made.kinds) > 1)
         root = outline.upkeep.care(outline.own(at), outline.holders(at, outline.own(at))).root_bytes
         samples = outline.cutting.shape_runs[
             outline.cutting.stage_shapes[at]
         ].inputs  # lie there beside what layers make
         given = sum(outline.layout.held_bytes(*home) for home in samples)
-        assert stage.memory.kept == found.kept + given
-        assert stage.memory.forward_peak == found.forward_peak + given + root
-        assert stage.memory.backward_peak == found.backward_peak + given + root
+        assert stage.memory.kept == sum(found.kept.values()) + given
+        assert stage.memory.forward_peak == sum(found.forward.values()) + given + root
+        assert stage.memory.backward_peak == sum(found.backward.values()) + given + root
 
 
 def test_a_frozen_stage_sends_its_output_and_gets_no_gradient() -> None:

@@ -23,7 +23,6 @@ from foretell.plan.trainer import trainer
 from foretell.program.lower import lower
 from foretell.program.outline import Outline
 from foretell.program.program import Program, RankKind
-from foretell.program.replay import Turn, replay
 from foretell.timeline import engine
 from foretell.timeline import unroll as orders
 from foretell.timeline.compose import composed
@@ -146,25 +145,6 @@ def test_the_fullest_moment_is_that_of_the_slots_played_through(setting: Setting
     rest = sum(program.stages[stage].memory.gradients for stage in program.kinds[worst].stages)
     made = rest - used.by_kind["gradients"]  # gradients that the backward pass makes lie among what it works with
     assert least * (1 - 1e-12) <= found <= (least + made) * (1 + 1e-12)
-
-
-@given(settings())
-def test_a_script_of_sizes_holds_what_a_replay_by_names_holds(setting: Setting) -> None:
-    words = [word for word in str(setting.plan).split() if not word.startswith(("+offload", "+recompute:full"))]
-    plain = Setting(setting.graph, setting.job, parse(" ".join(words)), setting.trainer)
-    assume(fits(plain, ON))
-    program = lower(plain)
-    outline = Outline(plain)
-    for at, stage in enumerate(program.stages):
-        turns = [Turn(layer.run, layer.forward, layer.backward) for layer in stage.layers]
-        found = replay(outline.graph, turns, pipelined=len(program.kinds) > 1)
-        root = sum(a.bytes for a in stage.enter.actions if getattr(a, "name", "") == "root weights")
-        memory, cut = stage.memory, outline.cutting
-        samples = cut.shape_runs[cut.stage_shapes[at]].inputs
-        given = sum(outline.layout.held_bytes(*home) for home in samples)
-        assert memory.kept == found.kept + given
-        assert memory.forward_peak == pytest.approx(found.forward_peak + root + given, rel=1e-12)
-        assert memory.backward_peak == pytest.approx(found.backward_peak + root + given, rel=1e-12)
 
 
 # Slots and weights, written down in short. -----------------------------------------------------------

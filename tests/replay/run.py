@@ -31,7 +31,7 @@ import msgspec
 
 import foretell
 from foretell.compiling import available
-from foretell.cost.alive import alive
+from foretell.cost.peak_breakdown import alive
 from foretell.errors import ForetellError
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster

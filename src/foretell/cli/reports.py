@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from foretell.cost.alive import alive
+from foretell.cost.peak_breakdown import alive
 from foretell.program.lower import lower
 from foretell.report.page import Page, Section
 from foretell.report.sections import prediction_page, search_section

@@ -17,10 +17,11 @@ from foretell.hardware.cluster import Cluster
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.program.action import Communicate
+from foretell.program.activation_memory import StagePeaks, WeightBuffers
 from foretell.program.cutting import Cutting, Shape
-from foretell.program.holding import Passes, StageRuns
 from foretell.program.local import Kind, Local
-from foretell.program.outline import Outline, stage_passes
+from foretell.program.outline import Outline, activation_peaks
+from foretell.program.stage_runs import StageRuns
 from foretell.units import Quantity
 
 
@@ -44,7 +45,7 @@ class PricedProgram(NamedTuple):
     stages: tuple[int, ...]  # the signature of each stage
     traffic: tuple[CareFigures, ...]  # of each signature
     sends: tuple[Sends, ...]
-    peaks: tuple[Passes, ...]
+    peaks: tuple[StagePeaks, ...]
     overlap: float  # how fast messages for weights go while a rank computes; 0: they are waited for
     constants: Constants
 
@@ -57,8 +58,8 @@ def price(setting: Setting, cluster: Cluster) -> PricedProgram:
     partition, local, upkeep, plan = outline.cutting, outline.local, outline.upkeep, setting.plan
     traffic = tuple(care_figures(partition, signature, local, upkeep, prices) for signature in partition.shapes)
 
-    def activations(own: StageRuns, gathered: tuple[float, ...], gradient: float) -> Passes:
-        return stage_passes(local, own, plan, gathered, upkeep.reshards, partition.ranks > 1, gradient)
+    def activations(own: StageRuns, weights: WeightBuffers) -> StagePeaks:
+        return activation_peaks(local, own, plan, weights, partition.ranks > 1)
 
     return PricedProgram(
         outline,
@@ -68,7 +69,7 @@ def price(setting: Setting, cluster: Cluster) -> PricedProgram:
         partition.stage_shapes,
         traffic,
         stage_sends(partition, local, prices),
-        stage_peaks(partition, traffic, trainer.memory.new_gradients, activations),
+        stage_peaks(partition, traffic, upkeep.reshards, trainer.memory.new_gradients, activations),
         overlap_share(plan, trainer, partition.ranks > 1),
         memory_constants(setting, outline.axes, cluster),
     )
@@ -94,20 +95,21 @@ def _seconds(
     return sum(seconds(Communicate("send", ("pp",), 2, size, "activations", "")) for size in sizes)
 
 
-Activations: TypeAlias = Callable[[StageRuns, tuple[float, ...], float], Passes]
-"""What a stage holds, with weights that are gathered for each of its runs, and bytes of a parameter's gradient."""
+Activations: TypeAlias = Callable[[StageRuns, WeightBuffers], StagePeaks]
+"""What a micro-batch holds on a stage, with what the weights of its layers add."""
 
 
 def stage_peaks(
-    partition: Cutting, traffic: Sequence[CareFigures], made: bool, activations: Activations
-) -> tuple[Passes, ...]:
+    partition: Cutting, traffic: Sequence[CareFigures], reshards: bool, made: bool, activations: Activations
+) -> tuple[StagePeaks, ...]:
     """For each stage signature what a micro-batch holds, weights that are gathered for it included.
 
-    `made`: gradients of weights are new in each step, and begin when the backward pass makes them.
+    `reshards`: these are let go between the passes. `made`: gradients of weights are new in each step, and begin when
+    the backward pass makes them.
     """
-    found: list[Passes] = []
+    found: list[StagePeaks] = []
     for own, cost in zip(partition.shape_runs, traffic, strict=True):
         gradient = cost.resting.gradients / cost.resting.trained if made and cost.resting.trained else 0.0
-        kept, *peaks = activations(own, cost.gathered, gradient)
-        found.append(Passes(kept, *(peak + cost.root_bytes for peak in peaks) if cost.root_bytes else peaks))
+        kept, *peaks = activations(own, WeightBuffers(cost.gathered, reshards, gradient))
+        found.append(StagePeaks(kept, *(peak + cost.root_bytes for peak in peaks) if cost.root_bytes else peaks))
     return tuple(found)

@@ -36,10 +36,11 @@ from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import Trainer
+from foretell.program.activation_memory import StagePeaks, WeightBuffers
 from foretell.program.cutting import Cutting, cutting
-from foretell.program.holding import Passes, StackedRuns, StageRuns, Uneven
 from foretell.program.local import Kind, Local
-from foretell.program.outline import as_lowered, local_program, spread_alike, stage_passes
+from foretell.program.outline import activation_peaks, as_lowered, local_program, spread_alike
+from foretell.program.stage_runs import StackedRuns, StageRuns, Uneven
 from foretell.program.upkeep import Upkeep
 from foretell.timeline import unroll
 from foretell.timeline.plan_table import PlanTable
@@ -259,28 +260,28 @@ class Parts:
         """The row of what is held, of the first number of samples; the others' follow."""
         key = (programs.row, variant.layers, chosen.held, traffic.gathered)
         if key not in self._peaks:
-            made, found = self.trainer.memory.new_gradients, list[tuple[tuple[Passes, ...], int]]()
+            made, found = self.trainer.memory.new_gradients, list[tuple[tuple[StagePeaks, ...], int]]()
             for local, size in programs.parts:
-                how = _Activations(local, chosen.held, chosen.plan, traffic.reshards, variant.cut.ranks > 1)
-                held = stage_peaks(variant.cut, traffic.figures, made, functools.partial(self._held, how))
-                found.append((held, size))
+                how = _Activations(local, chosen.held, chosen.plan, variant.cut.ranks > 1)
+                held = functools.partial(self._held, how)
+                found.append((stage_peaks(variant.cut, traffic.figures, traffic.reshards, made, held), size))
             self._peaks[key] = self.table.peaks(*found)
         return self._peaks[key]
 
-    def _held(self, how: _Activations, own: StageRuns, gathered: tuple[float, ...], gradient: float) -> Passes:
+    def _held(self, how: _Activations, own: StageRuns, weights: WeightBuffers) -> StagePeaks:
         """What a stage holds; of stages that differ in how often a layer repeats, all are found at once."""
-        one = functools.partial(stage_passes, how.local, plan=how.plan, reshards=how.reshards, pipelined=how.pipelined)
-        if gathered or gradient or not own.stackable:
-            return one(own, gathered=gathered, gradient=gradient)
+        one = functools.partial(activation_peaks, how.local, plan=how.plan, pipelined=how.pipelined)
+        if weights.gathered or weights.gradient or not own.stackable:
+            return one(own, weights=weights)
         known = self._stacks.setdefault((how.local, how.held), {})
-        key = (own.alike, how.reshards, how.pipelined)
+        key = (own.alike, how.pipelined)
         if key not in known or own.times not in known[key].rows:
             known[key] = _stacked(one, own, sorted(self._repetitions))
         rows, found = known[key]
         if found is None:
-            return one(own, gathered=())
+            return one(own, weights=weights)
         row, several = rows[own.times], not isinstance(how.local.layout.samples, int)
-        return Passes(*(size[row] if several else float(size[row, 0]) for size in found))
+        return StagePeaks(*(size[row] if several else float(size[row, 0]) for size in found))
 
     # weights
 
@@ -340,7 +341,6 @@ class _Activations(NamedTuple):
     local: Local
     held: int
     plan: Plan
-    reshards: bool
     pipelined: bool
 
 
@@ -348,18 +348,18 @@ class Stack(NamedTuple):
     """What stages hold that differ in how often a layer repeats."""
 
     rows: dict[int, int]  # by the number of repetitions
-    passes: Passes | None  # a row for each; None: they have to be asked one by one
+    peaks: StagePeaks | None  # a row for each; None: they have to be asked one by one
 
 
-def _stacked(one: Callable[..., Passes], own: StageRuns, times: Sequence[int]) -> Stack:
+def _stacked(one: Callable[..., StagePeaks], own: StageRuns, times: Sequence[int]) -> Stack:
     import numpy
 
     rows = {count: row for row, count in enumerate(times)}
     try:
-        found = one(StackedRuns(own, times), gathered=())
+        found = one(StackedRuns(own, times), weights=WeightBuffers())
     except Uneven:
         return Stack(rows, None)
-    return Stack(rows, Passes(*numpy.broadcast_arrays(*found)))
+    return Stack(rows, StagePeaks(*numpy.broadcast_arrays(*found)))
 
 
 def _largest(graph: Graph) -> int:

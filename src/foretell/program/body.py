@@ -36,7 +36,7 @@ from foretell.units import WIDTH, Quantity
 HALF = 2  # bytes of a 16-bit number
 
 
-class Made(NamedTuple):
+class NewGradient(NamedTuple):
     """The gradient of a weight, new where the backward pass first meets it; it stays until the update.
 
     It is no action: where gradients rest, or add up over micro-batches, nothing begins here.
@@ -71,8 +71,8 @@ class Bodies:
     index: _Index = field(init=False)
     turned: frozenset[tuple[int, int]] = field(init=False)
     widths: Widths = field(init=False)
-    written: dict[tuple[str, int, int, int], tuple[Action | Made, ...]] = field(
-        init=False, default_factory=dict[tuple[str, int, int, int], tuple[Action | Made, ...]]
+    written: dict[tuple[str, int, int, int], tuple[Action | NewGradient, ...]] = field(
+        init=False, default_factory=dict[tuple[str, int, int, int], tuple[Action | NewGradient, ...]]
     )
 
     def __post_init__(self) -> None:
@@ -106,11 +106,11 @@ class Bodies:
         """The backward pass of the same operators, with what runs again before it."""
         return Body(name, "backward", _actions(self._once("backward", at, start, stop)))
 
-    def making(self, at: int, start: int, stop: int) -> tuple[Action | Made, ...]:
+    def making(self, at: int, start: int, stop: int) -> tuple[Action | NewGradient, ...]:
         """The actions of a backward pass, and where it makes gradients of weights."""
         return self._once("backward", at, start, stop)
 
-    def _once(self, phase: str, at: int, start: int, stop: int) -> tuple[Action | Made, ...]:
+    def _once(self, phase: str, at: int, start: int, stop: int) -> tuple[Action | NewGradient, ...]:
         """Equal layers of several stages share their actions."""
         key = (phase, at, start, stop)
         if key not in self.written:
@@ -118,14 +118,14 @@ class Bodies:
             self.written[key] = tuple(write(at, start, stop))
         return self.written[key]
 
-    def _forwards(self, at: int, start: int, stop: int) -> list[Action | Made]:
-        actions: list[Action | Made] = []
+    def _forwards(self, at: int, start: int, stop: int) -> list[Action | NewGradient]:
+        actions: list[Action | NewGradient] = []
         for index in range(start, stop):
             actions += self._forward(at, index, self.kept, again=False)
         return actions
 
-    def _backwards(self, at: int, start: int, stop: int) -> list[Action | Made]:
-        actions: list[Action | Made] = []
+    def _backwards(self, at: int, start: int, stop: int) -> list[Action | NewGradient]:
+        actions: list[Action | NewGradient] = []
         if self.again == "all" and self._runs_again(at):
             for index in range(start, stop):
                 actions += self._forward(at, index, self.plain, again=True)
@@ -205,7 +205,7 @@ class Bodies:
 
     # backward
 
-    def _backward(self, at: int, index: int) -> Iterator[Action | Made]:
+    def _backward(self, at: int, index: int) -> Iterator[Action | NewGradient]:
         node = self.layout.graph.blocks[at].nodes[index]
         if node.gradients:
             yield from self.layout.moving(at, Moment(index, "backward", after=True, gradient=True))
@@ -216,7 +216,7 @@ class Bodies:
             yield from self._scattered(at, node, Free)
             yield from self.layout.moving(at, Moment(index, "backward", after=False, gradient=True))
             yield from self._in_blocks(at, index, node, "weight_gradient")
-            yield from self._made(at, node)
+            yield from self._new_gradients(at, node)
             yield from self._gradients_end(at, index, node)
         yield from self._casts(at, node, Free)
         lives = self.plain if self.again == "all" and self._runs_again(at) else self.kept
@@ -271,13 +271,13 @@ class Bodies:
                 continue
             yield Allocate(f"{self._name(at, number)} gradient", self.layout.gradient_bytes(at, number), "gradient")
 
-    def _made(self, at: int, node: Node) -> Iterator[Made]:
+    def _new_gradients(self, at: int, node: Node) -> Iterator[NewGradient]:
         graph = self.layout.graph
         for operand in node.inputs:
             home, number = storage_owner(graph, at, operand.tensor)
             tensor = graph.blocks[home].tensors[number]
             if tensor.role == "parameter" and tensor.trainable:
-                yield Made(f"{self._name(at, operand.tensor)} made", self.layout.elements_of(home, number))
+                yield NewGradient(f"{self._name(at, operand.tensor)} made", self.layout.elements_of(home, number))
 
     def _gradients_end(self, at: int, index: int, node: Node) -> Iterator[Action]:
         block = self.layout.graph.blocks[at]
@@ -353,8 +353,8 @@ def _widths(graph: Graph) -> Widths:
     return tuple(tuple(graph.widths(block, node) for node in block.nodes) for block in graph.blocks)
 
 
-def _actions(written: tuple[Action | Made, ...]) -> Actions:
-    return tuple(one for one in written if not isinstance(one, Made))
+def _actions(written: tuple[Action | NewGradient, ...]) -> Actions:
+    return tuple(one for one in written if not isinstance(one, NewGradient))
 
 
 class _Index:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from foretell.model.graph import Graph
 from foretell.model.layers import Piece
 from foretell.program.action import Action, Allocate, Communicate, Free
+from foretell.program.allocation_trace import Storage
 from foretell.program.homes import owner, storage_owner
 from foretell.program.layout import Layout
-from foretell.program.replay import Replay, Storage
 from foretell.units import FLOATING
 
 
@@ -121,18 +121,24 @@ class Border:
     Only what is sent or received is accounted for: anything else that is left over is a fault.
     """
 
-    def __init__(self, graph: Graph, found: Replay, received: Sequence[Cut], sent: Sequence[Cut]) -> None:
+    def __init__(
+        self, graph: Graph, received: Sequence[Cut], sent: Sequence[Cut], missing: Storages, left: Storages
+    ) -> None:
+        """`missing` is freed by the stage but not allocated there, `left` the other way round; with their bytes."""
         came = {graph.home(at, number, repetition) for at, number, repetition in (cut.made for cut in received)}
         went = {graph.home(at, number, repetition) for at, number, repetition in (cut.made for cut in sent)}
-        self.arrive = [Allocate(crossing(s), size, "activation") for s, size in _of(graph, found.missing, came, "")]
-        self.sent = [Free(crossing(s), size) for s, size in _of(graph, found.left, went, "")]
-        back = _of(graph, found.missing, went, "gradient")
+        self.arrive = [Allocate(crossing(s), size, "activation") for s, size in _of(graph, missing, came, "")]
+        self.sent = [Free(crossing(s), size) for s, size in _of(graph, left, went, "")]
+        back = _of(graph, missing, went, "gradient")
         self.come_back = [Allocate(crossing(s), size, "gradient") for s, size in back]
-        self.given_back = [Free(crossing(s), size) for s, size in _of(graph, found.left, came, "gradient")]
+        self.given_back = [Free(crossing(s), size) for s, size in _of(graph, left, came, "gradient")]
+
+
+Storages: TypeAlias = Mapping[Storage, float]
 
 
 def _of(
-    graph: Graph, storages: Mapping[Storage, float], homes: set[tuple[int, int, int]], what: str
+    graph: Graph, storages: Storages, homes: set[tuple[int, int, int]], what: str
 ) -> Iterator[tuple[Storage, float]]:
     """Those of the storages that belong to tensors which cross."""
     for storage, size in storages.items():

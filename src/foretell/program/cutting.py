@@ -17,8 +17,8 @@ from foretell.model.layers import Piece, Run, runs
 from foretell.plan.schedule import Schedule, find
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.boundary import Crossing, crossings
-from foretell.program.holding import StageRuns
 from foretell.program.local import Kind, Local, kind_of
+from foretell.program.stage_runs import StageRuns
 from foretell.program.stages import stages
 from foretell.program.upkeep import Upkeep
 from foretell.program.weights import Weight, key_of, parameters_of, shared_between_blocks

@@ -8,29 +8,24 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from foretell.model.layers import Run
 from foretell.model.resize import skeleton
-from foretell.program.action import Action, Actions, Allocate, Compute, Copy, Free
-from foretell.program.body import Bodies, Made
-from foretell.program.holding import (
-    PLAYED,
-    Event,
-    Events,
-    Passes,
-    Profile,
-    Script,
-    SizeTable,
-    StackedRuns,
-    StageRuns,
-    Uneven,
-    joined_tables,
-    script,
-    size_table,
+from foretell.program.action import Actions, Allocate, Copy, Free
+from foretell.program.activation_memory import (
+    LayerMemory,
+    MemoryProfile,
+    StagePeaks,
+    StageTrace,
+    WeightBuffers,
+    stage_trace,
 )
+from foretell.program.allocation_trace import PLAYED
+from foretell.program.body import Bodies
 from foretell.program.layout import Layout
+from foretell.program.stage_runs import StackedRuns, StageRuns, Uneven
 from foretell.program.weights import Weight, sampled, used
 from foretell.units import Quantity
 
@@ -62,8 +57,8 @@ class Local:
         self.weights = functools.cache(self._weights)
         self.runs_back = functools.cache(self._runs_back)
         self.bytes = functools.cache(self._bytes)
-        self._profiles: dict[Any, Profile | None] = {}
-        self._holds: dict[Kind, _Held] = {}
+        self.memory = functools.cache(self._memory)
+        self._profiles: dict[Any, MemoryProfile | None] = {}
 
     def waiting_on_host(self) -> Local:
         """The same, whose activations are on the host between the passes: all that is known of this one is."""
@@ -109,94 +104,32 @@ class Local:
 
     # memory
 
-    def passes(
-        self,
-        own: StageRuns | StackedRuns,
-        gathered: tuple[float, ...],
-        reshards: bool,
-        pipelined: bool,
-        gradient: float = 0.0,
-    ) -> Passes:
-        """What a micro-batch holds on a stage of these layers.
-
-        `gathered` are bytes of weights that are brought together for each run, and let go between the passes if it
-        `reshards`. `gradient` is bytes of the gradient of each parameter.
-        """
+    def peaks(self, own: StageRuns | StackedRuns, weights: WeightBuffers, pipelined: bool) -> StagePeaks:
+        """What a micro-batch holds on a stage of these layers."""
         if not own.runs:
-            return Passes(0.0, 0.0, 0.0, 0.0)
-        care = (gathered, reshards, gradient)
+            return StagePeaks(0.0, 0.0, 0.0, 0.0)
         if isinstance(own, StackedRuns) or own.times > PLAYED:
-            key = (own.alike, pipelined)
-            if key not in self._profiles:
-                self._profiles[key] = self._profile(own.runs, pipelined, long=True)
-            found = self._profiles[key]
-            if found is not None:
-                return found.passes(own.times, *care)
+            profile = self._profile((own.alike, pipelined), own.runs, pipelined, long=True)
+            if profile is not None:
+                return profile.peaks(own.times, weights)
         if isinstance(own, StackedRuns):
             raise Uneven
-        key = (own.alike, own.times, pipelined)
+        profile = self._profile((own.alike, own.times, pipelined), own.runs, pipelined, long=False)
+        assert profile is not None  # only a long run can be uneven
+        return profile.peaks(PLAYED, weights)
+
+    def _profile(self, key: Hashable, runs: tuple[Run, ...], pipelined: bool, long: bool) -> MemoryProfile | None:
+        """Of stages that are alike, which have the same key."""
         if key not in self._profiles:
-            self._profiles[key] = self._profile(own.runs, pipelined, long=False)
-        found = self._profiles[key]
-        assert found is not None  # only a long run can be uneven
-        return found.passes(PLAYED, *care)
+            self._profiles[key] = self.trace(runs, pipelined, long).profile()
+        return self._profiles[key]
 
-    def _profile(self, own: tuple[Run, ...], pipelined: bool, long: bool) -> Profile | None:
-        stage = [self._held(kind_of(run)) for run in own]
-        key = (skeleton(self.graph), own, tuple(held.events for held in stage), long, pipelined)
-        if key not in _SCRIPTS:
-            if len(_SCRIPTS) >= MOST_SCRIPTS:
-                _SCRIPTS.clear()
-            events = [Events(run, held.forward, held.backward) for run, held in zip(own, stage, strict=True)]
-            _SCRIPTS[key] = script(key[0], events, long, pipelined)
-        sizes = joined_tables([held.sizes for held in stage])
-        made = [elements for held in stage for elements in held.made]
-        return _SCRIPTS[key].profile(sizes, made, [held.runs_back for held in stage])
+    def trace(self, runs: Sequence[Run], pipelined: bool, long: bool = False) -> StageTrace:
+        """What a micro-batch allocates and frees on a stage; `long`: only the ends of its longest run."""
+        layers = [(run, self.memory(kind_of(run))) for run in runs]
+        return stage_trace(skeleton(self.graph), layers, pipelined=pipelined, long=long)
 
-    def _held(self, kind: Kind) -> _Held:
-        if kind not in self._holds:
-            passes = self.bodies.forward(*kind, "").actions, self.bodies.making(*kind)
-            self._holds[kind] = _Held.of(*passes, self.layout.samples)
-        return self._holds[kind]
-
-
-MOST_SCRIPTS = 4096
-_SCRIPTS: dict[Any, Script] = {}
-
-
-_EVENTS: dict[Hashable, int] = {}
-"""A number for the events of each kind of layer there was."""
-
-
-class _Held(NamedTuple):
-    """The events of memory of a kind of layer, and their sizes."""
-
-    events: int  # the same where they are, whatever their sizes
-    forward: tuple[Event, ...]
-    backward: tuple[Event, ...]
-    sizes: SizeTable
-    made: tuple[float, ...]  # elements of new gradients of weights, which have no bytes among the sizes
-    runs_back: bool
-
-    @classmethod
-    def of(cls, forward: Iterable[Action | Made], backward: Sequence[Action | Made], samples: Quantity) -> _Held:
-        ahead, back = _events(forward), _events(backward)
-        both = _named(ahead), _named(back)
-        found = (*ahead, *back)
-        sizes = size_table([0.0 if isinstance(one, Made) else one.bytes for one in found], samples)
-        made = tuple(one.elements if isinstance(one, Made) else 0.0 for one in found)
-        runs_back = any(isinstance(one, Compute) for one in backward)
-        return cls(_EVENTS.setdefault(both, len(_EVENTS)), *both, sizes, made, runs_back)
-
-
-def _events(actions: Iterable[Action | Made]) -> list[Allocate | Free | Made]:
-    return [action for action in actions if isinstance(action, Allocate | Free | Made)]
-
-
-def _named(actions: list[Allocate | Free | Made]) -> tuple[Event, ...]:
-    return tuple(
-        Event(False, action.name, action.when)
-        if isinstance(action, Free)
-        else Event(True, action.name, "every", isinstance(action, Made))
-        for action in actions
-    )
+    def _memory(self, kind: Kind) -> LayerMemory:
+        """What a kind of layer allocates and frees."""
+        passes = self.bodies.forward(*kind, "").actions, self.bodies.making(*kind)
+        return LayerMemory.of(*passes, self.layout.samples)

@@ -17,7 +17,6 @@ from foretell.program.exchange import BUCKET
 from foretell.program.local import kind_of
 from foretell.program.outline import Outline
 from foretell.program.program import Layer, Memory, Program, RankKind, Stage
-from foretell.program.replay import NOTHING, Turn, replay
 from foretell.program.upkeep import Care
 from foretell.program.weights import Weight
 from foretell.units import product
@@ -81,12 +80,7 @@ class _Writer:
         cutting = outline.cutting
         before, after = cutting.links[at]
         receives, sends = self._cuts(cutting.receives(at)), self._cuts(cutting.sends(at))
-        turns = list(self._turns(cutting.runs(at), care))
-        came = self._cuts(cutting.part[at] if before >= 0 else -1)
-        went = self._cuts(cutting.part[after] if after >= 0 else -1)
-        told = self.borders and (came or went)
-        played = replay(self.graph, turns, pipelined=outline.ranks > 1) if told else NOTHING
-        border = Border(self.graph, played, came, went)
+        border = self._border(at)
         back = [*_numbered(care.reduces), *upkeep.sends_out(care.stays), *upkeep.goes("root", care.stays)]
         back += [*messages("send", receives, "gradients"), *border.given_back]
         finish = _numbered(care.finish)
@@ -96,9 +90,7 @@ class _Writer:
             part=cutting.part[at],
             before=before,
             after=after,
-            layers=tuple(
-                Layer(turn.forward.name, turn.run.times, turn.forward, turn.backward, turn.run) for turn in turns
-            ),
+            layers=tuple(self._layers(cutting.runs(at), care)),
             enter=_body(
                 "enter",
                 "forward",
@@ -122,13 +114,25 @@ class _Writer:
             memory=stage_memory(outline, at, own, care),
         )
 
+    def _border(self, at: int) -> Border:
+        """The memory of what crosses into a stage and out of it."""
+        cutting = self.outline.cutting
+        before, after = cutting.links[at]
+        came = self._cuts(cutting.part[at] if before >= 0 else -1)
+        went = self._cuts(cutting.part[after] if after >= 0 else -1)
+        if not (self.borders and (came or went)):
+            return Border(self.graph, came, went, {}, {})
+        stage = self.outline.local.trace(cutting.runs(at), pipelined=self.outline.ranks > 1)
+        missing, left = stage.bytes(stage.trace.missing), stage.bytes(stage.trace.left)
+        return Border(self.graph, came, went, missing, left)
+
     def _cuts(self, part: int) -> tuple[Cut, ...]:
         return self.outline.cuts[part] if part >= 0 else ()
 
-    def _turns(self, own: Sequence[Run], care: Care) -> Iterator[Turn]:
+    def _layers(self, own: Sequence[Run], care: Care) -> Iterator[Layer]:
         seen: set[str] = set()
         for run in own:
-            name = _name(self.graph, run)
+            name = layer_names(self.graph, run)
             forward, backward = self.outline.local.actions(kind_of(run))
             bodies = Body(name, "forward", forward), Body(name, "backward", backward)
             first = run.layer and run.layer not in seen
@@ -137,14 +141,14 @@ class _Writer:
                 bodies = self.upkeep.with_gathers(*bodies, care.units[run.layer])
             if first and run.layer in care.host:
                 bodies = self.upkeep.with_copies(*bodies, care.host[run.layer])
-            yield Turn(run, *bodies)
+            yield Layer(name, run.times, *bodies, run)
 
 
 def stage_memory(outline: Outline, at: int, own: list[Weight], care: Care) -> Memory:
     """Bytes of a stage."""
     versions = outline.schedule.weight_versions(outline.cutting.rank[at], outline.ranks)
     resting = outline.upkeep.resting(own, versions)
-    passes = outline.passes(at, care.gathered_for(outline.cutting.runs(at)))
+    peaks = outline.peaks(at, care.gathered_for(outline.cutting.runs(at)))
     return Memory(
         resting.weights,
         resting.gradients,
@@ -152,9 +156,9 @@ def stage_memory(outline: Outline, at: int, own: list[Weight], care: Care) -> Me
         resting.parameters,
         resting.trained,
         resting.updated,
-        passes.kept,
-        passes.forward_peak + care.root_bytes,
-        passes.backward_peak + care.root_bytes,
+        peaks.kept,
+        peaks.forward_peak + care.root_bytes,
+        peaks.backward_peak + care.root_bytes,
     )
 
 
@@ -174,7 +178,7 @@ def _body(name: str, phase: str, actions: Sequence[Action]) -> Body:
     return Body(name, phase, tuple(actions))
 
 
-def _name(graph: Graph, run: Run) -> str:
+def layer_names(graph: Graph, run: Run) -> str:
     """The layers that a run stands for: 'layers.0..3'."""
     if not run.layer:
         paths = [node.path or "(root)" for node in graph.blocks[run.block].nodes[run.start : run.stop]]

@@ -27,14 +27,15 @@ from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import Trainer
+from foretell.program.activation_memory import StagePeaks, WeightBuffers
 from foretell.program.boundary import Cut, cuts
 from foretell.program.cutting import Key, cutting
-from foretell.program.holding import Passes, StackedRuns, StageRuns
 from foretell.program.layout import Layout, layout
 from foretell.program.local import Local
 from foretell.program.mesh import mesh, stride
 from foretell.program.program import Axis
 from foretell.program.spread import Conventions, Spread, spread
+from foretell.program.stage_runs import StackedRuns, StageRuns
 from foretell.program.upkeep import Upkeep, plain_axes
 from foretell.program.weights import Weight
 from foretell.units import at_least, ceil_div, product, somewhere, whole_numbers
@@ -85,52 +86,43 @@ class Outline:
         """The pipeline ranks that have each of a stage's weights."""
         return self.cutting.holders(at, own)
 
-    def passes(self, at: int, gathered: tuple[float, ...] = ()) -> Passes:
-        """What a micro-batch holds on a stage."""
+    def peaks(self, at: int, gathered: tuple[float, ...] = ()) -> StagePeaks:
+        """What a micro-batch holds on a stage, where gradients of weights have their own place."""
         own = self.cutting.shape_runs[self.cutting.stage_shapes[at]]
-        return stage_passes(self.local, own, self.plan, gathered, self.upkeep.reshards, self.ranks > 1)
+        return activation_peaks(
+            self.local, own, self.plan, WeightBuffers(gathered, self.upkeep.reshards), self.ranks > 1
+        )
 
 
-def stage_passes(
-    local: Local,
-    own: StageRuns | StackedRuns,
-    plan: Plan,
-    gathered: tuple[float, ...],
-    reshards: bool,
-    pipelined: bool,
-    gradient: float = 0.0,
-) -> Passes:
-    """What a micro-batch holds on a stage of these layers, with weights gathered for each run of them, if any are.
-
-    `gradient` is bytes of the gradient of each parameter, where the backward pass makes them.
-    """
+def activation_peaks(
+    local: Local, own: StageRuns | StackedRuns, plan: Plan, weights: WeightBuffers, pipelined: bool
+) -> StagePeaks:
+    """What a micro-batch holds on a stage of these layers, with what their weights add."""
     recompute = plan.policy(Recompute)
-    passes = local.passes(own, gathered, reshards, pipelined, gradient)
+    peaks = local.peaks(own, weights, pipelined)
     if somewhere(own.layers) and somewhere(recompute.segment(own.layers) > 1):
-        passes = _segmented(local, own, recompute, passes, reshards)
+        peaks = _segmented(local, own, recompute, peaks)
     if somewhere(own.layers) and plan.policy(Offload).activations:  # two layers at a time: one at work, one on its way
-        waiting = 2 * passes.kept / at_least(own.layers, 2)
-        gone = passes.kept - waiting
-        passes = Passes(waiting, *(peak - gone for peak in passes[1:]))
+        waiting = 2 * peaks.kept / at_least(own.layers, 2)
+        gone = peaks.kept - waiting
+        peaks = StagePeaks(waiting, *(peak - gone for peak in peaks[1:]))
     if not own.inputs:
-        return passes
+        return peaks
     given = sum(local.layout.held_bytes(*home) for home in own.inputs)  # samples stay, whatever runs again
-    return Passes(*(size + given for size in passes))
+    return StagePeaks(*(size + given for size in peaks))
 
 
-def _segmented(
-    local: Local, own: StageRuns | StackedRuns, recompute: Recompute, passes: Passes, reshards: bool
-) -> Passes:
+def _segmented(local: Local, own: StageRuns | StackedRuns, recompute: Recompute, peaks: StagePeaks) -> StagePeaks:
     """Only the input of each segment is kept; its layers run again together and keep all for their backward."""
-    whole = local.plain.passes(own, (), reshards, pipelined=True).kept
-    ends = local.plain.passes(own.between, (), reshards, pipelined=True).kept
-    inputs = at_least(passes.kept - ends, 0.0) / own.layers
+    whole = local.plain.peaks(own, WeightBuffers(), pipelined=True).kept
+    ends = local.plain.peaks(own.between, WeightBuffers(), pipelined=True).kept
+    inputs = at_least(peaks.kept - ends, 0.0) / own.layers
     each = at_least(whole - ends, 0.0) / own.layers
     size = recompute.segment(own.layers)
     kept = ends + ceil_div(own.layers, size) * inputs
-    gone = passes.kept - kept
+    gone = peaks.kept - kept
     again = (size - 1) * each - gone
-    return Passes(kept, passes.forward_peak - gone, passes.backward_peak + again, passes.making_peak + again)
+    return StagePeaks(kept, peaks.forward_peak - gone, peaks.backward_peak + again, peaks.making_peak + again)
 
 
 def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer, block: int = 0) -> Local:

@@ -14,12 +14,12 @@ from foretell.plan.policies.lora import Lora
 from foretell.plan.schedule import Slot
 from foretell.plan.text import parse
 from foretell.program.action import Allocate, Free, Update
+from foretell.program.activation_memory import LayerMemory, stage_trace
 from foretell.program.body import Body
 from foretell.program.boundary import crossing
 from foretell.program.mesh import mesh
 from foretell.program.outline import as_lowered
 from foretell.program.program import Program, Stage
-from foretell.program.replay import Turn, replay
 from foretell.units import product
 
 ROUNDING = 1e-9
@@ -149,16 +149,16 @@ def _ready(program: Program, slot: Slot, done: set[tuple[str, int, int]]) -> boo
 
 def _memory(stage: Stage, graph: Graph, pipelined: bool) -> Iterator[str]:
     """Every allocation of a micro-batch is freed once, here or by the stage that it is sent to."""
-    turns = [Turn(layer.run, layer.forward, layer.backward) for layer in stage.layers]
-    found = replay(graph, turns, pipelined=pipelined)
+    layers = [(layer.run, LayerMemory.of(layer.forward.actions, layer.backward.actions)) for layer in stage.layers]
+    trace = stage_trace(graph, layers, pipelined=pipelined).trace
     bodies = (stage.enter, stage.leave, stage.enter_back, stage.leave_back)
     events = (action for body in bodies for action in body.actions if isinstance(action, Allocate | Free))
     crossed = {event.name for event in events} if pipelined else set[str]()
-    for storage in found.twice:
+    for storage in trace.twice:
         yield f"stage {stage.part}: {crossing(storage)} is allocated twice"
-    for storage in found.missing:
+    for storage in trace.missing:
         if crossing(storage) not in crossed:
             yield f"stage {stage.part}: {crossing(storage)} is freed, but nobody allocated it"
-    for storage in found.left:
+    for storage in trace.left:
         if crossing(storage) not in crossed:
             yield f"stage {stage.part}: {crossing(storage)} is never freed"

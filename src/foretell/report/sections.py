@@ -17,7 +17,7 @@ from foretell.report.svg import Chart
 from foretell.units import show_bytes, show_count, show_rate, show_seconds
 
 if TYPE_CHECKING:
-    from foretell.cost.alive import Alive
+    from foretell.cost.peak_breakdown import Alive
     from foretell.oracle.predict import Prediction
     from foretell.oracle.scale import Scaling
     from foretell.oracle.search import Found

@@ -12,7 +12,7 @@ from foretell.cost.host import AGAIN
 from foretell.cost.layers import LayerFigures
 from foretell.cost.price import Sends
 from foretell.plan.trainer import Host
-from foretell.program.holding import Passes
+from foretell.program.activation_memory import StagePeaks
 from foretell.timeline.columns import COLUMNS, REAL, Tables, joined, readable
 from foretell.timeline.unroll import Moments, Order, Played, Row, forward, is_array
 from foretell.units import Quantity
@@ -80,7 +80,7 @@ class TrafficRow(NamedTuple):
         )
 
 
-PeakRows: TypeAlias = tuple[Sequence[Passes], int]
+PeakRows: TypeAlias = tuple[Sequence[StagePeaks], int]
 """For each stage signature what a micro-batch holds, and for how many numbers of samples; 0: for one alone."""
 
 
@@ -142,7 +142,7 @@ class TableBuilder:
         sizes = tuple(b"".join(own) for own in zip(*each, strict=True))
         key = ("peaks", tuple((len(rows), samples) for rows, samples in parts), sizes)
         if self._new(key, len(self.columns["kept"])):
-            for name, own in zip(Passes._fields, sizes, strict=True):
+            for name, own in zip(StagePeaks._fields, sizes, strict=True):
                 self.columns[name].frombytes(own)
         return self.known[key]
 

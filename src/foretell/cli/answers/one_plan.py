@@ -10,7 +10,7 @@ import msgspec
 
 from foretell.cli.answers.form import MAYBE, Form
 from foretell.cli.rank_figures import CommunicationRow
-from foretell.cost.alive import Alive
+from foretell.cost.peak_breakdown import Alive
 from foretell.model.analysis import Analysis
 from foretell.oracle.anchored import Finding as Corrected
 from foretell.oracle.changes import Change

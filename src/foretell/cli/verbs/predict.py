@@ -20,7 +20,7 @@ from foretell.errors import BadInput
 from foretell.units import show_bytes, show_count, show_flops, show_rate, show_seconds
 
 if TYPE_CHECKING:
-    from foretell.cost.alive import Alive
+    from foretell.cost.peak_breakdown import Alive
     from foretell.hardware.disturbance import Disturbance
     from foretell.oracle.changes import Change
     from foretell.oracle.predict import Prediction
@@ -163,7 +163,7 @@ def _trace(asked: Asked, file: str) -> None:
 
 
 def _alive(asked: Asked, found: Prediction) -> tuple[Alive, ...]:
-    from foretell.cost.alive import alive
+    from foretell.cost.peak_breakdown import alive
     from foretell.program.lower import lower
 
     return alive(lower(asked.setting), asked.setting, found.memory)

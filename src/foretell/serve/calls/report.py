@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretell.cost.alive import alive
+from foretell.cost.peak_breakdown import alive
 from foretell.program.lower import lower
 from foretell.report.page import html
 from foretell.report.sections import prediction_page

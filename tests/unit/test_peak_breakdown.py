@@ -7,7 +7,7 @@ import math
 import pytest
 
 import foretell
-from foretell.cost.alive import Alive, alive
+from foretell.cost.peak_breakdown import Alive, alive
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
 from foretell.oracle.predict import predict

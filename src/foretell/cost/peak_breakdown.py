@@ -1,15 +1,14 @@
 """What is alive at the fullest moment of the fullest rank: its largest tensors by name.
 
-The memory events of the program are played again, up to the event at which the slot is fullest. What other
-micro-batches keep is there too, and what rests for the whole step: weights with their gradients and states.
+The allocation trace of the slot's stage says what is alive at its fullest change. What other micro-batches keep is
+there too, and what rests for the whole step: weights with their gradients and states.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -18,11 +17,11 @@ from foretell.cost.memory import MemoryUse
 from foretell.model.graph import Graph
 from foretell.plan.schedule import Slot
 from foretell.plan.setting import Setting
-from foretell.program.action import Allocate, Free
-from foretell.program.body import Body
+from foretell.program.activation_memory import StageTrace, WeightBuffers
+from foretell.program.allocation_trace import Storage
+from foretell.program.lower import layer_names
 from foretell.program.outline import Outline
-from foretell.program.program import Program, RankKind, Stage
-from foretell.program.replay import Storage, Turn, replay, storage
+from foretell.program.program import Program, RankKind
 from foretell.program.weights import Weight
 
 MOST = 10
@@ -103,13 +102,14 @@ def _activations(program: Program, outline: Outline, used: MemoryUse, rank: int)
 
 
 def _tensors(program: Program, outline: Outline, rank: int) -> Iterator[Alive]:
-    graph, kind = outline.graph, program.kinds[rank]
-    slot, others = _fullest(program, outline.setting, kind)
+    """What the slot at the fullest moment has alive, and what other micro-batches keep."""
+    slot, others = _fullest(program, outline.setting, program.kinds[rank])
+    graph = outline.graph
     count: Counter[_Group] = Counter()
     layers: dict[_Group, set[int]] = defaultdict(set)
-    plays = {stage: _Play(graph, program.stages[stage], len(program.kinds) > 1) for stage in kind.stages}
-    pieces = [(plays[slot.stage].at_peak(slot.kind), 1)]
-    pieces += [(plays[stage].kept, times) for stage, times in Counter(others).items()]
+    at_peak = _at_peak(outline, slot)
+    pieces = [(at_peak.storages, 1)]
+    pieces += [(_trace(outline, stage).kept(), times) for stage, times in Counter(others).items()]
     for held, times in pieces:
         for (block, tensor, repetition, what), size in held.items():
             group = _Group(block, tensor, what, size)
@@ -118,6 +118,33 @@ def _tensors(program: Program, outline: Outline, rank: int) -> Iterator[Alive]:
     for group, times in count.items():
         if group.size:
             yield Alive(_name(graph, group, layers[group]), _kind(group), times, group.size * times)
+    yield from at_peak.gathered
+
+
+class _AtPeak(NamedTuple):
+    """What a slot has alive when it is fullest: storages, and weights that are gathered for layers."""
+
+    storages: dict[Storage, float]
+    gathered: tuple[Alive, ...]
+
+
+def _at_peak(outline: Outline, slot: Slot) -> _AtPeak:
+    own, runs = outline.own(slot.stage), outline.cutting.runs(slot.stage)
+    if not runs:
+        return _AtPeak({}, ())
+    sizes = outline.upkeep.care(own, outline.holders(slot.stage, own)).gathered_for(runs)
+    weights = WeightBuffers(sizes, outline.upkeep.reshards)
+    found = _trace(outline, slot.stage).at_peak(slot.kind == "F", weights)
+    gathered = (
+        Alive(f"gathered {layer_names(outline.graph, run)} weights", "gathered", times, size * times)
+        for run, size, times in zip(runs, sizes, found.gathered_layers, strict=False)
+        if size * times
+    )
+    return _AtPeak(found.storages, tuple(gathered))
+
+
+def _trace(outline: Outline, stage: int) -> StageTrace:
+    return outline.local.trace(outline.cutting.runs(stage), pipelined=outline.ranks > 1)
 
 
 def _fullest(program: Program, setting: Setting, kind: RankKind) -> tuple[Slot, list[int]]:
@@ -139,83 +166,6 @@ def _fullest(program: Program, setting: Setting, kind: RankKind) -> tuple[Slot, 
         elif slot.kind in ("B", "W") and own in flying:
             flying.remove(own)
     return found
-
-
-# the events of one stage
-
-
-class _Play:
-    """One micro-batch on one stage: what is alive at the peak of each pass, and between them."""
-
-    def __init__(self, graph: Graph, stage: Stage, pipelined: bool) -> None:
-        self.graph = graph
-        self.turns = [Turn(layer.run, layer.forward, layer.backward) for layer in stage.layers]
-        found = replay(graph, self.turns, pipelined=True) if pipelined else None
-        self.come = found.missing if found else {}
-        self.go = found.left if found else {}
-
-    def at_peak(self, slot: str) -> dict[Storage, float]:
-        if slot == "F":
-            return self._forward[0]
-        come_back = {name: size for name, size in self.come.items() if name[3] == "gradient"}
-        return self._passed({**self.kept, **come_back}, self._events("backward"))[0]
-
-    @property
-    def kept(self) -> dict[Storage, float]:
-        """What waits for the backward pass."""
-        left = self._forward[1]
-        return {name: size for name, size in left.items() if name[3] == "gradient" or name not in self.go}
-
-    @functools.cached_property
-    def _forward(self) -> tuple[dict[Storage, float], dict[Storage, float]]:
-        come = {name: size for name, size in self.come.items() if name[3] != "gradient"}
-        return self._passed(come, self._events("forward"))
-
-    def _events(self, phase: str) -> list[tuple[Storage, float]]:
-        """Begins with their bytes and ends with less than nothing, in running order."""
-        found: list[tuple[Storage, float]] = []
-        for turn in self.turns if phase == "forward" else reversed(self.turns):
-            repetitions = range(turn.run.first, turn.run.first + turn.run.times)
-            body = turn.forward if phase == "forward" else turn.backward
-            for repetition in repetitions if phase == "forward" else reversed(repetitions):
-                found += self._body(turn.run.block, repetition, body)
-        return found
-
-    def _body(self, at: int, repetition: int, body: Body) -> Iterator[tuple[Storage, float]]:
-        last = self.graph.blocks[at].times - 1
-        now = {"every": True, "first": repetition == 0, "last": repetition == last, "rest": repetition > 0}
-        for action in body.actions:
-            if isinstance(action, Allocate):
-                yield storage(self.graph, at, repetition, action.name), float(action.bytes)
-            elif isinstance(action, Free) and now[action.when]:
-                yield storage(self.graph, at, repetition, action.name), -1.0
-
-    @staticmethod
-    def _passed(
-        start: Mapping[Storage, float], events: Iterable[tuple[Storage, float]]
-    ) -> tuple[dict[Storage, float], dict[Storage, float]]:
-        """What is alive at the fullest event, and at the end."""
-        events = list(events)
-        held, peak, when = math.fsum(start.values()), math.fsum(start.values()), 0
-        there = dict(start)
-        for at, (name, size) in enumerate(events, 1):
-            held += _played(there, name, size)
-            if held > peak:
-                peak, when = held, at
-        fullest = dict(start)
-        for name, size in events[:when]:
-            _played(fullest, name, size)
-        return fullest, there
-
-
-def _played(there: dict[Storage, float], name: Storage, size: float) -> float:
-    """One event; by how much there is more."""
-    if size < 0:
-        return -there.pop(name, 0.0)
-    if name in there:
-        return 0.0
-    there[name] = size
-    return size
 
 
 # names
