@@ -106,7 +106,7 @@ def _care_figures(cutting: Cutting, shape: Shape, local: Local, upkeep: Upkeep, 
     if offload.optimizer and not offload.weights and cutting.schedule.flushes:
         return _updated_on_host(care_figures(cutting, shape, local, upkeep.on_device, prices), upkeep, prices)
     at = cutting.shapes[shape][0]
-    own = cutting.stacked(local, at, upkeep)
+    own = cutting.weights(local, at, upkeep, folded=True)
     care = upkeep.care(own, cutting.holders(at, own))
     versions = cutting.schedule.weight_versions(cutting.rank[at], cutting.ranks)
     carer = _Carer(local, upkeep, prices, cutting.runs(at), care, cutting.schedule.flushes)

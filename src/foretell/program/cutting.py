@@ -152,15 +152,22 @@ class Cutting:
         """Parts that earlier stages of a stage's rank have."""
         return {self.part[stage] for stage in range(at) if self.rank[stage] == self.rank[at]}
 
-    def stacked(self, local: Local, at: int, upkeep: Upkeep) -> list[Weight]:
-        """What `own` gives, with weights of equal layers in a row written down once."""
+    def weights(self, local: Local, at: int, upkeep: Upkeep, folded: bool) -> list[Weight]:
+        """The weights that a stage has to care for, in the order it uses them: no earlier stage of its rank does.
+
+        Those of equal layers in a row are one, with how many there are, where they are `folded`.
+        """
         part, earlier = self.part[at], self._earlier(at)
         if part in earlier:
             return []
         had = {key for other in earlier for key in self._common[other]}
         found: dict[Key, Weight] = {}
-        for run in self.row.runs[part]:
-            weights = [upkeep.on_axes(weight, local.sampled) for weight in local.weights(kind_of(run))]
+        kinds: dict[Kind, list[Weight]] = {}
+        for run in self.row.runs[part] if folded else self._layer_by_layer(part):
+            kind = kind_of(run)
+            if kind not in kinds:
+                kinds[kind] = [upkeep.on_axes(weight, local.sampled) for weight in local.weights(kind)]
+            weights = kinds[kind]
             mine = [weight for weight in weights if weight.key[0] == run.block]
             for number, layers in enumerate(_equal_layers(run, alone=len(mine) < len(weights))):
                 for weight in weights if number == 0 else mine:
@@ -169,23 +176,8 @@ class Cutting:
                         found[key] = weight._replace(key=key, layer=layers.layer, times=layers.times)
         return list(found.values())
 
-    def own(self, local: Local, at: int, upkeep: Upkeep) -> list[Weight]:
-        """The weights that a stage has to care for, in the order it uses them: no earlier stage of its rank does."""
-        part, earlier = self.part[at], self._earlier(at)
-        if part in earlier:
-            return []
-        had = {key for other in earlier for key in self._common[other]}
-        found: dict[Key, Weight] = {}
-        kinds: dict[Kind, list[Weight]] = {}
-        for piece in self.row.parts[part]:
-            kind = Kind(piece.block, piece.start, piece.stop)
-            if kind not in kinds:
-                kinds[kind] = [upkeep.on_axes(weight, local.sampled) for weight in local.weights(kind)]
-            for weight in kinds[kind]:
-                key = key_of(weight, piece.block, piece.repetition)
-                if key not in found and key not in had:
-                    found[key] = weight._replace(key=key, layer=piece.layer)
-        return list(found.values())
+    def _layer_by_layer(self, part: int) -> list[Run]:
+        return [run for piece in self.row.parts[part] for run in runs((piece,))]
 
     # shapes
 

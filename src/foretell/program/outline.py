@@ -80,7 +80,7 @@ class Outline:
 
     def own(self, at: int) -> list[Weight]:
         """The weights that a stage has to care for."""
-        return self.cutting.own(self.local, at, self.upkeep)
+        return self.cutting.weights(self.local, at, self.upkeep, folded=False)
 
     def holders(self, at: int, own: Sequence[Weight]) -> dict[Key, frozenset[int]]:
         """The pipeline ranks that have each of a stage's weights."""
