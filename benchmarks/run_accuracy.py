@@ -30,7 +30,7 @@ from typing import NamedTuple
 import msgspec
 
 from foretell.calibration.measure import Wanted, measure
-from foretell.cost.crowd import held_up_by_others
+from foretell.cost.core_contention import held_up_by_others
 from foretell.cost.samples import Calibration
 from foretell.cost.samples import calibration as calibration_of
 from foretell.errors import ForetellError

@@ -14,8 +14,9 @@ from foretell.plan.job import Job
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer, trainer
+from foretell.program.expand import expand
+from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
-from foretell.program.program import Program
 
 WIDTH = 4
 """Bytes of an fp32 element: models and plans are in fp32 where a test does not say otherwise."""
@@ -30,12 +31,12 @@ def load(model: str, batch: int) -> Graph:
 
 
 @functools.cache
-def program(model: str, plan: str, batch: int, trained_by: str | Trainer = "pytorch") -> Program:
+def program(model: str, plan: str, batch: int, trained_by: str | Trainer = "pytorch") -> ExpandedProgram:
     """The program of a plan, `batch` samples a step over all ranks. These small vocabularies are not padded."""
     parsed = parse(plan)
     graph = load(model, batch // parsed.microbatches)
     chosen = changed(trained_by, "tensor", vocabulary_multiple=0) if isinstance(trained_by, str) else trained_by
-    return lower(Setting(graph, Job(batch=batch), parsed, chosen))
+    return expand(lower(Setting(graph, Job(batch=batch), parsed, chosen)))
 
 
 def changed(name: str, part: str, **constants: Any) -> Trainer:
@@ -44,7 +45,7 @@ def changed(name: str, part: str, **constants: Any) -> Trainer:
     return msgspec.structs.replace(usual, **{part: msgspec.structs.replace(getattr(usual, part), **constants)})
 
 
-def traffic(made: Program, place: int = 0) -> Found:
+def traffic(made: ExpandedProgram, place: int = 0) -> Found:
     """What a rank at this place of the pipeline takes part in."""
     found: Found = {}
     for key, total in made.traffic(made.kinds[place]).items():
@@ -54,18 +55,18 @@ def traffic(made: Program, place: int = 0) -> Found:
     return found
 
 
-def sent(made: Program, place: int = 0) -> float:
+def sent(made: ExpandedProgram, place: int = 0) -> float:
     """Bytes that a rank sends in a step."""
     return sum(total.sent for total in made.traffic(made.kinds[place]).values())
 
 
-def one(made: Program, kind: str, path: str) -> tuple[Any, int]:
+def one(made: ExpandedProgram, kind: str, path: str) -> tuple[Any, int]:
     """The only communication of a kind at a module, with how often it happens."""
     (found,) = [(m, times) for m, times in made.communications(made.kinds[0]) if (m.kind, m.path) == (kind, path)]
     return found
 
 
-def work(made: Program, place: int = 0, again: bool | None = None) -> Part:
+def work(made: ExpandedProgram, place: int = 0, again: bool | None = None) -> Part:
     """What one rank computes in a step; only what runs a second time, or only the rest, if asked."""
     total = NOTHING
     for action, times in made.computations(made.kinds[place]):
@@ -74,7 +75,7 @@ def work(made: Program, place: int = 0, again: bool | None = None) -> Part:
     return total
 
 
-def matrix_flops(made: Program) -> float:
+def matrix_flops(made: ExpandedProgram) -> float:
     """Matrix flops of all ranks together."""
     return sum(work(made, place).matrix * kind.ranks for place, kind in enumerate(made.kinds))
 

@@ -13,7 +13,7 @@ from foretell.model.graph import Graph
 from foretell.model.layers import Run
 from foretell.program.action import Allocate, Free
 from foretell.program.body import NewGradient
-from foretell.program.program import Stage
+from foretell.program.expanded import Stage
 
 Name: TypeAlias = tuple[int, int, int, str]
 Alive: TypeAlias = dict[Name, float]

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from foretell.cost import calibrated, care, chores
+from foretell.cost import calibrated, weight_traffic
+from foretell.cost.cpu_host_work import CpuHostWork
 from foretell.cost.samples import Machine
 from foretell.errors import ForetellError
 from foretell.oracle import calibrations
@@ -35,12 +36,12 @@ CAUSES: dict[str, tuple[Any, str, Any]] = {
     "the slowest of the ranks": (calibrated, "slowest", lambda found, ranks: 1.0),
     "slices of full cores": (calibrated, "_late", lambda ranks, found, busy: 0.0),
     "groups that talk at once": (calibrated, "_at_once", lambda points, busy: points),
-    "copies and sums for weights": (care, "Chores", lambda prices: Idle()),
+    "copies and sums for weights": (weight_traffic, "CpuHostWork", lambda prices: Idle()),
 }
 """What the model knows of ranks that are cores, and what stands in for it where it is left out."""
 
 
-class Idle(chores.Chores):
+class Idle(CpuHostWork):
     """Nothing is done for weights besides."""
 
     def __init__(self) -> None:
@@ -180,11 +181,11 @@ def told_by_cause(folder: Path, calibration: str) -> None:
     """The mean error of the processor's runs with every cause, and with each of them left out."""
     print(f"{'left out':<36}{'mean error':>12}{'bias':>8}{'without ' + GONE:>12}")
     for name in ("", *CAUSES):
-        where, what, instead = CAUSES.get(name, (care, "Chores", care.Chores))
+        where, what, instead = CAUSES.get(name, (weight_traffic, "CpuHostWork", CpuHostWork))
         was = getattr(where, what)
         setattr(where, what, instead)
         calibrations._calibrated.cache_clear()  # pyright: ignore[reportPrivateUsage]
-        care._KNOWN.clear()  # pyright: ignore[reportPrivateUsage]
+        weight_traffic._KNOWN.clear()  # pyright: ignore[reportPrivateUsage]
         rows = [row(line, calibration) for line in lines(folder) if line["assignment"]["device"] == "cpu"]
         setattr(where, what, was)
         errors = [one.found.error.relative["step_seconds"] for one in rows]

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from foretell.program.action import Copy
-from foretell.program.program import Program
+from foretell.program.expanded import ExpandedProgram
 from program_cases import LENET, VGG, WIDTH, Decoder, Found, Mixture, changed, one, program, sent, traffic
 
 MIB = 2**20
@@ -247,7 +247,7 @@ def test_ranks_of_a_context_hold_weights_as_data_ranks_do(storage: str, stored: 
     assert len(found) == 1 + stored
 
 
-def of_weights(made: Program) -> Found:
+def of_weights(made: ExpandedProgram) -> Found:
     return {key: value for key, value in traffic(made).items() if key[2] in ("weights", "weight gradients")}
 
 

@@ -12,17 +12,18 @@ from foretell.plan.job import Job
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer, trainer
+from foretell.program.expand import expand
+from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
-from foretell.program.program import Program
 from judge.cases import Case
 
 HALF = "bf16"
 
 
-def program(case: Case) -> Program:
+def program(case: Case) -> ExpandedProgram:
     """What foretell makes of a case."""
     batch = case.batch * case.replicate * case.shard
-    return lower(Setting(zoo.load(_model(case), batch), Job(batch=batch), parse(plan(case)), _trainer(case)))
+    return expand(lower(Setting(zoo.load(_model(case), batch), Job(batch=batch), parse(plan(case)), _trainer(case))))
 
 
 def plan(case: Case) -> str:

@@ -13,6 +13,7 @@ from foretell.plan.job import Job
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
+from foretell.program.expand import expand
 from foretell.program.lower import lower
 
 FACTORIES = Path(__file__).parents[1] / "data" / "hf_factories.py"
@@ -22,7 +23,7 @@ FACTORIES = Path(__file__).parents[1] / "data" / "hf_factories.py"
 def test_an_unseen_model_is_planned_or_the_operator_without_a_rule_is_named(name: str) -> None:
     plan = parse("dp2 tp2 pp2:1f1b +m2")
     graph = load(f"{FACTORIES}:{name}", batch=4)
-    program = lower(Setting(graph, Job(batch=4 * plan.microbatches), plan, trainer("pytorch")))
+    program = expand(lower(Setting(graph, Job(batch=4 * plan.microbatches), plan, trainer("pytorch"))))
     axes = {axis for kind in program.kinds for key in program.traffic(kind) for axis in key.axes}
     assert axes == {"dp", "tp", "pp"}
     assert all(any(note.startswith(f"{path} ") for note in program.notes) for path in _ruleless(graph))

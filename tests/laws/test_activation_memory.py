@@ -17,9 +17,10 @@ from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
 from foretell.program.activation_memory import StageTrace, WeightBuffers
 from foretell.program.allocation_trace import PLAYED
+from foretell.program.expand import expand
+from foretell.program.expanded import ExpandedProgram, Stage
 from foretell.program.lower import lower
-from foretell.program.outline import Outline
-from foretell.program.program import Program, Stage
+from foretell.program.program import Program
 from foretell.program.stage_runs import StageRuns
 from program_cases import load
 from reference_player import Layer, Played, played, stage_layers
@@ -46,14 +47,14 @@ class Case(NamedTuple):
     """A plan with its program."""
 
     setting: Setting
-    outline: Outline
-    program: Program
+    outline: Program
+    program: ExpandedProgram
 
     def __repr__(self) -> str:
         return f"{self.program.model} {self.program.plan} {self.program.trainer}"
 
     def trace(self, at: int) -> StageTrace:
-        return self.outline.local.trace(self.outline.cutting.runs(at), pipelined=self.pipelined)
+        return self.outline.rank_program.trace(self.outline.partition.runs(at), pipelined=self.pipelined)
 
     @property
     def pipelined(self) -> bool:
@@ -61,8 +62,8 @@ class Case(NamedTuple):
 
     def weights(self, at: int) -> WeightBuffers:
         own = self.outline.own(at)
-        care = self.outline.upkeep.care(own, self.outline.holders(at, own))
-        return WeightBuffers(care.gathered_for(self.outline.cutting.runs(at)), self.outline.upkeep.reshards)
+        care = self.outline.weight_state.care(own, self.outline.holders(at, own))
+        return WeightBuffers(care.gathered_for(self.outline.partition.runs(at)), self.outline.weight_state.reshards)
 
     def played(self, stage: Stage) -> Played:
         return played(self.outline.graph, stage_layers(stage), pipelined=self.pipelined)
@@ -83,18 +84,20 @@ def cases(draw: st.DrawFn) -> Case:
     trained_by = draw(of("pytorch", "fsdp", "torchtitan", "megatron-core", "deepspeed"))
     setting = Setting(load(draw(of(*MODELS)), 8), Job(batch=32), plan, trainer(trained_by))
     assume(fits(setting, ON))
-    return Case(setting, Outline(setting), lower(setting))
+    return Case(setting, lower(setting), expand(lower(setting)))
 
 
 @few
 @given(cases())
 def test_peaks_are_those_of_a_player_by_names(case: Case) -> None:
     """Beside what layers allocate, a stage has the samples that it is given and weights that belong to no layer."""
-    cutting = case.outline.cutting
+    cutting = case.outline.partition
     for at, stage in enumerate(case.program.stages):
         found = case.played(stage)
-        root = case.outline.upkeep.care(case.outline.own(at), case.outline.holders(at, case.outline.own(at))).root_bytes
-        inputs = cutting.shape_runs[cutting.stage_shapes[at]].inputs
+        root = case.outline.weight_state.care(
+            case.outline.own(at), case.outline.holders(at, case.outline.own(at))
+        ).root_bytes
+        inputs = cutting.signature_runs[cutting.stage_signatures[at]].inputs
         given = sum(case.outline.layout.held_bytes(*home) for home in inputs)
         assert stage.memory.kept == pytest.approx(sum(found.kept.values()) + given, rel=1e-12)
         assert stage.memory.forward_peak == pytest.approx(sum(found.forward.values()) + given + root, rel=1e-12)
@@ -134,15 +137,19 @@ def test_what_crosses_between_stages_is_found(case: Case) -> None:
 def test_new_gradients_come_one_by_one(case: Case, gradient: float) -> None:
     """The peak with gradients that the backward pass makes is that of a player who gets each where it is made."""
     outline = case.outline
-    for at in range(outline.cutting.count):
+    for at in range(outline.partition.count):
         layers = [
-            Layer(run, outline.local.bodies.forward(*run[:3], "").actions, outline.local.bodies.making(*run[:3]))
-            for run in outline.cutting.runs(at)
+            Layer(
+                run,
+                outline.rank_program.bodies.forward(*run[:3], "").actions,
+                outline.rank_program.bodies.making(*run[:3]),
+            )
+            for run in outline.partition.runs(at)
         ]
         found = played(outline.graph, layers, pipelined=case.pipelined, gradient=gradient)
-        own = outline.cutting.shape_runs[outline.cutting.stage_shapes[at]]
+        own = outline.partition.signature_runs[outline.partition.stage_signatures[at]]
         weights = WeightBuffers(gradient=gradient)
-        peak = outline.local.peaks(own, weights, case.pipelined).making_peak
+        peak = outline.rank_program.peaks(own, weights, case.pipelined).making_peak
         assert peak == pytest.approx(sum(found.backward.values()), rel=1e-12)
         assert sum(case.trace(at).at_peak(False, weights).storages.values()) == pytest.approx(peak, rel=1e-12)
 
@@ -152,19 +159,19 @@ def test_new_gradients_come_one_by_one(case: Case, gradient: float) -> None:
 def test_long_runs_need_not_be_played_whole(case: Case) -> None:
     """Stages whose longest run has more repetitions than are played hold what the whole trace says."""
     outline, weights = case.outline, WeightBuffers(gradient=4.0)
-    for at in range(outline.cutting.count):
-        own: StageRuns = outline.cutting.shape_runs[outline.cutting.stage_shapes[at]]
+    for at in range(outline.partition.count):
+        own: StageRuns = outline.partition.signature_runs[outline.partition.stage_signatures[at]]
         assert case.trace(at).trace.long < 0
         whole = case.trace(at).profile()
         assert whole is not None
-        assert outline.local.peaks(own, weights, case.pipelined) == pytest.approx(whole.peaks(PLAYED, weights))
+        assert outline.rank_program.peaks(own, weights, case.pipelined) == pytest.approx(whole.peaks(PLAYED, weights))
 
 
 def test_long_runs_are_cut_short() -> None:
     """Twelve equal layers: the trace that peaks come from has four of them."""
     setting = Setting(load(MODELS[0], 8), Job(batch=8), parse("dp1"), trainer("pytorch"))
-    outline = Outline(setting)
-    runs = outline.cutting.runs(0)
-    cut, whole = (outline.local.trace(runs, pipelined=False, long=long).trace for long in (True, False))
+    outline = lower(setting)
+    runs = outline.partition.runs(0)
+    cut, whole = (outline.rank_program.trace(runs, pipelined=False, long=long).trace for long in (True, False))
     layers = [sum(one.opens and one.run == cut.long for one in trace.forward.intervals) for trace in (cut, whole)]
     assert layers == [PLAYED, 12]

@@ -17,8 +17,9 @@ from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
 from foretell.program.action import Copy, Update
+from foretell.program.expand import expand
+from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
-from foretell.program.program import Program
 from foretell.program.verify import verify
 from program_cases import WIDTH, Decoder, Mixture, load, program, traffic
 
@@ -37,7 +38,7 @@ def predicted(model: str, plan: str, trained_by: str = "pytorch-compiled", batch
 # Weights on the host. --------------------------------------------------------------------------------
 
 
-def copies(made: Program) -> Counter[tuple[str, str, str]]:
+def copies(made: ExpandedProgram) -> Counter[tuple[str, str, str]]:
     """Bytes a step by what, where to, and the pass."""
     found: Counter[tuple[str, str, str]] = Counter()
     for body, times, _ in made.walk(made.kinds[0]):
@@ -107,7 +108,7 @@ def test_programs_with_weights_on_the_host_pass_every_check(
     parsed = parse(f"{pipeline} {data} {tensor} +m4 +offload:{moved}")
     setting = Setting(load(TINY.model.replace("layers=3", "layers=4"), 8), Job(batch=32), parsed, trainer(trained_by))
     assume(fits(setting))
-    made = lower(setting)
+    made = expand(lower(setting))
     assert verify(made, setting.graph) == ()
     assert all(stage.memory.weights == 0 for stage in made.stages)
     assert any(isinstance(a, Update) for b, _, _ in made.walk(made.kinds[0]) for a in b.actions)
@@ -116,7 +117,7 @@ def test_programs_with_weights_on_the_host_pass_every_check(
 # Experts. --------------------------------------------------------------------------------------------
 
 
-def rows(made: Program) -> set[int]:
+def rows(made: ExpandedProgram) -> set[int]:
     """Rows of the grouped products."""
     return {a.loops["row"] for a, _ in made.computations(made.kinds[0]) if a.operator == "grouped_matmul"}
 

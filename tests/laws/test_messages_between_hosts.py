@@ -8,14 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.cost.calibrated import calibrated
+from foretell.cost.price import priced
+from foretell.cost.prices import Prices
 from foretell.cost.samples import Calibration, Exchange, Figure, Machine, form_of, sample
-from foretell.cost.stage import Prices
 from foretell.hardware.catalog import cluster
 from foretell.lab.describe import described
 from foretell.lab.network import Network
 from foretell.oracle.predict import predict
 from foretell.plan.trainer import trainer
 from foretell.program.action import Communicate
+from foretell.program.expand import expand
 from foretell.program.lower import lower
 from foretell.runtime.assignment import Assignment
 from foretell.timeline.simulate import simulate
@@ -30,7 +32,7 @@ HOSTS = described(Network(hosts=4, rate=RATE, delay=DELAY))
 )
 def test_who_asks_waits_in_the_play_as_in_the_composition(plan: str) -> None:
     setting = Assignment(model=LLAMA, plan=plan, batch=16).setting()
-    played = simulate(lower(setting), setting, HOSTS)
+    played = simulate(priced(setting, HOSTS))
     assert predict(setting, HOSTS).step_seconds == pytest.approx(played.step_seconds, rel=0.01)
 
 
@@ -54,7 +56,7 @@ def test_only_gloo_asks() -> None:
     setting = Assignment(model=LLAMA, plan="pp2:1f1b +m2", batch=4).setting()
     message = Communicate("send", ("pp",), 2, 2**20, "activations", "")
     hosts, gpus = (
-        Prices(lower(setting).axes, on, form_of("fp32"), setting.trainer) for on in (HOSTS, cluster("16xh100"))
+        Prices(expand(lower(setting)).axes, on, form_of("fp32"), setting.trainer) for on in (HOSTS, cluster("16xh100"))
     )
     assert gpus.asked(message) == 0
     assert hosts.asked(message) == pytest.approx(hosts.message(message) + DELAY, rel=0.2)
@@ -78,7 +80,7 @@ def timed(seconds: float, row: bool = True, held_up: float = 1.0) -> Calibration
 def seconds_of(message: Communicate, found: Calibration, hosts: int = 2, per_host: int = 1) -> float:
     where = described(Network(hosts=hosts, rate=RATE, delay=DELAY), per_host=per_host)
     known = calibrated(where, trainer("pytorch"), found, 2)
-    axes = lower(Assignment(model="lenet", plan="dp2 filter2", batch=8).setting()).axes
+    axes = expand(lower(Assignment(model="lenet", plan="dp2 filter2", batch=8).setting())).axes
     return float(Prices(axes, known.cluster, form_of("fp32"), known.trainer).message(message))
 
 

@@ -7,6 +7,7 @@ import functools
 import msgspec
 import pytest
 
+from foretell.cost.price import priced
 from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.oracle.finer import finer
@@ -19,8 +20,9 @@ from foretell.plan.parts import members
 from foretell.plan.setting import Setting
 from foretell.plan.strategy import Strategy
 from foretell.plan.text import parse
+from foretell.program.expand import expand
+from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
-from foretell.program.program import Program
 from foretell.timeline.simulate import simulate
 
 ON = "16xv100"
@@ -38,7 +40,7 @@ def setting(model: str, plan: str, batch: int = 16) -> Setting:
 # The rest on other samples. --------------------------------------------------------------------------
 
 
-def travels(made: Program) -> dict[tuple[str, str], float]:
+def travels(made: ExpandedProgram) -> dict[tuple[str, str], float]:
     found: dict[tuple[str, str], float] = {}
     for message, times in made.communications(made.kinds[0]):
         key = (message.kind, message.what)
@@ -47,16 +49,16 @@ def travels(made: Program) -> dict[tuple[str, str], float]:
 
 
 def test_samples_change_hands_at_the_border_once_forward_and_once_back() -> None:
-    made = travels(lower(setting(VGG, "spatial4[features.0..features.9]:data")))
+    made = travels(expand(lower(setting(VGG, "spatial4[features.0..features.9]:data"))))
     assert made["all-to-all", "activations"] == made["all-to-all", "gradients"] == 1
-    whole = travels(lower(setting(VGG, "spatial4[features.0..features.9]")))
+    whole = travels(expand(lower(setting(VGG, "spatial4[features.0..features.9]"))))
     assert not any(kind == "all-to-all" for kind, _ in whole)
     assert whole["all-gather", "activations"] == 1
 
 
 def test_every_tensor_that_crosses_the_border_changes_hands() -> None:
     """Each skip of a U-Net goes from its encoder to its decoder on its own, and the way down once."""
-    made = travels(lower(setting(UNET, "spatial2[encoder.0..encoder.4]:data")))
+    made = travels(expand(lower(setting(UNET, "spatial2[encoder.0..encoder.4]:data"))))
     levels = sum(name.startswith("decoder") for name in modules(setting(UNET, "dp1").graph))
     assert made["all-to-all", "activations"] == levels + 1
 
@@ -73,7 +75,7 @@ def test_with_other_samples_in_the_rest_no_rank_does_what_another_does() -> None
 @pytest.mark.parametrize("part", ["spatial4[features.0..features.4]:data", "spatial2x2[features*]:data"])
 def test_the_simulation_agrees(part: str) -> None:
     one = setting(VGG, f"dp2 {part}")
-    played = simulate(lower(one), one, cluster(ON))
+    played = simulate(priced(one, cluster(ON)))
     assert played.step_seconds == pytest.approx(predict(one, cluster(ON)).step_seconds, rel=0.01)
 
 

@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 
+from foretell.cost.price import priced
 from foretell.hardware.catalog import cluster
 from foretell.model.adapters import adapted
 from foretell.model.fold import Run as Stretch
@@ -25,9 +26,9 @@ from foretell.plan.job import Job
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
+from foretell.program.expand import expand
+from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
-from foretell.program.outline import Outline
-from foretell.program.program import Program
 from foretell.program.verify import verify
 from foretell.timeline.simulate import simulate
 from program_cases import WIDTH, Decoder, load, program, traffic
@@ -59,7 +60,7 @@ def test_programs_with_adapters_pass_every_check(model: str, plan: str, rank: in
     parsed = parse(f"{plan} +lora{rank}")
     setting = Setting(load(model, 8), Job(batch=8 * parsed.microbatches), parsed, trainer(trained_by))
     assume(fits(setting))
-    made = lower(setting)
+    made = expand(lower(setting))
     assert verify(made, setting.graph) == ()
     trained = totals(adapted(setting.graph, rank)).trainable
     memory = [stage.memory for stage in made.stages]
@@ -115,9 +116,7 @@ def test_composition_and_simulation_agree(plan: str) -> None:
     parsed = parse(f"{plan} +bf16")
     setting = Setting(load(WIDE, 16 // parsed.microbatches), Job(batch=16), parsed, trainer("pytorch-compiled"))
     on = cluster("8xh100")
-    assert predict(setting, on).step_seconds == pytest.approx(
-        simulate(lower(setting), setting, on).step_seconds, rel=0.03
-    )
+    assert predict(setting, on).step_seconds == pytest.approx(simulate(priced(setting, on)).step_seconds, rel=0.03)
 
 
 TINY = Decoder()
@@ -195,9 +194,9 @@ def traced(layers: int) -> Graph:
     return trace(net, (torch.randn(8, 16),), torch.sum, name=f"{layers} frozen")
 
 
-def of_graph(graph: Graph, plan: str, trained_by: str = "fsdp") -> Program:
+def of_graph(graph: Graph, plan: str, trained_by: str = "fsdp") -> ExpandedProgram:
     parsed = parse(plan)
-    return lower(Setting(graph, Job(batch=graph.batch * parsed.microbatches), parsed, trainer(trained_by)))
+    return expand(lower(Setting(graph, Job(batch=graph.batch * parsed.microbatches), parsed, trainer(trained_by))))
 
 
 FROZEN_PLANS = (
@@ -222,12 +221,12 @@ def test_memory_of_a_stage_is_what_its_bodies_take(layers: int, plan: str) -> No
     """Found from kinds of layers, and from the program as it is written."""
     graph, parsed = traced(layers), parse(plan)
     setting = Setting(graph, Job(batch=graph.batch * parsed.microbatches), parsed, trainer("fsdp"))
-    outline, made = Outline(setting), lower(setting)
+    outline, made = lower(setting), expand(lower(setting))
     for at, stage in enumerate(made.stages):
         found = played(outline.graph, stage_layers(stage), pipelined=len(made.kinds) > 1)
-        root = outline.upkeep.care(outline.own(at), outline.holders(at, outline.own(at))).root_bytes
-        samples = outline.cutting.shape_runs[
-            outline.cutting.stage_shapes[at]
+        root = outline.weight_state.care(outline.own(at), outline.holders(at, outline.own(at))).root_bytes
+        samples = outline.partition.signature_runs[
+            outline.partition.stage_signatures[at]
         ].inputs  # lie there beside what layers make
         given = sum(outline.layout.held_bytes(*home) for home in samples)
         assert stage.memory.kept == sum(found.kept.values()) + given
@@ -258,7 +257,7 @@ def test_composition_and_simulation_agree_on_frozen_layers(layers: int, plan: st
     graph, parsed = traced(layers), parse(plan)
     setting = Setting(graph, Job(batch=graph.batch * parsed.microbatches), parsed, trainer("pytorch-compiled"))
     on = cluster("8xh100")
-    simulated = simulate(lower(setting), setting, on).step_seconds
+    simulated = simulate(priced(setting, on)).step_seconds
     assert predict(setting, on).step_seconds == pytest.approx(simulated, rel=0.03)
 
 

@@ -13,9 +13,11 @@ from msgspec import structs
 
 import foretell
 from foretell.cost.calibrated import calibrated, cold_launches, exchange_points, slowest, spread
-from foretell.cost.chores import Chores
-from foretell.cost.crowd import Crowd
+from foretell.cost.core_contention import CoreContention
+from foretell.cost.cpu_host_work import CpuHostWork
 from foretell.cost.kernels import kernel_seconds
+from foretell.cost.price import priced
+from foretell.cost.prices import Prices
 from foretell.cost.samples import (
     Calibration,
     Exchange,
@@ -28,7 +30,6 @@ from foretell.cost.samples import (
     form_of,
     sample,
 )
-from foretell.cost.stage import Prices
 from foretell.hardware import this_machine
 from foretell.hardware.catalog import cluster
 from foretell.model.operator import Part
@@ -38,7 +39,6 @@ from foretell.oracle.predict import Prediction, predict
 from foretell.plan.trainer import trainer
 from foretell.program.action import Communicate, Compute, Update
 from foretell.program.blocks import working_elements
-from foretell.program.lower import lower
 from foretell.runtime.assignment import Assignment
 from foretell.timeline.simulate import simulate
 
@@ -253,12 +253,12 @@ def test_a_core_that_is_slower_in_another_pass_is_no_less_even() -> None:
 # cores that share caches and memory
 
 
-def crowd(ranks: int, **copies: float) -> Crowd:
+def crowd(ranks: int, **copies: float) -> CoreContention:
     """With copies of so many bytes that took so many times as long on two ranks."""
     figures = [Figure(name="crowded copy", ranks=2, bytes=int(size[1:])) for size in copies]
     found = [sample("crowded", about, [times]) for about, times in zip(figures, copies.values(), strict=True)]
     product = sample("crowded", Figure(name="crowded product", ranks=2), [1.25])
-    return Crowd.of(measured(product, *found), ranks)
+    return CoreContention.of(measured(product, *found), ranks)
 
 
 def test_what_a_cores_own_cache_has_room_for_nobody_slows() -> None:
@@ -304,7 +304,7 @@ def test_a_step_of_cores_is_simulated_with_their_chores(plan: str) -> None:
     The composition adds gradients up in every pass and takes the first time off at the end: buckets hide behind it.
     """
     setting = Assignment(model=LLAMA, plan=plan, batch=16).setting()
-    played = simulate(lower(setting), setting, CORES)
+    played = simulate(priced(setting, CORES))
     assert predict(setting, CORES).step_seconds == pytest.approx(played.step_seconds, rel=0.06)
 
 
@@ -313,7 +313,7 @@ def test_copies_are_a_processors_own() -> None:
     gather = Communicate("all-gather", ("dp",), 8, 2**20, "weights", "layers.0")
     update = Update("adamw", 2**20, Part(), False, 12)
     for where, there in ((CORES, True), (cluster("8xh100"), False)):
-        chores = Chores(Prices((), where, form_of("fp32"), PYTORCH))
+        chores = CpuHostWork(Prices((), where, form_of("fp32"), PYTORCH))
         seconds = (
             *chores.buckets(2**20, 4),
             chores.accumulated(2**20, 4),
@@ -326,7 +326,7 @@ def test_copies_are_a_processors_own() -> None:
 def test_copies_of_weights_in_shares_cost_what_was_timed() -> None:
     gather = Communicate("all-gather", ("dp",), 8, 2**20, "weights", "layers.0")
     seconds = {
-        byte: Chores(
+        byte: CpuHostWork(
             Prices(
                 (),
                 calibrated(

@@ -13,7 +13,7 @@ from foretell.model.operator import NOTHING, Part
 from foretell.model.totals import totals
 from foretell.plan.members import strategies as all_strategies
 from foretell.plan.text import parse
-from foretell.program.program import Program
+from foretell.program.expanded import ExpandedProgram
 from foretell.program.verify import verify
 from law_examples import reached
 from program_cases import WIDTH, Found, load, matrix_flops, program, traffic, work
@@ -270,7 +270,7 @@ def divided(found: Found, by: float) -> Found:
     return {key: (count, payload / by) for key, (count, payload) in found.items()}
 
 
-def places(made: Program) -> range:
+def places(made: ExpandedProgram) -> range:
     return range(len(made.kinds))
 
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from foretell.compiling import available
-from foretell.cost.price import PricedProgram, price
+from foretell.cost.price import PricedProgram, priced
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
 from foretell.plan.fitness import fits
@@ -20,13 +20,13 @@ from foretell.plan.schedule import Slot, schedules
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
+from foretell.program.expand import expand
+from foretell.program.expanded import ExpandedProgram, RankKind
 from foretell.program.lower import lower
-from foretell.program.outline import Outline
-from foretell.program.program import Program, RankKind
 from foretell.timeline import engine
 from foretell.timeline import unroll as orders
-from foretell.timeline.compose import composed
 from foretell.timeline.plan_table import PlanTable
+from foretell.timeline.result import composed
 
 ON = cluster("16xh100")
 MODEL = "gpt:layers=12,hidden=256,heads=8,vocab=1000,seq=128"
@@ -74,7 +74,7 @@ def together(plans: list[PricedProgram], kernels: Any, arrays: bool) -> tuple[li
 
 @given(st.lists(settings(), min_size=1, max_size=6), st.integers(1, 5))
 def test_a_plan_alone_and_among_others_has_the_same_digits(chosen: list[Setting], times: int) -> None:
-    plans = [price(setting, ON) for setting in chosen]
+    plans = [priced(setting, ON) for setting in chosen]
     seconds, memory = together(plans * times, engine, arrays=False)
     for at, plan in enumerate(plans * times):
         alone = composed(plan, ON)
@@ -94,7 +94,7 @@ def test_thousands_of_plans_compiled_have_the_digits_of_each_alone() -> None:
         for text in texts
         for name in TRAINERS
     ]
-    plans = [price(setting, ON) for setting in found if fits(setting, ON)]
+    plans = [priced(setting, ON) for setting in found if fits(setting, ON)]
     alone = together(plans, engine, arrays=False)
     many = together(plans * 20, engine.kernels(fast=True), arrays=True)
     assert len(plans) * 20 > 2000
@@ -110,7 +110,7 @@ def test_a_long_step_is_as_long_as_if_it_were_played_to_the_end(setting: Setting
     text = " ".join(word for word in str(setting.plan).split() if not word.startswith("+m"))
     longer = Setting(setting.graph, Job(batch=8 * count), parse(f"{text} +m{count}"), setting.trainer)
     assume(fits(longer, ON))
-    plan = price(longer, ON)
+    plan = priced(longer, ON)
     short, full = composed(plan, ON), composed(plan, ON, whole=True)
     assert short.step_seconds == pytest.approx(full.step_seconds, rel=0.01)
     assert short.memory_bytes == pytest.approx(full.memory_bytes, rel=1e-12)
@@ -119,7 +119,7 @@ def test_a_long_step_is_as_long_as_if_it_were_played_to_the_end(setting: Setting
 # Memory, slot by slot. -------------------------------------------------------------------------------
 
 
-def activations(program: Program, kind: RankKind) -> float:
+def activations(program: ExpandedProgram, kind: RankKind) -> float:
     """The most that a rank holds for micro-batches in flight, from its slots one after the other."""
     held, most = 0.0, 0.0
     for slot in kind.slots:
@@ -136,8 +136,8 @@ def activations(program: Program, kind: RankKind) -> float:
 def test_the_fullest_moment_is_that_of_the_slots_played_through(setting: Setting) -> None:
     quiet = Setting(setting.graph, setting.job, setting.plan, trainer("pytorch-compiled"))
     assume(fits(quiet, ON))
-    program = lower(quiet)
-    used = composed(price(quiet, ON), ON).memory
+    program = expand(lower(quiet))
+    used = composed(priced(quiet, ON), ON).memory
     worst = max(range(len(used.by_stage)), key=lambda at: used.by_stage[at])
     assume("update" not in used.peak_moment)
     found = used.by_kind["activations"] + used.by_kind["working"]
@@ -208,11 +208,11 @@ def most_told(moments: Sequence[orders.Moment]) -> dict[tuple[int, bool], float]
 
 @given(settings())
 def test_weights_of_equal_layers_stand_for_all_of_them(setting: Setting) -> None:
-    outline = Outline(setting)
-    for at in range(outline.cutting.count):
+    outline = lower(setting)
+    for at in range(outline.partition.count):
         each, counted = Counter[Any](), Counter[Any]()
         for weight in outline.own(at):
             each[weight.key[:2], weight.rows, weight.columns, weight.summed, weight.shared] += 1
-        for weight in outline.cutting.stacked(outline.local, at, outline.upkeep):
+        for weight in outline.partition.weights(outline.rank_program, at, outline.weight_state, folded=True):
             counted[weight.key[:2], weight.rows, weight.columns, weight.summed, weight.shared] += weight.times
         assert each == counted

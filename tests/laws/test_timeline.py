@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.cost.kernels import chains, kernel_seconds
-from foretell.cost.price import PricedProgram, price
-from foretell.cost.stage import Prices
+from foretell.cost.price import PricedProgram, priced
+from foretell.cost.prices import Prices
 from foretell.hardware.catalog import cluster
 from foretell.hardware.cluster import Cluster
 from foretell.oracle.predict import predict
@@ -25,10 +25,11 @@ from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
 from foretell.program.action import Compute
+from foretell.program.expand import expand
+from foretell.program.expanded import ExpandedProgram, belongs
 from foretell.program.lower import lower
-from foretell.program.program import Program, belongs
 from foretell.timeline.observation import PHASES
-from foretell.timeline.simulate import Simulated, play, simulate
+from foretell.timeline.simulate import Simulated, simulate
 from law_examples import reached
 from program_cases import load
 
@@ -60,14 +61,14 @@ class Case(NamedTuple):
         return _setting(*self)
 
     @property
-    def program(self) -> Program:
+    def program(self) -> ExpandedProgram:
         return _program(*self)
 
     def predicted(self, on: Cluster) -> float:
         return predict(self.setting, on).step_seconds
 
     def simulated(self, on: Cluster, ahead: bool = False) -> Simulated:
-        return simulate(self.program, self.setting, on, ahead)
+        return simulate(priced(self.setting, on), self.program, ahead)
 
 
 @functools.cache
@@ -78,8 +79,8 @@ def _setting(model: str, plan: str, trained_by: str) -> Setting:
 
 
 @functools.cache
-def _program(model: str, plan: str, trained_by: str) -> Program:
-    return lower(_setting(model, plan, trained_by))
+def _program(model: str, plan: str, trained_by: str) -> ExpandedProgram:
+    return expand(lower(_setting(model, plan, trained_by)))
 
 
 ON = cluster("16xh100")
@@ -293,7 +294,7 @@ def test_slower_links_more_latency_and_more_bytes_are_never_faster(case: Case, t
     least = case.simulated(ON).step_seconds * (1 - 0.01)
     assert case.simulated(slower(ON, rate=1 / times)).step_seconds >= least
     assert case.simulated(slower(ON, latency=times)).step_seconds >= least
-    assert play(heavier(price(case.setting, ON), times), case.program).step_seconds >= least
+    assert simulate(heavier(priced(case.setting, ON), times), case.program).step_seconds >= least
 
 
 @given(cases(), st.floats(1.1, 4))

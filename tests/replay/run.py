@@ -32,6 +32,7 @@ import msgspec
 import foretell
 from foretell.compiling import available
 from foretell.cost.peak_breakdown import alive
+from foretell.cost.price import priced
 from foretell.errors import ForetellError
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
@@ -44,8 +45,9 @@ from foretell.plan.job import make_job
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
+from foretell.program.expand import expand
+from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
-from foretell.program.program import Program
 from foretell.report.sections import over_time
 from foretell.timeline import engine, unroll
 from foretell.timeline.simulate import Simulated, simulate
@@ -227,9 +229,9 @@ def _candidates(found: Iterable[Any]) -> dict[str, Any]:
 
 def _simulate(case: Case) -> Digits:
     setting, cluster = _asked(case)
-    program = lower(setting)
-    return _played("", simulate(program, setting, cluster)) | _played(
-        "many steps: ", simulate(program, setting, cluster, ahead=True, joined=True)
+    program = expand(lower(setting))
+    return _played("", simulate(priced(setting, cluster), program)) | _played(
+        "many steps: ", simulate(priced(setting, cluster), program, ahead=True, joined=True)
     )
 
 
@@ -251,7 +253,7 @@ def _played(name: str, found: Simulated) -> Digits:
 
 def _program(case: Case) -> Digits:
     setting, cluster = _asked(case)
-    program, found = lower(setting), predict(setting, cluster)
+    program, found = expand(lower(setting)), predict(setting, cluster)
     moments, resting, rank = over_time(found, setting, program)
     parts = {name: digest(msgspec.to_builtins(getattr(program, name))) for name in ("axes", "stages", "kinds", "notes")}
     return {
@@ -276,7 +278,7 @@ def _program(case: Case) -> Digits:
     }
 
 
-def _traffic(program: Program) -> dict[str, Any]:
+def _traffic(program: ExpandedProgram) -> dict[str, Any]:
     """Messages of each kind of rank: how many, and bytes."""
     return {
         f"{place} {key.kind} {'+'.join(key.axes)} of {key.ranks}: {key.what}, {name}": value
@@ -286,7 +288,7 @@ def _traffic(program: Program) -> dict[str, Any]:
     }
 
 
-def _work(program: Program) -> dict[str, Any]:
+def _work(program: ExpandedProgram) -> dict[str, Any]:
     """What each kind of rank computes."""
     found: dict[str, Any] = {}
     for place, kind in enumerate(program.kinds):

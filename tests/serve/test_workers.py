@@ -15,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foretell
+from foretell.cost.price import priced
 from foretell.errors import BadInput
 from foretell.hardware import catalog
 from foretell.model import zoo
 from foretell.model.source import load
+from foretell.program.expand import expand
 from foretell.program.lower import lower
 from foretell.serve import uploads
 from foretell.serve.app import awaited
@@ -81,9 +83,9 @@ def test_a_model_that_is_kept_is_the_model_for_any_batch(model: str, batch: int)
 @given(st.sampled_from(PLANS[:5]), st.sampled_from(("gpt2", "llama3.2-1b")))
 def test_joined_events_tell_the_same_step(plan: str, model: str):
     asked = read(Question(model=model, cluster="8xh100", plan=plan, batch=32))
-    program = lower(asked.setting)
-    fine = simulate(program, asked.setting, asked.cluster)
-    coarse = simulate(program, asked.setting, asked.cluster, joined=True)
+    program = expand(lower(asked.setting))
+    fine = simulate(priced(asked.setting, asked.cluster), program)
+    coarse = simulate(priced(asked.setting, asked.cluster), program, joined=True)
     assert coarse.step_seconds == pytest.approx(fine.step_seconds, rel=1e-12)
     assert len(coarse.events) < len(fine.events)
 
@@ -101,8 +103,10 @@ def test_joined_events_tell_the_same_step(plan: str, model: str):
 @given(st.sampled_from(("dp2 pp4:1f1b +m4", "pp4:interleaved,v2 dp2 +m8 +recompute:block", "dp8:zero3 +bf16")))
 def test_a_step_does_not_depend_on_the_memory_of_borders(plan: str):
     asked = read(Question(model="gpt2", cluster="8xh100", plan=plan, batch=32))
-    whole, without = lower(asked.setting), lower(asked.setting, borders=False)
-    assert simulate(whole, asked.setting, asked.cluster) == simulate(without, asked.setting, asked.cluster)
+    whole, without = expand(lower(asked.setting)), expand(lower(asked.setting), borders=False)
+    assert simulate(priced(asked.setting, asked.cluster), whole) == simulate(
+        priced(asked.setting, asked.cluster), without
+    )
     assert [stage.memory for stage in whole.stages] == [stage.memory for stage in without.stages]
 
 

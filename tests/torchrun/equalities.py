@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import torch
 
+from foretell.program.expand import expand
 from foretell.program.lower import lower
 from foretell.runtime.assignment import Assignment, Collective, Report
 from foretell.runtime.expected import expected, whenever
@@ -80,6 +81,6 @@ def half(found: Sequence[Collective]) -> list[Collective]:
 
 
 def assert_same_collectives(model: str, plan: str, reports: tuple[Report, ...]) -> None:
-    program = lower(assignment(model, plan).setting())
+    program = expand(lower(assignment(model, plan).setting()))
     for report in reports:
         assert half(report.collectives) == expected(program, report.place.get("pp", 0)), f"rank {report.rank}"

@@ -8,6 +8,7 @@ import torch
 from foretell.hardware.catalog import cluster
 from foretell.hardware.disturbance import Disturbance, SlowRank
 from foretell.oracle.predict import predict
+from foretell.program.expand import expand
 from foretell.program.lower import lower
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.launch import Ranks
@@ -25,7 +26,7 @@ def test_weights_states_and_buckets_rest_between_steps(ranks: Ranks, plan: str) 
     assignment = Assignment(model=LLAMA, plan=plan, batch=4, steps=1)
     reports = ranks.run(assignment)
     setting = assignment.setting()
-    said = lower(setting).stages[0].memory
+    said = expand(lower(setting)).stages[0].memory
     data = setting.plan.axis("dp")
     buckets = said.gradients if data is not None and data.world > 1 and ":zero3" not in plan else 0
     for report in reports:

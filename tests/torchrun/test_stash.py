@@ -13,7 +13,7 @@ from foretell import modules
 from foretell.plan.schedule import find
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
-from foretell.program.cutting import cutting
+from foretell.program.partition import pipeline_partition
 from foretell.runtime import stages
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.launch import Ranks
@@ -59,7 +59,7 @@ def _delayed(plan: str, late: int = 0) -> tuple[list[float], dict[str, torch.Ten
     batches = synthetic.Synthetic().batches(found.like, 0)
     torch.manual_seed(0)
     module = modules.build(asked.model)
-    row = cutting(setting.graph, part, setting.trainer.pipeline.split).row
+    row = pipeline_partition(setting.graph, part, setting.trainer.pipeline.split).row
     names = [frozenset(piece.layer for piece in own if piece.layer) for own in row.parts]
     sample = cut(found.like, 0, setting.plan.microbatches)
     parts = stages.cut(module, setting.graph, names, Batch(sample.inputs, sample.target))

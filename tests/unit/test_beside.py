@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import foretell
-from foretell.cost.stage import Prices
+from foretell.cost.prices import Prices
 from foretell.hardware import catalog
 from foretell.plan.job import Job
 from foretell.plan.policies.precision import Precision
@@ -16,6 +16,7 @@ from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer, trainer
 from foretell.program.action import Communicate
+from foretell.program.expand import expand
 from foretell.program.lower import lower
 
 MODEL = "llama:layers=4,hidden=2048,heads=16,kv_heads=16,ffn=8192,vocab=32000,seq=2048,dtype=bf16"
@@ -29,7 +30,7 @@ def with_shares(overlap: float, pieces: float) -> Trainer:
 def waited(runs: Trainer, cluster: str = "8xh100", plan: str = "tp8:sp +bf16") -> Mapping[str, float]:
     """Seconds of a stage's tensor messages that are waited for, by pass."""
     setting = Setting(foretell.load(MODEL, batch=1), Job(batch=1), parse(plan), runs)
-    program = lower(setting)
+    program = expand(lower(setting))
     prices = Prices(program.axes, catalog.cluster(cluster), setting.plan.policy(Precision).format, runs)
 
     def waited(kind: str) -> float:
@@ -42,7 +43,7 @@ def waited(runs: Trainer, cluster: str = "8xh100", plan: str = "tp8:sp +bf16") -
 def test_without_shares_everything_is_waited_for() -> None:
     runs = with_shares(0, 0)
     setting = Setting(foretell.load(MODEL, batch=1), Job(batch=1), parse("tp8:sp +bf16"), runs)
-    program = lower(setting)
+    program = expand(lower(setting))
     prices = Prices(program.axes, catalog.cluster("8xh100"), setting.plan.policy(Precision).format, runs)
     messages = [
         prices.message(action) * times

@@ -17,7 +17,7 @@ from foretell.plan.job import Job
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import names, trainer
-from foretell.program.outline import Outline
+from foretell.program.lower import lower
 
 LLAMA = "llama:layers=2,hidden=256,heads=8,kv_heads=8,ffn=512,vocab=512,seq=64"
 KERNELS = Path(__file__).parents[2] / "studies" / "kernels"
@@ -27,7 +27,7 @@ def _evidence(model: str, place: str, text: str, name: str = "pytorch") -> Evide
     plan = parse(text)
     batch = 16 * plan.microbatches
     setting = Setting(foretell.load(model, 16), Job(batch=batch), plan, trainer(name))
-    return evidence(Outline(setting), cluster(place))
+    return evidence(lower(setting), cluster(place))
 
 
 def _made(**words: object) -> Evidence:

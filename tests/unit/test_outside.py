@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretell.cost.price import priced
 from foretell.hardware import this_machine
 from foretell.oracle.predict import Prediction, predict
-from foretell.program.lower import lower
 from foretell.runtime.assignment import Assignment, Check, Happening, Report
 from foretell.runtime.measure import Measurement, measurement
 from foretell.runtime.outside import STRAGGLES, outside
@@ -107,7 +107,7 @@ def test_both_sides_in_one_file() -> None:
         )
         for rank in range(2)
     ]
-    found = merged(reports, simulate(lower(setting), setting, CORES))["traceEvents"]
+    found = merged(reports, simulate(priced(setting, CORES)))["traceEvents"]
     names = {one["pid"]: one["args"]["name"] for one in found if one["name"] == "process_name"}
     assert names[FIRST + 1] == "measured, rank 1 (dp 1)" and names[0].startswith("predicted, ")
     ours = [one for one in found if one["pid"] >= FIRST and one["ph"] == "X"]

@@ -15,6 +15,7 @@ from foretell.plan.job import Job
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
+from foretell.program.expand import expand
 from foretell.program.lower import lower
 
 LLAMA = "llama:layers=8,hidden=512,heads=8,kv_heads=8,ffn=2048,vocab=8000,seq=256"
@@ -41,7 +42,7 @@ def _alive(model: str, text: str, trainer_name: str = "pytorch", most: int = 10*
     plan = parse(text)
     batch = 8 * plan.microbatches
     setting = Setting(load(model, 8, None, "bf16"), Job(batch=batch), plan, trainer(trainer_name))
-    program = lower(setting)
+    program = expand(lower(setting))
     used = predict(setting, cluster("8xh100")).memory
     return alive(program, setting, used, most), used.device
 

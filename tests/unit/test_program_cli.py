@@ -20,6 +20,7 @@ from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.plan.fitness import refusals
 from foretell.plan.text import parse
+from foretell.program.expand import expand
 from foretell.program.lower import lower
 
 SMALL = "llama:layers=8,hidden=256,heads=8,kv_heads=8,ffn=512,vocab=512,seq=64"
@@ -101,7 +102,7 @@ def test_full_shows_what_the_page_leaves_out(foretell: Any) -> None:
 
 @pytest.mark.parametrize("plan", ["dp8", "dp2:zero3 tp4:sp", "pp2:zb-h1 dp2 tp2 +m4", "pp2:interleaved,v2 dp2 +m4"])
 def test_communications_are_those_of_the_program(plan: str) -> None:
-    program = lower(ask(plan).setting)
+    program = expand(lower(ask(plan).setting))
     for kind in program.kinds:
         ours: Counter[tuple[Any, ...]] = Counter()
         for row in communications(program, kind):
@@ -112,7 +113,7 @@ def test_communications_are_those_of_the_program(plan: str) -> None:
 
 @pytest.mark.parametrize("plan", ["dp2", "tp4", "pp4 dp2 +m4", "pp2:dualpipe +m4"])
 def test_operators_add_up_to_the_work_of_a_micro_batch(plan: str) -> None:
-    program = lower(ask(plan).setting)
+    program = expand(lower(ask(plan).setting))
     for kind in program.kinds:
         shown = sum((row.forward + row.backward) * row.times for row in operators(program, kind))
         bodies = [
@@ -129,7 +130,7 @@ def test_operators_add_up_to_the_work_of_a_micro_batch(plan: str) -> None:
 @pytest.mark.parametrize(("schedule", "most"), [("gpipe", [8, 8, 8, 8]), ("1f1b", [4, 3, 2, 1])])
 def test_micro_batches_that_wait(schedule: str, most: list[int]) -> None:
     """All of them with GPipe (Huang et al. 2019), as many as stages are left with 1F1B (Narayanan et al. 2021)."""
-    program = lower(ask(f"pp4:{schedule} +m8").setting)
+    program = expand(lower(ask(f"pp4:{schedule} +m8").setting))
     waiting = [alive(program, kind) for kind in program.kinds]
     assert [one.passes for one in waiting] == most
     kept = [program.stages[kind.stages[0]].memory.kept for kind in program.kinds]
@@ -221,7 +222,7 @@ def test_a_written_graph_has_its_own_batch(foretell: Any, tmp_path: Path) -> Non
 @pytest.mark.parametrize(("policy", "widths"), [("", {4}), (" +bf16", {2}), (" +amp_bf16", {2, 4}), (" +tf32", {4})])
 def test_activations_have_the_type_of_the_plan(policy: str, widths: set[int]) -> None:
     """Autocast leaves what is looked up in a table as it is, and makes products narrow."""
-    program = lower(ask(f"tp2{policy}").setting)
+    program = expand(lower(ask(f"tp2{policy}").setting))
     sums = [message for message, _ in program.communications(program.kinds[0]) if message.kind == "all-reduce"]
     assert {message.payload / (64 * 256) for message in sums if message.what == "activations"} == widths
 

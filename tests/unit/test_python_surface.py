@@ -138,7 +138,7 @@ def test_importing_it_imports_nothing_else() -> None:
         "",
         "import foretell.plan.text",
         "from foretell.plan.plan import Plan",
-        "import foretell.program.lower, foretell.oracle.predict, foretell.cli.command",
+        "import foretell.program.expand, foretell.oracle.predict, foretell.cli.command",
         "from foretell import plan, program; assert callable(plan) and callable(program)",
         "from foretell import *; assert callable(plan) and callable(program)",
     ],

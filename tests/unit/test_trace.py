@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from foretell.cost.price import priced
 from foretell.hardware.catalog import cluster
 from foretell.plan.job import Job
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
-from foretell.program.lower import lower
 from foretell.timeline.simulate import Simulated, simulate
 from foretell.timeline.trace import trace, write_trace
 from program_cases import load
@@ -37,7 +37,7 @@ def step(plan: str, trained_by: str, ahead: bool = False) -> Simulated:
     parsed = parse(plan)
     graph = load(MODEL, 16 // parsed.microbatches)
     setting = Setting(graph, Job(batch=16), parsed, trainer(trained_by))
-    return simulate(lower(setting), setting, cluster("16xh100"), ahead)
+    return simulate(priced(setting, cluster("16xh100")), ahead=ahead)
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import pytest
 
 from foretell.program.action import Action, Communicate, Compute, Free, Update
 from foretell.program.body import Body
-from foretell.program.program import Program, Stage
+from foretell.program.expanded import ExpandedProgram, Stage
 from foretell.program.verify import verify
 from program_cases import load, program
 
@@ -23,7 +23,9 @@ def _without(*kinds: type) -> Damage:
     return lambda action: [] if isinstance(action, kinds) else [action]
 
 
-def _damaged(made: Program, damage: Damage, phases: tuple[str, ...] = ("forward", "backward", "step")) -> Program:
+def _damaged(
+    made: ExpandedProgram, damage: Damage, phases: tuple[str, ...] = ("forward", "backward", "step")
+) -> ExpandedProgram:
     def body(old: Body) -> Body:
         if old.phase not in phases:
             return old

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretell.cost.price import price
+from foretell.cost.price import priced
 from foretell.hardware import catalog
 from foretell.model.source import load
 from foretell.plan.job import Job
@@ -19,6 +19,6 @@ def launches(model: str, batch: int) -> float:
 def launches_by_pass(model: str, batch: int) -> tuple[float, float]:
     """Those of the forward pass, and of the backward pass."""
     setting = Setting(load(model, batch), Job(batch=batch), parse("dp1"), trainer("pytorch"))
-    plan = price(setting, catalog.cluster("this-machine"))
+    plan = priced(setting, catalog.cluster("this-machine"))
     layers = [(plan.kinds[kind].launches, times) for shape in plan.signatures for kind, times, *_ in shape.layers]
     return sum(times * each[0] for each, times in layers), sum(times * each[1] for each, times in layers)

@@ -245,13 +245,14 @@ MOST_WEIGHED = 10_000
 
 def _smaller(setting: Setting, cluster: Cluster) -> Iterator[Plan]:
     """Plans like this one that the cluster holds, that fit and can be lowered, the nearest first."""
+    from foretell.program.expand import expand
     from foretell.program.lower import lower
 
     for plan in itertools.islice(_shrunk(setting.plan, cluster.ranks), MOST_TRIED):
         smaller = msgspec.structs.replace(setting, plan=plan)
         try:
             if parse(str(plan)) == plan and not any(refusals(smaller, cluster)):
-                lower(smaller)
+                expand(lower(smaller))
                 yield plan
         except ForetellError:
             continue

@@ -10,7 +10,7 @@ import msgspec
 
 from foretell.program.action import Allocate, Compute
 from foretell.program.body import Body
-from foretell.program.program import Layer, Program, RankKind, Stage, belongs
+from foretell.program.expanded import ExpandedProgram, Layer, RankKind, Stage, belongs
 
 
 class OperatorRow(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class AllocationRow(msgspec.Struct, frozen=True):
 # operators
 
 
-def operators(program: Program, kind: RankKind) -> list[OperatorRow]:
+def operators(program: ExpandedProgram, kind: RankKind) -> list[OperatorRow]:
     """The operators of one micro-batch on a rank of this kind, those with the most work first."""
     found: dict[_Alike, list[OperatorRow]] = {}
     for stage in kind.stages:
@@ -111,7 +111,7 @@ def _starred(path: str) -> str:
 # communications
 
 
-def communications(program: Program, kind: RankKind) -> list[CommunicationRow]:
+def communications(program: ExpandedProgram, kind: RankKind) -> list[CommunicationRow]:
     """The communications of a step of a rank of this kind, in the order in which they first occur."""
     order = {"forward": 0, "backward": 1, "step": 2}
     found: dict[tuple[str, str, str, tuple[str, ...], int], list[tuple[float, float, float]]] = {}
@@ -143,7 +143,7 @@ class Alive(NamedTuple):
     bytes: float
 
 
-def alive(program: Program, kind: RankKind) -> Alive:
+def alive(program: ExpandedProgram, kind: RankKind) -> Alive:
     """The most that is between a forward and a backward pass at once, by the order of the slots."""
     count = most = 0
     held = largest = 0.0
@@ -157,7 +157,7 @@ def alive(program: Program, kind: RankKind) -> Alive:
     return Alive(most, largest)
 
 
-def allocations(program: Program, kind: RankKind) -> list[AllocationRow]:
+def allocations(program: ExpandedProgram, kind: RankKind) -> list[AllocationRow]:
     """Distinct allocations of a micro-batch, the largest first, named by the operator that they are for."""
     found: dict[tuple[str, str, float], int] = {}
     for stage in kind.stages:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from foretell.cost.peak_breakdown import alive
+from foretell.cost.price import priced
+from foretell.program.expand import expand
 from foretell.program.lower import lower
 from foretell.report.page import Page, Section
 from foretell.report.sections import prediction_page, search_section
@@ -22,8 +24,8 @@ def step_page(
     setting: Setting, cluster: Cluster, found: Prediction, notes: Sequence[str] = (), more: Sequence[Section] = ()
 ) -> Page:
     """A prediction, with its program and its timeline."""
-    program = lower(setting)
-    played = simulate(program, setting, cluster)
+    program = expand(lower(setting))
+    played = simulate(priced(setting, cluster), program)
     held = alive(program, setting, found.memory)
     return prediction_page(found, setting, program, played, held, (*notes, *found.notes), more)
 

@@ -17,15 +17,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from foretell.cost.chores import BYTE, SHARED
 from foretell.cost.collectives import POINT_KINDS, collective_seconds
-from foretell.cost.crowd import LAST, Crowd, held_up_by_others
+from foretell.cost.core_contention import LAST, CoreContention, held_up_by_others
+from foretell.cost.cpu_host_work import BYTE, SHARED
 from foretell.cost.fabric import Group
 from foretell.cost.kernels import kernel_seconds, update_seconds
 from foretell.cost.kernels._measured import LAUNCH, kinds, sizes, update_kind
+from foretell.cost.launch_overhead import InTurn, Starts, Timed, in_turn
+from foretell.cost.prices import INTERRUPTED
 from foretell.cost.samples import Calibration, Exchange, Fit, Kernel, Machine, Rule, Sample, Step, form_of
-from foretell.cost.stage import INTERRUPTED
-from foretell.cost.starts import InTurn, Starts, Timed, in_turn
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device, Level
 from foretell.hardware.measured import Point, Surface
@@ -98,7 +98,7 @@ def measured_device(device: Device, found: Calibration, ranks: int = 1) -> Devic
     base = _processor(device, found) if found.machine.kind == "cpu" else device
     surfaces = {kind: Surface(tuple(points)) for kind, points in kernel_points(base, found).items()}
     if found.machine.kind == "cpu":
-        last, crowd, held_up = slowest(found, ranks), Crowd.of(found, ranks), held_up_by_others(found, ranks)
+        last, crowd, held_up = slowest(found, ranks), CoreContention.of(found, ranks), held_up_by_others(found, ranks)
         surfaces = {kind: crowd.around(kind, surface).slower(last * held_up) for kind, surface in surfaces.items()}
         surfaces |= {kind: surface.slower(last) for kind, surface in cold_launches(found)}
         surfaces |= dict(shares(base.launch_seconds, found))

@@ -19,9 +19,10 @@ from foretell.plan.schedule import Slot
 from foretell.plan.setting import Setting
 from foretell.program.activation_memory import StageTrace, WeightBuffers
 from foretell.program.allocation_trace import Storage
-from foretell.program.lower import layer_names
-from foretell.program.outline import Outline
-from foretell.program.program import Program, RankKind
+from foretell.program.expand import layer_names
+from foretell.program.expanded import ExpandedProgram, RankKind
+from foretell.program.lower import lower
+from foretell.program.program import Program
 from foretell.program.weights import Weight
 
 MOST = 10
@@ -46,9 +47,9 @@ class _Group(NamedTuple):
     size: float
 
 
-def alive(program: Program, setting: Setting, used: MemoryUse, most: int = MOST) -> tuple[Alive, ...]:
+def alive(program: ExpandedProgram, setting: Setting, used: MemoryUse, most: int = MOST) -> tuple[Alive, ...]:
     """The largest of what is alive, largest first; what is not told is the last line."""
-    outline = Outline(setting)
+    outline = lower(setting)
     rank = max(range(len(used.by_stage)), key=lambda at: used.by_stage[at])
     found: list[Alive] = []
     if "activations" in used.by_kind:  # else the fullest moment lies after the passes
@@ -68,16 +69,16 @@ def alive(program: Program, setting: Setting, used: MemoryUse, most: int = MOST)
     return tuple(told)
 
 
-def _weights(outline: Outline, rank: int) -> dict[str, list[Alive]]:
+def _weights(outline: Program, rank: int) -> dict[str, list[Alive]]:
     """Weights of a pipeline rank with their gradients and states, equal ones of several layers together."""
     versions = outline.schedule.weight_versions(rank, outline.ranks)
     equal: dict[tuple[int, int], list[Weight]] = defaultdict(list)
-    for stage in (at for at in range(outline.cutting.count) if outline.cutting.rank[at] == rank):
+    for stage in (at for at in range(outline.partition.count) if outline.partition.rank[at] == rank):
         for weight in outline.own(stage):
             equal[weight.key[:2]].append(weight)
     found: dict[str, list[Alive]] = defaultdict(list)
     for (block, number), weights in equal.items():
-        count, resting = len(weights), outline.upkeep.resting(weights[:1], versions)
+        count, resting = len(weights), outline.weight_state.resting(weights[:1], versions)
         layers = {weight.key[2] for weight in weights}
         name = _layers(outline.graph, block, outline.graph.blocks[block].tensors[number].name, layers)
         parts = (("weights", resting.weights), ("gradients", resting.gradients), ("states", resting.states))
@@ -88,7 +89,7 @@ def _weights(outline: Outline, rank: int) -> dict[str, list[Alive]]:
     return found
 
 
-def _activations(program: Program, outline: Outline, used: MemoryUse, rank: int) -> list[Alive]:
+def _activations(program: ExpandedProgram, outline: Program, used: MemoryUse, rank: int) -> list[Alive]:
     """Tensors of the passes, and what is left of their memory when all are counted.
 
     Where part of them waits on the host or several layers run again together, memory is known by kind only.
@@ -101,7 +102,7 @@ def _activations(program: Program, outline: Outline, used: MemoryUse, rank: int)
     return [*found, Alive("samples, root weights, work space", "working", 1, rest)] if rest > 1 else found
 
 
-def _tensors(program: Program, outline: Outline, rank: int) -> Iterator[Alive]:
+def _tensors(program: ExpandedProgram, outline: Program, rank: int) -> Iterator[Alive]:
     """What the slot at the fullest moment has alive, and what other micro-batches keep."""
     slot, others = _fullest(program, outline.setting, program.kinds[rank])
     graph = outline.graph
@@ -128,12 +129,12 @@ class _AtPeak(NamedTuple):
     gathered: tuple[Alive, ...]
 
 
-def _at_peak(outline: Outline, slot: Slot) -> _AtPeak:
-    own, runs = outline.own(slot.stage), outline.cutting.runs(slot.stage)
+def _at_peak(outline: Program, slot: Slot) -> _AtPeak:
+    own, runs = outline.own(slot.stage), outline.partition.runs(slot.stage)
     if not runs:
         return _AtPeak({}, ())
-    sizes = outline.upkeep.care(own, outline.holders(slot.stage, own)).gathered_for(runs)
-    weights = WeightBuffers(sizes, outline.upkeep.reshards)
+    sizes = outline.weight_state.care(own, outline.holders(slot.stage, own)).gathered_for(runs)
+    weights = WeightBuffers(sizes, outline.weight_state.reshards)
     found = _trace(outline, slot.stage).at_peak(slot.kind == "F", weights)
     gathered = (
         Alive(f"gathered {layer_names(outline.graph, run)} weights", "gathered", times, size * times)
@@ -143,11 +144,11 @@ def _at_peak(outline: Outline, slot: Slot) -> _AtPeak:
     return _AtPeak(found.storages, tuple(gathered))
 
 
-def _trace(outline: Outline, stage: int) -> StageTrace:
-    return outline.local.trace(outline.cutting.runs(stage), pipelined=outline.ranks > 1)
+def _trace(outline: Program, stage: int) -> StageTrace:
+    return outline.rank_program.trace(outline.partition.runs(stage), pipelined=outline.ranks > 1)
 
 
-def _fullest(program: Program, setting: Setting, kind: RankKind) -> tuple[Slot, list[int]]:
+def _fullest(program: ExpandedProgram, setting: Setting, kind: RankKind) -> tuple[Slot, list[int]]:
     """The slot at which a rank holds most, and the stages of the other micro-batches whose activations it keeps."""
     new = setting.trainer.storage.transient_gradient
     transient = new * sum(program.stages[stage].memory.trained for stage in kind.stages)

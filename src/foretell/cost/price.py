@@ -8,19 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from foretell.cost.care import CareFigures, care_figures
 from foretell.cost.host import as_executed, overlap_share
-from foretell.cost.layers import LayerFigures, layer_figures
+from foretell.cost.layer_cost import LayerCost, layer_cost
 from foretell.cost.memory import Constants, convolution_block, memory_constants
-from foretell.cost.stage import Prices
+from foretell.cost.prices import Prices
+from foretell.cost.weight_traffic import WeightTrafficCost, weight_traffic_cost
 from foretell.hardware.cluster import Cluster
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.program.action import Communicate
 from foretell.program.activation_memory import StagePeaks, WeightBuffers
-from foretell.program.cutting import Cutting, Shape
-from foretell.program.local import Kind, Local
-from foretell.program.outline import Outline, activation_peaks
+from foretell.program.lower import lower
+from foretell.program.partition import PipelinePartition, StageSignature
+from foretell.program.program import Program
+from foretell.program.rank_program import Kind, RankProgram
+from foretell.program.stage_activations import activation_peaks
 from foretell.program.stage_runs import StageRuns
 from foretell.units import Quantity
 
@@ -38,44 +40,49 @@ class Sends(NamedTuple):
 class PricedProgram(NamedTuple):
     """One plan on one cluster, with the prices of its parts."""
 
-    outline: Outline
+    program: Program
     prices: Prices
-    kinds: dict[Kind, LayerFigures]
-    signatures: tuple[Shape, ...]
+    kinds: dict[Kind, LayerCost]
+    signatures: tuple[StageSignature, ...]
     stages: tuple[int, ...]  # the signature of each stage
-    traffic: tuple[CareFigures, ...]  # of each signature
+    traffic: tuple[WeightTrafficCost, ...]  # of each signature
     sends: tuple[Sends, ...]
     peaks: tuple[StagePeaks, ...]
     overlap: float  # how fast messages for weights go while a rank computes; 0: they are waited for
     constants: Constants
 
 
-def price(setting: Setting, cluster: Cluster) -> PricedProgram:
-    """Price the parts of a plan."""
-    outline = Outline(setting, convolution_block(cluster))
-    trainer = as_executed(setting)
-    prices = Prices(outline.mesh, cluster, setting.plan.policy(Precision).format, trainer)
-    partition, local, upkeep, plan = outline.cutting, outline.local, outline.upkeep, setting.plan
-    traffic = tuple(care_figures(partition, signature, local, upkeep, prices) for signature in partition.shapes)
+def priced(setting: Setting, cluster: Cluster) -> PricedProgram:
+    """The program of a plan, priced on a cluster."""
+    return price(lower(setting, convolution_block(cluster)), cluster)
+
+
+def price(program: Program, cluster: Cluster) -> PricedProgram:
+    """Price the parts of a program."""
+    setting, plan, trainer = program.setting, program.plan, as_executed(program.setting)
+    partition, local, weight_state = program.partition, program.rank_program, program.weight_state
+    prices = Prices(program.mesh, cluster, plan.policy(Precision).format, trainer)
+    signatures = tuple(partition.signatures)
+    traffic = tuple(weight_traffic_cost(partition, own, local, weight_state, prices) for own in signatures)
 
     def activations(own: StageRuns, weights: WeightBuffers) -> StagePeaks:
         return activation_peaks(local, own, plan, weights, partition.ranks > 1)
 
     return PricedProgram(
-        outline,
+        program,
         prices,
-        {kind: layer_figures(local, kind, prices) for kind in partition.kinds},
-        tuple(partition.shapes),
-        partition.stage_shapes,
+        {kind: layer_cost(local, kind, prices) for kind in partition.kinds},
+        signatures,
+        partition.stage_signatures,
         traffic,
         stage_sends(partition, local, prices),
-        stage_peaks(partition, traffic, upkeep.reshards, trainer.memory.new_gradients, activations),
+        stage_peaks(partition, traffic, weight_state.reshards, trainer.memory.new_gradients, activations),
         overlap_share(plan, trainer, partition.ranks > 1),
-        memory_constants(setting, outline.axes, cluster),
+        memory_constants(setting, program.axes, cluster),
     )
 
 
-def stage_sends(partition: Cutting, local: Local, prices: Prices) -> tuple[Sends, ...]:
+def stage_sends(partition: PipelinePartition, local: RankProgram, prices: Prices) -> tuple[Sends, ...]:
     """For each stage signature."""
     return tuple(
         Sends(
@@ -84,12 +91,12 @@ def stage_sends(partition: Cutting, local: Local, prices: Prices) -> tuple[Sends
             _seconds(prices.asked, local, signature.received),
             _seconds(prices.asked, local, [crossing for crossing in signature.sent if crossing[2]]),
         )
-        for signature in partition.shapes
+        for signature in partition.signatures
     )
 
 
 def _seconds(
-    seconds: Callable[[Communicate], Quantity], local: Local, tensors: Sequence[tuple[int, int, bool]]
+    seconds: Callable[[Communicate], Quantity], local: RankProgram, tensors: Sequence[tuple[int, int, bool]]
 ) -> Quantity:
     sizes = (local.bytes((block, tensor)) for block, tensor, _ in tensors)
     return sum(seconds(Communicate("send", ("pp",), 2, size, "activations", "")) for size in sizes)
@@ -100,7 +107,11 @@ Activations: TypeAlias = Callable[[StageRuns, WeightBuffers], StagePeaks]
 
 
 def stage_peaks(
-    partition: Cutting, traffic: Sequence[CareFigures], reshards: bool, made: bool, activations: Activations
+    partition: PipelinePartition,
+    traffic: Sequence[WeightTrafficCost],
+    reshards: bool,
+    made: bool,
+    activations: Activations,
 ) -> tuple[StagePeaks, ...]:
     """For each stage signature what a micro-batch holds, weights that are gathered for it included.
 
@@ -108,7 +119,7 @@ def stage_peaks(
     the backward pass makes them.
     """
     found: list[StagePeaks] = []
-    for own, cost in zip(partition.shape_runs, traffic, strict=True):
+    for own, cost in zip(partition.signature_runs, traffic, strict=True):
         gradient = cost.resting.gradients / cost.resting.trained if made and cost.resting.trained else 0.0
         kept, *peaks = activations(own, WeightBuffers(cost.gathered, reshards, gradient))
         found.append(StagePeaks(kept, *(peak + cost.root_bytes for peak in peaks) if cost.root_bytes else peaks))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from foretell.oracle.predict import Prediction
     from foretell.oracle.training import Conditions
     from foretell.plan.plan import Plan
-    from foretell.program.program import Program
+    from foretell.program.expanded import ExpandedProgram
 
 
 @checked
@@ -90,11 +90,12 @@ def program(
     optimizer: str = "",
     seq: int | None = None,
     batch_per_rank: int | None = None,
-) -> Program:
+) -> ExpandedProgram:
     """The program of a plan: what each rank computes, sends and holds in a step."""
-    from foretell.program import lower as lowering
+    from foretell.program.expand import expand
+    from foretell.program.lower import lower
 
-    return lowering.lower(setting_of(model, on, plan, batch, trainer, optimizer, seq, batch_per_rank))
+    return expand(lower(setting_of(model, on, plan, batch, trainer, optimizer, seq, batch_per_rank)))
 
 
 @checked

@@ -20,11 +20,11 @@ from foretell.oracle.training import STEP_ALONE, Run
 from foretell.plan.facts import facts
 from foretell.plan.fitness import refusals
 from foretell.plan.job import Job, batch_ranks
-from foretell.plan.mending import divisors
 from foretell.plan.plan import Plan
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policy import Policy
+from foretell.plan.repair import divisors
 from foretell.plan.setting import Setting, with_precision
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.trainer import Trainer

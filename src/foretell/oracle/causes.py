@@ -14,14 +14,14 @@ from typing import NamedTuple, TypeAlias
 
 from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group
-from foretell.cost.stage import Prices
+from foretell.cost.prices import Prices
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.plan.facts import Facts, facts
 from foretell.plan.setting import Setting
 from foretell.program.action import Communicate, Compute
-from foretell.program.local import Kind, Local, kind_of
-from foretell.program.outline import Outline
+from foretell.program.program import Program
+from foretell.program.rank_program import Kind, RankProgram, kind_of
 from foretell.units import product
 
 Seconds: TypeAlias = Callable[[Kind], float]
@@ -58,30 +58,30 @@ class Causes(NamedTuple):
 NO_CAUSES = Causes()
 
 
-def causes(outline: Outline, prices: Prices, breakdown: Mapping[str, float], seconds: Seconds) -> Causes:
+def causes(program: Program, prices: Prices, breakdown: Mapping[str, float], seconds: Seconds) -> Causes:
     """The causes behind a step of a plan."""
-    congestion, slowdown = _congestion(outline, prices, breakdown)
-    work = rank_work(outline, seconds)
+    congestion, slowdown = _congestion(program, prices, breakdown)
+    work = rank_work(program, seconds)
     imbalance, unevenness = _imbalance(work)
-    redundant = _redundant(outline, prices, max(range(len(work)), key=lambda at: work[at]))
-    return Causes(congestion, slowdown, imbalance, unevenness, redundant, tuple(_exhausted(outline)))
+    redundant = _redundant(program, prices, max(range(len(work)), key=lambda at: work[at]))
+    return Causes(congestion, slowdown, imbalance, unevenness, redundant, tuple(_exhausted(program)))
 
 
 # the network
 
 
-def _congestion(outline: Outline, prices: Prices, breakdown: Mapping[str, float]) -> tuple[float, float]:
+def _congestion(program: Program, prices: Prices, breakdown: Mapping[str, float]) -> tuple[float, float]:
     """Seconds lost to links that are shared, and by how much the most delayed axis is slowed down.
 
     Of each axis a message is priced as it is in the step and as if its group had the links for itself (a benchmark's
     price, with phi of Kahira et al. 2021, section 4.2.2, at 1).
     """
     lost, worst = 0.0, 1.0
-    largest = _largest(outline)
+    largest = _largest(program)
     for key in breakdown:
         name, _, axes = key.partition(".")
         if name == "exposed":
-            message = largest.get(axes) or _typical(outline, tuple(axes.split("+")))
+            message = largest.get(axes) or _typical(program, tuple(axes.split("+")))
             alone = _alone(prices, message)
             slowdown = prices.message(message) * message.every / alone if alone else 1.0
             lost += breakdown[key] * max(0.0, 1 - 1 / slowdown)
@@ -89,19 +89,19 @@ def _congestion(outline: Outline, prices: Prices, breakdown: Mapping[str, float]
     return lost, worst
 
 
-def _largest(outline: Outline) -> dict[str, Communicate]:
+def _largest(program: Program) -> dict[str, Communicate]:
     """The largest message of layers along each axis, and of what crosses to other stages."""
     found: dict[str, Communicate] = {}
-    for kind in {kind_of(run) for runs in outline.cutting.row.runs for run in runs}:
-        for one in _messages(outline.local, kind):
+    for kind in {kind_of(run) for runs in program.partition.row.runs for run in runs}:
+        for one in _messages(program.rank_program, kind):
             axis = "+".join(one.axes)
             if axis not in found or one.payload > found[axis].payload:
                 found[axis] = one
-    crossing = max((cut.bytes for cuts in outline.cuts for cut in cuts), default=0) if outline.ranks > 1 else 0
+    crossing = max((cut.bytes for cuts in program.cuts for cut in cuts), default=0) if program.ranks > 1 else 0
     return {**found, "pp": Communicate("send", ("pp",), 2, crossing, "activations", "")} if crossing else found
 
 
-def _messages(local: Local, kind: Kind) -> tuple[Communicate, ...]:
+def _messages(local: RankProgram, kind: Kind) -> tuple[Communicate, ...]:
     """What travels in a kind of layer; found once."""
     key = ("messages", kind)
     if key not in local.priced:
@@ -110,8 +110,8 @@ def _messages(local: Local, kind: Kind) -> tuple[Communicate, ...]:
     return local.priced[key]
 
 
-def _typical(outline: Outline, axes: tuple[str, ...]) -> Communicate:
-    ranks = product(axis.ranks for axis in outline.mesh if axis.name in axes)
+def _typical(program: Program, axes: tuple[str, ...]) -> Communicate:
+    ranks = product(axis.ranks for axis in program.mesh if axis.name in axes)
     return Communicate("all-reduce", axes, ranks, TYPICAL, "weight gradients", "")
 
 
@@ -128,20 +128,20 @@ def _benchmark(kind: str, payload: float, group: Group, cluster: Cluster, messag
 # the stages
 
 
-def rank_work(outline: Outline, seconds: Seconds) -> list[float]:
+def rank_work(program: Program, seconds: Seconds) -> list[float]:
     """Seconds that each pipeline rank computes in a step."""
-    each = {kind: seconds(kind) for kind in {kind_of(run) for runs in outline.cutting.row.runs for run in runs}}
-    parts = [math.fsum(each[kind_of(run)] * run.times for run in runs) for runs in outline.cutting.row.runs]
-    found = [0.0] * outline.ranks
-    for stage, times in _stages(outline):
-        found[outline.cutting.rank[stage]] += times * parts[outline.cutting.part[stage]]
+    each = {kind: seconds(kind) for kind in {kind_of(run) for runs in program.partition.row.runs for run in runs}}
+    parts = [math.fsum(each[kind_of(run)] * run.times for run in runs) for runs in program.partition.row.runs]
+    found = [0.0] * program.ranks
+    for stage, times in _stages(program):
+        found[program.partition.rank[stage]] += times * parts[program.partition.part[stage]]
     return found
 
 
-def _stages(outline: Outline) -> Iterator[tuple[int, float]]:
+def _stages(program: Program) -> Iterator[tuple[int, float]]:
     """Each stage with how many micro-batches it takes; not all of them where the model lies there more than once."""
-    each = outline.plan.microbatches * len(outline.cutting.row.parts) / outline.cutting.count
-    return ((stage, each) for stage in range(outline.cutting.count))
+    each = program.plan.microbatches * len(program.partition.row.parts) / program.partition.count
+    return ((stage, each) for stage in range(program.partition.count))
 
 
 def _imbalance(work: list[float]) -> tuple[float, float]:
@@ -153,24 +153,26 @@ def _imbalance(work: list[float]) -> tuple[float, float]:
 # work that is done more than once
 
 
-def _redundant(outline: Outline, prices: Prices, rank: int) -> float:
+def _redundant(program: Program, prices: Prices, rank: int) -> float:
     """Seconds of a rank's work that other ranks of an axis do too, by the device's peaks.
 
     The operators of a micro-batch are divided by all axes but the pipeline's where everything is divided; what is
     divided less is done by several ranks.
     """
-    if all(_word(axis.name) in (*SAMPLES, "pp") for axis in outline.mesh):
+    if all(_word(axis.name) in (*SAMPLES, "pp") for axis in program.mesh):
         return 0.0
-    whole = _whole(outline.graph)
-    ranks = product(axis.ranks for axis in outline.mesh if axis.name != "pp")
+    whole = _whole(program.graph)
+    ranks = product(axis.ranks for axis in program.mesh if axis.name != "pp")
     rate, stream = prices.device.matrix_rate(prices.form.kernels), prices.device.memory_bandwidth
     each: dict[Kind, float] = {}
     found = 0.0
-    for stage, times in _stages(outline):
-        for run in outline.cutting.runs(stage) if outline.cutting.rank[stage] == rank else ():
+    for stage, times in _stages(program):
+        for run in program.partition.runs(stage) if program.partition.rank[stage] == rank else ():
             kind = kind_of(run)
             if kind not in each:
-                work = (one for actions in outline.local.actions(kind) for one in actions if isinstance(one, Compute))
+                work = (
+                    one for actions in program.rank_program.actions(kind) for one in actions if isinstance(one, Compute)
+                )
                 each[kind] = math.fsum(_twice(action, whole, ranks, rate, stream) for action in work)
             found += each[kind] * run.times * times
     return found
@@ -199,12 +201,12 @@ def _twice(action: Compute, whole: Mapping[tuple[str, str], float], ranks: int, 
 # how many ranks
 
 
-def _exhausted(outline: Outline) -> Iterator[Exhausted]:
+def _exhausted(program: Program) -> Iterator[Exhausted]:
     """Axes that cannot have twice as many ranks; those that divide the batch count as one."""
-    setting = outline.setting
+    setting = program.setting
     model = facts(setting.graph)
     ranks: dict[str, int] = {}
-    for axis in outline.mesh:
+    for axis in program.mesh:
         for word in {"dp" if _word(axis.name) in SAMPLES else _word(axis.name), _word(axis.name)}:
             if word not in SAMPLES or word in ("dp", "ep"):
                 ranks[word] = ranks.get(word, 1) * axis.ranks

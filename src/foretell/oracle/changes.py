@@ -12,12 +12,12 @@ from foretell.hardware import catalog, members
 from foretell.hardware.cluster import Cluster
 from foretell.oracle.asker import Asker, Found, with_policy
 from foretell.plan.facts import facts
-from foretell.plan.mending import divisors
 from foretell.plan.plan import Plan, axis_text
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
+from foretell.plan.repair import divisors
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor

@@ -17,9 +17,9 @@ from foretell.oracle.bands import ALWAYS, bands
 from foretell.plan.policies.precision import Precision
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute
-from foretell.program.local import Kind, Local, kind_of
-from foretell.program.outline import Outline
-from foretell.program.program import Axis
+from foretell.program.expanded import Axis
+from foretell.program.program import Program
+from foretell.program.rank_program import Kind, RankProgram, kind_of
 
 MEASURED: Final = "measured"
 CARRIED: Final = "carried over"
@@ -155,18 +155,18 @@ class Evidence(NamedTuple):
         return found
 
 
-def evidence(outline: Outline, cluster: Cluster) -> Evidence:
+def evidence(program: Program, cluster: Cluster) -> Evidence:
     """What a prediction of this plan rests on."""
-    setting = outline.setting
+    setting = program.setting
     form = setting.plan.policy(Precision).format
-    main = _main(outline)
+    main = _main(program)
     device = cluster.device
     known = kernel_seconds(main, device, form, setting.trainer).provenance if main else "datasheet"
     return Evidence(
         device=device.name,
         products=main.operator if main else "",
         compute=WORDS[known],
-        communication={axis.name: _fabric(axis, cluster) for axis in outline.mesh},
+        communication={axis.name: _fabric(axis, cluster) for axis in program.mesh},
         software=software(setting.trainer),
         trainer=setting.trainer.name,
         nodes=-(-setting.plan.ranks // cluster.ranks_per_node),
@@ -183,22 +183,22 @@ def spread(device: Device, operator: str) -> float:
     return statistics.median(errors) if errors else 0.0
 
 
-def _main(outline: Outline) -> Compute | None:
+def _main(program: Program) -> Compute | None:
     """The largest forward computation of the kind of operators that has most matrix work."""
     times: Counter[Kind] = Counter()
-    for run in (run for runs in outline.cutting.row.runs for run in runs):
+    for run in (run for runs in program.partition.row.runs for run in runs):
         times[kind_of(run)] += run.times
     work: dict[str, float] = defaultdict(float)
     largest: dict[str, Compute] = {}
     for kind, count in times.items():
-        for operator, (matrix, action) in _products(outline.local, kind).items():
+        for operator, (matrix, action) in _products(program.rank_program, kind).items():
             work[operator] += matrix * count
             if operator not in largest or action.cost.matrix > largest[operator].cost.matrix:
                 largest[operator] = action
     return largest[max(work, key=work.__getitem__)] if work else None
 
 
-def _products(local: Local, kind: Kind) -> dict[str, tuple[float, Compute]]:
+def _products(local: RankProgram, kind: Kind) -> dict[str, tuple[float, Compute]]:
     """Of each operator of a kind of layer its matrix work in all, and the largest computation; found once."""
     key = ("products", kind)
     if key not in local.priced:

@@ -9,16 +9,16 @@ import numpy
 
 from foretell.cost.host import overlap_share
 from foretell.cost.memory import Constants, memory_constants
-from foretell.cost.stage import Prices
+from foretell.cost.prices import Prices
 from foretell.oracle.parts import Chosen, Executed, PartitionRow, Parts, Programs, StageTraffic, StateRow
 from foretell.plan.job import batch_ranks
 from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import Precision
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
+from foretell.program.expanded import Axis
+from foretell.program.lower import space_axes
 from foretell.program.mesh import mesh, stride
-from foretell.program.outline import space_axes
-from foretell.program.program import Axis
 from foretell.timeline.plan_table import PlanRow
 
 Columns: TypeAlias = dict[str, Any]
@@ -174,7 +174,7 @@ class MeshRows:
             partitions,
             own=numpy.array(own, dtype=numpy.int64),
             count=count,
-            signatures=numpy.array([len(cut.shapes) for cut in cuts]),
+            signatures=numpy.array([len(cut.signatures) for cut in cuts]),
             place=numpy.array([place for place, _ in pairs]),
             microbatches=numpy.array(self.counts)[count],
             partition=numpy.array([partitions[at].row for at in own]),

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from foretell.cost.price import PricedProgram, price
+from foretell.cost.price import PricedProgram, priced
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.oracle.priced_plans import Candidate
@@ -25,8 +25,8 @@ from foretell.plan.plan import Plan, part_of
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
-from foretell.program.local import kind_of
-from foretell.timeline.compose import composed
+from foretell.program.rank_program import kind_of
+from foretell.timeline.result import composed
 
 PRICED = 20
 """Borders of one axis that are predicted at most."""
@@ -110,7 +110,7 @@ class _Search:
         plan = self._with(part)
         if not self._legal(plan):
             return
-        made = composed(price(msgspec.structs.replace(self.setting, plan=plan), self.cluster), self.cluster)
+        made = composed(priced(msgspec.structs.replace(self.setting, plan=plan), self.cluster), self.cluster)
         self.over[part] = made.step_seconds - bound
         if made.memory_bytes <= self.capacity and made.step_seconds < self.reached:
             self.reached = made.step_seconds
@@ -177,16 +177,16 @@ class _Search:
         return {rest: _side(self._priced(Part(at, rest))) for rest in self.rests}
 
     def _priced(self, part: Part) -> PricedProgram:
-        return price(msgspec.structs.replace(self.setting, plan=self._with(part)), self.cluster)
+        return priced(msgspec.structs.replace(self.setting, plan=self._with(part)), self.cluster)
 
     @functools.cached_property
     def _spans(self) -> list[tuple[int, int]]:
         """The modules that each layer has, from the first to the last."""
         place = {name: at for at, name in enumerate(self.names)}
-        outline = self._priced(Part(0, "")).outline
+        program = self._priced(Part(0, "")).program
         spans: list[tuple[int, int]] = []
-        for run in outline.cutting.runs(0):
-            paths = (node.path for node in outline.graph.blocks[run.block].nodes[run.start : run.stop])
+        for run in program.partition.runs(0):
+            paths = (node.path for node in program.graph.blocks[run.block].nodes[run.start : run.stop])
             held = [place[_module(path)] for path in paths if path]
             spans.append((min(held, default=0), max(held, default=len(self.names) - 1)))
         return spans
@@ -202,6 +202,6 @@ class _Side(NamedTuple):
 
 
 def _side(plan: PricedProgram) -> _Side:
-    devices = (plan.kinds[kind_of(run)].device for run in plan.outline.cutting.runs(0))
+    devices = (plan.kinds[kind_of(run)].device for run in plan.program.partition.runs(0))
     (care,) = plan.traffic
     return _Side([(one[0], one[1]) for one in devices], sum(care.once), plan.overlap, sum(care.finish.values()))

@@ -1,6 +1,6 @@
 """Parts that the plans of a space have in common, each priced once and written down in the engine's tables.
 
-Local programs are priced for all numbers of samples at once, as arrays: of all parts they take longest to price.
+RankProgram programs are priced for all numbers of samples at once, as arrays: of all parts they take longest to price.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from foretell.cost.care import CareFigures, care_figures
 from foretell.cost.host import as_executed
-from foretell.cost.layers import layer_figures
+from foretell.cost.layer_cost import layer_cost
 from foretell.cost.memory import convolution_block
 from foretell.cost.price import stage_peaks, stage_sends
-from foretell.cost.stage import Prices
+from foretell.cost.prices import Prices
+from foretell.cost.weight_traffic import WeightTrafficCost, weight_traffic_cost
 from foretell.model.graph import Graph
 from foretell.model.operator import PARTS, Part
 from foretell.model.resize import SAMPLE, skeleton, with_samples
 from foretell.oracle.space import Space
-from foretell.plan.mending import divisors
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.bucket import Bucket
@@ -32,16 +31,18 @@ from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policy import Policy
+from foretell.plan.repair import divisors
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import Trainer
 from foretell.program.activation_memory import StagePeaks, WeightBuffers
-from foretell.program.cutting import Cutting, cutting
-from foretell.program.local import Kind, Local
-from foretell.program.outline import activation_peaks, as_lowered, local_program, spread_alike
+from foretell.program.lower import as_lowered, local_program, spread_alike
+from foretell.program.partition import PipelinePartition, pipeline_partition
+from foretell.program.rank_program import Kind, RankProgram
+from foretell.program.stage_activations import activation_peaks
 from foretell.program.stage_runs import StackedRuns, StageRuns, Uneven
-from foretell.program.upkeep import Upkeep
+from foretell.program.weight_state import WeightStatePlan
 from foretell.timeline import unroll
 from foretell.timeline.plan_table import PlanTable
 from foretell.units import product
@@ -85,9 +86,9 @@ class Lowered(NamedTuple):
 class PartitionRow(NamedTuple):
     """How a model is cut for a pipeline, and the row of that."""
 
-    cut: Cutting
+    cut: PipelinePartition
     row: int
-    shapes: tuple[int, ...]  # a number for each, the same where weights are
+    signatures: tuple[int, ...]  # a number for each, the same where weights are
     layers: int  # a number for those of all shapes: cuts into as many stages have them in common
 
 
@@ -96,14 +97,14 @@ class Programs(NamedTuple):
 
     row: int
     place: dict[int, int]  # of each number of samples: how many rows after the first
-    parts: tuple[tuple[Local, int], ...]  # of how many numbers at once; 0: of one alone
+    parts: tuple[tuple[RankProgram, int], ...]  # of how many numbers at once; 0: of one alone
     layouts: int  # a number, the same for programs that differ in what runs again
 
 
 class StateRow(NamedTuple):
     """How a mesh keeps weights: where groups of ranks lie alike in the same way, whatever their axes are called."""
 
-    upkeep: Upkeep
+    weight_state: WeightStatePlan
     alike: Mapping[Kind, int]  # the same for kinds of layers whose weights are cared for in the same way
     manner: int
 
@@ -112,7 +113,7 @@ class StageTraffic(NamedTuple):
     """The care of the weights of a cut, and what it gathers."""
 
     row: int
-    figures: tuple[CareFigures, ...]
+    figures: tuple[WeightTrafficCost, ...]
     reshards: bool
     gathered: int  # a number for the bytes of that
 
@@ -131,8 +132,8 @@ class Parts:
         self._sends: dict[Hashable, int] = {}
         self._peaks: dict[tuple[int, ...], int] = {}
         self._repetitions: set[int] = set()  # of the layers of all stages so far, where they are many
-        self._stacks: dict[tuple[Local, int], dict[Hashable, Stack]] = {}
-        self._cares: dict[Hashable, CareFigures] = {}
+        self._stacks: dict[tuple[RankProgram, int], dict[Hashable, Stack]] = {}
+        self._cares: dict[Hashable, WeightTrafficCost] = {}
         self._traffic: dict[Hashable, StageTraffic] = {}
         self._numbers: dict[Hashable, int] = {}
         self._unrolled: dict[Hashable, dict[str, int]] = {}
@@ -170,7 +171,7 @@ class Parts:
         partly = any(axis.splitting.only for axis in axes), plan.policy(Lora)
         if partly not in self._lowered:
             graph = skeleton(as_lowered(plan.policy(Lora).trained(self.space.graph), axes))
-            kinds = cutting(graph, Pipeline(ranks=1), self.trainer.pipeline.split).kinds
+            kinds = pipeline_partition(graph, Pipeline(ranks=1), self.trainer.pipeline.split).kinds
             self._lowered[partly] = Lowered(len(self._lowered), graph, kinds, EXACT // _largest(graph))
         return self._lowered[partly]
 
@@ -178,24 +179,24 @@ class Parts:
         """The model cut for a pipeline."""
         key = (model.number, pipeline)
         if key not in self._partitions:
-            cut = cutting(model.graph, pipeline, self.trainer.pipeline.split)
-            weights = ((shape._replace(received=(), sent=()), cut.schedule.flushes) for shape in cut.shapes)
+            cut = pipeline_partition(model.graph, pipeline, self.trainer.pipeline.split)
+            weights = ((shape._replace(received=(), sent=()), cut.schedule.flushes) for shape in cut.signatures)
             row = self.table.stages(cut, model.kinds)
-            self._repetitions.update(own.times for own in cut.shape_runs if own.stackable)
-            layers = self.number((model.number, cut.ranks > 1, tuple(own.runs for own in cut.shape_runs)))
+            self._repetitions.update(own.times for own in cut.signature_runs if own.stackable)
+            layers = self.number((model.number, cut.ranks > 1, tuple(own.runs for own in cut.signature_runs)))
             self._partitions[key] = PartitionRow(
                 cut, row, tuple(self.number((model.number, *one)) for one in weights), layers
             )
         return self._partitions[key]
 
-    def unrolled(self, cut: Cutting, count: int) -> dict[str, int]:
+    def unrolled(self, cut: PipelinePartition, count: int) -> dict[str, int]:
         """The rows of the orders that are played, and the rounds still to come."""
         how = (cut.schedule.name, cut.ranks, count, cut.chunks)
         if how not in self._unrolled:
             self._passes += cut.ranks * count * cut.chunks
             if self._passes > MANY:
                 unroll.load()
-            self._unrolled[how] = self.table.unrolled(unroll.played(*how))
+            self._unrolled[how] = self.table.unrolled(unroll.unrolled_schedule(*how))
         return self._unrolled[how]
 
     # what a micro-batch does
@@ -236,13 +237,13 @@ class Parts:
         many = [count * together for count in samples if count * together <= model.exact]
         alone = [count * together for count in samples if count * together > model.exact]
         row = len(self.table.columns["program_at"])
-        parts: list[tuple[Local, int]] = []
+        parts: list[tuple[RankProgram, int]] = []
         block = convolution_block(self.space.cluster)
         place: dict[int, int] = {}
         for own in (*spread_alike(model.graph, axes, plan, trainer, many), *alone):
             local = local_program(model.graph, axes, plan, trainer, own, block)
             several = () if isinstance(own, int) else own
-            self.table.program([layer_figures(local, kind, prices) for kind in model.kinds], len(several))
+            self.table.program([layer_cost(local, kind, prices) for kind in model.kinds], len(several))
             parts.append((local, len(several)))
             place |= {count // together: len(place) + at for at, count in enumerate(several or (own,))}
         return Programs(row, place, tuple(parts), self.number(tuple(id(local.layout) for local, _ in parts)))
@@ -290,46 +291,48 @@ class Parts:
         model: Lowered,
         axes: tuple[MeshAxis, ...],
         chosen: Chosen,
-        local: Local,
+        local: RankProgram,
         prices: Prices,
         alike: Mapping[Kind, int] | None,
     ) -> StateRow:
         """How the weights of a mesh are kept; `alike` is what another keeping of it has; None: this is the first."""
-        upkeep = Upkeep(self.setting(chosen.plan), axes)
+        weight_state = WeightStatePlan(self.setting(chosen.plan), axes)
         if alike is None:
             stride = {axis.name: axis.stride for axis in prices.axes.values()}
-            shared = functools.cache(functools.partial(upkeep.like, stride=stride, named=prices.led))
-            like = {kind: self._like(upkeep, local, kind, shared) for kind in model.kinds}
+            shared = functools.cache(functools.partial(weight_state.like, stride=stride, named=prices.led))
+            like = {kind: self._like(weight_state, local, kind, shared) for kind in model.kinds}
             alike = {kind: self.number(found) for kind, found in like.items()}
-        return StateRow(upkeep, alike, self.number((upkeep.manner, chosen.care, prices.led)))
+        return StateRow(weight_state, alike, self.number((weight_state.manner, chosen.care, prices.led)))
 
     @staticmethod
-    def _like(upkeep: Upkeep, local: Local, kind: Kind, shared: Callable[..., Hashable]) -> Hashable:
+    def _like(
+        weight_state: WeightStatePlan, local: RankProgram, kind: Kind, shared: Callable[..., Hashable]
+    ) -> Hashable:
         """All that the care of a layer's weights depends on besides the trainer."""
         return tuple(
-            (weight.rows, weight.columns, weight.trainable, shared(*upkeep.along(weight, local.sampled)))
+            (weight.rows, weight.columns, weight.trainable, shared(*weight_state.along(weight, local.sampled)))
             for weight in local.weights(kind)
         )
 
     def traffic(
-        self, variant: PartitionRow, local: Local, executed: Executed, state: StateRow, prices: Prices
+        self, variant: PartitionRow, local: RankProgram, executed: Executed, state: StateRow, prices: Prices
     ) -> StageTraffic:
         """The care of a cut's weights."""
-        cut, upkeep = variant.cut, state.upkeep
-        figures: list[CareFigures] = []
-        for shape, number in zip(cut.shapes, variant.shapes, strict=True):
+        cut, weight_state = variant.cut, state.weight_state
+        figures: list[WeightTrafficCost] = []
+        for shape, number in zip(cut.signatures, variant.signatures, strict=True):
             kinds = tuple(state.alike[kind] for kind, *_ in shape.layers)
             tied = prices.axes.get("pp") if shape.tied else None
             key = (number, kinds, tied, state.manner, executed.number)
             if key not in self._cares:
-                self._cares[key] = care_figures(cut, shape, local, upkeep, prices)
+                self._cares[key] = weight_traffic_cost(cut, shape, local, weight_state, prices)
             figures.append(self._cares[key])
-        known = (upkeep.reshards, *map(id, figures))  # which are kept, so that no others get these
+        known = (weight_state.reshards, *map(id, figures))  # which are kept, so that no others get these
         if known not in self._traffic:
-            self._traffic[known] = self._all_traffic(figures, upkeep.reshards)
+            self._traffic[known] = self._all_traffic(figures, weight_state.reshards)
         return self._traffic[known]
 
-    def _all_traffic(self, figures: Sequence[CareFigures], reshards: bool) -> StageTraffic:
+    def _all_traffic(self, figures: Sequence[WeightTrafficCost], reshards: bool) -> StageTraffic:
         made = [(one.resting.gradients, one.resting.trained) for one in figures if self.trainer.memory.new_gradients]
         gathered = (reshards, tuple((one.gathered, one.root_bytes) for one in figures), tuple(made))
         return StageTraffic(self.table.traffic(figures), tuple(figures), reshards, self.number(gathered))
@@ -338,7 +341,7 @@ class Parts:
 class _Activations(NamedTuple):
     """How micro-batches are held: by which local program, and what is kept of them."""
 
-    local: Local
+    local: RankProgram
     held: int
     plan: Plan
     pipelined: bool

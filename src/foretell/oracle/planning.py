@@ -27,9 +27,9 @@ from foretell.oracle.search import TOP, Found, Watch, search
 from foretell.oracle.space import Space, Wishes
 from foretell.oracle.training import STEP_ALONE, Run
 from foretell.plan.job import make_job
-from foretell.plan.mending import divisors
 from foretell.plan.policies.precision import FORMATS, Precision
 from foretell.plan.refusal import Refusal
+from foretell.plan.repair import divisors
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
 

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from foretell.cost.memory import usable_bytes
-from foretell.cost.price import PricedProgram, price
+from foretell.cost.price import PricedProgram, priced
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.totals import matrix_work
@@ -21,11 +21,11 @@ from foretell.oracle.training import STEP_ALONE, Run, Training, step_input, whol
 from foretell.plan.facts import facts
 from foretell.plan.policies.lora import Lora
 from foretell.plan.setting import Setting
-from foretell.program.local import Kind
-from foretell.program.lower import notes
+from foretell.program.expand import notes
+from foretell.program.rank_program import Kind
 from foretell.summary import rates
-from foretell.timeline.compose import composed
 from foretell.timeline.observation import Observation
+from foretell.timeline.result import composed
 from foretell.units import show_bytes, show_seconds
 
 LAYERS: Final = ("forward", "backward", "recompute")
@@ -73,11 +73,11 @@ T = TypeVar("T", bound=Prediction)
 
 def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Prediction:
     """Predict one step of a plan that fits, and a whole run of such steps where one is asked about."""
-    plan = price(setting, cluster)
-    outline, device, usable = plan.outline, cluster.device, usable_bytes(setting.trainer, cluster)
+    plan = priced(setting, cluster)
+    program, device, usable = plan.program, cluster.device, usable_bytes(setting.trainer, cluster)
     made = composed(plan, cluster)
     used, breakdown = made.memory, made.breakdown
-    known = evidence(outline, cluster)
+    known = evidence(program, cluster)
     low, high = known.interval(made.step_seconds)
     step, low, high = (step_input(one, setting, cluster, run.conditions) for one in (made.step_seconds, low, high))
     breakdown |= {"input": step - made.step_seconds} if step > made.step_seconds else {}
@@ -89,13 +89,13 @@ def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Predic
         memory_bytes=used.device,
         memory=used,
         breakdown=breakdown,
-        model=outline.graph.name,
-        plan=str(outline.plan),
-        trainer=outline.trainer.name,
+        model=program.graph.name,
+        plan=str(program.plan),
+        trainer=program.trainer.name,
         cluster=cluster.text,
         batch=setting.job.batch,
         ranks=ranks,
-        microbatches=outline.plan.microbatches,
+        microbatches=program.plan.microbatches,
         samples_per_second=setting.job.batch / step,
         tokens_per_second=tokens / step,
         model_flops=flops,
@@ -108,8 +108,8 @@ def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Predic
         usable=usable,
         bottlenecks=(),
         provenance=known.provenance(),
-        notes=notes(outline),
-        accuracy=accuracy(cluster.device.name, outline.trainer.name, ranks, known.factors()),
+        notes=notes(program),
+        accuracy=accuracy(cluster.device.name, program.trainer.name, ranks, known.factors()),
     )
     amount = whole(found, setting, cluster, run) if run.asked else None
     whole_run = msgspec.structs.replace(found, training=amount)
@@ -118,14 +118,14 @@ def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Predic
 
 def explained(found: T, setting: Setting, cluster: Cluster) -> T:
     """A prediction that measurements corrected, with what limits the step as it is now."""
-    plan = price(setting, cluster)
+    plan = priced(setting, cluster)
     slower = _computing(found.breakdown) / _computing(composed(plan, cluster).breakdown)
     return msgspec.structs.replace(found, bottlenecks=_limits(plan, cluster, found, slower))
 
 
 def _limits(plan: PricedProgram, cluster: Cluster, found: Prediction, slower: float = 1.0) -> tuple[Bottleneck, ...]:
     """The rules that fire; `slower` is how much longer than by its prices a rank computes."""
-    why = causes(plan.outline, plan.prices, found.breakdown, lambda kind: slower * _compute(plan, kind))
+    why = causes(plan.program, plan.prices, found.breakdown, lambda kind: slower * _compute(plan, kind))
     why = why._replace(redundant=slower * why.redundant)
     memory = cluster.device.memory_bytes
     return tuple(bottlenecks(found.breakdown, found.step_seconds, found.memory, memory, why, found.training))
@@ -133,8 +133,8 @@ def _limits(plan: PricedProgram, cluster: Cluster, found: Prediction, slower: fl
 
 def stage_work(setting: Setting, cluster: Cluster) -> list[float]:
     """Seconds that each rank of the pipeline computes in layers, in a step; one number where there is none."""
-    plan = price(setting, cluster)
-    return rank_work(plan.outline, lambda kind: _compute(plan, kind))
+    plan = priced(setting, cluster)
+    return rank_work(plan.program, lambda kind: _compute(plan, kind))
 
 
 def _computing(breakdown: Mapping[str, float]) -> float:

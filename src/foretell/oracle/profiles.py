@@ -25,7 +25,8 @@ from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute, Update
-from foretell.program.outline import Outline
+from foretell.program.lower import lower
+from foretell.program.program import Program
 
 LEAST: Final = 0.25
 """Share of a layer's time that has to be its kernels', for it to say something of them."""
@@ -70,10 +71,10 @@ def predicted_layers(device: Device, trainer: Trainer, found: Profile) -> dict[s
     graph = load(found.model, found.batch, None, FORMATS[found.precision].activation)
     plan = parse(f"dp1 +{found.precision}")
     setting = Setting(graph, Job(batch=found.batch), plan, trainer)
-    outline = Outline(setting)
+    program = lower(setting)
     form = setting.plan.policy(Precision).format
     said: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
-    for action in _actions(outline):
+    for action in _actions(program):
         home = next((path for path in paths if _under(action.path, path)), "")
         if home:
             price = kernel_seconds(action, device, form, trainer)
@@ -83,9 +84,9 @@ def predicted_layers(device: Device, trainer: Trainer, found: Profile) -> dict[s
     return dict(said)
 
 
-def _actions(outline: Outline) -> Iterable[Compute]:
-    for kind in outline.cutting.kinds:
-        for actions in outline.local.actions(kind):
+def _actions(program: Program) -> Iterable[Compute]:
+    for kind in program.partition.kinds:
+        for actions in program.rank_program.actions(kind):
             yield from (action for action in actions if isinstance(action, Compute))
 
 

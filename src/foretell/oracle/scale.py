@@ -21,8 +21,8 @@ from foretell.oracle.similar import Accuracy
 from foretell.oracle.stages import may_choose
 from foretell.plan.job import batch_ranks
 from foretell.plan.members import policies, strategies
-from foretell.plan.mending import DATA, divisors
 from foretell.plan.plan import Plan
+from foretell.plan.repair import DATA, divisors
 from foretell.plan.storage import STORAGES
 from foretell.plan.text import parse
 from foretell.summary import Summarized

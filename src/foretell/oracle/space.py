@@ -25,12 +25,12 @@ from foretell.plan.fitness import surroundings
 from foretell.plan.job import Job, batch_ranks
 from foretell.plan.legality import broken_by_axes, broken_by_pipeline
 from foretell.plan.members import policies, strategies
-from foretell.plan.mending import divisors
 from foretell.plan.plan import Plan, axis_text, grid_of, part_of
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
+from foretell.plan.repair import divisors
 from foretell.plan.schedule import find
 from foretell.plan.setting import Setting
 from foretell.plan.stages import layers_per_stage

@@ -14,16 +14,16 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from foretell.cost.layers import KINDS
-from foretell.cost.price import PricedProgram, price
+from foretell.cost.layer_cost import KINDS
+from foretell.cost.price import PricedProgram, priced
 from foretell.hardware.cluster import Cluster
 from foretell.model.layers import Piece, Run, runs
 from foretell.plan.plan import Plan
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.boundary import Crossing
-from foretell.program.cutting import Row, row
-from foretell.program.local import Kind, kind_of
+from foretell.program.partition import ModelParts, model_parts
+from foretell.program.rank_program import Kind, kind_of
 from foretell.timeline.engine import SEGMENT, kernels
 from foretell.timeline.plan_table import PlanTable
 
@@ -83,9 +83,9 @@ class Stages:
         self.setting, self.cluster = setting, cluster
         self.priced = 0  # plans so far, to get to know their stages
         self.usual = self._priced(())
-        self.cutting = self.usual.outline.cutting
-        self.parts = len(self.cutting.row.parts)
-        self.split: Split = tuple(self._layers(part) for part in self.cutting.row.parts)
+        self.partition = self.usual.program.partition
+        self.parts = len(self.partition.row.parts)
+        self.split: Split = tuple(self._layers(part) for part in self.partition.row.parts)
         self.layers = sum(self.split)
         self._known: dict[Hashable, StageFigures] = {}
         self._found: dict[tuple[tuple[bool, bool], Range], StageFigures] = {}
@@ -98,7 +98,7 @@ class Stages:
     def _priced(self, split: Split) -> PricedProgram:
         plan = with_split(self.setting.plan, split)
         self.priced += 1
-        return price(msgspec.structs.replace(self.setting, plan=plan), self.cluster)
+        return priced(msgspec.structs.replace(self.setting, plan=plan), self.cluster)
 
     def of(self, part: int, own: Range) -> StageFigures:
         """The figures of a stage with these layers, as this part of the model."""
@@ -135,7 +135,7 @@ class Stages:
     def _pass(self, run: Run, figure: str) -> float:
         """A figure of both passes."""
         forward, both, inputs, weights = getattr(self.usual.kinds[kind_of(run)], figure)
-        splits = self.cutting.schedule.splits_backward
+        splits = self.partition.schedule.splits_backward
         return run.times * (forward + (min(both, inputs + weights) if splits else both))
 
     def shared(self) -> Split:
@@ -171,9 +171,9 @@ class Stages:
     # what is alike
 
     @functools.cached_property
-    def _singles(self) -> Row:
+    def _singles(self) -> ModelParts:
         """The model cut after each layer."""
-        return row(self.cutting.graph, self.layers, (1,) * self.layers, "even")
+        return model_parts(self.partition.graph, self.layers, (1,) * self.layers, "even")
 
     @property
     def trained_through(self) -> bool:
@@ -183,8 +183,8 @@ class Stages:
     @functools.cached_property
     def _ends(self) -> list[tuple[bool, bool]]:
         """For each part whether other ranks have the parts before and after it."""
-        stages = map(self.cutting.part.index, range(self.parts))
-        return [(self.cutting.receives(at) >= 0, self.cutting.sends(at) >= 0) for at in stages]
+        stages = map(self.partition.part.index, range(self.parts))
+        return [(self.partition.receives(at) >= 0, self.partition.sends(at) >= 0) for at in stages]
 
     def _key(self, part: int, own: Range) -> Hashable:
         """All that the figures of a stage depend on, in one plan."""
@@ -196,7 +196,7 @@ class Stages:
         return layers, ends, _reads(single.crossings[own.first]), _reads(sent)
 
     def _times(self, run: Run) -> tuple[Kind, int, bool, bool]:
-        last = run.first + run.times == self.cutting.graph.blocks[run.block].times
+        last = run.first + run.times == self.partition.graph.blocks[run.block].times
         return kind_of(run), run.times, run.first == 0, last
 
     def _around(self, part: int, own: Range) -> Split:
@@ -215,7 +215,7 @@ class Stages:
         for part, own in filled:
             key = self._key(part, own)
             if key not in self._known:
-                found[key] = plan.stages[self.cutting.part.index(part)]
+                found[key] = plan.stages[self.partition.part.index(part)]
         rows = [table.add(plan, (signature,) * len(plan.stages)) for signature in found.values()]
         tables, plans, engine = table.tables(compiled=False), table.plans(compiled=False), kernels(fast=False)
         segments, begin, end = engine.all_segments(tables, plans, 0)
@@ -223,7 +223,7 @@ class Stages:
         for (key, shape), at in zip(found.items(), rows, strict=True):
             at_kind = {kind: shape * 8 + number for number, kind in enumerate(KINDS)}
             slots = {kind: _slot(segments, begin[place], end[place]) for kind, place in at_kind.items()}
-            held = (engine.rank_memory(tables, plans, at, rank)[0] for rank in range(self.cutting.ranks))
+            held = (engine.rank_memory(tables, plans, at, rank)[0] for rank in range(self.partition.ranks))
             memory = tuple(one * constants.reserved + constants.context for one in held)
             self._known[key] = _figures(plan, shape, slots, memory)
 
@@ -234,7 +234,7 @@ def _figures(plan: PricedProgram, shape: int, slots: dict[str, _Slot], memory: t
     met = {"F": bool(crossed.received), "B": crossed.gets_back, "I": crossed.gets_back, "W": False}
     least = {kind: slot.met if met[kind] else slot.device for kind, slot in slots.items()}
     forward, back, launched = least["F"], least["B"], slots["F"].host + slots["B"].host
-    if plan.outline.schedule.splits_backward:  # a rank may have both
+    if plan.program.schedule.splits_backward:  # a rank may have both
         back = min(back, least["I"] + least["W"])
         launched = slots["F"].host + min(slots["B"].host, slots["I"].host + slots["W"].host)
     return StageFigures(
@@ -242,7 +242,7 @@ def _figures(plan: PricedProgram, shape: int, slots: dict[str, _Slot], memory: t
         forward + back,
         launched,
         slots["F"].met,
-        least["I" if plan.outline.schedule.splits_backward else "B"],
+        least["I" if plan.program.schedule.splits_backward else "B"],
         float(sends.send_forward),
         float(sends.send_back),
         sum(plan.traffic[shape].finish.values()),

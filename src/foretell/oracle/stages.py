@@ -21,13 +21,13 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from foretell.cost.price import price
+from foretell.cost.price import priced
 from foretell.hardware.cluster import Cluster
 from foretell.oracle.stage_figures import Range, Split, StageFigures, Stages, ranges, with_split
 from foretell.plan.schedule import Slot, find
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
-from foretell.timeline.compose import composed
+from foretell.timeline.result import composed
 
 PRICED = 32
 """Ways to cut one plan that are predicted at most, beside the neighbours of the best."""
@@ -189,9 +189,9 @@ class _Search:
 
     def _relieves(self, split: Split, now: Cut) -> bool:
         """Whether the rank that holds most has fewer layers than before."""
-        cutting = self.stages.cutting
-        fullest = max(range(cutting.ranks), key=lambda rank: now.by_rank[rank])
-        own = {part for part, rank in zip(cutting.part, cutting.rank, strict=True) if rank == fullest}
+        partition = self.stages.partition
+        fullest = max(range(partition.ranks), key=lambda rank: now.by_rank[rank])
+        own = {part for part, rank in zip(partition.part, partition.rank, strict=True) if rank == fullest}
         return sum(split[part] for part in own) < sum(now.split[part] for part in own)
 
     def _climb(self) -> None:
@@ -218,7 +218,7 @@ class _Search:
     def _cut(self, split: Split) -> Cut:
         if split not in self.cuts:
             plan = with_split(self.setting.plan, split)
-            made = composed(price(msgspec.structs.replace(self.setting, plan=plan), self.cluster), self.cluster)
+            made = composed(priced(msgspec.structs.replace(self.setting, plan=plan), self.cluster), self.cluster)
             self.cuts[split] = Cut(split, made.step_seconds, made.memory_bytes, made.memory.by_stage)
         return self.cuts[split]
 
@@ -265,7 +265,7 @@ class Bounds(Protocol):
 
 def bounds(stages: Stages, capacity: float, limit: float) -> Bounds:
     """The bounds of splits that fit, as far as that is known of one stage alone, and take less than a limit."""
-    kind = _OneStage if stages.cutting.chunks == 1 else _SeveralStages
+    kind = _OneStage if stages.partition.chunks == 1 else _SeveralStages
     return kind(stages, capacity, limit)
 
 
@@ -316,11 +316,13 @@ class _Figures:
 
     def __init__(self, stages: Stages, capacity: float, limit: float) -> None:
         self.stages, self.capacity, self.limit = stages, capacity, limit
-        self.parts, self.layers, cutting = stages.parts, stages.layers, stages.cutting
-        self.ranks, schedule, count = cutting.ranks, cutting.schedule, stages.setting.plan.microbatches
-        self.alone = cutting.chunks == 1
+        self.parts, self.layers, partition = stages.parts, stages.layers, stages.partition
+        self.ranks, schedule, count = partition.ranks, partition.schedule, stages.setting.plan.microbatches
+        self.alone = partition.chunks == 1
         self.chains = chains(schedule.name, self.ranks, count) if self.alone else ()
-        self.times = [len(schedule.microbatches_of(at, self.ranks, count, cutting.chunks)) for at in range(self.parts)]
+        self.times = [
+            len(schedule.microbatches_of(at, self.ranks, count, partition.chunks)) for at in range(self.parts)
+        ]
         # A rank's first slot is the first micro-batch's forward at its first stage, and that has come through all
         # stages before. Its last is a backward at the same stage, which has to go back through all of them, unless
         # gradients of weights come last. Where the model lies on the pipeline twice, ranks begin at either end.
@@ -475,14 +477,14 @@ class _SeveralStages:
     def __init__(self, stages: Stages, capacity: float, limit: float) -> None:
         self.figures = _Figures(stages, capacity, limit)
         self.parts, self.layers = stages.parts, stages.layers
-        cutting = stages.cutting
-        self.ranks = cutting.ranks
+        partition = stages.partition
+        self.ranks = partition.ranks
         self.nothing: Loads = ((0.0, 0.0),) * self.ranks
         self.holders = [
-            {rank for rank, own in zip(cutting.rank, cutting.part, strict=True) if own == part}
+            {rank for rank, own in zip(partition.rank, partition.part, strict=True) if own == part}
             for part in range(self.parts)
         ]
-        self.copies = cutting.schedule.copies
+        self.copies = partition.schedule.copies
 
     def least(self) -> float:
         return self._shared(self.nothing, 0.0, 0, 0)

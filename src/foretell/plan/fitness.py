@@ -11,11 +11,11 @@ from foretell.plan.facts import Facts, facts
 from foretell.plan.job import divides
 from foretell.plan.legality import Surroundings
 from foretell.plan.legality import broken as broken_by_trainer
-from foretell.plan.mending import fewer, nearest, removed, replaced, told
 from foretell.plan.parts import members
 from foretell.plan.plan import Plan, grid_of, part_of
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
+from foretell.plan.repair import fewer, nearest, removed, replaced, told
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 

@@ -14,10 +14,10 @@ import msgspec
 
 from foretell.errors import BadInput, unknown
 from foretell.model.optimizer import OPTIMIZERS
-from foretell.plan.mending import changed, near, replaced
 from foretell.plan.plan import Plan
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.refusal import Refusal
+from foretell.plan.repair import changed, near, replaced
 from foretell.plan.strategy import Strategy
 from foretell.plan.trainer import trainer as find_trainer
 from foretell.units import product

@@ -13,11 +13,11 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from foretell.plan.mending import changed, fewer, nearest, removed, replaced, told, with_fields
 from foretell.plan.plan import Plan, axis_text
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
+from foretell.plan.repair import changed, fewer, nearest, removed, replaced, told, with_fields
 from foretell.plan.schedule import find
 from foretell.plan.stages import Costs, empty_stages, layers_per_stage
 from foretell.plan.strategies.context import Context

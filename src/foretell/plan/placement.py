@@ -1,7 +1,7 @@
 """Where the elements of a tensor are along one axis of the mesh.
 
 A strategy says where tensors should be; what has to travel follows from the difference between
-where they are and where they should be (`program/transition.py` is the only place that knows how).
+where they are and where they should be (`program/sharding/transition.py` is the only place that knows how).
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ from foretell.plan.placement import Placement, Replicated
 from foretell.program.action import Action, Actions, Allocate, Communicate, Compute, Free
 from foretell.program.blocks import working_elements
 from foretell.program.homes import storage_owner
-from foretell.program.layout import Layout, Moment, has_weight_gradient
 from foretell.program.lifetimes import End, Lifetimes, lifetimes
-from foretell.program.spread import Change
+from foretell.program.sharding.layout import Layout, Moment, has_weight_gradient
+from foretell.program.sharding.propagate import Change
 from foretell.units import WIDTH, Quantity
 
 HALF = 2  # bytes of a 16-bit number

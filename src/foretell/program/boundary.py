@@ -12,7 +12,7 @@ from foretell.model.layers import Piece
 from foretell.program.action import Action, Allocate, Communicate, Free
 from foretell.program.allocation_trace import Storage
 from foretell.program.homes import owner, storage_owner
-from foretell.program.layout import Layout
+from foretell.program.sharding.layout import Layout
 from foretell.units import FLOATING
 
 

@@ -19,7 +19,7 @@ from foretell.plan.policies.compression import Compression
 from foretell.plan.storage import STORAGES, Storage
 from foretell.plan.strategy import MeshAxis
 from foretell.program.action import Communicate
-from foretell.program.transition import travel
+from foretell.program.sharding.transition import travel
 from foretell.program.weights import Weight
 from foretell.units import product
 

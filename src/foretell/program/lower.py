@@ -1,190 +1,165 @@
-"""From a plan to a program: spread the model over the axes, cut it into stages, write what each rank does."""
+"""From a plan to a program: shard the model over the axes, partition it into stages."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
+from foretell.model.fold import written_out
 from foretell.model.graph import Graph
-from foretell.model.layers import Run
+from foretell.model.layers import by_layers
+from foretell.model.resize import skeleton, with_samples
+from foretell.plan.plan import Plan
+from foretell.plan.policies.batchnorm import BatchNorm
+from foretell.plan.policies.imbalance import Imbalance
+from foretell.plan.policies.lora import Lora
+from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.precision import Precision
+from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
-from foretell.program.action import Action, Communicate
-from foretell.program.body import Body
-from foretell.program.boundary import Border, Cut, messages
-from foretell.program.exchange import BUCKET
-from foretell.program.local import kind_of
-from foretell.program.outline import Outline
-from foretell.program.program import Layer, Memory, Program, RankKind, Stage
-from foretell.program.upkeep import Care
-from foretell.program.weights import Weight
-from foretell.units import product
+from foretell.plan.storage import STORAGES
+from foretell.plan.strategies.pipeline import Pipeline
+from foretell.plan.strategy import MeshAxis
+from foretell.plan.trainer import Trainer
+from foretell.program.mesh import mesh
+from foretell.program.partition import pipeline_partition
+from foretell.program.program import Program
+from foretell.program.rank_program import RankProgram
+from foretell.program.sharding.layout import Layout, layout
+from foretell.program.sharding.propagate import Conventions, Sharding, propagate
+from foretell.program.weight_state import WeightStatePlan, plain_axes
+from foretell.units import ceil_div, product, whole_numbers
 
 
-def lower(setting: Setting, borders: bool = True) -> Program:
-    """The program of a plan that fits (see `legality.refusals`).
-
-    Without `borders`, memory of what crosses between stages has no events, for those who do not follow memory.
-    """
-    return written(Outline(setting), borders)
-
-
-def written(outline: Outline, borders: bool = True) -> Program:
-    """An outline with every stage and every slot written out."""
-    ranks, chunks, count = outline.ranks, outline.chunks, outline.plan.microbatches
-    order = outline.schedule.order(ranks, count, chunks)
-    replicas = product(axis.ranks for axis in outline.axes if axis.name != "pp")
+def lower(setting: Setting, block: int = 0) -> Program:
+    """The program of a plan that fits (see `legality.refusals`); `block` is that of `Conventions`."""
+    plan, trainer, axes = setting.plan, setting.trainer, mesh(setting.plan)
+    graph = as_lowered(plan.policy(Lora).trained(setting.graph), axes)
+    pipeline = plan.axis(Pipeline) or Pipeline(ranks=1)
     return Program(
-        model=outline.graph.name,
-        plan=str(outline.plan),
-        trainer=outline.trainer.name,
-        batch=outline.setting.job.batch,
-        microbatches=count,
-        axes=outline.mesh,
-        stages=tuple(_Writer(outline, borders).stage(at) for at in range(outline.cutting.count)),
-        kinds=tuple(
-            RankKind(place, replicas, outline.schedule.stages_of(place, ranks, chunks), order[place])
-            for place in range(ranks)
-        ),
-        notes=notes(outline),
+        setting,
+        axes,
+        graph,
+        pipeline_partition(skeleton(graph), pipeline, trainer.pipeline.split),
+        local_of(graph, axes, plan, trainer, block),
+        WeightStatePlan(setting, axes),
     )
 
 
-def notes(outline: Outline) -> tuple[str, ...]:
-    """What a person should know about how the plan is carried out."""
-    return tuple(_notes(outline))
+def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer, block: int = 0) -> RankProgram:
+    """The local program of a plan, as far as the axes that divide layers and the policies decide it.
+
+    Ranks that take samples each for themselves do what one rank does with its share of them.
+    """
+    alone = product(axis.ranks for axis in plain_axes(axes, plan, graph))
+    return local_program(graph, space_axes(axes, plan, graph), plan, trainer, ceil_div(graph.batch, alone), block)
 
 
-def _notes(outline: Outline) -> Iterator[str]:
-    """Operators that every rank of an axis does all of, though the axis divides others like them."""
-    for one in outline.layout.spreads:
-        if not outline.divides(one.axis.name):
-            yield f"{one.axis.name}{one.axis.ranks} divides nothing: every one of its ranks does all the work"
-            continue
-        for path, why in one.whole:
-            yield f"{path} runs whole on every rank of {one.axis.name}: {why}"
-    yield from outline.setting.graph.warnings
+def space_axes(axes: tuple[MeshAxis, ...], plan: Plan, graph: Graph) -> tuple[MeshAxis, ...]:
+    """The axes that local programs know of, however weights are stored along them."""
+    plain = plain_axes(axes, plan, graph)
+    inside = [axis for axis in axes if axis.name != "pp" and axis not in plain]
+    return tuple(replace(axis, storage=STORAGES["replicated"]) for axis in inside)
 
 
-class _Writer:
-    """Writes the stages of an outline."""
+def local_program(
+    graph: Graph,
+    space: tuple[MeshAxis, ...],
+    plan: Plan,
+    trainer: Trainer,
+    samples: int | tuple[int, ...],
+    block: int = 0,
+) -> RankProgram:
+    """What the ranks of some axes do with so many samples together, or with each of several numbers of them.
 
-    def __init__(self, outline: Outline, borders: bool) -> None:
-        self.outline, self.upkeep, self.graph, self.borders = outline, outline.upkeep, outline.graph, borders
-
-    def stage(self, at: int) -> Stage:
-        outline, upkeep = self.outline, self.upkeep
-        own = outline.own(at)
-        care = upkeep.care(own, outline.holders(at, own))
-        cutting = outline.cutting
-        before, after = cutting.links[at]
-        receives, sends = self._cuts(cutting.receives(at)), self._cuts(cutting.sends(at))
-        border = self._border(at)
-        back = [*_numbered(care.reduces), *upkeep.sends_out(care.stays), *upkeep.goes("root", care.stays)]
-        back += [*messages("send", receives, "gradients"), *border.given_back]
-        finish = _numbered(care.finish)
-        if not outline.schedule.flushes:  # weights change after each micro-batch
-            back, finish = [*back, *finish], ()
-        return Stage(
-            part=cutting.part[at],
-            before=before,
-            after=after,
-            layers=tuple(self._layers(cutting.runs(at), care)),
-            enter=_body(
-                "enter",
-                "forward",
-                [
-                    *messages("receive", receives, "activations"),
-                    *border.arrive,
-                    *upkeep.comes("root", care.stays),
-                    *upkeep.gathers(care.root),
-                ],
-            ),
-            leave=_body(
-                "leave", "forward", [*messages("send", sends, "activations"), *border.sent, *upkeep.lets_go(care.twice)]
-            ),
-            enter_back=_body(
-                "enter",
-                "backward",
-                [*messages("receive", sends, "gradients"), *border.come_back, *upkeep.gathers(care.twice)],
-            ),
-            leave_back=_body("leave", "backward", back),
-            finish=_body("finish", "step", finish),
-            memory=stage_memory(outline, at, own, care),
-        )
-
-    def _border(self, at: int) -> Border:
-        """The memory of what crosses into a stage and out of it."""
-        cutting = self.outline.cutting
-        before, after = cutting.links[at]
-        came = self._cuts(cutting.part[at] if before >= 0 else -1)
-        went = self._cuts(cutting.part[after] if after >= 0 else -1)
-        if not (self.borders and (came or went)):
-            return Border(self.graph, came, went, {}, {})
-        stage = self.outline.local.trace(cutting.runs(at), pipelined=self.outline.ranks > 1)
-        missing, left = stage.bytes(stage.trace.missing), stage.bytes(stage.trace.left)
-        return Border(self.graph, came, went, missing, left)
-
-    def _cuts(self, part: int) -> tuple[Cut, ...]:
-        return self.outline.cuts[part] if part >= 0 else ()
-
-    def _layers(self, own: Sequence[Run], care: Care) -> Iterator[Layer]:
-        seen: set[str] = set()
-        for run in own:
-            name = layer_names(self.graph, run)
-            forward, backward = self.outline.local.actions(kind_of(run))
-            bodies = Body(name, "forward", forward), Body(name, "backward", backward)
-            first = run.layer and run.layer not in seen
-            seen.add(run.layer)
-            if first and run.layer in care.units:
-                bodies = self.upkeep.with_gathers(*bodies, care.units[run.layer])
-            if first and run.layer in care.host:
-                bodies = self.upkeep.with_copies(*bodies, care.host[run.layer])
-            yield Layer(name, run.times, *bodies, run)
-
-
-def stage_memory(outline: Outline, at: int, own: list[Weight], care: Care) -> Memory:
-    """Bytes of a stage."""
-    versions = outline.schedule.weight_versions(outline.cutting.rank[at], outline.ranks)
-    resting = outline.upkeep.resting(own, versions)
-    peaks = outline.peaks(at, care.gathered_for(outline.cutting.runs(at)))
-    return Memory(
-        resting.weights,
-        resting.gradients,
-        resting.states,
-        resting.parameters,
-        resting.trained,
-        resting.updated,
-        peaks.kept,
-        peaks.forward_peak + care.root_bytes,
-        peaks.backward_peak + care.root_bytes,
+    Several at once only where their number decides sizes and nothing else: see `spread_alike`.
+    """
+    divided = any(axis.splitting.shares_samples for axis in space)
+    like = samples if isinstance(samples, int) else samples[0]
+    return local(
+        with_samples(graph, like) if divided else skeleton(graph),
+        samples,
+        space,
+        _conventions(plan, trainer, block),
+        trainer.tensor.vocabulary_multiple * product(axis.ranks for axis in space if axis.splitting.flows),
+        plan.policy(Recompute).again,
+        plan.policy(Offload).activations,
+        plan.policy(Imbalance).factor,
     )
 
 
-def _numbered(actions: Sequence[Action]) -> tuple[Action, ...]:
-    """Buckets with their numbers, for who reads them."""
-    count: Counter[tuple[str, tuple[str, ...]]] = Counter()
-    found: list[Action] = []
-    for action in actions:
-        if isinstance(action, Communicate) and action.path == BUCKET:
-            action = msgspec.structs.replace(action, path=f"{BUCKET} {count[action.kind, action.axes]}")
-            count[action.kind, action.axes] += 1
-        found.append(action)
-    return tuple(found)
+def spread_alike(
+    graph: Graph, space: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer, samples: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """Numbers of samples, those together that axes divide in the same way."""
+    if not any(axis.splitting.shares_samples for axis in space):
+        return [tuple(samples)] if samples else []
+    conventions, found = _conventions(plan, trainer), list[tuple[list[Sharding], list[int]]]()
+    for count in samples:
+        spreads = [propagate(with_samples(graph, count), axis, conventions) for axis in space]
+        same = next((counts for like, counts in found if like == spreads), None)
+        if same is None:
+            found.append((spreads, [count]))
+        else:
+            same.append(count)
+    return [tuple(counts) for _, counts in found]
 
 
-def _body(name: str, phase: str, actions: Sequence[Action]) -> Body:
-    return Body(name, phase, tuple(actions))
+@functools.lru_cache(maxsize=1024)
+def local(
+    graph: Graph,
+    samples: int | tuple[int, ...],
+    space: tuple[MeshAxis, ...],
+    conventions: Conventions,
+    vocabulary_multiple: int,
+    again: str,
+    waits_on_host: bool,
+    imbalance: float,
+) -> RankProgram:
+    """The local program of a model on some axes; the vocabulary is padded to a multiple, if there is one."""
+    model = (graph, samples, space, conventions, vocabulary_multiple)
+    if waits_on_host:
+        return local(*model, again, False, imbalance).waiting_on_host()
+    plain = local(*model, "nothing", False, imbalance) if again != "nothing" else None
+    return RankProgram(_layout(*model, imbalance), again, plain)
 
 
-def layer_names(graph: Graph, run: Run) -> str:
-    """The layers that a run stands for: 'layers.0..3'."""
-    if not run.layer:
-        paths = [node.path or "(root)" for node in graph.blocks[run.block].nodes[run.start : run.stop]]
-        return paths[0] if paths[0] == paths[-1] else f"{paths[0]} to {paths[-1]}"
-    if run.times == 1:
-        return run.layer
-    stem, _, number = run.layer.rpartition(".")
-    last = int(number) + (run.times - 1) * max(1, graph.blocks[run.block].stride)
-    return f"{stem}.{number}..{last}".lstrip(".")
+@functools.lru_cache(maxsize=1024)
+def _layout(
+    graph: Graph,
+    samples: int | tuple[int, ...],
+    space: tuple[MeshAxis, ...],
+    conventions: Conventions,
+    vocabulary_multiple: int,
+    imbalance: float,
+) -> Layout:
+    padding = {"vocab": vocabulary_multiple} if vocabulary_multiple else {}
+    sizes = samples if isinstance(samples, int) else whole_numbers(samples)
+    return layout(graph, space, conventions, padding, imbalance, sizes)
+
+
+def _conventions(plan: Plan, trainer: Trainer, block: int = 0) -> Conventions:
+    return Conventions(
+        each_consumer=trainer.tensor.reduce == "consumer",
+        gather_again=trainer.tensor.regather,
+        synchronised=plan.policy(BatchNorm).synchronised,
+        gathers_logits=trainer.tensor.loss == "gathered",
+        scatters_loss=trainer.tensor.loss == "gathered" and trainer.memory.scatters_loss,
+        whole_bias=trainer.tensor.row_bias == "whole",
+        autocast=plan.policy(Precision).format.autocast,
+        compiled=trainer.execution == "compiled",
+        block=block,
+    )
+
+
+def as_lowered(graph: Graph, axes: tuple[MeshAxis, ...]) -> Graph:
+    """The model as a program refers to it: a block for each layer, or for equal ones.
+
+    Without repetitions where a part of it may begin and end anywhere.
+    """
+    if any(axis.splitting.only for axis in axes):
+        graph = msgspec.structs.replace(graph, blocks=written_out(graph.blocks))
+    return with_samples(by_layers(skeleton(graph)), graph.batch)

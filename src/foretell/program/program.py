@@ -1,170 +1,102 @@
-"""The program: everything each kind of rank does in one step. Prices, timelines and checks start here.
+"""The program: one step under one plan, folded. Prices, timelines and searches start here.
 
-It is stored as compactly as the model: a stage is a row of bodies with how often each is taken, a
-rank's work a row of slots that name a stage, a micro-batch and a pass.
+Stages that do the same are one signature, and equal layers are one kind: a stage is a row of kinds with how often each
+is taken, and what ranks do when is the schedule's. `program.expand` writes every stage and every slot out, for those
+who look at them or run them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from typing import NamedTuple
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import msgspec
-
-from foretell.model.layers import Run
-from foretell.plan.schedule import Slot
-from foretell.program.action import Communicate, Compute
-from foretell.program.body import Body
-from foretell.summary import Summarized
-
-
-class Layer(msgspec.Struct, frozen=True):
-    """Equal layers in a row, or what lies between layers: both passes for one micro-batch."""
-
-    name: str
-    times: int
-    forward: Body
-    backward: Body
-    run: Run  # the operators of the model that it stands for
-
-
-class Memory(msgspec.Struct, frozen=True):
-    """Bytes of a stage: those there for the whole step, and those of one micro-batch."""
-
-    weights: float
-    gradients: float
-    states: float
-    parameters: int  # as this rank computes with them
-    trained: int  # those of them that have gradients
-    updated: int  # whose states it holds
-    kept: float  # activations of one micro-batch from its forward to its backward pass
-    forward_peak: float  # most at once in its forward pass, what is kept included
-    backward_peak: float
+from foretell.model.graph import Graph
+from foretell.plan.plan import Plan
+from foretell.plan.schedule import Schedule
+from foretell.plan.setting import Setting
+from foretell.plan.strategy import MeshAxis
+from foretell.plan.trainer import Trainer
+from foretell.program.activation_memory import StagePeaks, WeightBuffers
+from foretell.program.boundary import Cut, cuts
+from foretell.program.expanded import Axis
+from foretell.program.mesh import stride
+from foretell.program.partition import Key, PipelinePartition
+from foretell.program.rank_program import RankProgram
+from foretell.program.sharding.layout import Layout
+from foretell.program.stage_activations import activation_peaks
+from foretell.program.weight_state import WeightStatePlan
+from foretell.program.weights import Weight
 
 
-class Stage(msgspec.Struct, frozen=True):
-    """One part of the pipeline, or all of the model."""
+@dataclass(frozen=True)
+class Program:
+    """One plan for one model."""
 
-    part: int
-    before: int  # the stage whose outputs it reads; -1: none
-    after: int
-    layers: tuple[Layer, ...]
-    enter: Body  # before the first forward pass of a micro-batch
-    leave: Body  # after it
-    enter_back: Body  # before the backward pass
-    leave_back: Body  # after it
-    finish: Body  # once a step, after the last micro-batch
-    memory: Memory
+    setting: Setting
+    axes: tuple[MeshAxis, ...]
+    graph: Graph  # a block for each layer, or for equal ones
+    partition: PipelinePartition  # of its layers into stages
+    rank_program: RankProgram  # what a rank does with one micro-batch, kind of layer by kind of layer
+    weight_state: WeightStatePlan  # how weights, gradients and optimizer states lie and travel
 
-    def passes(self, kind: str) -> Iterator[tuple[Body, int]]:
-        """The bodies of one slot in order, each with how often in a row. I and W share those of B: see `belongs`."""
-        if kind == "F":
-            yield self.enter, 1
-            yield from ((layer.forward, layer.times) for layer in self.layers)
-            yield self.leave, 1
-        else:
-            yield self.enter_back, 1
-            yield from ((layer.backward, layer.times) for layer in reversed(self.layers))
-            yield self.leave_back, 1
+    @property
+    def plan(self) -> Plan:
+        return self.setting.plan
 
+    @property
+    def trainer(self) -> Trainer:
+        return self.setting.trainer
 
-class RankKind(msgspec.Struct, frozen=True):
-    """Ranks that do the same: one place on the pipeline, all places on the other axes."""
-
-    place: int
-    ranks: int
-    stages: tuple[int, ...]
-    slots: tuple[Slot, ...]
-
-
-class Axis(msgspec.Struct, frozen=True):
-    """One axis of the mesh: how many ranks, and how far apart they are."""
-
-    name: str
-    ranks: int
-    stride: int
-    waits: str = "all"  # whom a step waits for: all, those within a bound, nobody
-    staleness: int = 0  # the bound
-    divides: bool = True  # whether any operator is divided along it
-
-
-class Traffic(NamedTuple):
-    """Communications that are alike, over a step of one rank."""
-
-    kind: str
-    axes: tuple[str, ...]
-    ranks: int
-    what: str
-
-
-class Total(msgspec.Struct, frozen=True):
-    """How many of them, and bytes: contributed, and sent by the best algorithm."""
-
-    count: float
-    payload: float
-    sent: float
-
-
-class Program(Summarized, frozen=True):
-    """One step under one plan."""
-
-    model: str
-    plan: str
-    trainer: str
-    batch: int
-    microbatches: int
-    axes: tuple[Axis, ...]
-    stages: tuple[Stage, ...]
-    kinds: tuple[RankKind, ...]
-    notes: tuple[str, ...] = ()
-
-    def summary(self) -> Iterator[tuple[str, str]]:
-        yield "model", f"{self.model}, batch {self.batch:,} in {self.microbatches:,} micro-batches"
-        yield "plan", self.plan
-        yield "ranks", f"{self.ranks:,}, {len(self.stages)} pipeline stages, {len(self.kinds)} kinds of rank"
+    @property
+    def schedule(self) -> Schedule:
+        return self.partition.schedule
 
     @property
     def ranks(self) -> int:
-        return sum(kind.ranks for kind in self.kinds)
+        """Of the pipeline."""
+        return self.partition.ranks
 
-    def walk(self, kind: RankKind) -> Iterator[tuple[Body, int, str]]:
-        """The bodies that a rank of this kind runs in a step, with how often and in which slot kind."""
-        counts = Counter((slot.stage, slot.kind) for slot in kind.slots)
-        for (stage, slot), count in counts.items():
-            for body, times in self.stages[stage].passes(slot):
-                yield body, times * count, slot
-        for stage in kind.stages:
-            yield self.stages[stage].finish, 1, "finish"
+    @property
+    def chunks(self) -> int:
+        """Stages of each rank of the pipeline."""
+        return self.partition.chunks
 
-    def communications(self, kind: RankKind) -> Iterator[tuple[Communicate, int]]:
-        """What a rank of this kind sends and receives in a step, with how often."""
-        for body, times, slot in self.walk(kind):
-            for message in body.communications():
-                if belongs(message, slot):
-                    yield message, times
+    @property
+    def layout(self) -> Layout:
+        return self.rank_program.layout
 
-    def computations(self, kind: RankKind) -> Iterator[tuple[Compute, int]]:
-        """What it computes in a step, with how often."""
-        for body, times, slot in self.walk(kind):
-            for action in body.computations():
-                if belongs(action, slot):
-                    yield action, times
+    @functools.cached_property
+    def mesh(self) -> tuple[Axis, ...]:
+        return tuple(self._axis(axis) for axis in self.axes)
 
-    def traffic(self, kind: RankKind) -> dict[Traffic, Total]:
-        """Communications of a step, alike ones added up."""
-        found: dict[Traffic, Total] = {}
-        for message, times in self.communications(kind):
-            key = Traffic(message.kind, message.axes, message.ranks, message.what)
-            old = found.get(key, Total(0, 0, 0))
-            count = times / message.every
-            found[key] = Total(
-                old.count + count, old.payload + message.payload * count, old.sent + message.sent * times
-            )
-        return found
+    def _axis(self, axis: MeshAxis) -> Axis:
+        exchange = axis.exchange
+        apart = stride(self.axes, (axis.name,))
+        return Axis(axis.name, axis.ranks, apart, exchange.waits, exchange.staleness, self.divides(axis.name))
 
+    def divides(self, name: str) -> bool:
+        """Whether an axis divides any operator; the pipeline always does."""
+        if name == "pp" or name in self.weight_state.plain:
+            return True
+        return any(any(one.places.values()) for one in self.layout.spreads if one.axis.name == name)
 
-def belongs(action: Compute | Communicate, slot: str) -> bool:
-    """Whether an action of a backward pass runs in this slot: weight gradients may come later, in W."""
-    late = action.part == "weight_gradient" if isinstance(action, Compute) else action.what == "weight gradients"
-    return late if slot == "W" else not late if slot == "I" else True
+    @functools.cached_property
+    def cuts(self) -> tuple[tuple[Cut, ...], ...]:
+        """For each part what crosses into it."""
+        return cuts(self.layout, self.partition.row.crossings)
+
+    def own(self, at: int) -> list[Weight]:
+        """The weights that a stage has to care for."""
+        return self.partition.weights(self.rank_program, at, self.weight_state, folded=False)
+
+    def holders(self, at: int, own: Sequence[Weight]) -> dict[Key, frozenset[int]]:
+        """The pipeline ranks that have each of a stage's weights."""
+        return self.partition.holders(at, own)
+
+    def peaks(self, at: int, gathered: tuple[float, ...] = ()) -> StagePeaks:
+        """What a micro-batch holds on a stage, where gradients of weights have their own place."""
+        own = self.partition.signature_runs[self.partition.stage_signatures[at]]
+        return activation_peaks(
+            self.rank_program, own, self.plan, WeightBuffers(gathered, self.weight_state.reshards), self.ranks > 1
+        )

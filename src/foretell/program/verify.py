@@ -17,9 +17,9 @@ from foretell.program.action import Allocate, Free, Update
 from foretell.program.activation_memory import LayerMemory, stage_trace
 from foretell.program.body import Body
 from foretell.program.boundary import crossing
+from foretell.program.expanded import ExpandedProgram, Stage
+from foretell.program.lower import as_lowered
 from foretell.program.mesh import mesh
-from foretell.program.outline import as_lowered
-from foretell.program.program import Program, Stage
 from foretell.units import product
 
 ROUNDING = 1e-9
@@ -28,12 +28,12 @@ PADDED = 2.0
 """Padding and uneven shares can at most double a dim of at least as many elements as ranks."""
 
 
-def verify(program: Program, graph: Graph) -> tuple[str, ...]:
+def verify(program: ExpandedProgram, graph: Graph) -> tuple[str, ...]:
     """Everything that is wrong with a program of this model; nothing, if all is well."""
     return tuple(_problems(program, graph))
 
 
-def _problems(program: Program, graph: Graph) -> Iterator[str]:
+def _problems(program: ExpandedProgram, graph: Graph) -> Iterator[str]:
     plan = parse(program.plan)
     trained = plan.policy(Lora).trained(graph)
     yield from _work(program, trained)
@@ -46,7 +46,7 @@ def _problems(program: Program, graph: Graph) -> Iterator[str]:
         yield from _memory(stage, lowered, pipelined=len(program.kinds) > 1)
 
 
-def _work(program: Program, graph: Graph) -> Iterator[str]:
+def _work(program: ExpandedProgram, graph: Graph) -> Iterator[str]:
     """All ranks together do what the model needs, for each kind of operator and part: not less, and not more than
     if every rank beside the pipeline did all of it (some operators run whole on several ranks)."""
     needed: Counter[tuple[str, str]] = Counter()
@@ -66,7 +66,7 @@ def _work(program: Program, graph: Graph) -> Iterator[str]:
             yield f"{key[0]} {key[1]}: {done[key]:.6g} flops on all ranks, {needs:.6g} needed"
 
 
-def _updates(program: Program, graph: Graph) -> Iterator[str]:
+def _updates(program: ExpandedProgram, graph: Graph) -> Iterator[str]:
     """Every trained weight is updated by somebody, and every axis that shares work talks."""
     trained = sum(block.times * t.elements() for block in graph.blocks for t in block.tensors if t.trainable)
     updated = sum(
@@ -85,7 +85,7 @@ def _updates(program: Program, graph: Graph) -> Iterator[str]:
             yield f"nothing travels along {axis.name}, though {axis.ranks} ranks share the work"
 
 
-def _groups(program: Program) -> Iterator[str]:
+def _groups(program: ExpandedProgram) -> Iterator[str]:
     """Every message is along axes of the mesh, among as many ranks as these have, and carries something."""
     sizes = {axis.name: axis.ranks for axis in program.axes}
     for kind in program.kinds:
@@ -97,7 +97,7 @@ def _groups(program: Program) -> Iterator[str]:
                 yield f"{message.kind} of {message.path} along {message.axes} among {message.ranks} ranks"
 
 
-def _pairs(program: Program) -> Iterator[str]:
+def _pairs(program: ExpandedProgram) -> Iterator[str]:
     """What one stage sends is what the next receives, in both directions."""
     for at, stage in enumerate(program.stages):
         if stage.after >= 0:
@@ -118,7 +118,7 @@ def _ends(body: Body, kind: str) -> Counter[tuple[str, str, float]]:
     return Counter((message.what, message.path, message.payload) for message in found)
 
 
-def _progress(program: Program) -> Iterator[str]:
+def _progress(program: ExpandedProgram) -> Iterator[str]:
     """Ranks that work through their slots in order all come to the end."""
     places = {kind.place: 0 for kind in program.kinds}
     kinds = {kind.place: kind for kind in program.kinds}
@@ -137,7 +137,7 @@ def _progress(program: Program) -> Iterator[str]:
             yield f"rank {place} of the pipeline waits for ever at {kinds[place].slots[at]}"
 
 
-def _ready(program: Program, slot: Slot, done: set[tuple[str, int, int]]) -> bool:
+def _ready(program: ExpandedProgram, slot: Slot, done: set[tuple[str, int, int]]) -> bool:
     stage = program.stages[slot.stage]
     if slot.kind == "F":
         return stage.before < 0 or ("F", stage.before, slot.microbatch) in done

@@ -13,8 +13,8 @@ from foretell.model.resize import with_samples
 from foretell.plan.placement import Partial, Placement, Sharded
 from foretell.plan.strategy import MeshAxis, Splitting
 from foretell.program.homes import storage_owner
-from foretell.program.layout import Layout
-from foretell.program.spread import Spread, spread
+from foretell.program.sharding.layout import Layout
+from foretell.program.sharding.propagate import Sharding, propagate
 from foretell.units import product, share
 
 
@@ -103,8 +103,8 @@ def separable(graph: Graph) -> bool:
     return not found.whole and not found.changes and not found.statistics
 
 
-def _by_samples(graph: Graph) -> Spread:
-    return spread(with_samples(graph, 2 * graph.batch), MeshAxis("samples", 2, Splitting(dim="sample")))
+def _by_samples(graph: Graph) -> Sharding:
+    return propagate(with_samples(graph, 2 * graph.batch), MeshAxis("samples", 2, Splitting(dim="sample")))
 
 
 def _weight(layout: Layout, key: tuple[int, int, int], node: Node, layer: str) -> Weight:

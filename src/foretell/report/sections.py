@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from foretell.oracle.predict import Prediction
     from foretell.oracle.scale import Scaling
     from foretell.oracle.search import Found
-    from foretell.program.program import Program
+    from foretell.program.expanded import ExpandedProgram
     from foretell.timeline.simulate import Simulated
 
 WORK = ("activations", "working")
@@ -31,7 +31,7 @@ WORK = ("activations", "working")
 def prediction_page(
     found: Prediction,
     setting: Setting,
-    program: Program,
+    program: ExpandedProgram,
     simulated: Simulated,
     alive: Sequence[Alive],
     notes: Sequence[str] = (),
@@ -63,7 +63,7 @@ def time_section(found: Prediction) -> Section:
     return Section("Where the time goes", "", (chart,), ("what limits it", "why", "relief"), _bottlenecks(found))
 
 
-def memory_section(found: Prediction, setting: Setting, program: Program) -> Section:
+def memory_section(found: Prediction, setting: Setting, program: ExpandedProgram) -> Section:
     """What memory is taken by, and when."""
     return Section("Memory", f"The fullest moment is {found.memory.peak_moment}.", _memory(found, setting, program))
 
@@ -90,13 +90,13 @@ def _bottlenecks(found: Prediction) -> tuple[tuple[str, ...], ...]:
     return tuple((f"{one.kind}: {one.name}", one.why, one.relief) for one in found.bottlenecks)
 
 
-def _memory(found: Prediction, setting: Setting, program: Program) -> tuple[Chart, ...]:
+def _memory(found: Prediction, setting: Setting, program: ExpandedProgram) -> tuple[Chart, ...]:
     kinds = memory.draw(found.memory.by_kind, found.usable, found.capacity, found.memory.peak_moment)
     moments, resting, rank = over_time(found, setting, program)
     return (kinds, memory_time.draw(moments, resting, found.usable, rank)) if len(moments) > 1 else (kinds,)
 
 
-def over_time(found: Prediction, setting: Setting, program: Program) -> tuple[list[Moment], float, str]:
+def over_time(found: Prediction, setting: Setting, program: ExpandedProgram) -> tuple[list[Moment], float, str]:
     """What the worst rank holds at the fullest of each of its slots, so that the fullest of all is the answer's."""
     stages = found.memory.by_stage
     place = max(range(len(stages)), key=lambda at: stages[at])
@@ -121,7 +121,7 @@ def over_time(found: Prediction, setting: Setting, program: Program) -> tuple[li
     return [Moment(name, resting + scale * size) for name, size in held], resting, program_place(program, place)
 
 
-def program_place(program: Program, place: int) -> str:
+def program_place(program: ExpandedProgram, place: int) -> str:
     """What the fullest rank is called."""
     return "every rank" if len(program.kinds) == 1 else f"ranks of place {place} on the pipeline, the fullest"
 

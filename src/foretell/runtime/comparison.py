@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from foretell.cost.price import priced
 from foretell.cost.samples import Machine
 from foretell.errors import BadInput
 from foretell.hardware import catalog
@@ -18,8 +19,9 @@ from foretell.oracle.calibrations import with_calibration
 from foretell.oracle.disturbed import predict_disturbed, stage_of, with_wait
 from foretell.oracle.explain import Bottleneck
 from foretell.oracle.predict import Prediction
+from foretell.program.expand import expand
+from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
-from foretell.program.program import Program
 from foretell.records.record import Record
 from foretell.runtime.assignment import Assignment, Collective, Report
 from foretell.runtime.expected import expected, whenever
@@ -70,7 +72,7 @@ def compared(
     predicted, so that it is found, unless somebody wants to see it `disturbed`.
     """
     predicted = foreseen(assignment, where, calibration, assignment.disturbance if disturbed else CALM)
-    found = traffic(lower(assignment.setting()), place, measured.collectives)
+    found = traffic(expand(lower(assignment.setting())), place, measured.collectives)
     stages = places or (0,) * measured.ranks
     beyond = outside(predicted, measured, stages)
     named = limits(predicted, measured, stages, beyond)
@@ -117,13 +119,13 @@ def computing(assignment: Assignment, where: Cluster, calibration: str = "") -> 
     setting = assignment.setting()
     known = with_calibration(setting, where, calibration)
     places: dict[int, dict[str, float]] = defaultdict(lambda: dict.fromkeys(COMPUTING.values(), 0.0))
-    for event in simulate(lower(known.setting), known.setting, known.cluster, joined=True).events:
+    for event in simulate(priced(known.setting, known.cluster), joined=True).events:
         if event.category in COMPUTING:
             places[event.kind][COMPUTING[event.category]] += event.seconds
     return tuple(places[stage_of(setting, rank)] for rank in range(setting.plan.ranks))
 
 
-def traffic(program: Program, place: int, counted: Iterable[Collective]) -> Traffic:
+def traffic(program: ExpandedProgram, place: int, counted: Iterable[Collective]) -> Traffic:
     """Where what a rank at a place of the pipeline did differs from what the program says."""
     said, ran = expected(program, place), whenever(counted)
     return Traffic(_beyond(ran, said), _beyond(said, ran))
@@ -210,4 +212,4 @@ def simulated(found: Record, where: str, calibration: str = "") -> Simulated | N
     if setting.plan.ranks > one.cluster.ranks:
         return None
     known = with_calibration(setting, one.cluster, calibration)
-    return simulate(lower(known.setting), known.setting, known.cluster)
+    return simulate(priced(known.setting, known.cluster))

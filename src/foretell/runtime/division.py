@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from foretell.model.graph import Block
 from foretell.plan.setting import Setting
-from foretell.program.outline import Outline
+from foretell.program.lower import lower
 
 
 def divided(setting: Setting, axis: str) -> dict[str, frozenset[str]]:
     """Path of every operator, repetitions too, to the loops of it that an axis divides; none where it is whole."""
-    layout = Outline(setting).layout
+    layout = lower(setting).layout
     (spread,) = (one for one in layout.spreads if one.axis.name == axis)
     found: dict[str, frozenset[str]] = {}
     for at, block in enumerate(layout.graph.blocks):

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 from foretell.program.action import Communicate
-from foretell.program.program import Program
+from foretell.program.expanded import ExpandedProgram
 from foretell.runtime.assignment import Collective
 
 
-def expected(program: Program, place: int = 0) -> list[Collective]:
+def expected(program: ExpandedProgram, place: int = 0) -> list[Collective]:
     """Of a step of the ranks at a place of the pipeline; of as many steps as it takes until all has happened once."""
     messages = list(program.communications(program.kinds[place]))
     steps = math.lcm(*(message.every for message, _ in messages))

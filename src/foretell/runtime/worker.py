@@ -24,6 +24,7 @@ from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal, refused
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
+from foretell.program.expand import expand
 from foretell.program.lower import lower
 from foretell.runtime import appliers, checkpoints, dry
 from foretell.runtime.appliers.offload import shares_weights
@@ -70,7 +71,7 @@ def checked(assignment: Assignment, here: int = 0, sharing: int = 0) -> Setting:
 
 def _check_collectives(choice: Choice, setting: Setting) -> None:
     """Refuse an algorithm whose number does not go with every group of ranks that sums something."""
-    program = lower(setting)
+    program = expand(lower(setting))
     messages = [message for one in program.kinds for message, _ in program.communications(one)]
     groups = {message.ranks for message in messages if message.kind == "all-reduce"}
     for ranks in sorted({setting.plan.ranks, *groups}):
@@ -125,7 +126,7 @@ ended the process."""
 
 def _of_shared_gpus(setting: Setting, here: int) -> Iterator[Refusal]:
     """NCCL wants a GPU for each rank. Ranks that share one talk by gloo."""
-    program = lower(setting)
+    program = expand(lower(setting))
     kinds = {message.kind for one in program.kinds for message, _ in program.communications(one)}
     for kind in sorted(kinds.difference(BY_GLOO)):
         why = f"{here} ranks share {this_machine.gpus()} GPUs and talk by gloo, which has no {kind} of GPU tensors"

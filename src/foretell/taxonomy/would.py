@@ -17,10 +17,10 @@ from foretell.model.source import load
 from foretell.oracle.predict import predict
 from foretell.plan.fitness import refusals
 from foretell.plan.job import make_job
-from foretell.plan.mending import with_fields
 from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import PlanRefused, refused
+from foretell.plan.repair import with_fields
 from foretell.plan.setting import Setting, with_precision
 from foretell.plan.strategies.server import Server
 from foretell.plan.text import parse

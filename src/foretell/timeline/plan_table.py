@@ -13,18 +13,18 @@ from foretell.hardware.cluster import Cluster
 from foretell.plan.plan import Plan
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.trainer import Trainer
-from foretell.program.cutting import Cutting
-from foretell.program.local import Kind
+from foretell.program.partition import PipelinePartition
+from foretell.program.rank_program import Kind
 from foretell.timeline.columns import PLAN_COLUMNS, Plans, plan_rows
 from foretell.timeline.tables import SignatureRow, TableBuilder
-from foretell.timeline.unroll import Played, played
+from foretell.timeline.unroll import UnrolledSchedule, unrolled_schedule
 from foretell.units import Quantity
 
 
-def unrolled(plan: PricedProgram, whole: bool = False) -> Played:
+def unrolled(plan: PricedProgram, whole: bool = False) -> UnrolledSchedule:
     """The slots of a plan, cut short where its pipeline is full, or of its whole step."""
-    outline = plan.outline
-    return played(outline.schedule.name, outline.ranks, outline.plan.microbatches, outline.chunks, whole)
+    program = plan.program
+    return unrolled_schedule(program.schedule.name, program.ranks, program.plan.microbatches, program.chunks, whole)
 
 
 class PlanRow(NamedTuple):
@@ -72,18 +72,18 @@ class PlanTable(TableBuilder):
         self.cluster = cluster
         self.rows: dict[str, list[Any]] = defaultdict(list)
 
-    def add(self, plan: PricedProgram, stages: Sequence[int] = (), steps: Played | None = None) -> int:
+    def add(self, plan: PricedProgram, stages: Sequence[int] = (), steps: UnrolledSchedule | None = None) -> int:
         """Add a plan; its row. `stages`: the signatures of its stages, `steps`: its unrolled schedule, if others."""
-        outline, trainer = plan.outline, plan.prices.trainer
+        program, trainer = plan.program, plan.prices.trainer
         row = PlanRow(
             self.program(list(plan.kinds.values())),
-            self.stages(outline.cutting, tuple(plan.kinds), stages or plan.stages),
+            self.stages(program.partition, tuple(plan.kinds), stages or plan.stages),
             self.sends(plan.sends),
             self.peaks((plan.peaks, 0)),
             self.traffic(plan.traffic),
-            self.launches(outline.plan, trainer, outline.ranks > 1),
+            self.launches(program.plan, trainer, program.ranks > 1),
             plan.overlap,
-            outline.schedule.splits_backward,
+            program.schedule.splits_backward,
             self.unrolled(steps or unrolled(plan)),
             plan.constants,
         )
@@ -91,7 +91,7 @@ class PlanTable(TableBuilder):
             self.rows[name].append(value)
         return len(self.rows["program"]) - 1
 
-    def stages(self, partition: Cutting, kinds: Sequence[Kind], stages: Sequence[int] = ()) -> int:
+    def stages(self, partition: PipelinePartition, kinds: Sequence[Kind], stages: Sequence[int] = ()) -> int:
         """The row of a partition whose kinds of layers are numbered like this; `stages`: signatures, if others."""
         number = {kind: at for at, kind in enumerate(kinds)}
         rows = [
@@ -101,9 +101,9 @@ class PlanTable(TableBuilder):
                 bool(signature.received),
                 signature.gets_back,
             )
-            for signature, layers in zip(partition.shapes, partition.layers, strict=True)
+            for signature, layers in zip(partition.signatures, partition.layers, strict=True)
         ]
-        return self.partition(rows, stages or partition.stage_shapes)
+        return self.partition(rows, stages or partition.stage_signatures)
 
     def launches(self, plan: Plan, trainer: Trainer, pipelined: bool) -> int:
         """The row of how a trainer launches a plan, as the plan has it run."""

@@ -7,15 +7,15 @@ program's segments in order.
 - The host launches ahead of the device; the device starts nothing that was not launched. The host waits for the
   device where it receives from another stage (torch.cuda.synchronize in Megatron-LM's p2p_communication.py), and
   before the optimizer's step (training loops read the loss or the norm of the gradients).
-- Messages of activations are waited for, but for what of them runs beside products (cost/beside.py). Messages for
+- Messages of activations are waited for, but for what of them runs beside products (cost/tp_overlap.py). Messages for
   weights run behind the computation, one after the other: at the trainer's share of their speed while the rank works or
   waits for its host, not at all while it waits for a message on the same level of the cluster, at full speed between
   slots. Without overlap everything is waited for.
 - Weights are gathered so many units ahead as the trainer does, inside one slot. Gradients leave when they
   are there: those of a layer after it, buckets after the segment that has made the last of their gradients.
 - The optimizer waits for all of them.
-- The thread of a processor's rank does the chores of weights itself (cost/chores.py): gradients are added up after each
-  backward pass but the first, and go through buckets before the update.
+- The thread of a processor's rank does the work for weights itself (cost/cpu_host_work.py): gradients are added up
+  after each backward pass but the first, and go through buckets before the update.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from foretell.cost.price import PricedProgram, price
-from foretell.hardware.cluster import Cluster
+from foretell.cost.price import PricedProgram
 from foretell.plan.schedule import Slot
-from foretell.plan.setting import Setting
 from foretell.program.action import Action, Communicate, Copy, Update
 from foretell.program.exchange import BUCKET
-from foretell.program.program import Program, RankKind
+from foretell.program.expand import expand
+from foretell.program.expanded import ExpandedProgram, RankKind
 from foretell.timeline.streams import Behind, Board, Busy, Message, Process
 from foretell.timeline.works import Piece, Work, Works
 
@@ -60,19 +59,15 @@ class Simulated(msgspec.Struct, frozen=True):
 
 
 def simulate(
-    program: Program, setting: Setting, cluster: Cluster, ahead: bool = False, joined: bool = False
+    plan: PricedProgram, program: ExpandedProgram | None = None, ahead: bool = False, joined: bool = False
 ) -> Simulated:
-    """Play one step of a program on a cluster. The setting is the one that was lowered.
+    """Play one step by its prices; `program` is the plan's, where somebody has it written out already.
 
     With `ahead` the host does not wait for the device before the optimizer's step, and goes on into the next step:
     the step is then one of many in a row. With `joined` neighbouring actions of a layer that are alike are one event:
     the same step, told in fewer events.
     """
-    return play(price(setting, cluster), program, ahead, joined)
-
-
-def play(plan: PricedProgram, program: Program, ahead: bool = False, joined: bool = False) -> Simulated:
-    """Play one step of a program by its prices."""
+    program = program or expand(plan.program)
     works = Works(plan, program, joined)
     ranks = [_Rank(kind, works, ahead) for kind in program.kinds]
     before = 0.0

@@ -7,14 +7,14 @@ from array import array
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from foretell.cost.care import CareFigures
 from foretell.cost.host import AGAIN
-from foretell.cost.layers import LayerFigures
+from foretell.cost.layer_cost import LayerCost
 from foretell.cost.price import Sends
+from foretell.cost.weight_traffic import WeightTrafficCost
 from foretell.plan.trainer import Host
 from foretell.program.activation_memory import StagePeaks
 from foretell.timeline.columns import COLUMNS, REAL, Tables, joined, readable
-from foretell.timeline.unroll import Moments, Order, Played, Row, forward, is_array
+from foretell.timeline.unroll import Moments, Order, Row, UnrolledSchedule, forward, is_array
 from foretell.units import Quantity
 
 
@@ -53,7 +53,7 @@ class TrafficRow(NamedTuple):
     once: tuple[float, ...]
 
     @classmethod
-    def of(cls, cost: CareFigures) -> TrafficRow:
+    def of(cls, cost: WeightTrafficCost) -> TrafficRow:
         persistent = cost.resting
         return cls(
             cost.cared,
@@ -100,7 +100,7 @@ class TableBuilder:
         self.known[key] = place
         return True
 
-    def program(self, kinds: Sequence[LayerFigures], samples: int = 0) -> int:
+    def program(self, kinds: Sequence[LayerCost], samples: int = 0) -> int:
         """Kinds of layers of a rank program; with arrays for so many numbers of samples, a row for each in turn."""
         to, row = self.columns, len(self.columns["program_at"])
         first = len(to["recomputes"])
@@ -146,7 +146,7 @@ class TableBuilder:
                 self.columns[name].frombytes(own)
         return self.known[key]
 
-    def traffic(self, costs: Sequence[CareFigures]) -> int:
+    def traffic(self, costs: Sequence[WeightTrafficCost]) -> int:
         """The weight traffic of each stage signature."""
         to, busy = self.columns, {level for cost in costs for level in cost.taken}
         levels = tuple(level in busy for level in self.levels)
@@ -170,7 +170,7 @@ class TableBuilder:
             else:
                 to[name].append(figure)
 
-    def unrolled(self, steps: Played) -> dict[str, int]:
+    def unrolled(self, steps: UnrolledSchedule) -> dict[str, int]:
         """What a plan's row has of a step: its order and moments, the order a round shorter, and rounds to come."""
         order = self._order(steps.key, steps.order, 0)
         shorter = -1

@@ -2,7 +2,7 @@
 
 An order depends on the schedule, the ranks, the micro-batches and the stages of a rank, on nothing else. Once a
 pipeline is full, each round of as many micro-batches as ranks adds the same, or nearly so where a host gets ahead
-of its device very slowly (docs/timeline.md): long steps are played up to there.
+of its device very slowly (docs/timeline.md): long steps are unrolled_schedule up to there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from foretell.compiling import available, compiled
-from foretell.cost.layers import KINDS
+from foretell.cost.layer_cost import KINDS
 from foretell.errors import BadInput
 from foretell.plan.schedule import Schedule, find
 from foretell.plan.unroll import Row, is_compiled, kernels, unroll
@@ -96,19 +96,21 @@ class Order:
         return self.counts[rank]
 
 
-class Played(NamedTuple):
-    """The order of a step that is played, the one a round shorter, and rounds that are still to come."""
+class UnrolledSchedule(NamedTuple):
+    """The order of a step that is unrolled_schedule, the one a round shorter, and rounds that are still to come."""
 
     order: Order
     before: Order | None
     rounds: int
     moments: Moments  # of the whole step
-    key: Hashable  # the same for steps of which the same is played
+    key: Hashable  # the same for steps of which the same is unrolled_schedule
     flying: Hashable  # and the same for those of them with as much in flight
 
 
 @functools.lru_cache(maxsize=1024)
-def played(schedule: str, ranks: int, microbatches: int, chunks: int, whole: bool = False) -> Played:
+def unrolled_schedule(
+    schedule: str, ranks: int, microbatches: int, chunks: int, whole: bool = False
+) -> UnrolledSchedule:
     """The order of a step, cut short where the pipeline is full, unless the `whole` step is asked for."""
     full = max(FULL, -(-SETTLED // ranks))
     rounds = 0 if whole else max(0, microbatches // ranks - full - 1)
@@ -116,13 +118,13 @@ def played(schedule: str, ranks: int, microbatches: int, chunks: int, whole: boo
     found = order(schedule, ranks, count, chunks)
     key = (schedule, ranks, count, chunks)
     if not rounds:
-        return Played(found, None, 0, found.moments, key, key)
+        return UnrolledSchedule(found, None, 0, found.moments, key, key)
     before = order(schedule, ranks, count - ranks, chunks)
     moments = found.moments.later(before.moments, rounds)
     if moments is None:
         moments = order(schedule, ranks, microbatches, chunks).moments
     as_full = _equal(found.moments.flying, moments.flying)
-    return Played(found, before, rounds, moments, key, key if as_full else (*key, rounds))
+    return UnrolledSchedule(found, before, rounds, moments, key, key if as_full else (*key, rounds))
 
 
 LONG = 20_000
@@ -131,7 +133,7 @@ LONG = 20_000
 
 @functools.lru_cache(maxsize=1024)
 def order(schedule: str, ranks: int, microbatches: int, chunks: int) -> Order:
-    """The slots of a step in an order in which they can be played."""
+    """The slots of a step in an order in which they can be unrolled_schedule."""
     chosen = find(schedule)
     for refusal in chosen.refusals(ranks, microbatches, chunks):
         raise BadInput(refusal.why, where=f"pp{ranks}:{schedule}", fix=refusal.way_out)
@@ -180,8 +182,8 @@ class _Ordered:
         takes, puts, tail, tails = (self._zeros(len(slot)) for _ in range(4))
         places = int(self.kernels.posted(kind, source, puts, takes))
         late = self.kernels.tails(rank, last, self.ranks, tail, tails)
-        played = (rank, kind, stage, takes, puts, places, last, tail, tails[:late])
-        return Order(self.ranks, *played, self.held, self._moments())
+        unrolled_schedule = (rank, kind, stage, takes, puts, places, last, tail, tails[:late])
+        return Order(self.ranks, *unrolled_schedule, self.held, self._moments())
 
     def _moments(self) -> Moments:
         """The slots of all ranks in which they may hold most."""

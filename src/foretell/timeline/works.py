@@ -14,15 +14,15 @@ from functools import cached_property, reduce
 from itertools import groupby
 from typing import NamedTuple
 
-from foretell.cost.care import WeightPrices
 from foretell.cost.kernels import chains, kernel_seconds
-from foretell.cost.layers import KINDS
+from foretell.cost.layer_cost import KINDS
 from foretell.cost.price import PricedProgram
+from foretell.cost.weight_traffic import WeightPrices
 from foretell.program.action import Action, Communicate, Compute, Copy, Update
 from foretell.program.body import Body
 from foretell.program.exchange import BUCKET
-from foretell.program.local import kind_of
-from foretell.program.program import Program, RankKind, Stage, belongs
+from foretell.program.expanded import ExpandedProgram, RankKind, Stage, belongs
+from foretell.program.rank_program import kind_of
 from foretell.timeline.engine import kernels
 from foretell.timeline.plan_table import PlanTable
 from foretell.timeline.segments import DEVICE, HOST, SEGMENT
@@ -72,10 +72,10 @@ class Work:
 class Works:
     """The work of every slot of a program."""
 
-    def __init__(self, plan: PricedProgram, program: Program, joined: bool) -> None:
+    def __init__(self, plan: PricedProgram, program: ExpandedProgram, joined: bool) -> None:
         self.plan, self.program, self.joined = plan, program, joined
         self.prices, self.trainer = plan.prices, plan.prices.trainer
-        self.weights = WeightPrices(plan.outline.upkeep, self.prices)
+        self.weights = WeightPrices(plan.program.weight_state, self.prices)
         self.overlap, self.soft = plan.overlap, self.prices.soft
         table = PlanTable(self.prices.cluster)
         table.add(plan)
@@ -130,7 +130,7 @@ class Works:
 
     def _small_kernels(self, signature: int, kind: str, parts: Sequence[float]) -> Iterator[tuple[Piece, ...]]:
         """For each layer its part of the seconds that a trainer's small kernels and gaps take."""
-        fixed = self.trainer.host.device_layer * self.plan.outline.cutting.layers[signature]
+        fixed = self.trainer.host.device_layer * self.plan.program.partition.layers[signature]
         for part in parts:
             yield (Piece("compute", "small kernels and gaps", fixed * part, PHASE[kind]),) if fixed * part else ()
 
@@ -231,7 +231,7 @@ class Works:
 
     def added(self, at: int) -> float:
         """Seconds in which the gradients of a micro-batch are added to those of others: the first adds to nothing."""
-        return self.plan.traffic[self.plan.stages[at]].slot_update if self.plan.outline.schedule.flushes else 0.0
+        return self.plan.traffic[self.plan.stages[at]].slot_update if self.plan.program.schedule.flushes else 0.0
 
     def bucket_copies(self, kind: RankKind) -> Iterator[Piece]:
         """A processor's thread copies gradients into buckets, and sums out of them."""

@@ -33,14 +33,14 @@ def apply(subject: Subject) -> None:
 
     from foretell.bench.wrapping import Told
     from foretell.plan.text import parse
-    from foretell.program.cutting import cutting
+    from foretell.program.partition import pipeline_partition
     from foretell.runtime import stages
     from foretell.runtime.appliers import in_precision
 
     count = int(os.environ[STAGES])
     setting = subject.setting
     (axis,) = parse(f"pp{count}:gpipe").axes
-    found: Any = cutting(setting.graph, axis, setting.trainer.pipeline.split)  # pyright: ignore[reportArgumentType]
+    found: Any = pipeline_partition(setting.graph, axis, setting.trainer.pipeline.split)  # pyright: ignore[reportArgumentType]
     names = [frozenset(piece.layer for piece in own if piece.layer) for own in found.row.parts]
     cut = stages.cut(subject.parts[0], setting.graph, names, subject.sample)
     known = {id(weight): name for name, weight in subject.parts[0].named_parameters()}

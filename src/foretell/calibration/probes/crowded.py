@@ -21,8 +21,8 @@ import torch.distributed as dist
 
 from foretell.calibration.case import Case, Scope
 from foretell.calibration.ranks import groups, own_seconds, repeated, together
-from foretell.cost.crowd import HELD_UP as HELD_UP_NAME
-from foretell.cost.crowd import LAST as LAST_NAME
+from foretell.cost.core_contention import HELD_UP as HELD_UP_NAME
+from foretell.cost.core_contention import LAST as LAST_NAME
 from foretell.cost.samples import Figure
 
 SUMMARY = "cores that are busy at once"

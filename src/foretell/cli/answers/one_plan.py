@@ -17,7 +17,7 @@ from foretell.oracle.changes import Change
 from foretell.oracle.fit import Fit
 from foretell.oracle.predict import Prediction
 from foretell.oracle.training import Training
-from foretell.program.program import Memory, RankKind
+from foretell.program.expanded import Memory, RankKind
 
 
 class Axis(msgspec.Struct, frozen=True, kw_only=True):

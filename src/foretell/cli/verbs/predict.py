@@ -148,7 +148,7 @@ def _predict(
 
 
 def _trace(asked: Asked, file: str) -> None:
-    from foretell.program.lower import lower
+    from foretell.cost.price import priced
     from foretell.timeline.simulate import simulate
     from foretell.timeline.trace import write_trace
 
@@ -159,14 +159,15 @@ def _trace(asked: Asked, file: str) -> None:
         Path(file).touch()
     except OSError as problem:
         raise BadInput(f"{file} cannot be written: {problem.strerror}", where="--trace", fix="another file") from None
-    write_trace(simulate(lower(asked.setting), asked.setting, asked.cluster), file)
+    write_trace(simulate(priced(asked.setting, asked.cluster)), file)
 
 
 def _alive(asked: Asked, found: Prediction) -> tuple[Alive, ...]:
     from foretell.cost.peak_breakdown import alive
+    from foretell.program.expand import expand
     from foretell.program.lower import lower
 
-    return alive(lower(asked.setting), asked.setting, found.memory)
+    return alive(expand(lower(asked.setting)), asked.setting, found.memory)
 
 
 def _changes(given: Given, asked: Asked, found: Prediction, known: Known) -> tuple[Change, ...]:

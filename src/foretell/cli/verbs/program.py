@@ -19,7 +19,7 @@ from foretell.errors import BadInput
 from foretell.units import show_bytes, show_count, show_rate
 
 if TYPE_CHECKING:
-    from foretell.program.program import Program, RankKind
+    from foretell.program.expanded import ExpandedProgram, RankKind
 
 SHORTEST = 8
 """Operators that are shown without --full."""
@@ -53,11 +53,12 @@ def command(given: Given, rank_kind: int | None, full: bool, as_json: bool) -> N
     Without --on the plan has as many ranks as it asks for. Without --batch each
     rank that splits the batch takes one sample in each micro-batch.
     """
+    from foretell.program.expand import expand
     from foretell.program.lower import lower
     from foretell.program.verify import verify
 
     asked = read(given)
-    program = lower(asked.setting)
+    program = expand(lower(asked.setting))
     kind = _chosen(program, rank_kind)
     problems = verify(program, asked.setting.graph)
     if as_json:
@@ -81,11 +82,11 @@ def _report(problems: tuple[str, ...]) -> None:
     sys.exit(1)
 
 
-def _notes(asked: Asked, program: Program) -> tuple[str, ...]:
+def _notes(asked: Asked, program: ExpandedProgram) -> tuple[str, ...]:
     return (*asked.notes, *program.notes)
 
 
-def _chosen(program: Program, place: int | None) -> RankKind:
+def _chosen(program: ExpandedProgram, place: int | None) -> RankKind:
     """The ranks that are shown: those at a place, or those that compute most."""
     if place is None:
         return max(program.kinds, key=lambda kind: (_work(program, kind), -kind.place))
@@ -96,14 +97,14 @@ def _chosen(program: Program, place: int | None) -> RankKind:
     return program.kinds[place]
 
 
-def _work(program: Program, kind: RankKind) -> float:
+def _work(program: ExpandedProgram, kind: RankKind) -> float:
     return sum(action.cost.matrix * times for action, times in program.computations(kind))
 
 
 # the page
 
 
-def _page(asked: Asked, program: Program, kind: RankKind, full: bool) -> str:
+def _page(asked: Asked, program: ExpandedProgram, kind: RankKind, full: bool) -> str:
     parts = [_head(asked, program)]
     if program.axes:
         parts.append(_axes(asked, program))
@@ -120,7 +121,7 @@ def _facts(lines: Sequence[tuple[str, str]]) -> str:
     return "\n".join(_folded(f"{name:<18}{text}", " " * 18) for name, text in lines)
 
 
-def _head(asked: Asked, program: Program) -> str:
+def _head(asked: Asked, program: ExpandedProgram) -> str:
     each = f"{asked.micro_batch} a rank"
     count = program.microbatches
     passes = f"{count} micro-batches of {each}" if count > 1 else f"{each}, in one pass"
@@ -143,7 +144,7 @@ def _devices(asked: Asked) -> str:
     return " + ".join(group.device.name for group in asked.cluster.groups) if asked.cluster else ""
 
 
-def _axes(asked: Asked, program: Program) -> str:
+def _axes(asked: Asked, program: ExpandedProgram) -> str:
     header = ["axis", "ranks", "apart"]
     rows = [[axis.name, f"{axis.ranks:,}", f"{axis.stride:,}"] for axis in program.axes]
     if asked.cluster is None:
@@ -154,7 +155,7 @@ def _axes(asked: Asked, program: Program) -> str:
     return table([*header, "crosses"], rows, left=(0, 3))
 
 
-def _kinds(program: Program) -> str:
+def _kinds(program: ExpandedProgram) -> str:
     groups: dict[tuple[Any, ...], list[RankKind]] = {}
     for kind in program.kinds:
         groups.setdefault(_likeness(program, kind), []).append(kind)
@@ -175,7 +176,7 @@ def _kinds(program: Program) -> str:
     return table(header, rows, left=(0, 1))
 
 
-def _likeness(program: Program, kind: RankKind) -> tuple[Any, ...]:
+def _likeness(program: ExpandedProgram, kind: RankKind) -> tuple[Any, ...]:
     """What two places have in common that are shown as one: all but the order of their slots."""
     stages = tuple(
         (tuple((layer.times, len(layer.forward.actions)) for layer in stage.layers), stage.memory)
@@ -185,7 +186,7 @@ def _likeness(program: Program, kind: RankKind) -> tuple[Any, ...]:
     return stages, traffic, _work(program, kind)
 
 
-def _holds(program: Program, kinds: list[RankKind]) -> str:
+def _holds(program: ExpandedProgram, kinds: list[RankKind]) -> str:
     stages = kinds[0].stages
     layers = [layer for stage in stages for layer in program.stages[stage].layers]
     if len(kinds) > 1 or len(stages) > 1:
@@ -253,7 +254,7 @@ def _flops(value: float) -> str:
     return show_count(value) if value else "-"
 
 
-def _communications(program: Program, rows: list[CommunicationRow]) -> str:
+def _communications(program: ExpandedProgram, rows: list[CommunicationRow]) -> str:
     if not rows:
         return "communications: none"
     lines: list[list[str]] = []
@@ -270,7 +271,7 @@ def _communications(program: Program, rows: list[CommunicationRow]) -> str:
     return table(header, lines, left=(0, 2, 1))
 
 
-def _among(program: Program, row: CommunicationRow) -> str:
+def _among(program: ExpandedProgram, row: CommunicationRow) -> str:
     """The axes with their ranks, as a plan writes them; a pipeline's messages go from one rank to one other."""
     sizes = {axis.name: axis.ranks for axis in program.axes}
     if row.kind in ("send", "receive"):
@@ -286,7 +287,7 @@ def _among(program: Program, row: CommunicationRow) -> str:
     return text if whole else f"{row.ranks} of {text}"
 
 
-def _memory(program: Program, kind: RankKind, full: bool) -> str:
+def _memory(program: ExpandedProgram, kind: RankKind, full: bool) -> str:
     stages = [program.stages[at].memory for at in kind.stages]
     waiting = alive(program, kind)
     passes = "micro-batch" if waiting.passes == 1 else "micro-batches"
@@ -314,7 +315,7 @@ def _folded(text: str, indent: str) -> str:
 # for programs
 
 
-def _json(asked: Asked, program: Program) -> str:
+def _json(asked: Asked, program: ExpandedProgram) -> str:
     import msgspec
 
     bodies: dict[Any, int] = {}
@@ -343,7 +344,7 @@ def _json(asked: Asked, program: Program) -> str:
     return msgspec.json.encode(answer).decode()
 
 
-def _json_axes(asked: Asked, program: Program) -> Iterator[dict[str, Any]]:
+def _json_axes(asked: Asked, program: ExpandedProgram) -> Iterator[dict[str, Any]]:
     for axis in program.axes:
         found: dict[str, Any] = {"name": axis.name, "ranks": axis.ranks, "stride": axis.stride}
         if asked.cluster is not None:

@@ -249,6 +249,7 @@ def _with_plan(given: Given, ranks: int | None, method: str = "") -> Given:
 def _dry(assignment: Assignment, seconds: float, as_json: bool) -> str:
     """What rank 0 would say to the others, beside what the program says."""
     from foretell.cli.run_pages import dry_page
+    from foretell.program.expand import expand
     from foretell.program.lower import lower
     from foretell.runtime import launch
     from foretell.runtime.comparison import traffic
@@ -256,7 +257,7 @@ def _dry(assignment: Assignment, seconds: float, as_json: bool) -> str:
     with launch.Ranks() as ranks:
         (report,) = ranks.run(assignment, seconds)
     setting = assignment.setting()
-    found = traffic(lower(setting), 0, report.collectives)
+    found = traffic(expand(lower(setting)), 0, report.collectives)
     if not as_json:
         return dry_page(assignment, setting.plan.ranks, report.collectives, found)
     answer = {"plan": assignment.plan, "ranks": setting.plan.ranks, "batch": assignment.batch, "dry_run": True}

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.model.operators.matmul import Matmul
-from foretell.plan.mending import changed
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
+from foretell.plan.repair import changed
 from foretell.plan.syntax import Choice, Fraction, Number, Option
 from foretell.plan.together import storage
 from foretell.units import Quantity, at_least, ceil_div, product

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.plan.facts import facts
-from foretell.plan.mending import changed
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
+from foretell.plan.repair import changed
 from foretell.plan.strategies.data import Data
 from foretell.plan.syntax import Factor, Option
 

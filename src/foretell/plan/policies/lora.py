@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.model.adapters import adaptable, adapted
-from foretell.plan.mending import changed
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
+from foretell.plan.repair import changed
 from foretell.plan.syntax import Number, Option
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from foretell.plan.facts import part_limit
-from foretell.plan.mending import fewer, removed, replaced
 from foretell.plan.refusal import Refusal
+from foretell.plan.repair import fewer, removed, replaced
 from foretell.plan.strategy import Strategy
 
 if TYPE_CHECKING:

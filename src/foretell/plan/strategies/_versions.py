@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from foretell.plan.mending import removed, replaced, with_fields
 from foretell.plan.refusal import Refusal
+from foretell.plan.repair import removed, replaced, with_fields
 from foretell.plan.strategy import Strategy
 from foretell.plan.together import storage
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.plan.facts import facts
-from foretell.plan.mending import fewer, removed, replaced, with_fields
 from foretell.plan.refusal import Refusal
+from foretell.plan.repair import fewer, removed, replaced, with_fields
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
 from foretell.plan.syntax import Choice, Option
 from foretell.plan.together import shares

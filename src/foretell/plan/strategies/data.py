@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.plan.facts import facts
-from foretell.plan.mending import divisors, replaced, with_fields
 from foretell.plan.refusal import Refusal
+from foretell.plan.repair import divisors, replaced, with_fields
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from foretell.plan.facts import facts
-from foretell.plan.mending import changed, divisors, fewer, removed, replaced, with_fields
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.refusal import Refusal
+from foretell.plan.repair import changed, divisors, fewer, removed, replaced, with_fields
 from foretell.plan.schedule import Schedule, find, schedules
 from foretell.plan.stages import layers_per_stage
 from foretell.plan.strategy import MeshAxis, Strategy

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from foretell.plan.mending import divisors, replaced, with_fields
 from foretell.plan.placement import Served
 from foretell.plan.refusal import Refusal
+from foretell.plan.repair import divisors, replaced, with_fields
 from foretell.plan.strategies._versions import one_way
 from foretell.plan.strategy import Exchange, MeshAxis, Splitting, Strategy
 from foretell.plan.syntax import Choice, Number, Option

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from foretell.plan.facts import extents
-from foretell.plan.mending import divisors, removed, replaced, with_fields
 from foretell.plan.refusal import Refusal
+from foretell.plan.repair import divisors, removed, replaced, with_fields
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
 from foretell.plan.syntax import Choice, Option
 from foretell.units import product

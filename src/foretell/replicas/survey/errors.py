@@ -11,6 +11,7 @@ from foretell.bench.row import Row
 from foretell.hardware import catalog
 from foretell.plan.policies.precision import Precision
 from foretell.plan.text import parse
+from foretell.program.expand import expand
 from foretell.program.lower import lower
 from foretell.replicas.survey import predicted, published
 from foretell.replicas.survey.causes import causes
@@ -185,7 +186,7 @@ def _less_to_update(case: Case) -> float:
 def _summed_bytes(case: Case) -> float:
     """Bytes of all tensors that are summed over the ranks in a step. A sum over two halves of them needs the whole
     tensor to go each way, by any algorithm."""
-    return sum(one.payload * one.count for one in expected(lower(setting_of(case))) if one.ranks == case.gpus)
+    return sum(one.payload * one.count for one in expected(expand(lower(setting_of(case)))) if one.ranks == case.gpus)
 
 
 def narrowest(case: Case) -> float:

@@ -25,7 +25,7 @@ from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
-from foretell.program.cutting import cutting
+from foretell.program.partition import pipeline_partition
 from foretell.program.weights import shared_between_blocks
 from foretell.runtime import stages
 from foretell.runtime.appliers._half_passes import gather_for_half
@@ -89,7 +89,7 @@ def _stash_refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str
 
 def apply(part: Pipeline, subject: Subject) -> None:
     """Keep this rank's stages of the model."""
-    found = cutting(subject.setting.graph, part, subject.setting.trainer.pipeline.split)
+    found = pipeline_partition(subject.setting.graph, part, subject.setting.trainer.pipeline.split)
     (module,) = subject.parts
     names = [frozenset(piece.layer for piece in own if piece.layer) for own in found.row.parts]
     shared = tied(module)

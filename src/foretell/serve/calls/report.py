@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from foretell.cost.peak_breakdown import alive
+from foretell.cost.price import priced
+from foretell.program.expand import expand
 from foretell.program.lower import lower
 from foretell.report.page import html
 from foretell.report.sections import prediction_page
@@ -14,8 +16,8 @@ from foretell.timeline.simulate import simulate
 
 def answer(question: Question) -> str:
     asked = read(question)
-    found, program = told(asked), lower(asked.setting)
-    played = simulate(program, asked.setting, asked.cluster)
+    found, program = told(asked), expand(lower(asked.setting))
+    played = simulate(priced(asked.setting, asked.cluster), program)
     held = alive(program, asked.setting, found.memory)
     return html(prediction_page(found, asked.setting, program, played, held, found.notes))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from foretell.program.lower import lower
+from foretell.cost.price import priced
 from foretell.serve.calls import Call
 from foretell.serve.measured import PerhapsUpload, processes
 from foretell.serve.question import Question, read
@@ -39,7 +39,7 @@ def _processes(events: list[dict[str, Any]]) -> int:
 
 def _played(question: Question) -> dict[str, Any]:
     asked = read(question)
-    return trace(simulate(lower(asked.setting), asked.setting, asked.cluster))
+    return trace(simulate(priced(asked.setting, asked.cluster)))
 
 
 def _called(events: list[dict[str, Any]], name: str, after: int) -> list[dict[str, Any]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from foretell.cost.price import priced
 from foretell.model.graph import Graph
 from foretell.oracle.predict import Prediction
 from foretell.plan.facts import convolves, facts
+from foretell.program.expand import expand
 from foretell.program.lower import lower
 from foretell.report.charts import timeline
 from foretell.report.page import Page, Section, body
@@ -35,8 +37,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 def answer(question: Question) -> View:
     asked = read(question)
     found = told(asked)
-    program = lower(asked.setting, borders=False)
-    played = simulate(program, asked.setting, asked.cluster, joined=True)
+    program = expand(lower(asked.setting), borders=False)
+    played = simulate(priced(asked.setting, asked.cluster), program, joined=True)
     sections = (
         time_section(found),
         memory_section(found, asked.setting, program),

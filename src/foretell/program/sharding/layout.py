@@ -15,10 +15,10 @@ from foretell.model.resize import SAMPLE, skeleton
 from foretell.plan.placement import Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
 from foretell.program.action import Communicate, Compute
-from foretell.program.alignment import Place, align
 from foretell.program.homes import owner
-from foretell.program.spread import Change, Conventions, Spread, Statistic, spread
-from foretell.program.transition import travel
+from foretell.program.sharding.alignment import Place, align
+from foretell.program.sharding.propagate import Change, Conventions, Sharding, Statistic, propagate
+from foretell.program.sharding.transition import travel
 from foretell.units import WIDTH, Quantity, at_least, ceil_div, product, rounded_up, share
 
 JOINED = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
@@ -38,12 +38,12 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """The model spread over every axis of the mesh but the pipeline's."""
+    """The model propagate over every axis of the mesh but the pipeline's."""
 
     graph: Graph  # whose dims of samples are not read
     samples: Quantity
     axes: tuple[MeshAxis, ...]
-    spreads: tuple[Spread, ...]
+    spreads: tuple[Sharding, ...]
     travels: Mapping[tuple[int, Moment], tuple[Communicate, ...]] = field(repr=False)
     padding: Mapping[str, int] = field(default_factory=dict[str, int])  # dims and what they are a multiple of
     imbalance: float = 1.0  # rows of the fullest rank of those that divide experts, over the mean
@@ -194,7 +194,7 @@ def layout(
 ) -> Layout:
     """Spread a model over all axes. Where none of them shares samples out, there may be an array of them."""
     like = graph if any(axis.splitting.shares_samples for axis in axes) else skeleton(graph)
-    spreads = tuple(spread(like, axis, conventions) for axis in axes)
+    spreads = tuple(propagate(like, axis, conventions) for axis in axes)
     count = graph.batch if isinstance(samples, int) and samples == 0 else samples
     said = (padding or {}, imbalance, *conventions.of_bodies)
     bare = Layout(like, count, axes, spreads, {}, *said)
@@ -212,7 +212,7 @@ _Members = list[tuple[MeshAxis, Change, int]]
 
 
 def _grouped(
-    axes: tuple[MeshAxis, ...], spreads: tuple[Spread, ...]
+    axes: tuple[MeshAxis, ...], spreads: tuple[Sharding, ...]
 ) -> dict[tuple[int, Moment, int], list[tuple[MeshAxis, Change]]]:
     """The changes of each tensor at each moment along all axes, in the order they come in a step."""
     found: dict[tuple[int, Moment, int], list[tuple[MeshAxis, Change]]] = defaultdict(list)

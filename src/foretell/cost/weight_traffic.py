@@ -10,18 +10,18 @@ from itertools import accumulate
 from operator import mul
 from typing import Any, TypeAlias
 
-from foretell.cost.chores import Chores, shares_weights
-from foretell.cost.stage import HIDES, Parts, Prices
+from foretell.cost.cpu_host_work import CpuHostWork, shares_weights
+from foretell.cost.prices import HIDES, Parts, Prices
 from foretell.model.layers import Run
 from foretell.program.action import Action, Communicate, Copy, Update
-from foretell.program.cutting import Cutting, Shape
 from foretell.program.exchange import BUCKET
-from foretell.program.local import Local, kind_of
-from foretell.program.upkeep import Care, Resting, Upkeep
+from foretell.program.partition import PipelinePartition, StageSignature
+from foretell.program.rank_program import RankProgram, kind_of
+from foretell.program.weight_state import PersistentBytes, StageWeights, WeightStatePlan
 
 
 @dataclass(frozen=True)
-class CareFigures:
+class WeightTrafficCost:
     """The weights of one shape of stage. All but counts and bytes are seconds."""
 
     enter_forward: float  # gathers before the first layer
@@ -49,7 +49,7 @@ class CareFigures:
     beside_sums: Parts  # of gradients, in a backward pass
     beside_step: Parts
     taken: frozenset[str]  # levels of the cluster that these messages take up
-    resting: Resting
+    resting: PersistentBytes
     gathered: tuple[float, ...]  # bytes of weights that each run of layers gathers; empty where none does
     root_bytes: float  # and of those of no layer
 
@@ -75,50 +75,64 @@ class CareFigures:
         return any(each) or any(map(any, by_layer))
 
 
-def care_figures(cutting: Cutting, shape: Shape, local: Local, upkeep: Upkeep, prices: Prices) -> CareFigures:
+def weight_traffic_cost(
+    partition: PipelinePartition,
+    shape: StageSignature,
+    local: RankProgram,
+    weight_state: WeightStatePlan,
+    prices: Prices,
+) -> WeightTrafficCost:
     """The figures of a shape of stage.
 
     They depend on its weights and on who shares them, neither on the micro-batch nor on what runs again.
     """
     key = (
-        cutting.graph,
+        partition.graph,
         shape._replace(received=(), sent=()),
         tuple(local.weights(kind) for kind, *_ in shape.layers),
         tuple(local.runs_back(kind) for kind, *_ in shape.layers),
-        upkeep.key,
-        cutting.schedule.flushes,
+        weight_state.key,
+        partition.schedule.flushes,
         prices.key,
         prices.strides,
     )
     if key not in _KNOWN:
         if len(_KNOWN) >= MOST_KNOWN:
             _KNOWN.clear()
-        _KNOWN[key] = _care_figures(cutting, shape, local, upkeep, prices)
+        _KNOWN[key] = _weight_traffic_cost(partition, shape, local, weight_state, prices)
     return _KNOWN[key]
 
 
 MOST_KNOWN = 100_000
-_KNOWN: dict[Any, CareFigures] = {}
+_KNOWN: dict[Any, WeightTrafficCost] = {}
 
 
-def _care_figures(cutting: Cutting, shape: Shape, local: Local, upkeep: Upkeep, prices: Prices) -> CareFigures:
-    offload = upkeep.offload
-    if offload.optimizer and not offload.weights and cutting.schedule.flushes:
-        return _updated_on_host(care_figures(cutting, shape, local, upkeep.on_device, prices), upkeep, prices)
-    at = cutting.shapes[shape][0]
-    own = cutting.weights(local, at, upkeep, folded=True)
-    care = upkeep.care(own, cutting.holders(at, own))
-    versions = cutting.schedule.weight_versions(cutting.rank[at], cutting.ranks)
-    carer = _Carer(local, upkeep, prices, cutting.runs(at), care, cutting.schedule.flushes)
-    return carer.figures(upkeep.resting(own, versions))
+def _weight_traffic_cost(
+    partition: PipelinePartition,
+    shape: StageSignature,
+    local: RankProgram,
+    weight_state: WeightStatePlan,
+    prices: Prices,
+) -> WeightTrafficCost:
+    offload = weight_state.offload
+    if offload.optimizer and not offload.weights and partition.schedule.flushes:
+        return _updated_on_host(
+            weight_traffic_cost(partition, shape, local, weight_state.on_device, prices), weight_state, prices
+        )
+    at = partition.signatures[shape][0]
+    own = partition.weights(local, at, weight_state, folded=True)
+    care = weight_state.care(own, partition.holders(at, own))
+    versions = partition.schedule.weight_versions(partition.rank[at], partition.ranks)
+    carer = _TrafficPricer(local, weight_state, prices, partition.runs(at), care, partition.schedule.flushes)
+    return carer.figures(weight_state.resting(own, versions))
 
 
-def _updated_on_host(stays: CareFigures, upkeep: Upkeep, prices: Prices) -> CareFigures:
+def _updated_on_host(stays: WeightTrafficCost, weight_state: WeightStatePlan, prices: Prices) -> WeightTrafficCost:
     """The same with states on the host: nothing changes before the update."""
-    resting, ending = replace(stays.resting, states=0.0), WeightPrices(upkeep, prices)
+    resting, ending = replace(stays.resting, states=0.0), WeightPrices(weight_state, prices)
     held = resting.updated
     update: Parts = defaultdict(float)
-    for action in upkeep.updated_on_host(resting.updates, leaving=held, here=held):
+    for action in weight_state.updated_on_host(resting.updates, leaving=held, here=held):
         ending.add(action, update)
     finish: Parts = defaultdict(float)
     for name, seconds in stays.finish.items():
@@ -132,9 +146,9 @@ def _updated_on_host(stays: CareFigures, upkeep: Upkeep, prices: Prices) -> Care
 class WeightPrices:
     """Prices of what is done for weights, with what a processor's thread does around messages and updates."""
 
-    def __init__(self, upkeep: Upkeep, prices: Prices) -> None:
-        self.prices, self.chores = prices, Chores(prices)
-        self.storages = {name: axis.storage.name for name, axis in upkeep.exchanges.axes.items()}
+    def __init__(self, weight_state: WeightStatePlan, prices: Prices) -> None:
+        self.prices, self.chores = prices, CpuHostWork(prices)
+        self.storages = {name: axis.storage.name for name, axis in weight_state.exchanges.axes.items()}
 
     @property
     def in_shares(self) -> bool:
@@ -166,22 +180,28 @@ class WeightPrices:
         return "other", 0.0, 0.0
 
 
-class _Carer:
+class _TrafficPricer:
     def __init__(
-        self, local: Local, upkeep: Upkeep, prices: Prices, runs: Sequence[Run], care: Care, flushes: bool
+        self,
+        local: RankProgram,
+        weight_state: WeightStatePlan,
+        prices: Prices,
+        runs: Sequence[Run],
+        care: StageWeights,
+        flushes: bool,
     ) -> None:
-        self.local, self.upkeep, self.prices = local, upkeep, prices
+        self.local, self.weight_state, self.prices = local, weight_state, prices
         self.runs, self.care, self.flushes = runs, care, flushes
         self.taken: set[str] = set()
         self.forward: Parts = defaultdict(float)
         self.back: Parts = defaultdict(float)
         self.summed: Parts = defaultdict(float)
         self.step: Parts = defaultdict(float)
-        self.ending = WeightPrices(upkeep, prices)
+        self.ending = WeightPrices(weight_state, prices)
         self.chores = self.ending.chores
 
-    def figures(self, resting: Resting) -> CareFigures:
-        care, upkeep = self.care, self.upkeep
+    def figures(self, resting: PersistentBytes) -> WeightTrafficCost:
+        care, weight_state = self.care, self.weight_state
         again = care.finish if not self.flushes else ()
         each = [one for one in (*care.reduces, *again) if isinstance(one, Communicate)]
         leaving, ending = (care.sums, care.ending) if self.flushes else ((), ())
@@ -199,15 +219,15 @@ class _Carer:
         copies = self._copy_buckets([*buckets, *leaves], finish)
         if added:  # in each pass; the first one adds to nothing
             finish["backward"] -= added
-        return CareFigures(
-            self._seconds(upkeep.gathers(care.root), self.forward),
-            self._seconds(upkeep.gathers(care.twice), self.back),
+        return WeightTrafficCost(
+            self._seconds(weight_state.gathers(care.root), self.forward),
+            self._seconds(weight_state.gathers(care.twice), self.back),
             gather_forward,
             gather_back,
             sums,
             self._seconds(late, self.summed),
-            self._copied(upkeep.comes("", care.stays)),
-            self._copied(upkeep.sends_out(care.stays)),
+            self._copied(weight_state.comes("", care.stays)),
+            self._copied(weight_state.sends_out(care.stays)),
             copy_forward,
             copy_back,
             (sum(map(mul, copy_forward, times)), sum(map(mul, copy_back, times))),
@@ -243,16 +263,16 @@ class _Carer:
         return found
 
     def _by_run(self) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
-        exchanges, seen = self.upkeep.exchanges, set[str]()
+        exchanges, seen = self.weight_state.exchanges, set[str]()
         forward, back, sums = list[float](), list[float](), list[float]()
         for run in self.runs:
             unit = self.care.units.get(run.layer, []) if run.layer not in seen else []
             seen.add(run.layer)
             times = run.times
             forward.append(self._seconds(exchanges.gather(unit, ""), self.forward, times))
-            again = exchanges.gather(unit, "") if self.upkeep.reshards and self._runs_back(run) else ()
+            again = exchanges.gather(unit, "") if self.weight_state.reshards and self._runs_back(run) else ()
             back.append(self._seconds(again, self.back, times))
-            reduced = exchanges.reduce(unit, "") if "zero3" in self.upkeep.each else ()
+            reduced = exchanges.reduce(unit, "") if "zero3" in self.weight_state.each else ()
             sums.append(self._seconds(reduced, self.summed, times))
         return tuple(forward), tuple(back), tuple(sums)
 
@@ -262,14 +282,14 @@ class _Carer:
 
     def _copies_by_run(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Seconds of copies of weights from the host and of gradients to it, for a layer of each run."""
-        upkeep, seen = self.upkeep, set[str]()
+        weight_state, seen = self.weight_state, set[str]()
         forward, back = list[float](), list[float]()
         for run in self.runs:
             weights = self.care.host.get(run.layer, []) if run.layer not in seen else []
             seen.add(run.layer)
-            come = upkeep.comes("", weights)
+            come = weight_state.comes("", weights)
             forward.append(self._copied(come))
-            back.append(self._copied([*come, *upkeep.sends_out(weights)]) if self._runs_back(run) else 0.0)
+            back.append(self._copied([*come, *weight_state.sends_out(weights)]) if self._runs_back(run) else 0.0)
         return tuple(forward), tuple(back)
 
     def _copied(self, actions: Iterable[Action]) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from foretell.cost.kernels import kernel_seconds
-from foretell.cost.stage import Prices
+from foretell.cost.prices import Prices
 from foretell.hardware.cluster import Device
 from foretell.model.operators.elementwise import Elementwise
 from foretell.model.optimizer import update_rule
@@ -39,7 +39,7 @@ class Buckets(NamedTuple):
     emptied: float
 
 
-class Chores:
+class CpuHostWork:
     """Seconds of one rank's thread; of a device that is no processor, none."""
 
     def __init__(self, prices: Prices) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 from foretell.cost.memory import MemoryUse
 from foretell.cost.price import PricedProgram
-from foretell.cost.stage import Parts
+from foretell.cost.prices import Parts
 from foretell.hardware.cluster import Cluster
 from foretell.timeline.columns import Plans, Tables
 from foretell.timeline.engine import SEGMENT, is_compiled, kernels
 from foretell.timeline.observation import Observation
 from foretell.timeline.plan_table import PlanTable, unrolled
-from foretell.timeline.unroll import KINDS, Played
+from foretell.timeline.unroll import KINDS, UnrolledSchedule
 
 ROUNDING = 1e-12
 
@@ -35,7 +35,9 @@ def composed(plan: PricedProgram, cluster: Cluster, whole: bool = False) -> Obse
 class _One:
     """One plan, alone in its tables."""
 
-    def __init__(self, plan: PricedProgram, steps: Played, tables: Tables, plans: Plans, kernels: Any) -> None:
+    def __init__(
+        self, plan: PricedProgram, steps: UnrolledSchedule, tables: Tables, plans: Plans, kernels: Any
+    ) -> None:
         self.plan, self.steps, self.tables, self.plans, self.kernels = plan, steps, tables, plans, kernels
 
     # what a step is made of
@@ -97,14 +99,14 @@ class _One:
     def memory(self) -> MemoryUse:
         """The worst rank's."""
         plan, constants = self.plan, self.plan.constants
-        most = [self.kernels.rank_memory(self.tables, self.plans, 0, rank) for rank in range(plan.outline.ranks)]
+        most = [self.kernels.rank_memory(self.tables, self.plans, 0, rank) for rank in range(plan.program.ranks)]
         device = tuple(allocated * constants.reserved + constants.context for allocated, _ in most)
         worst = max(range(len(device)), key=lambda at: device[at])
         allocated, when = most[worst]
         kinds = self._kinds(worst, when)
         reserved = allocated * constants.reserved
         kinds |= {"allocator": reserved - allocated, "context": device[worst] - reserved}
-        where = f" on pipeline rank {worst}" if plan.outline.ranks > 1 else ""
+        where = f" on pipeline rank {worst}" if plan.program.ranks > 1 else ""
         return MemoryUse(allocated, reserved, device[worst], device, kinds, self._moment(when) + where)
 
     def _moment(self, when: int) -> str:

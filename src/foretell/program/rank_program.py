@@ -24,7 +24,7 @@ from foretell.program.activation_memory import (
 )
 from foretell.program.allocation_trace import PLAYED
 from foretell.program.body import Bodies
-from foretell.program.layout import Layout
+from foretell.program.sharding.layout import Layout
 from foretell.program.stage_runs import StackedRuns, StageRuns, Uneven
 from foretell.program.weights import Weight, sampled, used
 from foretell.units import Quantity
@@ -42,10 +42,10 @@ def kind_of(run: Run) -> Kind:
     return Kind(run.block, run.start, run.stop)
 
 
-class Local:
+class RankProgram:
     """The bodies of every kind of layer, found when they are asked for; `priced` is for whoever prices them."""
 
-    def __init__(self, layout: Layout, again: str, plain: Local | None = None) -> None:
+    def __init__(self, layout: Layout, again: str, plain: RankProgram | None = None) -> None:
         self.layout, self.graph = layout, layout.graph
         self.bodies = Bodies(layout, again)
         self.plain = plain or self  # the same, where nothing runs again
@@ -60,7 +60,7 @@ class Local:
         self.memory = functools.cache(self._memory)
         self._profiles: dict[Any, MemoryProfile | None] = {}
 
-    def waiting_on_host(self) -> Local:
+    def waiting_on_host(self) -> RankProgram:
         """The same, whose activations are on the host between the passes: all that is known of this one is."""
         found = copy.copy(self)
         found.priced = {}

@@ -19,9 +19,9 @@ from foretell.plan.facts import facts
 from foretell.plan.parts import members
 from foretell.plan.placement import PARTIAL, REPLICATED, Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
-from foretell.program.ahead import WEIGHTED, Ahead, loop_dims, operand_tensor
-from foretell.program.alignment import Place, align, divisible, even, seen_through, size_at
 from foretell.program.homes import storage_owner
+from foretell.program.sharding.ahead import WEIGHTED, Ahead, loop_dims, operand_tensor
+from foretell.program.sharding.alignment import Place, align, divisible, even, seen_through, size_at
 
 HEAVY = (*WEIGHTED, Attention, Recurrent)
 """Operators with matrix work: one that every rank does all of deserves a note."""
@@ -43,7 +43,7 @@ class Decision:
     reason: str = ""  # why it is not divided
 
 
-class Chooser:
+class ShardingRules:
     """Decides for one axis, operator by operator."""
 
     def __init__(self, graph: Graph, axis: MeshAxis, gathers_logits: bool) -> None:

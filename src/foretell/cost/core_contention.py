@@ -22,7 +22,7 @@ MOVED: Final = 2
 """Bytes that a copy of a byte moves: it is read, and written."""
 
 
-class Crowd(NamedTuple):
+class CoreContention(NamedTuple):
     """So many ranks at once. Products have one figure; what moves data goes by how much it is: what a core's own cache
     has room for, nobody else slows down."""
 
@@ -30,7 +30,7 @@ class Crowd(NamedTuple):
     copies: tuple[tuple[float, float], ...]  # log2 of bytes that are moved, and how many times as long it takes
 
     @classmethod
-    def of(cls, found: Calibration, ranks: int) -> Crowd:
+    def of(cls, found: Calibration, ranks: int) -> CoreContention:
         sizes = sorted({about.bytes for about in found.figures(COPY)}) or [0]
         copies = [(math.log2(max(1, MOVED * size)), _times(found, ranks, COPY, size)) for size in sizes]
         return cls(_times(found, ranks, PRODUCT), tuple(copies))

@@ -21,10 +21,10 @@ from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.operators.normalization import Normalize
 from foretell.plan.placement import PARTIAL, REPLICATED, Partial, Placement, Replicated, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
-from foretell.program.ahead import WEIGHTED
-from foretell.program.alignment import Place, align
-from foretell.program.choice import Chooser, Decision
 from foretell.program.homes import owner
+from foretell.program.sharding.ahead import WEIGHTED
+from foretell.program.sharding.alignment import Place, align
+from foretell.program.sharding.rules import Decision, ShardingRules
 from foretell.units import FLOATING, ceil_div
 
 
@@ -90,7 +90,7 @@ class Statistic:
 
 
 @dataclass(frozen=True)
-class Spread:
+class Sharding:
     """One axis over the whole model."""
 
     axis: MeshAxis
@@ -103,7 +103,7 @@ class Spread:
 
 
 @functools.lru_cache(maxsize=512)
-def spread(graph: Graph, axis: MeshAxis, conventions: Conventions = USUAL) -> Spread:
+def propagate(graph: Graph, axis: MeshAxis, conventions: Conventions = USUAL) -> Sharding:
     """Follow one axis through the model."""
     walk = _Walk(graph, axis, conventions)
     for at in range(len(graph.blocks)):
@@ -118,7 +118,7 @@ class _Walk:
 
     def __init__(self, graph: Graph, axis: MeshAxis, conventions: Conventions) -> None:
         self.graph, self.axis, self.rule, self.conventions = graph, axis, axis.splitting, conventions
-        self.chooser = Chooser(graph, axis, conventions.gathers_logits)
+        self.chooser = ShardingRules(graph, axis, conventions.gathers_logits)
         self.places: dict[tuple[int, int], tuple[Place, ...]] = {}
         self.placed: dict[tuple[int, int], Placement] = {}
         self.rested: dict[tuple[int, int], Placement] = {}  # outputs before they were settled
@@ -380,8 +380,8 @@ class _Walk:
                 Change(at, node, number, "backward", False, gives, target, gradient=True) for node in each
             ]
 
-    def result(self) -> Spread:
-        return Spread(
+    def result(self) -> Sharding:
+        return Sharding(
             self.axis,
             self.places,
             self.placed,

@@ -13,19 +13,19 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from foretell.cost.beside import hidden_seconds
 from foretell.cost.collectives import Price, collective_seconds, library_of
 from foretell.cost.fabric import Group, sharing
 from foretell.cost.host import host_of_update, host_update_seconds
 from foretell.cost.kernels import Price as KernelPrice
 from foretell.cost.kernels import chains, kernel_seconds, update_seconds
 from foretell.cost.splits import IMAGES, split_seconds, splits_layers
+from foretell.cost.tp_overlap import hidden_seconds
 from foretell.hardware.cluster import Cluster, Level
 from foretell.model.operator import Part
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Actions, Communicate, Compute, Copy, Update
-from foretell.program.program import Axis, belongs
+from foretell.program.expanded import Axis, belongs
 from foretell.units import Quantity, at_least, product
 
 Parts: TypeAlias = dict[str, Quantity]

@@ -17,17 +17,17 @@ from foretell.model.layers import Piece, Run, runs
 from foretell.plan.schedule import Schedule, find
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.boundary import Crossing, crossings
-from foretell.program.local import Kind, Local, kind_of
+from foretell.program.rank_program import Kind, RankProgram, kind_of
 from foretell.program.stage_runs import StageRuns
 from foretell.program.stages import stages
-from foretell.program.upkeep import Upkeep
+from foretell.program.weight_state import WeightStatePlan
 from foretell.program.weights import Weight, key_of, parameters_of, shared_between_blocks
 
 Key: TypeAlias = tuple[int, int, int]
 """Block, tensor and repetition of a weight."""
 
 
-class Row(NamedTuple):
+class ModelParts(NamedTuple):
     """The model cut into parts: the pieces of each, equal ones in a row put together, and what crosses into each."""
 
     parts: tuple[tuple[Piece, ...], ...]
@@ -36,13 +36,13 @@ class Row(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def row(graph: Graph, count: int, split: tuple[int, ...], rule: str) -> Row:
+def model_parts(graph: Graph, count: int, split: tuple[int, ...], rule: str) -> ModelParts:
     """Cut a model into so many parts."""
     parts = stages(graph, count, split, rule)
-    return Row(parts, tuple(runs(part) for part in parts), crossings(graph, parts))
+    return ModelParts(parts, tuple(runs(part) for part in parts), crossings(graph, parts))
 
 
-class Shape(NamedTuple):
+class StageSignature(NamedTuple):
     """All that the numbers of a stage depend on, besides the local program and the plan."""
 
     layers: tuple[tuple[Kind, int, bool, bool], ...]  # kind, times, whether with the block's first and last repetition
@@ -67,7 +67,7 @@ class Shape(NamedTuple):
         return any(trained for *_, trained in self.sent)
 
 
-class Cutting:
+class PipelinePartition:
     """One model on one pipeline."""
 
     def __init__(self, graph: Graph, pipeline: Pipeline, rule: str) -> None:
@@ -75,7 +75,7 @@ class Cutting:
         self.ranks = pipeline.ranks
         self.schedule: Schedule = find(pipeline.schedule if self.ranks > 1 else "1f1b")
         self.chunks = (pipeline.chunks or self.schedule.least_chunks) if self.ranks > 1 else 1
-        self.row = row(graph, self.schedule.parts(self.ranks, self.chunks), pipeline.split, rule)
+        self.row = model_parts(graph, self.schedule.parts(self.ranks, self.chunks), pipeline.split, rule)
         self.part = [self.schedule.part_of(at, self.ranks, self.chunks) for at in range(self.count)]
         self.rank = [self.schedule.rank_of(at, self.ranks, self.chunks) for at in range(self.count)]
 
@@ -152,7 +152,7 @@ class Cutting:
         """Parts that earlier stages of a stage's rank have."""
         return {self.part[stage] for stage in range(at) if self.rank[stage] == self.rank[at]}
 
-    def weights(self, local: Local, at: int, upkeep: Upkeep, folded: bool) -> list[Weight]:
+    def weights(self, local: RankProgram, at: int, weight_state: WeightStatePlan, folded: bool) -> list[Weight]:
         """The weights that a stage has to care for, in the order it uses them: no earlier stage of its rank does.
 
         Those of equal layers in a row are one, with how many there are, where they are `folded`.
@@ -166,7 +166,7 @@ class Cutting:
         for run in self.row.runs[part] if folded else self._layer_by_layer(part):
             kind = kind_of(run)
             if kind not in kinds:
-                kinds[kind] = [upkeep.on_axes(weight, local.sampled) for weight in local.weights(kind)]
+                kinds[kind] = [weight_state.on_axes(weight, local.sampled) for weight in local.weights(kind)]
             weights = kinds[kind]
             mine = [weight for weight in weights if weight.key[0] == run.block]
             for number, layers in enumerate(_equal_layers(run, alone=len(mine) < len(weights))):
@@ -179,42 +179,42 @@ class Cutting:
     def _layer_by_layer(self, part: int) -> list[Run]:
         return [run for piece in self.row.parts[part] for run in runs((piece,))]
 
-    # shapes
+    # signatures
 
     @functools.cached_property
-    def shapes(self) -> dict[Shape, list[int]]:
+    def signatures(self) -> dict[StageSignature, list[int]]:
         """The stages of each shape."""
-        found: dict[Shape, list[int]] = defaultdict(list)
+        found: dict[StageSignature, list[int]] = defaultdict(list)
         for at in range(self.count):
-            found[self._shape(at)].append(at)
+            found[self._signature(at)].append(at)
         return dict(found)
 
     @functools.cached_property
-    def shape_runs(self) -> tuple[StageRuns, ...]:
+    def signature_runs(self) -> tuple[StageRuns, ...]:
         """The layers of each shape."""
-        return tuple(StageRuns(self.graph, self.runs(same[0])) for same in self.shapes.values())
+        return tuple(StageRuns(self.graph, self.runs(same[0])) for same in self.signatures.values())
 
     @functools.cached_property
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of layers there are."""
-        return tuple(dict.fromkeys(kind for shape in self.shapes for kind, *_ in shape.layers))
+        return tuple(dict.fromkeys(kind for shape in self.signatures for kind, *_ in shape.layers))
 
     @functools.cached_property
     def layers(self) -> tuple[int, ...]:
         """How many layers each shape has."""
-        return tuple(own.layers for own in self.shape_runs)
+        return tuple(own.layers for own in self.signature_runs)
 
     @functools.cached_property
-    def stage_shapes(self) -> tuple[int, ...]:
+    def stage_signatures(self) -> tuple[int, ...]:
         """The shape of each stage."""
-        place = {at: number for number, same in enumerate(self.shapes.values()) for at in same}
+        place = {at: number for number, same in enumerate(self.signatures.values()) for at in same}
         return tuple(place[at] for at in range(self.count))
 
-    def _shape(self, at: int) -> Shape:
+    def _signature(self, at: int) -> StageSignature:
         before, after = self.links[at]
         part = self.part[at]
         earlier = self._earlier(at) if self.chunks > 1 else set[int]()
-        return Shape(
+        return StageSignature(
             tuple(self._layers(run) for run in self.row.runs[part]),
             before < 0,
             after < 0,
@@ -245,6 +245,6 @@ def _equal_layers(run: Run, alone: bool) -> Iterator[Run]:
 
 
 @functools.lru_cache(maxsize=1024)
-def cutting(graph: Graph, pipeline: Pipeline, rule: str) -> Cutting:
+def pipeline_partition(graph: Graph, pipeline: Pipeline, rule: str) -> PipelinePartition:
     """Cut a model for a pipeline, where the plan does not say how by a trainer's rule."""
-    return Cutting(graph, pipeline, rule)
+    return PipelinePartition(graph, pipeline, rule)

@@ -14,7 +14,7 @@ from foretell.model.operators.experts import GroupedMatmul
 from foretell.model.operators.layout import View
 from foretell.model.operators.matmul import Matmul
 from foretell.model.operators.unknown import Unknown
-from foretell.program.alignment import align, divisible, seen_through
+from foretell.program.sharding.alignment import align, divisible, seen_through
 
 WEIGHTED = (Matmul, Convolution, GroupedMatmul)
 """Operators whose weights can be divided by outputs or inputs."""

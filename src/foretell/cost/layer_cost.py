@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from foretell.cost.stage import Cost, Parts, Prices, parts_of
-from foretell.program.local import Kind, Local
+from foretell.cost.prices import Cost, Parts, Prices, parts_of
+from foretell.program.rank_program import Kind, RankProgram
 from foretell.units import Quantity, somewhere
 
 KINDS = ("F", "B", "I", "W")
@@ -17,7 +17,7 @@ MOST_KNOWN = 1024
 
 
 @dataclass(frozen=True)
-class LayerFigures:
+class LayerCost:
     """One kind of layer; four figures each, one for each kind of slot."""
 
     parts: tuple[Parts, ...]  # the device's seconds, by what they are spent on
@@ -27,9 +27,9 @@ class LayerFigures:
     again: bool  # whether any of it runs a second time
 
 
-def layer_figures(local: Local, kind: Kind, prices: Prices) -> LayerFigures:
+def layer_cost(local: RankProgram, kind: Kind, prices: Prices) -> LayerCost:
     """The figures of one kind of layer, found once for a local program on a cluster."""
-    known: dict[Any, LayerFigures] = local.priced
+    known: dict[Any, LayerCost] = local.priced
     key = (kind, prices.key, tuple(prices.axes[name] for name in local.talks))
     if key not in known:
         if len(known) >= MOST_KNOWN:
@@ -38,14 +38,14 @@ def layer_figures(local: Local, kind: Kind, prices: Prices) -> LayerFigures:
     return known[key]
 
 
-def _figures(local: Local, kind: Kind, prices: Prices) -> LayerFigures:
+def _figures(local: RankProgram, kind: Kind, prices: Prices) -> LayerCost:
     if local is not local.resident:
-        return _with_copies(layer_figures(local.resident, kind, prices), local.copied(kind) / prices.host_bandwidth)
+        return _with_copies(layer_cost(local.resident, kind, prices), local.copied(kind) / prices.host_bandwidth)
     forward, backward = local.actions(kind)
     ahead, back = (prices.body(actions, local.layout.priced) for actions in (forward, backward))
     costs = [(ahead if slot == "F" else back).of(slot) for slot in KINDS]
     parts = tuple(parts_of(cost) for cost in costs)
-    return LayerFigures(
+    return LayerCost(
         parts,
         tuple(sum(own.values()) for own in parts),
         tuple(cost.launches for cost in costs),
@@ -54,7 +54,7 @@ def _figures(local: Local, kind: Kind, prices: Prices) -> LayerFigures:
     )
 
 
-def _with_copies(stays: LayerFigures, seconds: Quantity) -> LayerFigures:
+def _with_copies(stays: LayerCost, seconds: Quantity) -> LayerCost:
     """The same with copies of activations to the host in forward passes, and back in those that need them."""
     parts = tuple(
         own if slot == "W" else {**own, "other": own["other"] + seconds}

@@ -25,7 +25,7 @@ from foretell.plan.strategy import EACH_STEP, MeshAxis, Splitting
 from foretell.program.action import Action, Allocate, Communicate, Copy, Free, Update
 from foretell.program.body import Body
 from foretell.program.exchange import Exchanges
-from foretell.program.transition import travel
+from foretell.program.sharding.transition import travel
 from foretell.program.updates import Bytes, Updated, by_rule
 from foretell.program.weights import Weight, separable
 from foretell.units import ceil_div, product
@@ -35,7 +35,7 @@ Holders: TypeAlias = Mapping[tuple[int, int, int], frozenset[int]]
 
 
 @dataclass(frozen=True)
-class Resting:
+class PersistentBytes:
     """Bytes that are there for the whole step, and how many parameters they are for."""
 
     weights: float
@@ -52,7 +52,7 @@ class Resting:
 
 
 @dataclass(frozen=True)
-class Care:
+class StageWeights:
     """The care of one stage's weights."""
 
     units: dict[str, list[Weight]]  # weights that are gathered for each use, by their layer
@@ -99,7 +99,7 @@ def plain_axes(axes: Sequence[MeshAxis], plan: Plan, graph: Graph) -> tuple[Mesh
     return tuple(axis for axis in axes if axis.splitting == PLAIN)
 
 
-class Upkeep:
+class WeightStatePlan:
     """How one trainer under one plan cares for weights."""
 
     def __init__(self, setting: Setting, axes: tuple[MeshAxis, ...]) -> None:
@@ -137,11 +137,11 @@ class Upkeep:
         return (made if each else self.bytes.wire), each
 
     @functools.cached_property
-    def on_device(self) -> Upkeep:
+    def on_device(self) -> WeightStatePlan:
         """The same with nothing on the host."""
         stays = tuple(policy for policy in self.setting.plan.policies if not isinstance(policy, Offload))
         plan = msgspec.structs.replace(self.setting.plan, policies=stays)
-        return Upkeep(msgspec.structs.replace(self.setting, plan=plan), self.axes)
+        return WeightStatePlan(msgspec.structs.replace(self.setting, plan=plan), self.axes)
 
     def on_axes(self, weight: Weight, sampled: frozenset[tuple[int, int]]) -> Weight:
         """A weight of a local program with the axes along which it is summed and shared."""
@@ -184,7 +184,7 @@ class Upkeep:
     def _stored(self, weight: Weight) -> str:
         return self.exchanges.storage(weight).name
 
-    def care(self, own: list[Weight], holders: Holders) -> Care:
+    def care(self, own: list[Weight], holders: Holders) -> StageWeights:
         """All that is done for the weights of a stage."""
         units = self.units(own)
         gathered = units if self.gathers_each else {}
@@ -195,7 +195,7 @@ class Upkeep:
         sizes = {name: self.visiting_bytes(weights) for name, weights in host.items()}
         for name, unit in layers.items():
             sizes[name] = sizes.get(name, 0.0) + self.exchanges.gathered_bytes(unit)
-        return Care(
+        return StageWeights(
             layers,
             sizes,
             root,
@@ -397,7 +397,7 @@ class Upkeep:
 
     # memory
 
-    def resting(self, own: Sequence[Weight], versions: int) -> Resting:
+    def resting(self, own: Sequence[Weight], versions: int) -> PersistentBytes:
         """What lies there all the time: shares where the plan says so, and older versions where some are kept."""
         weights = gradients = 0.0
         parameters = trained = 0
@@ -421,7 +421,7 @@ class Upkeep:
         updates = self._updates(training)
         states = 0.0 if self.offload.optimizer else sum(one.kept(self.bytes) for one in updates)
         weights = 0.0 if self.offload.weights else weights
-        return Resting(weights * versions, gradients, states, parameters, trained, updates)
+        return PersistentBytes(weights * versions, gradients, states, parameters, trained, updates)
 
 
 def _counted(own: Sequence[Weight]) -> Iterator[tuple[Weight, int]]:

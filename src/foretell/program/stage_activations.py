@@ -1,0 +1,46 @@
+"""What a micro-batch holds on a stage, under the plan's recomputation and offload of activations.
+
+What is kept of a layer and what runs again is decided where its actions are written (`program.body`); here are the
+rules that go beyond one layer: segments of several layers, and activations that wait on the host.
+"""
+
+from __future__ import annotations
+
+from foretell.plan.plan import Plan
+from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.recompute import Recompute
+from foretell.program.activation_memory import StagePeaks, WeightBuffers
+from foretell.program.rank_program import RankProgram
+from foretell.program.stage_runs import StackedRuns, StageRuns
+from foretell.units import at_least, ceil_div, somewhere
+
+
+def activation_peaks(
+    local: RankProgram, own: StageRuns | StackedRuns, plan: Plan, weights: WeightBuffers, pipelined: bool
+) -> StagePeaks:
+    """What a micro-batch holds on a stage of these layers, with what their weights add."""
+    recompute = plan.policy(Recompute)
+    peaks = local.peaks(own, weights, pipelined)
+    if somewhere(own.layers) and somewhere(recompute.segment(own.layers) > 1):
+        peaks = _segmented(local, own, recompute, peaks)
+    if somewhere(own.layers) and plan.policy(Offload).activations:  # two layers at a time: one at work, one on its way
+        waiting = 2 * peaks.kept / at_least(own.layers, 2)
+        gone = peaks.kept - waiting
+        peaks = StagePeaks(waiting, *(peak - gone for peak in peaks[1:]))
+    if not own.inputs:
+        return peaks
+    given = sum(local.layout.held_bytes(*home) for home in own.inputs)  # samples stay, whatever runs again
+    return StagePeaks(*(size + given for size in peaks))
+
+
+def _segmented(local: RankProgram, own: StageRuns | StackedRuns, recompute: Recompute, peaks: StagePeaks) -> StagePeaks:
+    """Only the input of each segment is kept; its layers run again together and keep all for their backward."""
+    whole = local.plain.peaks(own, WeightBuffers(), pipelined=True).kept
+    ends = local.plain.peaks(own.between, WeightBuffers(), pipelined=True).kept
+    inputs = at_least(peaks.kept - ends, 0.0) / own.layers
+    each = at_least(whole - ends, 0.0) / own.layers
+    size = recompute.segment(own.layers)
+    kept = ends + ceil_div(own.layers, size) * inputs
+    gone = peaks.kept - kept
+    again = (size - 1) * each - gone
+    return StagePeaks(kept, peaks.forward_peak - gone, peaks.backward_peak + again, peaks.making_peak + again)
