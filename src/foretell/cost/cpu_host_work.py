@@ -19,7 +19,7 @@ from foretell.cost.prices import Prices
 from foretell.hardware.cluster import Device
 from foretell.model.operators.elementwise import Elementwise
 from foretell.model.optimizer import update_rule
-from foretell.program.action import Communicate, Compute, Update
+from foretell.program.action import Communicate, Compute, TrafficKind, Update
 
 SHARED: Final = {"shared unit": 500.0, "shared call": 18.5}
 """The host's time for a unit of FSDP2 in a step and for an operator on a DTensor, in bare calls, where they were not
@@ -95,4 +95,6 @@ def host_seconds(device: Device, name: str) -> float:
 
 def shares_weights(message: Communicate, storages: dict[str, str]) -> bool:
     """Whether a message is of FSDP2: gradients, or weights too, in shares."""
-    return message.what in ("weights", "weight gradients") and storages.get(message.axes[0], "") in ("zero2", "zero3")
+    return message.what in (TrafficKind.WEIGHTS, TrafficKind.WEIGHT_GRADIENTS) and storages.get(
+        message.axes[0], ""
+    ) in ("zero2", "zero3")

@@ -14,9 +14,10 @@ from foretell.cost.memory import Constants, convolution_block, memory_constants
 from foretell.cost.prices import Prices
 from foretell.cost.weight_traffic import WeightTrafficCost, weight_traffic_cost
 from foretell.hardware.cluster import Cluster
+from foretell.plan.axis_names import AxisName
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
-from foretell.program.action import Communicate
+from foretell.program.action import Communicate, TrafficKind
 from foretell.program.activation_memory import StagePeaks, WeightBuffers
 from foretell.program.lower import lower
 from foretell.program.partition import PipelinePartition, StageSignature
@@ -99,7 +100,7 @@ def _seconds(
     seconds: Callable[[Communicate], Quantity], local: RankProgram, tensors: Sequence[tuple[int, int, bool]]
 ) -> Quantity:
     sizes = (local.bytes((block, tensor)) for block, tensor, _ in tensors)
-    return sum(seconds(Communicate("send", ("pp",), 2, size, "activations", "")) for size in sizes)
+    return sum(seconds(Communicate("send", (AxisName.PP,), 2, size, TrafficKind.ACTIVATIONS, "")) for size in sizes)
 
 
 Activations: TypeAlias = Callable[[StageRuns, WeightBuffers], StagePeaks]

@@ -22,16 +22,17 @@ from foretell.cost.splits import IMAGES, split_seconds, splits_layers
 from foretell.cost.tp_overlap import hidden_seconds
 from foretell.hardware.cluster import Cluster, Level
 from foretell.model.operator import Part
+from foretell.plan.axis_names import AxisName
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
-from foretell.program.action import Actions, Communicate, Compute, Copy, Update
+from foretell.program.action import Actions, Communicate, Compute, Copy, TrafficKind, Update
 from foretell.program.expanded import Axis, belongs
 from foretell.units import Quantity, at_least, product
 
 Parts: TypeAlias = dict[str, Quantity]
 """Seconds by what they are spent on: the keys of a breakdown."""
 
-HIDES = ("weights", "weight gradients")
+HIDES = (TrafficKind.WEIGHTS, TrafficKind.WEIGHT_GRADIENTS)
 """What travels because of weights may run behind computation; activations are waited for."""
 
 INTERRUPTED = "interrupted"
@@ -119,7 +120,7 @@ class Prices:
         self.axes = {axis.name: axis for axis in axes}
         self.soft = math.isfinite(trainer.host.sharpness)
         self.key: Any = (cluster, form, trainer)
-        along = self.axes.get("pp")
+        along = self.axes.get(AxisName.PP)
         self.strides_along = (along.ranks, along.stride) if along else ()
         self.strides = tuple((axis.name, axis.ranks, axis.stride) for axis in self.axes.values())
         self._groups: dict[tuple[tuple[str, ...], int], tuple[Group, Level]] = {}
@@ -227,7 +228,9 @@ class Prices:
     def _by_leaders(self, message: Communicate) -> bool:
         """Whether one rank speaks for others of its node: for all that split an image, or under one server."""
         under_a_server = message.axes == ("ps",) and "ps.group" in self.axes
-        return under_a_server or (self.trainer.splits.leaders and message.axes == ("dp",) and IMAGES in self.axes)
+        return under_a_server or (
+            self.trainer.splits.leaders and message.axes == (AxisName.DP,) and IMAGES in self.axes
+        )
 
     def _in_a_step(self, message: Communicate, group: Group, price: Price) -> Quantity:
         """What a benchmark's collective costs inside a step, where it leaves the node.
@@ -241,7 +244,7 @@ class Prices:
             return split_seconds(message, price.seconds, self.trainer.splits)
         if self.cluster.level_of(group.ranks, group.stride) == self.cluster.node:
             return price.seconds
-        if "tp" in message.axes:
+        if AxisName.TP in message.axes:
             return price.seconds + at_least(self.trainer.tensor.hop * (group.ranks - 1) - price.latency, 0.0)
         if message.what in HIDES and library_of(self.cluster).contends:
             waited = self.trainer.gradients.hop * (group.ranks - 1)
@@ -271,7 +274,7 @@ class Prices:
 
     def group(self, message: Communicate) -> Group:
         """The ranks that a message is among; of neighbours the whole axis, since the slowest pair counts."""
-        ranks = self.axes["pp"].ranks if message.kind in ("send", "receive") else message.ranks
+        ranks = self.axes[AxisName.PP].ranks if message.kind in ("send", "receive") else message.ranks
         key = (message.axes, ranks)
         if key not in self._groups:
             stride = min(self.axes[name].stride for name in message.axes)
@@ -281,6 +284,6 @@ class Prices:
 
     def level(self, message: Communicate) -> str:
         """The level of the cluster that a message takes up."""
-        ranks = self.axes["pp"].ranks if message.kind in ("send", "receive") else message.ranks
+        ranks = self.axes[AxisName.PP].ranks if message.kind in ("send", "receive") else message.ranks
         self.group(message)
         return self._groups[message.axes, ranks][1].name

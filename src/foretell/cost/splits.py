@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from foretell.plan.trainer import Splits
-from foretell.program.action import Communicate
+from foretell.program.action import Communicate, TrafficKind
 from foretell.units import Quantity, at_least
 
 IMAGES: Final = "spatial"
@@ -14,7 +14,7 @@ AXES: Final = frozenset({IMAGES, "filter", "channel"})
 
 def splits_layers(message: Communicate) -> bool:
     """Whether it moves activations, or their gradients, of layers whose images, filters or channels are split."""
-    return message.what in ("activations", "gradients") and not AXES.isdisjoint(message.axes)
+    return message.what in (TrafficKind.ACTIVATIONS, TrafficKind.GRADIENTS) and not AXES.isdisjoint(message.axes)
 
 
 def split_seconds(message: Communicate, network: Quantity, splits: Splits) -> Quantity:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from foretell.plan.axis_names import AxisName
 from foretell.plan.trainer import TensorAxis
-from foretell.program.action import Communicate, Compute
+from foretell.program.action import Communicate, Compute, TrafficKind
 from foretell.units import Quantity, at_least
 
 SUMS = ("reduce-scatter", "all-reduce")
@@ -30,7 +31,7 @@ def hidden_seconds(
     if not (trainer.overlap or trainer.pieces):
         return found
     for at, action in enumerate(actions):
-        if not isinstance(action, Communicate) or action.axes != ("tp",):
+        if not isinstance(action, Communicate) or action.axes != (AxisName.TP,):
             continue
         beside, share = _beside(actions, at, action, trainer)
         if beside is not None:
@@ -63,8 +64,8 @@ def _apart(message: Communicate, after: Compute) -> bool:
     if after.again:
         return False
     if after.part == "weight_gradient":
-        return message.kind in SUMS and message.what == "gradients"
-    return after.part == "input_gradient" and message.kind == "all-gather" and message.what == "activations"
+        return message.kind in SUMS and message.what == TrafficKind.GRADIENTS
+    return after.part == "input_gradient" and message.kind == "all-gather" and message.what == TrafficKind.ACTIVATIONS
 
 
 def _siblings(actions: Sequence[object], one: Compute) -> list[Compute]:

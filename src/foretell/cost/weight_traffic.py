@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 from foretell.cost.cpu_host_work import CpuHostWork, shares_weights
 from foretell.cost.prices import HIDES, Parts, Prices
 from foretell.model.layers import Run
-from foretell.program.action import Action, Communicate, Copy, Update
+from foretell.plan.axis_names import AxisName
+from foretell.program.action import Action, Communicate, Copy, TrafficKind, Update
 from foretell.program.exchange import BUCKET
 from foretell.program.partition import PipelinePartition, StageSignature
 from foretell.program.rank_program import RankProgram, kind_of
@@ -209,9 +210,11 @@ class _TrafficPricer:
         copy_forward, copy_back = self._copies_by_run()
         times = [run.times for run in self.runs]
         buckets = [one for one in each if one.path == BUCKET]
-        late = [one for one in each if one.path != BUCKET and one.what != "weights"]
-        leaves = [one for one in leaving if one.what == "weight gradients"]
-        gathers = [one for one in leaving if one.what != "weight gradients"] if len(leaves) < len(leaving) else []
+        late = [one for one in each if one.path != BUCKET and one.what != TrafficKind.WEIGHTS]
+        leaves = [one for one in leaving if one.what == TrafficKind.WEIGHT_GRADIENTS]
+        gathers = (
+            [one for one in leaving if one.what != TrafficKind.WEIGHT_GRADIENTS] if len(leaves) < len(leaving) else []
+        )
         added = self._added()
         bucket_seconds, bucket_after = self._after(buckets, self.summed)
         once_seconds, once_after = self._after(leaves, self.step)
@@ -362,12 +365,16 @@ class _TrafficPricer:
 
 
 def _summed(action: Action) -> bool:
-    return isinstance(action, Communicate) and action.what == "weight gradients"
+    return isinstance(action, Communicate) and action.what == TrafficKind.WEIGHT_GRADIENTS
 
 
 def _tied(action: Action) -> bool:
     """Whether it sums gradients of weights that several stages hold."""
-    return isinstance(action, Communicate) and action.what == "weight gradients" and action.axes == ("pp",)
+    return (
+        isinstance(action, Communicate)
+        and action.what == TrafficKind.WEIGHT_GRADIENTS
+        and action.axes == (AxisName.PP,)
+    )
 
 
 def _counted(sums: Sequence[Communicate]) -> list[tuple[Communicate, int]]:

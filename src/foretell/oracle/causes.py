@@ -17,9 +17,10 @@ from foretell.cost.fabric import Group
 from foretell.cost.prices import Prices
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
+from foretell.plan.axis_names import AxisName
 from foretell.plan.facts import Facts, facts
 from foretell.plan.setting import Setting
-from foretell.program.action import Communicate, Compute
+from foretell.program.action import Communicate, Compute, TrafficKind
 from foretell.program.program import Program
 from foretell.program.rank_program import Kind, RankProgram, kind_of
 from foretell.units import product
@@ -98,7 +99,11 @@ def _largest(program: Program) -> dict[str, Communicate]:
             if axis not in found or one.payload > found[axis].payload:
                 found[axis] = one
     crossing = max((cut.bytes for cuts in program.cuts for cut in cuts), default=0) if program.ranks > 1 else 0
-    return {**found, "pp": Communicate("send", ("pp",), 2, crossing, "activations", "")} if crossing else found
+    return (
+        {**found, "pp": Communicate("send", (AxisName.PP,), 2, crossing, TrafficKind.ACTIVATIONS, "")}
+        if crossing
+        else found
+    )
 
 
 def _messages(local: RankProgram, kind: Kind) -> tuple[Communicate, ...]:
@@ -112,7 +117,7 @@ def _messages(local: RankProgram, kind: Kind) -> tuple[Communicate, ...]:
 
 def _typical(program: Program, axes: tuple[str, ...]) -> Communicate:
     ranks = product(axis.ranks for axis in program.mesh if axis.name in axes)
-    return Communicate("all-reduce", axes, ranks, TYPICAL, "weight gradients", "")
+    return Communicate("all-reduce", axes, ranks, TYPICAL, TrafficKind.WEIGHT_GRADIENTS, "")
 
 
 def _alone(prices: Prices, message: Communicate) -> float:
@@ -162,7 +167,7 @@ def _redundant(program: Program, prices: Prices, rank: int) -> float:
     if all(_word(axis.name) in (*SAMPLES, "pp") for axis in program.mesh):
         return 0.0
     whole = _whole(program.graph)
-    ranks = product(axis.ranks for axis in program.mesh if axis.name != "pp")
+    ranks = product(axis.ranks for axis in program.mesh if axis.name != AxisName.PP)
     rate, stream = prices.device.matrix_rate(prices.form.kernels), prices.device.memory_bandwidth
     each: dict[Kind, float] = {}
     found = 0.0

@@ -19,6 +19,7 @@ from foretell.model.graph import Graph
 from foretell.model.operator import PARTS, Part
 from foretell.model.resize import SAMPLE, skeleton, with_samples
 from foretell.oracle.space import Space
+from foretell.plan.axis_names import AxisName
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.bucket import Bucket
@@ -322,7 +323,7 @@ class Parts:
         figures: list[WeightTrafficCost] = []
         for shape, number in zip(cut.signatures, variant.signatures, strict=True):
             kinds = tuple(state.alike[kind] for kind, *_ in shape.layers)
-            tied = prices.axes.get("pp") if shape.tied else None
+            tied = prices.axes.get(AxisName.PP) if shape.tied else None
             key = (number, kinds, tied, state.manner, executed.number)
             if key not in self._cares:
                 self._cares[key] = weight_traffic_cost(cut, shape, local, weight_state, prices)

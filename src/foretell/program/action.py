@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TypeAlias
 
 import msgspec
 
 from foretell.model.operator import Part
 from foretell.units import Quantity
+
+
+class TrafficKind(StrEnum):
+    """What travels."""
+
+    ACTIVATIONS = "activations"
+    GRADIENTS = "gradients"  # of activations
+    STATISTICS = "statistics"  # small sums: means, maxima
+    WEIGHTS = "weights"
+    WEIGHT_GRADIENTS = "weight gradients"
+
+
+class Phase(StrEnum):
+    """When a body runs: in a pass of each micro-batch, or once a step."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    STEP = "step"
 
 
 class Compute(msgspec.Struct, frozen=True, tag="compute", tag_field="action"):
@@ -35,7 +54,7 @@ class Communicate(msgspec.Struct, frozen=True, tag="communicate", tag_field="act
     axes: tuple[str, ...]
     ranks: int
     payload: Quantity  # bytes
-    what: str  # activations, gradients, weights, statistics
+    what: str  # a `TrafficKind`, or a policy's own
     path: str
     messages: int = 1
     every: int = 1  # steps from one to the next

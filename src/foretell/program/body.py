@@ -25,7 +25,7 @@ from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.layout import View
 from foretell.model.resize import skeleton
 from foretell.plan.placement import Placement, Replicated
-from foretell.program.action import Action, Actions, Allocate, Communicate, Compute, Free
+from foretell.program.action import Action, Actions, Allocate, Communicate, Compute, Free, Phase
 from foretell.program.blocks import working_elements
 from foretell.program.homes import storage_owner
 from foretell.program.lifetimes import End, Lifetimes, lifetimes
@@ -100,11 +100,11 @@ class Bodies:
 
     def forward(self, at: int, start: int, stop: int, name: str) -> Body:
         """The forward pass of some operators of a block."""
-        return Body(name, "forward", _actions(self._once("forward", at, start, stop)))
+        return Body(name, Phase.FORWARD, _actions(self._once("forward", at, start, stop)))
 
     def backward(self, at: int, start: int, stop: int, name: str) -> Body:
         """The backward pass of the same operators, with what runs again before it."""
-        return Body(name, "backward", _actions(self._once("backward", at, start, stop)))
+        return Body(name, Phase.BACKWARD, _actions(self._once("backward", at, start, stop)))
 
     def making(self, at: int, start: int, stop: int) -> tuple[Action | NewGradient, ...]:
         """The actions of a backward pass, and where it makes gradients of weights."""

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from foretell.model.graph import Graph
 from foretell.model.layers import Piece
+from foretell.plan.axis_names import AxisName
 from foretell.program.action import Action, Allocate, Communicate, Free
 from foretell.program.allocation_trace import Storage
 from foretell.program.homes import owner, storage_owner
@@ -169,4 +170,4 @@ def _made(graph: Graph, piece: Piece, number: int) -> tuple[int, int, int] | Non
 
 def messages(kind: str, tensors: Sequence[Cut], what: str) -> list[Action]:
     crossing = (cut for cut in tensors if what != "gradients" or cut.trained)
-    return [Communicate(kind, ("pp",), 2, cut.bytes, what, cut.path) for cut in crossing]
+    return [Communicate(kind, (AxisName.PP,), 2, cut.bytes, what, cut.path) for cut in crossing]

@@ -18,7 +18,7 @@ from foretell.plan.placement import DRIFTED, PARTIAL, REPLICATED, Placement, Ser
 from foretell.plan.policies.compression import Compression
 from foretell.plan.storage import STORAGES, Storage
 from foretell.plan.strategy import MeshAxis
-from foretell.program.action import Communicate
+from foretell.program.action import Communicate, TrafficKind
 from foretell.program.sharding.transition import travel
 from foretell.program.weights import Weight
 from foretell.units import product
@@ -78,17 +78,17 @@ class Exchanges:
         for rest, group in _by(trained, lambda weight: self._sums(weight)[0]).items():
             for together in _each(group) if self.one_by_one else [group]:
                 payload = sum(weight.elements * weight.times for weight in together) * self.layer_bytes
-                yield from self._moved(PARTIAL, REPLICATED, rest, payload, "weight gradients", path)
+                yield from self._moved(PARTIAL, REPLICATED, rest, payload, TrafficKind.WEIGHT_GRADIENTS, path)
         for shared, group in _by(trained, lambda weight: weight.shared).items():
             ranks = self.ranks(shared)
             payload = sum(self._compressed(weight, weight.part(ranks) * ranks) * weight.times for weight in group)
             target = REPLICATED if self._whole(shared) else SHARE
-            yield from self._moved(PARTIAL, target, shared, payload, "weight gradients", path)
+            yield from self._moved(PARTIAL, target, shared, payload, TrafficKind.WEIGHT_GRADIENTS, path)
         for (shared, rest), group in _by(trained, lambda weight: (weight.shared, self._sums(weight)[1])).items():
             ranks = 1 if self._whole(shared) else self.ranks(shared)
             payload = sum(self._compressed(weight, weight.part(ranks)) * weight.times for weight in group)
             source = PARTIAL if self.compression.adds else SHARE  # of a list of everybody's summands
-            yield from self._moved(source, REPLICATED, rest, payload, "weight gradients", path)
+            yield from self._moved(source, REPLICATED, rest, payload, TrafficKind.WEIGHT_GRADIENTS, path)
 
     def _whole(self, shared: tuple[str, ...]) -> bool:
         """Whether gradients are summed for everybody, though each rank needs its share alone."""
@@ -126,7 +126,7 @@ class Exchanges:
             target = axis.exchange.weights
             if isinstance(target, Served) and axis.ranks > 1:
                 there = sum(self._compressed(weight, weight.elements) * weight.times for weight in trained)
-                push += self._moved(PARTIAL, target, (axis.name,), there, "weight gradients", "servers")
+                push += self._moved(PARTIAL, target, (axis.name,), there, TrafficKind.WEIGHT_GRADIENTS, "servers")
                 back = sum(weight.elements * weight.times for weight in trained) * self.weight_bytes
                 pull += self._moved(target, REPLICATED, (axis.name,), back, "weights", "servers")
         return push, pull[::-1]

@@ -9,7 +9,8 @@ import msgspec
 
 from foretell.model.graph import Graph
 from foretell.model.layers import Run
-from foretell.program.action import Action, Communicate
+from foretell.plan.axis_names import AxisName
+from foretell.program.action import Action, Communicate, Phase, TrafficKind
 from foretell.program.body import Body
 from foretell.program.boundary import Border, Cut, messages
 from foretell.program.exchange import BUCKET
@@ -28,7 +29,7 @@ def expand(program: Program, borders: bool = True) -> ExpandedProgram:
     """
     ranks, chunks, count = program.ranks, program.chunks, program.plan.microbatches
     order = program.schedule.order(ranks, count, chunks)
-    replicas = product(axis.ranks for axis in program.axes if axis.name != "pp")
+    replicas = product(axis.ranks for axis in program.axes if axis.name != AxisName.PP)
     return ExpandedProgram(
         model=program.graph.name,
         plan=str(program.plan),
@@ -81,7 +82,7 @@ class _Writer:
         receives, sends = self._cuts(partition.receives(at)), self._cuts(partition.sends(at))
         border = self._border(at)
         back = [*_numbered(care.reduces), *weight_state.sends_out(care.stays), *weight_state.goes("root", care.stays)]
-        back += [*messages("send", receives, "gradients"), *border.given_back]
+        back += [*messages("send", receives, TrafficKind.GRADIENTS), *border.given_back]
         finish = _numbered(care.finish)
         if not program.schedule.flushes:  # weights change after each micro-batch
             back, finish = [*back, *finish], ()
@@ -94,7 +95,7 @@ class _Writer:
                 "enter",
                 "forward",
                 [
-                    *messages("receive", receives, "activations"),
+                    *messages("receive", receives, TrafficKind.ACTIVATIONS),
                     *border.arrive,
                     *weight_state.comes("root", care.stays),
                     *weight_state.gathers(care.root),
@@ -103,12 +104,16 @@ class _Writer:
             leave=_body(
                 "leave",
                 "forward",
-                [*messages("send", sends, "activations"), *border.sent, *weight_state.lets_go(care.twice)],
+                [*messages("send", sends, TrafficKind.ACTIVATIONS), *border.sent, *weight_state.lets_go(care.twice)],
             ),
             enter_back=_body(
                 "enter",
                 "backward",
-                [*messages("receive", sends, "gradients"), *border.come_back, *weight_state.gathers(care.twice)],
+                [
+                    *messages("receive", sends, TrafficKind.GRADIENTS),
+                    *border.come_back,
+                    *weight_state.gathers(care.twice),
+                ],
             ),
             leave_back=_body("leave", "backward", back),
             finish=_body("finish", "step", finish),
@@ -135,7 +140,7 @@ class _Writer:
         for run in own:
             name = layer_names(self.graph, run)
             forward, backward = self.program.rank_program.actions(kind_of(run))
-            bodies = Body(name, "forward", forward), Body(name, "backward", backward)
+            bodies = Body(name, Phase.FORWARD, forward), Body(name, Phase.BACKWARD, backward)
             first = run.layer and run.layer not in seen
             seen.add(run.layer)
             if first and run.layer in care.units:

@@ -14,7 +14,7 @@ import msgspec
 
 from foretell.model.layers import Run
 from foretell.plan.schedule import Slot
-from foretell.program.action import Communicate, Compute
+from foretell.program.action import Communicate, Compute, TrafficKind
 from foretell.program.body import Body
 from foretell.summary import Summarized
 
@@ -166,5 +166,7 @@ class ExpandedProgram(Summarized, frozen=True):
 
 def belongs(action: Compute | Communicate, slot: str) -> bool:
     """Whether an action of a backward pass runs in this slot: weight gradients may come later, in W."""
-    late = action.part == "weight_gradient" if isinstance(action, Compute) else action.what == "weight gradients"
+    late = (
+        action.part == "weight_gradient" if isinstance(action, Compute) else action.what == TrafficKind.WEIGHT_GRADIENTS
+    )
     return late if slot == "W" else not late if slot == "I" else True

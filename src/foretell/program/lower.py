@@ -12,6 +12,7 @@ from foretell.model.fold import written_out
 from foretell.model.graph import Graph
 from foretell.model.layers import by_layers
 from foretell.model.resize import skeleton, with_samples
+from foretell.plan.axis_names import AxisName
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.imbalance import Imbalance
@@ -61,7 +62,7 @@ def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trai
 def space_axes(axes: tuple[MeshAxis, ...], plan: Plan, graph: Graph) -> tuple[MeshAxis, ...]:
     """The axes that local programs know of, however weights are stored along them."""
     plain = plain_axes(axes, plan, graph)
-    inside = [axis for axis in axes if axis.name != "pp" and axis not in plain]
+    inside = [axis for axis in axes if axis.name != AxisName.PP and axis not in plain]
     return tuple(replace(axis, storage=STORAGES["replicated"]) for axis in inside)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from foretell.plan.axis_names import AxisName
 from foretell.plan.plan import Plan
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.tensor import Tensor
@@ -21,9 +22,9 @@ def mesh(plan: Plan) -> tuple[MeshAxis, ...]:
     axes: list[MeshAxis] = []
     for strategy in plan.axes:
         for axis in strategy.axes():
-            if axis.name == "cp" and data is not None:
+            if axis.name == AxisName.CP and data is not None:
                 axis = replace(axis, storage=data.axes()[-1].storage)
-            if axis.name == "tp" and data is not None and tensor is not None and data.expert_tensor == 1:
+            if axis.name == AxisName.TP and data is not None and tensor is not None and data.expert_tensor == 1:
                 treats = "divide" if data.experts > (data.shard or data.ranks) else "whole"
                 axis = replace(axis, splitting=replace(axis.splitting, experts=treats))
             axes.append(axis)

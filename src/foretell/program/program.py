@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foretell.model.graph import Graph
+from foretell.plan.axis_names import AxisName
 from foretell.plan.plan import Plan
 from foretell.plan.schedule import Schedule
 from foretell.plan.setting import Setting
@@ -77,7 +78,7 @@ class Program:
 
     def divides(self, name: str) -> bool:
         """Whether an axis divides any operator; the pipeline always does."""
-        if name == "pp" or name in self.weight_state.plain:
+        if name == AxisName.PP or name in self.weight_state.plain:
             return True
         return any(any(one.places.values()) for one in self.layout.spreads if one.axis.name == name)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from foretell.model.graph import Graph
 from foretell.model.operator import PARTS
+from foretell.plan.axis_names import AxisName
 from foretell.plan.policies.lora import Lora
 from foretell.plan.schedule import Slot
 from foretell.plan.text import parse
@@ -61,7 +62,9 @@ def _work(program: ExpandedProgram, graph: Graph) -> Iterator[str]:
                 done[action.operator, action.part.split("_")[-1]] += action.cost.matrix * times * kind.ranks
     for key, flops in needed.items():
         needs = flops * program.microbatches
-        most = needs * (1 if not program.axes else PADDED * product(a.ranks for a in program.axes if a.name != "pp"))
+        most = needs * (
+            1 if not program.axes else PADDED * product(a.ranks for a in program.axes if a.name != AxisName.PP)
+        )
         if not needs * (1 - ROUNDING) <= done[key] <= most * (1 + ROUNDING):
             yield f"{key[0]} {key[1]}: {done[key]:.6g} flops on all ranks, {needs:.6g} needed"
 
@@ -93,7 +96,7 @@ def _groups(program: ExpandedProgram) -> Iterator[str]:
             unknown = [name for name in message.axes if name not in sizes]
             if unknown or message.payload <= 0 or message.messages < 1:
                 yield f"{message.kind} of {message.path} along {message.axes}: {message.payload} bytes"
-            elif "pp" not in message.axes and message.ranks != product(sizes[name] for name in message.axes):
+            elif AxisName.PP not in message.axes and message.ranks != product(sizes[name] for name in message.axes):
                 yield f"{message.kind} of {message.path} along {message.axes} among {message.ranks} ranks"
 
 

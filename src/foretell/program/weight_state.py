@@ -13,6 +13,7 @@ import msgspec
 from foretell.model.graph import Graph
 from foretell.model.layers import Run
 from foretell.model.resize import skeleton
+from foretell.plan.axis_names import AxisName
 from foretell.plan.placement import PARTIAL, REPLICATED, Served
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
@@ -22,7 +23,7 @@ from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
 from foretell.plan.strategy import EACH_STEP, MeshAxis, Splitting
-from foretell.program.action import Action, Allocate, Communicate, Copy, Free, Update
+from foretell.program.action import Action, Allocate, Communicate, Copy, Free, Phase, TrafficKind, Update
 from foretell.program.body import Body
 from foretell.program.exchange import Exchanges
 from foretell.program.sharding.transition import travel
@@ -111,7 +112,7 @@ class WeightStatePlan:
         self.plain = tuple(axis.name for axis in plain_axes(axes, plan, setting.graph))
         self._in_shares = {axis.name: axis.storage.states for axis in axes}
         self._along: dict[tuple[Names, bool], tuple[Names, Names]] = {}
-        self.pipelined = any(axis.name == "pp" for axis in axes)
+        self.pipelined = any(axis.name == AxisName.PP for axis in axes)
         self.offload = setting.plan.policy(Offload)
         self.bytes = Bytes.of(setting.plan.policy(Precision).format, self.trainer)
         gradients, bucket = self.trainer.gradients, setting.plan.policy(Bucket).size
@@ -245,7 +246,7 @@ class WeightStatePlan:
             back = list(backward.actions)
         if "zero3" in self.each:
             back += list(self.exchanges.reduce(unit, forward.name))
-        return Body(forward.name, "forward", tuple(ahead)), Body(backward.name, "backward", tuple(back))
+        return Body(forward.name, Phase.FORWARD, tuple(ahead)), Body(backward.name, Phase.BACKWARD, tuple(back))
 
     def gathers(self, root: list[Weight]) -> list[Action]:
         """What is in no layer is gathered at the start of a pass."""
@@ -266,10 +267,10 @@ class WeightStatePlan:
     def with_copies(self, forward: Body, backward: Body, weights: list[Weight]) -> tuple[Body, Body]:
         """A layer whose weights come from the host before each use and are let go after it."""
         come, go = self.comes(forward.name, weights), self.goes(forward.name, weights)
-        ahead = Body(forward.name, "forward", (*come, *forward.actions, *go))
+        ahead = Body(forward.name, Phase.FORWARD, (*come, *forward.actions, *go))
         if not any(backward.computations()):  # frozen, and so is all before it
             return ahead, backward
-        return ahead, Body(backward.name, "backward", (*come, *backward.actions, *self.sends_out(weights), *go))
+        return ahead, Body(backward.name, Phase.BACKWARD, (*come, *backward.actions, *self.sends_out(weights), *go))
 
     def comes(self, name: str, weights: Sequence[Weight]) -> list[Action]:
         """Weights come, and there is room for the gradients that will go out."""
@@ -363,7 +364,7 @@ class WeightStatePlan:
                 payload = sum(self._tied_elements(weight) * weight.times for weight in shared) * self.bytes.wire
                 count = sum(weight.times for weight in shared)
                 name = shared[0].name if count == 1 else f"{count} weights"
-                yield Communicate(travels.kind, ("pp",), len(ranks), payload, "weight gradients", name)
+                yield Communicate(travels.kind, (AxisName.PP,), len(ranks), payload, TrafficKind.WEIGHT_GRADIENTS, name)
 
     def _tied_elements(self, weight: Weight) -> int:
         """Gradients that lie in shares travel in shares; others whole (Megatron-LM sums the whole buffer)."""

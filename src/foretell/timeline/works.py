@@ -18,7 +18,8 @@ from foretell.cost.kernels import chains, kernel_seconds
 from foretell.cost.layer_cost import KINDS
 from foretell.cost.price import PricedProgram
 from foretell.cost.weight_traffic import WeightPrices
-from foretell.program.action import Action, Communicate, Compute, Copy, Update
+from foretell.plan.axis_names import AxisName
+from foretell.program.action import Action, Communicate, Compute, Copy, TrafficKind, Update
 from foretell.program.body import Body
 from foretell.program.exchange import BUCKET
 from foretell.program.expanded import ExpandedProgram, RankKind, Stage, belongs
@@ -27,7 +28,7 @@ from foretell.timeline.engine import kernels
 from foretell.timeline.plan_table import PlanTable
 from foretell.timeline.segments import DEVICE, HOST, SEGMENT
 
-WEIGHTS = ("weights", "weight gradients")
+WEIGHTS = (TrafficKind.WEIGHTS, TrafficKind.WEIGHT_GRADIENTS)
 """What travels because of weights."""
 
 
@@ -189,9 +190,9 @@ class Works:
             work.requested += self.prices.asked(action)
         elif action.kind == "send":
             work.sends.append(action)
-        elif action.what == "weight gradients" and self.overlap:
+        elif action.what == TrafficKind.WEIGHT_GRADIENTS and self.overlap:
             work.reduces.append(action)
-        elif action.what == "weights" and self.overlap and not waited:
+        elif action.what == TrafficKind.WEIGHTS and self.overlap and not waited:
             work.gathers.append(action)
         else:
             piece = self.message(action)
@@ -225,7 +226,7 @@ class Works:
     def once(self, at: int) -> list[tuple[Communicate, int]]:
         """Reductions once a step of a stage, and the segment of its last backward pass after which each may leave."""
         finish = self.program.stages[at].finish.communications()
-        own = [one for one in finish if one.what == "weight gradients" and one.axes != ("pp",)]
+        own = [one for one in finish if one.what == TrafficKind.WEIGHT_GRADIENTS and one.axes != (AxisName.PP,)]
         after = self.plan.traffic[self.plan.stages[at]].once_after
         return [*zip(own, after, strict=False), *((one, -1) for one in own[len(after) :])]
 
@@ -245,7 +246,9 @@ class Works:
     def tied(self, kind: RankKind) -> list[Communicate]:
         """Reductions over stages, of weights that several of them hold."""
         found = [action for at in kind.stages for action in self.program.stages[at].finish.communications()]
-        return [action for action in found if action.what == "weight gradients" and action.axes == ("pp",)]
+        return [
+            action for action in found if action.what == TrafficKind.WEIGHT_GRADIENTS and action.axes == (AxisName.PP,)
+        ]
 
     def meeting(self, kind: RankKind) -> Meeting:
         """Who reduces them: as many ranks as the messages say, with the same parts of the model, or the same bytes."""
@@ -275,7 +278,7 @@ class Works:
         """What comes after all reductions."""
         for at in kind.stages:
             for action in self.program.stages[at].finish.actions:
-                if not isinstance(action, Communicate) or action.what != "weight gradients":
+                if not isinstance(action, Communicate) or action.what != TrafficKind.WEIGHT_GRADIENTS:
                     yield action
 
 

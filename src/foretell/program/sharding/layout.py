@@ -14,7 +14,7 @@ from foretell.model.graph import Graph, Node, Tensor
 from foretell.model.resize import SAMPLE, skeleton
 from foretell.plan.placement import Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
-from foretell.program.action import Communicate, Compute
+from foretell.program.action import Communicate, Compute, TrafficKind
 from foretell.program.homes import owner
 from foretell.program.sharding.alignment import Place, align
 from foretell.program.sharding.propagate import Change, Conventions, Sharding, Statistic, propagate
@@ -254,7 +254,7 @@ def _message(
         axes=tuple(axis.name for axis, _, _ in members),
         ranks=product(axis.ranks for axis, _, _ in members),
         payload=payload,
-        what="gradients" if moment.gradient else "activations",
+        what=TrafficKind.GRADIENTS if moment.gradient else TrafficKind.ACTIVATIONS,
         path=node.path,
         messages=messages,
     )
@@ -288,7 +288,7 @@ def _statistics(bare: Layout) -> dict[tuple[int, Moment], list[Communicate]]:
             axes=tuple(axis.name for axis in members),
             ranks=product(axis.ranks for axis in members),
             payload=elements * statistic.values * STATISTIC_WIDTH,
-            what="statistics",
+            what=TrafficKind.STATISTICS,
             path=bare.graph.blocks[statistic.block].nodes[statistic.node].path,
         )
         moment = Moment(statistic.node, statistic.phase, after=True, gradient=statistic.phase == "backward")
