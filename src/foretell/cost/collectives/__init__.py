@@ -8,18 +8,30 @@ An algorithm says how many bytes it puts on each link and how many hops have to 
 (LL, LL128, Simple) turns that into seconds.
 """
 
-from foretell.cost.collectives._library import ALGORITHMS, LIBRARIES, Library, alpha_beta, library, library_of
+from foretell.cost.collectives._library import (
+    ALGORITHMS,
+    LIBRARIES,
+    MESSAGES,
+    Library,
+    alpha_beta,
+    library,
+    library_of,
+)
 from foretell.cost.collectives._price import EVIDENCE, Price, collective_seconds
+from foretell.cost.collectives._protocols import EVERY_FAMILY, Protocol
 from foretell.cost.collectives._traffic import KINDS, POINT_KINDS
 
 __all__ = [
     "ALGORITHMS",
+    "EVERY_FAMILY",
     "EVIDENCE",
     "KINDS",
     "LIBRARIES",
+    "MESSAGES",
     "POINT_KINDS",
     "Library",
     "Price",
+    "Protocol",
     "alpha_beta",
     "collective_seconds",
     "library",

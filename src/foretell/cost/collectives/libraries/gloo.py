@@ -5,9 +5,7 @@ Which bytes it really sends is in `cost/collectives/gloo.py`, measured between e
 
 from __future__ import annotations
 
-from foretell.cost.collectives import gloo
-from foretell.cost.collectives._library import MESSAGES, Library
-from foretell.cost.collectives._protocols import EVERY_FAMILY, Protocol
+from foretell.cost.collectives import EVERY_FAMILY, MESSAGES, Library, Protocol, gloo
 
 SOCKETS = Protocol(
     name="sockets", families=(*EVERY_FAMILY, "gloo"), base=0.0, hop=1.0, network_hop=1.0, fabric_hop=1.0, fill=0.0

@@ -9,8 +9,7 @@ Simple over a network.
 
 from __future__ import annotations
 
-from foretell.cost.collectives._library import MESSAGES, Library
-from foretell.cost.collectives._protocols import Protocol
+from foretell.cost.collectives import MESSAGES, Library, Protocol
 from foretell.cost.collectives._traffic import REDUCING
 
 NVLINK_HOP = 0.7e-6
