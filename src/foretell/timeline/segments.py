@@ -70,47 +70,55 @@ def slot_segments(t, plans, at, signature, kind, segments, n, last):
 
     `last`: the slot is the step's last of its stage, after whose segments gradients that are reduced once may leave.
     """
-    partition, traffic, profile, overlap = (
-        plans.i[plans.partition + at],
-        plans.i[plans.traffic + at],
-        plans.i[plans.launch_profile + at],
-        plans.f[plans.overlap + at],
-    )
-    whole = t.i[t.partition_at + partition] + signature
-    row = t.i[t.traffic_at + traffic] + signature
-    first, end = t.i[t.run_at + whole], t.i[t.run_at + whole + 1]
-    kinds = t.i[t.program_at + plans.i[plans.program + at]]
-    host, launches = slot_host(t, plans, at, signature)
-    layers = t.i[t.layers + whole]
-    fixed = t.f[t.device_layer + profile] * layers
+    row = t.i[t.traffic_at + plans.i[plans.traffic + at]] + signature
+    overlap, begun = plans.f[plans.overlap + at], n
+    one_by_one = last or t.i[t.has_traffic + row] > 0
+    if one_by_one:
+        n = enter_segment(t, overlap, row, kind, segments, n, last)
+    n = layer_segments(t, plans, at, signature, kind, segments, n, last)
+    if one_by_one:
+        n = leave_segment(t, overlap, row, kind, segments, n, last, (n - begun) // SEGMENT)
+    sharpness = t.f[t.sharpness + plans.i[plans.launch_profile + at]]
+    if sharpness > 0.0:
+        soft_maximum(segments, begun, n, sharpness)
+    return n
+
+
+@kernel
+def enter_segment(t, overlap, row, kind, segments, n, last):
+    """What comes before the first layer: weights of no layer come."""
     forward, late = kind == F, kind in (B, W)
-    one_by_one = last or t.i[t.has_traffic + row]
-    begun = n
-    place = t.i[t.traffic_segment_at + row]  # of the gradients that leave after each segment
-    # before the first layer: weights of no layer come
+    place = t.i[t.traffic_segment_at + row]
     gather = t.f[t.enter_forward + row] if forward else t.f[t.enter_back + row] if kind != W else 0.0
     copied = t.f[t.enter_copy + row] if forward else 0.0
-    if one_by_one:
-        if overlap:
-            once = t.f[t.once + place] if last else 0.0
-            reduce = t.f[t.buckets + place] if late else 0.0
-            n = add_segment(segments, n, copied, 0.0, copied, gather, reduce, once)
-        else:
-            n = add_segment(segments, n, copied + gather, 0.0, copied + gather, 0.0, 0.0, 0.0)
-    place += 1
+    if overlap:
+        once = t.f[t.once + place] if last else 0.0
+        reduce = t.f[t.buckets + place] if late else 0.0
+        return add_segment(segments, n, copied, 0.0, copied, gather, reduce, once)
+    return add_segment(segments, n, copied + gather, 0.0, copied + gather, 0.0, 0.0, 0.0)
+
+
+@kernel
+def layer_segments(t, plans, at, signature, kind, segments, n, last):
+    """The layers of a slot, in the order in which they run."""
+    traffic, profile = plans.i[plans.traffic + at], plans.i[plans.launch_profile + at]
+    overlap, row = plans.f[plans.overlap + at], t.i[t.traffic_at + traffic] + signature
+    whole = t.i[t.partition_at + plans.i[plans.partition + at]] + signature
+    first, end = t.i[t.run_at + whole], t.i[t.run_at + whole + 1]
+    host, launches = slot_host(t, plans, at, signature)
+    fixed = t.f[t.device_layer + profile] * t.i[t.layers + whole]
+    forward, late = kind == F, kind in (B, W)
+    one_by_one = last or t.i[t.has_traffic + row] > 0
+    place = t.i[t.traffic_segment_at + row] + 1  # of the gradients that leave after each segment
     for number in range(end - first):
         run = first + number if forward else end - 1 - number
-        cell = (kinds + t.i[t.run_kind + run]) * 4 + kind
+        cell = (t.i[t.program_at + plans.i[plans.program + at]] + t.i[t.run_kind + run]) * 4 + kind
         part = t.f[t.launches + cell] / launches if launches else 0.0
         device = t.f[t.device + cell] + fixed * part
-        waited = 0.0  # while a message on the same level is waited for, those for weights stand still
-        for level in range(t.levels):
-            if t.i[t.level_busy + traffic * t.levels + level]:
-                waited = max(waited, t.f[t.waits + cell * t.levels + level])
+        waited = waited_seconds(t, traffic, cell)
         times = t.i[t.run_times + run]
         if not one_by_one:
             n = add_segment(segments, n, device * times, host * part * times, (device - waited) * times, 0.0, 0.0, 0.0)
-            place += times
             continue
         own = t.i[t.traffic_run_at + row] + run - first
         gather = t.f[t.gather_forward + own] if forward else t.f[t.gather_back + own] if kind != W else 0.0
@@ -125,21 +133,33 @@ def slot_segments(t, plans, at, signature, kind, segments, n, last):
                 busy = device + gather + reduce
                 n = add_segment(segments, n, busy, host * part, busy - waited, 0.0, 0.0, 0.0)
             place += 1
-    if one_by_one:
-        reduce = t.f[t.leave_back + row] if late else 0.0
-        updated = t.f[t.slot_update + row] if late else 0.0
-        if kind in (B, I):  # gradients go to the host
-            updated += t.f[t.leave_copy + row]
-        if overlap:
-            once = t.f[t.once + place] if last else 0.0
-            sent = reduce + (t.f[t.buckets + place] if late else 0.0)
-            n = add_segment(segments, n, updated, 0.0, updated, 0.0, sent, once)
-        else:
-            busy = updated + reduce + (t.f[t.buckets_all + row] if late else 0.0)
-            n = add_segment(segments, n, busy, 0.0, busy, 0.0, 0.0, 0.0)
-    if t.f[t.sharpness + profile] > 0.0:
-        soft_maximum(segments, begun, n, t.f[t.sharpness + profile])
     return n
+
+
+@kernel
+def waited_seconds(t, traffic, cell):
+    """Seconds of a layer in which messages for weights stand still: one on the same level is waited for."""
+    found = 0.0
+    for level in range(t.levels):
+        if t.i[t.level_busy + traffic * t.levels + level]:
+            found = max(found, t.f[t.waits + cell * t.levels + level])
+    return found
+
+
+@kernel
+def leave_segment(t, overlap, row, kind, segments, n, last, before):
+    """What comes after the last layer, and so many segments: gradients go to the host, weights are updated."""
+    late, place = kind in (B, W), t.i[t.traffic_segment_at + row] + before
+    reduce = t.f[t.leave_back + row] if late else 0.0
+    updated = t.f[t.slot_update + row] if late else 0.0
+    if kind in (B, I):
+        updated += t.f[t.leave_copy + row]
+    if overlap:
+        once = t.f[t.once + place] if last else 0.0
+        sent = reduce + (t.f[t.buckets + place] if late else 0.0)
+        return add_segment(segments, n, updated, 0.0, updated, 0.0, sent, once)
+    busy = updated + reduce + (t.f[t.buckets_all + row] if late else 0.0)
+    return add_segment(segments, n, busy, 0.0, busy, 0.0, 0.0, 0.0)
 
 
 @kernel
