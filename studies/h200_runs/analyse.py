@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from foretell.cost import calibrated, weight_traffic
+from foretell.cost import calibrated, measured_exchanges, weight_traffic
 from foretell.cost.cpu_host_work import CpuHostWork
 from foretell.cost.samples import Machine
 from foretell.errors import ForetellError
@@ -34,8 +34,8 @@ GONE = "tp"
 CAUSES: dict[str, tuple[Any, str, Any]] = {
     "code of the host that went cold": (calibrated, "cold_launches", lambda found: ()),
     "the slowest of the ranks": (calibrated, "slowest", lambda found, ranks: 1.0),
-    "slices of full cores": (calibrated, "_late", lambda ranks, found, busy: 0.0),
-    "groups that talk at once": (calibrated, "_at_once", lambda points, busy: points),
+    "slices of full cores": (measured_exchanges, "_late", lambda ranks, found, busy: 0.0),
+    "groups that talk at once": (measured_exchanges, "_at_once", lambda points, busy: points),
     "copies and sums for weights": (weight_traffic, "CpuHostWork", lambda prices: Idle()),
 }
 """What the model knows of ranks that are cores, and what stands in for it where it is left out."""

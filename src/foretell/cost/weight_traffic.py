@@ -18,7 +18,8 @@ from foretell.program.action import Action, Communicate, Copy, TrafficKind, Upda
 from foretell.program.exchange import BUCKET
 from foretell.program.partition import PipelinePartition, StageSignature
 from foretell.program.rank_program import RankProgram, kind_of
-from foretell.program.weight_state import PersistentBytes, StageWeights, WeightStatePlan
+from foretell.program.stage_weights import PersistentBytes, StageWeights
+from foretell.program.weight_state import WeightStatePlan
 
 
 @dataclass(frozen=True)

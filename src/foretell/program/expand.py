@@ -17,7 +17,7 @@ from foretell.program.exchange import BUCKET
 from foretell.program.expanded import ExpandedProgram, Layer, Memory, RankKind, Stage
 from foretell.program.program import Program
 from foretell.program.rank_program import kind_of
-from foretell.program.weight_state import StageWeights
+from foretell.program.stage_weights import StageWeights
 from foretell.program.weights import Weight
 from foretell.units import product
 

@@ -29,8 +29,9 @@ from foretell.program.mesh import mesh
 from foretell.program.partition import pipeline_partition
 from foretell.program.program import Program
 from foretell.program.rank_program import RankProgram
+from foretell.program.sharding.conventions import Conventions
 from foretell.program.sharding.layout import Layout, layout
-from foretell.program.sharding.propagate import Conventions, Sharding, propagate
+from foretell.program.sharding.propagate import Sharding, propagate
 from foretell.program.weight_state import WeightStatePlan, plain_axes
 from foretell.units import ceil_div, product, whole_numbers
 

@@ -17,7 +17,8 @@ from foretell.plan.strategy import MeshAxis
 from foretell.program.action import Communicate, Compute, TrafficKind
 from foretell.program.homes import owner
 from foretell.program.sharding.alignment import Place, align
-from foretell.program.sharding.propagate import Change, Conventions, Sharding, Statistic, propagate
+from foretell.program.sharding.conventions import Conventions
+from foretell.program.sharding.propagate import Change, Sharding, Statistic, propagate
 from foretell.program.sharding.transition import travel
 from foretell.units import WIDTH, Quantity, at_least, ceil_div, product, rounded_up, share
 

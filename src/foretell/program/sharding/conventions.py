@@ -1,0 +1,41 @@
+"""What a trainer does its own way when it divides layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Conventions:
+    """What a trainer does its own way when it divides layers.
+
+    each_consumer   the gradient of a whole tensor that several divided layers read is summed over ranks
+                    once for each of them (PyTorch's DTensor), not once for all (fused layers)
+    gather_again    a tensor gathered for a layer is not kept but gathered again for its weight gradient
+    synchronised    batch norm takes its statistics over all ranks
+    gathers_logits  the loss wants all classes of a row
+    scatters_loss   the gradient of the losses is laid into zeros, as large as the logits, before that of log-softmax
+    autocast        products run in 16 bits, and the rest in fp32
+    compiled        a compiler makes one copy of a tensor in another type for all that read it, and turns images
+    whole_bias      the gradient of a bias that is added to a sum is made from all of the sum's gradient,
+                    not from the share that a rank goes on with
+    block           channels that a processor's library lays together for convolutions; 0: it makes no copies
+    """
+
+    each_consumer: bool = False
+    gather_again: bool = False
+    synchronised: bool = False
+    gathers_logits: bool = False
+    scatters_loss: bool = False
+    autocast: bool = False
+    compiled: bool = False
+    whole_bias: bool = False
+    block: int = 0
+
+    @property
+    def of_bodies(self) -> tuple[bool, bool, bool, int]:
+        """Those that decide what operators hold, rather than how they are divided."""
+        return self.scatters_loss, self.autocast, self.compiled, self.block
+
+
+USUAL = Conventions()
