@@ -300,7 +300,7 @@ def _calibrated(folder: Path) -> Path:
 
 def _profiled(model: str, plan: str, batch: int, folder: Path) -> Path:
     """What the layers of a model take for as many samples as a rank of this plan has at a time; timed once."""
-    setting = Assignment(model=model, plan=plan, batch=batch).setting()
+    setting = Assignment(model=model, plan=plan, batch=batch).setting
     data = math.prod(axis.world for axis in setting.plan.axes if axis.word == "dp")
     samples = batch // data // setting.plan.microbatches
     file = folder / f"{model.partition(':')[0]}-{samples}.json"

@@ -91,7 +91,7 @@ def said(found: Prediction, ranks: int, known: Calibration) -> float:
 
 
 def prediction(assignment: Assignment, file: Path) -> Prediction:
-    known = with_calibration(assignment.setting(), this_machine.processor(), str(file))
+    known = with_calibration(assignment.setting, this_machine.processor(), str(file))
     return predict(known.setting, known.cluster)
 
 

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from foretell.compiling import available
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
+from foretell.oracle.request import SearchConstraints
 from foretell.oracle.search import search
-from foretell.oracle.space import Space, Wishes
+from foretell.oracle.space import Space
 from foretell.plan.job import make_job
 from foretell.plan.trainer import trainer
 from foretell.timeline import engine
@@ -42,7 +43,9 @@ def run(case: Case) -> None:
     graph = load(case.model, case.batch, None, case.precision)
     for heat in ("cold", "warm"):
         job = make_job(case.batch, trainer=case.trained_by)
-        space = Space(graph, job, trainer(case.trained_by), cluster(case.on), case.precision, Wishes(also=case.also))
+        space = Space(
+            graph, job, trainer(case.trained_by), cluster(case.on), case.precision, SearchConstraints(also=case.also)
+        )
         begun = time.process_time()
         found = search(space)
         taken = time.process_time() - begun

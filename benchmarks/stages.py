@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 import time
 
-from foretell.oracle.planning import asked
+from foretell.oracle.planning import space_of
+from foretell.oracle.request import read
 from foretell.oracle.stages import best_split
 from foretell.plan.text import parse
 
@@ -19,11 +20,11 @@ PLANS = ("pp16:1f1b dp8 +m32 +bf16", "pp16:zb-h1 dp8 +m32 +bf16", "pp8:interleav
 
 
 def run(text: str) -> None:
-    (question,) = asked(MODEL, ON, BATCH)
-    setting = question.space().setting(parse(text))
+    question = read(model=MODEL, on=ON, batch=BATCH)
+    setting = space_of(question).setting(parse(text))
     for heat in ("cold", "warm"):
         start = time.process_time()
-        found = best_split(setting, question.cluster, float("inf"))
+        found = best_split(setting, question.place, float("inf"))
         taken = time.process_time() - start
         assert found is not None
         print(

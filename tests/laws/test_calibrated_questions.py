@@ -15,10 +15,11 @@ from foretell.model.operators.matmul import Matmul
 from foretell.oracle import planning
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
-from foretell.oracle.space import Wishes
+from foretell.oracle.resolve import place_of, unmeasured
 from foretell.oracle.upgrades import hardware
 from foretell.records import store
 from foretell.records.record import record
+from questions import asked
 
 TINY = "gpt:layers=4,hidden=64,heads=4,vocab=512,seq=64"
 ONLY = ("dp", "tp", "pp")
@@ -64,9 +65,8 @@ def _same(found: Candidate, step: Prediction) -> bool:
 
 @pytest.mark.parametrize("trainer", ["pytorch", "megatron-core"])
 def test_every_plan_of_a_search_costs_what_predict_says(file: Path, trainer: str) -> None:
-    wishes = Wishes(only=(*ONLY, "recompute"))
-    (question,) = planning.asked(TINY, "4xh200", 8, trainer=trainer, wishes=wishes, calibration=file)
-    plain = msgspec.structs.replace(question, calibration="none")
+    (question,) = asked(TINY, "4xh200", 8, trainer=trainer, only=(*ONLY, "recompute"), calibration=file)
+    plain = unmeasured(question)
     plans, before = planning.answered(question).found.plans, planning.answered(plain).found.plans
     assert len(plans) == len(before) > 50
     for at in range(0, len(plans), 7):
@@ -120,16 +120,16 @@ def test_what_is_kept_is_picked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_better_hardware_is_better_than_what_was_measured(file: Path) -> None:
     """Corrections are of the hardware that was timed: they are not made again for what would be better."""
-    (question,) = planning.asked(TINY, "4xh200", 64, calibration=file)
-    here = planning.answered(msgspec.structs.replace(question, wishes=Wishes(only=("dp",)))).found.best
+    (question,) = asked(TINY, "4xh200", 64, calibration=file)
+    here = planning.answered(question.searching(only=("dp",))).found.best
     assert here is not None
-    for knob in hardware(question.place().cluster):
+    for knob in hardware(place_of(question).cluster):
         changed = knob.changed(question, 4.0)
         assert changed is not None
-        place = changed.place()
-        assert place.trainer == question.place().trainer
-        assert place.cluster.device.measured == question.place().cluster.device.measured
-        assert place.cluster != question.place().cluster
+        place = place_of(changed)
+        assert place.trainer == place_of(question).trainer
+        assert place.cluster.device.measured == place_of(question).cluster.device.measured
+        assert place.cluster != place_of(question).cluster
         assert place.cluster.text != question.cluster.text
 
 

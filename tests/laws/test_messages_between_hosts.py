@@ -31,7 +31,7 @@ HOSTS = described(Network(hosts=4, rate=RATE, delay=DELAY))
     "plan", ["pp2:1f1b +m4", "pp4:1f1b +m8", "pp4:gpipe +m4", "pp2:interleaved +m4", "pp4:zb-h1 +m8"]
 )
 def test_who_asks_waits_in_the_play_as_in_the_composition(plan: str) -> None:
-    setting = Assignment(model=LLAMA, plan=plan, batch=16).setting()
+    setting = Assignment(model=LLAMA, plan=plan, batch=16).setting
     played = simulate(priced(setting, HOSTS))
     assert predict(setting, HOSTS).step_seconds == pytest.approx(played.step_seconds, rel=0.01)
 
@@ -43,7 +43,7 @@ def test_a_rank_that_asks_late_waits_for_the_whole_message(monkeypatch: pytest.M
     first one asks for a gradient. What would travel beside computing otherwise stands in the way then.
     """
     count, size = 8, 2 * 64 * 256 * 4
-    setting = Assignment(model=LLAMA, plan=f"pp2:1f1b +m{count}", batch=2 * count).setting()
+    setting = Assignment(model=LLAMA, plan=f"pp2:1f1b +m{count}", batch=2 * count).setting
     found = predict(setting, HOSTS).step_seconds
     monkeypatch.setattr(Prices, "asked", lambda self, message: 0.0)  # pyright: ignore[reportUnknownLambdaType]
     beside = predict(setting, HOSTS).step_seconds
@@ -53,7 +53,7 @@ def test_a_rank_that_asks_late_waits_for_the_whole_message(monkeypatch: pytest.M
 
 
 def test_only_gloo_asks() -> None:
-    setting = Assignment(model=LLAMA, plan="pp2:1f1b +m2", batch=4).setting()
+    setting = Assignment(model=LLAMA, plan="pp2:1f1b +m2", batch=4).setting
     message = Communicate("send", ("pp",), 2, 2**20, "activations", "")
     hosts, gpus = (
         Prices(expand(lower(setting)).axes, on, form_of("fp32"), setting.trainer) for on in (HOSTS, cluster("16xh100"))
@@ -80,7 +80,7 @@ def timed(seconds: float, row: bool = True, held_up: float = 1.0) -> Calibration
 def seconds_of(message: Communicate, found: Calibration, hosts: int = 2, per_host: int = 1) -> float:
     where = described(Network(hosts=hosts, rate=RATE, delay=DELAY), per_host=per_host)
     known = calibrated(where, trainer("pytorch"), found, 2)
-    axes = expand(lower(Assignment(model="lenet", plan="dp2 filter2", batch=8).setting())).axes
+    axes = expand(lower(Assignment(model="lenet", plan="dp2 filter2", batch=8).setting)).axes
     return float(Prices(axes, known.cluster, form_of("fp32"), known.trainer).message(message))
 
 

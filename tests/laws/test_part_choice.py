@@ -12,9 +12,8 @@ from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.oracle.finer import finer
 from foretell.oracle.part_choice import BestPart, best_part, modules, open_axes
-from foretell.oracle.planning import answered, asked
+from foretell.oracle.planning import answered, space_of
 from foretell.oracle.predict import predict
-from foretell.oracle.space import Wishes
 from foretell.plan.fitness import fits, refusals
 from foretell.plan.parts import members
 from foretell.plan.setting import Setting
@@ -24,6 +23,7 @@ from foretell.program.expand import expand
 from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
 from foretell.timeline.simulate import simulate
+from questions import asked
 
 ON = "16xv100"
 RESNET = "resnet18:image=64,classes=16"
@@ -34,7 +34,7 @@ UNET = "unet:image=64"
 @functools.cache
 def setting(model: str, plan: str, batch: int = 16) -> Setting:
     (question,) = asked(model, ON, batch, precision="fp32")
-    return question.space().setting(parse(f"{plan} +fp32"))
+    return space_of(question).setting(parse(f"{plan} +fp32"))
 
 
 # The rest on other samples. --------------------------------------------------------------------------
@@ -157,8 +157,7 @@ def test_memory_is_kept() -> None:
 
 
 def test_a_search_tells_of_a_part_that_wins() -> None:
-    wishes = Wishes(only=("spatial", "filter"), fixed="spatial2x2 filter4")
-    before = answered(asked("vgg16", ON, 16, precision="fp32", wishes=wishes)[0])
+    before = answered(asked("vgg16", ON, 16, precision="fp32", only=("spatial", "filter"), fix="spatial2x2 filter4")[0])
     found = finer(before).found
     (told,) = found.finer
     assert told.what == "parts" and before.found.best is not None and found.best is not None
@@ -169,8 +168,7 @@ def test_a_search_tells_of_a_part_that_wins() -> None:
 
 @pytest.mark.parametrize("fixed", ["spatial4[features.0..features.9]:data", "spatial2x2[features*]", "spatial2x2"])
 def test_a_search_with_a_part_has_legal_plans_and_says_what_predict_says(fixed: str) -> None:
-    wishes = Wishes(only=("dp", "spatial"), fixed=fixed)
-    found = answered(asked(VGG, ON, 16, precision="fp32", wishes=wishes)[0])
+    found = answered(asked(VGG, ON, 16, precision="fp32", only=("dp", "spatial"), fix=fixed)[0])
     rows = list(found.found.plans.rows())
     assert len(rows) > 2
     for plan, seconds, memory, _ in rows:
@@ -181,7 +179,8 @@ def test_a_search_with_a_part_has_legal_plans_and_says_what_predict_says(fixed: 
 
 
 def test_a_part_of_the_user_is_left_alone() -> None:
-    wishes = Wishes(only=("dp", "spatial"), fixed="spatial4[features*]")
-    found = finer(answered(asked(VGG, ON, 16, precision="fp32", wishes=wishes)[0])).found
+    found = finer(
+        answered(asked(VGG, ON, 16, precision="fp32", only=("dp", "spatial"), fix="spatial4[features*]")[0])
+    ).found
     assert found.finer == ()
     assert open_axes(parse("pp2:1f1b dp2 spatial4")) == []

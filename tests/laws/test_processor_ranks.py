@@ -283,7 +283,7 @@ def test_a_record_of_one_size_is_for_all() -> None:
 
 
 def step(plan: str, batch: int = 8) -> Prediction:
-    return predict(Assignment(model=LLAMA, plan=plan, batch=batch).setting(), CORES)
+    return predict(Assignment(model=LLAMA, plan=plan, batch=batch).setting, CORES)
 
 
 def test_gradients_of_one_micro_batch_are_added_to_nothing() -> None:
@@ -303,7 +303,7 @@ def test_a_step_of_cores_is_simulated_with_their_chores(plan: str) -> None:
 
     The composition adds gradients up in every pass and takes the first time off at the end: buckets hide behind it.
     """
-    setting = Assignment(model=LLAMA, plan=plan, batch=16).setting()
+    setting = Assignment(model=LLAMA, plan=plan, batch=16).setting
     played = simulate(priced(setting, CORES))
     assert predict(setting, CORES).step_seconds == pytest.approx(played.step_seconds, rel=0.06)
 

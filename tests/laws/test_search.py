@@ -15,8 +15,8 @@ from foretell.compiling import available
 from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.oracle import planning, search
-from foretell.oracle.planning import Answer
-from foretell.oracle.space import Space, Wishes
+from foretell.oracle.planning import Answer, space_of
+from foretell.oracle.space import Space
 from foretell.plan import members
 from foretell.plan.fitness import fits
 from foretell.plan.job import batch_ranks
@@ -27,6 +27,7 @@ from foretell.plan.strategies.data import Data
 from foretell.plan.text import parse
 from foretell.program.action import Communicate
 from law_examples import examples
+from questions import asked
 
 TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
 MIXTURE = "mixture:layers=2,hidden=64,heads=4,kv_heads=4,head_dim=16,ffn=48,vocab=256,seq=32,experts=4,top_k=2"
@@ -38,7 +39,7 @@ SMALL = {"lenet": ("dp", "filter", "spatial", "channel"), TINY: ("dp", "tp", "pp
 def answer(
     model: str, ranks: int = 4, batch: int = 4, most: float = 0.0, trainer: str = "pytorch", **said: Any
 ) -> Answer:
-    (question,) = planning.asked(model, f"{ranks}xh100", batch, trainer=trainer, max_memory=most, wishes=Wishes(**said))
+    (question,) = asked(model, f"{ranks}xh100", batch, trainer=trainer, max_memory=most, **said)
     return planning.answered(question)
 
 
@@ -65,8 +66,7 @@ def test_each_plan_is_what_predict_says_and_the_best_is_the_best_of_a_loop(model
 
 def test_axes_whose_leaders_speak_for_others_do_not_lend_their_care() -> None:
     """Chainer sums gradients by leaders where images are split: groups of ranks that lie alike are not enough."""
-    wishes = Wishes(only=("dp", "spatial", "channel"))
-    (question,) = planning.asked("lenet", "2xdgx1", 96, trainer="chainer", wishes=wishes)
+    (question,) = asked("lenet", "2xdgx1", 96, trainer="chainer", only=("dp", "spatial", "channel"))
     found = planning.answered(question)
     rows = list(found.found.plans.rows())
     assert any("spatial" in plan and "dp" in plan for plan, *_ in rows)
@@ -78,7 +78,7 @@ def test_axes_whose_leaders_speak_for_others_do_not_lend_their_care() -> None:
 @pytest.mark.skipif(not available(), reason="no compiler")
 @pytest.mark.parametrize("model", SMALL)
 def test_compiled_or_not_every_digit_is_the_same(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (question,) = planning.asked(model, "4xh100", 4, wishes=Wishes(only=SMALL[model]))
+    (question,) = asked(model, "4xh100", 4, only=SMALL[model])
     monkeypatch.setattr(search, "available", lambda: False)
     plain = list(planning.answered(question).found.plans.rows())
     monkeypatch.setattr(search, "available", lambda: True)
@@ -103,7 +103,7 @@ FIXED = ("+lora16", "+offload:weights", "+captured", "+compress:powersgd4", "+re
 
 @pytest.mark.parametrize("said", FIXED)
 def test_what_is_only_fixed_is_priced_as_predict_does(said: str) -> None:
-    found = answer(TINY, batch=8, only=("dp", "pp"), fixed=said)
+    found = answer(TINY, batch=8, only=("dp", "pp"), fix=said)
     assert found.found.evaluated > 3
     for plan, seconds, memory, _ in found.found.plans.rows():
         told = found.predicted(plan)
@@ -119,7 +119,7 @@ def test_the_front_is_what_no_plan_beats() -> None:
 
 
 def test_top_is_in_order_and_as_long_as_asked() -> None:
-    (question,) = planning.asked(TINY, "4xh100", 4, wishes=Wishes(only=("dp", "tp")), top=3)
+    (question,) = asked(TINY, "4xh100", 4, only=("dp", "tp"), top=3)
     top = planning.answered(question).found.top
     assert len(top) == 3
     assert [one.step_seconds for one in top] == sorted(one.step_seconds for one in top)
@@ -134,7 +134,7 @@ def test_equal_plans_are_told_plainest_first_whatever_the_order(monkeypatch: pyt
         return iter(list(meshes(space))[::-1])
 
     monkeypatch.setattr(Space, "meshes", backwards)
-    (question,) = planning.asked(TINY, "4xh100", 4, wishes=Wishes(only=("dp", "cp", "tp")))
+    (question,) = asked(TINY, "4xh100", 4, only=("dp", "cp", "tp"))
     again = planning.answered(question).found
     assert (again.best, again.top, again.pareto, again.nearest) == (told.best, told.top, told.pareto, told.nearest)
     assert [row[0] for row in again.plans.rows()] != [row[0] for row in told.plans.rows()]
@@ -194,7 +194,7 @@ def test_a_new_strategy_is_searched_with_no_other_edit(monkeypatch: pytest.Monke
     assert before < after
     assert "rows4" in after
     assert "rows2 tp2" in after
-    (question,) = planning.asked(TINY, "4xh100", 4, wishes=Wishes(only=("rows", "tp")))
+    (question,) = asked(TINY, "4xh100", 4, only=("rows", "tp"))
     found = planning.answered(question)
     assert any("rows2" in text for text in texts(found))
     for plan, seconds, memory, _ in found.found.plans.rows():
@@ -203,8 +203,8 @@ def test_a_new_strategy_is_searched_with_no_other_edit(monkeypatch: pytest.Monke
 
 
 def _meshes() -> list[Any]:
-    (question,) = planning.asked(TINY, "4xh100", 4, wishes=Wishes(without=("pp", "cp")))
-    return list(question.space().meshes())
+    (question,) = asked(TINY, "4xh100", 4, without=("pp", "cp"))
+    return list(space_of(question).meshes())
 
 
 def _named(axes: Any) -> str:
@@ -219,8 +219,7 @@ def test_a_policy_with_choices_is_searched_with_no_other_edit(
     (policy,) = parse(said).policies
     before = answer(TINY, only=("dp", "tp", policy.word), trainer=trained_by)
     monkeypatch.setattr(type(policy), "choices", lambda: (type(policy)(), policy))
-    wishes = Wishes(only=("dp", "tp", policy.word))
-    (question,) = planning.asked(TINY, "4xh100", 4, wishes=wishes, trainer=trained_by)
+    (question,) = asked(TINY, "4xh100", 4, only=("dp", "tp", policy.word), trainer=trained_by)
     after = planning.answered(question)
     assert set(texts(before)) < set(texts(after))
     assert after.found.evaluated == 2 * before.found.evaluated
@@ -258,7 +257,7 @@ def test_without_microbatches_there_is_one() -> None:
     ],
 )
 def test_what_is_fixed_is_in_every_plan(said: str, words: tuple[str, ...]) -> None:
-    found = answer(TINY, only=words, fixed=said)
+    found = answer(TINY, only=words, fix=said)
     wished = parse(said)
     assert found.found.evaluated
     for text in texts(found):
@@ -272,7 +271,7 @@ def test_what_is_fixed_is_in_every_plan(said: str, words: tuple[str, ...]) -> No
 
 
 def test_options_that_are_not_said_are_free() -> None:
-    storages = {plan.axis(Data).storage for plan in map(parse, texts(answer(TINY, only=("dp",), fixed="dp4")))}
+    storages = {plan.axis(Data).storage for plan in map(parse, texts(answer(TINY, only=("dp",), fix="dp4")))}
     assert storages == {"replicated", "zero1", "zero2", "zero3"}
 
 
@@ -315,7 +314,7 @@ def test_strategies_that_are_not_searched_unasked() -> None:
 
 
 def test_a_batch_for_each_rank_goes_with_the_ranks_that_split_it() -> None:
-    questions = planning.asked(TINY, "4xh100", None, 2, wishes=Wishes(only=("dp", "tp")))
+    questions = asked(TINY, "4xh100", None, 2, only=("dp", "tp"))
     assert [one.batch for one in questions] == [2, 4, 8]
     every: list[str] = []
     for one in map(planning.answered, questions):
@@ -326,7 +325,7 @@ def test_a_batch_for_each_rank_goes_with_the_ranks_that_split_it() -> None:
 
 
 def test_the_best_of_them_trains_most_samples_a_second() -> None:
-    questions = planning.asked(TINY, "4xh100", None, 2, wishes=Wishes(only=("dp", "tp")))
+    questions = asked(TINY, "4xh100", None, 2, only=("dp", "tp"))
     every = [planning.answered(one).found for one in questions]
     best = planning.answered_best(questions).found
     assert best.best is not None
@@ -338,7 +337,7 @@ def test_the_best_of_them_trains_most_samples_a_second() -> None:
 
 
 def test_nothing_fits_and_what_would() -> None:
-    (question,) = planning.asked(TINY, "2xh100", 4, max_memory=1e9, wishes=Wishes(only=("dp",)))
+    (question,) = asked(TINY, "2xh100", 4, max_memory=1e9, only=("dp",))
     found = planning.answered(question).found
     assert (found.best, found.top, found.fitting) == (None, (), 0)
     assert found.nearest is not None
@@ -350,9 +349,7 @@ def test_nothing_fits_and_what_would() -> None:
 
 
 def test_more_ranks_stop_at_the_first_that_fits() -> None:
-    (question,) = planning.asked(
-        "gpt2", "1xh100", 64, max_memory="4.6 GB", wishes=Wishes(only=("dp",), without=("microbatches",))
-    )
+    (question,) = asked("gpt2", "1xh100", 64, max_memory="4.6 GB", only=("dp",), without=("microbatches",))
     tried = [one for one in planning.would_fit(question) if one.what.startswith("on ")]
     assert [one.best is not None for one in tried] == [False] * (len(tried) - 1) + [True]
 
@@ -364,7 +361,7 @@ def test_every_plan_refused_is_no_plan() -> None:
 
 
 def test_ctrl_c_ends_with_the_best_so_far() -> None:
-    (question,) = planning.asked(TINY, "4xh100", 4, wishes=Wishes(only=("dp", "tp")))
+    (question,) = asked(TINY, "4xh100", 4, only=("dp", "tp"))
     whole = planning.answered(question).found
 
     def watching(space: Space) -> Any:
@@ -376,7 +373,7 @@ def test_ctrl_c_ends_with_the_best_so_far() -> None:
 
     found = planning.answered(question, watching).found
     assert whole.complete and not found.complete
-    assert whole.seen == 1.0 and found.seen == 3 / question.space().mesh_count
+    assert whole.seen == 1.0 and found.seen == 3 / space_of(question).mesh_count
     assert 0 < found.evaluated < whole.evaluated
     assert found.best is not None
     rows = {row[0]: row for row in whole.plans.rows()}
@@ -384,7 +381,7 @@ def test_ctrl_c_ends_with_the_best_so_far() -> None:
 
 
 def test_progress_reaches_the_end() -> None:
-    (question,) = planning.asked(TINY, "4xh100", 4, wishes=Wishes(only=("dp", "tp")))
+    (question,) = asked(TINY, "4xh100", 4, only=("dp", "tp"))
     seen: list[int] = []
     found = planning.answered(question, lambda space: seen.append)
     assert seen == sorted(seen) and seen[-1] == found.found.evaluated

@@ -10,32 +10,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.oracle.diff import diff
-from foretell.oracle.planning import Question, asked
+from foretell.oracle.planning import space_of
 from foretell.oracle.predict import predict
+from foretell.oracle.request import Request
+from foretell.oracle.resolve import PlanEvaluator, place_of
 from foretell.oracle.search import search
 from foretell.oracle.single_changes import Differences
-from foretell.oracle.space import Wishes
-from foretell.oracle.trial import Trial
 from foretell.oracle.upgrades import TIMES, hardware, jobs
 from foretell.plan.text import parse
 from law_examples import reached
+from questions import asked
 
 TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
 
 
 @functools.cache
-def _question() -> Question:
-    return asked(TINY, "8xh100", 16, wishes=Wishes(only=("dp", "tp", "pp", "cp", "recompute")))[0]
+def _question() -> Request:
+    return asked(TINY, "8xh100", 16, only=("dp", "tp", "pp", "cp", "recompute"))[0]
 
 
 @functools.cache
-def _trial() -> Trial:
-    return Trial(_question())
+def _trial() -> PlanEvaluator:
+    return PlanEvaluator(_question())
 
 
 @functools.cache
 def _plans() -> tuple[str, ...]:
-    plans = search(_question().space()).plans
+    plans = search(space_of(_question())).plans
     return tuple(plans[at].plan for at in range(0, len(plans), 7))
 
 
@@ -47,7 +48,7 @@ pairs = st.tuples(st.integers(0, 10**6), st.integers(0, 10**6))
 def test_a_way_ends_at_the_other_plan_through_legal_plans(places: tuple[int, int]) -> None:
     first, second = (parse(_plans()[at % len(_plans())]) for at in places)
     trial = _trial()
-    found = diff(trial, first, second)
+    found = diff(trial.request, first, second)
     assert bool(found.path) == (first != second)
     reached("another" if found.path else "the same")
     for step in found.path:
@@ -96,7 +97,7 @@ def test_other_numbers_of_ranks_are_a_change_too() -> None:
 @pytest.mark.parametrize("plan", ["dp8:zero3 +bf16", "dp16 +m2 +bf16", "pp2:1f1b dp4 tp2 +m4 +bf16"])
 def test_better_hardware_is_never_slower(plan: str) -> None:
     question = asked("gpt:layers=4,hidden=512,heads=8,vocab=4096,seq=256", "16xh100", 64)[0]
-    here = Trial(question)
+    here = PlanEvaluator(question)
     last = here.predicted(parse(plan))
     for knob in hardware(question.cluster):
         before = last.step_seconds
@@ -114,7 +115,7 @@ def test_each_thing_of_a_cluster_is_changed_alone() -> None:
     old = question.cluster
     changed = {knob.name: knob.changed(question, 2.0) for knob in hardware(old)}
     assert all(one is not None for one in changed.values())
-    clusters = {name: one.place().cluster for name, one in changed.items() if one is not None}
+    clusters = {name: place_of(one).cluster for name, one in changed.items() if one is not None}
     assert clusters["memory"].device.memory_bytes == 2 * old.device.memory_bytes
     assert clusters["memory bandwidth"].device.memory_bandwidth == 2 * old.device.memory_bandwidth
     assert clusters["compute rate"].device.matrix_rate("bf16") == 2 * old.device.matrix_rate("bf16")

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from foretell.hardware.catalog import cluster
 from foretell.oracle.finer import finer
-from foretell.oracle.planning import Answer, answered, asked
+from foretell.oracle.planning import Answer, answered, space_of
 from foretell.oracle.predict import predict
-from foretell.oracle.space import Wishes
 from foretell.oracle.stage_figures import Range, Split, Stages, ranges, with_split
 from foretell.oracle.stages import SLOWEST, BestSplit, best_split, bounds, may_choose
 from foretell.plan.facts import facts
@@ -25,6 +24,7 @@ from foretell.plan.schedule import find, schedules
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.text import parse
+from questions import asked
 
 ON = "8xh100"
 HOST_BOUND = "gpt:layers=6,hidden=64,heads=4,vocab=256,seq=32"
@@ -37,7 +37,7 @@ SEVERAL = tuple(name for name, one in schedules().items() if one.flushes)
 @functools.cache
 def setting(model: str, plan: str, batch: int, trainer: str = "pytorch") -> Setting:
     (question,) = asked(model, ON, batch, trainer=trainer)
-    return question.space().setting(parse(f"{plan} +bf16"))
+    return space_of(question).setting(parse(f"{plan} +bf16"))
 
 
 def splits(layers: int, parts: int) -> Iterator[Split]:
@@ -170,8 +170,7 @@ def test_only_where_the_trainer_leaves_the_choice() -> None:
 
 @functools.cache
 def answer(model: str, most: float = 0.0, trainer: str = "pytorch", fixed: str = "") -> Answer:
-    wishes = Wishes(only=("dp", "pp"), fixed=fixed)
-    return answered(asked(model, ON, 16, trainer=trainer, max_memory=most, wishes=wishes)[0])
+    return answered(asked(model, ON, 16, trainer=trainer, max_memory=most, only=("dp", "pp"), fix=fixed)[0])
 
 
 @pytest.mark.parametrize("model", [HOST_BOUND, LARGE_HEAD])
@@ -192,7 +191,7 @@ def test_a_search_with_finer_stages_is_never_worse_and_says_what_predict_says(mo
 
 
 def test_a_large_head_makes_uneven_stages_win() -> None:
-    found = finer(answer(LARGE_HEAD, fixed="pp4:1f1b")).found
+    found = finer(answer(LARGE_HEAD, fix="pp4:1f1b")).found
     (told,) = found.finer
     assert found.best is not None and "split=" in found.best.plan
     assert told.plan == found.best.plan
@@ -202,8 +201,8 @@ def test_a_large_head_makes_uneven_stages_win() -> None:
 
 def test_stages_make_a_plan_fit_that_did_not() -> None:
     """The first stage of 1F1B holds most micro-batches, so with fewer layers on it everything fits."""
-    smallest = min(answer(ACTIVE, fixed="pp4:1f1b dp2 +m8").found.plans.memory)
-    found = finer(answer(ACTIVE, most=0.95 * smallest, fixed="pp4:1f1b dp2 +m8")).found
+    smallest = min(answer(ACTIVE, fix="pp4:1f1b dp2 +m8").found.plans.memory)
+    found = finer(answer(ACTIVE, most=0.95 * smallest, fix="pp4:1f1b dp2 +m8")).found
     assert found.fitting == 0
     assert found.best is not None and found.best.memory_bytes <= 0.95 * smallest
     (told,) = found.finer
@@ -211,7 +210,7 @@ def test_stages_make_a_plan_fit_that_did_not() -> None:
 
 
 def test_whoever_interrupts_gets_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, calls = answer(LARGE_HEAD, fixed="pp4:1f1b"), list[int]()
+    before, calls = answer(LARGE_HEAD, fix="pp4:1f1b"), list[int]()
 
     def once(*given: Any) -> BestSplit | None:
         calls.append(1)
@@ -227,7 +226,7 @@ def test_whoever_interrupts_gets_the_best_so_far(monkeypatch: pytest.MonkeyPatch
 
 def test_layers_that_do_not_divide_are_cut_where_the_trainer_lets_them_be() -> None:
     """Megatron-Core refuses 7 layers on 4 stages, but not if the plan says which stage has how many."""
-    found = answer(LARGE_HEAD, trainer="megatron-core", fixed="pp4")
+    found = answer(LARGE_HEAD, trainer="megatron-core", fix="pp4")
     plans = [parse(plan) for plan, *_ in found.found.plans.rows()]
     assert plans and all(fits(found.space.setting(plan), cluster(ON)) for plan in plans)
     assert not fits(found.space.setting(with_split(plans[0], ())), cluster(ON))
@@ -235,7 +234,7 @@ def test_layers_that_do_not_divide_are_cut_where_the_trainer_lets_them_be() -> N
 
 def test_what_the_trainer_or_the_user_cuts_is_left_alone() -> None:
     for trainer, fixed in (("nanotron", "pp4:1f1b"), ("pytorch", "pp4:1f1b,split=2/2/2/1"), ("pytorch", "dp8")):
-        assert finer(answer(LARGE_HEAD, trainer=trainer, fixed=fixed)).found.finer == ()
+        assert finer(answer(LARGE_HEAD, trainer=trainer, fix=fixed)).found.finer == ()
 
 
 def test_a_split_that_is_found_is_a_legal_plan() -> None:

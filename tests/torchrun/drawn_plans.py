@@ -107,7 +107,7 @@ def drawn(seed: int) -> Iterator[Drawn]:
         model = chance.choice(list(FAMILIES))
         plan = _plan(chance, model)
         try:
-            setting = assignment(model, plan).setting()
+            setting = assignment(model, plan).setting
         except BadInput:
             continue
         yield Drawn(model, plan, setting)

@@ -81,6 +81,6 @@ def half(found: Sequence[Collective]) -> list[Collective]:
 
 
 def assert_same_collectives(model: str, plan: str, reports: tuple[Report, ...]) -> None:
-    program = expand(lower(assignment(model, plan).setting()))
+    program = expand(lower(assignment(model, plan).setting))
     for report in reports:
         assert half(report.collectives) == expected(program, report.place.get("pp", 0)), f"rank {report.rank}"

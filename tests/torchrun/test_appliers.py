@@ -170,7 +170,7 @@ def test_images_in_shares(ranks: Ranks, case: tuple[str, str]) -> None:
     model, plan = case
     found = trained(ranks, model, plan)
     assert_same_values(found, alone(ranks, model))
-    program = expand(lower(assignment(model, plan).setting()))
+    program = expand(lower(assignment(model, plan).setting))
     by_share = "filter" in plan or ":data" in plan
     largest = [report for report in found.reports if not by_share or not report.place["spatial"]]
     for report in largest:  # the program's; what filters gather of smaller shares, and what becomes samples, is less
@@ -267,7 +267,7 @@ def test_torch_sums_for_everybody_under_zero1(ranks: Ranks, plan: str) -> None:
     """
     found = trained(ranks, DEEP, plan)
     assert_same_values(found, alone(ranks, DEEP))
-    said = _bytes(expected(expand(lower(assignment(DEEP, plan).setting()))))
+    said = _bytes(expected(expand(lower(assignment(DEEP, plan).setting))))
     ran = _bytes(half(found.reports[0].collectives))
     along = ("dp",)
     weights = said.pop(("reduce-scatter", along))
@@ -285,7 +285,7 @@ def test_torch_gathers_and_sums_layer_by_layer_under_zero2(ranks: Ranks, plan: s
     """FSDP2 gathers each layer in the forward pass; the program gathers all weights at once after the update."""
     found = trained(ranks, LLAMA, plan)
     assert_same_values(found, alone(ranks, LLAMA))
-    said, ran = expected(expand(lower(assignment(LLAMA, plan).setting()))), half(found.reports[0].collectives)
+    said, ran = expected(expand(lower(assignment(LLAMA, plan).setting))), half(found.reports[0].collectives)
     assert _bytes(ran) == _bytes(said)
     assert sum(one.count for one in ran) == 3 * sum(one.count for one in said)  # two layers, and what is in none
 
@@ -301,7 +301,7 @@ def test_torch_does_not_finish_what_it_recomputes(ranks: Ranks, plan: str) -> No
     """
     found = trained(ranks, LLAMA, plan)
     assert_same_values(found, alone(ranks, LLAMA))
-    said = _counts(expected(expand(lower(assignment(LLAMA, plan).setting()))))
+    said = _counts(expected(expand(lower(assignment(LLAMA, plan).setting))))
     ran = _counts(half(found.reports[0].collectives))
     (missing,) = (said - ran).items()
     assert ran - said == Counter()
@@ -317,7 +317,7 @@ def test_torch_keeps_weights_from_the_first_backward_pass_of_a_pipeline(ranks: R
     """The pipeline tells FSDP2 not to let go of weights after a backward pass; the program gathers them for each."""
     found = trained(ranks, DEEP, plan)
     assert_same_values(found, alone(ranks, DEEP))
-    said = _counts(expected(expand(lower(assignment(DEEP, plan).setting()))))
+    said = _counts(expected(expand(lower(assignment(DEEP, plan).setting))))
     ran = _counts(half(found.reports[0].collectives))
     assert ran - said == Counter()
     assert {kind for kind, _, _ in said - ran} == {"all-gather"}
@@ -339,7 +339,7 @@ def test_half_passes_find_weights_that_lie_in_shares(ranks: Ranks, plan: str) ->
     found = trained(ranks, DEEP, plan)
     assert_same_values(found, alone(ranks, DEEP))
     for report in found.reports:
-        said = expected(expand(lower(assignment(DEEP, plan).setting())), report.place["pp"])
+        said = expected(expand(lower(assignment(DEEP, plan).setting)), report.place["pp"])
         ran = half(report.collectives)
         assert _bytes(one for one in ran if one.kind != "all-gather") == _bytes(
             one for one in said if one.kind != "all-gather"
@@ -366,7 +366,7 @@ def test_rows_go_where_their_experts_are(ranks: Ranks, plan: str) -> None:
     """
     found = trained(ranks, MIXTURE, plan)
     assert_same_values(found, alone(ranks, MIXTURE))
-    program = expand(lower(assignment(MIXTURE, plan).setting()))
+    program = expand(lower(assignment(MIXTURE, plan).setting))
     sums: Counter[str] = Counter()
     for report in found.reports:
         said, ran = expected(program, report.place.get("pp", 0)), half(report.collectives)
@@ -388,7 +388,7 @@ def test_experts_beside_states_and_columns_in_shares(ranks: Ranks, plan: str) ->
     """Of each kind of weight what travels is what the program says, in the way in which torch does it (see above)."""
     found = trained(ranks, MIXTURE, plan)
     assert_same_values(found, alone(ranks, MIXTURE))
-    said = _bytes(expected(expand(lower(assignment(MIXTURE, plan).setting()))))
+    said = _bytes(expected(expand(lower(assignment(MIXTURE, plan).setting))))
     sums: Counter[tuple[str, tuple[str, ...]]] = Counter()
     for report in found.reports:
         sums += Counter(_bytes(half(report.collectives)))
@@ -416,7 +416,7 @@ def test_columns_of_experts_are_told_how_many_rows_come(ranks: Ranks) -> None:
     """With shares of the sequence, ranks gather each other's rows, and the numbers of them for each expert."""
     found = trained(ranks, MIXTURE, COLUMNS[0])
     assert_same_values(found, alone(ranks, MIXTURE))
-    said = expected(expand(lower(assignment(MIXTURE, COLUMNS[0]).setting())))
+    said = expected(expand(lower(assignment(MIXTURE, COLUMNS[0]).setting)))
     for report in found.reports:
         more = [one for one in half(report.collectives) if one not in said]
         assert [(one.kind, one.payload, one.count) for one in more] == [("all-gather", 4 * EXPERTS, 2)]
@@ -427,7 +427,7 @@ def test_columns_of_divided_experts_take_as_many_rows_as_the_rank_with_most(rank
     plan = COLUMNS[1]
     found = trained(ranks, MIXTURE, plan)
     assert_same_values(found, alone(ranks, MIXTURE))
-    said = expected(expand(lower(assignment(MIXTURE, plan).setting())))
+    said = expected(expand(lower(assignment(MIXTURE, plan).setting)))
     fixed = [one for one in said if one.kind == "all-reduce"]
     for report in found.reports:
         ran = half(report.collectives)

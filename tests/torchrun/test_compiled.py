@@ -53,7 +53,7 @@ register_backend(told, name="told")
 with tempfile.TemporaryDirectory() as folder:
     worker.begun("cpu", Place(0, 1, 0), FileStore(folder + "/store", 1))
     asked = Assignment(model="lenet", plan="dp1 +compiled", batch=4, steps=2)
-    training.trained(asked, asked.setting(), 0)
+    training.trained(asked, asked.setting, 0)
 print(len(ran), flush=True)
 os._exit(0)
 """

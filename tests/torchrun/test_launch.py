@@ -213,7 +213,7 @@ DRY = (
 def test_a_dry_run_of_many_ranks_says_what_the_program_says(ranks: Ranks, model: str, plan: str) -> None:
     assignment = Assignment(model=model, plan=plan, batch=2048, dry=True)
     (report,) = ranks.run(assignment)
-    found = traffic(expand(lower(assignment.setting())), 0, report.collectives)
+    found = traffic(expand(lower(assignment.setting)), 0, report.collectives)
     assert report.collectives
     assert found == Traffic((), ())
 
@@ -231,7 +231,7 @@ def test_the_bias_of_a_decoder_is_made_where_it_is_read(ranks: Ranks) -> None:
     """The program sends it: 2 heads, 16 x 16 places."""
     assignment = Assignment(model=T5, plan="pp2:gpipe +m2", batch=4, dry=True)
     (report,) = ranks.run(assignment)
-    found = traffic(expand(lower(assignment.setting())), 0, report.collectives)
+    found = traffic(expand(lower(assignment.setting)), 0, report.collectives)
     assert found.unexpected == ()
     assert {(one.kind, one.payload, one.count) for one in found.missing} == {("receive", 2048, 2), ("send", 2048, 2)}
 
@@ -241,7 +241,7 @@ def test_a_dry_run_of_experts_has_the_loads_of_the_program(ranks: Ranks) -> None
     model = "mixture:layers=2,hidden=64,heads=8,kv_heads=8,ffn=64,vocab=64,seq=16,experts=8,top_k=2"
     assignment = Assignment(model=model, plan="dp64:ep8 tp2:sp", batch=64, dry=True)
     (report,) = ranks.run(assignment)
-    found = traffic(expand(lower(assignment.setting())), 0, report.collectives)
+    found = traffic(expand(lower(assignment.setting)), 0, report.collectives)
     assert found.missing == ()
     assert [(one.kind, one.payload, one.count) for one in found.unexpected] == [
         ("all-gather", 8, 2),
@@ -274,7 +274,7 @@ def test_a_dry_run_of_rows_of_images(ranks: Ranks) -> None:
     assignment = Assignment(model=padded, plan="spatial2", batch=4, dry=True)
     (report,) = ranks.run(assignment)
     assert report.collectives
-    found = traffic(expand(lower(assignment.setting())), 0, report.collectives)
+    found = traffic(expand(lower(assignment.setting)), 0, report.collectives)
     assert {one.kind for one in (*found.unexpected, *found.missing)} == {"send", "receive"}
     page = dry_page(assignment, 2, report.collectives, found)
     assert "exchange" not in page and "Of rows between neighbours" in page

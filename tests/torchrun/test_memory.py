@@ -25,7 +25,7 @@ def fullest(ranks: Ranks, assignment: Assignment) -> tuple[int, ...]:
 def test_weights_states_and_buckets_rest_between_steps(ranks: Ranks, plan: str) -> None:
     assignment = Assignment(model=LLAMA, plan=plan, batch=4, steps=1)
     reports = ranks.run(assignment)
-    setting = assignment.setting()
+    setting = assignment.setting
     said = expand(lower(setting)).stages[0].memory
     data = setting.plan.axis("dp")
     buckets = said.gradients if data is not None and data.world > 1 and ":zero3" not in plan else 0
@@ -52,7 +52,7 @@ def test_a_slow_rank_takes_as_much_as_the_others(ranks: Ranks) -> None:
 def test_images_are_copied_into_blocks(ranks: Ranks, plan: str) -> None:
     assignment = Assignment(model="lenet", plan=plan, batch=64, steps=1)
     measured = max(fullest(ranks, assignment))
-    setting = assignment.setting()
+    setting = assignment.setting
     said = predict(setting, cluster(f"{setting.plan.ranks}xcpu-core")).memory.allocated
     assert said == pytest.approx(measured, rel=0.05)
 
@@ -63,7 +63,7 @@ def test_images_are_copied_into_blocks(ranks: Ranks, plan: str) -> None:
 def test_the_fullest_moment_is_the_predicted_one(ranks: Ranks, plan: str) -> None:
     assignment = Assignment(model=LLAMA, plan=plan, batch=4, steps=1)
     measured = max(fullest(ranks, assignment))
-    setting = assignment.setting()
+    setting = assignment.setting
     said = predict(setting, cluster(f"{setting.plan.ranks}xcpu-core")).memory.allocated
     assert said == pytest.approx(measured, rel=0.05)
 

@@ -60,7 +60,7 @@ def test_processes_learn_what_virtual_time_says(ranks: Ranks, plan: str) -> None
     assert both.staleness == both.measured_staleness
     assert_one_model(found, ranks)
     for report in found.reports:  # what travelled is what was predicted; in double precision, twice the bytes
-        assert half(report.collectives) == expected(expand(lower(asked(plan).setting()))), f"rank {report.rank}"
+        assert half(report.collectives) == expected(expand(lower(asked(plan).setting))), f"rank {report.rank}"
 
 
 def test_what_is_played_again_is_scored_by_a_persons_own_loss(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_processes_whose_letters_cross_learn_what_virtual_time_says(ranks: Ranks
     assert found.losses[0] != found.losses[-1]
     if plan == "gossip3":
         for report in found.reports:
-            assert half(report.collectives) == expected(expand(lower(asked(plan).setting())))
+            assert half(report.collectives) == expected(expand(lower(asked(plan).setting)))
 
 
 def test_gradients_take_the_time_that_was_asked_for(ranks: Ranks) -> None:
@@ -119,7 +119,7 @@ def test_compressed_pushes_are_those_of_virtual_time(ranks: Ranks, policy: str) 
     found = trained_as(ranks, wanted)
     assert again(wanted, found.reports, {}).apart < 1e-4  # single precision
     for report in found.reports:
-        assert whenever(report.collectives) == expected(expand(lower(wanted.setting())))
+        assert whenever(report.collectives) == expected(expand(lower(wanted.setting)))
 
 
 BUCKETS = {
@@ -142,7 +142,7 @@ def test_buckets_travel_compressed(ranks: Ranks, policy: str) -> None:
     """The bytes are the program's; where nothing is drawn, the losses are those of virtual time."""
     wanted = asked(f"dp2 +compress:{policy}")
     found = trained_as(ranks, wanted)
-    said = expected(expand(lower(wanted.setting())))
+    said = expected(expand(lower(wanted.setting)))
     for report in found.reports:
         ran = whenever(report.collectives)
         assert (_together(ran) if policy.startswith("powersgd") else ran) == said
@@ -159,7 +159,7 @@ def test_tables_travel_compressed(ranks: Ranks, policy: str) -> None:
     wanted = asked(f"dp2 +compress:{policy}", model=model, batch=2, weights=False)
     for report in ranks.run(wanted):
         ran = whenever(report.collectives)
-        assert (_together(ran) if policy.startswith("powersgd") else ran) == expected(expand(lower(wanted.setting())))
+        assert (_together(ran) if policy.startswith("powersgd") else ran) == expected(expand(lower(wanted.setting)))
 
 
 def _together(ran: list[Collective]) -> list[Collective]:

@@ -29,7 +29,7 @@ def test_a_wrapper_of_one_rank_talks_to_itself_and_changes_no_loss(ranks: Ranks)
 
 @pytest.mark.parametrize(("policy", "dtype"), [("", torch.float32), ("+amp_bf16", torch.bfloat16)])
 def test_frameworks_compute_in_the_precision_of_the_plan(policy: str, dtype: torch.dtype) -> None:
-    setting = msgspec.structs.replace(ALONE, plan=f"dp1 {policy}").setting()
+    setting = msgspec.structs.replace(ALONE, plan=f"dp1 {policy}").setting
     part: Any = nn.Linear(2, 2)
     subject: Any = SimpleNamespace(setting=setting, parts=[part], device=torch.device("cpu"))
     appliers.in_precision(subject)

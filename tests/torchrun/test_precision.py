@@ -70,7 +70,7 @@ def test_ranks_train_as_one_does_up_to_rounding(ranks: Ranks, plan: str) -> None
     found, asked = _run(ranks, plan)
     alone, _ = _run(ranks, f"dp1 {plan.partition(' ')[2]}")
     assert found.losses == pytest.approx(alone.losses, rel=1e-6 if "+fp32" in plan else 0.02)
-    program = expand(lower(asked.setting()))
+    program = expand(lower(asked.setting))
     for report in found.reports:
         said, ran = expected(program, report.place.get("pp", 0)), whenever(report.collectives)
         more = [one for one in ran if one not in said]

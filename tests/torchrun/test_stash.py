@@ -51,7 +51,7 @@ class _Stage:
 def _delayed(plan: str, late: int = 0) -> tuple[list[float], dict[str, torch.Tensor]]:
     """The losses of the steps, and the weights of each stage after the updates that it has made when training ends."""
     asked = _asked(plan)
-    setting = asked.setting()
+    setting = asked.setting
     part = setting.plan.axis(Pipeline)
     assert part is not None
     torch.manual_seed(0)  # the tokens of an example are drawn, and batches have as many kinds of them

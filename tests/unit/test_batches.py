@@ -76,7 +76,7 @@ def test_the_best_batch_is_that_of_a_loop_over_search() -> None:
     choice = package.choose_batch(TINY, "4xh100", "640 tokens", "4..64", tokens=1e9, price=3, only="dp,tp")
     times: dict[int, float] = {}
     for batch in (4, 8, 16, 32, 64):
-        best = package.search(TINY, "4xh100", batch, only="dp,tp").best
+        best = package.plan(TINY, "4xh100", batch, only="dp,tp").best
         assert best is not None
         times[batch] = 1e9 / 32 / 20 * (1 + 20 / batch) * best.step_seconds
     assert choice.best is not None

@@ -9,10 +9,10 @@ import pytest
 
 import foretell as package
 from foretell.errors import BadInput
-from foretell.oracle.planning import answered, asked
-from foretell.oracle.space import Wishes
+from foretell.oracle.planning import answered
 from foretell.oracle.upgrades import hardware
 from foretell.plan.text import parse
+from questions import asked
 
 TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
 FREE = "gpt:layers=4,hidden=64,heads=4,vocab=256"  # its sequence is not said
@@ -77,7 +77,7 @@ def test_why_a_plan_is_refused(foretell: Any) -> None:
 
 def test_why_a_plan_loses(foretell: Any) -> None:
     answer = json.loads(foretell("why", *SMALL, "--plan", "dp2 tp4 +m2 +bf16", "--json").out)
-    best = package.search(TINY, "8xh100", batch=16, only=["dp", "tp"]).best
+    best = package.plan(TINY, "8xh100", batch=16, only=["dp", "tp"]).best
     assert best is not None
     assert answer["verdict"] == "loses" and answer["best"]["plan"] == best.plan == answer["path"][-1]["plan"]
     own = package.predict(TINY, "8xh100", "dp2 tp4 +m2 +bf16", batch=16)
@@ -88,7 +88,7 @@ def test_why_a_plan_loses(foretell: Any) -> None:
 
 
 def test_why_the_best_plan_is_the_best(foretell: Any) -> None:
-    best = package.search(TINY, "8xh100", batch=16, only=["dp", "tp"]).best
+    best = package.plan(TINY, "8xh100", batch=16, only=["dp", "tp"]).best
     assert best is not None
     ran = foretell("why", *SMALL, "--plan", best.plan)
     assert "this plan is the best there is" in ran.out
@@ -118,7 +118,7 @@ def test_hardware_that_makes_a_plan_win_is_searched() -> None:
     plan, only = "dp16:zero3 +fp16", ("dp",)
     found = package.why("resnet50", "16xv100-16", plan, 256, only=only)
     assert [(win.what, win.times) for win in found.hardware] == [("fabric bandwidth", 2.0)]
-    question = asked("resnet50", "16xv100-16", 256, precision="fp16", wishes=Wishes(only=only))[0]
+    question = asked("resnet50", "16xv100-16", 256, precision="fp16", only=only)[0]
     knob = next(one for one in hardware(question.cluster) if one.name == "fabric bandwidth")
     for times, wins in ((1.5, False), (2.0, True)):
         changed = knob.changed(question, times)
@@ -185,7 +185,7 @@ def test_whatif_searches_for_the_best_of_the_other_hardware() -> None:
 def test_whatif_again_begins_with_the_best_plan_as_things_are(foretell: Any) -> None:
     asked = (TINY, "--on", "4xh100", "--batch", "8", "--only", "dp", "--plan", "dp2 +bf16")
     answer = json.loads(foretell("whatif", *asked, "--again", "--json").out)
-    best = package.search(TINY, "4xh100", batch=8, only=["dp"], precision="bf16").best
+    best = package.plan(TINY, "4xh100", batch=8, only=["dp"], precision="bf16").best
     assert best is not None and answer["best"]["plan"] == best.plan != "dp2 +bf16"
     ratio = answer["prediction"]["step_seconds"] / best.step_seconds
     assert answer["best_faster"] == pytest.approx(ratio) and ratio > 1
@@ -207,7 +207,7 @@ def test_why_compares_with_what_plan_answers() -> None:
     """Stages are chosen for the best in both."""
     model = "llama:layers=9,hidden=512,heads=8,kv_heads=8,ffn=1408,vocab=256,seq=4096"
     asked = {"only": ["dp", "pp"], "fix": "pp4:1f1b dp2 +m8"}
-    best = package.search(model, "8xh100", 16, **asked).best
+    best = package.plan(model, "8xh100", 16, **asked).best
     assert best is not None and "split=" in best.plan
     found = package.why(model, "8xh100", "pp4:1f1b dp2 +m8 +bf16", 16, **asked)
     assert found.best == best and found.verdict == "loses"

@@ -18,11 +18,12 @@ from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
 from foretell.model.totals import totals
-from foretell.oracle import asker
-from foretell.oracle.asker import round_sizes
-from foretell.oracle.fit import Fit, fitted, wish
+from foretell.oracle import batch_prober
+from foretell.oracle.batch_prober import round_sizes
+from foretell.oracle.fit import Fit, fitted
 from foretell.oracle.ladder import ladder, usual_precision
 from foretell.oracle.predict import predict
+from foretell.oracle.request import read
 from foretell.oracle.training import (
     DAY,
     HOUR,
@@ -79,7 +80,7 @@ def test_a_trainer_without_shares_has_rungs_too() -> None:
 
 
 def test_the_ladder_goes_from_the_most_memory_to_the_least_within_data_parallelism() -> None:
-    found = fitted(wish("llama3-8b", "8xh100"))[0]
+    found = fitted(read(model="llama3-8b", on="8xh100"))[0]
     used = {rung.plan: rung.memory_bytes for rung in found.tried if rung.plan.startswith("dp")}
     assert list(used.values()) == sorted(used.values(), reverse=True)
     assert list(used)[:2] == ["dp8 +bf16", "dp8:zero1 +bf16"]
@@ -92,7 +93,7 @@ def test_precision_is_what_device_and_trainer_have() -> None:
 
 
 def test_plans_that_the_trainer_does_not_run_are_refused_not_predicted() -> None:
-    found = fitted(wish("llama3-8b", "8xh100", trainer_name="fsdp"))[0]
+    found = fitted(read(model="llama3-8b", on="8xh100", trainer="fsdp"))[0]
     refused = {rung.plan: rung.why for rung in found.tried if rung.why}
     assert "dp8:zero1 +bf16" in refused
     assert found.plan not in refused
@@ -120,7 +121,7 @@ def _again(found: Fit, model: str, micro: int, trainer_name: str = "pytorch") ->
     ],
 )
 def test_the_largest_fits_and_the_next_does_not(model: str, place: str, plan: str) -> None:
-    found = fitted(wish(model, place, plan))[0]
+    found = fitted(read(model=model, on=place, plan=plan))[0]
     assert found.fits
     assert found.limit == "memory"
     assert _again(found, model, found.micro_batch) == found.prediction
@@ -149,11 +150,11 @@ def test_sizes_are_dense_enough(most: int) -> None:
 
 
 def test_a_batch_is_taken_in_micro_batches() -> None:
-    found = fitted(wish(LLAMA, "2xa10", "dp2 +bf16", batch=96))[0]
+    found = fitted(read(model=LLAMA, on="2xa10", plan="dp2 +bf16", batch=96))[0]
     assert found.fits
     assert found.prediction.batch == 96
     assert found.micro_batch * 2 * found.prediction.microbatches == 96
-    small = fitted(wish(LLAMA, "2xh100", "dp2 +bf16", batch=8))[0]
+    small = fitted(read(model=LLAMA, on="2xh100", plan="dp2 +bf16", batch=8))[0]
     assert (small.micro_batch, small.limit) == (4, "batch")
 
 
@@ -164,13 +165,13 @@ def test_few_predictions_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append(str(setting.plan))
         return predict(setting, where)
 
-    monkeypatch.setattr(asker, "predict", counted)
-    fitted(wish(LLAMA, "2xa10", "dp2 +bf16"))
+    monkeypatch.setattr(batch_prober, "predict", counted)
+    fitted(read(model=LLAMA, on="2xa10", plan="dp2 +bf16"))
     assert len(made) <= 10
 
 
 def test_the_fastest_of_those_that_fit_is_taken() -> None:
-    found = fitted(wish("llama3-8b", "8xh100"))[0]
+    found = fitted(read(model="llama3-8b", on="8xh100"))[0]
     fitting = [rung for rung in found.tried if rung.fits]
     fastest = max(rung.samples_per_second for rung in fitting)
     chosen = next(rung for rung in fitting if rung.plan == found.plan)
@@ -187,27 +188,27 @@ def test_the_fastest_of_those_that_fit_is_taken() -> None:
 )
 def test_what_would_fit_does_when_it_is_predicted(plan: str, batch: int | None) -> None:
     place = "2xa10" if plan else "2xt4"
-    found = fitted(wish(LARGE, place, plan or None, batch=batch))[0]
+    found = fitted(read(model=LARGE, on=place, plan=plan or None, batch=batch))[0]
     assert not found.fits
     assert found.free_bytes < 0
     assert found.prediction.memory.peak_moment
     assert math.isclose(sum(found.prediction.memory.by_kind.values()), found.prediction.memory_bytes)
     assert found.changes
     for change in found.changes:
-        changed = fitted(wish(LARGE, change.cluster, change.plan, batch=batch, seq=change.seq or None))[0]
+        changed = fitted(read(model=LARGE, on=change.cluster, plan=change.plan, batch=batch, seq=change.seq or None))[0]
         assert changed.fits, change
         if batch:
             assert changed.prediction.batch == batch
 
 
 def test_the_one_that_misses_by_least() -> None:
-    found = fitted(wish(LARGE, "2xt4"))[0]
+    found = fitted(read(model=LARGE, on="2xt4"))[0]
     assert found.prediction.memory_bytes == min(rung.memory_bytes for rung in found.tried if not rung.why)
 
 
 def test_nothing_would_fit() -> None:
     wide = "llama:layers=2,hidden=65536,heads=64,kv_heads=64,ffn=262144,vocab=32000,seq=1024"
-    found = fitted(wish(wide, "gtx1080", "dp1 +fp32"))[0]
+    found = fitted(read(model=wide, on="gtx1080", plan="dp1 +fp32"))[0]
     assert (found.fits, found.changes) == (False, ())
 
 
@@ -264,7 +265,7 @@ def test_input_costs_only_what_computation_does_not_hide() -> None:
 
 @pytest.fixture(scope="module")
 def run() -> tuple[Fit, Setting]:
-    return fitted(wish(LLAMA, "2xa10", "dp2 +bf16", batch=16))
+    return fitted(read(model=LLAMA, on="2xa10", plan="dp2 +bf16", batch=16))
 
 
 def test_a_run_that_nothing_disturbs_is_its_steps(run: tuple[Fit, Setting]) -> None:
@@ -381,5 +382,7 @@ def test_bad_input_is_a_message(foretell: Any, arguments: tuple[str, ...], said:
 
 
 def test_the_plan_is_frozen_text() -> None:
-    found = fitted(wish(LLAMA, "2xa10", Plan(axes=parse("dp2").axes, policies=parse("+bf16").policies)))[0]
+    found = fitted(read(model=LLAMA, on="2xa10", plan=Plan(axes=parse("dp2").axes, policies=parse("+bf16").policies)))[
+        0
+    ]
     assert parse(found.plan).ranks == 2

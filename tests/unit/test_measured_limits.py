@@ -19,7 +19,7 @@ CORES = this_machine.processor(2, "a core", 2**30)
 
 @pytest.fixture(scope="module")
 def predicted() -> Prediction:
-    return predict(LENET.setting(), CORES)
+    return predict(LENET.setting, CORES)
 
 
 def _named(predicted: Prediction, slower: float = 1.0, **memory: int) -> dict[str, float]:

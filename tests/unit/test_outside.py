@@ -24,7 +24,7 @@ CORES = this_machine.processor(4, "a core", 2**30)
 
 @pytest.fixture(scope="module")
 def predicted() -> Prediction:
-    return predict(LENET.setting(), CORES)
+    return predict(LENET.setting, CORES)
 
 
 def _measured(predicted: Prediction, **changes: Any) -> Measurement:
@@ -83,7 +83,7 @@ def test_steps_that_lie_apart(predicted: Prediction) -> None:
 
 @given(st.integers(0, 3), st.floats(0.5, STRAGGLES - 0.02))
 def test_small_differences_are_not_told(rank: int, times: float) -> None:
-    found = predict(LENET.setting(), CORES)
+    found = predict(LENET.setting, CORES)
     assert not [
         name
         for kind, name in _kinds(found, **{f"forward.{rank}": times})
@@ -95,7 +95,7 @@ def test_small_differences_are_not_told(rank: int, times: float) -> None:
 
 
 def test_both_sides_in_one_file() -> None:
-    setting = LENET.setting()
+    setting = LENET.setting
     reports = [
         Report(
             rank=rank,

@@ -207,7 +207,7 @@ def test_every_plan_refused_says_by_which_rules(foretell: Any) -> None:
 
 def test_search_is_the_commands(foretell: Any) -> None:
     said = json.loads(foretell(*ON, "--json").out)
-    found = package.search(TINY, "4xh100", 8, only=("dp", "tp"))
+    found = package.plan(TINY, "4xh100", 8, only=("dp", "tp"))
     assert found.best is not None
     assert said["best"]["plan"] == found.best.plan
     assert (said["evaluated"], said["refused"]) == (found.evaluated, found.refused)
@@ -215,9 +215,9 @@ def test_search_is_the_commands(foretell: Any) -> None:
 
 def test_search_of_a_graph() -> None:
     graph = package.load("lenet", batch=8)
-    found = package.search(graph, "2xh100", only=("dp",), precision="fp32", max_memory="60 GB")
+    found = package.plan(graph, "2xh100", only=("dp",), precision="fp32", max_memory="60 GB")
     assert found.batch == 8 and found.capacity == 60e9
-    assert found.best == package.search("lenet", "2xh100", 8, only=("dp",), precision="fp32").best
+    assert found.best == package.plan("lenet", "2xh100", 8, only=("dp",), precision="fp32").best
 
 
 def test_the_table_has_every_plan(foretell: Any, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_the_table_has_every_plan(foretell: Any, tmp_path: Path) -> None:
 
 
 def test_tables_of_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = package.search(TINY, "2xh100", 4, only=("dp",))
+    found = package.plan(TINY, "2xh100", 4, only=("dp",))
     parquet = importlib.import_module("pyarrow.parquet")
     found.plans.write(tmp_path / "plans.parquet")
     table = parquet.read_table(tmp_path / "plans.parquet").to_pydict()

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from foretell.cli.inputs import Asked, Given, read
 from foretell.cli.rank_figures import alive, communications, operators
 from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
+from foretell.oracle.request import read
+from foretell.oracle.resolve import Resolved, resolve
 from foretell.plan.fitness import refusals
 from foretell.plan.text import parse
 from foretell.program.expand import expand
@@ -28,9 +29,8 @@ SMALL = "llama:layers=8,hidden=256,heads=8,kv_heads=8,ffn=512,vocab=512,seq=64"
 ALWAYS = ("program",)
 
 
-def ask(plan: str, model: str = SMALL, **others: Any) -> Asked:
-    nothing = dict.fromkeys(Given._fields)
-    return read(Given(**{**nothing, "trainer": "pytorch", "optimizer": "", "model": model, "plan": plan, **others}))
+def ask(plan: str, model: str = SMALL, **others: Any) -> Resolved:
+    return resolve(read(model=model, plan=plan, **others))
 
 
 # the page
@@ -213,7 +213,9 @@ def test_a_written_graph_has_its_own_batch(foretell: Any, tmp_path: Path) -> Non
     answer = json.loads(foretell(str(file), "--plan", "dp4 +m2", "--json").out)
     assert (answer["batch"], answer["micro_batch"]) == (16, 2)
     assert "batch of 8" in answer["notes"][0]
-    assert foretell(str(file), "--plan", "dp4 +m2", "--batch", "8").code == 2
+    halved = json.loads(foretell(str(file), "--plan", "dp4 +m2", "--batch", "8", "--json").out)  # as a search takes it
+    assert (halved["batch"], halved["micro_batch"]) == (8, 1)
+    assert foretell(str(file), "--plan", "dp4 +m2", "--batch", "24").code == 2
 
 
 # precision

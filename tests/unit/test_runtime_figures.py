@@ -75,7 +75,7 @@ def test_phases_do_not_part_what_is_alike() -> None:
 
 def test_the_program_of_a_pipeline_differs_from_place_to_place() -> None:
     setting = Assignment(model="llama:layers=2,hidden=32,heads=4,ffn=48,vocab=40,seq=8", plan="pp2:1f1b +m2", batch=4)
-    program = expand(lower(setting.setting()))
+    program = expand(lower(setting.setting))
     assert {one.kind for one in expected(program, 0)} == {"send", "receive"}
     assert [one.count for one in expected(program, 1)] == [2, 2]
 

@@ -47,7 +47,7 @@ def test_lines_are_those_of_the_verb_in_the_order_of_the_cells(one_by_one: sweep
         (model, cluster, batch) for model in SMALL for cluster in ("2xh100", "4xh100") for batch in (4, 8)
     ]
     for one in one_by_one.rows:
-        found = package.search(one.model, one.cluster, one.batch, only=("dp", "tp"))
+        found = package.plan(one.model, one.cluster, one.batch, only=("dp", "tp"))
         assert found.best is not None
         assert (one.plan, one.step_seconds, one.memory_bytes) == msgspec.structs.astuple(found.best)
         assert one.evaluated == found.evaluated

@@ -272,7 +272,7 @@ def test_what_systems_would_do_is_priced_and_learnt() -> None:
     found = would(asked, ("distbelief", "ddp", "easgd", "gpipe", "megatron", "flexflow"))
     rows = {one.system: one for one in found.systems}
     assert rows["distbelief"].plan == "ps4:async,k2" and rows["distbelief"].algorithm == "downpour@sharded:k=2"
-    step = predict(Assignment(model="lenet", plan="dp4", batch=16).setting(), asked.cluster)
+    step = predict(Assignment(model="lenet", plan="dp4", batch=16).setting, asked.cluster)
     assert rows["ddp"].step_seconds == step.step_seconds
     assert rows["easgd"].plan == "" and rows["easgd"].seconds_to_target is not None
     assert rows["megatron"].step_seconds is None and rows["megatron"].why

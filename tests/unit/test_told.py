@@ -103,7 +103,7 @@ def test_what_is_said_of_published_runs_is_so() -> None:
 
 @functools.cache
 def several() -> Found:
-    return package.search("gpt2", "4xh100", 16, only="dp,cp,tp", top=6)
+    return package.plan("gpt2", "4xh100", 16, only="dp,cp,tp", top=6)
 
 
 def mesh(plan: str) -> tuple[tuple[str, int], ...]:
@@ -134,7 +134,7 @@ def test_each_layout_is_told_once_by_its_best_plan(by: str) -> None:
 
 
 def test_few_meshes_are_few_lines() -> None:
-    found = package.search("gpt2", "4xh100", 16, only="dp,recompute", top=6)
+    found = package.plan("gpt2", "4xh100", 16, only="dp,recompute", top=6)
     assert [mesh(one.plan.plan) for one in layouts(found)] == [(("dp", 4),)] and len(found.top) == 6
 
 
@@ -220,14 +220,14 @@ def test_suggestions_name_the_verb_that_was_typed(foretell: Any, verb: str) -> N
 
 
 def test_words_may_be_one_text() -> None:
-    listed = package.search(TINY, "2xh100", 4, only=["dp", "tp"])
+    listed = package.plan(TINY, "2xh100", 4, only=["dp", "tp"])
     for words in ("dp,tp", "dp tp", ("dp", "tp")):
-        found = package.search(TINY, "2xh100", 4, only=words)
+        found = package.plan(TINY, "2xh100", 4, only=words)
         assert (found.evaluated, found.best) == (listed.evaluated, listed.best)
-    assert package.search(TINY, "2xh100", 4, only="dp").evaluated < listed.evaluated
+    assert package.plan(TINY, "2xh100", 4, only="dp").evaluated < listed.evaluated
     for nothing in ({"only": ""}, {"without": " , "}, {"also": ""}):
         with pytest.raises(BadInput, match="names nothing"):
-            package.search(TINY, "4xh100", 8, **cast("Any", nothing))
+            package.plan(TINY, "4xh100", 8, **cast("Any", nothing))
 
 
 @pytest.mark.parametrize("option", ["--only", "--without", "--also"])

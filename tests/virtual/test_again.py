@@ -17,7 +17,7 @@ ASKED = Assignment(
 
 
 def _losses(assignment: Assignment) -> list[float]:
-    found = method(assignment.setting().plan, assignment.method)
+    found = method(assignment.setting.plan, assignment.method)
     assert found is not None
     return played(assignment, found, 2)[1]
 

@@ -106,7 +106,7 @@ class Conductor(Starter):
             super().__exit__(kind, error, at)
 
     def outcome(self, question: Question, home: Home, seconds: float, seat: Seat | None = None) -> Outcome:
-        ranks, row = question.assignment().setting().plan.ranks, self._row
+        ranks, row = question.assignment().setting.plan.ranks, self._row
         if ranks > self.where.ranks:
             what = f"{ranks} ranks, and {self.where.ranks} processes were started"
             raise BadInput(what, where="--ranks", fix=f"--ranks {self.where.ranks}")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from foretell.cost.price import priced
 from foretell.hardware import catalog
-from foretell.model.source import load
-from foretell.plan.job import Job
-from foretell.plan.setting import Setting
-from foretell.plan.text import parse
-from foretell.plan.trainer import trainer
+from foretell.oracle.request import read
+from foretell.oracle.resolve import resolve
 
 
 def launches(model: str, batch: int) -> float:
@@ -18,7 +15,7 @@ def launches(model: str, batch: int) -> float:
 
 def launches_by_pass(model: str, batch: int) -> tuple[float, float]:
     """Those of the forward pass, and of the backward pass."""
-    setting = Setting(load(model, batch), Job(batch=batch), parse("dp1"), trainer("pytorch"))
-    plan = priced(setting, catalog.cluster("this-machine"))
+    asked = resolve(read(model=model, plan="dp1", batch=batch))
+    plan = priced(asked.setting, catalog.cluster("this-machine"))
     layers = [(plan.kinds[kind].launches, times) for shape in plan.signatures for kind, times, *_ in shape.layers]
     return sum(times * each[0] for each, times in layers), sum(times * each[1] for each, times in layers)

@@ -62,7 +62,7 @@ def _batches(options: dict[str, Any], noise: float) -> list[int]:
     text = options["batch"] or "auto"
     if re.fullmatch(r"[\s0-9,]+", text):
         return numbers(text, "--batch", "batches", "auto, 32..4096 or 64,96,128")
-    return wanted(text, noise, [one.cluster.ranks for one in questions_of(options, 1)])
+    return wanted(text, noise, [one.place.ranks for one in questions_of(options, 1)])
 
 
 def _tell(as_json: bool, answer: Answer, choice: BatchChoice, notes: tuple[str, ...], page: str) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
-from foretell.cli.inputs import Given
 from foretell.dialects import Configuration, Launch, Recipe, open_configuration, put_together
 from foretell.errors import BadInput
 from foretell.hardware import catalog
@@ -41,20 +40,20 @@ def today(file: str, cluster: str | None, batch: int | None) -> Today:
     return Today(found, recipe, ("".join([said, *about]), *found.notes))
 
 
-def filled(given: Given, file: str) -> Given:
-    """The options, those that were not typed as the file says them."""
-    if given.batch_per_rank is not None:
+def filled(words: dict[str, Any], file: str) -> dict[str, Any]:
+    """What was typed, and what was not as the file says it."""
+    if words.get("batch_per_rank") is not None:
         raise BadInput("--batch-per-rank beside a configuration", where="--from-config", fix="--batch, of all ranks")
-    found = today(file, given.cluster, given.batch)
-    return given._replace(
-        model=model_of(given.model, found),
-        plan=given.plan or found.plan,
-        batch=given.batch or found.recipe.batch,
-        seq=given.seq or found.recipe.sequence or None,
-        trainer=given.trainer if typed("trainer") else found.trainer,
-        optimizer=given.optimizer or found.recipe.optimizer,
-        notes=found.notes,
-    )
+    found = today(file, words["on"], words["batch"])
+    return words | {
+        "model": model_of(words["model"], found),
+        "plan": words["plan"] or put_together(found.recipe),
+        "batch": words["batch"] or found.recipe.batch,
+        "seq": words["seq"] or found.recipe.sequence or None,
+        "trainer": words["trainer"] if typed("trainer") else found.trainer,
+        "optimizer": words["optimizer"] or found.recipe.optimizer,
+        "notes": found.notes,
+    }
 
 
 def model_of(given: str | None, found: Today) -> str:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from foretell.cli.evidence_options import Known, answered
-from foretell.cli.inputs import Given
 from foretell.errors import BadInput, ForetellError
 from foretell.oracle.calibrations import NONE, file_of
 from foretell.records import store
@@ -18,7 +16,11 @@ from foretell.records.record import Record, record
 if TYPE_CHECKING:
     from foretell.hardware.cluster import Cluster
     from foretell.oracle.predict import Prediction
+    from foretell.oracle.request import Request
 
+
+WORDS = ("model", "batch", "batch_per_rank", "seq", "trainer", "optimizer")
+"""What a question is kept with, beside its plan, its cluster and the files that were measured."""
 
 MEASURED = "measured"
 """Where a question has the hash of the calibration that it was answered with, or that there was none."""
@@ -47,15 +49,15 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return self.memory_bytes / self.kept_memory - 1 if self.kept_memory else 0.0
 
 
-def keep_answer(file: str, given: Given, known: Known, cluster: Cluster, found: Prediction) -> None:
+def keep_answer(file: str, request: Request, cluster: Cluster, found: Prediction) -> None:
     """Write what was asked and what the answer was. Files that were measured are named, not copied.
 
     A calibration may be used that nobody named, because it is kept on this machine: it is told by its hash.
     """
-    question = {name: value for name, value in given._asdict().items() if value not in (None, "", ())}
-    question.pop("notes", None)
-    question |= {name: value for name, value in known._asdict().items() if value}
-    question[MEASURED] = _calibration(cluster, known)
+    asked: dict[str, Any] = {name: getattr(request, name) for name in WORDS}
+    asked |= {"plan": str(request.plan), "cluster": request.place.text, **msgspec.to_builtins(request.measured)}
+    question = {name: value for name, value in asked.items() if value}
+    question[MEASURED] = _calibration(cluster, request.measured.calibration)
     answer = {"step_seconds": found.step_seconds, "memory_bytes": found.memory_bytes, "fits": found.fits}
     content = {"question": question, "answer": answer, "hash": _digest(question, answer)}
     kept = record("prediction", content, model=found.model, plan=found.plan, cluster=found.cluster)
@@ -67,19 +69,18 @@ def keep_answer(file: str, given: Given, known: Known, cluster: Cluster, found: 
 
 def checked(file: str, tolerance: float) -> Check:
     """Ask again what a file has, and compare."""
-    from foretell.oracle.training import STEP_ALONE
+    from foretell.oracle.predicted import predicted
+    from foretell.oracle.request import read
 
     question, answer, digest, plan = _read(Path(file))
     seconds, memory = float(answer["step_seconds"]), float(answer["memory_bytes"])
-    known = Known(**{name: _given(question, name) for name in Known._fields if name in question})
+    words = {name: question[name] for name in (*WORDS, "plan", "calibration", "profile") if name in question}
+    words |= {"on": question["cluster"], "anchor": question.get("anchors", ())}
     if question.get(MEASURED) == NONE:
-        known = known._replace(calibration=NONE)  # what is kept here was not there
-    typed: dict[str, Any] = {name: question.get(name) for name in Given._fields if name != "notes"}
-    given = Given(**typed | {"optimizer": question.get("optimizer", "")})
+        words["calibration"] = NONE  # what is kept here was not there
     try:
-        asked, found = answered(given, known, STEP_ALONE)
-        assert asked.cluster is not None
-        _same(question, _calibration(asked.cluster, known))
+        asked, found = predicted(read(**words))
+        _same(question, _calibration(asked.place, asked.request.measured.calibration))
     except ForetellError as problem:
         return Check(file=file, hash=digest, plan=plan, kept_seconds=seconds, step_seconds=0.0, kept_memory=memory,
                      memory_bytes=0.0, fits=False, regressed=("refused",), why=str(problem))  # fmt: skip
@@ -101,9 +102,9 @@ def checked(file: str, tolerance: float) -> Check:
     )
 
 
-def _calibration(cluster: Cluster, known: Known) -> str:
+def _calibration(cluster: Cluster, named: str) -> str:
     """The hash of the calibration that answers use, or that there is none."""
-    path = file_of(cluster, known.calibration)
+    path = file_of(cluster, named)
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path is not None else NONE
 
 
@@ -116,10 +117,6 @@ def _same(question: dict[str, Any], now: str) -> None:
             where="--calibration",
             fix="keep it anew with --calibration none, or with a file beside it",
         )
-
-
-def _given(question: dict[str, Any], name: str) -> Any:
-    return tuple(question[name]) if name == "anchors" else question[name]
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], str, str]:

@@ -14,7 +14,8 @@ from foretell.cli.training_options import show_span
 if TYPE_CHECKING:
     from foretell.cli.config_change import Change
     from foretell.cli.progress import Progress
-    from foretell.oracle.planning import Answer, Question, Tried
+    from foretell.oracle.planning import Answer, Tried
+    from foretell.oracle.request import Request
     from foretell.oracle.search import Found
     from foretell.oracle.training import Run
 
@@ -81,7 +82,7 @@ def _late(answers: Sequence[Answer], spans: Sequence[float], limit: float) -> st
     )
 
 
-def answers_of(questions: Sequence[Question], progress: Progress) -> list[Answer]:
+def answers_of(questions: Sequence[Request], progress: Progress) -> list[Answer]:
     """One after the other, until one is interrupted."""
     from foretell.oracle.planning import answered
 
@@ -105,13 +106,13 @@ def refuse(answers: Sequence[Answer]) -> list[Answer]:
     rules = tuple(Refusal(rule, first.space.why[rule]) for rule in first.found.refused)
     idle = without_axes(first)
     rules += (idle,) if idle else ()
-    wishes = first.question.wishes
+    wished = first.question.search
     given = [
         f"--{name} {text}"
         for name, text in (
-            ("fix", f"'{wishes.fixed}'" if wishes.fixed else ""),
-            ("only", ",".join(wishes.only)),
-            ("without", ",".join(wishes.without)),
+            ("fix", f"'{wished.fixed}'" if wished.fixed else ""),
+            ("only", ",".join(wished.only)),
+            ("without", ",".join(wished.without)),
         )
         if text
     ]
@@ -143,7 +144,9 @@ def what_would_fit(answers: Sequence[Answer], progress: Progress) -> list[Tried]
 
 def notes_of(answers: Sequence[Answer]) -> tuple[str, ...]:
     """What was chosen for the person who asks, the same for all numbers of ranks; and a batch that nothing divides."""
-    return (*answers[0].question.place().notes, *_undivided(answers))
+    from foretell.oracle.resolve import place_of
+
+    return (*place_of(answers[0].question).notes, *_undivided(answers))
 
 
 def _undivided(answers: Sequence[Answer]) -> list[str]:
@@ -151,10 +154,10 @@ def _undivided(answers: Sequence[Answer]) -> list[str]:
     from foretell.oracle.planning import around
 
     found = [one.question for one in answers if one.found.ranks > 1]
-    if not found or any(math.gcd(one.batch, one.cluster.ranks) > 1 or one.wishes.splits for one in found):
+    if not found or any(math.gcd(one.batch, one.place.ranks) > 1 or one.search.splits for one in found):
         return []
     one = found[-1]
-    batch, ranks = one.batch, one.cluster.ranks
+    batch, ranks = one.batch, one.place.ranks
     near = [f"--batch {other}" for other in around(batch, ranks)]
     return [f"a batch of {batch} can be shared by no number of ranks that divides {ranks}: {' or '.join(near)} can"]
 

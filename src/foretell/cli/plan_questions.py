@@ -6,13 +6,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from foretell.cli.notes import tell_notes
+from foretell.cli.request_options import on_cluster
 from foretell.cli.several import numbers
 from foretell.cli.training_options import positive, span
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
     from foretell.cli.config_options import Today
-    from foretell.oracle.planning import Question
+    from foretell.oracle.request import Request
     from foretell.oracle.training import Run
 
 EXAMPLE = "foretell plan llama3-8b --on 8xh100 --batch 64"
@@ -36,7 +37,7 @@ def today_of(options: dict[str, Any]) -> Today | None:
 
     if options["batch_per_rank"] is not None or is_choice(options):
         raise BadInput("another way to say the batch", where="--from-config", fix="--batch N, or the file's own")
-    found = today(file, options["cluster"], batch_of(options["batch"]))
+    found = today(file, options["on"], batch_of(options["batch"]))
     options |= {"model": model_of(options["model"], found), "batch": options["batch"] or str(found.recipe.batch)}
     options |= {"seq": options["seq"] or found.recipe.sequence or None}
     options |= {"optimizer": options["optimizer"] or found.recipe.optimizer}
@@ -56,29 +57,15 @@ def batch_of(text: str | None) -> int | None:
     return int(text)
 
 
-def questions_of(options: dict[str, Any], batch: int | None) -> list[Question]:
-    from foretell.oracle.planning import asked
-    from foretell.oracle.space import Wishes
+def questions_of(options: dict[str, Any], batch: int | None) -> list[Request]:
+    """One, or one for each number of ranks and of ranks that split the batch."""
+    from foretell.oracle.planning import questions
+    from foretell.oracle.request import Words, read
 
-    if options["cluster"] is None:
-        raise BadInput("no cluster is given", where="--on", fix=EXAMPLE)
-    return asked(
-        options["model"],
-        options["cluster"],
-        batch,
-        options["batch_per_rank"],
-        trainer=options["trainer"],
-        optimizer=options["optimizer"],
-        seq=options["seq"],
-        precision=options["precision"],
-        wishes=Wishes(
-            only=options["only"], without=options["without"], also=options["also"], fixed=options["fixed"].strip()
-        ),
-        max_memory=options["max_memory"] or 0.0,
-        top=options["top"],
-        counts=counts(options["gpus"]) if options["gpus"] is not None else (),
-        calibration=options["calibration"],
-    )
+    words: dict[str, Any] = {name: options[name] for name in Words.__annotations__ if name in options}
+    words["batch"] = batch
+    request = on_cluster(read(**words), EXAMPLE)
+    return questions(request, counts(options["gpus"]) if options["gpus"] is not None else ())
 
 
 def counts(text: str) -> list[int]:

@@ -37,4 +37,4 @@ def plan_page(answer: Answer, more: Sequence[Section] = ()) -> Page:
     assert answer.found.best is not None
     best = answer.predicted(answer.found.best.plan)
     setting = answer.space.setting(parse(answer.found.best.plan))
-    return step_page(setting, answer.question.cluster, best, (), (search_section(answer.found), *more))
+    return step_page(setting, answer.question.place, best, (), (search_section(answer.found), *more))

@@ -7,7 +7,6 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 from foretell.arguments import checked
-from foretell.functions._asked import setting_of
 
 if TYPE_CHECKING:
     from foretell.dialects import Written
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from foretell.model.graph import Graph
     from foretell.oracle.fit import Fit
     from foretell.oracle.predict import Prediction
+    from foretell.oracle.request import Request
     from foretell.oracle.training import Conditions
     from foretell.plan.plan import Plan
     from foretell.program.expanded import ExpandedProgram
@@ -50,33 +50,26 @@ def predict(
     Files of `foretell calibrate`, of `foretell profile` and of measurements put what was measured in place of formulas.
     A `foretell.hardware.disturbance.Disturbance` says what is wrong with the machine.
     """
-    from foretell.hardware import catalog
-    from foretell.model.graph import Graph
-    from foretell.oracle import predict as oracle
     from foretell.oracle import training
-    from foretell.oracle.calibrations import with_calibration
+    from foretell.oracle.predicted import predicted
+    from foretell.oracle.request import read
 
-    run = training.run(tokens, samples, epochs, price, conditions)
-    setting = setting_of(model, on, plan, batch, trainer, optimizer, seq, batch_per_rank)
-    if not profile and not anchor:
-        place = catalog.cluster(on) if isinstance(on, str) else on
-        question = with_calibration(setting, place, fspath(calibration))
-        if disturbance:
-            from foretell.oracle.disturbed import predict_disturbed
-
-            return predict_disturbed(question.setting, question.cluster, disturbance, run)
-        return oracle.predict(question.setting, question.cluster, run)
-    from foretell.cli.evidence_options import Known, answered
-    from foretell.cli.inputs import Given
-    from foretell.errors import BadInput
-
-    if isinstance(model, Graph) or not isinstance(on, str):
-        raise BadInput("profiles and anchors are about a model and a cluster by name", fix="both as texts")
-    from foretell.hardware.disturbance import CALM
-
-    given = Given(fspath(model), str(plan), on, batch, batch_per_rank, seq, trainer, optimizer)
-    known = Known(fspath(calibration), fspath(profile), tuple(fspath(one) for one in anchor))
-    return answered(given, known, run, disturbance or CALM)[1]
+    request = read(
+        model=model,
+        on=on,
+        plan=plan,
+        batch=batch,
+        batch_per_rank=batch_per_rank,
+        seq=seq,
+        trainer=trainer,
+        optimizer=optimizer,
+        calibration=calibration,
+        profile=profile,
+        anchor=anchor,
+        disturbance=disturbance,
+        run=training.run(tokens, samples, epochs, price, conditions),
+    )
+    return predicted(_of_its_batch(request))[1]
 
 
 @checked
@@ -92,10 +85,24 @@ def program(
     batch_per_rank: int | None = None,
 ) -> ExpandedProgram:
     """The program of a plan: what each rank computes, sends and holds in a step."""
+    from foretell.oracle.calibrations import NONE
+    from foretell.oracle.request import read
+    from foretell.oracle.resolve import resolve
     from foretell.program.expand import expand
     from foretell.program.lower import lower
 
-    return expand(lower(setting_of(model, on, plan, batch, trainer, optimizer, seq, batch_per_rank)))
+    request = read(
+        model=model,
+        on=on,
+        plan=plan,
+        batch=batch,
+        batch_per_rank=batch_per_rank,
+        seq=seq,
+        trainer=trainer,
+        optimizer=optimizer,
+        calibration=NONE,
+    )
+    return expand(lower(resolve(_of_its_batch(request)).setting))
 
 
 @checked
@@ -119,26 +126,22 @@ def fit(
 
     A whole run is asked about as in `predict`, and found in the `training` of its `prediction`.
     """
-    from foretell.model.graph import Graph
     from foretell.oracle import fit as oracle
     from foretell.oracle import training
+    from foretell.oracle.request import read
 
-    graph = model if isinstance(model, Graph) else None
-    name = model.name if isinstance(model, Graph) else fspath(model)
-    run = training.run(tokens, samples, epochs, price, conditions)
-    asked = oracle.wish(
-        name,
-        on,
-        plan,
+    request = read(
+        model=model,
+        on=on,
+        plan=plan,
         batch=batch,
-        trainer_name=trainer,
         seq=seq,
+        trainer=trainer,
         optimizer=optimizer,
-        graph=graph,
-        run=run,
-        calibration=fspath(calibration),
+        calibration=calibration,
+        run=training.run(tokens, samples, epochs, price, conditions),
     )
-    return oracle.fit(asked)
+    return oracle.fit(request)
 
 
 @checked
@@ -159,12 +162,28 @@ def export(
     dialect has no words for is a BadInput.
     """
     from foretell.dialects import dialect, recipe_of, trainer_of, write
-    from foretell.hardware import catalog
-    from foretell.plan.plan import Plan
-    from foretell.plan.text import parse
+    from foretell.oracle.calibrations import NONE
+    from foretell.oracle.request import read
+    from foretell.oracle.resolve import resolve
 
     chosen = dialect(to)
-    read = plan if isinstance(plan, Plan) else parse(plan)
-    setting = setting_of(model, on, read, batch, trainer or trainer_of(chosen, read), optimizer, seq, None)
-    place = catalog.cluster(on) if isinstance(on, str) else on
-    return write(chosen, recipe_of(setting, fspath(model), place))
+    request = read(model=model, on=on, plan=plan, batch=batch, seq=seq, optimizer=optimizer, calibration=NONE)
+    assert request.plan is not None
+    asked = resolve(request.changed(trainer=trainer or trainer_of(chosen, request.plan)))
+    return write(chosen, recipe_of(asked.setting, fspath(model), asked.place))
+
+
+def _of_its_batch(request: Request) -> Request:
+    """A graph is of one micro-batch over all ranks: nothing else can be meant by its batch."""
+    from foretell.errors import BadInput
+
+    graph, plan = request.graph, request.plan
+    if graph is None or plan is None:
+        return request
+    if request.batch_per_rank:
+        raise BadInput("a graph has its own batch", where="--batch-per-rank", fix="load the model with another")
+    own = graph.batch * plan.microbatches
+    if request.batch not in (0, own):
+        what = f"a batch of {request.batch}, and this graph gives {plan.microbatches} micro-batches of {graph.batch}"
+        raise BadInput(what, fix=f"batch={own}, or a graph for another batch")
+    return request

@@ -66,7 +66,7 @@ def run(
         tempo=tempo or FREE,
         noise_every=noise_every,
     )
-    assignment.setting()  # one that is refused ends here, without any rank
+    _ = assignment.setting  # one that is refused ends here, without any rank
     with Ranks() as ranks:
         reports = ranks.run(assignment, timeout)
     return observed(assignment, reports)

@@ -7,7 +7,6 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, cast
 
 from foretell.arguments import checked
-from foretell.functions._asked import question_of
 
 if TYPE_CHECKING:
     from foretell.hardware.cluster import Cluster
@@ -50,22 +49,26 @@ def plan(
     """
     from foretell.oracle import planning
     from foretell.oracle.finer import finer
+    from foretell.oracle.request import read
 
-    asked = planning.asked(
-        model,
-        on,
-        batch,
-        batch_per_rank,
+    request = read(
+        model=model,
+        on=on,
+        batch=batch,
+        batch_per_rank=batch_per_rank,
+        seq=seq,
         trainer=trainer,
         optimizer=optimizer,
-        seq=seq,
         precision=precision,
-        wishes=planning.wished(only, without, also, fix),
+        only=only,
+        without=without,
+        also=also,
+        fix=fix,
         max_memory=max_memory,
         top=top,
         calibration=calibration,
     )
-    return finer(planning.answered_best(asked)).found
+    return finer(planning.answered_best(planning.questions(request))).found
 
 
 @checked
@@ -97,23 +100,31 @@ def choose_batch(
     them times are in units of the least number of steps. `by` is "time" or "money".
     """
     from foretell.errors import BadInput
-    from foretell.hardware import catalog
     from foretell.oracle import batches as oracle
     from foretell.oracle.finer import answered_finely
+    from foretell.oracle.request import read
 
     if by not in ("time", "money"):
         raise BadInput(f"the best batch by {by!r}", where="by", fix='"time" or "money"')
-    place = catalog.cluster(on) if isinstance(on, str) else on
-    name = fspath(model)
+    request = read(
+        model=model,
+        on=on,
+        seq=seq,
+        trainer=trainer,
+        optimizer=optimizer,
+        precision=precision,
+        only=only,
+        without=without,
+        also=also,
+        fix=fix,
+        max_memory=max_memory,
+        calibration=calibration,
+    )
     noise = fspath(noise_scale) if isinstance(noise_scale, PathLike) else noise_scale
-    trade = oracle.tradeoff(noise, tokens, samples, oracle.sequence_of(name, seq or 0))
-    chosen = oracle.wanted(batch, trade.noise, [place.ranks]) if isinstance(batch, str) else sorted(set(batch))
-    words = (only, without, also)
-    asked = [
-        question_of(name, place, each, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
-        for each in chosen
-    ]
-    return oracle.weighed([answered_finely(one) for one in asked], trade, price, by)
+    trade = oracle.tradeoff(noise, tokens, samples, oracle.sequence_of(request.model, request.seq))
+    ranks = request.place.ranks
+    chosen = oracle.wanted(batch, trade.noise, [ranks]) if isinstance(batch, str) else sorted(set(batch))
+    return oracle.weighed([answered_finely(request.changed(batch=each)) for each in chosen], trade, price, by)
 
 
 @checked
@@ -135,11 +146,25 @@ def why(
 ) -> Why:
     """Why a plan is refused, does not fit, or loses to the best, and what would make it win: `foretell why`."""
     from foretell.oracle import why as oracle
-    from foretell.plan.text import parse
+    from foretell.oracle.planning import questions
+    from foretell.oracle.request import read
 
-    words = (only, without, also)
-    asked = question_of(model, on, batch, trainer, optimizer, seq, "", words, fix, max_memory, calibration)
-    return oracle.why(asked, parse(plan) if isinstance(plan, str) else plan)
+    request = read(
+        model=model,
+        on=on,
+        batch=batch,
+        plan=plan,
+        seq=seq,
+        trainer=trainer,
+        optimizer=optimizer,
+        only=only,
+        without=without,
+        also=also,
+        fix=fix,
+        max_memory=max_memory,
+        calibration=calibration,
+    )
+    return oracle.why(questions(request)[0])
 
 
 @checked
@@ -157,10 +182,13 @@ def diff(
 ) -> Diff:
     """Where two plans differ, what each difference costs, and a way from the first to the second: `foretell diff`."""
     from foretell.oracle import diff as oracle
-    from foretell.oracle.trial import Trial
+    from foretell.oracle.planning import questions
+    from foretell.oracle.request import read, read_plan
 
-    trial = Trial(question_of(model, on, batch, trainer, optimizer, seq, calibration=calibration))
-    return oracle.diff(trial, trial.readable(plan1, "plan1"), trial.readable(plan2, "plan2"))
+    request = read(
+        model=model, on=on, batch=batch, seq=seq, trainer=trainer, optimizer=optimizer, calibration=calibration
+    )
+    return oracle.diff(questions(request)[0], read_plan(plan1, "plan1"), read_plan(plan2, "plan2"))
 
 
 @checked
@@ -186,15 +214,26 @@ def scale(
 
     With `batch` the batch stays the same (strong scaling), with `batch_per_rank` it grows with the ranks that split it.
     """
-    from foretell.errors import BadInput
     from foretell.oracle import scale as oracle
+    from foretell.oracle.request import read
 
-    if batch is not None and batch_per_rank is not None:
-        raise BadInput("a batch of all ranks, and one per rank", fix="one of the two")
-    words = (only, without, also)
-    total = batch if batch_per_rank is None else max(1, batch_per_rank)
-    asked = question_of(model, on, total, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
-    return oracle.scale(asked, gpus, batch_per_rank or 0)
+    request = read(
+        model=model,
+        on=on,
+        batch=batch,
+        batch_per_rank=batch_per_rank,
+        seq=seq,
+        trainer=trainer,
+        optimizer=optimizer,
+        precision=precision,
+        only=only,
+        without=without,
+        also=also,
+        fix=fix,
+        max_memory=max_memory,
+        calibration=calibration,
+    )
+    return oracle.scale(request, gpus)
 
 
 @checked
@@ -218,11 +257,26 @@ def whatif(
 ) -> WhatIf:
     """What other hardware, batches and sequences would do to a step, and which upgrade pays: `foretell whatif`."""
     from foretell.oracle import whatif as oracle
-    from foretell.oracle.trial import Trial
+    from foretell.oracle.planning import questions
+    from foretell.oracle.request import read
 
-    words = (only, without, also)
-    asked = question_of(model, on, batch, trainer, optimizer, seq, precision, words, fix, max_memory, calibration)
-    return oracle.whatif(asked, None if plan == "best" else Trial(asked).readable(plan, "plan"), again)
+    request = read(
+        model=model,
+        on=on,
+        batch=batch,
+        plan=None if plan == "best" else plan,
+        seq=seq,
+        trainer=trainer,
+        optimizer=optimizer,
+        precision=precision,
+        only=only,
+        without=without,
+        also=also,
+        fix=fix,
+        max_memory=max_memory,
+        calibration=calibration,
+    )
+    return oracle.whatif(questions(request)[0], again)
 
 
 @checked
@@ -254,7 +308,7 @@ def sweep(
     """
     from pathlib import Path
 
-    from foretell.oracle.planning import wished
+    from foretell.oracle.request import read
     from foretell.sweeping.sweep import Grid
     from foretell.sweeping.sweep import sweep as swept
 
@@ -276,8 +330,8 @@ def sweep(
         several(plan),
         ask,
     )
-    wishes = wished(only, without, also, fix)
-    words = {name: getattr(wishes, name) for name in ("only", "without", "also", "fixed")}
+    wished = read(only=only, without=without, also=also, fix=fix).search
+    words = {name: getattr(wished, name) for name in ("only", "without", "also", "fixed")}
     most = max_memory if isinstance(max_memory, str) else f"{max_memory:.17g} B"
     cells = grid.cells(fspath(calibration), optimizer=optimizer, max_memory=most, **words)
     return swept(cells, None if out is None else Path(out), engine, jobs)

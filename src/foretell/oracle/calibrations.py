@@ -29,7 +29,7 @@ class Place(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-class Question(NamedTuple):
+class Measured(NamedTuple):
     """What is predicted, after a calibration had its say."""
 
     setting: Setting
@@ -37,10 +37,10 @@ class Question(NamedTuple):
     notes: tuple[str, ...]
 
 
-def with_calibration(setting: Setting, cluster: Cluster, named: str = "") -> Question:
+def with_calibration(setting: Setting, cluster: Cluster, named: str = "") -> Measured:
     """The setting and the cluster as they were measured, where they were."""
     found = as_measured(cluster, setting.trainer, setting.plan.ranks, named)
-    return Question(msgspec.structs.replace(setting, trainer=found.trainer), found.cluster, found.notes)
+    return Measured(msgspec.structs.replace(setting, trainer=found.trainer), found.cluster, found.notes)
 
 
 def as_measured(cluster: Cluster, trainer: Trainer, ranks: int, named: str = "") -> Place:

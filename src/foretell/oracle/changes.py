@@ -10,7 +10,7 @@ import msgspec
 from foretell.errors import ForetellError
 from foretell.hardware import catalog, members
 from foretell.hardware.cluster import Cluster
-from foretell.oracle.asker import Asker, Found, with_policy
+from foretell.oracle.batch_prober import BatchProber, Found, with_policy
 from foretell.plan.facts import facts
 from foretell.plan.plan import Plan, axis_text
 from foretell.plan.policies.microbatches import Microbatches
@@ -45,7 +45,7 @@ class Change(msgspec.Struct, frozen=True):
     samples_per_second: float
 
 
-def changes(asked: Asker, worst: Found) -> Iterator[Change]:
+def changes(asked: BatchProber, worst: Found) -> Iterator[Change]:
     """What would fit, the smallest change first: of the plan, then of the sequence, then of the hardware."""
     found: list[Change] = []
     for kind in (_smaller_passes, _policies, _storages, _axes):
@@ -55,7 +55,7 @@ def changes(asked: Asker, worst: Found) -> Iterator[Change]:
         yield from _proved(asked, worst, kind(asked, worst))
 
 
-def two_changes(asked: Asker, worst: Found) -> Iterator[Change]:
+def two_changes(asked: BatchProber, worst: Found) -> Iterator[Change]:
     """Two changes of the plan together: the one that saves most of its kind, with each other one."""
     seen: set[frozenset[str]] = set()
     for kind in (_policies, _storages):
@@ -83,7 +83,7 @@ class Proposal(NamedTuple):
     seq: int = 0
 
 
-def _proved(asked: Asker, worst: Found, proposals: Iterator[Proposal]) -> Iterator[Change]:
+def _proved(asked: BatchProber, worst: Found, proposals: Iterator[Proposal]) -> Iterator[Change]:
     """Those that fit when they are predicted, each with all that it changes in the plan that does not."""
     done: set[str] = set()
     for one in proposals:
@@ -106,13 +106,13 @@ def _proved(asked: Asker, worst: Found, proposals: Iterator[Proposal]) -> Iterat
             )
 
 
-def _fastest(asked: Asker, one: Proposal) -> Found | None:
+def _fastest(asked: BatchProber, one: Proposal) -> Found | None:
     """A proposal that fits; where the batch is given, in as many micro-batches as make it fastest."""
     sizes = asked.sizes(one.plan)
     smallest = asked.ask(one.plan, sizes[0], one.cluster, one.seq)
     if not isinstance(smallest, Found) or not smallest.prediction.fits:
         return None
-    others = sizes[1:] if asked.wish.batch else ()
+    others = sizes[1:] if asked.request.batch else ()
     found = [smallest, *(asked.ask(one.plan, micro, one.cluster, one.seq) for micro in others)]
     fitting = [other for other in found if isinstance(other, Found) and other.prediction.fits]
     return max(fitting, key=lambda other: (other.prediction.samples_per_second, other.micro))
@@ -129,7 +129,7 @@ PASSES: Final = "passes"
 """The group of changes that are nothing but other numbers of micro-batches."""
 
 
-def _smaller_passes(asked: Asker, worst: Found) -> Iterator[Proposal]:
+def _smaller_passes(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
     """The same samples in more micro-batches."""
     if asked.fixed:
         return
@@ -140,7 +140,7 @@ def _smaller_passes(asked: Asker, worst: Found) -> Iterator[Proposal]:
             yield Proposal(f"{count} micro-batches of {micro}", plan, PASSES)
 
 
-def _policies(asked: Asker, worst: Found) -> Iterator[Proposal]:
+def _policies(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
     order = ("none", "attention", "block")
     now = worst.asked.policy(Recompute).granularity
     for word in order[order.index(now) + 1 :] if now in order else ():
@@ -152,7 +152,7 @@ def _policies(asked: Asker, worst: Found) -> Iterator[Proposal]:
         yield Proposal("+offload:optimizer", plan, "offload")
 
 
-def _storages(asked: Asker, worst: Found) -> Iterator[Proposal]:
+def _storages(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
     data = worst.asked.axis(Data)
     if data is None or data.world == 1:
         return
@@ -162,7 +162,7 @@ def _storages(asked: Asker, worst: Found) -> Iterator[Proposal]:
         yield Proposal(f"{word} instead of {data.storage}", plan, "storage")
 
 
-def _axes(asked: Asker, worst: Found) -> Iterator[Proposal]:
+def _axes(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
     """Ranks of the data axis that become tensor or pipeline ranks."""
     data = worst.asked.axis(Data)
     if data is None or data.shard or asked.fixed:
@@ -193,16 +193,16 @@ def _with_axis(plan: Plan, old: Data, new: Data) -> Plan:
     return msgspec.structs.replace(plan, axes=tuple(axis for axis in axes if axis.world > 1))
 
 
-def _shorter(asked: Asker, worst: Found) -> Iterator[Proposal]:
+def _shorter(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
     length = facts(worst.setting.graph).sequence // 2
     while length >= SHORTEST and not asked.fixed:
         yield Proposal(f"sequences of {length}", worst.asked, "sequence", seq=length)
         length //= 2
 
 
-def _larger_devices(asked: Asker, worst: Found) -> Iterator[Proposal]:
+def _larger_devices(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
     """The same plan on devices with more memory that are as fast, the smallest first."""
-    now = asked.wish.cluster.device
+    now = asked.cluster.device
     kernels = worst.plan.policy(Precision).format.kernels
     others = [members.device(name) for name in members.names("devices")]
     fitting = [
@@ -218,12 +218,12 @@ def _larger_devices(asked: Asker, worst: Found) -> Iterator[Proposal]:
             yield Proposal(f"on {cluster.text}", worst.asked, "device", cluster)
 
 
-def _more_ranks(asked: Asker, worst: Found) -> Iterator[Proposal]:
+def _more_ranks(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
     """More of the same nodes: as more data ranks that share the weights, beside what other axes there are."""
     if asked.fixed:
         return
     for factor in GROWTH:
-        cluster = grown(asked.wish.cluster, worst.asked.ranks * factor)
+        cluster = grown(asked.cluster, worst.asked.ranks * factor)
         if cluster is None:
             continue
         for plan in _spread(worst.asked, factor):

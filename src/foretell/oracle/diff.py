@@ -9,8 +9,9 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.oracle.predict import Prediction
+from foretell.oracle.request import Request
+from foretell.oracle.resolve import PlanEvaluator
 from foretell.oracle.single_changes import Differences, Done
-from foretell.oracle.trial import Trial
 from foretell.plan.plan import Plan
 from foretell.plan.refusal import Refusal
 from foretell.summary import Summarized, priced
@@ -74,9 +75,10 @@ class Diff(Summarized, frozen=True, kw_only=True):
         yield from (("change", f"{', '.join(one.changes)}: {show_seconds(one.step_seconds)}") for one in self.path)
 
 
-def diff(trial: Trial, first: Plan, second: Plan) -> Diff:
+def diff(question: Request, first: Plan, second: Plan) -> Diff:
     """Compare two plans that are legal."""
-    first, second = trial.complete(first), trial.complete(second)
+    trial = PlanEvaluator(question)
+    first, second = (trial.complete(trial.allowed(plan)) for plan in (first, second))
     one, other = trial.predicted(first), trial.predicted(second)
     found = Walk(trial, first, second)
     path = found.path()
@@ -84,7 +86,7 @@ def diff(trial: Trial, first: Plan, second: Plan) -> Diff:
         model=one.model,
         cluster=one.cluster,
         trainer=one.trainer,
-        ranks=trial.question.cluster.ranks,
+        ranks=trial.request.place.ranks,
         batch=one.batch,
         first=one,
         second=other,
@@ -105,7 +107,7 @@ def _rows(first: dict[str, float], second: dict[str, float]) -> tuple[Row, ...]:
 class Walk:
     """Ways from one plan to another through plans that break no rule."""
 
-    def __init__(self, trial: Trial, first: Plan, second: Plan) -> None:
+    def __init__(self, trial: PlanEvaluator, first: Plan, second: Plan) -> None:
         self.trial = trial
         self.between = Differences(first, second)
         self.all: Done = frozenset(range(len(self.between.changes)))

@@ -15,8 +15,9 @@ import msgspec
 import numpy
 
 from foretell.oracle.part_choice import best_part, open_axes
-from foretell.oracle.planning import Answer, Question, Watching, answered, replaced
+from foretell.oracle.planning import Answer, Watching, answered, replaced
 from foretell.oracle.priced_plans import Candidate, PricedPlans, plainness
+from foretell.oracle.request import Request
 from foretell.oracle.search import Finer, Found
 from foretell.oracle.stages import Effort, best_split, may_choose
 from foretell.plan.plan import Plan
@@ -79,7 +80,7 @@ def finer(answer: Answer, choosing: Choosing | None = None) -> Answer:
     return answer._replace(found=replaced(answer.found, finer=tuple(told), complete=complete))
 
 
-def answered_finely(question: Question, watching: Watching | None = None) -> Answer:
+def answered_finely(question: Request, watching: Watching | None = None) -> Answer:
     """What `foretell plan` answers: the search, and what is chosen besides."""
     return finer(answered(question, watching))
 

@@ -10,24 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import msgspec
-
-from foretell.errors import BadInput, unknown
-from foretell.hardware import catalog
-from foretell.hardware.cluster import Cluster
-from foretell.model.graph import Graph
-from foretell.model.optimizer import OPTIMIZERS
-from foretell.oracle.asker import Asker, Climbed, Found, Rung, Wish, with_policy
-from foretell.oracle.calibrations import NONE, as_measured, with_calibration
+from foretell.errors import BadInput
+from foretell.oracle.batch_prober import BatchProber, Climbed, Found, Rung, with_policy
+from foretell.oracle.calibrations import with_calibration
 from foretell.oracle.changes import Change, changes, two_changes
 from foretell.oracle.ladder import ladder
 from foretell.oracle.predict import Prediction, predict
-from foretell.oracle.training import STEP_ALONE, Run
+from foretell.oracle.request import Request
+from foretell.oracle.training import STEP_ALONE
 from foretell.plan.job import micro_batch
 from foretell.plan.plan import Plan
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
-from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
 from foretell.summary import Summarized
 from foretell.units import show_bytes
@@ -68,18 +62,18 @@ class Fit(Summarized, frozen=True, kw_only=True):
         yield from self.prediction.summary()
 
 
-def fit(wish: Wish) -> Fit:
-    """Answer a wish."""
-    return fitted(wish)[0]
+def fit(request: Request) -> Fit:
+    """Whether a plan fits, or any common one."""
+    return fitted(request)[0]
 
 
-def fitted(wish: Wish) -> tuple[Fit, Setting]:
+def fitted(request: Request) -> tuple[Fit, Setting]:
     """The answer, with the setting that it was predicted for."""
-    asked = Asker(wish)
-    walked = [asked.climb(wish.plan)] if wish.plan else list(_walk(asked))
+    asked = BatchProber(request)
+    walked = [asked.climb(request.plan)] if request.plan else list(_walk(asked))
     found = [one.best for one in walked if one.best]
     if not found:
-        raise _refused(wish, walked)
+        raise _refused(request, walked)
     fitting = [one for one in found if one.prediction.fits]
     if fitting:
         fastest = max(one.prediction.samples_per_second for one in fitting)
@@ -87,18 +81,18 @@ def fitted(wish: Wish) -> tuple[Fit, Setting]:
     else:
         best = min(found, key=lambda one: one.prediction.memory_bytes)
     answer = Fit(
-        model=wish.model,
-        cluster=wish.cluster.text,
-        trainer=wish.trainer.name,
+        model=request.model,
+        cluster=request.place.text,
+        trainer=trainer(request.trainer).name,
         fits=best.prediction.fits,
         plan=str(best.plan),
         micro_batch=best.micro,
         limit=asked.limit(best),
         sample_bytes=asked.sample_bytes(best),
         free_bytes=best.prediction.usable - best.prediction.memory_bytes,
-        prediction=_under_way(best, wish),
-        batch=wish.batch,
-        seq=wish.seq,
+        prediction=_under_way(best, request),
+        batch=request.batch,
+        seq=request.seq,
         tried=tuple(one.rung for one in walked),
         changes=() if fitting else tuple(changes(asked, best)),
         notes=tuple(asked.notes()),
@@ -106,25 +100,25 @@ def fitted(wish: Wish) -> tuple[Fit, Setting]:
     return answer, best.setting
 
 
-def _under_way(best: Found, wish: Wish) -> Prediction:
+def _under_way(best: Found, request: Request) -> Prediction:
     """The prediction with what the run meets; plans were compared by their steps alone."""
-    if wish.run == STEP_ALONE:
+    if request.run == STEP_ALONE:
         return best.prediction
-    known = with_calibration(best.setting, wish.cluster, wish.calibration)
-    return predict(known.setting, known.cluster, wish.run)
+    known = with_calibration(best.setting, request.place, request.measured.calibration)
+    return predict(known.setting, known.cluster, request.run)
 
 
-def would_fit(wish: Wish, prediction: Prediction, setting: Setting) -> tuple[Change, ...]:
+def would_fit(request: Request, prediction: Prediction, setting: Setting) -> tuple[Change, ...]:
     """What would fit instead of a plan that does not: one change, the smallest first, or else two together."""
-    asked = Asker(msgspec.structs.replace(wish, plan=setting.plan, batch=setting.job.batch))
+    asked = BatchProber(request.changed(plan=setting.plan, batch=setting.job.batch, batch_per_rank=0))
     found = Found(setting.plan, setting.plan, micro_batch(setting.job, setting.plan), prediction, setting)
     return tuple(changes(asked, found)) or tuple(two_changes(asked, found))
 
 
-def _walk(asked: Asker) -> Iterator[Climbed]:
+def _walk(asked: BatchProber) -> Iterator[Climbed]:
     """Down the ladder until enough plans fit. What only saves memory is not tried where there is enough."""
     fitting: set[Plan] = set()
-    for plan in ladder(asked.wish.cluster, asked.facts, asked.wish.trainer):
+    for plan in ladder(asked.cluster, asked.facts, asked.trainer):
         if with_policy(plan, Recompute()) in fitting:
             continue
         one = asked.climb(plan)
@@ -135,50 +129,11 @@ def _walk(asked: Asker) -> Iterator[Climbed]:
                 return
 
 
-def _refused(wish: Wish, walked: Sequence[Climbed]) -> BadInput:
+def _refused(request: Request, walked: Sequence[Climbed]) -> BadInput:
     first = walked[0]
-    if wish.plan:
+    if request.plan:
         return BadInput(f"{first.rung.plan} does not fit: {first.rung.why}", where="--plan", fix=first.way_out)
     rungs = "\n".join(f"  {one.rung.plan}: {one.rung.why}" for one in walked[:3])
-    what = f"{wish.trainer.name} runs none of the {len(walked)} common plans on {wish.cluster.text}, such as\n{rungs}"
+    software, place = trainer(request.trainer).name, request.place.text
+    what = f"{software} runs none of the {len(walked)} common plans on {place}, such as\n{rungs}"
     return BadInput(what, fix=first.way_out or "--plan with a plan of your own")
-
-
-def wish(
-    model: str,
-    cluster: str | Cluster,
-    plan: str | Plan | None = None,
-    *,
-    batch: int | None = None,
-    trainer_name: str = "pytorch",
-    seq: int | None = None,
-    optimizer: str = "",
-    graph: Graph | None = None,
-    run: Run = STEP_ALONE,
-    calibration: str = NONE,
-) -> Wish:
-    """A wish from what a person writes."""
-    if batch is not None and batch < 1:
-        raise BadInput(f"a batch of {batch}", where="--batch", fix="1 or more, for all ranks together")
-    if seq is not None and seq < 1:
-        raise BadInput(f"a sequence of {seq}", where="--seq", fix="1 or more tokens: --seq 4096")
-    if optimizer and optimizer not in OPTIMIZERS:
-        raise unknown("optimizer", optimizer, OPTIMIZERS).within("--optimizer")
-    named = catalog.named(cluster) if isinstance(cluster, str) else catalog.Named(cluster, ())
-    runs = trainer(trainer_name)
-    place = as_measured(
-        named.cluster, runs, named.cluster.ranks, calibration
-    )  # refused here if it is of another device
-    return Wish(
-        model=model,
-        cluster=named.cluster,
-        trainer=runs,
-        plan=parse(plan) if isinstance(plan, str) else plan,
-        batch=batch or 0,
-        seq=seq or 0,
-        optimizer=optimizer,
-        graph=graph,
-        run=run,
-        calibration=calibration,
-        notes=(*named.notes, *place.notes),
-    )

@@ -156,7 +156,7 @@ class Parts:
         return self._numbers.setdefault(value, len(self._numbers))
 
     def setting(self, plan: Plan) -> Setting:
-        return Setting(self.space.graph, self.space.job, plan, self.trainer)
+        return self.space.whole(plan)
 
     def executed(self, chosen: Chosen) -> Executed:
         """The trainer as a set of policies has it."""

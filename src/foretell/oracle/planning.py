@@ -7,167 +7,77 @@ ranks are several questions, and so is a batch per rank, because the batch then 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from os import PathLike, fspath
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import msgspec
 
-from foretell.errors import BadInput, unknown
-from foretell.hardware import catalog, quantity
+from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
-from foretell.model.graph import Graph
-from foretell.model.resize import with_samples
-from foretell.model.source import load
-from foretell.oracle.calibrations import NONE, Place, as_measured
 from foretell.oracle.changes import GROWTH, grown
 from foretell.oracle.ladder import usual_precision
 from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.priced_plans import Candidate
-from foretell.oracle.search import TOP, Found, Watch, search
-from foretell.oracle.space import Space, Wishes
+from foretell.oracle.request import Request
+from foretell.oracle.resolve import PlanEvaluator, place_of
+from foretell.oracle.search import Found, Watch, search
+from foretell.oracle.space import Space
 from foretell.oracle.training import STEP_ALONE, Run
-from foretell.plan.job import make_job
-from foretell.plan.policies.precision import FORMATS, Precision
+from foretell.plan.plan import Plan, policy_text
+from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import divisors
+from foretell.plan.setting import with_precision
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
-
-FREE: Final = Wishes()
 
 HALVINGS: Final = 3
 """How often the batch is halved in search of one that fits."""
 
 
-class Upgrade(NamedTuple):
-    """Better hardware than there is: what of it, how many times as good, and what that makes of a cluster."""
-
-    what: str
-    times: float
-    change: Callable[[Cluster, float], Cluster]
-
-    def of(self, cluster: Cluster) -> Cluster:
-        """The better cluster, with a name of its own: nothing that was remembered of the old one is meant."""
-        better = self.change(cluster, self.times)
-        return msgspec.structs.replace(better, text=f"{cluster.text}, {self.times:g}x {self.what}")
+def space_of(request: Request) -> Space:
+    """The plans that are looked through for a question."""
+    if not request.batch:
+        raise BadInput("no batch is given", where="--batch", fix="--batch 64, or --batch-per-rank 2")
+    where, name = place_of(request), precision_of(request)
+    plans = PlanEvaluator(request)
+    whole = plans.setting(Plan(policies=(Precision(name=name),)))
+    return Space(whole.graph, whole.job, where.trainer, where.cluster, name, request.search)
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """One search: everything that decides its answer."""
-
-    model: str
-    cluster: Cluster
-    batch: int
-    trainer: str = "pytorch"
-    optimizer: str = ""
-    seq: int = 0  # 0: the model's own
-    precision: str = ""  # empty: bf16, or what the device and the trainer have instead
-    wishes: Wishes = FREE
-    most: float = 0.0  # bytes of a device that may be used; 0: all that it has
-    top: int = TOP
-    graph: Graph | None = None  # the model itself, where it is no text
-    calibration: str = NONE  # a file, none, or empty: the newest of this device that is kept here
-    upgrade: Upgrade | None = None  # of the hardware, after it was calibrated: corrections are those of the old one
-
-    def __post_init__(self) -> None:
-        for value, what, where in ((self.batch, "batch", "--batch"), (self.top, "list", "--top")):
-            if value < 1:
-                raise BadInput(f"a {what} of {value}", where=where, fix="1 or more")
-        if self.seq < 0:
-            raise BadInput(f"a sequence of {self.seq}", where="--seq", fix="1 or more tokens: --seq 4096")
-
-    def place(self, ranks: int = 0) -> Place:
-        """Where plans of so many ranks (0: of all) run, as it was measured."""
-        found = as_measured(self.cluster, trainer(self.trainer), ranks or self.cluster.ranks, self.calibration)
-        return found if self.upgrade is None else found._replace(cluster=self.upgrade.of(found.cluster))
-
-    def space(self) -> Space:
-        """The plans that are looked through."""
-        name = self._precision()
-        if self.graph is None:
-            graph = load(self.model, self.batch, self.seq or None, FORMATS[name].activation)
-        else:
-            graph = with_samples(self.graph, self.batch)
-        job = make_job(self.batch, trainer=self.trainer, optimizer=self.optimizer, sequence=self.seq)
-        where = self.place()
-        return Space(graph, job, where.trainer, where.cluster, name, self.wishes)
-
-    def _precision(self) -> str:
-        fixed = parse(self.wishes.fixed, "--fix").policy(Precision).name if self.wishes.fixed.strip() else ""
-        if self.precision and self.precision not in FORMATS:
-            raise unknown("precision", self.precision, FORMATS).within("--precision")
-        if fixed and self.precision and fixed != self.precision:
-            what = f"{self.precision} is wished for and {fixed} is fixed"
-            raise BadInput(what, where="--precision, --fix", fix="one of the two")
-        return self.precision or fixed or usual_precision(self.cluster, trainer(self.trainer))
+def precision_of(request: Request) -> str:
+    """Of the plans that are searched: what is asked for or fixed, or what is usual."""
+    fixed = parse(request.search.fixed, "--fix").policy(Precision).name if request.search.fixed else ""
+    if fixed and request.precision and fixed != request.precision:
+        what = f"{request.precision} is wished for and {fixed} is fixed"
+        raise BadInput(what, where="--precision, --fix", fix="one of the two")
+    return request.precision or fixed or usual_precision(request.place, trainer(request.trainer))
 
 
-def asked(
-    model: str | PathLike[str] | Graph,
-    cluster: str | Cluster,
-    batch: int | None,
-    batch_per_rank: int | None = None,
-    *,
-    trainer: str = "pytorch",
-    optimizer: str = "",
-    seq: int | None = None,
-    precision: str = "",
-    wishes: Wishes = FREE,
-    max_memory: str | float = 0.0,
-    top: int = TOP,
-    counts: Sequence[int] = (),
-    calibration: str | PathLike[str] = "",
-) -> list[Question]:
-    """The questions that a person's words stand for: one, or one for each number of ranks and of ranks that split."""
-    graph = model if isinstance(model, Graph) else None
-    if graph is not None and batch is None and batch_per_rank is None:
-        batch = graph.batch
-    if (batch is None) == (batch_per_rank is None):
-        what = "no batch is given" if batch is None else "a batch of all ranks, and one per rank"
-        raise BadInput(what, where="--batch", fix="--batch 64, or --batch-per-rank 2")
-    if seq is not None and (seq < 1 or graph is not None):
-        what = "a graph has its own sequence" if graph is not None else f"a sequence of {seq}"
-        raise BadInput(what, where="--seq", fix="1 or more tokens, for a model that is named: --seq 4096")
-    question = Question(
-        model=graph.name if graph is not None else fspath(cast("str", model)),
-        cluster=catalog.cluster(cluster) if isinstance(cluster, str) else cluster,
-        batch=1 if batch is None else batch,
-        trainer=trainer,
-        optimizer=optimizer,
-        seq=seq or 0,
-        precision=precision,
-        wishes=wishes,
-        most=quantity.parse(max_memory, "memory", "--max-memory") if isinstance(max_memory, str) else max_memory,
-        top=top,
-        graph=graph,
-        calibration=fspath(calibration),
-    )
-    found = on_counts(question, counts) if counts else [question]
-    return found if batch_per_rank is None else [weak for one in found for weak in for_each_rank(one, batch_per_rank)]
-
-
-def wished(
-    only: str | Sequence[str] = (), without: str | Sequence[str] = (), also: str | Sequence[str] = (), fix: str = ""
-) -> Wishes:
-    """What plans have to be like, from what a person writes: `["dp", "tp"]`, or `"dp,tp"`."""
-    return Wishes(
-        only=_words(only, "only"), without=_words(without, "without"), also=_words(also, "also"), fixed=fix.strip()
-    )
-
-
-def _words(words: str | Sequence[str], name: str) -> tuple[str, ...]:
-    if not isinstance(words, str):
-        return tuple(words)
-    found = tuple(words.replace(",", " ").split())
-    if not found:
-        raise BadInput(f"{name} names nothing", where=name, fix=f'{name}=["dp", "tp"]')
-    return found
+def like(question: Request, plan: Plan) -> Request:
+    """The question whose plans can be compared with this one: its precision, and what the search does not vary."""
+    complete = with_precision(plan, trainer(question.trainer))
+    wished = question.search.fixed
+    named = [policy.word for policy in parse(wished, "--fix").policies] if wished.strip() else []
+    kept = [
+        policy_text(policy)
+        for policy in complete.policies
+        if policy.word not in (Precision.word, "microbatches", *named)
+        and len(type(policy).choices()) == 1
+        and policy.word not in question.search.without
+    ]
+    fixed = " ".join([*([wished] if wished.strip() else []), *kept])
+    own = complete.policy(Precision).name or "fp32"
+    if question.precision and question.precision != own:
+        what = f"--precision {question.precision}, and {complete} is in {own}"
+        raise BadInput(what, where="--precision, --plan", fix="one of the two")
+    precision = "" if Precision.word in named else own
+    return question.changed(precision=precision).searching(fixed=fixed)
 
 
 class Answer(NamedTuple):
     """A question with what was found."""
 
-    question: Question
+    question: Request
     space: Space
     found: Found
 
@@ -181,15 +91,15 @@ Watching = Callable[[Space], Watch]
 """What watches the search of a space."""
 
 
-def answered(question: Question, watching: Watching | None = None) -> Answer:
+def answered(question: Request, watching: Watching | None = None) -> Answer:
     """Search for one question's plans."""
-    space = question.space()
+    space = space_of(question)
     watch = watching(space) if watching else None
-    found = search(space, question.most, watch, question.top)
+    found = search(space, question.max_memory, watch, question.top)
     return Answer(question, space, replaced(found, model=question.model))
 
 
-def answered_best(questions: Sequence[Question]) -> Answer:
+def answered_best(questions: Sequence[Request]) -> Answer:
     """The answer with the fastest plan, of a question or of those that a batch per rank becomes."""
     answers: list[Answer] = []
     for question in questions:
@@ -214,9 +124,19 @@ def replaced(found: Found, **changes: object) -> Found:
 # several questions
 
 
-def on_counts(question: Question, counts: Sequence[int]) -> list[Question]:
+def questions(request: Request, counts: Sequence[int] = ()) -> list[Request]:
+    """One question, or one for each number of ranks, and of ranks that split a batch per rank."""
+    if request.graph is not None and not request.batch and not request.batch_per_rank:
+        request = request.changed(batch=request.graph.batch)
+    found = on_counts(request, counts) if counts else [request]
+    if not request.batch_per_rank:
+        return found
+    return [weak for one in found for weak in for_each_rank(one, request.batch_per_rank)]
+
+
+def on_counts(question: Request, counts: Sequence[int]) -> list[Request]:
     """The same question for each number of ranks of the same kind of cluster."""
-    return [msgspec.structs.replace(question, cluster=_sized(question.cluster, count)) for count in counts]
+    return [question.changed(cluster=_sized(question.place, count)) for count in counts]
 
 
 def _sized(cluster: Cluster, ranks: int) -> Cluster:
@@ -227,14 +147,11 @@ def _sized(cluster: Cluster, ranks: int) -> Cluster:
     return found
 
 
-def for_each_rank(question: Question, samples: int) -> list[Question]:
+def for_each_rank(question: Request, samples: int) -> list[Request]:
     """The weak form: so many samples for each rank that splits the batch, a question for each number of those."""
-    if samples < 1:
-        raise BadInput(f"a batch of {samples} per rank", where="--batch-per-rank", fix="1 or more")
-    replace = msgspec.structs.replace
     return [
-        replace(question, batch=samples * ranks, wishes=replace(question.wishes, splits=ranks))
-        for ranks in divisors(question.cluster.ranks)[::-1]
+        question.changed(batch=samples * ranks, batch_per_rank=0).searching(splits=ranks)
+        for ranks in divisors(question.place.ranks)[::-1]
     ]
 
 
@@ -284,7 +201,7 @@ class Tried(NamedTuple):
         return self.answer.found.best
 
 
-def would_fit(question: Question, watching: Watching | None = None) -> Iterator[Tried]:
+def would_fit(question: Request, watching: Watching | None = None) -> Iterator[Tried]:
     """Other questions, searched one after the other: without each constraint, smaller batches, more ranks.
 
     Of smaller batches and of more ranks the first that fits is the last that is searched.
@@ -304,43 +221,43 @@ def would_fit(question: Question, watching: Watching | None = None) -> Iterator[
                 break
 
 
-def _tried(what: str, question: Question, watching: Watching | None) -> Iterator[Tried]:
+def _tried(what: str, question: Request, watching: Watching | None) -> Iterator[Tried]:
     try:
         yield Tried(what, answered(question, watching))
     except BadInput:  # what is fixed may not go with another batch or cluster
         return
 
 
-def _unconstrained(question: Question) -> Iterator[tuple[str, Question]]:
-    replace, wishes = msgspec.structs.replace, question.wishes
-    said: dict[str, Question] = {}
-    if "offload" not in (*wishes.also, *wishes.only, *wishes.without):
-        yield "with +offload", replace(question, wishes=replace(wishes, also=(*wishes.also, "offload")))
-    if question.most:
-        said["--max-memory"] = replace(question, most=0.0)
+def _unconstrained(question: Request) -> Iterator[tuple[str, Request]]:
+    wished = question.search
+    said: dict[str, Request] = {}
+    if "offload" not in (*wished.also, *wished.only, *wished.without):
+        yield "with +offload", question.searching(also=(*wished.also, "offload"))
+    if question.max_memory:
+        said["--max-memory"] = question.changed(max_memory=0.0)
     for name, option, nothing in (("only", "--only", ()), ("without", "--without", ()), ("fixed", "--fix", "")):
-        if getattr(wishes, name):
-            said[option] = replace(question, wishes=replace(wishes, **{name: nothing}))
+        if getattr(wished, name):
+            said[option] = question.searching(**{name: nothing})
     yield from ((f"without {option}", other) for option, other in said.items())
     if len(said) > 1:
-        free = Wishes(also=wishes.also, splits=wishes.splits)
-        yield f"without {', '.join(said)}", replace(question, most=0.0, wishes=free)
+        free = question.changed(max_memory=0.0).searching(only=(), without=(), fixed="")
+        yield f"without {', '.join(said)}", free
 
 
-def _smaller(question: Question) -> Iterator[tuple[str, Question]]:
+def _smaller(question: Request) -> Iterator[tuple[str, Request]]:
     batch = question.batch
     for _ in range(HALVINGS):
-        if batch % 2 or question.wishes.splits:
+        if batch % 2 or question.search.splits:
             return
         batch //= 2
-        yield f"a batch of {batch}", msgspec.structs.replace(question, batch=batch)
+        yield f"a batch of {batch}", question.changed(batch=batch)
 
 
-def _larger(question: Question) -> Iterator[tuple[str, Question]]:
+def _larger(question: Request) -> Iterator[tuple[str, Request]]:
     for factor in GROWTH:
-        cluster = grown(question.cluster, question.cluster.ranks * factor)
-        if cluster is not None and cluster.ranks == question.cluster.ranks * factor and not question.wishes.splits:
-            yield f"on {cluster.text}", msgspec.structs.replace(question, cluster=cluster)
+        cluster = grown(question.place, question.place.ranks * factor)
+        if cluster is not None and cluster.ranks == question.place.ranks * factor and not question.search.splits:
+            yield f"on {cluster.text}", question.changed(cluster=cluster)
 
 
 # where nothing is legal
@@ -360,10 +277,10 @@ def without_axes(answer: Answer) -> Refusal | None:
 def other_batches(answer: Answer) -> list[int]:
     """Batches near the one asked about that leave legal plans where it leaves none; each was searched."""
     question = answer.question
-    if BATCH_RULE not in answer.found.refused or question.wishes.splits:
+    if BATCH_RULE not in answer.found.refused or question.search.splits:
         return []
-    near = around(question.batch, question.cluster.ranks)
-    return [batch for batch in near if answered(msgspec.structs.replace(question, batch=batch)).found.evaluated]
+    near = around(question.batch, question.place.ranks)
+    return [batch for batch in near if answered(question.changed(batch=batch)).found.evaluated]
 
 
 BATCH_RULE: Final = "batch divides"

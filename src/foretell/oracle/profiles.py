@@ -18,8 +18,8 @@ from foretell.cost.samples import Layer, Profile
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device
 from foretell.model.optimizer import update_rule
-from foretell.model.source import load
-from foretell.plan.job import Job
+from foretell.oracle.request import Request
+from foretell.oracle.resolve import resolve
 from foretell.plan.policies.precision import FORMATS, Precision
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
@@ -68,9 +68,8 @@ def layer_factors(device: Device, trainer: Trainer, found: Profile) -> dict[str,
 def predicted_layers(device: Device, trainer: Trainer, found: Profile) -> dict[str, tuple[float, float]]:
     """Predicted seconds of each timed layer and pass, and how much of starting its kernels costs beside them."""
     paths = sorted({one.about.path for one in found.samples if isinstance(one.about, Layer)}, key=len, reverse=True)
-    graph = load(found.model, found.batch, None, FORMATS[found.precision].activation)
-    plan = parse(f"dp1 +{found.precision}")
-    setting = Setting(graph, Job(batch=found.batch), plan, trainer)
+    request = Request(model=found.model, plan=parse(f"dp1 +{found.precision}"), batch=found.batch)
+    setting = msgspec.structs.replace(resolve(request).setting, trainer=trainer)
     program = lower(setting)
     form = setting.plan.policy(Precision).format
     said: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))

@@ -15,8 +15,9 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.oracle.layouts import NEAR
-from foretell.oracle.planning import BATCH_RULE, Answer, Question, Watching, answered, around, on_counts
+from foretell.oracle.planning import BATCH_RULE, Answer, Watching, answered, around, on_counts, questions, space_of
 from foretell.oracle.priced_plans import Candidate
+from foretell.oracle.request import Request
 from foretell.oracle.similar import Accuracy
 from foretell.oracle.stages import may_choose
 from foretell.plan.job import batch_ranks
@@ -99,13 +100,15 @@ class Scaling(Summarized, frozen=True, kw_only=True):
             yield f"{ranks:,} GPUs", f"{show_seconds(one.step_seconds)}, efficiency {one.efficiency:.0%}  {one.plan}"
 
 
-def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching: Watching | None = None) -> Scaling:
-    """Every line for each number of ranks; `per_rank` samples for each rank that splits the batch are the weak form."""
-    if not counts or per_rank < 0:
-        what = f"a batch of {per_rank} per rank" if counts else "no numbers of GPUs are given"
+def scale(request: Request, counts: Sequence[int], watching: Watching | None = None) -> Scaling:
+    """Every line for each number of ranks; a batch per rank is the weak form."""
+    per_rank = request.batch_per_rank
+    question = request.changed(batch=per_rank, batch_per_rank=0) if per_rank else questions(request)[0]
+    if not counts:
+        what = "no numbers of GPUs are given"
         raise BadInput(what, where="--gpus, --batch-per-rank", fix="--gpus 1..64, --batch-per-rank 2")
-    if any(not part.startswith("+") for part in question.wishes.fixed.split()):
-        what = f"{question.wishes.fixed!r} fixes an axis, and axes are what the lines are of"
+    if any(not part.startswith("+") for part in question.search.fixed.split()):
+        what = f"{question.search.fixed!r} fixes an axis, and axes are what the lines are of"
         raise BadInput(what, where="--fix", fix="policies only: --fix '+recompute:block'")
     sizes = on_counts(question, sorted(counts))
     names = list(_names(question))
@@ -117,14 +120,14 @@ def scale(question: Question, counts: Sequence[int], per_rank: int = 0, watching
     if not priced:
         limits = [f"  {name}: {one.why}" for (name, _), one in found.items() if isinstance(one, Gap)]
         what = "\n".join([f"no strategy holds {question.model} on so many ranks", *limits[: len(names)]])
-        raise BadInput(what, where="--gpus", fix=_way_out(question, sizes[-1].cluster.ranks, found.values(), per_rank))
+        raise BadInput(what, where="--gpus", fix=_way_out(question, sizes[-1].place.ranks, found.values(), per_rank))
     base = min(priced, key=lambda one: (one.ranks, -one.samples_per_second))
     told = {key: _with_efficiency(one, base) for key, one in found.items()}
     lines = tuple(_line(name, [one for (own, _), one in told.items() if own == name and one]) for name in names)
     shown = tuple(line for line in lines if line.points or any(gap.limit == MEMORY for gap in line.gaps))
     return Scaling(
         model=question.model,
-        cluster=question.cluster.text,
+        cluster=question.place.text,
         trainer=question.trainer,
         weak=per_rank > 0,
         batch=per_rank or question.batch,
@@ -151,7 +154,7 @@ def _accuracies(cells: Sequence[_Cell], lines: Sequence[Line]) -> Iterator[tuple
                 yield cell.ranks, known
 
 
-def _way_out(question: Question, ranks: int, found: Iterable[Point | Gap | None], per_rank: int) -> str:
+def _way_out(question: Request, ranks: int, found: Iterable[Point | Gap | None], per_rank: int) -> str:
     """What would give lines where there are none."""
     if not per_rank and any(isinstance(one, Gap) and one.limit == BATCH_RULE for one in found):
         near = around(question.batch, ranks)
@@ -159,9 +162,9 @@ def _way_out(question: Question, ranks: int, found: Iterable[Point | Gap | None]
     return "more ranks, or foretell plan: several strategies together"
 
 
-def _open(question: Question, points: Sequence[Point]) -> tuple[str, ...]:
+def _open(question: Request, points: Sequence[Point]) -> tuple[str, ...]:
     """Stages are chosen for the leading plans of one search; there are many here, and the trainer cuts them."""
-    space = question.space()
+    space = space_of(question)
     cut = (point for point in points if may_choose(space.setting(parse(point.plan))))
     if next(cut, None) is None:
         return ()
@@ -181,17 +184,17 @@ def _until_interrupted(
 MEMORY = "memory"
 
 
-def _names(question: Question) -> Iterator[str]:
+def _names(question: Request) -> Iterator[str]:
     """A line for each way to store along data ranks, for each other strategy, and for data ranks with each of them."""
-    wishes = question.wishes
+    wished = question.search
     words = [
         one.word
         for one in sorted(strategies().values(), key=lambda one: (one.place, one.word))
-        if (one.searched or one.word in wishes.also)
-        and one.word not in wishes.without
-        and (not wishes.only or one.word in (*wishes.only, *wishes.also))
+        if (one.searched or one.word in wished.also)
+        and one.word not in wished.without
+        and (not wished.only or one.word in (*wished.only, *wished.also))
     ]
-    graph, node = question.space().graph, question.cluster.ranks_per_node
+    graph, node = space_of(question).graph, question.place.ranks_per_node
     others = [word for word in words if word != DATA and any(strategies()[word].choices(2, graph, node))]
     if DATA in words:
         yield from (stored(storage) for storage in STORAGES)
@@ -211,9 +214,9 @@ def stored(storage: str) -> str:
 class _Cell:
     """Plans of one number of ranks."""
 
-    def __init__(self, question: Question, per_rank: int, watching: Watching | None) -> None:
+    def __init__(self, question: Request, per_rank: int, watching: Watching | None) -> None:
         self.question, self.per_rank, self.watching = question, per_rank, watching
-        self.ranks = question.cluster.ranks
+        self.ranks = question.place.ranks
         self.known: dict[tuple[str, ...], list[Answer]] = {}
 
     @property
@@ -269,28 +272,27 @@ class _Cell:
         _, rule, answer = max(counted, key=lambda one: one[0])
         return Gap(self.ranks, rule, answer.space.why[rule])
 
-    def _questions(self, words: Sequence[str]) -> Iterator[Question]:
+    def _questions(self, words: Sequence[str]) -> Iterator[Request]:
         """The searches of a line: one for each number of ranks of its inner strategy."""
-        replace, wishes = msgspec.structs.replace, self.question.wishes
-        kept = tuple(word for word in wishes.only if word in policies())
+        wished = self.question.search
+        kept = tuple(word for word in wished.only if word in policies())
         for ranks in self._inner(words[-1]) if len(words) > 1 else [self.ranks]:
             axis = strategies()[words[-1]](ranks=ranks)
             fixed = f"{words[-1]}{ranks}" if ranks > 1 else ""
-            wished = replace(
-                wishes,
+            line = self.question.searching(
                 only=(*words, *kept),
-                without=tuple(word for word in wishes.without if word in policies()),
+                without=tuple(word for word in wished.without if word in policies()),
                 also=(),
                 splits=0,
-                fixed=" ".join(part for part in (fixed, wishes.fixed) if part),
+                fixed=" ".join(part for part in (fixed, wished.fixed) if part),
             )
             splits = batch_ranks(Plan((axis,))) * (self.ranks // ranks)
             batch = self.per_rank * splits if self.per_rank else self.question.batch
-            yield replace(self.question, wishes=wished, batch=batch)
+            yield line.changed(batch=batch)
 
     def _inner(self, word: str) -> list[int]:
         """Ranks of the strategy beside the data ranks: inside a node if its axis is, or any number of stages."""
-        node = self.question.cluster.ranks_per_node
+        node = self.question.place.ranks_per_node
         outside = strategies()[word].place < strategies()[DATA].place or node == 1
         return [ranks for ranks in divisors(self.ranks)[1:-1] if outside or node % ranks == 0]
 

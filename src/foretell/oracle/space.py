@@ -20,6 +20,7 @@ from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.resize import with_samples
+from foretell.oracle.request import SearchConstraints
 from foretell.plan.facts import facts
 from foretell.plan.fitness import surroundings
 from foretell.plan.job import Job, batch_ranks
@@ -36,7 +37,6 @@ from foretell.plan.setting import Setting
 from foretell.plan.stages import layers_per_stage
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
-from foretell.plan.synonyms import unknown_part
 from foretell.plan.syntax import MOST
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer
@@ -44,34 +44,6 @@ from foretell.plan.trainer import Trainer
 ALONE = Pipeline(ranks=1)
 
 S = TypeVar("S", bound=Strategy)
-
-
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What the plans have to be like."""
-
-    only: tuple[str, ...] = ()  # strategies and policies; all that are searched if empty
-    without: tuple[str, ...] = ()
-    also: tuple[str, ...] = ()  # those that are not searched unasked
-    fixed: str = ""  # a part of a plan's text that each plan must have
-    splits: int = 0  # ranks that split the batch; 0: any number of them
-
-    def __post_init__(self) -> None:
-        known = (*strategies(), *policies())
-        for name in ("only", "without", "also"):
-            for word in getattr(self, name):
-                if word not in known:
-                    raise unknown_part(word, known).within(f"--{name}")
-                if word == Precision.word:
-                    raise BadInput("precision is given, not searched", where=f"--{name}", fix="--precision bf16")
-        for name in ("only", "also"):
-            both = sorted(set(getattr(self, name)) & set(self.without))
-            if both:
-                what = f"{both[0]} is wished for and ruled out"
-                raise BadInput(what, where=f"--{name}, --without", fix="one of the two")
-        for word in self.also:
-            if word in policies() and len(policies()[word].choices()) == 1 and word != Microbatches.word:
-                fix = f"--fix '{policies()[word].example}'"
-                raise BadInput(f"the search has no choices of {word}", where="--also", fix=fix)
 
 
 class Way(NamedTuple):
@@ -86,7 +58,7 @@ class Space:
     """All plans for a model, a job and a trainer on all ranks of a cluster."""
 
     def __init__(
-        self, graph: Graph, job: Job, trainer: Trainer, cluster: Cluster, precision: str, wishes: Wishes
+        self, graph: Graph, job: Job, trainer: Trainer, cluster: Cluster, precision: str, wishes: SearchConstraints
     ) -> None:
         self.graph, self.job, self.trainer, self.cluster, self.wishes = graph, job, trainer, cluster, wishes
         self.precision = Precision(name=precision or trainer.defaults.precision)
@@ -98,6 +70,7 @@ class Space:
         self._pipelined: dict[int, tuple[Pipeline, ...]] = {}
         self._schedulable: dict[tuple[Pipeline, int], bool] = {}
         self.around = surroundings(facts(graph), cluster)
+        self._base = Setting(graph, job, Plan(), trainer)
         self._check()
 
     def _check(self) -> None:
@@ -185,11 +158,11 @@ class Space:
 
     def _broken_axis(self, choice: Strategy) -> Iterator[Refusal]:
         """The rules that refuse an axis by itself; data ranks are asked with the others."""
-        return iter(()) if choice.word == "dp" else choice.refusals(self._setting(Plan((choice,))))
+        return iter(()) if choice.word == "dp" else choice.refusals(self.whole(Plan((choice,))))
 
     def _broken_mesh(self, axes: tuple[Strategy, ...]) -> Iterator[Refusal]:
         plan = Plan(axes, (self.precision,))
-        setting = self._setting(plan)
+        setting = self.whole(plan)
         own = (refusal for axis in plan.axes if axis.word != "pp" for refusal in axis.refusals(setting))
         return itertools.chain(broken_by_axes(self.trainer, plan, self.around), own, self._shares(plan))
 
@@ -208,8 +181,9 @@ class Space:
         self.why.setdefault(found.rule, found.why)
         return False
 
-    def _setting(self, plan: Plan) -> Setting:
-        return Setting(self.graph, self.job, plan, self.trainer)
+    def whole(self, plan: Plan) -> Setting:
+        """A plan with the graph of the whole batch, which rules are asked about."""
+        return msgspec.structs.replace(self._base, plan=plan)
 
     # pipelines, micro-batches, policies
 
@@ -249,7 +223,7 @@ class Space:
     def _takes(self, pipeline: Pipeline, microbatches: int) -> bool:
         plan = Plan((pipeline,), (Microbatches(count=microbatches),))
         broken = itertools.chain(
-            broken_by_pipeline(self.trainer, plan, self.around), pipeline.refusals(self._setting(plan))
+            broken_by_pipeline(self.trainer, plan, self.around), pipeline.refusals(self.whole(plan))
         )
         return self._passes(broken)
 
@@ -289,7 +263,7 @@ class Space:
         asking = [policy for policy in chosen if type(policy).refusals is not Policy.refusals]
         if not asking:
             return True
-        setting = self._setting(Plan(axes, chosen))
+        setting = self.whole(Plan(axes, chosen))
         return self._passes(refusal for policy in asking for refusal in policy.refusals(setting))
 
     def plan(self, axes: tuple[Strategy, ...], way: Way) -> Plan:
@@ -300,7 +274,7 @@ class Space:
     def setting(self, plan: Plan) -> Setting:
         """The setting of a plan, with the graph of one micro-batch over all ranks."""
         graph = with_samples(self.graph, self.job.batch // plan.microbatches)
-        return Setting(graph, self.job, plan, self.trainer)
+        return msgspec.structs.replace(self._base, graph=graph, plan=plan)
 
 
 class _Words:

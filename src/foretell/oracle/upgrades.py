@@ -14,7 +14,8 @@ import msgspec
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device, Group, Level, Link
 from foretell.model.source import load
-from foretell.oracle.planning import Question, Upgrade
+from foretell.oracle.planning import space_of
+from foretell.oracle.request import Request, Upgrade
 from foretell.plan.facts import facts
 
 TIMES: Final = (1.25, 1.5, 2.0, 4.0)
@@ -28,7 +29,7 @@ class Knob(NamedTuple):
 
     name: str
     kind: str  # hardware, or job
-    changed: Callable[[Question, float], Question | None]
+    changed: Callable[[Request, float], Request | None]
 
 
 def hardware(cluster: Cluster) -> tuple[Knob, ...]:
@@ -36,14 +37,14 @@ def hardware(cluster: Cluster) -> tuple[Knob, ...]:
     return tuple(Knob(name, "hardware", _on(change, name)) for name, change in _changes(cluster).items())
 
 
-def jobs(question: Question) -> tuple[Knob, ...]:
+def jobs(question: Request) -> tuple[Knob, ...]:
     """The batch, and the sequence if there is one."""
-    length = question.seq or facts(question.space().graph).sequence
+    length = question.seq or facts(space_of(question).graph).sequence
     found = (Knob("batch", "job", _batch),)
     return (*found, Knob("sequence", "job", _sequence(length))) if length and _free(question, length) else found
 
 
-def _free(question: Question, length: int) -> bool:
+def _free(question: Request, length: int) -> bool:
     """Whether the model takes sequences of other lengths: not if it is a graph, or its name says how long they are."""
     if question.graph is not None:
         return False
@@ -54,23 +55,23 @@ def _free(question: Question, length: int) -> bool:
     return True
 
 
-def _batch(question: Question, times: float) -> Question | None:
+def _batch(question: Request, times: float) -> Request | None:
     return _scaled(question, "batch", question.batch * times)
 
 
-def _sequence(length: int) -> Callable[[Question, float], Question | None]:
-    def changed(question: Question, times: float) -> Question | None:
+def _sequence(length: int) -> Callable[[Request, float], Request | None]:
+    def changed(question: Request, times: float) -> Request | None:
         return _scaled(question, "seq", length * times)
 
     return changed
 
 
-def _scaled(question: Question, field: str, value: float) -> Question | None:
-    return msgspec.structs.replace(question, **{field: int(value)}) if value == int(value) >= 1 else None
+def _scaled(question: Request, field: str, value: float) -> Request | None:
+    return question.changed(**{field: int(value)}) if value == int(value) >= 1 else None
 
 
-def _on(change: ClusterChange, name: str) -> Callable[[Question, float], Question]:
-    return lambda question, times: msgspec.structs.replace(question, upgrade=Upgrade(name, times, change))
+def _on(change: ClusterChange, name: str) -> Callable[[Request, float], Request]:
+    return lambda question, times: question.changed(upgrade=Upgrade(name, times, change))
 
 
 # clusters

@@ -9,10 +9,11 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.oracle.finer import answered_finely
-from foretell.oracle.planning import Question, Watching
+from foretell.oracle.planning import Watching, like
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
-from foretell.oracle.trial import Trial, like
+from foretell.oracle.request import Request
+from foretell.oracle.resolve import PlanEvaluator
 from foretell.oracle.upgrades import TIMES, Knob, hardware, jobs
 from foretell.plan.plan import Plan
 from foretell.plan.text import parse
@@ -68,9 +69,10 @@ class WhatIf(Summarized, frozen=True, kw_only=True):
                 yield f"2x {one.what}", one.refused or faster
 
 
-def whatif(question: Question, plan: Plan | None, again: bool = False, watching: Watching | None = None) -> WhatIf:
+def whatif(question: Request, again: bool = False, watching: Watching | None = None) -> WhatIf:
     """Predict a plan (None: the best there is) with each thing changed; `again`: also search for the best then."""
-    trial = Trial(question)
+    plan = question.plan
+    trial = PlanEvaluator(question)
     best: Candidate | None = None
     if plan is None:
         found = answered_finely(question, watching).found
@@ -78,25 +80,25 @@ def whatif(question: Question, plan: Plan | None, again: bool = False, watching:
         if best is None and not found.complete:
             raise BadInput("interrupted before a plan that fits was found", where="--plan best", fix="a plan's text")
         if best is None:
-            what = f"no plan of {question.model} fits {question.cluster.text}"
+            what = f"no plan of {question.model} fits {question.place.text}"
             raise BadInput(what, where="--plan best", fix="foretell plan, which says what would fit")
         chosen, alike = parse(best.plan), question
     else:
-        chosen, alike = trial.complete(plan), like(question, plan)
+        chosen, alike = trial.complete(trial.allowed(plan)), like(question, plan)
         best = answered_finely(alike, watching).found.best if again else None
     step = trial.predicted(chosen)
     effects = _Effects(trial, alike, chosen, step, again, watching)
     return WhatIf(
         model=question.model,
-        cluster=question.cluster.text,
+        cluster=question.place.text,
         trainer=step.trainer,
-        ranks=question.cluster.ranks,
+        ranks=question.place.ranks,
         batch=question.batch,
         seq=round(step.tokens_per_second / step.samples_per_second),
         plan=str(chosen),
         searched=plan is None,
         prediction=step,
-        hardware=_by_worth([one for knob in hardware(question.cluster) for one in effects.of(knob, TIMES)]),
+        hardware=_by_worth([one for knob in hardware(question.place) for one in effects.of(knob, TIMES)]),
         jobs=tuple(one for knob in jobs(alike) for one in effects.of(knob, JOB_TIMES)),
         best=best,
         best_faster=_rate(trial.predicted(parse(best.plan))) / _rate(step) if best else 0.0,
@@ -112,8 +114,8 @@ def _by_worth(found: list[Effect]) -> tuple[Effect, ...]:
 class _Effects:
     def __init__(
         self,
-        trial: Trial,
-        alike: Question,
+        trial: PlanEvaluator,
+        alike: Request,
         plan: Plan,
         step: Prediction,
         again: bool,
@@ -129,7 +131,7 @@ class _Effects:
             if question is not None:
                 yield self._searched(self._effect(knob, times, question), question, times)
 
-    def _effect(self, knob: Knob, times: float, question: Question) -> Effect:
+    def _effect(self, knob: Knob, times: float, question: Request) -> Effect:
         there = self.trial.elsewhere(question)
         broken = there.refusals(self.plan)
         if broken:
@@ -159,7 +161,7 @@ class _Effects:
             refused="",
         )
 
-    def _searched(self, effect: Effect, question: Question, times: float) -> Effect:
+    def _searched(self, effect: Effect, question: Request, times: float) -> Effect:
         if not self.again or times != TWICE:
             return effect
         best = answered_finely(question, self.watching).found.best

@@ -7,14 +7,16 @@ from typing import Final
 
 import msgspec
 
+from foretell.errors import BadInput
 from foretell.oracle.changes import Change
 from foretell.oracle.diff import Step, Walk
 from foretell.oracle.finer import answered_finely
-from foretell.oracle.fit import wish, would_fit
-from foretell.oracle.planning import Answer, Question, Watching
+from foretell.oracle.fit import would_fit
+from foretell.oracle.planning import Answer, Watching, like
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
-from foretell.oracle.trial import Trial, like
+from foretell.oracle.request import Request
+from foretell.oracle.resolve import PlanEvaluator
 from foretell.oracle.upgrades import TIMES, Knob, hardware
 from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import Precision
@@ -73,10 +75,12 @@ class Why(Summarized, frozen=True, kw_only=True):
         yield from (("change", f"{', '.join(one.changes)}: {show_seconds(one.step_seconds)}") for one in self.path)
 
 
-def why(question: Question, plan: Plan, watching: Watching | None = None) -> Why:
+def why(question: Request, watching: Watching | None = None) -> Why:
     """Compare a plan with the best of all that are like it."""
-    trial = Trial(question)
-    asked = trial.complete(plan)
+    if question.plan is None:
+        raise BadInput("no plan is given", where="--plan", fix="--plan 'dp8:zero3 +bf16'")
+    trial = PlanEvaluator(question)
+    asked = trial.complete(question.plan)
     broken = trial.refusals(asked)
     own = trial.nearest(asked) if broken else asked
     best = answered_finely(like(question, asked), watching)  # as `plan` answers, stages and parts chosen
@@ -88,9 +92,9 @@ def why(question: Question, plan: Plan, watching: Watching | None = None) -> Why
     winning, losing = _hardware(trial, own, best, verdict, watching) if own is not None else ((), ())
     return Why(
         model=question.model,
-        cluster=question.cluster.text,
+        cluster=question.place.text,
         trainer=trial.trainer.name,
-        ranks=question.cluster.ranks,
+        ranks=question.place.ranks,
         batch=question.batch,
         asked=str(asked),
         verdict=verdict,
@@ -124,19 +128,11 @@ def _gap(step: Prediction, best: Candidate) -> float:
     return gap if abs(gap) > ALIKE * step.step_seconds else 0.0
 
 
-def _fixes(trial: Trial, step: Prediction, plan: Plan) -> tuple[Change, ...]:
+def _fixes(trial: PlanEvaluator, step: Prediction, plan: Plan) -> tuple[Change, ...]:
     """What would fit, each proved by predicting it."""
-    question, setting = trial.question, trial.setting(plan)
-    hope = wish(
-        question.model,
-        question.cluster,
-        trainer_name=question.trainer,
-        seq=question.seq or None,
-        optimizer=setting.job.optimizer,
-        graph=question.graph,
-        calibration=question.calibration,
-    )
-    most = question.most or float("inf")
+    question, setting = trial.request, trial.setting(plan)
+    hope = question.changed(plan=None, optimizer=setting.job.optimizer)
+    most = question.max_memory or float("inf")
     return tuple(one for one in would_fit(hope, step, setting) if one.memory_bytes <= most)
 
 
@@ -144,7 +140,7 @@ def _fixes(trial: Trial, step: Prediction, plan: Plan) -> tuple[Change, ...]:
 
 
 def _hardware(
-    trial: Trial, plan: Plan, best: Answer, verdict: str, watching: Watching | None
+    trial: PlanEvaluator, plan: Plan, best: Answer, verdict: str, watching: Watching | None
 ) -> tuple[tuple[Win, ...], tuple[str, ...]]:
     """For each kind of better hardware the least with which the plan fits, or wins; and the kinds that do not help."""
     if verdict not in ("too large", "loses") or not best.found.complete:
@@ -162,7 +158,9 @@ def _hardware(
     return tuple(sorted(wins, key=lambda win: win.times)), tuple(losing)
 
 
-def _wins(trial: Trial, plan: Plan, best: Answer, knob: Knob, verdict: str, watching: Watching | None) -> Iterator[Win]:
+def _wins(
+    trial: PlanEvaluator, plan: Plan, best: Answer, knob: Knob, verdict: str, watching: Watching | None
+) -> Iterator[Win]:
     rivals = [parse(one.plan) for one in dict.fromkeys((*best.found.top, *best.found.pareto)) if one.plan != str(plan)]
     for times in TIMES:
         question = knob.changed(best.question, times)

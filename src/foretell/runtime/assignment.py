@@ -10,15 +10,12 @@ from foretell.errors import BadInput
 from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.learning.gradient_noise import Look
 from foretell.learning.tempo import FREE, Tempo
-from foretell.model.graph import Graph
-from foretell.model.source import in_words, load
-from foretell.plan.fitness import refusals
-from foretell.plan.job import batch_ranks, make_job
-from foretell.plan.policies.precision import Precision
-from foretell.plan.refusal import refused
-from foretell.plan.setting import Setting, with_precision
+from foretell.model.source import in_words
+from foretell.oracle.request import Request
+from foretell.oracle.resolve import resolve
+from foretell.plan.job import per_rank
+from foretell.plan.setting import Setting
 from foretell.plan.text import parse
-from foretell.plan.trainer import trainer
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -74,23 +71,19 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         """A configuration is a model of the zoo: whoever runs it, or reads its record, need not have the file."""
         msgspec.structs.force_setattr(self, "model", in_words(self.model, self.seq or None))
 
+    @property
     def setting(self) -> Setting:
         """The plan with its model, job and trainer. One that breaks rules is refused."""
-        plan, found = parse(self.plan), trainer(self.trainer)
-        batch = self.batch or batch_ranks(plan) * plan.microbatches
-        dtype = with_precision(plan, found).policy(Precision).format.activation
-        graph = _graph(self.model, max(1, batch // plan.microbatches), self.seq, dtype)
-        job = make_job(batch, trainer=self.trainer, optimizer=self.optimizer, sequence=self.seq)
-        setting = Setting(graph, job, plan, found)
-        broken = tuple(refusals(setting, None))
-        if broken:
-            raise refused(setting.plan, broken)
-        return setting
+        return _setting(self.model, self.plan, self.batch, self.seq, self.trainer, self.optimizer)
 
 
 @functools.lru_cache(maxsize=64)
-def _graph(model: str, batch: int, seq: int, dtype: str) -> Graph:
-    return load(model, batch, seq or None, dtype)
+def _setting(model: str, plan: str, batch: int, seq: int, trainer: str, optimizer: str) -> Setting:
+    """Of a run, whose every rank and page asks for it."""
+    read = parse(plan)
+    samples = batch or per_rank(read.microbatches, read)
+    request = Request(model=model, plan=read, batch=samples, seq=seq, trainer=trainer, optimizer=optimizer)
+    return resolve(request).setting
 
 
 class Collective(msgspec.Struct, frozen=True, order=True):

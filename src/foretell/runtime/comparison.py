@@ -72,7 +72,7 @@ def compared(
     predicted, so that it is found, unless somebody wants to see it `disturbed`.
     """
     predicted = foreseen(assignment, where, calibration, assignment.disturbance if disturbed else CALM)
-    found = traffic(expand(lower(assignment.setting())), place, measured.collectives)
+    found = traffic(expand(lower(assignment.setting)), place, measured.collectives)
     stages = places or (0,) * measured.ranks
     beyond = outside(predicted, measured, stages)
     named = limits(predicted, measured, stages, beyond)
@@ -83,7 +83,7 @@ def foreseen(
     assignment: Assignment, where: Cluster, calibration: str = "", disturbance: Disturbance = CALM
 ) -> Prediction:
     """What is predicted of a run on a cluster that can have been its own."""
-    setting = assignment.setting()
+    setting = assignment.setting
     if setting.plan.ranks > where.ranks:
         what = f"{setting.plan} has {setting.plan.ranks} ranks, and {where.text} has {where.ranks}: they share cores"
         raise BadInput(what, where="--on", fix="fewer ranks, or --on the cluster it runs on")
@@ -116,7 +116,7 @@ COMPUTING = {"forward": "forward", "backward": "backward", "recompute": "backwar
 
 def computing(assignment: Assignment, where: Cluster, calibration: str = "") -> tuple[dict[str, float], ...]:
     """Seconds that each rank computes in each phase of a step, as they are predicted."""
-    setting = assignment.setting()
+    setting = assignment.setting
     known = with_calibration(setting, where, calibration)
     places: dict[int, dict[str, float]] = defaultdict(lambda: dict.fromkeys(COMPUTING.values(), 0.0))
     for event in simulate(priced(known.setting, known.cluster), joined=True).events:
@@ -208,7 +208,7 @@ def of_record(
 def simulated(found: Record, where: str, calibration: str = "") -> Simulated | None:
     """The step of a recorded run as it is predicted, event by event; None where it ran more ranks than cores."""
     one = ran(found, where)
-    setting = one.assignment.setting()
+    setting = one.assignment.setting
     if setting.plan.ranks > one.cluster.ranks:
         return None
     known = with_calibration(setting, one.cluster, calibration)

@@ -75,7 +75,7 @@ class Ranks:
         """A run that took too long, with what was measured until then: the notes of ranks outlive them."""
         what = f"{assignment.plan} did not end within {seconds:g} seconds"
         notes = next((file.parent for file in self.folder.glob("*/at-0")), self.folder)
-        reports = journal.until_then(notes, assignment.setting().plan.ranks, assignment.dropped)
+        reports = journal.until_then(notes, assignment.setting.plan.ranks, assignment.dropped)
         return RunFailed(what, where=assignment.model, fix="fewer --steps, or more --timeout", reports=reports)
 
 
@@ -84,7 +84,7 @@ class Ranks:
 
 def join(assignment: Assignment, place: Place) -> tuple[Report, ...]:
     """Be one of the ranks that torchrun or Slurm started. Rank 0 gets all reports, the others none."""
-    ranks = assignment.setting().plan.ranks
+    ranks = assignment.setting.plan.ranks
     if ranks != place.world:
         what = f"{assignment.plan} has {ranks} ranks, and {place.world} were started"
         raise BadInput(what, where="--plan", fix=f"{ranks} processes in all")

@@ -100,7 +100,7 @@ def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence
 
 def _noise(assignment: Assignment, report: Report) -> NoiseScale | None:
     """The noise scale of a run that was looked at; all ranks have seen the same."""
-    return noise_scale(report.looks, facts(assignment.setting().graph).sequence) if report.looks else None
+    return noise_scale(report.looks, facts(assignment.setting.graph).sequence) if report.looks else None
 
 
 def _round(assignment: Assignment, reports: Sequence[Report]) -> int:

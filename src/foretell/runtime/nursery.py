@@ -55,7 +55,7 @@ LESS = "fewer samples, more ranks, or +recompute:block"
 def outcome(assignment: Assignment, folder: Path, by: ModuleType | None = None) -> Outcome:
     """Fork the ranks of an assignment and wait for them; if one is lost, again, as often as is wanted."""
     try:
-        setting = assignment.setting()
+        setting = assignment.setting
         if by is None:
             checked(assignment, len(_own_ranks(assignment, setting)))
     except ForetellError as problem:

@@ -27,7 +27,7 @@ HERE = "this-machine"
 
 def observed(assignment: Assignment, reports: Sequence[Report]) -> Measurement:
     """The measurement of what ranks have seen."""
-    setting = assignment.setting()
+    setting = assignment.setting
     found = measurement(assignment, str(setting.plan), setting.job.batch, reports)
     past = moments(Path(assignment.checkpoints)) if assignment.checkpoints else []
     if not past:
@@ -49,7 +49,7 @@ def recorded(
         "reports": [msgspec.to_builtins(msgspec.structs.replace(report, trace=[])) for report in reports],
         **({"failure": failure} if failure else {}),
     }
-    about = {"model": assignment.model, "plan": found.plan, "fingerprint": assignment.setting().graph.fingerprint}
+    about = {"model": assignment.model, "plan": found.plan, "fingerprint": assignment.setting.graph.fingerprint}
     made = record(FAILED if failure else "run", content, versions=reports[0].versions, cluster=cluster or HERE, **about)
     return msgspec.structs.replace(found, record=str(write(Path(folder) if folder else home(), made)))
 

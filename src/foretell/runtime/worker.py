@@ -45,7 +45,7 @@ def checked(assignment: Assignment, here: int = 0, sharing: int = 0) -> Setting:
     """The setting of an assignment that can run: one that is legal, whose every part has an applier, and for which this
     machine has room and devices: `here` are the ranks that are started with it, and not by somebody else; `sharing`
     those on its GPUs, whoever started them."""
-    setting = assignment.setting()
+    setting = assignment.setting
     if assignment.collectives and chosen(assignment.collectives) and assignment.device == "cuda":
         raise BadInput("collectives of our own are between host processors", where="--collectives", fix="--device cpu")
     _check_looks(assignment)

@@ -8,8 +8,7 @@ slider that moves asks about the same model again, for other samples.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -19,14 +18,13 @@ from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.model import source, zoo
 from foretell.model.graph import Graph
-from foretell.model.resize import with_samples
-from foretell.oracle import planning, upgrades
-from foretell.oracle.calibrations import with_calibration
-from foretell.plan.fitness import passing, refusals
-from foretell.plan.job import make_job
+from foretell.oracle import upgrades
+from foretell.oracle.request import Request
+from foretell.oracle.resolve import PlanEvaluator, Resolved, resolve
+from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import Precision
-from foretell.plan.refusal import PlanRefused, refused
-from foretell.plan.setting import Setting, with_precision
+from foretell.plan.refusal import PlanRefused
+from foretell.plan.setting import with_precision
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
 from foretell.serve import uploads
@@ -87,14 +85,6 @@ class Question(Subject, frozen=True, kw_only=True, forbid_unknown_fields=True):
     plan: PlanText
 
 
-class Asked(NamedTuple):
-    """A question that can be answered: a setting that breaks no rule."""
-
-    setting: Setting
-    cluster: Cluster
-    notes: tuple[str, ...]
-
-
 class Refused(PlanRefused):
     """A plan that breaks rules, and the nearest one that breaks none."""
 
@@ -104,37 +94,41 @@ class Refused(PlanRefused):
         return super().told() | {"plans": self.plans}
 
 
-def _refuse(setting: Setting, cluster: Cluster) -> None:
-    broken = tuple(refusals(setting, cluster))
-    if not broken:
-        return
-    problem = Refused(refused(setting.plan, broken).what, where="plan")
-    near = passing(setting, cluster)
-    problem.refusals, problem.plans = broken, (str(near),) if near is not None else ()
-    raise problem
-
-
 USUAL: Final = "pytorch"
 
 
-def read(question: Question) -> Asked:
-    """The setting and the cluster that a question stands for, as this machine was measured, where it was."""
-    plan = parse(question.plan)
-    place = cluster_of(question.cluster)
-    software = trainer_name(question.trainer)
-    dtype = with_precision(plan, trainer(software)).policy(Precision).format.activation
-    graph = _sized(question, plan.microbatches, dtype)
-    job = make_job(question.batch, trainer=software, optimizer=question.optimizer, sequence=question.seq)
-    setting = Setting(graph, job, plan, trainer(software))
-    _refuse(setting, place.cluster)
-    found = with_calibration(setting, place.cluster)
-    cluster = bettered(found.cluster, question.hardware)
-    return Asked(found.setting, cluster, (*place.notes, *found.notes, *_idle(setting, cluster), *graph.warnings))
+def read(question: Question) -> Resolved:
+    """What a question stands for, as this machine was measured, where it was."""
+    request, plan = request_of(question), parse(question.plan)
+    dtype = with_precision(plan, trainer(request.trainer)).policy(Precision).format.activation
+    request = request.changed(plan=plan, graph=graph_of(question.model, question.seq, dtype))
+    try:
+        found = resolve(request)
+    except PlanRefused as problem:
+        raise _with_neighbour(problem, request, plan) from None
+    cluster = bettered(found.place, question.hardware)
+    return found._replace(cluster=cluster, notes=(*found.notes, *found.setting.graph.warnings))
 
 
-def _idle(setting: Setting, cluster: Cluster) -> Iterator[str]:
-    if setting.plan.ranks < cluster.ranks:
-        yield f"the plan takes {setting.plan.ranks} of the {cluster.ranks} ranks"
+def request_of(subject: Subject) -> Request:
+    """What is asked about, apart from the plan; nothing of it is a file of this machine."""
+    return Request(
+        model=subject.model,
+        cluster=cluster_of(subject.cluster).cluster,
+        batch=subject.batch,
+        seq=subject.seq,
+        trainer=trainer_name(subject.trainer),
+        optimizer=subject.optimizer,
+        notes=cluster_of(subject.cluster).notes,
+    )
+
+
+def _with_neighbour(problem: PlanRefused, request: Request, plan: Plan) -> Refused:
+    """The refusal with the nearest plan that breaks no rule, for a page to offer."""
+    near = PlanEvaluator(request).nearest(plan)
+    told = Refused(problem.what, where="plan")
+    told.refusals, told.plans = problem.refusals, (str(near),) if near is not None else ()
+    return told
 
 
 # names
@@ -179,12 +173,6 @@ def graph_of(model: str, seq: int, dtype: str) -> Graph:
     return msgspec.structs.replace(graph, name=uploads.named(model) if path != model else model)
 
 
-def _sized(question: Question, microbatches: int, dtype: str) -> Graph:
-    """The graph of one micro-batch over all ranks."""
-    graph = graph_of(question.model, question.seq, dtype)
-    return with_samples(graph, max(1, question.batch // microbatches))
-
-
 # the hardware
 
 
@@ -194,7 +182,7 @@ def bettered(cluster: Cluster, times: dict[str, float]) -> Cluster:
         found = {knob.name: knob for knob in upgrades.hardware(cluster)}
         if name not in found:
             raise unknown("part of the hardware", name, found).within("hardware")
-        upgrade = found[name].changed(planning.Question(model="", cluster=cluster, batch=1), factor)
+        upgrade = found[name].changed(Request(model="", cluster=cluster, batch=1), factor)
         assert upgrade is not None and upgrade.upgrade is not None  # hardware can be turned as far as one likes
         cluster = upgrade.upgrade.of(cluster) if factor != 1 else cluster
     return cluster

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from foretell.oracle import planning
+from foretell.oracle.request import read
 from foretell.virtual.pace import DoesNotFit
 from foretell.virtual.simulate import Contest, Ran, Simulation, simulate
 
@@ -126,9 +127,8 @@ def advise(asked: Contest, told: Callable[[str], None] = lambda text: None) -> A
 def _fastest(asked: Contest, words: tuple[str, ...]) -> Any:
     """The fastest plan that is made of these; none where none fits."""
     batch = asked.batch * max(asked.workers)
-    wishes = planning.wished(words)
-    questions = planning.asked(asked.model, asked.cluster, batch, trainer=asked.trainer, wishes=wishes)
-    return planning.answered_best(questions).found.best
+    request = read(model=asked.model, on=asked.cluster, batch=batch, trainer=asked.trainer, only=words)
+    return planning.answered_best([request]).found.best
 
 
 def _cut(asked: Contest, name: str, technique: Technique, best: Any) -> Cut:

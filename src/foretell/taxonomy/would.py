@@ -13,18 +13,14 @@ from typing import Any, Final
 
 import msgspec
 
-from foretell.model.source import load
 from foretell.oracle.predict import predict
-from foretell.plan.fitness import refusals
-from foretell.plan.job import make_job
+from foretell.oracle.request import Request
+from foretell.oracle.resolve import resolve, unmeasured
 from foretell.plan.plan import Plan
-from foretell.plan.policies.precision import Precision
-from foretell.plan.refusal import PlanRefused, refused
+from foretell.plan.refusal import PlanRefused
 from foretell.plan.repair import with_fields
-from foretell.plan.setting import Setting, with_precision
 from foretell.plan.strategies.server import Server
 from foretell.plan.text import parse
-from foretell.plan.trainer import trainer
 from foretell.taxonomy.systems import System, system
 from foretell.virtual.pace import DoesNotFit
 from foretell.virtual.simulate import Contest, Ran, simulate
@@ -117,7 +113,8 @@ def _would(asked: Contest, name: str, one: System, ranks: int, batch: int, learn
 def _priced(asked: Contest, plan: Plan, batch: int) -> dict[str, Any]:
     """What a step takes, or why there is none."""
     try:
-        step = predict(_setting(asked, plan, batch), asked.cluster)
+        request = Request(model=asked.model, cluster=asked.cluster, plan=plan, batch=batch, trainer=asked.trainer)
+        step = predict(resolve(unmeasured(request)).setting, asked.cluster)
     except PlanRefused as problem:
         return {"why": problem.refusals[0].why}
     return {
@@ -126,17 +123,6 @@ def _priced(asked: Contest, plan: Plan, batch: int) -> dict[str, Any]:
         "memory_bytes": step.memory_bytes,
         "why": "" if step.fits else "more than a rank holds",
     }
-
-
-def _setting(asked: Contest, plan: Plan, batch: int) -> Setting:
-    software = trainer(asked.trainer)
-    dtype = with_precision(plan, software).policy(Precision).format.activation
-    graph = load(asked.model, max(1, batch // plan.microbatches), None, dtype)
-    setting = Setting(graph, make_job(batch, trainer=asked.trainer), plan, software)
-    broken = tuple(refusals(setting, asked.cluster))
-    if broken:
-        raise refused(plan, broken)
-    return setting
 
 
 def grown(plan: Plan, ranks: int) -> Plan:

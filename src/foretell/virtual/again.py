@@ -146,7 +146,7 @@ def played(
     from foretell.virtual.problems.run import Run
 
     problem, steps = Run(assignment), assignment.dropped + assignment.steps
-    arguments = rule_of(assignment, assignment.setting()).arguments
+    arguments = rule_of(assignment, assignment.setting).arguments
     world = InOrder(
         problem,
         found.algorithm,
@@ -206,7 +206,7 @@ def _checked(assignment: Assignment, reports: Sequence[Report]) -> Composed:
     if assignment.device == "cuda":
         what = "a run on GPUs, whose sums a processor does not repeat to the last digit"
         raise BadInput(what, where="--record", fix="a record of `foretell run --device cpu`")
-    found = method(assignment.setting().plan, assignment.method)
+    found = method(assignment.setting.plan, assignment.method)
     if found is None:
         what = f"{assignment.plan}: all ranks stepped together, and there is one way to play that"
         raise BadInput(what, where="--record", fix="a record of `foretell run` with ps, local, ring or --method")

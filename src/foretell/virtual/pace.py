@@ -16,11 +16,8 @@ from foretell.model.graph import Graph
 from foretell.model.source import load
 from foretell.model.totals import totals
 from foretell.oracle.predict import predict
-from foretell.plan import trainer as trainers
-from foretell.plan.job import make_job
-from foretell.plan.policies.precision import Precision
-from foretell.plan.setting import Setting, with_precision
-from foretell.plan.text import parse
+from foretell.oracle.request import read
+from foretell.oracle.resolve import resolve
 
 FP32 = 4.0
 """Bytes of a weight or a gradient as it travels when nothing compresses it."""
@@ -175,7 +172,8 @@ def even(compute: float, transmit: float, reduce: float = 0.0, update: float = 0
 
 def on_cluster(model: str, cluster: Cluster, batch: int, trainer: str = "pytorch", optimizer: str = "") -> Pace:
     """The pace that `predict` has for one rank of a cluster, with batches of so many samples a worker."""
-    step = predict(_alone(model, batch, trainer, optimizer), cluster)
+    request = read(model=model, plan="dp1", batch=batch, trainer=trainer, optimizer=optimizer)
+    step = predict(resolve(request).setting, cluster)
     graph = load(model, batch)
     size = FP32 * float(totals(graph).trainable)
     if not step.fits:
@@ -194,11 +192,3 @@ def weight_shapes(graph: Graph) -> Shapes:
         if tensor.role == "parameter" and tensor.trainable
         for _ in range(block.times)
     )
-
-
-def _alone(model: str, batch: int, trainer: str, optimizer: str) -> Setting:
-    """One rank that computes a whole batch."""
-    plan, software = parse("dp1"), trainers.trainer(trainer)
-    dtype = with_precision(plan, software).policy(Precision).format.activation
-    job = make_job(batch, trainer=trainer, optimizer=optimizer)
-    return Setting(load(model, batch, None, dtype), job, plan, software)

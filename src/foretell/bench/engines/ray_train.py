@@ -43,7 +43,7 @@ def outcome(assignment: Assignment, folder: Path) -> Outcome:
 
     from foretell.runtime.assignment import Failure, Outcome, Report
 
-    ranks = assignment.setting().plan.ranks
+    ranks = assignment.setting.plan.ranks
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
         ray.init(num_cpus=ranks + 1, include_dashboard=False, log_to_driver=False)
         trainer: Any = TorchTrainer(
@@ -72,5 +72,5 @@ def _rank(told: dict[str, str]) -> None:
 
     assignment = msgspec.json.decode(told["assignment"], type=Assignment)
     rank = ray.train.get_context().get_world_rank()
-    report, _ = trained(assignment, assignment.setting(), rank, apply)
+    report, _ = trained(assignment, assignment.setting, rank, apply)
     (Path(told["folder"]) / f"report-{rank}.json").write_bytes(msgspec.json.encode(report))

@@ -8,23 +8,25 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from foretell.cli.inputs import Asked, Given, planned, read
 from foretell.cli.notes import tell_notes
+from foretell.cli.request_options import ONE_PLAN, asks, under_plan
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
     from foretell.dialects import Dialect, Written
+    from foretell.oracle.request import Request
+    from foretell.oracle.resolve import Resolved
 
 EXAMPLE = "foretell export llama3-8b --on 64xh100 --plan 'dp8:zero3 tp8:sp +bf16' --batch 64 --to torchtitan"
 
 
 @click.command("export", short_help="A plan as the configuration of a trainer.")
-@planned
+@asks(*ONE_PLAN)
 @click.option("--to", "target", metavar="NAME", help="The trainer's configuration: torchtitan, megatron-lm, ...")
 @click.option("--out", metavar="FILE", help="Write the configuration there.")
 @click.option("--launch", "launcher", metavar="NAME", help="Also the command that starts it: torchrun, sbatch, ray.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(given: Given, target: str | None, out: str | None, launcher: str | None, as_json: bool) -> None:
+def command(request: Request, target: str | None, out: str | None, launcher: str | None, as_json: bool) -> None:
     """Write the plan for MODEL as the configuration of a trainer.
 
     A plan that the trainer has no words for is refused. What its file leaves to
@@ -37,8 +39,8 @@ def command(given: Given, target: str | None, out: str | None, launcher: str | N
     if target is None:
         raise BadInput("no target is named", where="--to", fix=", ".join(names()))
     chosen = dialect(target)
-    asked = _asked(given, chosen)
-    recipe = recipe_of(asked.setting, given.model, asked.cluster)
+    asked = _asked(request, chosen)
+    recipe = recipe_of(asked.setting, request.model, asked.cluster)
     written = write(chosen, recipe, _head(asked, chosen))
     file = out or chosen.file
     words = chosen.command(written.document, file)
@@ -57,22 +59,22 @@ def command(given: Given, target: str | None, out: str | None, launcher: str | N
     tell(written, asked.notes)
 
 
-def _asked(given: Given, chosen: Dialect) -> Asked:
+def _asked(request: Request, chosen: Dialect) -> Resolved:
     """The setting under the trainer that the file is for, unless another one was named."""
     from foretell.cli.config_options import typed
     from foretell.dialects import trainer_of
-    from foretell.plan.text import parse
+    from foretell.oracle.resolve import resolve, unmeasured
 
-    if given.plan is None or typed("trainer"):
-        return read(given)
-    return read(given._replace(trainer=trainer_of(chosen, parse(given.plan))))
+    if request.plan is not None and not typed("trainer"):
+        request = request.changed(trainer=trainer_of(chosen, request.plan))
+    return resolve(unmeasured(under_plan(request)))
 
 
-def _head(asked: Asked, chosen: Dialect) -> list[str]:
+def _head(asked: Resolved, chosen: Dialect) -> list[str]:
     job = asked.setting.job
     place = f" on {asked.cluster.text}" if asked.cluster else ""
     return [
-        f"{asked.model}{place}, batch {job.batch}",
+        f"{asked.request.model}{place}, batch {job.batch}",
         f"plan: {asked.setting.plan}",
         f"fields of {chosen.version}; written by foretell",
     ]

@@ -10,15 +10,15 @@ from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
 from foretell.cli.parts import largest_first, parts_table
-from foretell.cli.question_options import CALIBRATION
+from foretell.cli.request_options import BATCH, CALIBRATION, MODEL, ON, OPTIMIZER, SEQ, TRAINER, asks, on_cluster
 from foretell.cli.table import WIDTH, table
 from foretell.cli.table import fit as shortened
 from foretell.cli.training_options import run_lines, trained
-from foretell.errors import BadInput
 from foretell.units import show_bytes, show_count, show_rate, show_seconds
 
 if TYPE_CHECKING:
     from foretell.oracle.fit import Change, Fit
+    from foretell.oracle.request import Request
     from foretell.oracle.training import Run, Training
 
 EXAMPLE = "foretell fit llama3-8b --on 8xh100"
@@ -27,28 +27,19 @@ LIMITS = {"memory": "more do not fit", "batch": "the batch has no more", "model"
 
 
 @click.command("fit", short_help="Whether a model fits a cluster, and what would.")
-@click.argument("model")
-@click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 8xh100, dgx-a100, my.toml.")
-@click.option("--plan", metavar="TEXT", help="This plan only, instead of a ladder of common ones.")
-@click.option("--batch", type=int, metavar="N", help="Samples of a step, of all ranks together.")
-@click.option("--seq", type=int, metavar="N", help="Tokens in a sequence.")
-@click.option("--trainer", metavar="NAME", default="pytorch", help="The software that runs it (pytorch).")
-@click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's).")
-@CALIBRATION
+@asks(
+    MODEL,
+    ON,
+    click.option("--plan", metavar="TEXT", help="This plan only, instead of a ladder of common ones."),
+    BATCH,
+    SEQ,
+    TRAINER,
+    OPTIMIZER,
+    CALIBRATION,
+)
 @trained()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(
-    model: str,
-    cluster: str | None,
-    plan: str | None,
-    batch: int | None,
-    seq: int | None,
-    trainer: str,
-    optimizer: str,
-    calibration: str,
-    run: Run,
-    as_json: bool,
-) -> None:
+def command(request: Request, run: Run, as_json: bool) -> None:
     """Whether MODEL fits a cluster, with which plan, and with how many samples at a time.
 
     Without --plan common plans are tried, in bf16 where the device has it. Without
@@ -56,22 +47,9 @@ def command(
     as many micro-batches as stages). With it they are taken in micro-batches. The
     exit code is 1 if it does not fit.
     """
-    from foretell.oracle.fit import fit, wish
+    from foretell.oracle.fit import fit
 
-    if cluster is None:
-        raise BadInput("no cluster is given", where="--on", fix=EXAMPLE)
-    asked = wish(
-        model,
-        cluster,
-        plan,
-        batch=batch,
-        trainer_name=trainer,
-        seq=seq,
-        optimizer=optimizer,
-        run=run,
-        calibration=calibration,
-    )
-    found = fit(asked)
+    found = fit(on_cluster(request, EXAMPLE).changed(run=run))
     amount = found.prediction.training if found.fits else None
     if as_json:
         import msgspec

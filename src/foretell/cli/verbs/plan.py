@@ -11,7 +11,18 @@ from foretell.cli.notes import tell_notes
 from foretell.cli.plan_answers import Outcome, answers_of, notes_of, refuse, what_would_fit
 from foretell.cli.plan_questions import batch_of, is_choice, limit_of, questions_of, run_of, today_of
 from foretell.cli.progress import Progress
-from foretell.cli.question_options import CALIBRATION, words_of
+from foretell.cli.request_options import (
+    BATCH_PER_RANK,
+    CALIBRATION,
+    MODEL,
+    ON,
+    OPTIMIZER,
+    PRECISION,
+    SEARCH,
+    SEQ,
+    TRAINER,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from foretell.cli.config_change import Change
@@ -21,23 +32,23 @@ if TYPE_CHECKING:
 
 
 @click.command("plan", short_help="The best plan there is, and what comes close.")
-@click.argument("model", required=False)
-@click.option("--from-config", metavar="FILE", help="What you run today: the best plan is told against it.")
-@click.option("--out", metavar="FILE", help="With --from-config: write that file with the best plan instead.")
-@click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 64xh100, dgx-a100, my.toml.")
-@click.option("--batch", metavar="N", help="Samples of a step, of all ranks together; auto, or LOW..HIGH: the best.")
-@click.option("--noise-scale", metavar="N", help="For --batch auto: '2e6 tokens', or a run's record.")
-@click.option("--batch-per-rank", type=int, metavar="N", help="Samples of a step for each rank that splits them.")
-@click.option("--seq", type=int, metavar="N", help="Tokens in a sequence.")
-@click.option("--trainer", metavar="NAME", default="pytorch", help="The software that runs it (pytorch).")
-@click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's).")
-@click.option("--precision", metavar="NAME", default="", help="bf16, fp8, ... (bf16 where the device has it).")
-@click.option("--only", multiple=True, callback=words_of, metavar="WORDS", help="These strategies and policies: dp,tp.")
-@click.option("--without", multiple=True, callback=words_of, metavar="WORDS", help="Not these: pp,offload.")
-@click.option("--also", multiple=True, callback=words_of, metavar="WORDS", help="Those not searched unasked: local.")
-@click.option("--fix", "fixed", metavar="TEXT", default="", help="Each plan has this: 'tp8 +recompute:block'.")
-@click.option("--max-memory", metavar="SIZE", help="A rank may use this much: '60 GB'.")
-@CALIBRATION
+@with_options(
+    MODEL,
+    click.option("--from-config", metavar="FILE", help="What you run today: the best plan is told against it."),
+    click.option("--out", metavar="FILE", help="With --from-config: write that file with the best plan instead."),
+    ON,
+    click.option(
+        "--batch", metavar="N", help="Samples of a step, of all ranks together; auto, or LOW..HIGH: the best."
+    ),
+    click.option("--noise-scale", metavar="N", help="For --batch auto: '2e6 tokens', or a run's record."),
+    BATCH_PER_RANK,
+    SEQ,
+    TRAINER,
+    OPTIMIZER,
+    PRECISION,
+    *SEARCH,
+    CALIBRATION,
+)
 @click.option("--gpus", metavar="LOW..HIGH", help="A search for each number, doubling: 8..1024.")
 @click.option(
     "--by", type=click.Choice(["time", "money", "memory", "gpus"]), default="time", help="What is best (time)."

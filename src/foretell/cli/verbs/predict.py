@@ -10,10 +10,9 @@ import msgspec
 
 from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.disturbance_options import disturbed
-from foretell.cli.evidence_options import Known, answered, findings_table, measured
-from foretell.cli.inputs import Asked, Given, planned
 from foretell.cli.notes import tell_notes
 from foretell.cli.parts import largest_first, parts_table
+from foretell.cli.request_options import MEASURED, ONE_PLAN, asks, under_plan
 from foretell.cli.table import WIDTH, fit, table
 from foretell.cli.training_options import HOUR, run_lines, trained
 from foretell.errors import BadInput
@@ -22,8 +21,11 @@ from foretell.units import show_bytes, show_count, show_flops, show_rate, show_s
 if TYPE_CHECKING:
     from foretell.cost.peak_breakdown import Alive
     from foretell.hardware.disturbance import Disturbance
+    from foretell.oracle.anchored import Finding
     from foretell.oracle.changes import Change
     from foretell.oracle.predict import Prediction
+    from foretell.oracle.request import Request
+    from foretell.oracle.resolve import Resolved
     from foretell.oracle.training import Run
 
 EXAMPLE = "foretell predict llama3-8b --on 64xh100 --plan 'dp8:zero3 tp8:sp +bf16' --batch 64"
@@ -36,9 +38,8 @@ SMALLEST = 1e-6
 
 
 @click.command("predict", short_help="How long a step takes under a plan, and what a rank needs.")
-@planned
+@asks(*ONE_PLAN, *MEASURED)
 @trained("price", "input_rate")
-@measured
 @disturbed
 @click.option("--memory", is_flag=True, help="The largest tensors that are alive at the fullest moment.")
 @click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Write a timeline for Perfetto.")
@@ -49,9 +50,8 @@ SMALLEST = 1e-6
 @click.option("--ranks", type=int, metavar="N", help="Of the paper's: every strategy on this many ranks.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
-    given: Given,
+    request: Request,
     run: Run,
-    known: Known,
     disturbance: Disturbance,
     memory: bool,
     trace: str | None,
@@ -72,30 +72,33 @@ def command(
     if oracle == "paper":
         from foretell.replicas.paradl.page import answer_paper
 
-        _only_steps(run, memory, trace or keep or html, known, disturbance)
-        answer_paper(given.model, given.plan, given.batch, given.cluster, release, ranks, as_json)
+        _only_steps(request.changed(run=run, disturbance=disturbance), memory, trace or keep or html)
+        plan = str(request.plan) if request.plan is not None else None
+        place = request.cluster.text if request.cluster is not None else None
+        answer_paper(request.model, plan, request.batch or None, place, release, ranks, as_json)
         return
     if release is not None or ranks is not None:
         raise BadInput("--release and --ranks belong to --oracle paper", fix=EXAMPLE)
-    if given.cluster is None:
-        paper = given.model.endswith("-paradl") or given.model.endswith(".net")
+    if request.cluster is None:
+        paper = request.model.endswith("-paradl") or request.model.endswith(".net")
         hint = "--on 16xv100-16, or the paper's own: --oracle paper" if paper else EXAMPLE
         raise BadInput("no cluster is given", where="--on", fix=hint)
     if disturbance:
         _only_answered(Files(trace, html, keep))
-    _predict(given, known, run, disturbance, Files(trace, html, keep), memory, as_json)
+    _predict(request.changed(run=run, disturbance=disturbance), Files(trace, html, keep), memory, as_json)
 
 
-def _only_steps(run: Run, memory: bool, trace: str | None, known: Known, disturbance: Disturbance) -> None:
+def _only_steps(request: Request, memory: bool, trace: str | None) -> None:
     """The paper's oracle knows no whole runs, tensors or timelines."""
+    from foretell.oracle.request import UNMEASURED
     from foretell.oracle.training import STEP_ALONE
 
     asked = [
         ("--trace, --keep or --html", trace),
         ("--memory", memory),
-        ("an option about a whole run", run != STEP_ALONE),
-        ("a measurement", known != Known()),
-        ("a disturbance", disturbance),
+        ("an option about a whole run", request.run != STEP_ALONE),
+        ("a measurement", request.measured != UNMEASURED),
+        ("a disturbance", request.disturbance),
     ]
     for name, given in asked:
         if given:
@@ -122,47 +125,45 @@ def _only_answered(files: Files) -> None:
             raise BadInput(what, where=option, fix="without disturbances")
 
 
-def _predict(
-    given: Given, known: Known, run: Run, disturbance: Disturbance, files: Files, memory: bool, as_json: bool
-) -> None:
-    asked, found = answered(given, known, run, disturbance)
-    assert asked.cluster is not None
+def _predict(request: Request, files: Files, memory: bool, as_json: bool) -> None:
+    from foretell.oracle.predicted import predicted
+
+    asked, found = predicted(under_plan(request))
     if files.keep is not None:
         from foretell.cli.kept import keep_answer
 
-        keep_answer(files.keep, given, known, asked.cluster, found)
+        keep_answer(files.keep, request, asked.place, found)
     if files.trace is not None:
         _trace(asked, files.trace)
     if files.html is not None:
         from foretell.cli.reports import step_page
         from foretell.report.files import save
 
-        save(step_page(asked.setting, asked.cluster, found, asked.notes), files.html)
+        save(step_page(asked.setting, asked.place, found, asked.notes), files.html)
     held = _alive(asked, found) if memory or as_json or not found.fits else ()
-    changes = () if found.fits else _changes(given, asked, found, known)
+    changes = () if found.fits else _changes(asked, found)
     if as_json:
-        click.echo(_json(found, asked, run, held, changes))
+        click.echo(_json(found, asked, request.run, held, changes))
         return
-    click.echo(_page(found, asked.cluster.ranks, run, held, changes))
+    click.echo(_page(found, asked.place.ranks, request.run, held, changes))
     tell_notes((*asked.notes, *found.notes))
 
 
-def _trace(asked: Asked, file: str) -> None:
+def _trace(asked: Resolved, file: str) -> None:
     from foretell.cost.price import priced
     from foretell.timeline.simulate import simulate
     from foretell.timeline.trace import write_trace
 
-    assert asked.cluster is not None
     if not file:
         raise BadInput("no file is named", where="--trace", fix="--trace step.json")
     try:
         Path(file).touch()
     except OSError as problem:
         raise BadInput(f"{file} cannot be written: {problem.strerror}", where="--trace", fix="another file") from None
-    write_trace(simulate(priced(asked.setting, asked.cluster)), file)
+    write_trace(simulate(priced(asked.setting, asked.place)), file)
 
 
-def _alive(asked: Asked, found: Prediction) -> tuple[Alive, ...]:
+def _alive(asked: Resolved, found: Prediction) -> tuple[Alive, ...]:
     from foretell.cost.peak_breakdown import alive
     from foretell.program.expand import expand
     from foretell.program.lower import lower
@@ -170,24 +171,24 @@ def _alive(asked: Asked, found: Prediction) -> tuple[Alive, ...]:
     return alive(expand(lower(asked.setting)), asked.setting, found.memory)
 
 
-def _changes(given: Given, asked: Asked, found: Prediction, known: Known) -> tuple[Change, ...]:
+def _changes(asked: Resolved, found: Prediction) -> tuple[Change, ...]:
     from foretell.oracle.calibrations import NONE
-    from foretell.oracle.fit import wish, would_fit
+    from foretell.oracle.fit import would_fit
+    from foretell.oracle.request import MeasurementFiles
+    from foretell.oracle.training import STEP_ALONE
 
-    assert given.cluster is not None and asked.cluster is not None
-    other = known.profile or known.anchors  # they corrected this cluster, and say nothing of another
-    hope = wish(
-        given.model,
-        asked.cluster if other else given.cluster,
-        trainer_name=given.trainer,
-        seq=given.seq,
+    request, files = asked.request, asked.request.measured
+    other = files.profile or files.anchors  # they corrected this cluster, and say nothing of another
+    hope = request.changed(
+        cluster=asked.place if other else request.cluster,
         optimizer=asked.setting.job.optimizer,
-        calibration=NONE if other else known.calibration,
+        measured=MeasurementFiles(calibration=NONE if other else files.calibration),
+        run=STEP_ALONE,
     )
     return would_fit(hope, found, asked.setting)
 
 
-def _json(found: Prediction, asked: Asked, run: Run, held: tuple[Alive, ...], changes: tuple[Change, ...]) -> bytes:
+def _json(found: Prediction, asked: Resolved, run: Run, held: tuple[Alive, ...], changes: tuple[Change, ...]) -> bytes:
     seconds = found.training.seconds if found.training else 0.0
     cost = _cost(found, seconds or found.step_seconds, run.conditions.price)
     answer = {**msgspec.to_builtins(found), "notes": [*asked.notes, *found.notes]}
@@ -227,7 +228,7 @@ def _page(found: Prediction, ranks: int, run: Run, held: tuple[Alive, ...], chan
         lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
     head = "\n".join(_folded(f"{name:<14}{text}", 14) for name, text in lines)
     findings = getattr(found, "findings", ())
-    parts = [head, *([findings_table(findings)] if findings else []), _time(found), _memory(found)]
+    parts = [head, *([_findings_table(findings)] if findings else []), _time(found), _memory(found)]
     parts += [_tensors(held)] if held else []
     parts += _what_fits(found, changes)
     return "\n\n".join([*parts, *_why(found), _known(found)])
@@ -306,3 +307,15 @@ def _known(found: Prediction) -> str:
     lines += [_folded(f"{'narrower':<{width}}{way}", width) for way in found.narrower[:1]]
     lines += [_folded(f"{name:<{width}}{text}", width) for name, text in accuracy_line(found)]
     return "\n".join(["how it is known", *lines])
+
+
+def _findings_table(found: tuple[Finding, ...]) -> str:
+    """What was predicted and what was measured, part by part."""
+    rows = [
+        [one.part, _amount(one, one.predicted), _amount(one, one.measured), f"{one.ratio - 1:+.1%}"] for one in found
+    ]
+    return table(["what was measured", "predicted", "measured", "measured over predicted"], rows)
+
+
+def _amount(one: Finding, value: float) -> str:
+    return show_bytes(value) if one.part == "memory" else f"{value:.4g} s"

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foretell.cli.inputs import Asked, Given, planned, read
 from foretell.cli.notes import tell_notes
 from foretell.cli.rank_figures import CommunicationRow, OperatorRow, alive, allocations, communications, operators
+from foretell.cli.request_options import ONE_PLAN, asks, under_plan
 from foretell.cli.table import WIDTH, fit, table
 from foretell.errors import BadInput
 from foretell.units import show_bytes, show_count, show_rate
 
 if TYPE_CHECKING:
+    from foretell.oracle.request import Request
+    from foretell.oracle.resolve import Resolved
     from foretell.program.expanded import ExpandedProgram, RankKind
 
 SHORTEST = 8
@@ -43,21 +45,22 @@ RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
 @click.command("program", short_help="What each rank computes, sends and holds under a plan.")
-@planned
+@asks(*ONE_PLAN)
 @click.option("--rank-kind", type=int, metavar="K", help="Show the ranks at this place of the pipeline.")
 @click.option("--full", is_flag=True, help="All operators and allocations, not only the largest.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, every action in it.")
-def command(given: Given, rank_kind: int | None, full: bool, as_json: bool) -> None:
+def command(request: Request, rank_kind: int | None, full: bool, as_json: bool) -> None:
     """What each rank computes, sends and holds in a step of MODEL under a plan.
 
     Without --on the plan has as many ranks as it asks for. Without --batch each
     rank that splits the batch takes one sample in each micro-batch.
     """
+    from foretell.oracle.resolve import resolve, unmeasured
     from foretell.program.expand import expand
     from foretell.program.lower import lower
     from foretell.program.verify import verify
 
-    asked = read(given)
+    asked = resolve(unmeasured(under_plan(request)))
     program = expand(lower(asked.setting))
     kind = _chosen(program, rank_kind)
     problems = verify(program, asked.setting.graph)
@@ -82,7 +85,7 @@ def _report(problems: tuple[str, ...]) -> None:
     sys.exit(1)
 
 
-def _notes(asked: Asked, program: ExpandedProgram) -> tuple[str, ...]:
+def _notes(asked: Resolved, program: ExpandedProgram) -> tuple[str, ...]:
     return (*asked.notes, *program.notes)
 
 
@@ -104,7 +107,7 @@ def _work(program: ExpandedProgram, kind: RankKind) -> float:
 # the page
 
 
-def _page(asked: Asked, program: ExpandedProgram, kind: RankKind, full: bool) -> str:
+def _page(asked: Resolved, program: ExpandedProgram, kind: RankKind, full: bool) -> str:
     parts = [_head(asked, program)]
     if program.axes:
         parts.append(_axes(asked, program))
@@ -121,7 +124,7 @@ def _facts(lines: Sequence[tuple[str, str]]) -> str:
     return "\n".join(_folded(f"{name:<18}{text}", " " * 18) for name, text in lines)
 
 
-def _head(asked: Asked, program: ExpandedProgram) -> str:
+def _head(asked: Resolved, program: ExpandedProgram) -> str:
     each = f"{asked.micro_batch} a rank"
     count = program.microbatches
     passes = f"{count} micro-batches of {each}" if count > 1 else f"{each}, in one pass"
@@ -131,7 +134,7 @@ def _head(asked: Asked, program: ExpandedProgram) -> str:
         ranks += f" of {cluster.text}: {cluster.nodes} x {cluster.ranks_per_node} {_devices(asked)}"
     return _facts(
         [
-            ("model", fit(asked.model, WIDTH - 18)),
+            ("model", fit(asked.request.model, WIDTH - 18)),
             ("plan", program.plan),
             ("batch", f"{program.batch:,} samples: {passes}"),
             ("trainer", f"{program.trainer}, {asked.setting.job.optimizer}"),
@@ -140,11 +143,11 @@ def _head(asked: Asked, program: ExpandedProgram) -> str:
     )
 
 
-def _devices(asked: Asked) -> str:
+def _devices(asked: Resolved) -> str:
     return " + ".join(group.device.name for group in asked.cluster.groups) if asked.cluster else ""
 
 
-def _axes(asked: Asked, program: ExpandedProgram) -> str:
+def _axes(asked: Resolved, program: ExpandedProgram) -> str:
     header = ["axis", "ranks", "apart"]
     rows = [[axis.name, f"{axis.ranks:,}", f"{axis.stride:,}"] for axis in program.axes]
     if asked.cluster is None:
@@ -315,13 +318,13 @@ def _folded(text: str, indent: str) -> str:
 # for programs
 
 
-def _json(asked: Asked, program: ExpandedProgram) -> str:
+def _json(asked: Resolved, program: ExpandedProgram) -> str:
     import msgspec
 
     bodies: dict[Any, int] = {}
     stages = [_stage(stage, bodies) for stage in program.stages]
     answer = {
-        "model": asked.model,
+        "model": asked.request.model,
         "plan": program.plan,
         "trainer": program.trainer,
         "optimizer": asked.setting.job.optimizer,
@@ -344,7 +347,7 @@ def _json(asked: Asked, program: ExpandedProgram) -> str:
     return msgspec.json.encode(answer).decode()
 
 
-def _json_axes(asked: Asked, program: ExpandedProgram) -> Iterator[dict[str, Any]]:
+def _json_axes(asked: Resolved, program: ExpandedProgram) -> Iterator[dict[str, Any]]:
     for axis in program.axes:
         found: dict[str, Any] = {"name": axis.name, "ranks": axis.ranks, "stride": axis.stride}
         if asked.cluster is not None:

@@ -12,8 +12,8 @@ import click
 import msgspec
 
 from foretell.cli.disturbance_options import disturbed
-from foretell.cli.inputs import Asked, Given, given_of, planned, read
 from foretell.cli.notes import tell_notes
+from foretell.cli.request_options import ONE_PLAN, asks, taken
 from foretell.cli.run_pages import comparison_page, page
 from foretell.cli.training_options import span
 from foretell.errors import BadInput
@@ -21,6 +21,8 @@ from foretell.errors import BadInput
 if TYPE_CHECKING:
     from foretell.hardware.disturbance import Disturbance
     from foretell.learning.tempo import Tempo
+    from foretell.oracle.request import Request
+    from foretell.oracle.resolve import Resolved
     from foretell.runtime.assignment import Assignment, Report, RunFailed
     from foretell.runtime.comparison import Comparison
     from foretell.runtime.measure import Measurement
@@ -30,7 +32,7 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 
 
 @click.command("run", short_help="Train under a plan for real, and measure.")
-@planned
+@asks(*ONE_PLAN)
 @disturbed
 @click.option("--ranks", type=int, metavar="N", help="Ranks; a plan has its own number. Without a plan: dpN.")
 @click.option("--method", default="", metavar="TEXT", help="As in simulate: easgd:tau=4, ssp:s=3+topk, dpsgd.")
@@ -66,32 +68,32 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--dry-run", is_flag=True, help="One rank, beside others that are not there: no measurement.")
 @click.option("--compare", "with_comparison", is_flag=True, help="Predict the same, and subtract.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(given: Given, **options: Any) -> None:
+def command(request: Request, **options: Any) -> None:
     """Train MODEL under a plan, on ranks of this machine, and measure.
 
     Under torchrun or srun this process is one of the ranks. With --nnodes it
     starts torchrun on this node, which waits for the others at --rendezvous.
     """
-    given = _with_plan(given, options["ranks"], options["method"])
-    asked = read(given._replace(cluster=None))
+    from foretell.oracle.resolve import resolve, unmeasured
+
+    request = _with_plan(request, options["ranks"], options["method"])
+    asked = resolve(unmeasured(request.changed(cluster=None)))
     _possible(options["disturbance"], asked.setting.plan.ranks)
-    assignment = _assignment(given, asked, options)
+    assignment = _assignment(asked, options)
     if options["dry_run"]:
         click.echo(_dry(assignment, options["timeout"], options["as_json"]))
     else:
-        _run(given, asked, assignment, options)
+        _run(request, asked, assignment, options)
 
 
 def ranks_of(words: Sequence[str]) -> int:
     """How many ranks a run that is typed like this has, before anything of it is done."""
-    from foretell.plan.text import parse
-
     options = command.make_context("run", list(words)).params
-    plan = _with_plan(given_of(options), options["ranks"], options["method"]).plan
-    return parse(plan or "").ranks
+    plan = _with_plan(taken(options), options["ranks"], options["method"]).plan
+    return plan.ranks if plan is not None else 0
 
 
-def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignment:
+def _assignment(asked: Resolved, options: dict[str, Any]) -> Assignment:
     from foretell.runtime.assignment import Assignment
 
     for name in ("steps", "threads"):
@@ -111,11 +113,11 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
     names = (*names, "collectives", "method", "noise_every")
     names = (*names, "disturbance", "checkpoints", "checkpoint_every", "restarts", "waits")
     return Assignment(
-        model=given.model,
+        model=asked.request.model,
         plan=str(asked.setting.plan),
         batch=asked.setting.job.batch,
-        seq=given.seq or 0,
-        trainer=given.trainer,
+        seq=asked.request.seq,
+        trainer=asked.request.trainer,
         optimizer=asked.setting.job.optimizer,
         device=_chosen(options["device"], asked.setting.plan.ranks),
         dry=options["dry_run"],
@@ -127,7 +129,7 @@ def _assignment(given: Given, asked: Asked, options: dict[str, Any]) -> Assignme
     )
 
 
-def _tempo(options: dict[str, Any], asked: Asked) -> Tempo:
+def _tempo(options: dict[str, Any], asked: Resolved) -> Tempo:
     """How long gradients are to take, where each rank makes its own whenever it can."""
     from foretell.learning.tempo import FREE, tempo
     from foretell.runtime.methods.choice import axis_of
@@ -172,24 +174,25 @@ def _chosen(device: str | None, ranks: int) -> str:
     return device or ("cuda" if this_machine.gpus() >= (here.here if here else ranks) else "cpu")
 
 
-def _run(given: Given, asked: Asked, assignment: Assignment, options: dict[str, Any]) -> None:
+def _run(request: Request, asked: Resolved, assignment: Assignment, options: dict[str, Any]) -> None:
     """Train on ranks that are started here, or as one of those that somebody else started."""
     from foretell.runtime import launch
     from foretell.runtime.assignment import RunFailed
     from foretell.runtime.place import place
 
+    cluster = request.cluster.text if request.cluster is not None else ""
     here = place()
     if options["nnodes"] is not None and here is None:
         ranks, words = asked.setting.plan.ranks, sys.argv[1:]
         launch.torchrun(ranks, options["nnodes"], options["rendezvous"], words, options["restarts"])
     if options["with_comparison"] or options["trace"] is not None or options["waits_predicted"]:
-        assignment = _foreseen(assignment, given.cluster or "", options)
+        assignment = _foreseen(assignment, cluster, options)
     try:
         reports = _reports(assignment, here, options["timeout"])
     except RunFailed as problem:
-        raise _with_record(problem, assignment, options["records"], given.cluster or "") from None
+        raise _with_record(problem, assignment, options["records"], cluster) from None
     if reports:
-        found = _kept(assignment, reports, options, given.cluster or "")
+        found = _kept(assignment, reports, options, cluster)
         compared = _compared(found, options["calibration"]) if options["with_comparison"] else None
         if options["trace"] is not None:
             _traced(reports, found, options["trace"], options["calibration"])
@@ -227,23 +230,23 @@ def _with_record(problem: RunFailed, assignment: Assignment, folder: str, cluste
     return BadInput(what, where=problem.where, fix=problem.fix)
 
 
-def _with_plan(given: Given, ranks: int | None, method: str = "") -> Given:
+def _with_plan(request: Request, ranks: int | None, method: str = "") -> Request:
     """A plan for the ranks that were named, and the ranks of the plan that was."""
     from foretell.plan.text import parse
     from foretell.runtime.methods.choice import carrier
 
-    if given.plan is None:
+    if request.plan is None:
         if ranks is None and method:
             what = f"--method {method} says how ranks learn, and nothing how many there are"
             raise BadInput(what, where="--ranks", fix=f"--method {method} --ranks 2")
         if ranks is None:
             raise BadInput("no plan is given", where="--plan", fix=EXAMPLE)
         _at_least_one("--ranks", ranks)
-        return given._replace(plan=carrier(method, ranks) if method else f"dp{ranks}")
-    own = parse(given.plan).ranks
+        return request.changed(plan=parse(carrier(method, ranks) if method else f"dp{ranks}"))
+    own = request.plan.ranks
     if ranks not in (None, own):
-        raise BadInput(f"--plan '{given.plan}' has {own} ranks, not {ranks}", where="--ranks", fix=f"--ranks {own}")
-    return given
+        raise BadInput(f"--plan '{request.plan}' has {own} ranks, not {ranks}", where="--ranks", fix=f"--ranks {own}")
+    return request
 
 
 def _dry(assignment: Assignment, seconds: float, as_json: bool) -> str:
@@ -256,7 +259,7 @@ def _dry(assignment: Assignment, seconds: float, as_json: bool) -> str:
 
     with launch.Ranks() as ranks:
         (report,) = ranks.run(assignment, seconds)
-    setting = assignment.setting()
+    setting = assignment.setting
     found = traffic(expand(lower(setting)), 0, report.collectives)
     if not as_json:
         return dry_page(assignment, setting.plan.ranks, report.collectives, found)

@@ -11,7 +11,7 @@ import click
 from foretell.cli import several
 from foretell.cli.main import INTERRUPTED, NOTHING_FITS
 from foretell.cli.notes import tell_notes
-from foretell.cli.question_options import CALIBRATION, words_of
+from foretell.cli.request_options import CALIBRATION, SEARCH, with_options
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
@@ -33,12 +33,7 @@ TABLES = (".csv", ".parquet", ".arrow")
 @click.option("--ask", metavar="WORD", default="", help="What of each cell: plan, predict, run (predict with --plan).")
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="With --ask run: that are measured (20).")
 @click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's).")
-@click.option("--only", multiple=True, callback=words_of, metavar="WORDS", help="Search these: dp,tp.")
-@click.option("--without", multiple=True, callback=words_of, metavar="WORDS", help="Not these: pp,offload.")
-@click.option("--also", multiple=True, callback=words_of, metavar="WORDS", help="Those not searched unasked.")
-@click.option("--fix", "fixed", metavar="TEXT", default="", help="Each plan has this: 'tp8 +recompute:block'.")
-@click.option("--max-memory", metavar="SIZE", default="", help="A rank may use this much: '60 GB'.")
-@CALIBRATION
+@with_options(*SEARCH, CALIBRATION)
 @click.option("--out", metavar="FOLDER", help="Keep each answer here; asked again, it goes on from there.")
 @click.option("--table", metavar="FILE", help="Write the table: sweep.csv, sweep.parquet.")
 @click.option("--jobs", type=int, default=0, metavar="N", help="Processes (one for each core).")
@@ -121,8 +116,8 @@ def _cells(options: dict[str, Any]) -> list[Cell]:
     if options["steps"] is not None and options["ask"] != "run":
         raise BadInput("--steps are of runs", where="--steps", fix="--ask run")
     alike: dict[str, Any] = {"steps": options["steps"] or 0}
-    alike |= {name: options[name] for name in ("optimizer", "only", "without", "also", "max_memory", "calibration")}
-    return grid.cells(**alike, fixed=options["fixed"].strip())
+    alike |= {name: options[name] for name in ("optimizer", "only", "without", "also", "calibration")}
+    return grid.cells(**alike, fixed=options["fix"].strip(), max_memory=options["max_memory"] or "")
 
 
 def _notes(cells: Sequence[Cell], named: str) -> list[str]:

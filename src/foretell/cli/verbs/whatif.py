@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from foretell.cli.question_options import PRECISION, about, searched, tell, wanted
-from foretell.errors import BadInput
+from foretell.cli.request_options import JOB, PRECISION, SEARCH, asks, on_cluster, tell
+
+if TYPE_CHECKING:
+    from foretell.oracle.request import Request
 
 EXAMPLE = "foretell whatif llama3-8b --on 8xh100 --plan best --batch 64"
 
 
+def _not_best(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    return None if text is None or text.strip() == "best" else text
+
+
 @click.command("whatif", short_help="What other hardware, batches and sequences would do to a step.")
-@about
-@click.option("--plan", metavar="TEXT", default="best", help="The plan; best, the best there is (best).")
-@PRECISION
-@searched
+@asks(
+    *JOB,
+    click.option("--plan", metavar="TEXT", callback=_not_best, help="The plan; best, the best there is (best)."),
+    PRECISION,
+    *SEARCH,
+)
 @click.option("--again", is_flag=True, help="Also search for the best plan as things are, and where they are doubled.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(plan: str, again: bool, as_json: bool, **options: Any) -> None:
+def command(request: Request, again: bool, as_json: bool) -> None:
     """What a step of MODEL would be with one thing changed, and which upgrade pays.
 
     Links by level, bandwidth and latency, the compute rate, the bandwidth and size of
@@ -27,14 +35,11 @@ def command(plan: str, again: bool, as_json: bool, **options: Any) -> None:
     """
     from foretell.cli.compare_pages import whatif_page
     from foretell.cli.progress import Progress
-    from foretell.oracle.trial import Trial
+    from foretell.oracle.planning import questions
     from foretell.oracle.whatif import whatif
 
-    if not plan.strip():
-        raise BadInput("no plan is given", where="--plan", fix=EXAMPLE)
-    question = wanted(options).question(EXAMPLE)
-    chosen = None if plan.strip() == "best" else Trial(question).readable(plan)
+    (question,) = questions(on_cluster(request, EXAMPLE))
     progress = Progress()
-    found = whatif(question, chosen, again, progress.of)
+    found = whatif(question, again, progress.of)
     progress.end()
     tell(found, whatif_page, question, as_json)

@@ -6,9 +6,10 @@ import msgspec
 
 from foretell.dialects import Dialect, Unsaid, dialect, recipe_of, trainer_of, write
 from foretell.dialects.launchers import launch
+from foretell.oracle.resolve import Resolved
 from foretell.plan.text import parse
 from foretell.serve.calls import Call
-from foretell.serve.question import Asked, Name, Question, read
+from foretell.serve.question import Name, Question, read
 
 
 class Export(Question, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,7 +35,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 def answer(question: Export) -> Exported:
     chosen = dialect(question.to)
     asked = _under(question, chosen)
-    recipe = recipe_of(asked.setting, question.model, asked.cluster)
+    recipe = recipe_of(asked.setting, question.model, asked.place)
     written = write(chosen, recipe, _head(question, asked, chosen))
     words = chosen.command(written.document, chosen.file)
     start = launch(question.launcher or chosen.launcher, recipe, words, chosen.own, chosen.variables(recipe))
@@ -50,14 +51,14 @@ def answer(question: Export) -> Exported:
     )
 
 
-def _under(question: Export, chosen: Dialect) -> Asked:
+def _under(question: Export, chosen: Dialect) -> Resolved:
     """The setting under the trainer that the file is for, unless another one is named."""
     return read(msgspec.structs.replace(question, trainer=question.trainer or trainer_of(chosen, parse(question.plan))))
 
 
-def _head(question: Export, asked: Asked, chosen: Dialect) -> list[str]:
+def _head(question: Export, asked: Resolved, chosen: Dialect) -> list[str]:
     return [
-        f"{question.model} on {asked.cluster.text}, batch {question.batch}",
+        f"{question.model} on {asked.place.text}, batch {question.batch}",
         f"plan: {asked.setting.plan}",
         f"fields of {chosen.version}; written by foretell",
     ]

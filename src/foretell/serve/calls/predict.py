@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from foretell.oracle.predict import Prediction, predict
+from foretell.oracle.resolve import Resolved
 from foretell.serve.calls import Call
-from foretell.serve.question import Asked, Question, read
+from foretell.serve.question import Question, read
 from foretell.serve.words import spoken
 
 
@@ -15,9 +16,9 @@ def answer(question: Question) -> Prediction:
     return told(read(question))
 
 
-def told(asked: Asked) -> Prediction:
+def told(asked: Resolved) -> Prediction:
     """A prediction with all that a person should know about it."""
-    found = predict(asked.setting, asked.cluster)
+    found = predict(asked.setting, asked.place)
     return msgspec.structs.replace(
         found,
         notes=tuple(dict.fromkeys(map(spoken, (*asked.notes, *found.notes)))),

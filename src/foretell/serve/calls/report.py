@@ -17,7 +17,7 @@ from foretell.timeline.simulate import simulate
 def answer(question: Question) -> str:
     asked = read(question)
     found, program = told(asked), expand(lower(asked.setting))
-    played = simulate(priced(asked.setting, asked.cluster), program)
+    played = simulate(priced(asked.setting, asked.place), program)
     held = alive(program, asked.setting, found.memory)
     return html(prediction_page(found, asked.setting, program, played, held, found.notes))
 

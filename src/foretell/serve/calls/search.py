@@ -13,13 +13,14 @@ from foretell.hardware import quantity
 from foretell.hardware.cluster import Cluster
 from foretell.oracle import planning
 from foretell.oracle.finer import CHOICES, finer
+from foretell.oracle.request import Request, SearchConstraints, Upgrade
 from foretell.oracle.search import Found
-from foretell.oracle.space import Space, Wishes
+from foretell.oracle.space import Space
 from foretell.report.page import Page, Section, body
 from foretell.report.sections import search_section
 from foretell.serve import uploads
 from foretell.serve.calls import Call
-from foretell.serve.question import Name, Subject, bettered, cluster_of, graph_of, model_text, trainer_name
+from foretell.serve.question import Name, Subject, bettered, graph_of, model_text, request_of
 
 Words: TypeAlias = Annotated[tuple[Name, ...], Meta(max_length=30)]
 
@@ -83,14 +84,14 @@ def _finer(answered: planning.Answer, tell: Tell) -> planning.Answer:
         return answered
 
 
-class _Better(planning.Upgrade):
+class _Better(Upgrade):
     """Several parts of the hardware at once; the cluster then says itself which."""
 
     def of(self, cluster: Cluster) -> Cluster:
         return self.change(cluster, self.times)
 
 
-def question_of(search: Search) -> planning.Question:
+def question_of(search: Search) -> Request:
     """The question as the search knows it."""
     model = model_text(search.model)
     written = graph_of(search.model, search.seq, "") if model.endswith(uploads.GRAPH) else None
@@ -98,18 +99,13 @@ def question_of(search: Search) -> planning.Question:
     def better(cluster: Cluster, times: float) -> Cluster:
         return bettered(cluster, search.hardware)
 
-    return planning.Question(
+    return request_of(search).changed(
         model=model,
         graph=written,
-        cluster=cluster_of(search.cluster).cluster,
-        batch=search.batch,
         seq=0 if written else search.seq,
-        trainer=trainer_name(search.trainer),
-        optimizer=search.optimizer,
         precision=search.precision,
-        wishes=Wishes(only=search.only, without=search.without, also=search.also, fixed=search.fix.strip()),
-        most=quantity.parse(search.max_memory, "memory", "max_memory") if search.max_memory else 0.0,
-        calibration="",
+        search=SearchConstraints(only=search.only, without=search.without, also=search.also, fixed=search.fix.strip()),
+        max_memory=quantity.parse(search.max_memory, "memory", "max_memory") if search.max_memory else 0.0,
         upgrade=_Better("hardware", 1.0, better) if search.hardware else None,
     )
 

@@ -39,7 +39,7 @@ def _processes(events: list[dict[str, Any]]) -> int:
 
 def _played(question: Question) -> dict[str, Any]:
     asked = read(question)
-    return trace(simulate(priced(asked.setting, asked.cluster)))
+    return trace(simulate(priced(asked.setting, asked.place)))
 
 
 def _called(events: list[dict[str, Any]], name: str, after: int) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ def answer(question: Question) -> View:
     asked = read(question)
     found = told(asked)
     program = expand(lower(asked.setting), borders=False)
-    played = simulate(priced(asked.setting, asked.cluster), program, joined=True)
+    played = simulate(priced(asked.setting, asked.place), program, joined=True)
     sections = (
         time_section(found),
         memory_section(found, asked.setting, program),
@@ -49,8 +49,8 @@ def answer(question: Question) -> View:
         prediction=found,
         said=sentence(found),
         html=body(page),
-        ranks=asked.cluster.ranks,
-        knobs=knobs(asked.cluster),
+        ranks=asked.place.ranks,
+        knobs=knobs(asked.place),
         axes=axes(asked.setting.graph),
     )
 

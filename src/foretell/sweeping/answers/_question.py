@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from foretell.oracle.planning import Question, asked
 from foretell.oracle.predict import Prediction
-from foretell.oracle.space import Wishes
+from foretell.oracle.request import Request, read
 from foretell.sweeping.cell import Cell
 
 
-def question(cell: Cell) -> Question:
-    """The one question that a cell is."""
-    wishes = Wishes(only=cell.only, without=cell.without, also=cell.also, fixed=cell.fixed)
-    (found,) = asked(
-        cell.model,
-        cell.cluster,
-        cell.batch,
+def request(cell: Cell) -> Request:
+    """The question that a cell is."""
+    return read(
+        model=cell.model,
+        on=cell.cluster,
+        plan=cell.plan or None,
+        batch=cell.batch,
+        seq=cell.seq or None,
         trainer=cell.trainer,
         optimizer=cell.optimizer,
-        seq=cell.seq or None,
         precision=cell.precision,
-        wishes=wishes,
-        max_memory=cell.max_memory or 0.0,
+        only=cell.only,
+        without=cell.without,
+        also=cell.also,
+        fix=cell.fixed,
+        max_memory=cell.max_memory or None,
         top=1,
         calibration=cell.calibration,
     )
-    return found
 
 
 def told(step: Prediction) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foretell.oracle.finer import answered_finely
 from foretell.oracle.planning import Answer
-from foretell.sweeping.answers._question import question, told
+from foretell.sweeping.answers._question import request, told
 from foretell.sweeping.cell import FAILED, OK, TOO_LARGE, Cell, Row, row
 from foretell.units import show_bytes
 
@@ -14,7 +14,7 @@ ALONE = False
 
 def answer(cell: Cell) -> Row:
     """Search, and tell the winner as `foretell predict` does."""
-    answer = answered_finely(question(cell))
+    answer = answered_finely(request(cell))
     found = answer.found
     if not found.complete:  # the search takes Ctrl-C for itself, and half an answer is none
         raise KeyboardInterrupt

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from foretell.oracle.trial import Trial
-from foretell.plan.text import parse
-from foretell.sweeping.answers._question import question, told
+from foretell.oracle.request import read_plan
+from foretell.oracle.resolve import PlanEvaluator
+from foretell.sweeping.answers._question import request, told
 from foretell.sweeping.cell import FAILED, OK, TOO_LARGE, Cell, Row, row
 from foretell.units import show_bytes
 
@@ -14,12 +14,12 @@ ALONE = False
 
 def answer(cell: Cell) -> Row:
     """Predict the cell's plan; one that breaks rules is a failure with their numbers."""
-    trial, plan = Trial(question(cell)), parse(cell.plan)
-    refusals = trial.refusals(plan)
+    plans, plan = PlanEvaluator(request(cell)), read_plan(cell.plan)
+    refusals = plans.refusals(plan)
     if refusals:
         return row(cell, FAILED, reason="; ".join(map(str, refusals)))
-    step = trial.predicted(plan)
-    usable = trial.usable(step)
+    step = plans.predicted(plan)
+    usable = plans.usable(step)
     over = step.memory_bytes - usable
     found = {**told(step), "usable_bytes": usable, "evaluated": 1}
     if over > 0:

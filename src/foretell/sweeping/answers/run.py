@@ -25,7 +25,7 @@ def answer(cell: Cell) -> Row:
         optimizer=cell.optimizer,
         steps=cell.steps or STEPS,
     )
-    assignment.setting()  # what breaks rules is refused before anything starts
+    _ = assignment.setting  # what breaks rules is refused before anything starts
     try:
         return _told(cell, assignment, _ran(assignment))
     except RunFailed as problem:
@@ -45,7 +45,7 @@ def _ran(assignment: Assignment) -> tuple[Report, ...]:
 
 def _told(cell: Cell, assignment: Assignment, reports: tuple[Report, ...]) -> Row:
     found = recorded(assignment, reports)
-    samples, tokens = cell.batch / found.step_seconds, assignment.setting().job.sequence
+    samples, tokens = cell.batch / found.step_seconds, assignment.setting.job.sequence
     return row(
         cell,
         OK,

@@ -23,7 +23,7 @@ class Run:
     samples: int = 1
 
     def __init__(self, assignment: Assignment) -> None:
-        setting = assignment.setting()
+        setting = assignment.setting
         self.name = f"{assignment.model} on {assignment.task}"
         self._workers, self._parts = setting.plan.ranks, setting.plan.microbatches
         torch.manual_seed(assignment.seed)

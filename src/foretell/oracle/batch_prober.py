@@ -1,4 +1,4 @@
-"""Predicts plans for one wish: with any number of samples at a time, and with as many as fit."""
+"""Predicts plans of one question: with any number of samples at a time, and with as many as fit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from foretell.errors import ForetellError
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.source import LARGEST_BATCH, load
-from foretell.oracle.calibrations import NONE, elsewhere, with_calibration
+from foretell.oracle.calibrations import elsewhere, with_calibration
 from foretell.oracle.predict import Prediction, predict
-from foretell.oracle.training import STEP_ALONE, Run
+from foretell.oracle.request import Request
+from foretell.oracle.resolve import SIZABLE, place_of, setting_of
 from foretell.plan.facts import facts
 from foretell.plan.fitness import refusals
-from foretell.plan.job import Job, batch_ranks
+from foretell.plan.job import batch_ranks
 from foretell.plan.plan import Plan
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.precision import Precision
@@ -27,7 +28,7 @@ from foretell.plan.policy import Policy
 from foretell.plan.repair import divisors
 from foretell.plan.setting import Setting, with_precision
 from foretell.plan.strategies.pipeline import Pipeline
-from foretell.plan.trainer import Trainer
+from foretell.plan.trainer import trainer
 
 ROUNDS: Final = 4
 """Micro-batches for each pipeline rank where no batch is given: the bubble is then about a fifth of the step
@@ -38,22 +39,6 @@ GUESSES: Final = 8
 
 EXACT: Final = 64
 """The largest micro-batch is exact up to here; above, it is one with six binary digits, at most 3 % below."""
-
-
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked. 0 and empty: not said."""
-
-    model: str
-    cluster: Cluster
-    trainer: Trainer
-    plan: Plan | None = None
-    batch: int = 0  # samples of a step, of all ranks together
-    seq: int = 0
-    optimizer: str = ""
-    graph: Graph | None = None  # a model that is given as a graph, for the batch that it has
-    calibration: str = NONE  # a file, none, or empty: the newest of this device that is kept here
-    run: Run = STEP_ALONE  # how much to train, and under which conditions
-    notes: tuple[str, ...] = ()  # on what was chosen for the person who asks
 
 
 class Rung(msgspec.Struct, frozen=True):
@@ -85,22 +70,23 @@ class Climbed(NamedTuple):
     way_out: str
 
 
-class Asker:
-    """Predicts plans for one wish; what was predicted once is remembered."""
+class BatchProber:
+    """Predicts plans of one question; what was predicted once is remembered."""
 
-    def __init__(self, wish: Wish) -> None:
-        self.wish = wish
+    def __init__(self, request: Request) -> None:
+        self.request, self.cluster, self.trainer = request, request.place, trainer(request.trainer)
         self._graphs: dict[tuple[int, int, str], Graph] = {}
         self._found: dict[tuple[Plan, int, str, int], Found | tuple[str, str]] = {}
-        first = wish.graph or load(wish.model, None, wish.seq or None)
-        self.fixed = first if wish.graph or first.source not in ("zoo", "hf", "paradl") else None
+        first = request.graph or load(request.model, None, request.seq or None)
+        self.fixed = first if request.graph or first.source not in SIZABLE else None
+        self._calibration_notes = place_of(request).notes  # refused here if it is of another device
         self.facts = facts(first)
 
     def notes(self) -> Iterator[str]:
-        yield from self.wish.notes
+        yield from (*self.request.notes, *self._calibration_notes)
         if self.fixed:
-            yield f"{self.wish.model} is a graph for a batch of {self.fixed.batch}: no other size was tried"
-        if self.wish.plan is None and not self.wish.batch:
+            yield f"{self.request.model} is a graph for a batch of {self.fixed.batch}: no other size was tried"
+        if self.request.plan is None and not self.request.batch:
             yield "no batch is given: each plan is compared with as many samples a step as it holds"
 
     def sizes(self, plan: Plan) -> Sequence[int]:
@@ -108,9 +94,9 @@ class Asker:
         shares = batch_ranks(plan)
         if self.fixed:
             return [max(1, self.fixed.batch // shares)]
-        if not self.wish.batch:
+        if not self.request.batch:
             return round_sizes(LARGEST_BATCH // shares)
-        each = max(1, self.wish.batch // shares)
+        each = max(1, self.request.batch // shares)
         if plan.microbatches > 1:  # the plan says how many; 1 is not written
             return [max(1, each // plan.microbatches)]
         return divisors(each)[::-1] if each <= LARGEST_BATCH else [each]
@@ -120,8 +106,8 @@ class Asker:
         if plan.microbatches > 1:
             return plan
         pipeline = plan.axis(Pipeline)
-        if self.wish.batch:
-            count = max(1, self.wish.batch // (batch_ranks(plan) * micro))
+        if self.request.batch:
+            count = max(1, self.request.batch // (batch_ranks(plan) * micro))
         else:
             count = ROUNDS * pipeline.ranks if pipeline and pipeline.ranks > 1 else 1
         return with_policy(plan, Microbatches(count=count))
@@ -159,29 +145,24 @@ class Asker:
 
     def ask(self, plan: Plan, micro: int, cluster: Cluster | None = None, seq: int = 0) -> Found | tuple[str, str]:
         """Predict a plan; or the rule that refuses it, with a way out."""
-        where = cluster or self.wish.cluster
+        where = cluster or self.cluster
         key = (plan, micro, where.text, seq)
         if key not in self._found:
             try:
-                self._found[key] = self._ask(plan, micro, where, seq or self.wish.seq)
+                self._found[key] = self._ask(plan, micro, where, seq or self.request.seq)
             except ForetellError as problem:
                 self._found[key] = (problem.what, problem.fix)
         return self._found[key]
 
     def _ask(self, plan: Plan, micro: int, cluster: Cluster, seq: int) -> Found | tuple[str, str]:
-        counted = with_precision(self.counted(plan, micro), self.wish.trainer)
+        counted = with_precision(self.counted(plan, micro), self.trainer)
         shares = batch_ranks(counted)
         graph = self._graph(micro * shares, seq, counted.policy(Precision).format.activation)
-        job = Job(
-            batch=self.wish.batch or graph.batch * counted.microbatches,
-            trainer=self.wish.trainer.name,
-            optimizer=self.wish.optimizer or self.wish.trainer.defaults.optimizer,
-            sequence=seq,
-        )
-        setting = Setting(graph, job, counted, self.wish.trainer)
+        batch = self.request.batch or graph.batch * counted.microbatches
+        setting = setting_of(self.request.changed(seq=seq), graph, counted, batch, self.trainer)
         for refusal in refusals(setting, cluster):
             return refusal.why, refusal.way_out
-        known = with_calibration(setting, cluster, elsewhere(self.wish.cluster, cluster, self.wish.calibration))
+        known = with_calibration(setting, cluster, elsewhere(self.cluster, cluster, self.request.measured.calibration))
         return Found(plan, counted, micro, predict(known.setting, known.cluster), setting)
 
     def _graph(self, batch: int, seq: int, dtype: str) -> Graph:
@@ -189,14 +170,14 @@ class Asker:
             return self.fixed
         key = (batch, seq, dtype)
         if key not in self._graphs:
-            self._graphs[key] = load(self.wish.model, batch, seq or None, dtype)
+            self._graphs[key] = load(self.request.model, batch, seq or None, dtype)
         return self._graphs[key]
 
     def limit(self, best: Found) -> str:
         """Why a rank takes no more samples at a time."""
         if self.fixed:
             return "model"
-        sizes = self.sizes(self.wish.plan or without_microbatches(best.plan))
+        sizes = self.sizes(self.request.plan or without_microbatches(best.plan))
         return "batch" if best.prediction.fits and best.micro >= sizes[-1] else "memory"
 
     def sample_bytes(self, best: Found) -> float:

@@ -1,0 +1,155 @@
+"""The options that ask: each is a word of a `Request`, whichever verb has it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+
+from foretell.cli.notes import tell_notes
+from foretell.errors import BadInput
+
+if TYPE_CHECKING:
+    from foretell.oracle.request import Request
+
+EXAMPLE = "foretell {verb} llama3-8b --on 16xh100 --plan 'dp2:zero3 tp8:sp +bf16' --batch 32"
+HERE = "foretell run lenet --plan dp2 --batch 64"
+"""What runs on the machine that somebody sits at."""
+
+
+def example() -> str:
+    """What would work, with the verb that was typed."""
+    context = click.get_current_context(silent=True)
+    verb = context.info_name if context else "predict"
+    return HERE if verb == "run" else EXAMPLE.format(verb=verb)
+
+
+def _not_blank(context: click.Context, option: click.Parameter, text: str | None) -> str:
+    """A name as it was typed, nothing where it was not; a blank one is refused with all that there are."""
+    if text is not None and not text.strip():
+        from foretell.model.optimizer import OPTIMIZERS
+        from foretell.plan.trainer import names
+
+        known = names() if option.name == "trainer" else OPTIMIZERS
+        raise BadInput(f"--{option.name} has no name", where=f"--{option.name}", fix=", ".join(sorted(known)))
+    return text or ""
+
+
+def words_of(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of an option that takes several; an option without any is a slip of the pen."""
+    parts = [text.replace(",", " ").split() for text in texts]
+    if not all(parts):
+        raise BadInput(f"--{option.name} names nothing", where=f"--{option.name}", fix=f"--{option.name} dp,tp")
+    return tuple(word for part in parts for word in part)
+
+
+MODEL = click.argument("model", required=False)
+FROM_CONFIG = click.option(
+    "--from-config", metavar="FILE", help="What you run today: a trainer's configuration or script."
+)
+PLAN = click.option("--plan", metavar="TEXT", help="Axes and policies: 'dp8:zero3 tp8:sp +bf16'.")
+ON = click.option("--on", metavar="CLUSTER", help="The cluster: 64xh100, dgx-a100, my.toml.")
+BATCH = click.option("--batch", type=int, metavar="N", help="Samples of a step, of all ranks together.")
+BATCH_PER_RANK = click.option(
+    "--batch-per-rank", type=int, metavar="N", help="Samples of a step for each rank that splits them."
+)
+SEQ = click.option("--seq", type=int, metavar="N", help="Tokens in a sequence.")
+TRAINER = click.option(
+    "--trainer", metavar="NAME", default="pytorch", callback=_not_blank, help="The software that runs it (pytorch)."
+)
+OPTIMIZER = click.option("--optimizer", metavar="NAME", callback=_not_blank, help="The update rule (the trainer's).")
+CALIBRATION = click.option(
+    "--calibration", metavar="FILE", default="", help="What `foretell calibrate` wrote; or none (the one kept here)."
+)
+PRECISION = click.option(
+    "--precision", metavar="NAME", default="", help="bf16, fp8, ... (bf16 where the device has it)."
+)
+
+ONE_PLAN = (MODEL, FROM_CONFIG, PLAN, ON, BATCH, BATCH_PER_RANK, SEQ, TRAINER, OPTIMIZER)
+"""A model under a plan."""
+
+JOB = (MODEL, ON, BATCH, SEQ, TRAINER, OPTIMIZER, CALIBRATION)
+"""A model on a cluster."""
+
+SEARCH = (
+    click.option("--only", multiple=True, callback=words_of, metavar="WORDS", help="Search these: dp,tp."),
+    click.option("--without", multiple=True, callback=words_of, metavar="WORDS", help="Not these: pp,offload."),
+    click.option("--also", multiple=True, callback=words_of, metavar="WORDS", help="Those not searched unasked."),
+    click.option("--fix", metavar="TEXT", default="", help="Each plan has this: 'tp8 +recompute:block'."),
+    click.option("--max-memory", metavar="SIZE", help="A rank may use this much: '60 GB'."),
+)
+"""What plans of a search have to be like."""
+
+MEASURED = (
+    click.option("--calibration", metavar="FILE", default="", help="What `foretell calibrate` wrote; or none."),
+    click.option("--profile", metavar="FILE", default="", help="What `foretell profile` wrote about this model."),
+    click.option("--anchor", multiple=True, metavar="FILE", help="A measurement that corrects the answer."),
+)
+"""What a person measured."""
+
+
+Verb: TypeAlias = Callable[..., None]
+
+
+def with_options(*options: Callable[[Verb], Verb]) -> Callable[[Verb], Verb]:
+    """Give a verb these options, in this order."""
+    return lambda verb: functools.reduce(lambda called, option: option(called), reversed(options), verb)
+
+
+def asks(*options: Callable[[Verb], Verb]) -> Callable[[Verb], Verb]:
+    """Give a verb these options; it gets what they ask as one `Request`, and its own options beside it."""
+
+    def asking(verb: Verb) -> Verb:
+        @functools.wraps(verb)  # with the options that it has of its own
+        def called(**typed: Any) -> None:
+            request = taken(typed)
+            verb(request, **typed)
+
+        return with_options(*options)(called)
+
+    return asking
+
+
+def taken(options: dict[str, Any]) -> Request:
+    """The question that options ask; they are taken out of all that were typed."""
+    from foretell.oracle.request import Words, read
+
+    words = {name: options.pop(name) for name in Words.__annotations__ if name in options}
+    file: str | None = options.pop("from_config", None)
+    if file is not None:
+        from foretell.cli.config_options import filled
+
+        words = filled(words, file)
+    elif not words["model"]:
+        raise BadInput("no model is given", where="MODEL", fix=example())
+    return read(**words)
+
+
+def on_cluster(request: Request, fix: str) -> Request:
+    """The question, if it says where; `fix` is what would work."""
+    if request.cluster is None:
+        raise BadInput("no cluster is given", where="--on", fix=fix)
+    return request
+
+
+def under_plan(request: Request) -> Request:
+    """The question, if it says how."""
+    if request.plan is None:
+        raise BadInput("no plan is given", where="--plan", fix=example())
+    return request
+
+
+def tell(found: Any, page: Callable[[Any], str], request: Request, as_json: bool) -> None:
+    """Print an answer, for programs or for people, with what was chosen for the person who asks."""
+    from foretell.oracle.resolve import place_of
+
+    notes = (*place_of(request).notes, *getattr(found, "notes", ()))
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode({**msgspec.to_builtins(found), "notes": notes}))
+        return
+    click.echo(page(found))
+    tell_notes(notes)

@@ -1,0 +1,237 @@
+"""One question: what is asked, as values, whichever door it came in by.
+
+The command line, the Python package, the page, sweeps and configurations all make a `Request`, and `oracle.resolve`
+loads what it names. Texts are read at the door, by `read`: inside, a plan is a `Plan` and a cluster a `Cluster`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from os import PathLike, fspath
+from typing import Final, NamedTuple, TypedDict, Unpack
+
+import msgspec
+
+from foretell.errors import BadInput, unknown
+from foretell.hardware import catalog, quantity
+from foretell.hardware.cluster import Cluster
+from foretell.hardware.disturbance import CALM, Disturbance
+from foretell.model.graph import Graph
+from foretell.model.optimizer import OPTIMIZERS
+from foretell.oracle.training import STEP_ALONE, Run
+from foretell.plan.members import policies, strategies
+from foretell.plan.plan import Plan
+from foretell.plan.policies.microbatches import Microbatches
+from foretell.plan.policies.precision import FORMATS, Precision
+from foretell.plan.synonyms import unknown_part
+from foretell.plan.text import parse
+
+TOP: Final = 10
+"""Plans that a search prints."""
+
+
+class SearchConstraints(msgspec.Struct, frozen=True, kw_only=True):
+    """What the plans of a search have to be like."""
+
+    only: tuple[str, ...] = ()  # strategies and policies; all that are searched if empty
+    without: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()  # those that are not searched unasked
+    fixed: str = ""  # a part of a plan's text that each plan must have: what it leaves out is free
+    splits: int = 0  # ranks that split the batch; 0: any number of them
+
+    def __post_init__(self) -> None:
+        known = (*strategies(), *policies())
+        for name in ("only", "without", "also"):
+            for word in getattr(self, name):
+                if word not in known:
+                    raise unknown_part(word, known).within(f"--{name}")
+                if word == Precision.word:
+                    raise BadInput("precision is given, not searched", where=f"--{name}", fix="--precision bf16")
+        for name in ("only", "also"):
+            both = sorted(set(getattr(self, name)) & set(self.without))
+            if both:
+                what = f"{both[0]} is wished for and ruled out"
+                raise BadInput(what, where=f"--{name}, --without", fix="one of the two")
+        for word in self.also:
+            if word in policies() and len(policies()[word].choices()) == 1 and word != Microbatches.word:
+                fix = f"--fix '{policies()[word].example}'"
+                raise BadInput(f"the search has no choices of {word}", where="--also", fix=fix)
+
+
+class MeasurementFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured, as files."""
+
+    calibration: str = ""  # a file, none, or empty: the newest of this device that is kept here
+    profile: str = ""
+    anchors: tuple[str, ...] = ()
+
+
+class Upgrade(NamedTuple):
+    """Better hardware than there is: what of it, how many times as good, and what that makes of a cluster."""
+
+    what: str
+    times: float
+    change: Callable[[Cluster, float], Cluster]
+
+    def of(self, cluster: Cluster) -> Cluster:
+        """The better cluster, with a name of its own: nothing that was remembered of the old one is meant."""
+        better = self.change(cluster, self.times)
+        return msgspec.structs.replace(better, text=f"{cluster.text}, {self.times:g}x {self.what}")
+
+
+FREE: Final = SearchConstraints()
+UNMEASURED: Final = MeasurementFiles()
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides an answer. 0, empty and None: nobody said."""
+
+    model: str  # as it was written; the name of a graph
+    graph: Graph | None = None  # the model itself, where it is no text
+    cluster: Cluster | None = None
+    plan: Plan | None = None
+    batch: int = 0  # samples of a step, of all ranks together
+    batch_per_rank: int = 0  # for each rank that splits them, instead
+    seq: int = 0  # tokens of a sequence
+    trainer: str = "pytorch"
+    optimizer: str = ""  # the trainer's
+    precision: str = ""  # of a search: bf16, or what the device and the trainer have instead
+    search: SearchConstraints = FREE
+    max_memory: float = 0.0  # bytes of a device that may be used; 0: all that it has
+    top: int = TOP
+    measured: MeasurementFiles = UNMEASURED
+    run: Run = STEP_ALONE  # how much to train, and under which conditions
+    disturbance: Disturbance = CALM
+    upgrade: Upgrade | None = None  # of the hardware, after it was calibrated: corrections are those of the old one
+    notes: tuple[str, ...] = ()  # on how it was read
+
+    def __post_init__(self) -> None:
+        for value, what, where in (
+            (self.batch, "a batch of {}", "--batch"),
+            (self.batch_per_rank, "a batch of {} per rank", "--batch-per-rank"),
+            (self.top - 1, "a list of {}", "--top"),
+        ):
+            if value < 0:
+                raise BadInput(what.format(value if where != "--top" else self.top), where=where, fix="1 or more")
+        if self.seq < 0:
+            raise BadInput(f"a sequence of {self.seq}", where="--seq", fix="1 or more tokens: --seq 4096")
+        if self.batch and self.batch_per_rank:
+            fix = "one of them: --batch 64, or --batch-per-rank 2"
+            raise BadInput("a batch of all ranks, and one per rank", where="--batch", fix=fix)
+        if self.optimizer and self.optimizer not in OPTIMIZERS:
+            raise unknown("optimizer", self.optimizer, OPTIMIZERS).within("--optimizer")
+        if self.precision and self.precision not in FORMATS:
+            raise unknown("precision", self.precision, FORMATS).within("--precision")
+
+    @property
+    def place(self) -> Cluster:
+        """The cluster, where the question needs one."""
+        if self.cluster is None:
+            raise BadInput("no cluster is given", where="--on", fix=f"foretell plan {self.model} --on 8xh100")
+        return self.cluster
+
+    def changed(self, **changes: object) -> Request:
+        """The same question, with something else of it asked."""
+        return msgspec.structs.replace(self, **changes)
+
+    def searching(self, **changes: object) -> Request:
+        """The same, with other constraints on plans."""
+        return self.changed(search=msgspec.structs.replace(self.search, **changes))
+
+
+class Words(TypedDict, total=False):
+    """What a person writes, by the names of the command line's options. None and empty: not said."""
+
+    model: str | PathLike[str] | Graph
+    on: str | Cluster | None
+    plan: str | Plan | None
+    batch: int | None
+    batch_per_rank: int | None
+    seq: int | None
+    trainer: str
+    optimizer: str
+    precision: str
+    only: str | Sequence[str]
+    without: str | Sequence[str]
+    also: str | Sequence[str]
+    fix: str
+    max_memory: str | float | None
+    top: int
+    calibration: str | PathLike[str]
+    profile: str | PathLike[str]
+    anchor: Sequence[str | PathLike[str]]
+    run: Run
+    disturbance: Disturbance | None
+    notes: tuple[str, ...]
+
+
+def read(**words: Unpack[Words]) -> Request:
+    """The question that a person's words stand for."""
+    model, plan, seq = words.get("model", ""), words.get("plan"), words.get("seq")
+    graph = model if isinstance(model, Graph) else None
+    if graph is not None and seq is not None:
+        fix = "1 or more tokens, for a model that is named: --seq 4096"
+        raise BadInput("a graph has its own sequence", where="--seq", fix=fix)
+    named = _cluster(words.get("on"))
+    return Request(
+        model=model.name if isinstance(model, Graph) else fspath(model),
+        graph=graph,
+        cluster=named.cluster if named else None,
+        plan=read_plan(plan) if plan is not None else None,
+        batch=_count(words.get("batch"), "a batch of {}", "--batch", "1 or more, for all ranks together"),
+        batch_per_rank=_count(words.get("batch_per_rank"), "a batch of {} per rank", "--batch-per-rank", "1 or more"),
+        seq=_count(seq, "a sequence of {}", "--seq", "1 or more tokens: --seq 4096"),
+        trainer=words.get("trainer", "pytorch"),
+        optimizer=words.get("optimizer", ""),
+        precision=words.get("precision", ""),
+        search=SearchConstraints(
+            only=_several(words.get("only", ()), "only"),
+            without=_several(words.get("without", ()), "without"),
+            also=_several(words.get("also", ()), "also"),
+            fixed=words.get("fix", "").strip(),
+        ),
+        max_memory=_bytes(words.get("max_memory")),
+        top=words.get("top", TOP),
+        measured=MeasurementFiles(
+            calibration=fspath(words.get("calibration", "")),
+            profile=fspath(words.get("profile", "")),
+            anchors=tuple(fspath(one) for one in words.get("anchor", ())),
+        ),
+        run=words.get("run", STEP_ALONE),
+        disturbance=words.get("disturbance") or CALM,
+        notes=(*words.get("notes", ()), *(named.notes if named else ())),
+    )
+
+
+def _several(words: str | Sequence[str], name: str) -> tuple[str, ...]:
+    if not isinstance(words, str):
+        return tuple(words)
+    found = tuple(words.replace(",", " ").split())
+    if not found:
+        raise BadInput(f"{name} names nothing", where=name, fix=f'{name}=["dp", "tp"]')
+    return found
+
+
+def _cluster(on: str | Cluster | None) -> catalog.Named | None:
+    if on is None:
+        return None
+    return catalog.named(on) if isinstance(on, str) else catalog.Named(on, ())
+
+
+def read_plan(plan: str | Plan, where: str = "plan") -> Plan:
+    """The plan that a text says."""
+    if not isinstance(plan, str):
+        return plan
+    if not plan.strip():
+        raise BadInput("no plan is given", where=where, fix="'dp8:zero3 +bf16'; one rank alone is dp1")
+    return parse(plan, where)
+
+
+def _count(value: int | None, what: str, where: str, fix: str) -> int:
+    if value is not None and value < 1:
+        raise BadInput(what.format(value), where=where, fix=fix)
+    return value or 0
+
+
+def _bytes(size: str | float | None) -> float:
+    return quantity.parse(size, "memory", "--max-memory") if isinstance(size, str) else size or 0.0
