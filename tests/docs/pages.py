@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from docs.forks import Forks
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -45,7 +48,7 @@ def commands(block: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def run(command: str, added: Path | None = None) -> tuple[int, str]:
+def run(command: str, added: Path | None = None, given: str = "") -> tuple[int, str]:
     """Type a command in at the root of the project; its exit code and all it prints. `added`: see `with_files`."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "FORETELL_PROGRESS": "none"}  # a slow machine prints no more
@@ -55,12 +58,30 @@ def run(command: str, added: Path | None = None) -> tuple[int, str]:
         shell=True,
         cwd=ROOT,
         text=True,
+        input=given,
         timeout=300,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
     return ran.returncode, ran.stdout.rstrip("\n")
+
+
+FORKED = re.compile(r"""foretell ((?:[^|'"<>&;$`]|'[^']*'|"[^"$`]*")*?)(2>/dev/null )?(?:\|(.*))?""")
+"""A command that can do without a shell, but for what stands behind a pipe."""
+
+
+def run_forked(command: str, forks: Forks) -> tuple[int, str]:
+    """The same, with foretell itself in a fork; what stands behind a pipe then reads what it printed."""
+    match = FORKED.fullmatch(command)
+    if match is None:
+        return run(command)
+    words, silent, reader = match.groups()
+    ended = forks.run(shlex.split(words), ROOT, apart=bool(silent or reader))
+    if reader is None:
+        return ended.code, ended.printed.rstrip("\n")
+    code, printed = run(reader, given=ended.printed)
+    return code, printed if silent else ended.errors + printed
 
 
 @contextlib.contextmanager

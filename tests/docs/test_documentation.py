@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 import foretell
+from docs.forks import Forks
 from docs.generated import made, marked
 from docs.json_page import anchor
-from docs.pages import FILE, PAGES, ROOT, SET_UP, blocks, commands, run, with_files
+from docs.pages import FILE, PAGES, ROOT, SET_UP, blocks, commands, run, run_forked, with_files
 
 CONSOLE = [
     (f"{place} {command}", page, command, out)
@@ -37,12 +38,22 @@ def added() -> Iterator[Callable[[Path], Path | None]]:
         yield functools.cache(lambda page: stack.enter_context(with_files(page)))
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks() as started:
+        yield started
+
+
+STARTED = ("README.md", "adding.md", "json.md")
+"""Pages whose commands are really typed into a shell: the script that is installed, pipes, exit codes."""
+
+
 @pytest.mark.parametrize(("page", "command", "expected"), [c[1:] for c in CONSOLE], ids=[c[0] for c in CONSOLE])
-def test_command(page: Path, command: str, expected: str, added: Callable[[Path], Path | None]) -> None:
+def test_command(page: Path, command: str, expected: str, added: Callable[[Path], Path | None], forks: Forks) -> None:
     if command.startswith(SET_UP):
         assert not expected
         return
-    code, printed = run(command, added(page))
+    code, printed = run(command, added(page)) if page.name in STARTED else run_forked(command, forks)
     assert code in (0, 1, 2), printed
     pattern = r"\n".join(".*" if line == "..." else re.escape(line) for line in expected.split("\n"))
     assert re.fullmatch(pattern, printed, re.DOTALL), f"the page says\n{expected}\n\nbut it prints\n{printed}"
