@@ -163,7 +163,7 @@ def test_a_search_tells_of_a_part_that_wins() -> None:
     assert told.what == "parts" and before.found.best is not None and found.best is not None
     assert told.plan == found.best.plan and "[features.0.." in told.plan
     assert found.best.step_seconds < 0.95 * before.found.best.step_seconds
-    assert before.predicted(told.plan).step_seconds == told.step_seconds
+    assert before.predicted(parse(told.plan)).step_seconds == told.step_seconds
 
 
 @pytest.mark.parametrize("fixed", ["spatial4[features.0..features.9]:data", "spatial2x2[features*]", "spatial2x2"])
@@ -174,7 +174,7 @@ def test_a_search_with_a_part_has_legal_plans_and_says_what_predict_says(fixed: 
     for plan, seconds, memory, _ in rows:
         assert f"{fixed} " in plan
         assert fits(found.space.setting(parse(plan)), cluster(ON))
-        said = found.predicted(plan)
+        said = found.predicted(parse(plan))
         assert (said.step_seconds, said.memory_bytes) == (seconds, memory)
 
 

@@ -54,7 +54,7 @@ def texts(found: Answer) -> list[str]:
 @pytest.mark.parametrize("trainer", ["pytorch", "megatron-core"])
 def test_each_plan_is_what_predict_says_and_the_best_is_the_best_of_a_loop(model: str, trainer: str) -> None:
     found = answer(model, only=SMALL[model], trainer=trainer)
-    said = {plan: found.predicted(plan) for plan in texts(found)}
+    said = {plan: found.predicted(parse(plan)) for plan in texts(found)}
     assert len(said) == found.found.evaluated > 3
     for plan, seconds, memory, fitting in found.found.plans.rows():
         assert (said[plan].step_seconds, said[plan].memory_bytes) == (seconds, memory), plan
@@ -71,7 +71,7 @@ def test_axes_whose_leaders_speak_for_others_do_not_lend_their_care() -> None:
     rows = list(found.found.plans.rows())
     assert any("spatial" in plan and "dp" in plan for plan, *_ in rows)
     for plan, seconds, memory, _ in rows[::7]:
-        told = found.predicted(plan)
+        told = found.predicted(parse(plan))
         assert (told.step_seconds, told.memory_bytes) == (seconds, memory), plan
 
 
@@ -106,7 +106,7 @@ def test_what_is_only_fixed_is_priced_as_predict_does(said: str) -> None:
     found = answer(TINY, batch=8, only=("dp", "pp"), fix=said)
     assert found.found.evaluated > 3
     for plan, seconds, memory, _ in found.found.plans.rows():
-        told = found.predicted(plan)
+        told = found.predicted(parse(plan))
         assert (told.step_seconds, told.memory_bytes) == (seconds, memory), plan
 
 
@@ -198,7 +198,7 @@ def test_a_new_strategy_is_searched_with_no_other_edit(monkeypatch: pytest.Monke
     found = planning.answered(question)
     assert any("rows2" in text for text in texts(found))
     for plan, seconds, memory, _ in found.found.plans.rows():
-        told = found.predicted(plan)
+        told = found.predicted(parse(plan))
         assert (told.step_seconds, told.memory_bytes) == (seconds, memory), plan
 
 
@@ -224,7 +224,7 @@ def test_a_policy_with_choices_is_searched_with_no_other_edit(
     assert set(texts(before)) < set(texts(after))
     assert after.found.evaluated == 2 * before.found.evaluated
     for plan, seconds, memory, _ in after.found.plans.rows():
-        told = after.predicted(plan)
+        told = after.predicted(parse(plan))
         assert (told.step_seconds, told.memory_bytes) == (seconds, memory)
 
 
@@ -288,11 +288,11 @@ def test_what_is_too_large_is_not_told() -> None:
 CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"only": ("dp",), "without": ("dp",)}, "ruled out"),
     ({"also": ("local",), "without": ("local",)}, "ruled out"),
-    ({"fixed": "tp2", "only": ("dp",)}, "not among --only"),
-    ({"fixed": "tp2", "without": ("tp",)}, "ruled out"),
-    ({"fixed": "+recompute:block", "without": ("recompute",)}, "ruled out"),
-    ({"fixed": "tp8"}, "do not divide 4"),
-    ({"fixed": "+m3"}, "does not divide a batch of 4"),
+    ({"fix": "tp2", "only": ("dp",)}, "not among --only"),
+    ({"fix": "tp2", "without": ("tp",)}, "ruled out"),
+    ({"fix": "+recompute:block", "without": ("recompute",)}, "ruled out"),
+    ({"fix": "tp8"}, "do not divide 4"),
+    ({"fix": "+m3"}, "does not divide a batch of 4"),
     ({"only": ("dpp",)}, "no strategy or policy"),
     ({"only": ("precision",)}, "not searched"),
     ({"also": ("compress",)}, "no choices"),
@@ -394,7 +394,7 @@ def test_whole_sums_of_shared_states_are_searched_as_they_are_predicted() -> Non
     plans = [one for one in map(found.found.plans.__getitem__, range(len(found.found.plans))) if "zero1" in one.plan]
     assert plans
     for one in plans[::5]:
-        step = found.predicted(one.plan)
+        step = found.predicted(one.value)
         assert (one.step_seconds, one.memory_bytes) == (step.step_seconds, step.memory_bytes), one.plan
     sums = [one for one in _messages("dp16:zero1 +bf16") if one.what == "weight gradients"]
     gathers = [one for one in _messages("dp16:zero1 +bf16") if one.what == "weights"]

@@ -185,13 +185,13 @@ def test_a_search_with_finer_stages_is_never_worse_and_says_what_predict_says(mo
     assert told.before == before.found.best
     assert after.top[0] == after.best == after.pareto[0]
     assert all(one.memory_bytes < after.best.memory_bytes for one in after.pareto[1:])
-    said = before.predicted(after.best.plan)
+    said = before.predicted(after.best.value)
     assert (said.step_seconds, said.memory_bytes) == (after.best.step_seconds, after.best.memory_bytes)
     assert len(after.plans) == len(before.found.plans)
 
 
 def test_a_large_head_makes_uneven_stages_win() -> None:
-    found = finer(answer(LARGE_HEAD, fix="pp4:1f1b")).found
+    found = finer(answer(LARGE_HEAD, fixed="pp4:1f1b")).found
     (told,) = found.finer
     assert found.best is not None and "split=" in found.best.plan
     assert told.plan == found.best.plan
@@ -201,8 +201,8 @@ def test_a_large_head_makes_uneven_stages_win() -> None:
 
 def test_stages_make_a_plan_fit_that_did_not() -> None:
     """The first stage of 1F1B holds most micro-batches, so with fewer layers on it everything fits."""
-    smallest = min(answer(ACTIVE, fix="pp4:1f1b dp2 +m8").found.plans.memory)
-    found = finer(answer(ACTIVE, most=0.95 * smallest, fix="pp4:1f1b dp2 +m8")).found
+    smallest = min(answer(ACTIVE, fixed="pp4:1f1b dp2 +m8").found.plans.memory)
+    found = finer(answer(ACTIVE, most=0.95 * smallest, fixed="pp4:1f1b dp2 +m8")).found
     assert found.fitting == 0
     assert found.best is not None and found.best.memory_bytes <= 0.95 * smallest
     (told,) = found.finer
@@ -210,7 +210,7 @@ def test_stages_make_a_plan_fit_that_did_not() -> None:
 
 
 def test_whoever_interrupts_gets_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, calls = answer(LARGE_HEAD, fix="pp4:1f1b"), list[int]()
+    before, calls = answer(LARGE_HEAD, fixed="pp4:1f1b"), list[int]()
 
     def once(*given: Any) -> BestSplit | None:
         calls.append(1)
@@ -226,7 +226,7 @@ def test_whoever_interrupts_gets_the_best_so_far(monkeypatch: pytest.MonkeyPatch
 
 def test_layers_that_do_not_divide_are_cut_where_the_trainer_lets_them_be() -> None:
     """Megatron-Core refuses 7 layers on 4 stages, but not if the plan says which stage has how many."""
-    found = answer(LARGE_HEAD, trainer="megatron-core", fix="pp4")
+    found = answer(LARGE_HEAD, trainer="megatron-core", fixed="pp4")
     plans = [parse(plan) for plan, *_ in found.found.plans.rows()]
     assert plans and all(fits(found.space.setting(plan), cluster(ON)) for plan in plans)
     assert not fits(found.space.setting(with_split(plans[0], ())), cluster(ON))
@@ -234,7 +234,7 @@ def test_layers_that_do_not_divide_are_cut_where_the_trainer_lets_them_be() -> N
 
 def test_what_the_trainer_or_the_user_cuts_is_left_alone() -> None:
     for trainer, fixed in (("nanotron", "pp4:1f1b"), ("pytorch", "pp4:1f1b,split=2/2/2/1"), ("pytorch", "dp8")):
-        assert finer(answer(LARGE_HEAD, trainer=trainer, fix=fixed)).found.finer == ()
+        assert finer(answer(LARGE_HEAD, trainer=trainer, fixed=fixed)).found.finer == ()
 
 
 def test_a_split_that_is_found_is_a_legal_plan() -> None:

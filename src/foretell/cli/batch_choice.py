@@ -29,6 +29,7 @@ def choose_batch(options: dict[str, Any], run: Run, progress: Progress, as_json:
     from foretell.oracle.finer import finer
     from foretell.oracle.planning import nearest
     from foretell.oracle.training import run as run_of
+    from foretell.plan.text import parse
 
     price, epochs, by = run.conditions.price, run.epochs, options["by"]
     length = sequence_of(options["model"], options["seq"] or 0)
@@ -42,7 +43,7 @@ def choose_batch(options: dict[str, Any], run: Run, progress: Progress, as_json:
         priced = [one for one in answers if one.found.evaluated] or refuse(answers)
         _tell(as_json, nearest(priced), choice, notes, f"{pages.nothing_page(nearest(priced), ())}\n\n{table}")
         raise click.exceptions.Exit(NOTHING_FITS)
-    batch, ranks, plan = choice.best.batch, choice.best.ranks, choice.best.plan
+    batch, ranks, plan = choice.best.batch, choice.best.ranks, parse(choice.best.plan)
     best = next(one for one in answers if (one.found.batch, one.found.ranks) == (batch, ranks))
     if options["table"] is not None:
         best.found.plans.write(options["table"])

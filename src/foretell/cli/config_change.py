@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from foretell.cli.table import WIDTH
-from foretell.dialects import Recipe, Unsaid, Written, taken_apart, write
+from foretell.dialects import Recipe, Unsaid, Written, put_together, taken_apart, write
 from foretell.errors import ForetellError
-from foretell.plan.text import parse
 from foretell.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def changed(found: Today, best: Answer, out: str | None) -> Change:
 
 def _now(found: Today, best: Answer) -> tuple[float, float, bool, str]:
     try:
-        now = best.predicted(found.plan)
+        now = best.predicted(put_together(found.recipe))
     except ForetellError as problem:
         return 0.0, 0.0, False, f"cannot be predicted here: {problem.what.splitlines()[0]}"
     return now.step_seconds, now.memory_bytes, now.fits, ""
@@ -117,8 +116,7 @@ def _better(found: Today, best: Answer) -> tuple[_Better | None, str]:
     why = "there is none"
     for one in best.found.top:
         try:
-            plan = parse(one.plan)
-            recipe = taken_apart(plan, batch=best.question.batch, **_kept(found.recipe))
+            recipe = taken_apart(one.value, batch=best.question.batch, **_kept(found.recipe))
             written = write(found.configuration.dialect, recipe, base=found.configuration.document)
         except ForetellError as problem:
             why = problem.what if why == "there is none" else why

@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
         parts = [pages.counts_table(self.answers, price, self.by, self.spans, self.limit)] if several else []
         if self.best is not None:
             assert self.best.found.best is not None
-            step = self.best.predicted(self.best.found.best.plan, self.run)
+            step = self.best.predicted(self.best.found.best.value, self.run)
             return "\n\n".join([pages.answer_page(self.best, step, price, self.by), *parts])
         if any(one.found.best for one in self.answers):
             return "\n\n".join([_late(self.answers, self.spans, self.limit), *parts])
@@ -171,7 +171,7 @@ def of_the_best(answer: Answer, by: str) -> dict[str, Any]:
 
     assert answer.found.best is not None
     usable = usable_bytes(answer.space.trainer, answer.space.cluster)
-    known = answer.predicted(answer.found.best.plan).accuracy
+    known = answer.predicted(answer.found.best.value).accuracy
     left = 1 - answer.found.best.memory_bytes / usable
     plain = plainer(answer.found) if by != "memory" else None  # of two that are as fast: none is asked for
     beside = {"layouts": [one.plan for one in layouts(answer.found, by)], "plainer": plain}

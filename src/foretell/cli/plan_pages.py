@@ -16,7 +16,6 @@ from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.search import Found
 from foretell.plan.plan import Plan, axis_text, policy_text
-from foretell.plan.text import parse
 from foretell.units import show_bytes, show_count, show_rate, show_span
 from foretell.units import show_seconds as seconds
 
@@ -165,7 +164,7 @@ def _top(answer: Answer, best: Prediction, by: str) -> str:
     rows: list[list[str]] = []
     for one, others in layouts(answer.found, by):
         first = one.plan == best.plan
-        spent = [] if first else _spent(answer.predicted(one.plan), best)
+        spent = [] if first else _spent(answer.predicted(one.value), best)
         text = "\n".join([one.plan, *spent, *_others(one, others)])
         slower = "" if first else f"{one.step_seconds / best.step_seconds - 1:+.1%}"
         rows.append([seconds(one.step_seconds), slower, show_bytes(one.memory_bytes), text])
@@ -203,7 +202,7 @@ def _others(one: Candidate, others: Sequence[Candidate]) -> list[str]:
     least = min(others, key=lambda other: other.memory_bytes)
     if least.memory_bytes >= 0.99 * one.memory_bytes:
         return [count]
-    return [f"{count}: {differences(parse(least.plan), parse(one.plan))}, {show_bytes(least.memory_bytes)}"]
+    return [f"{count}: {differences(least.value, one.value)}, {show_bytes(least.memory_bytes)}"]
 
 
 def differences(plan: Plan, other: Plan) -> str:

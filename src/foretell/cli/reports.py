@@ -32,9 +32,7 @@ def step_page(
 
 def plan_page(answer: Answer, more: Sequence[Section] = ()) -> Page:
     """The best plan of a search, and the search."""
-    from foretell.plan.text import parse
-
     assert answer.found.best is not None
-    best = answer.predicted(answer.found.best.plan)
-    setting = answer.space.setting(parse(answer.found.best.plan))
+    best = answer.predicted(answer.found.best.value)
+    setting = answer.space.setting(answer.found.best.value)
     return step_page(setting, answer.question.place, best, (), (search_section(answer.found), *more))

@@ -24,7 +24,6 @@ from foretell.plan.plan import Plan
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
-from foretell.plan.text import parse
 
 FARTHEST = 1.3
 """How much slower than the best a plan may be: a vocabulary as large as some layers makes a stage so much longer."""
@@ -134,7 +133,7 @@ def _leading(answer: Answer, choice: Choice, reached: float) -> Iterator[Setting
     plans, seen = answer.found.plans, set[Hashable]()
     left = {True: choice.leading, False: choice.tight}
     for at in _in_front(plans, reached):
-        plan, fits = parse(plans[at].plan), bool(plans.fits[at])
+        plan, fits = plans[at].value, bool(plans.fits[at])
         setting, shape = answer.space.setting(plan), _shape(plan)
         if shape in seen or not left[fits] or not choice.asks(answer, setting):
             continue
@@ -176,7 +175,7 @@ def _parts(answer: Answer, setting: Setting, reached: float, effort: Effort) -> 
         least, effort.spent = min(least, found.least_seconds), effort.spent + found.priced
         if found.best is not None:
             best, reached = found.best, found.best.step_seconds * (1 - WORTH)
-            setting = msgspec.structs.replace(setting, plan=parse(best.plan))
+            setting = msgspec.structs.replace(setting, plan=best.value)
     return Chosen(best, min(least, best.step_seconds)) if best else None
 
 

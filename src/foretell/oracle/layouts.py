@@ -13,7 +13,6 @@ import numpy
 
 from foretell.oracle.priced_plans import Candidate, plainness
 from foretell.oracle.search import Found
-from foretell.plan.text import parse
 
 NEAR: Final = 0.01
 """The share by which plans may differ and are still as good as each other: less than any prediction can tell apart."""
@@ -66,7 +65,7 @@ def _folded(found: Found, ordered: Sequence[Candidate], by: str) -> Iterator[Lay
 
 
 def _mesh(one: Candidate) -> Hashable:
-    return tuple((axis.word, axis.world) for axis in parse(one.plan).axes)
+    return tuple((axis.word, axis.world) for axis in one.value.axes)
 
 
 def _figure(one: Candidate, by: str) -> float:

@@ -114,7 +114,7 @@ class _Search:
         self.over[part] = made.step_seconds - bound
         if made.memory_bytes <= self.capacity and made.step_seconds < self.reached:
             self.reached = made.step_seconds
-            self.best = Candidate(str(plan), made.step_seconds, made.memory_bytes)
+            self.best = Candidate.of(plan, made.step_seconds, made.memory_bytes)
 
     def _parts(self) -> Iterator[Part]:
         inner = range(len(self.names) - 1) if self.begins else range(1, self._last + 1)

@@ -81,9 +81,9 @@ class Answer(NamedTuple):
     space: Space
     found: Found
 
-    def predicted(self, plan: str, run: Run = STEP_ALONE) -> Prediction:
+    def predicted(self, plan: Plan, run: Run = STEP_ALONE) -> Prediction:
         """One of its plans as `foretell predict` tells it."""
-        setting = self.space.setting(parse(plan))
+        setting = self.space.setting(plan)
         return msgspec.structs.replace(predict(setting, self.space.cluster, run), model=self.question.model)
 
 

@@ -19,17 +19,30 @@ import numpy
 
 from foretell.errors import BadInput, MissingExtra
 from foretell.plan.plan import Plan
+from foretell.plan.text import parse
 
 COLUMNS = ("plan", "step_seconds", "memory_bytes", "fits")
 ARROW = (".parquet", ".arrow")
 
 
-class Candidate(msgspec.Struct, frozen=True):
-    """One plan, priced."""
+class Candidate(msgspec.Struct, frozen=True, dict=True):
+    """One plan, priced: its text, as it is told, and the plan itself as its `value`."""
 
     plan: str
     step_seconds: float
     memory_bytes: float
+
+    @classmethod
+    def of(cls, plan: Plan, step_seconds: float, memory_bytes: float) -> Candidate:
+        """That of a plan, which is kept: nobody inside reads its text again."""
+        made = cls(str(plan), step_seconds, memory_bytes)
+        vars(made)["value"] = plan
+        return made
+
+    @functools.cached_property
+    def value(self) -> Plan:
+        """The plan; of a candidate that came as text, read when it is asked for."""
+        return parse(self.plan)
 
 
 class PricedPlans:
@@ -44,7 +57,7 @@ class PricedPlans:
         return len(self.seconds)
 
     def __getitem__(self, at: int) -> Candidate:
-        return Candidate(str(self._named(at)), float(self.seconds[at]), float(self.memory[at]))
+        return Candidate.of(self._named(at), float(self.seconds[at]), float(self.memory[at]))
 
     def fastest(self, count: int) -> tuple[Candidate, ...]:
         """Of those that fit; of two that are as fast the one that takes less memory comes first."""

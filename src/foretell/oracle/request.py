@@ -167,6 +167,9 @@ class Words(TypedDict, total=False):
 
 def read(**words: Unpack[Words]) -> Request:
     """The question that a person's words stand for."""
+    strange = sorted(words.keys() - Words.__annotations__.keys())
+    if strange:
+        raise TypeError(f"a request has no word {strange[0]!r}")
     model, plan, seq = words.get("model", ""), words.get("plan"), words.get("seq")
     graph = model if isinstance(model, Graph) else None
     if graph is not None and seq is not None:

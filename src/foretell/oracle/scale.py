@@ -262,7 +262,7 @@ class _Cell:
     def accuracy(self, point: Point) -> Accuracy | None:
         """Of runs like one of its points."""
         answers = [one for several in self.known.values() for one in several if one.found.batch == point.batch]
-        return answers[0].predicted(point.plan).accuracy
+        return answers[0].predicted(parse(point.plan)).accuracy
 
     def _refused(self, answers: Sequence[Answer], name: str) -> Gap:
         """The rule that refused most."""
@@ -301,7 +301,7 @@ class _Cell:
         plans = answer.found.plans
         for at in range(len(plans)):
             one = plans[at]
-            if line_of(parse(one.plan)) == name:
+            if line_of(one.value) == name:
                 yield one
 
 

@@ -16,7 +16,6 @@ from foretell.oracle.request import Request
 from foretell.oracle.resolve import PlanEvaluator
 from foretell.oracle.upgrades import TIMES, Knob, hardware, jobs
 from foretell.plan.plan import Plan
-from foretell.plan.text import parse
 from foretell.summary import Summarized, priced
 from foretell.units import show_seconds
 
@@ -82,7 +81,7 @@ def whatif(question: Request, again: bool = False, watching: Watching | None = N
         if best is None:
             what = f"no plan of {question.model} fits {question.place.text}"
             raise BadInput(what, where="--plan best", fix="foretell plan, which says what would fit")
-        chosen, alike = parse(best.plan), question
+        chosen, alike = best.value, question
     else:
         chosen, alike = trial.complete(trial.allowed(plan)), like(question, plan)
         best = answered_finely(alike, watching).found.best if again else None
@@ -101,7 +100,7 @@ def whatif(question: Request, again: bool = False, watching: Watching | None = N
         hardware=_by_worth([one for knob in hardware(question.place) for one in effects.of(knob, TIMES)]),
         jobs=tuple(one for knob in jobs(alike) for one in effects.of(knob, JOB_TIMES)),
         best=best,
-        best_faster=_rate(trial.predicted(parse(best.plan))) / _rate(step) if best else 0.0,
+        best_faster=_rate(trial.predicted(best.value)) / _rate(step) if best else 0.0,
     )
 
 
@@ -167,7 +166,7 @@ class _Effects:
         best = answered_finely(question, self.watching).found.best
         if best is None:
             return effect
-        step = self.trial.elsewhere(question).predicted(parse(best.plan))
+        step = self.trial.elsewhere(question).predicted(best.value)
         return msgspec.structs.replace(effect, best=best, best_faster=_rate(step) / _rate(self.step))
 
 

@@ -21,7 +21,6 @@ from foretell.oracle.upgrades import TIMES, Knob, hardware
 from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
-from foretell.plan.text import parse
 from foretell.summary import Summarized, priced
 from foretell.units import show_seconds
 
@@ -117,7 +116,7 @@ def why(question: Request, watching: Watching | None = None) -> Why:
 
 def _as_written(best: Candidate, own: Plan) -> Plan:
     """The best plan in the words of the other: precision that the trainer gives it anyway is no change on the way."""
-    plan = parse(best.plan)
+    plan = best.value
     if own.policy(Precision).name or plan.policy(Precision).format != own.policy(Precision).format:
         return plan
     return msgspec.structs.replace(plan, policies=tuple(one for one in plan.policies if not isinstance(one, Precision)))
@@ -161,7 +160,7 @@ def _hardware(
 def _wins(
     trial: PlanEvaluator, plan: Plan, best: Answer, knob: Knob, verdict: str, watching: Watching | None
 ) -> Iterator[Win]:
-    rivals = [parse(one.plan) for one in dict.fromkeys((*best.found.top, *best.found.pareto)) if one.plan != str(plan)]
+    rivals = [one.value for one in dict.fromkeys((*best.found.top, *best.found.pareto)) if one.plan != str(plan)]
     for times in TIMES:
         question = knob.changed(best.question, times)
         if question is None:

@@ -113,7 +113,7 @@ def _searched(options: dict[str, Any], run: Run, progress: Progress) -> Outcome:
 def _span(answer: Answer, run: Run) -> float:
     """Seconds that the best plan of an answer trains; none where no run is asked about."""
     best = answer.found.best
-    training = answer.predicted(best.plan, run).training if best is not None and run.asked else None
+    training = answer.predicted(best.value, run).training if best is not None and run.asked else None
     return training.seconds if training is not None else 0.0
 
 

@@ -20,7 +20,7 @@ def answer(cell: Cell) -> Row:
         raise KeyboardInterrupt
     about = {"ranks": found.ranks, "evaluated": found.evaluated, "usable_bytes": found.capacity}
     if found.best is not None:
-        return row(cell, OK, **{**told(answer.predicted(found.best.plan)), **about})
+        return row(cell, OK, **{**told(answer.predicted(found.best.value)), **about})
     if found.nearest is None:
         return row(cell, FAILED, reason=_refused(answer), **about)
     over = show_bytes(found.nearest.memory_bytes - found.capacity)
