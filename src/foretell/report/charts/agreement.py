@@ -6,23 +6,9 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from foretell.report.svg import (
-    BOTTOM,
-    COLOURS,
-    LEFT,
-    RIGHT,
-    TOP,
-    WIDTH,
-    Chart,
-    Scale,
-    Shown,
-    circle,
-    frame,
-    line,
-    mark,
-    padded,
-    text,
-)
+from foretell.report import svg
+from foretell.report.plot import Field, by_factors
+from foretell.report.svg import COLOURS, Chart, Shown
 
 HEIGHT = 420
 FEW = 120
@@ -52,48 +38,45 @@ def draw(runs: Sequence[Met], what: str, show: Shown, file: str = "agreement") -
     """Measured across, predicted up, both by factors."""
     groups = list(dict.fromkeys(one.group for one in runs))
     every = [value for one in runs for value in (one.measured, one.predicted)]
-    low, high = padded(min(every), max(every), 0.04)
-    x = Scale(low, high, LEFT, WIDTH - RIGHT, logarithmic=True)
-    y = Scale(low, high, HEIGHT - BOTTOM, TOP, logarithmic=True)
-    parts = [frame(x, y, f"{what}, measured", f"{what}, predicted", show, show), *_diagonals(x, y)]
+    across, up = (by_factors(f"{what}, {how}", every, show, 0.04) for how in ("measured", "predicted"))
+    plot = Field(HEIGHT, across, up)
+    _diagonals(plot)
     for one in runs:
-        parts.append(_dot(one, x, y, groups.index(one.group), show, len(runs) <= FEW))
+        _dot(plot, one, groups.index(one.group), show, len(runs) <= FEW)
     near = sum(1 / NEAR <= 1 + one.error <= NEAR for one in runs) / len(runs)
     middle = statistics.median(abs(one.error) for one in runs)
-    return Chart(
+    return plot.chart(
         name=file,
         title=f"Predicted and measured: {what}",
         told=f"{len(runs):,} runs, median error {middle:.1%}, {near:.0%} of them within a factor of {NEAR:g}",
-        body="".join(parts),
-        height=HEIGHT,
         columns=("run", "measured", "predicted", "error"),
-        rows=tuple(_row(one, show) for one in runs) if len(runs) <= FEW else (),
-        legend=tuple((at, name) for at, name in enumerate(groups)) if len(groups) > 1 else (),
+        rows=(_row(one, show) for one in runs) if len(runs) <= FEW else (),
+        legend=enumerate(groups) if len(groups) > 1 else (),
     )
 
 
-def _diagonals(x: Scale, y: Scale) -> list[str]:
+def _diagonals(plot: Field) -> None:
     """Where both are equal, and where one is so much larger."""
-    low, high = x.low, x.high
-    near = [
-        line(x(low * NEAR), y(low), x(high), y(high / NEAR), "axis dashed"),
-        line(x(low), y(low * NEAR), x(high / NEAR), y(high), "axis dashed"),
-    ]
-    told = text(x(high) - 6, y(high / NEAR) + 16, f"x {1 / NEAR:g}", "end", "small")
-    return [*near, line(x(low), y(low), x(high), y(high), "axis"), told]
+    low, high = plot.x.low, plot.x.high
+    plot.draw(plot.line(low * NEAR, low, high, high / NEAR, "axis dashed"))
+    plot.draw(plot.line(low, low * NEAR, high / NEAR, high, "axis dashed"))
+    plot.draw(plot.line(low, low, high, high, "axis"))
+    plot.draw(svg.text(plot.x(high) - 6, plot.y(high / NEAR) + 16, f"x {1 / NEAR:g}", "end", "small"))
 
 
-def _dot(one: Met, x: Scale, y: Scale, colour: int, show: Shown, alone: bool) -> str:
+def _dot(plot: Field, one: Met, colour: int, show: Shown, alone: bool) -> None:
     tip = f"{one.name}: {show(one.predicted)} predicted, {show(one.measured)} measured, {one.error:+.1%}"
     kind = f"c{colour % COLOURS}"
+    x, y = plot.x(one.measured), plot.y(one.predicted)
     if not alone:
-        return mark(circle(x(one.measured), y(one.predicted), 3, f"{kind} faint"), tip)
-    dot = circle(x(one.measured), y(one.predicted), 4, f"{kind} edge")
+        plot.draw(svg.circle(x, y, 3, f"{kind} faint"), tip=tip)
+        return
+    band = ""
     if one.high > one.low:
-        ends = (y(max(one.low, y.low)), y(min(one.high, y.high)))  # a band may leave the frame
-        dot = line(x(one.measured), ends[0], x(one.measured), ends[1], "whisker faint") + dot
+        ends = max(one.low, plot.y.low), min(one.high, plot.y.high)  # a band may leave the frame
+        band = plot.line(one.measured, ends[0], one.measured, ends[1], "whisker faint")
         tip += f", between {show(one.low)} and {show(one.high)} expected"
-    return mark(dot, tip)
+    plot.draw(band, svg.circle(x, y, 4, f"{kind} edge"), tip=tip)
 
 
 def _row(one: Met, show: Shown) -> tuple[str, str, str, str]:

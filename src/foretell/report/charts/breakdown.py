@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from foretell.report.svg import (
-    COLOURS,
-    LEFT,
-    LETTER,
-    RIGHT,
-    TOP,
-    WIDTH,
-    Chart,
-    Scale,
-    Shown,
-    line,
-    mark,
-    rectangle,
-    text,
-)
+from foretell.report import svg
+from foretell.report.plot import Axis, Rows, or_zero
+from foretell.report.svg import COLOURS, LEFT, LETTER, Chart, Shown
 from foretell.units import show_seconds
 
 BAR = 46
@@ -89,50 +77,40 @@ def draw(
     names = phases(list(bars.values()))
     colour = colours(names)
     ends = [sum(bar.values()) for bar in bars.values()] + [high for _, high in (intervals or {}).values()]
-    x = Scale(0.0, 1.04 * max(ends), left, WIDTH - RIGHT, unit=unit)
-    parts: list[str] = []
+    plot = Rows(len(bars), tall + GAP, Axis("", 0.0, 1.04 * max(ends), or_zero(show), unit=unit), left)
     rows: list[tuple[str, ...]] = []
-    y = float(TOP)
-    bottom = TOP + len(bars) * (tall + GAP)
-    for value in x.ticks(6):
-        parts.append(line(x(value), TOP, x(value), bottom, "grid"))
-        parts.append(text(x(value), bottom + 16, show(value) if value else "0", "middle", "tick"))
-    for name, bar in bars.items():
-        whole, at = sum(bar.values()), 0.0
-        parts.append(text(left - 8, y + tall / 2 + 4, name, "end", "name"))
+    for place, (name, bar) in enumerate(bars.items()):
+        whole, at, y = sum(bar.values()), 0.0, plot.top(place)
+        plot.label(y + tall / 2 + 4, name, "name")
         for phase in names:
             seconds = bar.get(phase, 0.0)
             if seconds <= LEAST * whole:
                 continue
-            said = f"{words(phase)}: {show(seconds)}, {seconds / whole:.1%} of {name}"
-            drawn = rectangle(x(at), y, x(at + seconds) - x(at), tall, f"c{colour[phase]} edge")
-            room = x(at + seconds) - x(at)
-            label = next((one for one in (words(phase), phase) if room > 8 * len(one) + 8), "")
+            drawn = plot.bar(at, at + seconds, y, tall, f"c{colour[phase]} edge")
+            start, end = plot.x(at), plot.x(at + seconds)
+            label = next((one for one in (words(phase), phase) if end - start > 8 * len(one) + 8), "")
             if label:
-                drawn += text(
-                    (x(at) + x(at + seconds)) / 2, y + tall / 2 + 4, label, "middle", f"inside on{colour[phase]}"
-                )
-            parts.append(mark(drawn, said))
+                drawn += svg.text((start + end) / 2, y + tall / 2 + 4, label, "middle", f"inside on{colour[phase]}")
+            plot.draw(drawn, tip=f"{words(phase)}: {show(seconds)}, {seconds / whole:.1%} of {name}")
             rows.append((name, phase, show(seconds), f"{seconds / whole:.1%}"))
             at += seconds
         if intervals and name in intervals:
-            low, high = intervals[name]
-            tip = f"nine in ten runs like it lie between {show(low)} and {show(high)}"
-            whisker = line(x(low), y + tall + 6, x(high), y + tall + 6, "whisker")
-            whisker += line(x(low), y + tall + 2, x(low), y + tall + 10, "whisker")
-            whisker += line(x(high), y + tall + 2, x(high), y + tall + 10, "whisker")
-            parts.append(mark(whisker, tip))
-        y += tall + GAP
+            _interval(plot, *intervals[name], y + tall + 6, show)
     wholes = sorted((sum(bar.values()), name) for name, bar in bars.items())
     least_and_most = [*bars] if len(bars) <= FEW else [wholes[0][1], wholes[-1][1]]
     told = "; ".join(f"{name} {takes} {show(sum(bars[name].values()))}" for name in least_and_most)
-    return Chart(
+    return plot.chart(
         name=file,
         title=title,
         told=f"{told}. The longest part is {names[0]}." if names else told,
-        body="".join(parts),
-        height=int(bottom + 26),
         columns=("step", "part", "time", "share"),
-        rows=tuple(rows),
-        legend=tuple((colour[name], words(name)) for name in names),
+        rows=rows,
+        legend=((colour[name], words(name)) for name in names),
     )
+
+
+def _interval(plot: Rows, low: float, high: float, y: float, show: Shown) -> None:
+    a, b = plot.x(low), plot.x(high)
+    ends = (svg.line(x, y - 4, x, y + 4, "whisker") for x in (a, b))
+    tip = f"nine in ten runs like it lie between {show(low)} and {show(high)}"
+    plot.draw(svg.line(a, y, b, y, "whisker"), *ends, tip=tip)

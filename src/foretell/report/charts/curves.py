@@ -9,24 +9,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from foretell.report.svg import (
-    BOTTOM,
-    COLOURS,
-    LEFT,
-    RIGHT,
-    TOP,
-    WIDTH,
-    Chart,
-    Scale,
-    circle,
-    frame,
-    line,
-    line_kind,
-    mark,
-    padded,
-    path,
-    text,
-)
+from foretell.report import svg
+from foretell.report.plot import Axis, Field, by_factors
+from foretell.report.svg import COLOURS, WIDTH, Chart, line_kind
 
 HEIGHT = 320
 
@@ -68,53 +53,41 @@ def draw(panel: Panel, colours: Mapping[str, int]) -> Chart:
     """One panel. Where no curve has a point it says so."""
     curves = [curve for curve in panel.curves if curve.drawn]
     seen = [point for curve in curves for point in curve.drawn]
-    body = _curves(panel, curves, seen, colours) if seen else text(WIDTH / 2, HEIGHT / 2, "nothing to draw", "middle")
-    return Chart(
-        name=panel.name,
-        title=panel.title,
-        told=f"{panel.up} over {panel.across}: {_ends(panel, curves) or 'nothing to draw'}",
-        body=body,
-        height=HEIGHT,
-        columns=("line", panel.across, panel.up),
-        rows=tuple((_named(one), f"{x:.4g}", f"{y:.4g}") for one in curves for x, y in _some(one.drawn)),
-        legend=tuple(dict.fromkeys((colours[curve.name], curve.name) for curve in curves)),
-    )
-
-
-def _curves(
-    panel: Panel, curves: Sequence[Curve], seen: Sequence[tuple[float, float]], colours: Mapping[str, int]
-) -> str:
-    x, y = _across(panel, seen), _up(panel, [*seen, *([(0.0, panel.goal)] if panel.goal else [])])
-    parts = [frame(x, y, panel.across, panel.up, lambda at: f"{at:.4g}", panel.show, panel.at)]
+    told = f"{panel.up} over {panel.across}: {_ends(panel, curves) or 'nothing to draw'}"
+    if not seen:
+        nothing = svg.text(WIDTH / 2, HEIGHT / 2, "nothing to draw", "middle")
+        return Chart(panel.name, panel.title, told, nothing, HEIGHT, ("line", panel.across, panel.up))
+    plot = Field(HEIGHT, _across(panel, seen), _up(panel, seen))
     if panel.goal:
-        parts.append(line(x.start, y(panel.goal), x.end, y(panel.goal), "limit"))
-        parts.append(text(x.end, y(panel.goal) - 5, f"to reach: {panel.show(panel.goal)}", "end", "tick"))
+        plot.limit(panel.goal, f"to reach: {panel.show(panel.goal)}")
     for at, curve in enumerate(curves):
         hidden = any(other.drawn == curve.drawn for other in curves[:at])  # on another: let that one be seen
         kind = line_kind(colours[curve.name], curve.dashed or hidden)
-        parts.append(mark(path([(x(across), y(up)) for across, up in curve.drawn], kind), _last(curve, panel.show)))
-        if panel.at:
-            parts += [_place(panel, curve, x(across), y(up), across, up, colours) for across, up in curve.drawn]
-    return "".join(parts)
+        plot.path(curve.drawn, kind, _last(curve, panel.show))
+        for across, up in curve.drawn if panel.at else ():
+            tip = f"{_named(curve)}: {panel.show(up)} at {across:g} {panel.across}"
+            plot.dot(across, up, 2.5 if curve.dashed else 4.0, f"c{colours[curve.name] % COLOURS} edge", tip)
+    return plot.chart(
+        name=panel.name,
+        title=panel.title,
+        told=told,
+        columns=("line", panel.across, panel.up),
+        rows=((_named(one), f"{x:.4g}", f"{y:.4g}") for one in curves for x, y in _some(one.drawn)),
+        legend=dict.fromkeys((colours[curve.name], curve.name) for curve in curves),
+    )
 
 
-def _across(panel: Panel, seen: Sequence[tuple[float, float]]) -> Scale:
+def _across(panel: Panel, seen: Sequence[tuple[float, float]]) -> Axis:
     if panel.at:
-        return Scale(*padded(min(panel.at), max(panel.at), 0.03), LEFT, WIDTH - RIGHT, logarithmic=True)
-    return Scale(0.0, max(x for x, _ in seen) or 1.0, LEFT, WIDTH - RIGHT)
+        return by_factors(panel.across, panel.at, "{:.4g}".format, 0.03, panel.at)
+    return Axis(panel.across, 0.0, max(x for x, _ in seen) or 1.0, "{:.4g}".format)
 
 
-def _up(panel: Panel, seen: Sequence[tuple[float, float]]) -> Scale:
-    low, high = min(y for _, y in seen), max(y for _, y in seen)
+def _up(panel: Panel, seen: Sequence[tuple[float, float]]) -> Axis:
+    values = [*(y for _, y in seen), *([panel.goal] if panel.goal else [])]
     if panel.linear:
-        return Scale(0.0, 1.05 * high, HEIGHT - BOTTOM, TOP, unit=panel.unit)
-    return Scale(*padded(low, high), HEIGHT - BOTTOM, TOP, logarithmic=True)
-
-
-def _place(panel: Panel, curve: Curve, x: float, y: float, across: float, up: float, colours: Mapping[str, int]) -> str:
-    """One value that can be pointed at."""
-    tip = f"{_named(curve)}: {panel.show(up)} at {across:g} {panel.across}"
-    return mark(circle(x, y, 2.5 if curve.dashed else 4.0, f"c{colours[curve.name] % COLOURS} edge"), tip)
+        return Axis(panel.up, 0.0, 1.05 * max(values), panel.show, unit=panel.unit)
+    return by_factors(panel.up, values, panel.show)
 
 
 def _named(curve: Curve) -> str:

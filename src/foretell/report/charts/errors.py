@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from foretell.report.svg import LEFT, RIGHT, TOP, WIDTH, Chart, Scale, circle, line, mark, rectangle, text
+from foretell.report import svg
+from foretell.report.plot import Axis, Rows
+from foretell.report.svg import LEFT, Chart
 
 ROW = 20
 WIDE = LEFT + 70
@@ -16,33 +18,26 @@ FARTHEST = 1.0
 def draw(errors: Mapping[str, Sequence[float]]) -> Chart:
     """A row a source, the one with most runs first."""
     names = sorted(errors, key=lambda name: -len(errors[name]))
-    x = Scale(0.0, FARTHEST, WIDE, WIDTH - RIGHT)
-    bottom = TOP + ROW * len(names)
-    parts: list[str] = []
+    plot = Rows(len(names), ROW, Axis("error of the predicted step", 0.0, FARTHEST, "{:.0%}".format), WIDE, ticks=5)
     rows: list[tuple[str, ...]] = []
-    for value in x.ticks(5):
-        parts.append(line(x(value), TOP, x(value), bottom, "grid"))
-        parts.append(text(x(value), bottom + 16, f"{value:.0%}", "middle", "tick"))
     for at, name in enumerate(names):
         own = sorted(errors[name])
         low, high, middle = _share(own, 0.1), _share(own, 0.9), statistics.median(own)
-        y = TOP + ROW * at + ROW / 2
-        tip = f"{name}: {len(own)} runs, median error {middle:.1%}, nine in ten below {high:.0%}"
-        drawn = rectangle(x(low), y - 5, x(min(high, FARTHEST)) - x(low), 10, "c0 faint")
-        drawn += circle(x(min(middle, FARTHEST)), y, 4.5, "c1 edge")
-        parts.append(text(WIDE - 8, y + 4, name, "end", "tick"))
-        parts.append(mark(drawn, tip))
+        y = plot.top(at) + ROW / 2
+        plot.label(y + 4, name)
+        plot.draw(
+            plot.bar(low, min(high, FARTHEST), y - 5, 10, "c0 faint"),
+            svg.circle(plot.x(min(middle, FARTHEST)), y, 4.5, "c1 edge"),
+            tip=f"{name}: {len(own)} runs, median error {middle:.1%}, nine in ten below {high:.0%}",
+        )
         rows.append((name, f"{len(own):,}", f"{middle:.1%}", f"{high:.1%}"))
     every = [error for own in errors.values() for error in own]
-    parts.append(text((WIDE + WIDTH - RIGHT) / 2, bottom + 34, "error of the predicted step", "middle", "name"))
-    return Chart(
+    return plot.chart(
         name="accuracy",
         title="Predictions against measured runs, by source",
         told=f"{len(every):,} runs, median error {statistics.median(every):.1%}",
-        body="".join(parts),
-        height=int(bottom + 44),
         columns=("source", "runs", "median error", "nine in ten below"),
-        rows=tuple(rows),
+        rows=rows,
         legend=((1, "median"), (0, "from the best tenth to the worst")),
     )
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from foretell.report.svg import LETTER, RIGHT, TOP, WIDTH, Chart, Scale, Shown, circle, line, mark, rectangle, text
+from foretell.report import svg
+from foretell.report.plot import Axis, Rows, or_zero
+from foretell.report.svg import LETTER, Chart, Scale, Shown
 
 BAR = 16
 GAP = 8
@@ -29,28 +31,20 @@ def draw(bars: Sequence[Bar], what: str, show: Shown, file: str, title: str, uni
     left = 16 + LETTER * max(len(one.name) for one in ordered)
     most = max(max(one.measured, one.predicted) for one in ordered)
     end = min(BEYOND * most, max(most, *(one.high for one in ordered)))
-    x = Scale(0.0, 1.03 * end, left, WIDTH - RIGHT, unit=unit)
-    bottom = TOP + len(ordered) * (BAR + GAP)
-    parts: list[str] = []
-    for value in x.ticks(6):
-        parts.append(line(x(value), TOP, x(value), bottom, "grid"))
-        parts.append(text(x(value), bottom + 16, show(value) if value else "0", "middle", "tick"))
+    plot = Rows(len(ordered), BAR + GAP, Axis(what, 0.0, 1.03 * end, or_zero(show), unit=unit), left)
     for at, one in enumerate(ordered):
-        y = TOP + at * (BAR + GAP)
-        parts.append(text(left - 8, y + BAR - 4, one.name, "end", "tick"))
-        parts.append(mark(rectangle(x(0), y, x(one.measured) - x(0), BAR, "c0") + _said(one, x, y), _tip(one, show)))
-    parts.append(text((left + WIDTH - RIGHT) / 2, bottom + 34, what, "middle", "name"))
+        y = plot.top(at)
+        plot.label(y + BAR - 4, one.name)
+        plot.draw(plot.bar(0, one.measured, y, BAR, "c0"), _said(one, plot.x, y), tip=_tip(one, show))
     said = any(one.predicted for one in ordered)
     first = ordered[0]
-    return Chart(
+    return plot.chart(
         name=file,
         title=title,
         told=f"{what}: the least is {show(first.measured)}, {first.name}; the most {show(ordered[-1].measured)}, "
         f"{ordered[-1].name}",
-        body="".join(parts),
-        height=int(bottom + 44),
         columns=("", "measured", "predicted", "error"),
-        rows=tuple(_row(one, show) for one in ordered),
+        rows=(_row(one, show) for one in ordered),
         legend=((0, "measured"), (1, "predicted, with its band")) if said else (),
     )
 
@@ -61,8 +55,8 @@ def _said(one: Bar, x: Scale, y: float) -> str:
         return ""
     middle = y + BAR / 2
     low, high = max(x.low, one.low), min(x.high, one.high)
-    whisker = line(x(low), middle, x(high), middle, "whisker") if high > low else ""
-    return whisker + circle(x(one.predicted), middle, 4.5, "c1 edge")
+    whisker = svg.line(x(low), middle, x(high), middle, "whisker") if high > low else ""
+    return whisker + svg.circle(x(one.predicted), middle, 4.5, "c1 edge")
 
 
 def _tip(one: Bar, show: Shown) -> str:

@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from foretell.oracle.scale import Line, Scaling
-from foretell.report.svg import (
-    BOTTOM,
-    COLOURS,
-    LEFT,
-    RIGHT,
-    TOP,
-    WIDTH,
-    Chart,
-    Scale,
-    circle,
-    frame,
-    line,
-    line_kind,
-    mark,
-    padded,
-    path,
-    text,
-)
+from foretell.oracle.scale import Line, Point, Scaling
+from foretell.report import svg
+from foretell.report.plot import Field, by_factors
+from foretell.report.svg import COLOURS, WIDTH, Chart, line_kind
 from foretell.units import show_rate, show_seconds
 
 HEIGHT = 380
@@ -32,55 +17,43 @@ def draw(found: Scaling) -> Chart:
     """Both axes by factors, so that a line of perfect scaling is straight."""
     lines = [one for one in found.lines if one.points]
     points = [point for one in lines for point in one.points]
-    ranks = padded(min(found.counts), max(found.counts), 0.03)
-    rates = padded(min(p.samples_per_second for p in points), max(p.samples_per_second for p in points), 0.05)
-    x = Scale(*ranks, LEFT, WIDTH - RIGHT, logarithmic=True)
-    y = Scale(*rates, HEIGHT - BOTTOM, TOP, logarithmic=True)
-    parts = [frame(x, y, "GPUs", "samples a second", lambda at: f"{at:g}", show_rate, found.counts)]
-    parts += _crossings(found, x, y)
+    rates = [point.samples_per_second for point in points]
+    across = by_factors("GPUs", found.counts, "{:g}".format, 0.03, found.counts)
+    plot = Field(HEIGHT, across, by_factors("samples a second", rates, show_rate, 0.05))
+    _crossings(found, plot)
     for at, one in enumerate(lines):
-        colour = at % COLOURS
-        parts.append(path([(x(p.ranks), y(p.samples_per_second)) for p in one.points], line_kind(at)))
+        plot.path([(p.ranks, p.samples_per_second) for p in one.points], line_kind(at))
         for point in one.points:
             tip = (
                 f"{one.name} on {point.ranks}: {show_rate(point.samples_per_second)} samples/s, "
                 f"{show_seconds(point.step_seconds)} a step, efficiency {point.efficiency:.0%}, {point.plan}"
             )
-            parts.append(mark(circle(x(point.ranks), y(point.samples_per_second), 4.5, f"c{colour} edge"), tip))
-    return Chart(
+            plot.dot(point.ranks, point.samples_per_second, 4.5, f"c{at % COLOURS} edge", tip)
+    return plot.chart(
         name="scaling",
         title="Throughput over GPUs",
         told=_told(found, lines),
-        body="".join(parts),
-        height=HEIGHT,
         columns=("strategy", "GPUs", "samples/s", "step", "efficiency", "plan"),
-        rows=tuple(
-            (
-                one.name,
-                str(p.ranks),
-                show_rate(p.samples_per_second),
-                show_seconds(p.step_seconds),
-                f"{p.efficiency:.0%}",
-                p.plan,
-            )
-            for one in lines
-            for p in one.points
-        ),
-        legend=tuple((at, one.name) for at, one in enumerate(lines)),
+        rows=(_row(one.name, point) for one in lines for point in one.points),
+        legend=((at, one.name) for at, one in enumerate(lines)),
     )
 
 
-def _crossings(found: Scaling, x: Scale, y: Scale) -> list[str]:
-    parts: list[str] = []
+def _row(name: str, point: Point) -> tuple[str, ...]:
+    rate, step = show_rate(point.samples_per_second), show_seconds(point.step_seconds)
+    return name, str(point.ranks), rate, step, f"{point.efficiency:.0%}", point.plan
+
+
+def _crossings(found: Scaling, plot: Field) -> None:
     for at, one in enumerate(found.crossings):
-        middle = (one.low * one.high) ** 0.5
-        drawn = line(x(middle), y.start, x(middle), y.end, "crossing")
-        high = y.end + 10 + 12 * (at % ROWS)
-        side = ("start", 6) if x(middle) < WIDTH / 2 else ("end", -6)
-        drawn += text(x(middle) + side[1], high, f"{one.first}, then {one.second}", side[0], "small")
-        tip = f"{one.first} is faster up to {one.low} GPUs, {one.second} from {one.high} on"
-        parts.append(mark(drawn, tip))
-    return parts
+        x = plot.x((one.low * one.high) ** 0.5)
+        high = plot.y.end + 10 + 12 * (at % ROWS)
+        side = ("start", 6) if x < WIDTH / 2 else ("end", -6)
+        plot.draw(
+            svg.line(x, plot.y.start, x, plot.y.end, "crossing"),
+            svg.text(x + side[1], high, f"{one.first}, then {one.second}", side[0], "small"),
+            tip=f"{one.first} is faster up to {one.low} GPUs, {one.second} from {one.high} on",
+        )
 
 
 def _told(found: Scaling, lines: list[Line]) -> str:

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from foretell.report.svg import LEFT, RIGHT, TOP, WIDTH, Chart, Scale, line, mark, rectangle, text
+from foretell.report import svg
+from foretell.report.plot import Plot
+from foretell.report.svg import LEFT, RIGHT, TOP, WIDTH, Chart, Scale
 from foretell.timeline.simulate import Event, Simulated
 from foretell.units import show_seconds
 
@@ -47,10 +49,9 @@ def draw(simulated: Simulated, finest: int = FINEST) -> Chart:
     """The pipeline from its first place to its last; of a step, so many stretches can be told apart."""
     begin = min((event.start for event in simulated.events), default=0.0)
     end = max((event.start + event.seconds for event in simulated.events), default=1.0)
-    x = Scale(begin, end, LEFT, WIDTH - RIGHT)
-    parts: list[str] = []
+    x, y = Scale(begin, end, LEFT, WIDTH - RIGHT), float(TOP)
+    plot = Plot(x, y)
     rows: list[tuple[str, ...]] = []
-    y = float(TOP)
     own: dict[tuple[int, str], list[Event]] = defaultdict(list)
     for event in simulated.events:
         own[event.kind, event.stream].append(event)
@@ -58,37 +59,36 @@ def draw(simulated: Simulated, finest: int = FINEST) -> Chart:
         streams = sorted(
             (name for at, name in own if at == kind), key=lambda name: (STREAMS.index(name.split()[0]), name)
         )
-        parts.append(text(LEFT, y + 11, simulated.kinds[kind], "start", "name"))
+        plot.draw(svg.text(LEFT, y + 11, simulated.kinds[kind], "start", "name"))
         y += ROW
         for stream in streams:
-            parts.append(text(LEFT - 8, y + 10, stream, "end", "small"))
+            plot.draw(svg.text(LEFT - 8, y + 10, stream, "end", "small"))
+            plot.draw(svg.rectangle(x(begin), y, x(end) - x(begin), ROW - 2, "row"))
             busy = 0.0
-            parts.append(rectangle(x(begin), y, x(end) - x(begin), ROW - 2, "row"))
             for one in stretches(own[kind, stream], (end - begin) / finest):
                 busy += one.end - one.start
                 many = f", {one.events} in a row" if one.events > 1 else ""
-                tip = f"place {kind}, {stream}: {one.name}{many}, {show_seconds(one.end - one.start)}"
                 width = max(0.4, x(one.end) - x(one.start))
-                parts.append(
-                    mark(rectangle(x(one.start), y, width, ROW - 2, f"c{CATEGORIES.get(one.category, 7)}"), tip)
+                plot.draw(
+                    svg.rectangle(x(one.start), y, width, ROW - 2, f"c{CATEGORIES.get(one.category, 7)}"),
+                    tip=f"place {kind}, {stream}: {one.name}{many}, {show_seconds(one.end - one.start)}",
                 )
             rows.append((f"place {kind}", stream, show_seconds(busy), f"{busy / (end - begin):.0%}"))
             y += ROW
         y += SPACE
     for value in x.ticks(6):
-        parts.append(line(x(value), TOP, x(value), y, "grid over"))
-        parts.append(text(x(value), y + 14, show_seconds(value) if value else "0", "middle", "tick"))
+        plot.draw(svg.line(x(value), TOP, x(value), y, "grid over"))
+        plot.draw(svg.text(x(value), y + 14, show_seconds(value) if value else "0", "middle", "tick"))
+    plot.height = y + 26
     used = {event.category for event in simulated.events}
     ranks = "1 kind of ranks" if len(simulated.kinds) == 1 else f"{len(simulated.kinds)} kinds of ranks"
-    return Chart(
+    return plot.chart(
         name="timeline",
         title="A step, played through",
         told=f"{ranks}; the step ends after {show_seconds(simulated.step_seconds)}",
-        body="".join(parts),
-        height=int(y + 26),
         columns=("rank", "stream", "busy", "of the step"),
-        rows=tuple(rows),
-        legend=tuple((colour, name) for name, colour in CATEGORIES.items() if name in used),
+        rows=rows,
+        legend=((colour, name) for name, colour in CATEGORIES.items() if name in used),
     )
 
 
