@@ -1,7 +1,8 @@
-"""What trains: a strategy of ours, or somebody else's framework. One file each in `engines`, found by its name.
+"""What trains: a strategy of ours, or somebody else's framework.
 
-A file has an `ENGINE`. One of ours is a plan and nothing more: the runtime's appliers do the rest. One of another
-framework has functions besides, which run inside the ranks (`runtime/nursery.py` calls them):
+One of ours is a plan and nothing more, a line of `OWN`: the runtime's appliers do the rest. One of another framework is
+a file in `engines`, found by its name. It has an `ENGINE`, and functions that run inside the ranks
+(`runtime/nursery.py` calls them):
 
     apply(subject)                       put the framework on a module: its parts, its driver, its optimizer
     begin(device, place, meeting)        join the ranks' group, where the framework has its own way, at torch's address
@@ -16,14 +17,14 @@ import shutil
 from collections.abc import Mapping
 from importlib import metadata
 from types import ModuleType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from foretell.errors import unknown
 from foretell.registry import OpenSet
 
-ENGINES = OpenSet("foretell.bench.engines", "engine")
+FRAMEWORKS = OpenSet("foretell.bench.engines", "engine")
 PLUG_INS = "foretell.engines"
 
 DATA = "survey: so many samples for each rank"
@@ -53,6 +54,32 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = {}  # variables of the ranks
 
 
+OWN: Final = {
+    # PyTorch's ways. ZeRO-2 of FSDP2 keeps weights whole from a step's first pass to its last, ZeRO-3 gathers them.
+    "ddp": Engine(title="PyTorch DDP", plan="dp{n}"),
+    "zero1": Engine(title="PyTorch ZeroRedundancyOptimizer", plan="dp{n}:zero1"),
+    "fsdp2_zero2": Engine(title="PyTorch FSDP2 as ZeRO-2", plan="dp{n}:zero2"),
+    "fsdp2_zero3": Engine(title="PyTorch FSDP2 as ZeRO-3", plan="dp{n}:zero3"),
+    "gpipe": Engine(title="PyTorch pipelining, GPipe", plan="pp{n}:gpipe +m{m}", batch_rule=MICRO, least=2),
+    "one_f_one_b": Engine(title="PyTorch pipelining, 1F1B", plan="pp{n}:1f1b +m{m}", batch_rule=MICRO, least=2),
+    # Layers in shares: columns and rows (Megatron's split), channels, filters, parts of images.
+    "tensor": Engine(title="tensor parallel", plan="tp{n}", least=2),
+    "tensor_sp": Engine(title="tensor and sequence parallel", plan="tp{n}:sp", least=2),
+    "channel": Engine(title="channel", plan="channel{n}", least=2),
+    "filter": Engine(title="filter", plan="filter{n}", least=2),
+    "spatial": Engine(title="spatial", plan="spatial{n}{region}", least=2),
+    # Replicas of two ranks that share something.
+    "data_tensor": Engine(title="data x tensor", plan="dp{half} tp2", least=4),
+    "data_filter": Engine(title="data x filter", plan="dp{half} filter2", least=4),
+    "data_spatial": Engine(title="data x spatial", plan="dp{half} spatial2{region}", least=4),
+    "data_pipeline": Engine(title="data x pipeline", plan="pp2:1f1b dp{half} +m8", batch_rule=MICRO, least=4),
+    # A pipeline that never runs empty: every mini-batch updates, old weights are kept for it (PipeDream).
+    "stash": Engine(
+        title="pipeline with stashed weights", plan="pp{n}:stash +m{n}", batch_rule=STALE, synchronous=False, least=2
+    ),
+}
+
+
 class Written(NamedTuple):
     """An engine's texts for so many ranks."""
 
@@ -70,21 +97,30 @@ def written(engine: Engine, ranks: int, region: str, policies: str, device: str 
 
 
 def names() -> tuple[str, ...]:
-    """Ours and those of plug-ins."""
-    return tuple(sorted({*ENGINES, *_plug_ins()}))
+    """Ours, those of other frameworks, and those of plug-ins."""
+    return tuple(sorted({*OWN, *FRAMEWORKS, *_plug_ins()}))
 
 
 def engine(name: str) -> Engine:
     """The engine of a name."""
-    found: Engine = module(name).ENGINE
+    name = name.replace("-", "_")
+    found: Engine = OWN[name] if name in OWN else _module(name).ENGINE
     return found
 
 
-def module(name: str) -> ModuleType:
-    """The file of an engine."""
+def trained_by(name: str) -> str:
+    """The module whose functions train in the place of our appliers; empty: nobody's."""
     name = name.replace("-", "_")
-    if name in ENGINES:
-        return ENGINES[name]
+    if name in OWN:
+        return ""
+    found = _module(name)
+    return found.__name__ if hasattr(found, "apply") or hasattr(found, "outcome") else ""
+
+
+def _module(name: str) -> ModuleType:
+    """The file of an engine."""
+    if name in FRAMEWORKS:
+        return FRAMEWORKS[name]
     plugged = _plug_ins()
     if name not in plugged:
         raise unknown("engine", name, names(), "foretell bench --list")

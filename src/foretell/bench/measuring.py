@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from foretell.bench import environments
-from foretell.bench.engine import missing_tools, module
+from foretell.bench.engine import missing_tools, trained_by
 from foretell.bench.environments import Home
 from foretell.bench.question import Question
 from foretell.bench.row import ABSENT, FAILED, UNFIT, Point, Predicted, Row, advice
@@ -77,9 +77,7 @@ class Starter:
 
     def outcome(self, question: Question, home: Home, seconds: float, seat: Seat | None = None) -> Outcome:
         """What comes of a question: of all its ranks, or of the one that has its seat here."""
-        found = module(question.engine)
-        by = found.__name__ if hasattr(found, "apply") or hasattr(found, "outcome") else ""
-        asked = (by, home.python, question.texts.environment)
+        asked = (trained_by(question.engine), home.python, question.texts.environment)
         if self._ranks is None or self._for != asked:
             self._end()
             self._ranks, self._for = Ranks(*asked).__enter__(), asked
