@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from foretell.cli.table import folded
+from foretell.cli.table import folded_lines
 from foretell.errors import first_of, unknown
 from foretell.plan.members import policies, strategies
 
@@ -143,13 +143,13 @@ def test_long_messages_are_folded_and_carets_stay(foretell: Any) -> None:
 
 def test_a_label_keeps_its_indent() -> None:
     text = f"foretell: {'what is wrong ' * 9}\n  where  here\n  try    {'a, ' * 50}\n         next line"
-    lines = folded(text).splitlines()
+    lines = folded_lines(text).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[1].startswith("  what") or lines[1].startswith("  is") or lines[1].startswith("  wrong")
     start = next(at for at, line in enumerate(lines) if line.startswith("  try"))
     assert all(line.startswith(" " * 9) for line in lines[start + 1 :])
     assert lines[-1] == "         next line"
-    assert " ".join(folded(text).split()) == " ".join(text.split())
+    assert " ".join(folded_lines(text).split()) == " ".join(text.split())
 
 
 def test_a_full_disk_is_one_line() -> None:

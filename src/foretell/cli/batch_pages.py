@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from foretell.cli.plan_pages import folded, listed, seconds
+from foretell.cli.plan_pages import listed, seconds
+from foretell.cli.table import folded
 from foretell.cli.training_options import show_span
 from foretell.oracle.batches import BatchChoice, Weighed
 from foretell.units import show_count, show_rate

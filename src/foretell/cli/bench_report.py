@@ -110,11 +110,11 @@ def judged_page(rows: Sequence[Row]) -> str:
     """The same for people: on the most ranks that each engine has."""
     from foretell.bench.findings import check
     from foretell.bench.group import groups
-    from foretell.cli.table import folded
+    from foretell.cli.table import folded_lines
 
     parts = [_slow(group) for group in groups(rows)]
     found = [
-        folded(f"  {one.verdict.status}  {one.finding.text} ({one.group.pair}: {one.verdict.evidence})")
+        folded_lines(f"  {one.verdict.status}  {one.finding.text} ({one.group.pair}: {one.verdict.evidence})")
         for one in check(rows)
     ]
     parts += ["\n".join(["what the survey of frameworks found, asked of these rows", *found])] if found else []
@@ -124,9 +124,9 @@ def judged_page(rows: Sequence[Row]) -> str:
 def _slow(group: Group) -> str:
     """Why each engine of a group is slow."""
     from foretell.bench.reasons import reasons, sentence
-    from foretell.cli.table import WIDTH, folded
+    from foretell.cli.table import WIDTH, folded_lines
 
-    lines = [folded(f"why it is slow: {group.told_conditions}")]
+    lines = [folded_lines(f"why it is slow: {group.told_conditions}")]
     wide = max(len(line.engine) for line in group.lines)
     for line in group.lines:
         most = max(line.rows)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from foretell.cli.accuracy_lines import accuracy_line, accuracy_of_two
-from foretell.cli.plan_pages import folded, listed, seconds
-from foretell.cli.table import WIDTH, fit, table
+from foretell.cli.plan_pages import listed, seconds
+from foretell.cli.table import WIDTH, fit, folded, table
 from foretell.oracle.diff import Diff, Difference, Row, Step
 from foretell.oracle.predict import Prediction
 from foretell.oracle.upgrades import TIMES

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from foretell.cli.accuracy_lines import accuracy_line
-from foretell.cli.table import WIDTH, fit
+from foretell.cli.table import WIDTH, fit, folded
 from foretell.cli.training_options import HOUR, run_lines
 from foretell.oracle.headroom import ABOVE, CLOSE, FAILED, ROOMY, close, roomy
 from foretell.oracle.layouts import NEAR, layouts, plainer
@@ -126,10 +125,6 @@ def _ranks(found: Found) -> str:
     return "1 rank" if found.ranks == 1 else f"{found.ranks:,} ranks"
 
 
-def folded(text: str, indent: int) -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False)
-
-
 # lists of plans
 
 
@@ -145,16 +140,7 @@ def listed(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) 
         before = "".join(f"{cell}  " for cell in cells)
         for at, text in enumerate(line[figures].split("\n")):
             inside = indent + (2 if at else 0)
-            lines.append(
-                textwrap.fill(
-                    text,
-                    WIDTH,
-                    initial_indent=before if at == 0 else " " * inside,
-                    subsequent_indent=" " * (indent + 2),
-                    break_on_hyphens=False,
-                    break_long_words=False,
-                )
-            )
+            lines.append(folded(text, indent + 2, before if at == 0 else " " * inside))
     rule = "-" * min(WIDTH, max(len(line) for text in lines for line in text.split("\n")))
     return "\n".join([lines[0], rule, *lines[1:]])
 

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from foretell.cli.plan_pages import folded, listed, seconds
-from foretell.cli.table import table
+from foretell.cli.plan_pages import listed, seconds
+from foretell.cli.table import folded, table
 from foretell.validation.evaluate import Compared
 from foretell.validation.regret import HEALTHY, Measured, Pick, Regrets, has_faults, healthy, regrets
 from foretell.validation.score import Regret

@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from foretell.cli.parts import largest_first, parts_table
-from foretell.cli.table import WIDTH, fit, folded, table
+from foretell.cli.table import WIDTH, fit, folded_lines, table
 from foretell.units import show_bytes, show_rate
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def _rows_of_images(found: Traffic) -> str:
         "gives back gradients of the rows it fetched, the program sends those of outputs; and shares of odd sizes "
         "fetch a row more, or less."
     )
-    return f"\n{folded(why)}"
+    return f"\n{folded_lines(why)}"
 
 
 def show_seconds(value: float) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from foretell.cli.accuracy_lines import accuracy_by_ranks
 from foretell.cli.compare_pages import lines
-from foretell.cli.plan_pages import folded, listed, seconds
-from foretell.cli.table import WIDTH, fit
+from foretell.cli.plan_pages import listed, seconds
+from foretell.cli.table import WIDTH, fit, folded
 from foretell.oracle.scale import MEMORY, Gap, Line, Scaling
 from foretell.units import show_bytes, show_rate
 

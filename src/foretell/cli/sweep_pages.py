@@ -6,8 +6,8 @@ import itertools
 from collections import Counter
 from typing import Final
 
-from foretell.cli.plan_pages import folded, listed, seconds
-from foretell.cli.table import WIDTH, fit
+from foretell.cli.plan_pages import listed, seconds
+from foretell.cli.table import WIDTH, fit, folded
 from foretell.sweeping.cell import MISSING, OK, Row
 from foretell.sweeping.sweep import Sweep
 from foretell.units import show_bytes, show_rate

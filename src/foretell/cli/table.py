@@ -43,7 +43,19 @@ def fit(text: str, width: int) -> str:
 _LABEL = re.compile(r"  (?:where|try|rule|why) +")
 
 
-def folded(message: str) -> str:
+def folded(text: str, indent: int = 2, before: str = "", width: int = WIDTH) -> str:
+    """A paragraph in lines of eighty columns that goes on indented, after what stands before it; words stay whole."""
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=before,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def folded_lines(message: str) -> str:
     """An error in lines of eighty columns; what goes on stands under the text of its label.
 
     A plan that is shown with a caret below stays as it is; what is expected there goes on below.
@@ -61,17 +73,8 @@ def _fold(line: str, shown: bool) -> str:
         return line
     before = line[: line.index("^") + 2] if _caret(line) else line[: len(line) - len(line.lstrip())]
     label = _LABEL.match(line)
-    indent = " " * (min(len(before), WIDTH // 2) if _caret(line) else label.end() if label else len(before) + 2)
-    rest = line[len(before) :]
-    width = max(WIDTH, len(before) + 40)
-    return textwrap.fill(
-        rest,
-        width,
-        initial_indent=before,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    indent = min(len(before), WIDTH // 2) if _caret(line) else label.end() if label else len(before) + 2
+    return folded(line[len(before) :], indent, before, max(WIDTH, len(before) + 40))
 
 
 def comma_separated(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -18,6 +18,7 @@ from foretell.runtime.lives import Lives
 from foretell.runtime.methods.choice import method, round_of
 from foretell.timeline.observation import Observation
 from foretell.units import show_bytes, show_seconds
+from foretell.validation.score import quantile
 
 PHASES = {"exchange": "other"}
 """Phases of the clock that a breakdown has another key for."""
@@ -83,7 +84,7 @@ def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence
         trainer=assignment.trainer,
         batch=batch,
         ranks=len(reports),
-        samples=Samples(_quantile(steps, 0.1), _quantile(steps, 0.9), len(steps), length),
+        samples=Samples(quantile(sorted(steps), 0.1), quantile(sorted(steps), 0.9), len(steps), length),
         losses=_losses(reports),
         collectives=tuple(critical.collectives),
         by_rank=_by_rank([report.phases for report in reports]),
@@ -186,12 +187,3 @@ def _by_rank(ranks: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
     """Medians of what each rank has seen."""
     names = dict.fromkeys(name for phases in ranks for name in phases)
     return {name: [median(phases.get(name, [0.0])) for phases in ranks] for name in names}
-
-
-def _quantile(values: Sequence[float], share: float) -> float:
-    """Between the two nearest of the sorted values."""
-    ordered = sorted(values)
-    at = share * (len(ordered) - 1)
-    low = int(at)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (at - low)

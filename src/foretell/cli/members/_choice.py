@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from foretell.cli.members._page import Figure, aligned
-from foretell.cli.table import WIDTH
+from foretell.cli.table import folded
 
 if TYPE_CHECKING:
     from foretell.plan.policy import Policy
@@ -47,7 +46,7 @@ def _paragraph(text: str) -> str:
     """A paragraph folded; a list of words stays one."""
     lines = text.replace("`", "").splitlines()
     if not ROW.match(lines[0]):
-        return textwrap.fill(" ".join(" ".join(lines).split()), WIDTH, break_on_hyphens=False)
+        return folded(" ".join(" ".join(lines).split()), 0)
     rows: list[list[str]] = []
     for line in lines:
         row = ROW.match(line)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from foretell.cli.table import WIDTH
+from foretell.cli.table import folded
 
 
 class Figure(NamedTuple):
@@ -33,14 +32,14 @@ class Page(NamedTuple):
         """The page, eighty columns wide."""
         sources = list(dict.fromkeys(text for figure in self.figures for text in (figure.source, figure.more) if text))
         article = "an" if self.kind[0] in "aeiou" else "a"
-        parts = [folded(f"{self.name} is {article} {self.kind}: {self.title}", "  ")]
+        parts = [folded(f"{self.name} is {article} {self.kind}: {self.title}")]
         if self.figures:
             parts.append("\n".join(aligned(self.figures, sources)))
         parts += self.texts
         if sources:
             parts.append("\n".join(["sources", *(_numbered(at, text) for at, text in enumerate(sources, 1))]))
         if self.references:
-            parts.append("\n".join(["references", *(folded(f"  {text}", "    ") for text in self.references)]))
+            parts.append("\n".join(["references", *(folded(f"  {text}", 4) for text in self.references)]))
         return "\n\n".join(part for part in parts if part)
 
     def json(self) -> dict[str, Any]:
@@ -53,16 +52,12 @@ def aligned(figures: Iterable[Figure], sources: list[str]) -> Iterator[str]:
     for figure in figures:
         numbers = dict.fromkeys(sources.index(text) + 1 for text in (figure.source, figure.more) if text)
         marks = "".join(f" [{number}]" for number in numbers)
-        yield folded(f"{figure.name:<{wide}}{figure.value}{marks}", " " * wide)
+        yield folded(f"{figure.name:<{wide}}{figure.value}{marks}", wide)
 
 
 def _numbered(at: int, text: str) -> str:
     mark = f"  [{at}] "
-    return folded(f"{mark}{text}", " " * len(mark))
-
-
-def folded(text: str, indent: str) -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    return folded(f"{mark}{text}", len(mark))
 
 
 def written(one: Any) -> str:

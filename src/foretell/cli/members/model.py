@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from foretell.cli.members._page import Figure, Page, folded, written
+from foretell.cli.members._page import Figure, Page, written
+from foretell.cli.table import folded
 from foretell.units import show_count, show_flops
 
 
@@ -41,7 +42,7 @@ def page(text: str) -> Page:
         lines += [Figure(f"{name} =", written(value)) for name, value in values.items()]
         sizes = [name for name, other in zoo.names().items() if type(other) is type(fields)]
         title = f"of the family {family}"
-        texts = (folded(f"sizes: {', '.join(sizes)}", "  "), *texts)
+        texts = (folded(f"sizes: {', '.join(sizes)}"), *texts)
         data |= {"family": family, "fields": values, "sizes": sizes}
         references = type(fields).references
     data["references"] = references

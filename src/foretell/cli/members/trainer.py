@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from foretell.cli.members._page import Figure, Page, folded
+from foretell.cli.members._page import Figure, Page
+from foretell.cli.table import folded
 
 
 def names() -> list[str]:
@@ -22,7 +23,7 @@ def page(name: str) -> Page:
     texts: tuple[str, ...] = ()
     if found.based_on:
         said = f"Based on {found.based_on}: {carried} more constants are carried over (all of them: --json)."
-        texts = (folded(said, ""),)
+        texts = (folded(said, 0),)
     constants = {key: {"value": found.constant(key), "source": found.source(key)} for key in CONSTANTS}
     data = {"name": found.name, "based_on": found.based_on, "constants": constants}
     return Page("trainer", found.name, found.summary, tuple(lines), texts, (), data)

@@ -11,8 +11,8 @@ from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
 from foretell.cli.parts import largest_first, parts_table
 from foretell.cli.request_options import BATCH, CALIBRATION, MODEL, ON, OPTIMIZER, SEQ, TRAINER, asks, on_cluster
-from foretell.cli.table import WIDTH, table
 from foretell.cli.table import fit as shortened
+from foretell.cli.table import folded, table
 from foretell.cli.training_options import run_lines, trained
 from foretell.units import show_bytes, show_count, show_rate, show_seconds
 
@@ -78,17 +78,11 @@ def _answer(found: Fit) -> str:
     if found.fits:
         plural = "sample" if found.micro_batch == 1 else "samples"
         end = f"{found.plan}, {found.micro_batch:,} {plural} at a time"
-        return _folded(f"{name} fits {found.cluster}: {end}")
+        return folded(f"{name} fits {found.cluster}: {end}")
     too_much = show_bytes(-found.free_bytes)
     if len(found.tried) > 1:
-        return _folded(f"{name} does not fit {found.cluster}: {too_much} too much with the plan that takes least")
-    return _folded(f"{name} does not fit {found.cluster} with this plan: {too_much} too much")
-
-
-def _folded(text: str, indent: str = "  ") -> str:
-    import textwrap
-
-    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        return folded(f"{name} does not fit {found.cluster}: {too_much} too much with the plan that takes least")
+    return folded(f"{name} does not fit {found.cluster} with this plan: {too_much} too much")
 
 
 def _facts(found: Fit, run: Training | None, price: float) -> str:
@@ -114,7 +108,7 @@ def _facts(found: Fit, run: Training | None, price: float) -> str:
         ]
     lines += run_lines(run, price) if run else []
     lines += accuracy_line(answer)
-    return "\n".join(_folded(f"{name:<13}{text}", " " * 13) for name, text in lines)
+    return "\n".join(folded(f"{name:<13}{text}", 13) for name, text in lines)
 
 
 def _one_more(found: Fit) -> str:
@@ -137,7 +131,7 @@ def _changes(found: Fit) -> str:
         room = f"{show_bytes(change.memory_bytes)} of {show_bytes(change.usable)}"
         rows.append([change.what, room, show_rate(change.samples_per_second), f"{change.micro_batch:,}"])
     first = found.changes[0]
-    return f"{table(header, rows)}\n{_folded(f'try {_command(found, first)}', '    ')}"
+    return f"{table(header, rows)}\n{folded(f'try {_command(found, first)}', 4)}"
 
 
 def _command(found: Fit, change: Change) -> str:
@@ -158,4 +152,4 @@ def _tried(found: Fit) -> str:
     if not refused:
         return text
     more = f"; and {len(refused) - 1} more plans: --json" if len(refused) > 1 else ""
-    return f"{text}\n{_folded(f'refused: {refused[0].why}{more}')}"
+    return f"{text}\n{folded(f'refused: {refused[0].why}{more}')}"

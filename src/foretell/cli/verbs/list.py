@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from foretell.cli.notes import tell_notes
+from foretell.cli.table import folded
 from foretell.errors import BadInput, near
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _models(what: str, as_json: bool) -> str:
     if as_json:
         return _json(what, families)
     lines = [f"{family}: {', '.join(members)}" for family, members in families.items()]
-    return "\n".join(textwrap.fill(line, 80, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
+    return "\n".join(folded(line) for line in lines)
 
 
 def _devices(what: str, as_json: bool) -> str:
@@ -178,8 +179,7 @@ def _described(found: list[tuple[str, list[str]]]) -> str:
     for name, texts in found:
         for at, text in enumerate(texts):
             before = f"{'' if at else name:<{wide}}"
-            more = " " * (wide + 2 if at else wide)
-            lines.append(textwrap.fill(text, 80, initial_indent=before, subsequent_indent=more, break_on_hyphens=False))
+            lines.append(folded(text, wide + 2 if at else wide, before))
     return "\n".join(lines)
 
 

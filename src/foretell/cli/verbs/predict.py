@@ -13,7 +13,7 @@ from foretell.cli.disturbance_options import disturbed
 from foretell.cli.notes import tell_notes
 from foretell.cli.parts import largest_first, parts_table
 from foretell.cli.request_options import MEASURED, ONE_PLAN, asks, under_plan
-from foretell.cli.table import WIDTH, fit, table
+from foretell.cli.table import WIDTH, fit, folded, table
 from foretell.cli.training_options import HOUR, run_lines, trained
 from foretell.errors import BadInput
 from foretell.units import show_bytes, show_count, show_flops, show_rate, show_seconds
@@ -226,7 +226,7 @@ def _page(found: Prediction, ranks: int, run: Run, held: tuple[Alive, ...], chan
     elif price:
         cost = _cost(found, 1000 * found.step_seconds, price)
         lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
-    head = "\n".join(_folded(f"{name:<14}{text}", 14) for name, text in lines)
+    head = "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
     findings = getattr(found, "findings", ())
     parts = [head, *([_findings_table(findings)] if findings else []), _time(found), _memory(found)]
     parts += [_tensors(held)] if held else []
@@ -239,12 +239,6 @@ def _place(found: Prediction, ranks: int) -> str:
     if found.ranks == ranks:
         return f"{found.ranks:,} {'rank' if ranks == 1 else 'ranks'} of {found.cluster}"
     return f"{found.ranks:,} of the {ranks:,} ranks of {found.cluster}, {ranks - found.ranks:,} idle"
-
-
-def _folded(text: str, indent: int) -> str:
-    import textwrap
-
-    return textwrap.fill(text, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False)
 
 
 def _tensors(held: tuple[Alive, ...]) -> str:
@@ -272,7 +266,7 @@ def _what_fits(found: Prediction, changes: tuple[Change, ...]) -> list[str]:
         "\n".join(
             [
                 table(["what would fit", "memory", "samples/s"], rows),
-                _folded(f"try --plan '{first.plan}'{place}{length}", 4),
+                folded(f"try --plan '{first.plan}'{place}{length}", 4),
             ]
         )
     ]
@@ -303,9 +297,9 @@ def _why(found: Prediction) -> list[str]:
 def _known(found: Prediction) -> str:
     """How each part was obtained."""
     width = 2 + max(len("accuracy"), *map(len, found.provenance))
-    lines = [_folded(f"{part:<{width}}{text}", width) for part, text in found.provenance.items()]
-    lines += [_folded(f"{'narrower':<{width}}{way}", width) for way in found.narrower[:1]]
-    lines += [_folded(f"{name:<{width}}{text}", width) for name, text in accuracy_line(found)]
+    lines = [folded(f"{part:<{width}}{text}", width) for part, text in found.provenance.items()]
+    lines += [folded(f"{'narrower':<{width}}{way}", width) for way in found.narrower[:1]]
+    lines += [folded(f"{name:<{width}}{text}", width) for name, text in accuracy_line(found)]
     return "\n".join(["how it is known", *lines])
 
 

@@ -14,7 +14,7 @@ import click
 from foretell.cli.notes import tell_notes
 from foretell.cli.rank_figures import CommunicationRow, OperatorRow, alive, allocations, communications, operators
 from foretell.cli.request_options import ONE_PLAN, asks, under_plan
-from foretell.cli.table import WIDTH, fit, table
+from foretell.cli.table import WIDTH, fit, folded, table
 from foretell.errors import BadInput
 from foretell.units import show_bytes, show_count, show_rate
 
@@ -79,7 +79,7 @@ def command(request: Request, rank_kind: int | None, full: bool, as_json: bool) 
 def _report(problems: tuple[str, ...]) -> None:
     """A program that does not verify is foretell's mistake, not the person's: say so, and do not end well."""
     for problem in problems[:MOST_PROBLEMS]:
-        click.echo(_folded(f"foretell: internal error, please report it: {problem}", "  "), err=True)
+        click.echo(folded(f"foretell: internal error, please report it: {problem}"), err=True)
     if len(problems) > MOST_PROBLEMS:
         click.echo(f"foretell: and {len(problems) - MOST_PROBLEMS} more", err=True)
     sys.exit(1)
@@ -121,7 +121,7 @@ def _page(asked: Resolved, program: ExpandedProgram, kind: RankKind, full: bool)
 
 
 def _facts(lines: Sequence[tuple[str, str]]) -> str:
-    return "\n".join(_folded(f"{name:<18}{text}", " " * 18) for name, text in lines)
+    return "\n".join(folded(f"{name:<18}{text}", 18) for name, text in lines)
 
 
 def _head(asked: Resolved, program: ExpandedProgram) -> str:
@@ -309,10 +309,6 @@ def _memory(program: ExpandedProgram, kind: RankKind, full: bool) -> str:
 def _bytes(values: Iterator[float]) -> str:
     """One figure, or one for each stage that a rank holds where they differ."""
     return " / ".join(dict.fromkeys(map(show_bytes, values)))
-
-
-def _folded(text: str, indent: str) -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 # for programs

@@ -31,7 +31,7 @@ def command(request: Request, html: str, svg: str | None, png: str | None, gpus:
     One file with its charts inside. It needs no network: mail it, print it, open it
     in any browser. The charts are told to screen readers and reached by keyboard.
     """
-    from foretell.cli.plan_pages import folded
+    from foretell.cli.table import folded
     from foretell.report.files import save, save_figures
 
     page = _page(on_cluster(request, EXAMPLE), gpus)

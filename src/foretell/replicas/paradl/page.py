@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import click
 import msgspec
 
-from foretell.cli.table import WIDTH, fit, table
+from foretell.cli.table import WIDTH, fit, folded, table
 from foretell.errors import BadInput
 from foretell.plan.text import parse
 from foretell.replicas.paradl import release as releases
@@ -80,7 +78,7 @@ def _page(title: str, q: Question, projection: Projection, elsewhere: str) -> st
         ("other releases", f"an epoch in {elsewhere}"),
     ]
     head = table(["seconds of", "axis", "an epoch, s", "a step, ms"], rows, left=(0, 1))
-    lines = [_folded(f"{name:<16}{text}", " " * 16) for name, text in facts]
+    lines = [folded(f"{name:<16}{text}", 16) for name, text in facts]
     shown = f"{title}\nthe paper's oracle: {projection.strategy}"
     stages = [f"stage {at}: {s.first} to {s.last}, {s.seconds * 1e3:.4g} ms" for at, s in enumerate(projection.stages)]
     return "\n".join([shown, "", head, "", *lines, *stages, _used(projection.strategy, q)])
@@ -96,11 +94,7 @@ def _used(strategy: str, q: Question) -> str:
     )
     quirks = ", ".join(q.release.quirks(strategy))
     text = f"release {q.release.name}, {q.release.source}; {constants}" + (f"; oddities: {quirks}" if quirks else "")
-    return _folded(text, "  ")
-
-
-def _folded(text: str, indent: str) -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return folded(text)
 
 
 def _all(model: str, ranks: int, batch: int, release: Release, as_json: bool) -> str | bytes:
@@ -139,9 +133,9 @@ def _all(model: str, ranks: int, batch: int, release: Release, as_json: bool) ->
     header = ["plan", "compute, s", "communicate, s", "step, ms", "memory, GB", "fits", "cost"]
     lines = [f"{plan}: refused, {why}" for plan, why in refused.items()]
     lines += [f"{', '.join(missing)}: left out, {why}" for why in set(missing.values())]
-    folded = [_folded(line, "  ") for line in lines]
+    below = [folded(line) for line in lines]
     return "\n".join(
-        [f"{model} on {ranks} ranks, batch {batch}", "", table(header, rows), *folded, _used("", answered[0][1])]
+        [f"{model} on {ranks} ranks, batch {batch}", "", table(header, rows), *below, _used("", answered[0][1])]
     )
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from foretell.bench.findings import FAILS, HOLDS, UNKNOWN
 from foretell.cli.bench_report import Files, written
-from foretell.cli.table import folded, table
+from foretell.cli.table import folded_lines, table
 from foretell.replicas.survey.page import BothWays, Survey, survey, survey_page
 from foretell.replicas.survey.workload import sequence_evidence, shared_bytes
 
@@ -73,9 +73,9 @@ def _causes(found: Survey) -> Iterator[str]:
             continue
         told = ", ".join(f"{name} x{times:.2f}" for name, times in one.causes.items())
         alone = ", ".join(f"{name} x{times:.2f}" for name, times in one.causes_alone.items())
-        yield folded(f"  why {one.framework}, {one.model}: {told}{f'; on one GPU {alone}' if alone else ''}")
+        yield folded_lines(f"  why {one.framework}, {one.model}: {told}{f'; on one GPU {alone}' if alone else ''}")
         if one.impossible:
-            yield folded(f"  why {one.framework}, {one.model}: the survey's row {one.impossible}")
+            yield folded_lines(f"  why {one.framework}, {one.model}: the survey's row {one.impossible}")
 
 
 def _curves(found: Survey) -> str:
@@ -102,12 +102,12 @@ def _findings(found: tuple[BothWays, ...]) -> str:
     lines = [table(("finding", "where", "survey", "predicted"), rows, left=(0, 1, 2, 3))]
     for one in failed:
         if one.measured == FAILS:
-            lines.append(folded(f"  why {one.finding}, {one.where}, in the survey: {one.evidence_measured}"))
+            lines.append(folded_lines(f"  why {one.finding}, {one.where}, in the survey: {one.evidence_measured}"))
         if one.predicted == FAILS:
-            lines.append(folded(f"  why {one.finding}, {one.where}, predicted: {one.evidence_predicted}"))
+            lines.append(folded_lines(f"  why {one.finding}, {one.where}, predicted: {one.evidence_predicted}"))
     return "\n".join(lines)
 
 
 def _impossible(found: Survey) -> Iterator[str]:
     for name, why in found.impossible.items():
-        yield folded(f"  why {name}: {why}")
+        yield folded_lines(f"  why {name}: {why}")
