@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -120,3 +121,17 @@ def test_what_is_refused_is_refused_at_every_door_for_the_same_reason(wrong: dic
             door()
     (row,) = foretell.sweep(**asked, jobs=1).rows
     assert row.status == "failed" and word in row.reason
+
+
+def test_a_search_reads_no_text_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans are values inside: what a search, its stages, layouts and page ask of a plan needs no parsing."""
+    asked = {"model": TINY, "on": "4xh100", "batch": 8, "only": ("dp", "tp", "pp"), "seq": 64}
+    command("plan", asked)  # whatever is imported late, is imported now
+    read: list[str] = []
+    for module in list(sys.modules.values()):
+        if getattr(module, "parse", None) is parse and module.__name__.startswith("foretell."):
+            monkeypatch.setattr(module, "parse", lambda text, *where: read.append(text) or parse(text, *where))
+    assert command("plan", asked)["evaluated"] > 20
+    assert read == []
+    command("predict", {"model": "lenet", "on": "2xh100", "plan": "dp2", "batch": 8})
+    assert read == ["dp2"]  # at the door, once
