@@ -9,7 +9,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # Tests start hundreds of Python processes: what is compiled is kept, whatever this shell says of it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fast nightly check format replay replay-quick browser benchmark site scoreboard bands clean
+.PHONY: demo test fast nightly check format replay replay-quick replay-accept browser benchmark site scoreboard bands clean
 
 demo: .venv/core
 	$(BIN)/foretell predict llama3-8b --on 64xh100 --plan "dp8:zero1 tp8:sp +m8 +bf16" --batch 64 --trainer megatron-core
@@ -45,6 +45,10 @@ replay: .venv/dev
 
 replay-quick: .venv/dev
 	$(BIN)/python tests/replay/replay.py --base "$(BASE)" --size 0.1 --jobs $(JOBS)
+
+# Where numbers are meant to move: the sample that the tests compare with is stored anew, the moves are written down.
+replay-accept: .venv/dev
+	$(BIN)/python tests/replay/replay.py --base "$(BASE)" --size $(SIZE) --jobs $(JOBS) --accept "$(REASON)"
 
 # The page is tested in a real browser. Where there is none and this machine lets us, Debian's is installed; where not,
 # those tests are skipped and say so.

@@ -93,18 +93,45 @@ def counted(digits: Digits) -> dict[str, int]:
     return dict(found)
 
 
-def table(found: Iterable[Move]) -> str:
-    """Moves by kind: quantities, cases, the largest relative move, examples."""
+class Kind(NamedTuple):
+    """All moves of one kind."""
+
+    name: str
+    values: int
+    cases: int
+    largest: str  # relative, of floats and counts; how many texts differ
+    examples: list[Move]
+
+
+def by_kind(found: Iterable[Move]) -> list[Kind]:
+    """Moves by kind, each with its largest ones."""
     kinds: dict[str, list[Move]] = defaultdict(list)
     for move in found:
         kinds[move.kind].append(move)
-    lines = [f"{'kind':<28}{'values':>8}{'cases':>8}  {'largest move':<14}", "-" * 60]
-    for kind, own in sorted(kinds.items()):
-        real = [move.far for move in own if move.far < math.inf]
-        far = f"{max(real):.2g}" if real else "-"
-        other = len(own) - len(real)
-        far += f", {other:,} texts or counts" if other else ""
-        lines.append(f"{kind:<28}{len(own):>8,}{len({move.case for move in own}):>8,}  {far}")
-        worst = sorted(own, key=lambda move: -move.far if move.far < math.inf else -1e300)
-        lines += [f"    {move}" for move in worst[:EXAMPLES]]
+    return [_kind(name, own) for name, own in sorted(kinds.items())]
+
+
+def _kind(name: str, own: list[Move]) -> Kind:
+    real = sorted((move for move in own if move.far < math.inf), key=lambda move: -move.far)
+    texts = [move for move in own if not move.far < math.inf]
+    parts = [f"{real[0].far:.2g}"] if real else []
+    parts += [f"{len(texts):,} texts"] if texts else []
+    return Kind(name, len(own), len({move.case for move in own}), ", ".join(parts), (real + texts)[:EXAMPLES])
+
+
+def table(kinds: Iterable[Kind]) -> str:
+    """For a terminal."""
+    lines = [f"{'kind':<28}{'values':>8}{'cases':>8}  largest relative move", "-" * 70]
+    for kind in kinds:
+        lines.append(f"{kind.name:<28}{kind.values:>8,}{kind.cases:>8,}  {kind.largest}")
+        lines += [f"    {move}" for move in kind.examples]
+    return "\n".join(lines)
+
+
+def markdown(kinds: Iterable[Kind]) -> str:
+    """For a file."""
+    lines = ["| kind | values | cases | largest relative move | for example |", "|---|--:|--:|--:|---|"]
+    for kind in kinds:
+        example = str(kind.examples[0]).replace("|", "\\|")
+        lines.append(f"| {kind.name} | {kind.values:,} | {kind.cases:,} | {kind.largest} | {example} |")
     return "\n".join(lines)

@@ -16,9 +16,10 @@ import hashlib
 import json
 import math
 import os
+import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ if __name__ == "__main__":
     os.environ["FORETELL_RECORDS"] = tempfile.mkdtemp(prefix="replay-records-")  # nobody's calibrations
 
 import msgspec
+from click.testing import CliRunner
 
 import foretell
+from foretell.cli.command import cli
 from foretell.compiling import available
 from foretell.cost.peak_breakdown import alive
 from foretell.cost.price import priced
@@ -52,22 +55,30 @@ from foretell.report.sections import over_time
 from foretell.timeline import engine, unroll
 from foretell.timeline.simulate import Simulated, simulate
 from foretell.validation import published
-from foretell.validation.study import Study, read
+from foretell.validation.study import Row, read
 
 Case = dict[str, Any]
 Digits = dict[str, dict[str, Any]]
 
 
-def digits(cases: Iterable[Case]) -> Iterable[tuple[str, Digits]]:
-    """Each case with its digits; a problem that a person would be told is a text among them."""
+def digits(cases: Iterable[Case]) -> Iterator[tuple[str, Digits]]:
+    """Each case with its digits."""
     for case in cases:
-        try:
-            found = ANSWERS[case["ask"]](case)
-        except ForetellError as problem:
-            found = {"problem": {"text": str(problem)}}
-        except Exception as problem:  # counted: a replay with a crash is no proof, whatever the other tree does
-            found = {"crash": {"text": f"{type(problem).__name__}: {problem}"}}
-        yield case["id"], {kind: {name: exact(value) for name, value in own.items()} for kind, own in found.items()}
+        if case["ask"] == "study":
+            yield from ((name, answered(_scored, row)) for name, row in _rows(case["every"]))
+        else:
+            yield case["id"], answered(ANSWERS[case["ask"]], case)
+
+
+def answered(answer: Callable[[Any], Digits], asked: Any) -> Digits:
+    """What is said; a problem that a person would be told is a text among it."""
+    try:
+        found = answer(asked)
+    except ForetellError as problem:
+        found = {"problem": {"text": str(problem)}}
+    except Exception as problem:  # told apart: where both trees crash nothing was compared
+        found = {"crash": {"text": f"{type(problem).__name__}: {problem}"}}
+    return {kind: {name: exact(value) for name, value in own.items()} for kind, own in found.items()}
 
 
 def exact(value: Any) -> Any:
@@ -123,22 +134,26 @@ def _prediction(found: Prediction) -> Digits:
     }
 
 
-def _study(case: Case) -> Digits:
+def _rows(every: int) -> Iterator[tuple[str, Row]]:
+    """Every so manyth row of every study, those of one model together: each is built once."""
+    paths = (*published.files(), *published.own_files())
+    rows = [(f"study/{path.stem}/{at}", row) for path in paths for at, row in enumerate(read(path).rows)]
+    yield from sorted(rows[::every], key=lambda named: (named[1].model, _samples(named[1])))
+
+
+def _samples(row: Row) -> int:
+    return max(1, row.job.batch // row.plan.microbatches)
+
+
+def _scored(row: Row) -> Digits:
     """A row of a study, as it is scored."""
-    row = _read(case["file"]).rows[case["at"]]
-    graph = _sized(row.model, max(1, row.job.batch // row.plan.microbatches))
-    setting = Setting(graph, row.job, row.plan, trainer(row.trainer))
+    setting = Setting(_sized(row.model, _samples(row)), row.job, row.plan, trainer(row.trainer))
     cluster = catalog.cluster(row.cluster)
     refusal = next(refusals(setting, cluster), None)
     own: Digits = {"study.row": {"id": row.id, "measured": digest(msgspec.to_builtins((row.step_seconds, row.memory)))}}
     if refusal is not None:
         return own | {"refusals": {"rule": refusal.rule}}
     return own | _prediction(predict(setting, cluster))
-
-
-@functools.cache
-def _read(file: str) -> Study:
-    return read(next(path for path in (*published.files(), *published.own_files()) if path.name == file))
 
 
 def _predict(case: Case) -> Digits:
@@ -252,9 +267,8 @@ def _played(name: str, found: Simulated) -> Digits:
 
 
 def _program(case: Case) -> Digits:
-    setting, cluster = _asked(case)
-    program, found = expand(lower(setting)), predict(setting, cluster)
-    moments, resting, rank = over_time(found, setting, program)
+    setting, _ = _asked(case)
+    program = expand(lower(setting))
     parts = {name: digest(msgspec.to_builtins(getattr(program, name))) for name in ("axes", "stages", "kinds", "notes")}
     return {
         "program.digest": parts,
@@ -265,15 +279,24 @@ def _program(case: Case) -> Digits:
             for at, stage in enumerate(program.stages)
             for name, value in msgspec.structs.asdict(stage.memory).items()
         },
-        "alive": {
-            f"{at} {name}": value
-            for at, one in enumerate(alive(program, setting, found.memory))
-            for name, value in (("name", one.name), ("kind", one.kind), ("count", one.count), ("bytes", one.bytes))
-        },
+    }
+
+
+def _memory(case: Case) -> Digits:
+    """What is shown of memory besides its peak: what is alive then, and the chart over time."""
+    setting, cluster = _asked(case)
+    program, found = expand(lower(setting)), predict(setting, cluster)
+    moments, resting, rank = over_time(found, setting, program)
+    return {
         "memory_chart": {
             "resting": resting,
             "rank": rank,
             **{f"{at} {moment.name}": moment.bytes for at, moment in enumerate(moments)},
+        },
+        "alive": {
+            f"{at} {name}": value
+            for at, one in enumerate(alive(program, setting, found.memory))
+            for name, value in (("name", one.name), ("kind", one.kind), ("count", one.count), ("bytes", one.bytes))
         },
     }
 
@@ -302,7 +325,42 @@ def _work(program: ExpandedProgram) -> dict[str, Any]:
     return found
 
 
+# commands
+
+UNSTEADY = ("seconds", "plans_per_second")
+"""How long a search took: `plan` says it, and it is never twice the same."""
+
+
+def _command(case: Case) -> Digits:
+    """The JSON of a command, its exit code, and each value by its place in the answer."""
+    asked = shlex.split(case["text"])
+    done = CliRunner().invoke(cli, [*asked, "--json"])
+    kind = f"command.{asked[0]}"
+    if isinstance(done.exception, ForetellError):
+        return {kind: {"refused": str(done.exception)}}
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    found = dict(_leaves(json.loads(done.stdout), ""))
+    steady = {place: value for place, value in found.items() if place.rpartition(".")[2] not in UNSTEADY}
+    return {kind: {"exit code": done.exit_code, **(steady if asked[0] == "plan" else found)}}
+
+
+def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Every number and text of an answer with its place: `top[0].plan`."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from _leaves(one, f"{place}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        yield f"{place} count", len(value)
+        for at, one in enumerate(value):
+            yield from _leaves(one, f"{place}[{at}]")
+    else:
+        yield place, value
+
+
 # forms
+
+DIGEST = "digest:"
 
 
 def _named(name: str, values: Mapping[Any, Any]) -> dict[str, Any]:
@@ -311,22 +369,23 @@ def _named(name: str, values: Mapping[Any, Any]) -> dict[str, Any]:
 
 def digest(value: Any) -> str:
     """A short name of a value; floats count to the last bit."""
-    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:16]
+    return f"{DIGEST}{hashlib.sha256(msgspec.json.encode(value, order='deterministic')).hexdigest()[:16]}"
 
 
 ANSWERS: dict[str, Callable[[Case], Digits]] = {
-    "study": _study,
     "predict": _predict,
     "refusal": _refusal,
     "search": _search,
     "simulate": _simulate,
     "program": _program,
+    "memory": _memory,
+    "command": _command,
 }
 
 
 def in_order(cases: list[Case]) -> list[Case]:
     """Those of one model together: each model is built once."""
-    return sorted(cases, key=lambda case: (case["ask"], case.get("model", ""), case["id"]))
+    return sorted(cases, key=lambda case: (case.get("model", ""), case["id"]))
 
 
 def main(cases_file: str, out: str) -> None:
