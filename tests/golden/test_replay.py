@@ -31,7 +31,7 @@ def test_what_moved_is_told() -> None:
     assert moves[0].far == 2**-52 / (1 + 2**-52)
     assert [move.quantity for move in compare.moves(one, other, WITHIN)] == ["plan", "x"]
     (kind,) = compare.by_kind(moves)
-    assert (kind.values, kind.cases, kind.largest) == (3, 2, "2.2e-16, 2 texts")
+    assert (kind.values, kind.cases, kind.largest) == (3, 2, "2.2e-16, 2 words")
     assert not list(compare.moves(one, one))
     assert not list(compare.moves({"a": {"k": {"x": 2, "y": "-0x0.0p+0"}}}, {"a": {"k": {"x": (2.0).hex(), "y": 0}}}))
 

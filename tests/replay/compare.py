@@ -115,7 +115,7 @@ def _kind(name: str, own: list[Move]) -> Kind:
     real = sorted((move for move in own if move.far < math.inf), key=lambda move: -move.far)
     texts = [move for move in own if not move.far < math.inf]
     parts = [f"{real[0].far:.2g}"] if real else []
-    parts += [f"{len(texts):,} texts"] if texts else []
+    parts += [f"{len(texts):,} words"] if texts else []
     return Kind(name, len(own), len({move.case for move in own}), ", ".join(parts), (real + texts)[:EXAMPLES])
 
 

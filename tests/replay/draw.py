@@ -110,14 +110,14 @@ def plans(count: int) -> Iterator[Case]:
     at = 0
     while at < count:
         name = TRAINERS[at % len(TRAINERS)]
-        for _ in range(400):
+        for _ in range(20_000):
             case = _drawn(draw, name)
             if case is not None and legal(case):
                 yield {"ask": "predict", **case}
                 at += 1
                 break
         else:
-            raise AssertionError(f"400 plans for {name}, none of them legal")
+            raise AssertionError(f"20,000 plans for {name}, none of them legal")
 
 
 def refused(count: int) -> Iterator[Case]:

@@ -120,12 +120,10 @@ def _prediction(found: Prediction) -> Digits:
             "model_flops": found.model_flops,
             "utilisation": found.utilisation,
         },
-        "predict.bottlenecks": {
-            **{f"{at}": f"{one.kind}: {one.name}" for at, one in enumerate(found.bottlenecks)},
-            "texts": digest(msgspec.to_builtins(found.bottlenecks)),
-        },
+        "predict.bottlenecks": {f"{at}": f"{one.kind}: {one.name}" for at, one in enumerate(found.bottlenecks)},
         "predict.words": {
             "plan": found.plan,
+            "bottlenecks": digest(msgspec.to_builtins(found.bottlenecks)),
             "notes": digest(found.notes),
             "provenance": digest(found.provenance),
             "narrower": digest(found.narrower),
@@ -161,8 +159,11 @@ def _predict(case: Case) -> Digits:
 
 
 def _refusal(case: Case) -> Digits:
-    told = [f"{one.rule}: {one.why} / {one.way_out}" for one in refusals(*_asked(case))]
-    return {"refusals": {str(at): text for at, text in enumerate(told)}}
+    told = list(refusals(*_asked(case)))
+    return {
+        "refusals": {str(at): one.rule for at, one in enumerate(told)},
+        "refusals.words": {str(at): f"{one.why} / {one.way_out}" for at, one in enumerate(told)},
+    }
 
 
 @functools.lru_cache(maxsize=4)
@@ -192,7 +193,7 @@ SHOWN = 40
 def _search(case: Case) -> Digits:
     said = dict(case["said"])
     batch = None if "batch_per_rank" in said else case["batch"]
-    found = foretell.search(case["model"], case["cluster"], batch, trainer=case["trainer"], **said)
+    found = foretell.plan(case["model"], case["cluster"], batch, trainer=case["trainer"], **said)
     rows = list(found.plans.rows())
     by_name = sorted(rows)[:: max(1, len(rows) // SHOWN)]
     return {
@@ -337,12 +338,15 @@ def _command(case: Case) -> Digits:
     done = CliRunner().invoke(cli, [*asked, "--json"])
     kind = f"command.{asked[0]}"
     if isinstance(done.exception, ForetellError):
-        return {kind: {"refused": str(done.exception)}}
+        return {f"{kind}.words": {"refused": str(done.exception)}}
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     found = dict(_leaves(json.loads(done.stdout), ""))
-    steady = {place: value for place, value in found.items() if place.rpartition(".")[2] not in UNSTEADY}
-    return {kind: {"exit code": done.exit_code, **(steady if asked[0] == "plan" else found)}}
+    if asked[0] == "plan":
+        found = {place: value for place, value in found.items() if place.rpartition(".")[2] not in UNSTEADY}
+    words = {place: value for place, value in found.items() if isinstance(value, str)}
+    numbers = {place: value for place, value in found.items() if place not in words}
+    return {kind: {"exit code": done.exit_code, **numbers}, f"{kind}.words": words}
 
 
 def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
