@@ -154,7 +154,7 @@ BAD = {
     ("predict", "vgg16-paradl", "--plan", "dp16", "--batch", "512"): "--oracle paper",
     ("predict", "vgg16", "--oracle", "paper", "--plan", "dp16", "--batch", "512"): "vgg16-paradl",
     ("predict", "gpt2", "--oracle", "paper", "--plan", "dp16", "--batch", "512"): "resnet50-paradl",
-    ("predict", "", "--oracle", "paper", "--plan", "dp16", "--batch", "512"): "resnet50-paradl",
+    ("predict", "", "--oracle", "paper", "--plan", "dp16", "--batch", "512"): "no model is given",
     ("predict", "nowhere.net", "--oracle", "paper", "--plan", "dp16", "--batch", "512"): "no such file",
     ("predict", "vgg16-paradl:dtype=bf16", "--oracle", "paper", "--plan", "dp2", "--batch", "4"): "4 bytes",
     ("predict", "paradl:network=vgg", "--oracle", "paper", "--plan", "dp2", "--batch", "4"): "vgg16",

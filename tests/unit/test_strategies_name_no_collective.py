@@ -11,7 +11,7 @@ import foretell
 
 PLAN = Path(foretell.__file__).parent / "plan"
 FILES = sorted(path for folder in ("strategies", "policies") for path in (PLAN / folder).glob("*.py"))
-TRANSITION = Path(foretell.__file__).parent / "program" / "transition.py"
+TRANSITION = Path(foretell.__file__).parent / "program" / "sharding" / "transition.py"
 
 COLLECTIVE = re.compile(
     r"all[-_ ]?reduce|all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?to[-_ ]?all|broad[-_ ]?cast|all[-_ ]?toall", re.I
