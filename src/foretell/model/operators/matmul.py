@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
-from foretell.model.dims import Dim, Dims
+from foretell.model.dims import Dims
 from foretell.model.operator import Operator, Part, Sizes, Widths
 from foretell.units import ceil_log2
 
@@ -79,11 +79,3 @@ def linear(
         inputs["b"] = g.parameter("bias", columns)
     loops = {"batch": (), "row": rows, "in": inner, "out": columns}
     return g.apply(Matmul(), loops, inputs, rows + columns)
-
-
-def batched_matmul(g: Builder, x: Value, w: Value, *, batch: int, contract: Dim) -> Value:
-    """The product of two activations that share their first `batch` dims and one inner dim."""
-    rows = tuple(dim for dim in x.dims[batch:] if dim != contract)
-    columns = tuple(dim for dim in w.dims[batch:] if dim != contract)
-    loops = {"batch": x.dims[:batch], "row": rows, "in": (contract,), "out": columns}
-    return g.apply(Matmul(), loops, {"x": x, "w": w}, x.dims[:batch] + rows + columns)
