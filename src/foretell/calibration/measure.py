@@ -154,23 +154,17 @@ def machine_of(scope: Scope) -> Machine:
         versions |= {"cuda": torch.version.cuda or "", "driver": this_machine.driver()}
         cudnn: int | None = torch.backends.cudnn.version()
         versions |= {"cudnn": str(cudnn)} if cudnn else {}
-        return Machine(
-            device=known.name,
-            title=properties.name,
-            kind="cuda",
-            count=scope.count,
-            memory_bytes=properties.total_memory,
-            clocks=_clocks("cuda", "before"),
-            versions=versions,
-        )
-    device = this_machine.processor().device
+        name, title, memory = known.name, properties.name, properties.total_memory
+    else:
+        processor = this_machine.processor().device
+        name, title, memory = processor.name, processor.title, processor.memory_bytes
     return Machine(
-        device=device.name,
-        title=device.title,
-        kind="cpu",
+        device=name,
+        title=title,
+        kind=scope.device,
         count=scope.count,
-        memory_bytes=device.memory_bytes,
-        clocks=_clocks("cpu", "before"),
+        memory_bytes=memory,
+        clocks=_clocks(scope.device, "before"),
         versions=versions,
     )
 

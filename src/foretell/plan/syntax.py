@@ -20,7 +20,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 MOST: Final = 1_000_000
 """The largest whole number in a plan: more ranks, layers or micro-batches than anybody has."""
@@ -235,6 +235,11 @@ class Fraction:
     word: str
     field: str
 
+    pattern: ClassVar[str] = r"0\.[0-9]{1,30}|1(\.0{1,30})?"
+    most: ClassVar[float] = 1.0
+    expected: ClassVar[str] = "a number above 0 and at most 1, such as 0.01"
+    usual: ClassVar[str] = "0.01"
+
     @property
     def forms(self) -> tuple[str, ...]:
         return (f"{self.word}F",)
@@ -243,35 +248,21 @@ class Fraction:
         if not _attempted(self.word, text):
             return None
         rest = text[len(self.word) :]
-        if not re.fullmatch(r"0\.[0-9]{1,30}|1(\.0{1,30})?", rest) or float(rest) == 0:
-            return Mismatch(len(self.word), "a number above 0 and at most 1, such as 0.01", (f"{self.word}0.01",))
+        if not re.fullmatch(self.pattern, rest) or not 0 < float(rest) <= self.most:
+            return Mismatch(len(self.word), self.expected, (f"{self.word}{self.usual}",))
         return Found(float(rest))
 
     def spell(self, value: Any) -> str:
         return f"{self.word}{Decimal(repr(float(value))).normalize():f}"
 
 
-@dataclass(frozen=True)
-class Factor:
+class Factor(Fraction):
     """A word that ends in a decimal number from 1 to 1000."""
 
-    word: str
-    field: str
-
-    @property
-    def forms(self) -> tuple[str, ...]:
-        return (f"{self.word}F",)
-
-    def read(self, text: str) -> Reading:
-        if not _attempted(self.word, text):
-            return None
-        rest = text[len(self.word) :]
-        if not re.fullmatch(r"[1-9][0-9]{0,3}(\.[0-9]{1,30})?", rest) or float(rest) > 1000:
-            return Mismatch(len(self.word), "a number from 1 to 1000, such as 1.2", (f"{self.word}1.2",))
-        return Found(float(rest))
-
-    def spell(self, value: Any) -> str:
-        return f"{self.word}{Decimal(repr(float(value))).normalize():f}"
+    pattern = r"[1-9][0-9]{0,3}(\.[0-9]{1,30})?"
+    most = 1000.0
+    expected = "a number from 1 to 1000, such as 1.2"
+    usual = "1.2"
 
 
 Option: TypeAlias = Choice | Number | Numbers | Flags | Size | Fraction | Factor

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from foretell.cli.worker_options import with_workers
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
@@ -31,12 +32,7 @@ SAMPLES = 20_000
 @click.option("--learn", "learns", metavar="MODEL", default="", help="Whose gradients (a small network); squares.")
 @click.option("--rate", "rates", metavar="R,R", default="", help="Rates to try; the best counts (0.3,1).")
 @click.option("--target", type=float, metavar="LOSS", default=0.0, help="The loss to reach.")
-@click.option("--trainer", metavar="NAME", default="pytorch", help="The software whose times count (pytorch).")
-@click.option("--servers", metavar="WHERE", default="beside", help="On workers' ranks (beside), or hosts of their own.")
-@click.option("--jitter", type=float, metavar="S", default=0.0, help="Spread of the times of gradients: 0.2.")
-@click.option("--stragglers", metavar="PxF", default="", help="A share that takes F times as long: 0.1x5.")
-@click.option("--slow", metavar="NxF", default="", help="Workers that are always slow: 2x3.")
-@click.option("--failures", metavar="S/S", default="", help="Seconds between a worker's, and to come back: 600/30.")
+@with_workers
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(model: str, as_json: bool, **options: Any) -> None:
     """Advise on MODEL: techniques of the taxonomy by virtual time to a loss.

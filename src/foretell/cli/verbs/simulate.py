@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from foretell.cli.disturbance_options import disturbed
+from foretell.cli.worker_options import with_workers
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,12 +37,7 @@ USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
 @click.option("--target", type=float, metavar="LOSS", default=0.0, help="The loss to reach (a fifth of the first).")
 @click.option("--samples", type=int, metavar="N", default=0, help="To learn from at most (40 times all).")
 @click.option("--seed", type=int, metavar="N", default=0, help="Of data, weights and disturbances (0).")
-@click.option("--trainer", metavar="NAME", default="pytorch", help="The software whose times count (pytorch).")
-@click.option("--servers", metavar="WHERE", default="beside", help="On workers' ranks (beside), or hosts of their own.")
-@click.option("--jitter", type=float, metavar="S", default=0.0, help="Spread of the times of gradients: 0.2.")
-@click.option("--stragglers", metavar="PxF", default="", help="A share that takes F times as long: 0.1x5.")
-@click.option("--slow", metavar="NxF", default="", help="Workers that are always slow: 2x3.")
-@click.option("--failures", metavar="S/S", default="", help="Seconds between a worker's, and to come back: 600/30.")
+@with_workers
 @click.option("--changes", metavar="LIST", default="", help="Who joins and leaves: +3@10,-0@20 (worker, second).")
 @disturbed
 @click.option("--batches", metavar="LOW..HIGH", help="Instead: steps to the target over batch sizes, noise scale.")

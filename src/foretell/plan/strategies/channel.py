@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar
 
-from foretell.plan.facts import convolves
-from foretell.plan.refusal import Refusal
-from foretell.plan.strategies._limit import limited
-from foretell.plan.strategy import MeshAxis, Splitting, Strategy
-
-if TYPE_CHECKING:
-    from foretell.model.graph import Graph
-    from foretell.plan.setting import Setting
+from foretell.plan.strategies._weight_split import WeightSplit
 
 
-class Channel(Strategy, frozen=True, kw_only=True, tag="channel"):
+class Channel(WeightSplit, frozen=True, kw_only=True, tag="channel"):
     """Some of the inputs (channels) of each layer on each rank."""
 
     word: ClassVar[str] = "channel"
-    place: ClassVar[int] = 80
     summary: ClassVar[str] = "every rank takes some of the inputs (channels) of each layer"
-    references: ClassVar[tuple[str, ...]] = (
-        "Dryden et al. 2019 (channel and filter parallelism), doi 10.1145/3295500.3356207",
-        "Kahira et al. 2021 (the oracle), arXiv 2104.09075",
-    )
     example: ClassVar[str] = "channel4"
-    parts: ClassVar[bool] = True
-
-    only: str = ""
-
-    @classmethod
-    def choices(cls, world: int, graph: Graph, node: int) -> Iterator[Self]:
-        """For models with convolutions: of dense layers alone, a tensor axis makes less travel."""
-        return super().choices(world, graph, node) if convolves(graph) else iter(())
-
-    def axes(self) -> tuple[MeshAxis, ...]:
-        return (MeshAxis("channel", self.ranks, Splitting(weighted=("in",), only=self.only)),)
-
-    def refusals(self, setting: Setting) -> Iterator[Refusal]:
-        yield from limited(self, setting, "channel", "channels")
+    dim: ClassVar[str] = "in"
