@@ -115,7 +115,17 @@ def test_every_page_is_in_the_reading_order_once() -> None:
 
 def test_what_a_page_adds_is_new() -> None:
     files = [(page, name) for page in PAGES for name, _ in FILE.findall(page.read_text())]
-    sets = {"devices", "zoo", "strategies", "optimizers", "libraries", "clusters", "trainers", "dialects"}
+    sets = {
+        "devices",
+        "architectures",
+        "zoo",
+        "strategies",
+        "optimizers",
+        "libraries",
+        "clusters",
+        "trainers",
+        "dialects",
+    }
     assert {Path(name).parent.name for _, name in files} >= sets
     assert [name for _, name in files if (ROOT / name).exists()] == []
 

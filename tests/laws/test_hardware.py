@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import foretell.hardware
+from foretell.cost.collectives import LIBRARIES
 from foretell.errors import BadInput
 from foretell.hardware import catalog, members
 from foretell.hardware.cluster import COLLECTIVE_CLASSES, Cluster, Level
@@ -95,6 +96,28 @@ def test_a_link_is_complete(name: str) -> None:
             assert 0 < link.efficiency_of(kind, ranks) <= 1
             assert 0 < link.reached(kind, ranks) <= link.bandwidth
     assert link.multicast or "nvls" not in link.efficiency
+
+
+@pytest.mark.parametrize("name", members.names("architectures"))
+def test_an_architecture_is_complete(name: str) -> None:
+    built = members.architecture(name)
+    assert built.name == name and built.words == (name,) and built.library in LIBRARIES
+    for unit, found in built.reached.items():
+        assert 0 < found.products <= 1 and 0 < found.operands <= 1
+        assert found.devices and {members.device(one).architecture for one in found.devices} == {name}
+        assert unit not in built.reached_like
+    for unit, other in built.reached_like.items():
+        assert unit in members.architecture(other).reached  # one step away, so that nobody has to follow a chain
+    assert not built.flash3 or built.reached["matrix"]
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_what_a_device_reaches_is_told_of_units_that_it_has(name: str) -> None:
+    device = members.device(name)
+    assert members.architecture(device.architecture)
+    assert set(device.shares) <= {*device.peak, *device.vector}
+    assert "matrix" not in device.reached or device.peak
+    assert all(0 < one.products <= 1 and one.devices for one in device.reached.values())
 
 
 @pytest.mark.parametrize("name", CLUSTERS)

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from foretell.cli import main
+from foretell.cost.kernels._reached import rates
 from foretell.errors import BadInput
 from foretell.hardware import catalog, cgroup, members, quantity, this_machine
 from foretell.hardware.cluster import Level
+from foretell.plan.trainer import look_up, trainer
 
 # Units
 
@@ -480,7 +482,7 @@ def test_what_is_proposed_for_a_missing_key_is_toml_that_works(kind: str, key: s
         ("[vector]\n", "[vectors]\n", "did you mean vector?"),
         ('host_link = "pcie5"', 'host_link = "pcie55"', "no link is called 'pcie55'"),
         ('network = "ib-ndr"', 'network = "ib-nrd"', "no link is called 'ib-nrd'"),
-        ('architecture = "hopper"', 'architecture = "hoper"', "volta, turing, ampere, ada, hopper, blackwell"),
+        ('architecture = "hopper"', 'architecture = "hoper"', "no architecture is called 'hoper'"),
         ('title = "NVIDIA H100 SXM5 80 GB"', "title = 3", "not a text"),
         ('fp32 = { value = "66.9 Tflop/s", source = "lockwood" }\n', "", "needs vector.fp32"),
     ],
@@ -493,6 +495,66 @@ def test_a_broken_device_file(old: str, new: str, says: str, tmp_path: Path) -> 
         members.device(str(tmp_path / "chip.toml"))
     assert says in str(problem.value)
     assert "chip.toml" in problem.value.where
+
+
+ARCHITECTURE = """
+title = "a chip of our own"
+library = "gloo"
+like = "hopper"
+flash3 = { value = true, source = "us" }
+
+[matrix]
+products = { value = 0.6, source = "us" }
+operands = { value = 0.7, source = "us" }
+
+[vector]
+like = "volta"
+
+[sources]
+us = "products that we timed, 2025"
+"""
+
+
+def chip(folder: Path, text: str) -> str:
+    """A device of an architecture of one's own, in files beside each other."""
+    device = (Path(members.__file__).parent / "devices" / "h100.toml").read_text()
+    own(folder, text, "ours-v1.toml")
+    return own(folder, device.replace('architecture = "hopper"', 'architecture = "ours-v1.toml"'), "chip.toml")
+
+
+def test_an_architecture_is_a_file_too(tmp_path: Path) -> None:
+    device = members.device(chip(tmp_path, ARCHITECTURE))
+    built = members.architecture(device.architecture)
+    assert built.flash3 and built.tuned_fp32 and built.library == "gloo"
+    assert built.reached["matrix"].products == 0.6 and built.reached_like == {"vector": "volta"}
+    assert rates(device, "bf16") == (device.peak["bf16"] * 0.6, device.memory_bandwidth * 0.7, "datasheet")
+    volta = members.architecture("volta").reached["vector"]
+    assert rates(device, "fp32").flops == device.vector["fp32"] * volta.products
+    table = trainer("pytorch").memory.workspace
+    assert look_up(table, *built.words) == look_up(table, "hopper") != look_up(table, "any")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("products = { value = 0.6", 'products = { value = "much"', "'much' is not a positive number"),
+        ('like = "volta"', 'like = "vlta"', "no architecture is called 'vlta'"),
+        ("value = true", "value = 1", "1 is not true or false"),
+        ('source = "us" }\n\n[matrix]', 'source = "me" }\n\n[matrix]', "[sources] has no 'me'"),
+        ("[vector]", "[vectors]", "did you mean vector?"),
+        ('library = "gloo"\n', "", "library is missing"),
+        ("\n[sources]", "[sources]\nnobody = 'unused'", "no figure names the source 'nobody'"),
+        ("flash3", "instructions = { value = [1.0], source = 'us' }\nflash3", "[1.0] are not two numbers"),
+        ("[vector]", "devices = { value = 'h100', source = 'us' }\n\n[vector]", "'h100' is not a list of words"),
+    ],
+)
+def test_a_broken_architecture_file(old: str, new: str, says: str, tmp_path: Path) -> None:
+    assert old in ARCHITECTURE
+    device = members.device(chip(tmp_path, ARCHITECTURE.replace(old, new, 1)))
+    with pytest.raises(BadInput) as problem:
+        members.architecture(device.architecture)
+    assert says in str(problem.value)
+    assert "ours-v1.toml" in problem.value.where
 
 
 def test_a_device_without_matrix_units_has_no_peak_rather_than_an_empty_one(tmp_path: Path) -> None:

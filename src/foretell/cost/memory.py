@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from foretell.hardware.cluster import Cluster
+from foretell.hardware.members import architecture
 from foretell.model.graph import Graph
 from foretell.model.layers import layers
 from foretell.model.optimizer import optimizer
@@ -81,7 +82,7 @@ def memory_constants(
         fresh=stored.transient_gradient,
         cached=alive.cached_gradients if shares else 0.0,
         gathered=alive.gather if shares else _update_copies(setting),
-        workspace=look_up(alive.workspace, cluster.device.architecture) * MIB,
+        workspace=look_up(alive.workspace, *architecture(cluster.device.architecture).words) * MIB,
         streams=_held_back(setting, samples if somewhere(samples) else setting.graph.batch),
         limit=(usable_bytes(setting.trainer, cluster) - context) / alive.reserved,
         reserved=alive.reserved,

@@ -19,17 +19,12 @@ from itertools import takewhile
 import msgspec
 
 from foretell.errors import BadInput, unknown
+from foretell.hardware.architecture import Reached
 from foretell.hardware.measured import Surface
 from foretell.hardware.quantity import show
 
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4", "int8")
 """Precisions that a device can have a rate for."""
-
-ARCHITECTURES = (
-    *("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "blackwell-ultra"),
-    *("cdna2", "cdna3", "skylake", "other"),
-)
-"""Words for how a device is built. Kernels were measured by them; `other` gets what holds for any."""
 
 DEVICE_KINDS = ("nvlink", "xgmi", "pcie", "hostbus", "loopback")
 """Kinds of links whose bandwidth is per device: each device of the level has that much, one way."""
@@ -73,6 +68,8 @@ class Device(msgspec.Struct, frozen=True):
     power_watts: float
     node: NodeShape
     sources: dict[str, str]  # figure to where it comes from
+    reached: dict[str, Reached] = {}  # what its units reach, where that was measured; else as its architecture
+    shares: dict[str, float] = {}  # the same by precision, where frameworks reach less than the best product does
     measured: dict[str, Surface] = {}  # corrections of kernel prices, by kind of kernel: a calibration's
     profiled: dict[str, float] = {}  # factors on kernel prices, by layer and pass of one model: a profile's
 

@@ -1,4 +1,4 @@
-"""The devices, links and clusters that ship: one TOML file each, the file's name the member's name."""
+"""The devices, architectures, links and clusters that ship: one TOML file each, its name the member's name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 from foretell.errors import BadInput, unknown
 from foretell.hardware import reading
+from foretell.hardware.architecture import Architecture
+from foretell.hardware.architecture import architecture as read_architecture
 from foretell.hardware.cluster import Device, Link
 from foretell.hardware.reading import Machine
 
@@ -19,7 +21,7 @@ CORE = "cpu-core"
 
 @functools.cache
 def names(kind: str) -> tuple[str, ...]:
-    """The names of one kind: devices, links or clusters."""
+    """The names of one kind: devices, architectures, links or clusters."""
     return tuple(sorted(path.stem for path in (_HERE / kind).glob("*.toml")))
 
 
@@ -32,7 +34,7 @@ def aliases() -> Mapping[str, str]:
 def device(name: str) -> Device:
     """A device by name or other spelling, or from a file of one's own."""
     if name.endswith(".toml"):
-        return reading.device(Path(name), names("links"))
+        return reading.device(Path(name), names("links"), names("architectures"))
     if name == CORE:
         from foretell.hardware import this_machine  # which reads devices from here
 
@@ -47,7 +49,14 @@ def link(name: str) -> Link:
 
 @functools.cache
 def _device(name: str) -> Device:
-    return reading.device(_file("device", name), names("links"))
+    return reading.device(_file("device", name), names("links"), names("architectures"))
+
+
+@functools.cache
+def architecture(name: str) -> Architecture:
+    """An architecture by name, or from a file of one's own."""
+    path = Path(name) if name.endswith(".toml") else _file("architecture", name)
+    return read_architecture(path, name, names("architectures"))
 
 
 @functools.cache

@@ -23,8 +23,8 @@ from typing import Any
 import msgspec
 
 from foretell.errors import BadInput, unknown
+from foretell.hardware.architecture import UNITS, figures
 from foretell.hardware.cluster import (
-    ARCHITECTURES,
     COLLECTIVE_CLASSES,
     DEVICE_KINDS,
     NETWORK_KINDS,
@@ -40,7 +40,7 @@ from foretell.hardware.table import NEXT_LINE, Table, figure_line, open_table
 
 DEVICE_KEYS = (
     *("title", "architecture", "host_link", "memory", "memory_bandwidth", "cache", "multiprocessors", "clock"),
-    *("power", "launch", "peak", "vector", "node", "sources"),
+    *("power", "launch", "peak", "vector", "reached", "node", "sources"),
 )
 NODE_KEYS = ("size", "link", "network", "ports", "domain")
 LINK_KEYS = (
@@ -68,14 +68,14 @@ class Machine(msgspec.Struct, frozen=True):
     ports: int
 
 
-def device(path: Path, links: Collection[str]) -> Device:
-    """A device file; `links` are the names that a link can have."""
+def device(path: Path, links: Collection[str], architectures: Collection[str]) -> Device:
+    """A device file; links and architectures have these names, or are files of their own."""
     table = open_table(path)
     table.only(*DEVICE_KEYS)
     found = Device(
         name=path.stem,
         title=table.text("title", "NVIDIA A100 SXM4 80 GB"),
-        architecture=_architecture(table),
+        architecture=_architecture(table, path, architectures),
         memory_bytes=round(table.figure("memory", "memory")),
         memory_bandwidth=table.figure("memory_bandwidth", "bandwidth"),
         cache_bytes=round(table.figure("cache", "memory")),
@@ -88,6 +88,7 @@ def device(path: Path, links: Collection[str]) -> Device:
         power_watts=table.figure("power", "power"),
         node=_node(table.table("node", _NODE), links),
         sources=table.sources,
+        **_reached(table, path.stem),
     )
     if "fp32" not in found.vector:
         line = figure_line("fp32", "rate", "datasheet")
@@ -105,13 +106,29 @@ _NODE = NEXT_LINE.join(
 )
 
 
-def _architecture(table: Table) -> str:
-    """A word that tables of measured kernels know; a slip there would quietly get the figures of others."""
+def _architecture(table: Table, path: Path, names: Collection[str]) -> str:
+    """A name that there is, or a file beside this one; a slip there would quietly get the figures of others."""
     found = table.text("architecture", "hopper")
-    if found not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        raise BadInput(f"no architecture is called {found!r}", where=table.at("architecture"), fix=known)
+    if found.endswith(".toml"):
+        return str(path.parent / found)
+    if found not in names:
+        raise unknown("architecture", found, names, listing="foretell list architectures").within(
+            table.at("architecture")
+        )
     return found
+
+
+def _reached(table: Table, name: str) -> dict[str, Any]:
+    """What was measured of a device's own units."""
+    if "reached" not in table:
+        return {}
+    own = table.table("reached", figure_line("products", "ratio", "sweep"))
+    own.only(*UNITS, "shares")
+    shares = own.table("shares", "") if "shares" in own else None
+    return {
+        "reached": {unit: figures(own.table(unit, ""), (name,)) for unit in UNITS if unit in own},
+        "shares": {word: shares.figure(word, "ratio") for word in shares} if shares else {},
+    }
 
 
 def _link_name(table: Table, key: str, example: str, links: Collection[str]) -> str:

@@ -50,10 +50,10 @@ Depths: TypeAlias = tuple[tuple[str, Ratio], ...]
 """Tables by pipeline ranks; an entry holds from its number up to the next one."""
 
 
-def look_up(table: Shares | Ratios, word: str) -> float:
-    """The entry of a table for a word."""
+def look_up(table: Shares | Ratios, *words: str) -> float:
+    """The entry of a table for the first of some words that it has."""
     entries = dict(table)
-    return entries.get(word, entries["any"])
+    return next((entries[word] for word in words if word in entries), entries["any"])
 
 
 def look_up_depth(table: Depths, ranks: int) -> float:

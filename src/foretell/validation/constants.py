@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from foretell.cost.kernels._reached import TABLE
+from foretell.hardware import members
 from foretell.oracle.bands import bands
 from foretell.plan.trainer import CONSTANTS, names, trainer
 
@@ -34,9 +34,12 @@ def fitted() -> Iterator[Constant]:
                 source = sources[key]
                 if not source.startswith("carried over") and _told(source):
                     yield Constant(f"trainer {name}", key, str(made.constant(key)), source)
-    for (architecture, unit), reached in TABLE.items():
-        if _told(reached.source):
-            yield Constant("kernels", f"{architecture} {unit}", f"{reached.matrix:g}", reached.source)
+    measured = [(name, members.architecture(name).reached) for name in members.names("architectures")]
+    measured += [(name, members.device(name).reached) for name in members.names("devices")]
+    for name, own in measured:
+        for unit, reached in own.items():
+            if _told(reached.source):
+                yield Constant("kernels", f"{name} {unit}", f"{reached.products:g}", reached.source)
     for title, learnt in (("predicted", bands().predicted), ("anchored", bands().anchored)):
         source = f"learnt from {learnt.runs:,} runs of {learnt.sources} sources"
         for reason, width in {**learnt.widths, "stretch": learnt.stretch}.items():

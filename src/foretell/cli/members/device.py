@@ -33,6 +33,13 @@ def page(name: str) -> Page:
         for precision in sorted(rates, key=PRECISIONS.index):
             value = show(rates[precision], "rate")
             lines.append(Figure(f"{title} {precision}", value, where(f"{key}.{precision}", "")))
+    for unit, one in found.reached.items():
+        value = f"{one.products:.0%} of the peak in large products, {one.operands:.0%} of the bandwidth in thin ones"
+        lines.append(Figure(f"{unit} units", value, one.source))
+    for precision, share in found.shares.items():
+        lines.append(
+            Figure(f"layers {precision}", f"{share:.0%} of the peak", where(f"reached.shares.{precision}", ""))
+        )
     node = found.node
     lines.append(Figure("usual node", f"{node.size} over {node.link}", where("node.size", "")))
     lines.append(Figure("network", f"{node.ports} x {node.network} a node", where("node.ports", "")))

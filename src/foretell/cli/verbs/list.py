@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from foretell.plan.strategy import Strategy
 
 KINDS = [
-    *("models", "devices", "links", "clusters", "libraries", "strategies", "policies", "schedules", "optimizers"),
-    *("trainers", "dialects"),
+    *("models", "devices", "architectures", "links", "clusters", "libraries", "strategies", "policies", "schedules"),
+    *("optimizers", "trainers", "dialects"),
 ]
 VIRTUAL = ["algorithms", "topologies", "compressors"]
 
@@ -29,9 +29,9 @@ VIRTUAL = ["algorithms", "topologies", "compressors"]
 def command(what: str, as_json: bool) -> None:
     """Print the names of one kind.
 
-    KIND is models (if none is given), devices, links, clusters, libraries (of
-    collectives), strategies, policies, schedules, optimizers, trainers, dialects;
-    algorithms, topologies or compressors (of virtual time).
+    KIND is models (if none is given), devices, architectures, links, clusters,
+    libraries (of collectives), strategies, policies, schedules, optimizers, trainers,
+    dialects; algorithms, topologies or compressors (of virtual time).
     """
     every = [*KINDS, *VIRTUAL]
     if what not in every:
@@ -128,11 +128,15 @@ def _cluster_row(cluster: Cluster) -> list[str]:
 
 
 def _choices(what: str, as_json: bool) -> str:
-    """Trainers, schedules, optimizers, libraries and dialects: the name, and what each does."""
+    """What has a name and a line of text: trainers, schedules, optimizers and others."""
     if what == "dialects":
         from foretell.dialects import dialect, names
 
         found = {name: f"{dialect(name).summary} ({dialect(name).version})" for name in names()}
+    elif what == "architectures":
+        from foretell.hardware import members
+
+        found = {name: members.architecture(name).title for name in members.names(what)}
     elif what == "libraries":
         from foretell.cost.collectives import LIBRARIES, library
 

@@ -12,6 +12,7 @@ from foretell.cost.collectives._traffic import KINDS, POINT_KINDS, SERVER_KINDS,
 from foretell.cost.fabric import Route
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
+from foretell.hardware.members import architecture
 from foretell.registry import OpenSet
 
 ALGORITHMS = OpenSet("foretell.cost.collectives", "algorithm for collectives")
@@ -68,10 +69,8 @@ def alpha_beta() -> Library:
 
 
 def library_of(cluster: Cluster) -> Library:
-    """The library that a cluster names; else NCCL (or its like) between accelerators, gloo between processors."""
-    if not cluster.library:
-        return library("gloo" if cluster.groups[0].device.is_processor else "nccl")
+    """The library that a cluster names, else what devices of such an architecture usually have."""
     try:
-        return library(cluster.library)
+        return library(cluster.library or architecture(cluster.groups[0].device.architecture).library)
     except BadInput as problem:
         raise problem.within(f"{cluster.text}, library") from None

@@ -9,6 +9,7 @@ import msgspec
 
 from foretell.cost.collectives._traffic import Load, Steps
 from foretell.cost.fabric import Route
+from foretell.hardware.members import architecture
 
 FILL = 16e-6
 """Filling the pipeline takes sqrt(FILL x T): the best number of chunks grows with the message, and with k chunks
@@ -36,8 +37,8 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the links allow it."""
         if not self.picky:
             return True
-        orderly = {*_ORDERLY, "efa"} if route.architecture in _ORDERLY_EFA else _ORDERLY
-        return route.networks <= orderly and all(hop.link.kind == "nvlink" for hop in route.hops)
+        ordered = frozenset(architecture(route.architecture).ordered_networks)
+        return route.networks <= ordered and all(hop.link.kind == "nvlink" for hop in route.hops)
 
     def latency(self, steps: Steps, route: Route) -> float:
         """Seconds before and between the bytes."""
@@ -54,11 +55,6 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
     def seconds_network(self, load: Load) -> float:
         return load.seconds / self.network_rate
 
-
-_ORDERLY = frozenset({"infiniband", "roce"})
-_ORDERLY_EFA = frozenset({"hopper", "blackwell", "blackwell-ultra"})
-"""Networks over which LL128 runs; EFA from the H100 instances on. Not TCPXO: its sweep follows LL to 16 MiB, then
-Simple."""
 
 EVERY_FAMILY = ("ring", "tree", "nvls", "point")
 

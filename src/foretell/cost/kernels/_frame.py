@@ -8,6 +8,7 @@ from foretell.cost.kernels._price import Price
 from foretell.cost.kernels._reached import memory_rate
 from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
+from foretell.hardware.members import architecture
 from foretell.model.operator import Part
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer, look_up
@@ -70,7 +71,12 @@ def priced_product(
 
 def plain(trainer: Trainer, device: Device) -> bool:
     """Whether a trainer runs the graph's operators one by one, none fused by hand or by a compiler."""
-    return trainer.execution == "eager" and look_up(trainer.fusion.hidden_passes, device.architecture) == PLAIN_PASSES
+    return trainer.execution == "eager" and hidden_passes(trainer, device) == PLAIN_PASSES
+
+
+def hidden_passes(trainer: Trainer, device: Device) -> float:
+    """Times that a layer of the trainer reads or writes its hidden tensor forward."""
+    return look_up(trainer.fusion.hidden_passes, *architecture(device.architecture).words)
 
 
 def channels_last(trainer: Trainer) -> bool:

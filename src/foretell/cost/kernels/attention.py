@@ -16,6 +16,7 @@ from foretell.cost.kernels._price import Price
 from foretell.cost.kernels._reached import cycle_seconds, memory_rate
 from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
+from foretell.hardware.members import architecture
 from foretell.model.operator import Sizes
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer, look_up
@@ -30,9 +31,6 @@ QUERIES: Final = 128
 STORED: Final = 4
 """Fused kernels from which on an attention stores its scores (model/operators/attention.py)."""
 
-
-NEWEST: Final = ("hopper", "blackwell", "blackwell-ultra")
-"""Architectures that the third generation of fused kernels is for (Shah et al. 2024, arXiv 2407.08608)."""
 
 RAMP: Final = 3.5
 """Blocks of keys that a block of queries costs besides its own, in that generation: 32 calls on an H200, where PyTorch
@@ -85,18 +83,18 @@ def _heads(n: Sizes) -> Quantity:
 
 def _fused(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
     n, cost, kernels = action.loops, action.cost, trainer.attention
-    backward = kernels.flash_backward
+    backward, built = kernels.flash_backward, architecture(device.architecture)
     if device.is_processor:
         peak = device.matrix_rate(form.other_kernels) * _reach_of_core(action)
         backward = 1.0
     elif activation_width(form) > HALF and "tf32" in device.peak:
         peak = SPLIT_FLOPS * device.multiprocessors * device.clock_hz * _reach(action, SPLIT_RAMP)
         backward = SPLIT_BACKWARD
-    elif kernels.kernel == "flash3" and device.architecture in NEWEST:
-        peak = device.matrix_rate(form.other_kernels) * look_up(kernels.peak, device.architecture)
+    elif kernels.kernel == "flash3" and built.flash3:
+        peak = device.matrix_rate(form.other_kernels) * look_up(kernels.peak, *built.words)
         peak = peak * _reach(action, RAMP)
     else:
-        peak = device.matrix_rate(form.other_kernels) * look_up(kernels.peak, device.architecture)
+        peak = device.matrix_rate(form.other_kernels) * look_up(kernels.peak, *built.words)
     if action.part != "forward":
         peak = peak * backward
     # Blocks of queries go to multiprocessors side by side. Taken for the first generation too: with a whole head for

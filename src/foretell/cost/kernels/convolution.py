@@ -22,16 +22,17 @@ from typing import Any, Final, NamedTuple
 from foretell.cost.kernels._frame import activation_width, channels_last, launches_of, smaller, where
 from foretell.cost.kernels._price import Price
 from foretell.cost.kernels._reached import (
-    ROW_LAST,
     VECTOR_BYTES,
     by_rows,
     cycle_seconds,
     instructions,
+    layout_share,
     memory_rate,
     rates,
 )
 from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
+from foretell.hardware.members import architecture
 from foretell.model.operator import Sizes
 from foretell.model.operators.convolution import SPACE
 from foretell.plan.policies.precision import Format
@@ -46,7 +47,6 @@ SHARE: Final = {"forward": 0.9, "input_gradient": 0.8, "weight_gradient": 0.65}
 
 UNTUNED: Final = {"forward": 0.72, "input_gradient": 0.52, "weight_gradient": 0.33}
 """The same in fp32 on devices without fp32 kernels of their own (H200: 43, 28 and 12 to 30 Tflop/s)."""
-UNTUNED_ON: Final = ("hopper", "blackwell", "blackwell-ultra")
 
 MATRIX_SHARE: Final = {"forward": 0.9, "input_gradient": 0.85, "weight_gradient": 0.8}
 MEASURED_RATE: Final = 2950.0  # flops a cycle and multiprocessor of plain products where that was measured
@@ -216,7 +216,7 @@ def _unfolded(part: str, n: Sizes, images: Images, device: Device, form: Format)
     whole = n["group"] * n["in"] * width % VECTOR_BYTES == 0
     share = where(
         whole,
-        _unfolded_share(part, device, form) * _row_last(part, device, form),
+        _unfolded_share(part, device, form) * layout_share(device, form.kernels, part),
         PADDED_SHARE * by_rows(device, form.kernels, 4),
     )
     return product_seconds(*_shape(part, padded, images.positions, images.taps), by) / share
@@ -232,25 +232,21 @@ def _plain(part: str, n: Sizes, images: Images, last: bool, device: Device, form
     """The product that a window of one position is: of all samples at once, or one each where channels are first."""
     by, width = units(device, form.kernels), activation_width(form)
     if last:
-        rows = by_rows(device, form.kernels, n["in"] * width, n["out"] * width) * _row_last(part, device, form)
-        return product_seconds(*_shape(part, n, images.positions, 1), by) / rows
-    rows = by_rows(device, form.kernels, images.area * width) * _row_last("weight_gradient", device, form)
+        rows = by_rows(device, form.kernels, n["in"] * width, n["out"] * width)
+        share = rows * layout_share(device, form.kernels, part)
+        return product_seconds(*_shape(part, n, images.positions, 1), by) / share
+    rows = by_rows(device, form.kernels, images.area * width) * layout_share(device, form.kernels, "weight_gradient")
     if part == "weight_gradient":
         return product_seconds(n["out"], n["in"], images.positions, 1, by) / (rows * SHARE[part])
     ins, outs = (n["in"], n["out"]) if part == "forward" else (n["out"], n["in"])
     return product_seconds(outs, images.area, ins, n["sample"], by) / rows
 
 
-def _row_last(part: str, device: Device, form: Format) -> float:
-    """What is left where operands do not lie as the matrix units want them; channels first they never do."""
-    return ROW_LAST.get((device.architecture, form.kernels), {}).get(part, 1.0)
-
-
 def _ordinary(action: Compute, images: Images, device: Device, form: Format) -> Quantity:
     """Without matrix units: the product, Winograd's where it is faster, or kernels for few channels a group."""
     n, part = action.loops, action.part
     by = units(device, form.kernels)
-    untuned = device.architecture in UNTUNED_ON
+    untuned = not architecture(device.architecture).tuned_fp32
     share = (UNTUNED if untuned else SHARE)[part]
     direct = product_seconds(*_shape(part, n, images.positions, images.taps), by) / share
     reached = WINOGRAD_UNTUNED[part] if untuned else share * WINOGRAD_SHARE

@@ -6,7 +6,7 @@ from typing import Final
 
 from foretell.cost.kernels._frame import activation_width, in_layer, kernels_of, priced_product
 from foretell.cost.kernels._price import Price
-from foretell.cost.kernels._reached import ROW_LAST, VECTOR_BYTES, by_rows
+from foretell.cost.kernels._reached import VECTOR_BYTES, by_rows, layout_share
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
@@ -40,7 +40,7 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
         share: Quantity = 1.0
     else:
         share = by_rows(device, precision, ins * width, outs * width)
-    share = share * ROW_LAST.get((device.architecture, precision), {}).get(action.part, 1.0)
+    share = share * layout_share(device, precision, action.part)
     return priced_product(action, shape, x + w + y, precision, launches, device, form, beside=beside, share=share)
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from foretell.cost.kernels._frame import PLAIN_PASSES, activation_width, launches_of, plain
+from foretell.cost.kernels._frame import PLAIN_PASSES, activation_width, hidden_passes, launches_of, plain
 from foretell.cost.kernels._price import Price
 from foretell.cost.kernels._reached import cycle_seconds, memory_rate
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
-from foretell.plan.trainer import Trainer, look_up
+from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute
 from foretell.units import at_least
 
@@ -43,6 +43,6 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
         stream = moved / (device.memory_bandwidth * SIMPLE)
         stream = at_least(stream, cost.work * CYCLES[action.operator] * cycle_seconds(device, activation_width(form)))
     elif action.operator in FUSIBLE and trainer.execution == "eager":
-        stream = stream * (look_up(trainer.fusion.hidden_passes, device.architecture) / PLAIN_PASSES)
+        stream = stream * (hidden_passes(trainer, device) / PLAIN_PASSES)
     stream = at_least(stream, arithmetic)
     return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")
