@@ -6,23 +6,19 @@ are told in one order, whatever the order they were found in: the plainest first
 
 from __future__ import annotations
 
-import csv
 import functools
-import importlib
 from collections.abc import Callable, Iterator
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 import msgspec
 import numpy
 
-from foretell.errors import BadInput, MissingExtra
 from foretell.plan.plan import Plan
 from foretell.plan.text import parse
+from foretell.records.tables import pyarrow, write_table
 
 COLUMNS = ("plan", "step_seconds", "memory_bytes", "fits")
-ARROW = (".parquet", ".arrow")
 
 
 class Candidate(msgspec.Struct, frozen=True, dict=True):
@@ -91,25 +87,12 @@ class PricedPlans:
 
     def write(self, file: str | PathLike[str]) -> None:
         """Write all plans to a .csv, or to a .parquet or .arrow file, which needs the extra `table`."""
-        name = writable(file)
-        kind = Path(name).suffix
-        if kind == ".csv":
-            self._write_csv(name)
-        elif kind == ".parquet":
-            _arrow("pyarrow.parquet").write_table(self.arrow(), name)
-        else:
-            _arrow("pyarrow.feather").write_feather(self.arrow(), name)
-
-    def _write_csv(self, name: str) -> None:
-        with Path(name).open("w", newline="") as file:
-            out = csv.writer(file, lineterminator="\n")
-            out.writerow(COLUMNS)
-            out.writerows(self.rows())
+        write_table(file, COLUMNS, self.rows, self.arrow)
 
     def arrow(self) -> Any:
         """All plans as a pyarrow.Table."""
         texts = [str(self._named(at)) for at in range(len(self))]
-        return _arrow("pyarrow").table(dict(zip(COLUMNS, (texts, self.seconds, self.memory, self.fits), strict=True)))
+        return pyarrow().table(dict(zip(COLUMNS, (texts, self.seconds, self.memory, self.fits), strict=True)))
 
     # order
 
@@ -137,28 +120,6 @@ class PricedPlans:
         return bool(self.seconds[one] == self.seconds[other] and self.memory[one] == self.memory[other])
 
 
-def writable(file: str | PathLike[str]) -> str:
-    """The name of a file that a table can be written to, made sure of before a long search."""
-    name = fspath(file)
-    if Path(name).suffix not in (".csv", *ARROW):
-        raise BadInput(f"{name}: no table is written like this", where="--table", fix="plans.csv, plans.parquet")
-    if Path(name).suffix in ARROW:
-        _arrow("pyarrow")
-    try:
-        Path(name).touch()
-    except OSError as problem:
-        what = f"{name} cannot be written: {problem.strerror}"
-        raise BadInput(what, where="--table", fix="another file") from None
-    return name
-
-
 def plainness(one: Candidate) -> tuple[int, int, str]:
     """What comes first of plans that are as good: fewer words, then fewer options, then the one first by its text."""
     return len(one.plan.split()), sum(one.plan.count(mark) for mark in ":,[/"), one.plan
-
-
-def _arrow(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise MissingExtra("this table needs pyarrow", fix="pip install 'foretell[table]', or a .csv") from None

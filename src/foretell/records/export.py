@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import importlib
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -12,8 +10,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from foretell.errors import BadInput, MissingExtra
+from foretell.errors import BadInput
 from foretell.records.columns import COLUMNS, IDENTITY
+from foretell.records.tables import pyarrow, write_csv
 
 Lines: TypeAlias = Sequence[Sequence[Any]]
 
@@ -36,30 +35,19 @@ def export(file: str, columns: Sequence[str], lines: Lines) -> None:
             Path(temporary).unlink(missing_ok=True)
 
 
-def _csv(path: Path, columns: Sequence[str], lines: Lines) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(lines)
-
-
 def _json(path: Path, columns: Sequence[str], lines: Lines) -> None:
     rows = [dict(zip(columns, line, strict=True)) for line in lines]
     path.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
 
 
 def _parquet(path: Path, columns: Sequence[str], lines: Lines) -> None:
-    try:
-        arrow = importlib.import_module("pyarrow")
-    except ModuleNotFoundError:
-        fix = "pip install 'foretell[table]', or a file that ends in .csv"
-        raise MissingExtra("Parquet is written by pyarrow, which is not installed", fix=fix) from None
+    arrow = pyarrow()
     values = list(zip(*lines, strict=True)) or [()] * len(columns)
     made = {
         name: arrow.array(column, arrow.string() if _is_text(name, column) else arrow.float64())
         for name, column in zip(columns, values, strict=True)
     }
-    importlib.import_module("pyarrow.parquet").write_table(arrow.table(made), path)
+    pyarrow("parquet").write_table(arrow.table(made), path)
 
 
 def _is_text(name: str, values: Sequence[Any]) -> bool:
@@ -70,7 +58,7 @@ def _is_text(name: str, values: Sequence[Any]) -> bool:
 
 
 WRITERS: Final[dict[str, Callable[[Path, Sequence[str], Lines], None]]] = {
-    ".csv": _csv,
+    ".csv": write_csv,
     ".json": _json,
     ".parquet": _parquet,
 }

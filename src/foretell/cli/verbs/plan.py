@@ -69,7 +69,7 @@ def command(as_json: bool, **options: Any) -> None:
     priced, time and memory; what rules refuse is counted by rule. Ctrl-C ends with
     the best so far. The exit code is 1 if no plan fits, or none is done in time.
     """
-    from foretell.oracle.priced_plans import writable
+    from foretell.records.tables import writable
 
     if options["table"] is not None:
         writable(options["table"])

@@ -76,7 +76,7 @@ def command(as_json: bool, out: str | None, table: str | None, jobs: int, engine
 
 def _places(out: str | None, table: str | None) -> tuple[Path | None, str | None]:
     """Where answers are kept and where the table goes; a table for --out keeps its answers beside it."""
-    from foretell.oracle.priced_plans import writable
+    from foretell.records.tables import writable
 
     if out is not None and Path(out).suffix in TABLES:
         if table is not None:
