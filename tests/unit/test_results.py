@@ -199,6 +199,10 @@ def test_the_list_and_one_record(folder: Path) -> None:
 def test_one_object(folder: Path) -> None:
     found = json.loads(_asked("--records", str(folder), "--columns", "plan,ranks", "--last", "2", "--json"))
     assert found["records"] == 2 and set(found["rows"][0]) == {"plan", "ranks"} and found["unreadable"] == {}
+    old = ("--engine", "duckdb")  # scripts of before name what filters
+    assert (
+        json.loads(_asked("--records", str(folder), "--columns", "plan,ranks", "--last", "2", "--json", *old)) == found
+    )
 
 
 @pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
