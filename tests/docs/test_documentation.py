@@ -74,8 +74,10 @@ def test_python(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert result.failed == 0
 
 
-def test_pages_show_something() -> None:
-    assert len(CONSOLE) >= 10
+def test_no_block_of_commands_is_passed_over() -> None:
+    written = sum(page.read_text().count("\n```console\n") for page in PAGES)
+    found = [block for page in PAGES for _, block in blocks("console", page)]
+    assert len(found) == written and all(map(commands, found))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -139,7 +139,8 @@ def test_a_run_goes_across_hosts_and_is_compared_with_them(tmp_path: Path) -> No
     assert answer["ranks"] == 2
     assert answer["comparison"]["collectives"] == {"unexpected": [], "missing": []}
     told = {(one["kind"], one["name"]) for one in answer["comparison"]["outside"]}
-    assert ("straggler", "rank 1") in told and ("straggler", "rank 0") not in told
+    assert ("straggler", "rank 0") not in told
+    assert {("straggler", "rank 1"), ("other programs", "rank 1")} & told  # where those take more, they are the cause
     sent = sum(one["payload"] for one in answer["collectives"] if one["kind"] == "all-reduce")
     assert answer["step_seconds"] > 2 * 2e-3 + sent / 12.5e6  # it cannot be faster than its links
     assert answer["comparison"]["predicted"]["breakdown"]["exposed.dp"] > sent / 12.5e6

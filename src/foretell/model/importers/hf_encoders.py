@@ -1,6 +1,6 @@
 """BERT, T5 and their kin on Hugging Face: which family each type is, and where its fields are.
 
-Defaults are those of transformers. What a BERT trains follows from the architecture that its file
+Defaults are those of transformers 5. What a BERT trains follows from the architecture that its file
 names: BertModel is the encoder alone, BertForMaskedLM and BertForPreTraining have their heads.
 """
 
@@ -51,7 +51,6 @@ def _bert(vocab: int, objectives: tuple[str, ...] = ("mlm",), types: int = 2) ->
     }
 
 
-_ROBERTA = _bert(50265)
 _DISTILBERT: Fields = {
     "layers": layers("n_layers", "num_hidden_layers", default=6),
     "hidden": count("dim", "hidden_size", default=768),
@@ -133,27 +132,24 @@ _POSITIONS = count("max_position_embeddings", default=512)
 _RELATIVE = count("n_positions", default=512)
 _CONDITIONAL = ("ForConditionalGeneration", "WithLMHeadModel")
 
-_ROBERTA_KIND = Kind(
-    Bert,
-    _ROBERTA,
-    _unreserved,
-    learned=True,
-    heads=("Model", "ForMaskedLM"),
-    only=_ABSOLUTE,
-    checks=(_enough_positions,),
-)
+
+def _roberta(vocab: int) -> Kind:
+    heads = ("Model", "ForMaskedLM")
+    checks = (_enough_positions,)
+    return Kind(Bert, _bert(vocab), _unreserved, learned=True, heads=heads, only=_ABSOLUTE, checks=checks)
+
 
 KINDS = {
     "bert": Kind(
         Bert, _bert(30522, ("mlm", "pretraining")), _POSITIONS, learned=True, heads=_PRETRAINED, only=_ABSOLUTE
     ),
-    "roberta": _ROBERTA_KIND,
-    "xlm-roberta": _ROBERTA_KIND,
-    "camembert": _ROBERTA_KIND,
+    "roberta": _roberta(50265),
+    "xlm-roberta": _roberta(30522),
+    "camembert": _roberta(30522),
     "distilbert": Kind(Bert, _DISTILBERT, _POSITIONS, learned=True, heads=("Model", "ForMaskedLM")),
     "electra": Kind(
         Bert, _ELECTRA, _POSITIONS, learned=True, heads=("Model",), only=_ABSOLUTE, checks=(_electra_projection,)
     ),
     "t5": Kind(T5, _t5(32128, "relu", True, 6, 8, 2048), _RELATIVE, heads=_CONDITIONAL),
-    "mt5": Kind(T5, _t5(250112, "gated-gelu", False, 8, 6, 1024), _RELATIVE, heads=_CONDITIONAL),
+    "mt5": Kind(T5, _t5(250112, "gated-gelu", True, 8, 6, 1024), _RELATIVE, heads=_CONDITIONAL),
 }

@@ -126,7 +126,7 @@ def _deepseek(method: str, score: str, groups: tuple[int, int], **default: int) 
 
 
 _DEEPSEEK_V2 = _deepseek(
-    "greedy", "softmax", (0, 0), layers=32, hidden=4096, heads=32, ffn=11008, vocab=32000, first_dense=0,
+    "greedy", "softmax", (0, 0), layers=32, hidden=4096, heads=32, ffn=11008, vocab=102400, first_dense=0,
     experts=64, expert_ffn=1407, shared_experts=2,
 )  # fmt: skip
 _DEEPSEEK_V3 = _deepseek(
