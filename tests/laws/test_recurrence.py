@@ -16,7 +16,7 @@ from foretell.hardware.catalog import cluster
 from foretell.model.source import load
 from foretell.plan.fitness import fits
 from foretell.plan.job import Job
-from foretell.plan.schedule import Slot, schedules
+from foretell.plan.schedule import SLOT_KINDS, Slot, schedules
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
@@ -159,7 +159,7 @@ def test_orders_have_the_slots_of_their_schedule(fast: bool, name: str, ranks: i
     found = orders.ordered(schedule, ranks, count, chunks, fast)
     rows: list[list[tuple[str, int]]] = [[] for _ in range(ranks)]
     for rank, kind, stage in zip(found.rank, found.kind, found.stage, strict=True):
-        rows[rank].append((orders.KINDS[kind], stage))
+        rows[rank].append((SLOT_KINDS[kind], stage))
     said = schedule.order(ranks, count, chunks)
     assert rows == [[(slot.kind, slot.stage) for slot in row] for row in said]
     paths = [schedule.path(at, ranks, count, chunks) for at in range(count)]
@@ -202,7 +202,8 @@ def most_in_flight(row: Sequence[Slot], held: tuple[int, ...]) -> dict[tuple[int
 def most_told(moments: Sequence[orders.Moment]) -> dict[tuple[int, bool], float]:
     most: dict[tuple[int, bool], float] = {}
     for one in moments:
-        most[one.stage, one.forward] = max(most.get((one.stage, one.forward), 0), sum(one.flying))
+        way = one.slot.stage, one.forward
+        most[way] = max(most.get(way, 0), sum(one.flying))
     return most
 
 

@@ -34,7 +34,6 @@ from click.testing import CliRunner
 import foretell
 from foretell.cli.command import cli
 from foretell.compiling import available
-from foretell.cost.peak_breakdown import alive
 from foretell.cost.price import priced
 from foretell.errors import ForetellError
 from foretell.hardware import catalog
@@ -51,8 +50,10 @@ from foretell.plan.trainer import trainer
 from foretell.program.expand import expand
 from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
-from foretell.report.sections import over_time
+from foretell.report.sections import over_time, rank_name
 from foretell.timeline import engine, unroll
+from foretell.timeline.memory_timeline import memory_timeline
+from foretell.timeline.peak_breakdown import alive
 from foretell.timeline.simulate import Simulated, simulate
 from foretell.validation import published
 from foretell.validation.study import Row, read
@@ -286,17 +287,18 @@ def _program(case: Case) -> Digits:
 def _memory(case: Case) -> Digits:
     """What is shown of memory besides its peak: what is alive then, and the chart over time."""
     setting, cluster = _asked(case)
-    program, found = expand(lower(setting)), predict(setting, cluster)
-    moments, resting, rank = over_time(found, setting, program)
+    plan, found = priced(setting, cluster), predict(setting, cluster)
+    held = memory_timeline(plan, cluster)
+    moments, resting = over_time(found, held)
     return {
         "memory_chart": {
             "resting": resting,
-            "rank": rank,
+            "rank": rank_name(held),
             **{f"{at} {moment.name}": moment.bytes for at, moment in enumerate(moments)},
         },
         "alive": {
             f"{at} {name}": value
-            for at, one in enumerate(alive(program, setting, found.memory))
+            for at, one in enumerate(alive(plan, cluster, found.memory))
             for name, value in (("name", one.name), ("kind", one.kind), ("count", one.count), ("bytes", one.bytes))
         },
     }

@@ -7,7 +7,7 @@ import math
 import pytest
 
 import foretell
-from foretell.cost.peak_breakdown import Alive, alive
+from foretell.cost.price import priced
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
 from foretell.oracle.predict import predict
@@ -15,8 +15,7 @@ from foretell.plan.job import Job
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
-from foretell.program.expand import expand
-from foretell.program.lower import lower
+from foretell.timeline.peak_breakdown import Alive, alive
 
 LLAMA = "llama:layers=8,hidden=512,heads=8,kv_heads=8,ffn=2048,vocab=8000,seq=256"
 
@@ -42,9 +41,9 @@ def _alive(model: str, text: str, trainer_name: str = "pytorch", most: int = 10*
     plan = parse(text)
     batch = 8 * plan.microbatches
     setting = Setting(load(model, 8, None, "bf16"), Job(batch=batch), plan, trainer(trainer_name))
-    program = expand(lower(setting))
-    used = predict(setting, cluster("8xh100")).memory
-    return alive(program, setting, used, most), used.device
+    on = cluster("8xh100")
+    used = predict(setting, on).memory
+    return alive(priced(setting, on), on, used, most), used.device
 
 
 @pytest.mark.parametrize("text", PLANS)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from foretell.cli.rank_figures import alive, communications, operators
+from foretell.cli.rank_figures import communications, operators, waiting
 from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.oracle.request import read
@@ -131,10 +131,10 @@ def test_operators_add_up_to_the_work_of_a_micro_batch(plan: str) -> None:
 def test_micro_batches_that_wait(schedule: str, most: list[int]) -> None:
     """All of them with GPipe (Huang et al. 2019), as many as stages are left with 1F1B (Narayanan et al. 2021)."""
     program = expand(lower(ask(f"pp4:{schedule} +m8").setting))
-    waiting = [alive(program, kind) for kind in program.kinds]
-    assert [one.passes for one in waiting] == most
+    held = [waiting(program, kind) for kind in program.kinds]
+    assert [one.passes for one in held] == most
     kept = [program.stages[kind.stages[0]].memory.kept for kind in program.kinds]
-    assert [one.bytes for one in waiting] == pytest.approx([size * n for size, n in zip(kept, most, strict=True)])
+    assert [one.bytes for one in held] == pytest.approx([size * n for size, n in zip(kept, most, strict=True)])
 
 
 def test_zero3_sends_half_as_much_again(foretell: Any) -> None:

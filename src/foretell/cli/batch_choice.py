@@ -48,8 +48,8 @@ def choose_batch(options: dict[str, Any], run: Run, progress: Progress, as_json:
     if options["table"] is not None:
         best.found.plans.write(options["table"])
     if options["html"] is not None:
-        from foretell.cli.reports import plan_page
         from foretell.report.files import save
+        from foretell.report.step_page import plan_page
 
         save(plan_page(best), options["html"])
     step = best.predicted(plan, run_of(samples=by_noise.samples(batch), price=price) if by_noise.least else run)

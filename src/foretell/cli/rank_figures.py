@@ -11,6 +11,7 @@ import msgspec
 from foretell.program.action import Allocate, Compute
 from foretell.program.body import Body
 from foretell.program.expanded import ExpandedProgram, Layer, RankKind, Stage, belongs
+from foretell.timeline.unroll import in_flight
 
 
 class OperatorRow(msgspec.Struct, frozen=True):
@@ -136,25 +137,19 @@ def communications(program: ExpandedProgram, kind: RankKind) -> list[Communicati
 # memory
 
 
-class Alive(NamedTuple):
+class Waiting(NamedTuple):
     """What waits for its backward pass on one rank, at most."""
 
     passes: int  # micro-batches, counted once for each stage that the rank holds
     bytes: float
 
 
-def alive(program: ExpandedProgram, kind: RankKind) -> Alive:
+def waiting(program: ExpandedProgram, kind: RankKind) -> Waiting:
     """The most that is between a forward and a backward pass at once, by the order of the slots."""
-    count = most = 0
-    held = largest = 0.0
-    for slot in kind.slots:
-        kept = program.stages[slot.stage].memory.kept
-        if slot.kind == "F":
-            count, held = count + 1, held + kept
-            most, largest = max(most, count), max(largest, held)
-        elif slot.kind != "I":  # a pass that is cut in two lets go with its second half
-            count, held = count - 1, held - kept
-    return Alive(most, largest)
+    kept = [program.stages[stage].memory.kept for stage in kind.stages]
+    moments = in_flight(kind.slots, kind.stages)
+    sizes = (sum(count * size for count, size in zip(moment, kept, strict=True)) for moment in moments)
+    return Waiting(max(map(sum, moments)), max(sizes))
 
 
 def allocations(program: ExpandedProgram, kind: RankKind) -> list[AllocationRow]:

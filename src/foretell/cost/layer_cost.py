@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from foretell.cost.prices import Cost, Parts, Prices, parts_of
+from foretell.plan.schedule import SLOT_KINDS
 from foretell.program.rank_program import Kind, RankProgram
 from foretell.units import Quantity, somewhere
-
-KINDS = ("F", "B", "I", "W")
-"""The kinds of slots in the order of their numbers."""
 
 MOST_KNOWN = 1024
 """Figures that a local program remembers."""
@@ -43,7 +41,7 @@ def _figures(local: RankProgram, kind: Kind, prices: Prices) -> LayerCost:
         return _with_copies(layer_cost(local.resident, kind, prices), local.copied(kind) / prices.host_bandwidth)
     forward, backward = local.actions(kind)
     ahead, back = (prices.body(actions, local.layout.priced) for actions in (forward, backward))
-    costs = [(ahead if slot == "F" else back).of(slot) for slot in KINDS]
+    costs = [(ahead if slot == "F" else back).of(slot) for slot in SLOT_KINDS]
     parts = tuple(parts_of(cost) for cost in costs)
     return LayerCost(
         parts,
@@ -58,7 +56,7 @@ def _with_copies(stays: LayerCost, seconds: Quantity) -> LayerCost:
     """The same with copies of activations to the host in forward passes, and back in those that need them."""
     parts = tuple(
         own if slot == "W" else {**own, "other": own["other"] + seconds}
-        for slot, own in zip(KINDS, stays.parts, strict=True)
+        for slot, own in zip(SLOT_KINDS, stays.parts, strict=True)
     )
     return replace(stays, parts=parts, device=tuple(sum(own.values()) for own in parts))
 

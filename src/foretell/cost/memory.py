@@ -32,6 +32,10 @@ from foretell.units import Quantity, product, somewhere
 MIB = 2**20
 
 
+WORK = ("activations", "working")
+"""Kinds of memory that come and go with micro-batches: tensors of their passes."""
+
+
 class MemoryUse(msgspec.Struct, frozen=True):
     """Bytes of the worst rank, as tensors take them, as the allocator reserves them, as the device reports them."""
 

@@ -121,7 +121,13 @@ def stage_peaks(
     """
     found: list[StagePeaks] = []
     for own, cost in zip(partition.signature_runs, traffic, strict=True):
-        gradient = cost.resting.gradients / cost.resting.trained if made and cost.resting.trained else 0.0
-        kept, *peaks = activations(own, WeightBuffers(cost.gathered, reshards, gradient))
+        kept, *peaks = activations(own, weight_buffers(cost, reshards, made))
         found.append(StagePeaks(kept, *(peak + cost.root_bytes for peak in peaks) if cost.root_bytes else peaks))
     return tuple(found)
+
+
+def weight_buffers(cost: WeightTrafficCost, reshards: bool, made: bool) -> WeightBuffers:
+    """What the weights of a stage signature add to its passes."""
+    resting = cost.resting
+    gradient = resting.gradients / resting.trained if made and resting.trained else 0.0
+    return WeightBuffers(cost.gathered, reshards, gradient)

@@ -14,11 +14,11 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from foretell.cost.layer_cost import KINDS
 from foretell.cost.price import PricedProgram, priced
 from foretell.hardware.cluster import Cluster
 from foretell.model.layers import Piece, Run, runs
 from foretell.plan.plan import Plan
+from foretell.plan.schedule import SLOT_KINDS
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.boundary import Crossing
@@ -221,7 +221,7 @@ class Stages:
         segments, begin, end = engine.all_segments(tables, plans, 0)
         constants = plan.constants
         for (key, shape), at in zip(found.items(), rows, strict=True):
-            at_kind = {kind: shape * 8 + number for number, kind in enumerate(KINDS)}
+            at_kind = {kind: shape * 8 + number for number, kind in enumerate(SLOT_KINDS)}
             slots = {kind: _slot(segments, begin[place], end[place]) for kind, place in at_kind.items()}
             held = (engine.rank_memory(tables, plans, at, rank)[0] for rank in range(self.partition.ranks))
             memory = tuple(one * constants.reserved + constants.context for one in held)

@@ -35,7 +35,8 @@ Kind: TypeAlias = Literal["F", "B", "I", "W"]
 Phase: TypeAlias = tuple[int, str]
 """How often a pattern runs, and the pattern: (3, "F B")."""
 
-_KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")
+SLOT_KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")
+"""In the order of their numbers, where slots are rows of numbers."""
 
 
 class Slot(NamedTuple):
@@ -217,7 +218,7 @@ def _blocks(slots: Slots, rank: int) -> tuple[Block, ...]:
     """The slots of one rank; those that run together stand together."""
     own = range(slots.row_at[rank], slots.row_at[rank + 1])
     return tuple(
-        tuple(Slot(_KINDS[slots.kind[at]], slots.stage[at], slots.microbatch[at]) for at in together)
+        tuple(Slot(SLOT_KINDS[slots.kind[at]], slots.stage[at], slots.microbatch[at]) for at in together)
         for _, together in groupby(own, lambda at: slots.block[at])
     )
 

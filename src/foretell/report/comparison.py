@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from foretell.cost.memory import WORK
 from foretell.oracle.explain import Bottleneck
 from foretell.oracle.predict import Prediction
 from foretell.plan.text import parse
 from foretell.report.bibliography import papers
 from foretell.report.charts import breakdown
 from foretell.report.page import Card, Page, Section
-from foretell.report.sections import WORK, accuracy_section
+from foretell.report.sections import accuracy_section
 from foretell.report.svg import byte_unit
 from foretell.runtime.comparison import Comparison, Traffic
 from foretell.runtime.outside import Outside

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from foretell.oracle import similar
-from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.report.bibliography import papers
 from foretell.report.charts import breakdown, errors, memory, memory_time, pareto, scaling, timeline
@@ -14,24 +13,21 @@ from foretell.report.charts.memory_time import Moment
 from foretell.report.charts.pareto import Dot
 from foretell.report.page import Card, Page, Section
 from foretell.report.svg import Chart
+from foretell.timeline.memory_timeline import device_bytes
 from foretell.units import show_bytes, show_count, show_rate, show_seconds
 
 if TYPE_CHECKING:
-    from foretell.cost.peak_breakdown import Alive
     from foretell.oracle.predict import Prediction
     from foretell.oracle.scale import Scaling
     from foretell.oracle.search import Found
-    from foretell.program.expanded import ExpandedProgram
+    from foretell.timeline.memory_timeline import MemoryTimeline
+    from foretell.timeline.peak_breakdown import Alive
     from foretell.timeline.simulate import Simulated
-
-WORK = ("activations", "working")
-"""Kinds of memory that come and go within a step."""
 
 
 def prediction_page(
     found: Prediction,
-    setting: Setting,
-    program: ExpandedProgram,
+    held: MemoryTimeline,
     simulated: Simulated,
     alive: Sequence[Alive],
     notes: Sequence[str] = (),
@@ -45,7 +41,7 @@ def prediction_page(
         cards=headline(found),
         sections=(
             time_section(found),
-            memory_section(found, setting, program),
+            memory_section(found, held),
             Section("Alive at the fullest moment", columns=("tensor", "how many", "bytes"), rows=_alive(alive)),
             Section("Timeline", "", (timeline.draw(simulated),)),
             *more,
@@ -63,9 +59,9 @@ def time_section(found: Prediction) -> Section:
     return Section("Where the time goes", "", (chart,), ("what limits it", "why", "relief"), _bottlenecks(found))
 
 
-def memory_section(found: Prediction, setting: Setting, program: ExpandedProgram) -> Section:
+def memory_section(found: Prediction, held: MemoryTimeline) -> Section:
     """What memory is taken by, and when."""
-    return Section("Memory", f"The fullest moment is {found.memory.peak_moment}.", _memory(found, setting, program))
+    return Section("Memory", f"The fullest moment is {found.memory.peak_moment}.", _memory(found, held))
 
 
 def headline(found: Prediction) -> tuple[Card, ...]:
@@ -90,40 +86,26 @@ def _bottlenecks(found: Prediction) -> tuple[tuple[str, ...], ...]:
     return tuple((f"{one.kind}: {one.name}", one.why, one.relief) for one in found.bottlenecks)
 
 
-def _memory(found: Prediction, setting: Setting, program: ExpandedProgram) -> tuple[Chart, ...]:
+def _memory(found: Prediction, held: MemoryTimeline) -> tuple[Chart, ...]:
     kinds = memory.draw(found.memory.by_kind, found.usable, found.capacity, found.memory.peak_moment)
-    moments, resting, rank = over_time(found, setting, program)
-    return (kinds, memory_time.draw(moments, resting, found.usable, rank)) if len(moments) > 1 else (kinds,)
+    moments, resting = over_time(found, held)
+    return kinds, memory_time.draw(moments, resting, found.usable, rank_name(held))
 
 
-def over_time(found: Prediction, setting: Setting, program: ExpandedProgram) -> tuple[list[Moment], float, str]:
-    """What the worst rank holds at the fullest of each of its slots, so that the fullest of all is the answer's."""
-    stages = found.memory.by_stage
-    place = max(range(len(stages)), key=lambda at: stages[at])
-    kind = program.kinds[place]
-    new = setting.trainer.storage.transient_gradient * sum(program.stages[at].memory.trained for at in kind.stages)
-    held: list[tuple[str, float]] = []
-    flying: list[tuple[int, int]] = []
-    for slot in kind.slots:
-        own = (slot.stage, slot.microbatch)
-        needs = program.stages[slot.stage].memory
-        peak = needs.forward_peak if slot.kind == "F" else needs.backward_peak + new
-        others = sum(program.stages[stage].memory.kept for stage, micro in flying if (stage, micro) != own)
-        held.append((f"{slot.kind}{slot.microbatch}", max(peak, needs.kept) + others))
-        if slot.kind == "F":
-            flying.append(own)
-        elif slot.kind in ("B", "W") and own in flying:
-            flying.remove(own)
-    most = max((size for _, size in held), default=0.0)
-    moving = min(found.memory_bytes, sum(found.memory.by_kind.get(name, 0.0) for name in WORK) or most)
-    resting = found.memory_bytes - moving
-    scale = moving / most if most else 0.0  # from tensors to what the device reports
-    return [Moment(name, resting + scale * size) for name, size in held], resting, program_place(program, place)
+def over_time(found: Prediction, held: MemoryTimeline) -> tuple[list[Moment], float]:
+    """What the fullest rank holds at the fullest of each of its slots and in the update, and what of it rests.
+
+    As the device reports it; where a measured run corrected the prediction, so is this.
+    """
+    scale = found.memory_bytes / held.device
+    sizes = [(moment.name, device_bytes(held.constants, moment.allocated)) for moment in held.moments]
+    resting = device_bytes(held.constants, held.persistent)
+    return [Moment(name, size * scale) for name, size in sizes], resting * scale
 
 
-def program_place(program: ExpandedProgram, place: int) -> str:
+def rank_name(held: MemoryTimeline) -> str:
     """What the fullest rank is called."""
-    return "every rank" if len(program.kinds) == 1 else f"ranks of place {place} on the pipeline, the fullest"
+    return "every rank" if held.ranks == 1 else f"ranks of place {held.rank} on the pipeline, the fullest"
 
 
 def _alive(alive: Sequence[Alive]) -> tuple[tuple[str, ...], ...]:

@@ -67,8 +67,10 @@ class Tables(NamedTuple):
     once_all: RealColumn
     tied: RealColumn
     finish: RealColumn
-    persistent: RealColumn
-    gradients: RealColumn  # of what is persistent
+    persistent: RealColumn  # weights, gradients and states
+    weights: RealColumn
+    gradients: RealColumn
+    states: RealColumn
     trained: RealColumn  # parameters
     traffic_run_at: WholeColumn
     gather_forward: RealColumn

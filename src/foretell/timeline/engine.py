@@ -8,23 +8,25 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from foretell.compiling import available, compiled, loaded
-from foretell.timeline.peak_memory import evaluate_memory, one_each, rank_memory
+from foretell.compiling import available, compiled, loaded, zeros
+from foretell.timeline.peak_memory import PARTS, evaluate_memory, moment_bytes, rank_memory
 from foretell.timeline.segments import SEGMENT, all_segments, slot_host, slot_segments
 from foretell.timeline.step import evaluate, step_seconds
 
 __all__ = [
+    "PARTS",
     "SEGMENT",
     "all_segments",
     "evaluate",
     "evaluate_memory",
     "is_compiled",
     "kernels",
-    "one_each",
+    "moment_bytes",
     "rank_memory",
     "slot_host",
     "slot_segments",
     "step_seconds",
+    "zeros",
 ]
 
 

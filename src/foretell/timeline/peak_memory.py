@@ -5,6 +5,110 @@
 from foretell.compiling import kernel, whole_zeros
 from foretell.timeline.lookups import rank_sum
 
+WEIGHTS, GRADIENTS, STATES, COPIES, WORKSPACE, ACTIVATIONS, WORKING, NEW_GRADIENTS, CACHED, STREAMS, UPDATE = range(11)
+"""What a rank's bytes are for, as places in a row of parts; `PARTS` are their names."""
+
+PARTS = (
+    "weights",
+    "gradients",
+    "states",
+    "trainer's copies",
+    "workspace",
+    "activations",
+    "working",
+    "new gradients",
+    "cached gradients",
+    "held by streams",
+    "update's copies",
+)
+
+
+@kernel
+def moment_bytes(t, plans, at, rank, moment, parts):
+    """Bytes in tensors of a rank at a moment of its order, or in the update of weights (-1); what they are for is
+    written to `parts`."""
+    persistent, there, parameters = persistent_bytes(t, plans, at, rank)
+    base = t.i[t.traffic_at + plans.i[plans.traffic + at]]
+    parts[WEIGHTS] = rank_sum(t, plans, at, rank, t.weights, base)
+    parts[STATES] = rank_sum(t, plans, at, rank, t.states, base)
+    parts[COPIES] = plans.f[plans.copies + at] * parameters
+    parts[WORKSPACE] = plans.f[plans.workspace + at]
+    if moment < 0:
+        parts[GRADIENTS] = rank_sum(t, plans, at, rank, t.gradients, base)
+        parts[UPDATE] = plans.f[plans.gathered + at] * parameters
+        return update_bytes(plans, at, persistent, parameters)
+    parts[GRADIENTS] = 0.0 if makes_gradients(t, plans, at) else rank_sum(t, plans, at, rank, t.gradients, base)
+    activations, working, others = slot_bytes(t, moment, stage_peaks_of(t, plans, at, rank))
+    busy, fresh = activations + working, others + plans.f[plans.fresh + at] * parameters
+    parts[ACTIVATIONS], parts[WORKING] = activations, working
+    if fresh > busy and not t.i[t.moment_forward + moment]:
+        busy = fresh
+        parts[ACTIVATIONS], parts[WORKING] = others, 0.0
+        parts[NEW_GRADIENTS] = plans.f[plans.fresh + at] * parameters
+    parts[CACHED] = plans.f[plans.cached + at] * parameters
+    parts[STREAMS] = held_by_streams(plans, at, there + busy + parts[CACHED])
+    return working_bytes(plans, at, there, parameters, busy)
+
+
+@kernel
+def persistent_bytes(t, plans, at, rank):
+    """Bytes of a rank that are there for the whole step, those of them that are there in its slots (gradients may be
+    made in the backward pass), and the parameters that it trains."""
+    base = t.i[t.traffic_at + plans.i[plans.traffic + at]]
+    parameters = rank_sum(t, plans, at, rank, t.trained, base)
+    persistent = rank_sum(t, plans, at, rank, t.persistent, base) + plans.f[plans.copies + at] * parameters
+    persistent += plans.f[plans.workspace + at]
+    there = persistent
+    if makes_gradients(t, plans, at):
+        there = persistent - rank_sum(t, plans, at, rank, t.gradients, base)
+    return persistent, there, parameters
+
+
+@kernel
+def stage_peaks_of(t, plans, at, rank):
+    """Where the stages of a rank stand, where the last ends, and where the plan's stages and their peaks begin; then
+    whether backward passes make gradients."""
+    place = t.i[t.rank_at + plans.i[plans.order + at]] + rank
+    first, stop = t.i[t.held_at + place], t.i[t.held_at + place + 1]
+    stage_at = t.i[t.stage_at + plans.i[plans.partition + at]]
+    return first, stop, stage_at, plans.i[plans.peaks + at], makes_gradients(t, plans, at)
+
+
+@kernel
+def slot_bytes(t, moment, stages):
+    """Bytes of micro-batches at a moment: their activations, what the pass works with beside them, and in a backward
+    pass the activations of the other micro-batches, when its own are gone."""
+    first, stop, stage_at, peaks_at, made = stages
+    held = 0.0
+    for chunk in range(stop - first):
+        kept = t.f[t.kept + peaks_at + t.i[t.stage_signature + stage_at + t.i[t.held + first + chunk]]]
+        held += t.f[t.in_flight + t.i[t.in_flight_at + moment] + chunk] * kept
+    signature = peaks_at + t.i[t.stage_signature + stage_at + t.i[t.moment_stage + moment]]
+    kept = t.f[t.kept + signature]
+    if t.i[t.moment_forward + moment]:
+        return held + kept, max(0.0, t.f[t.forward_peak + signature] - kept), held
+    peak = t.f[t.making_peak + signature] if made else t.f[t.backward_peak + signature]
+    return held, max(0.0, peak - kept), held - kept
+
+
+@kernel
+def working_bytes(plans, at, there, parameters, busy):
+    """Bytes of a rank in a slot whose micro-batches take so many."""
+    working = there + busy + plans.f[plans.cached + at] * parameters
+    return working + held_by_streams(plans, at, working)
+
+
+@kernel
+def held_by_streams(plans, at, working):
+    """Buffers that communication streams have not given back; nothing beyond what the device has room for."""
+    return min(plans.f[plans.streams + at], max(0.0, plans.f[plans.limit + at] - working))
+
+
+@kernel
+def update_bytes(plans, at, persistent, parameters):
+    """Bytes of a rank in the update of its weights."""
+    return persistent + plans.f[plans.gathered + at] * parameters
+
 
 @kernel
 def rank_peaks(t, plans, at, rank):
@@ -12,51 +116,36 @@ def rank_peaks(t, plans, at, rank):
 
     Then the same without the activations of the backward pass that is going on: its new gradients come to these.
     """
-    order, peaks_at = plans.i[plans.order + at], plans.i[plans.peaks + at]
-    stage_at = t.i[t.stage_at + plans.i[plans.partition + at]]
-    place, moments = t.i[t.rank_at + order] + rank, plans.i[plans.moments + at] + rank
-    made = plans.f[plans.made + at] > 0 and one_each(t, plans, at)
-    first, stop = t.i[t.held_at + place], t.i[t.held_at + place + 1]
-    most, when, others, then = 0.0, -1, 0.0, -1
+    stages, moments = stage_peaks_of(t, plans, at, rank), plans.i[plans.moments + at] + rank
+    most, when, most_others, then = 0.0, -1, 0.0, -1
     for moment in range(t.i[t.moment_at + moments], t.i[t.moment_at + moments + 1]):
-        held = 0.0
-        for chunk in range(stop - first):
-            kept = t.f[t.kept + peaks_at + t.i[t.stage_signature + stage_at + t.i[t.held + first + chunk]]]
-            held += t.f[t.in_flight + t.i[t.in_flight_at + moment] + chunk] * kept
-        signature = peaks_at + t.i[t.stage_signature + stage_at + t.i[t.moment_stage + moment]]
-        kept = t.f[t.kept + signature]
-        if t.i[t.moment_forward + moment]:
-            now = held + kept + max(0.0, t.f[t.forward_peak + signature] - kept)
-        else:
-            peak = t.f[t.making_peak + signature] if made else t.f[t.backward_peak + signature]
-            now = held + max(0.0, peak - kept)
-            if held - kept > others or then < 0:
-                others, then = held - kept, moment
-        if now > most or when < 0:
-            most, when = now, moment
-    return most, when, others, then
+        activations, working, others = slot_bytes(t, moment, stages)
+        if activations + working > most or when < 0:
+            most, when = activations + working, moment
+        if not t.i[t.moment_forward + moment] and (others > most_others or then < 0):
+            most_others, then = others, moment
+    return most, when, most_others, then
 
 
 @kernel
 def rank_bytes(t, plans, at, rank, peaks):
-    """The most bytes in tensors that a rank has at once, and in which moment of its order; -1: after the update."""
-    base = t.i[t.traffic_at + plans.i[plans.traffic + at]]
-    parameters = rank_sum(t, plans, at, rank, t.trained, base)
-    persistent = rank_sum(t, plans, at, rank, t.persistent, base) + plans.f[plans.copies + at] * parameters
-    persistent += plans.f[plans.workspace + at]
-    there = persistent
-    if plans.f[plans.made + at] > 0 and one_each(t, plans, at):
-        there = persistent - rank_sum(t, plans, at, rank, t.gradients, base)
-    most, when, others, then = peaks
+    """The most bytes in tensors that a rank has at once, and in which moment of its order; -1: in the update."""
+    persistent, there, parameters = persistent_bytes(t, plans, at, rank)
+    busy, when, others, then = peaks
     fresh = others + plans.f[plans.fresh + at] * parameters  # all are there when the pass's own activations are gone
-    if then >= 0 and fresh > most:
-        most, when = fresh, then
-    working = there + most + plans.f[plans.cached + at] * parameters
-    working += min(plans.f[plans.streams + at], max(0.0, plans.f[plans.limit + at] - working))
-    after = persistent + plans.f[plans.gathered + at] * parameters
-    if after > working:
-        return after, -1
-    return working, when
+    if then >= 0 and fresh > busy:
+        busy, when = fresh, then
+    working, update = (
+        working_bytes(plans, at, there, parameters, busy),
+        update_bytes(plans, at, persistent, parameters),
+    )
+    return (update, -1) if update > working else (working, when)
+
+
+@kernel
+def makes_gradients(t, plans, at):
+    """Whether gradients of weights are made in the backward pass, and do not rest."""
+    return plans.f[plans.made + at] > 0 and one_each(t, plans, at)
 
 
 @kernel

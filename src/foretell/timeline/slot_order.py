@@ -103,72 +103,77 @@ def tails(rank, last, ranks, tail, places):
 
 
 @kernel
-def fullest(row_at, kind, stage, held, chunks, kept, flying, begin):
+def in_flight(row_at, kind, stage, held, chunks, flying):
+    """Of each slot of each rank, the micro-batches in flight before it: between their forward and the end of their
+    backward pass, by the stages of the rank (`held`, `chunks` of each)."""
+    for r in range(len(row_at) - 1):
+        now = whole_zeros(chunks)
+        for n in range(row_at[r], row_at[r + 1]):
+            for c in range(chunks):
+                flying[n * chunks + c] = now[c]
+            if kind[n] != I:  # a pass that is cut in two lets go with its second half
+                now[chunk_of(held, r * chunks, stage[n])] += 1 if kind[n] == F else -1
+
+
+@kernel
+def chunk_of(held, first, stage):
+    """Which of its stages, which stand from `first` on, a rank calls so."""
+    chunk = 0
+    while held[first + chunk] != stage:
+        chunk += 1
+    return chunk
+
+
+@kernel
+def fullest(row_at, kind, stage, held, chunks, flying, kept, begin):
     """The slots in which a rank may hold most: no other of their stage and way has as much of all in flight.
 
-    `kept` is for their numbers, rank after rank from `begin` on, `flying` for the micro-batches in flight before each,
-    by chunk.
+    `kept` is for their numbers, rank after rank from `begin` on.
     """
     found = 0
     for r in range(len(row_at) - 1):
         begin[r] = found
-        found = _rank_fullest(row_at[r], row_at[r + 1], kind, stage, held, r * chunks, chunks, kept, flying, found)
+        room = row_at[r + 1] - row_at[r]
+        own = whole_zeros(2 * chunks)  # how many of each chunk and way
+        numbers = whole_zeros(2 * chunks * room)
+        for n in range(row_at[r], row_at[r + 1]):
+            way = 2 * chunk_of(held, r * chunks, stage[n]) + (1 if kind[n] == F else 0)
+            own[way] = kept_beside(n, numbers, way * room, own[way], flying, chunks)
+        found = merged(own, numbers, room, kept, found)
     begin[len(row_at) - 1] = found
 
 
 @kernel
-def _rank_fullest(first, stop, kind, stage, held, own_held, chunks, kept, flying, found):
-    """Those of one rank, whose stages are those from `own_held` on, written down from `found` on; where they end."""
-    room = stop - first
-    now = whole_zeros(chunks)
-    own = whole_zeros(2 * chunks)  # how many of each chunk and way
-    numbers, before = whole_zeros(2 * chunks * room), whole_zeros(2 * chunks * room * chunks)
-    for n in range(first, stop):
-        chunk = 0
-        while held[own_held + chunk] != stage[n]:
-            chunk += 1
-        one = 2 * chunk + (1 if kind[n] == F else 0)
-        left, covered = 0, False
-        for other in range(own[one]):
-            at = (one * room + other) * chunks
-            more, less = True, True
-            for c in range(chunks):
-                more = more and before[at + c] >= now[c]
-                less = less and before[at + c] <= now[c]
-            if more:
-                covered = True
-                break
-            if not less:  # it stays; those that hold less than this one make room
-                to = (one * room + left) * chunks
-                numbers[one * room + left] = numbers[one * room + other]
-                for c in range(chunks):
-                    before[to + c] = before[at + c]
-                left += 1
-        if not covered:
-            numbers[one * room + left] = n
-            for c in range(chunks):
-                before[(one * room + left) * chunks + c] = now[c]
-            own[one] = left + 1
-        if kind[n] != I:
-            now[chunk] += 1 if kind[n] == F else -1
-    return _merged(own, numbers, before, chunks, room, kept, flying, found)
+def kept_beside(slot, numbers, first, count, flying, chunks):
+    """Add a slot to those that may hold most, in place of those with less of all in flight; how many there are."""
+    left = 0
+    for n in range(first, first + count):
+        more, less = True, True
+        for c in range(chunks):
+            more = more and flying[numbers[n] * chunks + c] >= flying[slot * chunks + c]
+            less = less and flying[numbers[n] * chunks + c] <= flying[slot * chunks + c]
+        if more:
+            return count
+        if not less:
+            numbers[first + left] = numbers[n]
+            left += 1
+    numbers[first + left] = slot
+    return left + 1
 
 
 @kernel
-def _merged(own, numbers, before, chunks, room, kept, flying, found):
+def merged(own, numbers, room, kept, found):
     """The slots of all chunks and ways in one row, by their numbers, from `found` on; where they end."""
-    at = whole_zeros(2 * chunks)
+    at = whole_zeros(len(own))
     while True:
         least = -1
-        for one in range(2 * chunks):
-            if at[one] < own[one]:
-                number = numbers[one * room + at[one]]
+        for way in range(len(own)):
+            if at[way] < own[way]:
+                number = numbers[way * room + at[way]]
                 if least < 0 or number < numbers[least * room + at[least]]:
-                    least = one
+                    least = way
         if least < 0:
             return found
         kept[found] = numbers[least * room + at[least]]
-        for c in range(chunks):
-            flying[found * chunks + c] = before[(least * room + at[least]) * chunks + c]
         at[least] += 1
         found += 1

@@ -42,7 +42,9 @@ class TrafficRow(NamedTuple):
     once_all: float
     finish: float
     persistent: float
+    weights: float
     gradients: float
+    states: float
     trained: float
     gather_forward: tuple[float, ...]
     gather_back: tuple[float, ...]
@@ -68,7 +70,9 @@ class TrafficRow(NamedTuple):
             sum(cost.once),
             sum(cost.finish.values()),
             float(persistent.weights + persistent.gradients + persistent.states),
+            float(persistent.weights),
             float(persistent.gradients),
+            float(persistent.states),
             float(persistent.trained),
             cost.gather_forward,
             cost.gather_back,

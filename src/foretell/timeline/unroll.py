@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from foretell.compiling import available, compiled
-from foretell.cost.layer_cost import KINDS
 from foretell.errors import BadInput
-from foretell.plan.schedule import Schedule, find
-from foretell.plan.unroll import Row, is_compiled, kernels, unroll
+from foretell.plan.schedule import SLOT_KINDS, Schedule, Slot, find
+from foretell.plan.unroll import Row, is_compiled, unroll
+from foretell.plan.unroll import kernels as unroll_kernels
 from foretell.timeline import slot_order
 from foretell.units import whole_numbers
 
@@ -29,17 +29,18 @@ SETTLED = 24
 
 
 class Moment(NamedTuple):
-    """A slot in which a rank may hold most: micro-batches in flight before it, by the rank's stages."""
+    """A slot of a rank: micro-batches in flight before it, by the rank's stages."""
 
     flying: tuple[float, ...]
-    stage: int
-    forward: bool
-    kind: str
-    microbatch: int
+    slot: Slot
+
+    @property
+    def forward(self) -> bool:
+        return self.slot.kind == "F"
 
 
 class Moments(NamedTuple):
-    """The moments of all ranks, one rank's after the other's."""
+    """Slots of all ranks, one rank's after the other's: all, or those in which a rank may hold most."""
 
     begin: Row  # of each rank's, and where the last ones end
     stage: Row
@@ -50,8 +51,17 @@ class Moments(NamedTuple):
 
     def one(self, at: int) -> Moment:
         own = self.flying[at * self.width : (at + 1) * self.width]
-        kind = int(self.kind[at])
-        return Moment(tuple(map(float, own)), int(self.stage[at]), kind == 0, KINDS[kind], int(self.microbatch[at]))
+        slot = Slot(SLOT_KINDS[self.kind[at]], int(self.stage[at]), int(self.microbatch[at]))
+        return Moment(tuple(map(float, own)), slot)
+
+    def at(self, places: Row, begin: Row) -> Moments:
+        """Some of them, of each rank from `begin` on."""
+        stage, kind, microbatch = (_picked(values, places) for values in (self.stage, self.kind, self.microbatch))
+        if is_array(self.flying):
+            flying = self.flying.reshape(-1, self.width)[places].ravel()
+        else:
+            flying = [self.flying[at * self.width + chunk] for at in places for chunk in range(self.width)]
+        return Moments(begin, stage, kind, microbatch, flying, self.width)
 
     def later(self, shorter: Moments, rounds: int) -> Moments | None:
         """Those of a step that is so many rounds longer, from one a round shorter; None: they cannot be told."""
@@ -127,6 +137,23 @@ def unrolled_schedule(
     return UnrolledSchedule(found, before, rounds, moments, key, key if as_full else (*key, rounds))
 
 
+def every_slot(schedule: str, ranks: int, microbatches: int, chunks: int) -> UnrolledSchedule:
+    """A step whose moments are all its slots, not those alone in which a rank may hold most."""
+    found = order(schedule, ranks, microbatches, chunks)
+    moments = _Ordered(find(schedule), ranks, microbatches, chunks, is_compiled()).every_moment()
+    key = (schedule, ranks, microbatches, chunks)
+    return UnrolledSchedule(found, None, 0, moments, key, (*key, "every slot"))
+
+
+def in_flight(slots: Sequence[Slot], stages: Sequence[int]) -> list[tuple[int, ...]]:
+    """Of each slot of a rank, the micro-batches in flight before it, by the stages that the rank holds."""
+    each, rows = len(stages), ([SLOT_KINDS.index(slot.kind) for slot in slots], [slot.stage for slot in slots])
+    flying = [0] * (len(slots) * each)
+    kernels: Any = slot_order
+    kernels.in_flight([0, len(slots)], *rows, list(stages), each, flying)
+    return [tuple(flying[at : at + each]) for at in range(0, len(flying), each)]
+
+
 LONG = 20_000
 """Passes of a step for which loading compiled code pays."""
 
@@ -145,7 +172,7 @@ def order(schedule: str, ranks: int, microbatches: int, chunks: int) -> Order:
 def load() -> None:
     """Have orders found by compiled functions from now on, where there is a compiler."""
     if available():
-        kernels(fast=True)
+        unroll_kernels(fast=True)
 
 
 def ordered(schedule: Schedule, ranks: int, microbatches: int, chunks: int, fast: bool) -> Order:
@@ -185,17 +212,20 @@ class _Ordered:
         unrolled_schedule = (rank, kind, stage, takes, puts, places, last, tail, tails[:late])
         return Order(self.ranks, *unrolled_schedule, self.held, self._moments())
 
+    def every_moment(self) -> Moments:
+        """Every slot of every rank."""
+        slots, each, count = self.slots, self.each, int(self.slots.row_at[self.ranks])
+        flying = self._zeros(count * each)
+        self.kernels.in_flight(slots.row_at, slots.kind, slots.stage, self.own, each, flying)
+        stage, kind, microbatch = (values[:count] for values in (slots.stage, slots.kind, slots.microbatch))
+        return Moments(slots.row_at, stage, kind, microbatch, flying, each)
+
     def _moments(self) -> Moments:
         """The slots of all ranks in which they may hold most."""
-        slots = int(self.slots.row_at[self.ranks])
-        kept, flying = self._zeros(slots), self._zeros(slots * self.each)
-        begin = self._zeros(self.ranks + 1)
-        self.kernels.fullest(
-            self.slots.row_at, self.slots.kind, self.slots.stage, self.own, self.each, kept, flying, begin
-        )
-        count = int(begin[self.ranks])
-        own = (_picked(values, kept[:count]) for values in (self.slots.stage, self.slots.kind, self.slots.microbatch))
-        return Moments(begin, *own, flying=_copied(flying[: count * self.each]), width=self.each)
+        every = self.every_moment()
+        kept, begin = self._zeros(len(every.kind)), self._zeros(self.ranks + 1)
+        self.kernels.fullest(every.begin, every.kind, every.stage, self.own, self.each, every.flying, kept, begin)
+        return every.at(kept[: int(begin[self.ranks])], begin)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -221,11 +251,6 @@ def _listed(values: Row) -> list[int]:
 def _picked(values: Row, at: Row) -> Row:
     """Values at some places."""
     return values[at] if is_array(values) else [values[n] for n in at]
-
-
-def _copied(values: Row) -> Row:
-    """Without the room that was kept for more."""
-    return values.copy() if is_array(values) else values
 
 
 def _equal(some: Row, others: Row) -> bool:

@@ -15,10 +15,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from foretell.cost.kernels import chains, kernel_seconds
-from foretell.cost.layer_cost import KINDS
 from foretell.cost.price import PricedProgram
 from foretell.cost.weight_traffic import WeightPrices
 from foretell.plan.axis_names import AxisName
+from foretell.plan.schedule import SLOT_KINDS
 from foretell.program.action import Action, Communicate, Compute, Copy, TrafficKind, Update
 from foretell.program.body import Body
 from foretell.program.exchange import BUCKET
@@ -107,7 +107,7 @@ class Works:
         stage, signature = self.program.stages[at], self.plan.stages[at]
         bodies = [body for body, times in stage.passes(kind) for _ in range(times)]
         figures = [0.0] * (SEGMENT * len(bodies))
-        self._kernels.slot_segments(self._tables, self._plans, 0, signature, KINDS.index(kind), figures, 0, True)
+        self._kernels.slot_segments(self._tables, self._plans, 0, signature, SLOT_KINDS.index(kind), figures, 0, True)
         waits, parts = [{}, *self._waits(stage, kind), {}], list(self._launch_parts(stage, signature, kind))
         more = [(), *self._small_kernels(signature, kind, parts), self._accumulation(at, kind)]
         hidden = self._host(signature) * sum(parts) if self.soft else 0.0
@@ -126,7 +126,7 @@ class Works:
         """For each layer the part of a micro-batch's launches that it has in a kind of slot."""
         launches = self._kernels.slot_host(self._tables, self._plans, 0, signature)[1]
         for layer in stage.layers if kind == "F" else reversed(stage.layers):
-            own = float(self.plan.kinds[kind_of(layer.run)].launches[KINDS.index(kind)])
+            own = float(self.plan.kinds[kind_of(layer.run)].launches[SLOT_KINDS.index(kind)])
             yield from [own / launches if launches else 0.0] * layer.times
 
     def _small_kernels(self, signature: int, kind: str, parts: Sequence[float]) -> Iterator[tuple[Piece, ...]]:
@@ -144,7 +144,7 @@ class Works:
         """For each layer seconds of messages that are waited for, by level of the cluster."""
         levels = [level.name for level in self.prices.cluster.levels]
         for layer in stage.layers if kind == "F" else reversed(stage.layers):
-            seconds = self.plan.kinds[kind_of(layer.run)].waits[KINDS.index(kind)]
+            seconds = self.plan.kinds[kind_of(layer.run)].waits[SLOT_KINDS.index(kind)]
             found = {name: float(own) for name, own in zip(levels, seconds, strict=True) if own}
             yield from [found] * layer.times
 

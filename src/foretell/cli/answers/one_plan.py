@@ -10,7 +10,6 @@ import msgspec
 
 from foretell.cli.answers.form import MAYBE, Form
 from foretell.cli.rank_figures import CommunicationRow
-from foretell.cost.peak_breakdown import Alive
 from foretell.model.analysis import Analysis
 from foretell.oracle.anchored import Finding as Corrected
 from foretell.oracle.changes import Change
@@ -18,6 +17,7 @@ from foretell.oracle.fit import Fit
 from foretell.oracle.predict import Prediction
 from foretell.oracle.training import Training
 from foretell.program.expanded import Memory, RankKind
+from foretell.timeline.peak_breakdown import Alive
 
 
 class Axis(msgspec.Struct, frozen=True, kw_only=True):

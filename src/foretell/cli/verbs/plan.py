@@ -132,7 +132,7 @@ def _write(found: Outcome, table: str | None, html: str | None) -> None:
     if found.best is None:
         tell_notes([f"{html} is not written: there is no plan to show"])
         return
-    from foretell.cli.reports import plan_page
     from foretell.report.files import save
+    from foretell.report.step_page import plan_page
 
     save(plan_page(found.best), html)

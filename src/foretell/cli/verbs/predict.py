@@ -19,7 +19,6 @@ from foretell.errors import BadInput
 from foretell.units import show_bytes, show_count, show_flops, show_rate, show_seconds
 
 if TYPE_CHECKING:
-    from foretell.cost.peak_breakdown import Alive
     from foretell.hardware.disturbance import Disturbance
     from foretell.oracle.anchored import Finding
     from foretell.oracle.changes import Change
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from foretell.oracle.request import Request
     from foretell.oracle.resolve import Resolved
     from foretell.oracle.training import Run
+    from foretell.timeline.peak_breakdown import Alive
 
 EXAMPLE = "foretell predict llama3-8b --on 64xh100 --plan 'dp8:zero3 tp8:sp +bf16' --batch 64"
 
@@ -136,8 +136,8 @@ def _predict(request: Request, files: Files, memory: bool, as_json: bool) -> Non
     if files.trace is not None:
         _trace(asked, files.trace)
     if files.html is not None:
-        from foretell.cli.reports import step_page
         from foretell.report.files import save
+        from foretell.report.step_page import step_page
 
         save(step_page(asked.setting, asked.place, found, asked.notes), files.html)
     held = _alive(asked, found) if memory or as_json or not found.fits else ()
@@ -164,11 +164,10 @@ def _trace(asked: Resolved, file: str) -> None:
 
 
 def _alive(asked: Resolved, found: Prediction) -> tuple[Alive, ...]:
-    from foretell.cost.peak_breakdown import alive
-    from foretell.program.expand import expand
-    from foretell.program.lower import lower
+    from foretell.cost.price import priced
+    from foretell.timeline.peak_breakdown import alive
 
-    return alive(expand(lower(asked.setting)), asked.setting, found.memory)
+    return alive(priced(asked.setting, asked.place), asked.place, found.memory)
 
 
 def _changes(asked: Resolved, found: Prediction) -> tuple[Change, ...]:

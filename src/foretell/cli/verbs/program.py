@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from foretell.cli.notes import tell_notes
-from foretell.cli.rank_figures import CommunicationRow, OperatorRow, alive, allocations, communications, operators
+from foretell.cli.rank_figures import CommunicationRow, OperatorRow, allocations, communications, operators, waiting
 from foretell.cli.request_options import ONE_PLAN, asks, under_plan
 from foretell.cli.table import WIDTH, fit, folded, table
 from foretell.errors import BadInput
@@ -173,7 +173,7 @@ def _kinds(program: ExpandedProgram) -> str:
                 _holds(program, kinds),
                 show_count(sum(rest.parameters for rest in rests)),
                 *map(show_bytes, sums),
-                _span([alive(program, kind).passes for kind in kinds]),
+                _span([waiting(program, kind).passes for kind in kinds]),
             ]
         )
     return table(header, rows, left=(0, 1))
@@ -292,11 +292,11 @@ def _among(program: ExpandedProgram, row: CommunicationRow) -> str:
 
 def _memory(program: ExpandedProgram, kind: RankKind, full: bool) -> str:
     stages = [program.stages[at].memory for at in kind.stages]
-    waiting = alive(program, kind)
-    passes = "micro-batch" if waiting.passes == 1 else "micro-batches"
+    held = waiting(program, kind)
+    passes = "micro-batch" if held.passes == 1 else "micro-batches"
     lines = [
         ("kept", f"{_bytes(rest.kept for rest in stages)} of a micro-batch, from forward to backward"),
-        ("alive", f"{show_bytes(waiting.bytes)}, of at most {waiting.passes} {passes} at once"),
+        ("alive", f"{show_bytes(held.bytes)}, of at most {held.passes} {passes} at once"),
         ("forward pass", f"{_bytes(rest.forward_peak for rest in stages)} at most, of one micro-batch"),
         ("backward pass", f"{_bytes(rest.backward_peak for rest in stages)} at most"),
     ]

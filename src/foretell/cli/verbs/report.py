@@ -54,8 +54,8 @@ def command(request: Request, html: str, svg: str | None, png: str | None, gpus:
 
 
 def _page(request: Request, gpus: str | None) -> Page:
-    from foretell.cli.reports import plan_page, step_page
     from foretell.report.sections import scaling_section
+    from foretell.report.step_page import plan_page, step_page
 
     more = (scaling_section(_scaling(request, gpus)),) if gpus is not None else ()
     if request.plan is None:

@@ -9,13 +9,13 @@ from foretell.model.graph import Graph
 from foretell.oracle.predict import Prediction
 from foretell.plan.facts import convolves, facts
 from foretell.program.expand import expand
-from foretell.program.lower import lower
 from foretell.report.charts import timeline
 from foretell.report.page import Page, Section, body
 from foretell.report.sections import headline, memory_section, time_section
 from foretell.serve.calls import Call
 from foretell.serve.calls.predict import told
 from foretell.serve.question import Question, knobs, read
+from foretell.timeline.memory_timeline import memory_timeline
 from foretell.timeline.simulate import simulate
 from foretell.units import show_bytes, show_seconds
 
@@ -37,11 +37,11 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 def answer(question: Question) -> View:
     asked = read(question)
     found = told(asked)
-    program = expand(lower(asked.setting), borders=False)
-    played = simulate(priced(asked.setting, asked.place), program, joined=True)
+    plan = priced(asked.setting, asked.place)
+    played = simulate(plan, expand(plan.program, borders=False), joined=True)
     sections = (
         time_section(found),
-        memory_section(found, asked.setting, program),
+        memory_section(found, memory_timeline(plan, asked.place)),
         Section("Timeline", "", (timeline.draw(played, FINEST),)),
     )
     page = Page(title="", plan="", cards=headline(found), sections=sections, notes=found.notes)

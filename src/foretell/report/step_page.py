@@ -1,16 +1,15 @@
-"""Answers as pages to look at."""
+"""A predicted step, or the best plan of a search, as a page to look at."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from foretell.cost.peak_breakdown import alive
 from foretell.cost.price import priced
-from foretell.program.expand import expand
-from foretell.program.lower import lower
 from foretell.report.page import Page, Section
 from foretell.report.sections import prediction_page, search_section
+from foretell.timeline.memory_timeline import memory_timeline
+from foretell.timeline.peak_breakdown import alive
 from foretell.timeline.simulate import simulate
 
 if TYPE_CHECKING:
@@ -23,11 +22,10 @@ if TYPE_CHECKING:
 def step_page(
     setting: Setting, cluster: Cluster, found: Prediction, notes: Sequence[str] = (), more: Sequence[Section] = ()
 ) -> Page:
-    """A prediction, with its program and its timeline."""
-    program = expand(lower(setting))
-    played = simulate(priced(setting, cluster), program)
-    held = alive(program, setting, found.memory)
-    return prediction_page(found, setting, program, played, held, (*notes, *found.notes), more)
+    """A prediction, with what its fullest rank holds when, and its timeline."""
+    plan = priced(setting, cluster)
+    held, largest = memory_timeline(plan, cluster), alive(plan, cluster, found.memory)
+    return prediction_page(found, held, simulate(plan), largest, (*notes, *found.notes), more)
 
 
 def plan_page(answer: Answer, more: Sequence[Section] = ()) -> Page:
