@@ -23,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 import tokenize
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -146,21 +147,34 @@ def _docstrings(tree: ast.Module) -> list[Any]:
     ]  # fmt: skip
 
 
-def functions_of(tree: ast.Module, where: str) -> list[Function]:
+def functions_of(tree: ast.AST, where: str) -> list[Function]:
     """Every function with its lines, from `def` to its end, and its parameters, `self` and `cls` left out."""
     found: list[Function] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            given = node.args
-            names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-            own = names[1:] if names[:1] in (["self"], ["cls"]) else names
-            found.append(Function(f"{where}:{node.name}", (node.end_lineno or 0) - node.lineno + 1, len(own)))
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{where}{'.' if '.py:' in where else ':'}{node.name}"
+            if not isinstance(node, ast.ClassDef):
+                found.append(Function(name, (node.end_lineno or 0) - node.lineno + 1, len(_parameters(node.args))))
+            found += functions_of(node, name)
+        else:
+            found += functions_of(node, where)
     return found
+
+
+def _parameters(given: ast.arguments) -> list[str]:
+    names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+
+
+def shared_names(trees: Iterable[ast.Module]) -> dict[str, int]:
+    """Names that several classes have, with how many do."""
+    classes = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return {name: count for name, count in classes.items() if count > 1}
 
 
 def print_code() -> None:
     packages: dict[str, Lines] = defaultdict(Lines)
-    classes: dict[str, int] = defaultdict(int)
+    trees: list[ast.Module] = []
     functions: list[Function] = []
     long_files: list[tuple[str, int]] = []
     for path in sorted(SOURCE.rglob("*.py")):
@@ -168,14 +182,13 @@ def print_code() -> None:
         tree = ast.parse(text)
         packages[where.partition("/")[0] if "/" in where else "(top)"] += lines_of(text)
         functions += functions_of(tree, where)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                classes[node.name] += 1
+        trees.append(tree)
         if len(text.splitlines()) > LONG_FILE:
             long_files.append((where, len(text.splitlines())))
     _print_packages(packages)
-    shared = {name: count for name, count in classes.items() if count > 1}
-    print(f"\n{sum(shared.values())} of {sum(classes.values()):,} classes share {len(shared)} names")
+    shared = shared_names(trees)
+    most = ", ".join(f"{name} x{count}" for name, count in Counter(shared).most_common(8))
+    print(f"\n{sum(shared.values())} classes share {len(shared)} names: {most}, ...")
     _print_some(f"files over {LONG_FILE} lines", long_files)
     _print_some(
         f"functions over {LONG_FUNCTION} lines",
