@@ -32,7 +32,7 @@ from foretell.program.exchange import BUCKET
 from foretell.program.expand import expand
 from foretell.program.expanded import ExpandedProgram, RankKind
 from foretell.timeline.streams import Behind, Board, Busy, Message, Process
-from foretell.timeline.works import Piece, Work, Works
+from foretell.timeline.works import ACCUMULATION, Piece, Work, Works
 
 
 class Event(NamedTuple):
@@ -182,10 +182,11 @@ class _Rank:
         if work.host:
             self._saw("host", f"launch {work.name}", launched, work.host, "host")
         self._saw("host", "launch a slot", start, work.beside, "host")
-        own = sum(piece.seconds for piece in work.pieces)  # which may be less: a soft maximum has the host in it
+        pieces = [piece for piece in work.pieces if not less or piece.name != ACCUMULATION]
+        own = sum(piece.seconds for piece in pieces)  # which may be less: a soft maximum has the host in it
         stretch = (end - start) / own if own else 1.0
         at = start
-        for piece in work.pieces:
+        for piece in pieces:
             self._saw(piece.stream, piece.name, at, piece.seconds, piece.category, piece.bytes, piece.flops)
             at += piece.seconds * stretch
 

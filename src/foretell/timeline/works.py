@@ -32,6 +32,9 @@ WEIGHTS = (TrafficKind.WEIGHTS, TrafficKind.WEIGHT_GRADIENTS)
 """What travels because of weights."""
 
 
+ACCUMULATION = "sums of gradients"
+"""What adding gradients to those of other micro-batches is called."""
+
 PHASE = {"F": "forward", "B": "backward", "I": "backward", "W": "backward"}
 
 
@@ -138,7 +141,7 @@ class Works:
     def _accumulation(self, at: int, kind: str) -> tuple[Piece, ...]:
         """Gradients of a micro-batch are added to those of others."""
         added = self.added(at) if kind in ("B", "W") else 0.0
-        return (Piece("compute", "sums of gradients", added, "backward"),) if added else ()
+        return (Piece("compute", ACCUMULATION, added, "backward"),) if added else ()
 
     def _waits(self, stage: Stage, kind: str) -> Iterator[dict[str, float]]:
         """For each layer seconds of messages that are waited for, by level of the cluster."""

@@ -180,39 +180,39 @@ def _run(request: Request, asked: Resolved, assignment: Assignment, options: dic
     from foretell.runtime.assignment import RunFailed
     from foretell.runtime.place import place
 
-    cluster = request.cluster.text if request.cluster is not None else ""
+    cluster, calibration = request.cluster.text if request.cluster is not None else "", request.measured.calibration
     here = place()
     if options["nnodes"] is not None and here is None:
         ranks, words = asked.setting.plan.ranks, sys.argv[1:]
         launch.torchrun(ranks, options["nnodes"], options["rendezvous"], words, options["restarts"])
     if options["with_comparison"] or options["trace"] is not None or options["waits_predicted"]:
-        assignment = _foreseen(assignment, cluster, options)
+        assignment = _foreseen(assignment, cluster, calibration, options["waits_predicted"])
     try:
         reports = _reports(assignment, here, options["timeout"])
     except RunFailed as problem:
         raise _with_record(problem, assignment, options["records"], cluster) from None
     if reports:
         found = _kept(assignment, reports, options, cluster)
-        compared = _compared(found, options["calibration"]) if options["with_comparison"] else None
+        compared = _compared(found, calibration) if options["with_comparison"] else None
         if options["trace"] is not None:
-            _traced(reports, found, options["trace"], options["calibration"])
+            _traced(reports, found, options["trace"], calibration)
         _tell(found, compared, options["as_json"])
         tell_notes(asked.notes if not options["as_json"] else ())
     if here is not None:
         launch.leave()
 
 
-def _foreseen(assignment: Assignment, cluster: str, options: dict[str, Any]) -> Assignment:
+def _foreseen(assignment: Assignment, cluster: str, calibration: str, waits: bool) -> Assignment:
     """The run, with waits as they are predicted where these are wanted. What cannot be told is not run first."""
     from foretell.hardware import catalog
     from foretell.runtime.comparison import computing, foreseen
     from foretell.runtime.recording import HERE
 
     where = catalog.cluster(cluster or HERE)
-    foreseen(assignment, where, options["calibration"])
-    if not options["waits_predicted"]:
+    foreseen(assignment, where, calibration)
+    if not waits:
         return assignment
-    computes = computing(assignment, where, options["calibration"])
+    computes = computing(assignment, where, calibration)
     return msgspec.structs.replace(assignment, waits=True, computes=computes)
 
 
