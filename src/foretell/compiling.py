@@ -46,6 +46,23 @@ def whole_zeros(count: int) -> Any:
     return [0] * count
 
 
+def real_row(count: int, array: bool) -> Any:
+    """So many real numbers for a kernel to write to. Python asks for them here, not by a compiled `zeros`: numba cannot
+    hand an array of a function that it found on disk to Python before it has compiled one ("descr is NULL")."""
+    return _zeros(count, "float64") if array else zeros(count)
+
+
+def whole_row(count: int, array: bool) -> Any:
+    """So many whole numbers, likewise."""
+    return _zeros(count, "int64") if array else whole_zeros(count)
+
+
+def _zeros(count: int, kind: str) -> Any:
+    import numpy
+
+    return numpy.zeros(count, kind)
+
+
 def unsigned_index(number: int) -> Any:
     """A place that is never counted from the end, as negative ones are: compiled, loops over such places take several
     at a time."""

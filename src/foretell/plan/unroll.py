@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from foretell.compiling import compiled, kernel, loaded, whole_zeros
+from foretell.compiling import compiled, kernel, loaded, whole_row, whole_zeros
 from foretell.units import whole_numbers
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def unroll(schedule: Schedule, ranks: int, microbatches: int, chunks: int, fast:
     words = [word for _, own in phases for word in own]
     through = [schedule.microbatches_of(stage, *how) for stages in held for stage in stages]
     most = sum(times * len(own) for times, own in phases)
-    slots = Slots(run.whole_zeros(ranks + 1), *(run.whole_zeros(most) for _ in Slots._fields[1:]))
+    slots = Slots(whole_row(ranks + 1, fast), *(whole_row(most, fast) for _ in Slots._fields[1:]))
     run.write_slots(
         Phases(
             row([*accumulate(map(len, by_rank), initial=0)]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from foretell.compiling import real_row
 from foretell.cost.memory import Constants, MemoryUse
 from foretell.cost.price import PricedProgram
 from foretell.hardware.cluster import Cluster
@@ -15,7 +16,7 @@ from foretell.plan.schedule import Slot
 from foretell.timeline.engine import PARTS
 from foretell.timeline.one_plan import OnePlan
 from foretell.timeline.plan_table import unrolled
-from foretell.timeline.unroll import every_slot
+from foretell.timeline.unroll import every_slot, is_array
 
 PASS = {"F": "forward", "B": "backward", "I": "backward", "W": "weight gradients"}
 
@@ -113,7 +114,7 @@ def memory_timeline(plan: PricedProgram, cluster: Cluster) -> MemoryTimeline:
 
 def _moment(one: OnePlan, rank: int, at: int) -> MemoryMoment:
     """A rank at a moment of its order."""
-    sizes = one.kernels.zeros(len(PARTS))
+    sizes = real_row(len(PARTS), is_array(one.tables.f))
     allocated = float(one.kernels.moment_bytes(one.tables, one.plans, 0, rank, at, sizes))
     parts = dict(zip(PARTS, map(float, sizes), strict=True))
     if at == UPDATE:

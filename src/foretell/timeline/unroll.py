@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from foretell.compiling import available, compiled
+from foretell.compiling import available, compiled, whole_row
 from foretell.errors import BadInput
 from foretell.plan.schedule import SLOT_KINDS, Schedule, Slot, find
 from foretell.plan.unroll import Row, is_compiled, unroll
@@ -194,7 +194,7 @@ class _Ordered:
         self.slots = unroll(schedule, ranks, microbatches, chunks, fast)
 
     def _zeros(self, count: int) -> Row:
-        return self.kernels.whole_zeros(count)
+        return whole_row(count, is_array(self.own))
 
     def order(self) -> Order:
         firsts, lasts = (self.row([path[at] for path in self.paths]) for at in (0, -1))
