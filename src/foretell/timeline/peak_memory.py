@@ -2,7 +2,7 @@
 # Tables are lists or arrays, and compilers infer types: annotations would have to lie.
 # pyright: basic
 
-from foretell.compiling import kernel, whole_zeros
+from foretell.compiling import kernel, whole_zeros, zeros
 from foretell.timeline.lookups import rank_sum
 
 WEIGHTS, GRADIENTS, STATES, COPIES, WORKSPACE, ACTIVATIONS, WORKING, NEW_GRADIENTS, CACHED, STREAMS, UPDATE = range(11)
@@ -36,18 +36,20 @@ def moment_bytes(t, plans, at, rank, moment, parts):
     if moment < 0:
         parts[GRADIENTS] = rank_sum(t, plans, at, rank, t.gradients, base)
         parts[UPDATE] = plans.f[plans.gathered + at] * parameters
-        return update_bytes(plans, at, persistent, parameters)
+        return persistent + parts[UPDATE]
     parts[GRADIENTS] = 0.0 if makes_gradients(t, plans, at) else rank_sum(t, plans, at, rank, t.gradients, base)
-    activations, working, others = slot_bytes(t, moment, stage_peaks_of(t, plans, at, rank))
-    busy, fresh = activations + working, others + plans.f[plans.fresh + at] * parameters
-    parts[ACTIVATIONS], parts[WORKING] = activations, working
-    if fresh > busy and not t.i[t.moment_forward + moment]:
-        busy = fresh
-        parts[ACTIVATIONS], parts[WORKING] = others, 0.0
-        parts[NEW_GRADIENTS] = plans.f[plans.fresh + at] * parameters
+    sizes = zeros(3)
+    activation_bytes(t, plans, at, rank, moment, moment + 1, sizes)
+    fresh = plans.f[plans.fresh + at] * parameters
+    parts[ACTIVATIONS], parts[WORKING] = sizes[0], sizes[1]
+    busy = sizes[0] + sizes[1]
+    if sizes[2] + fresh > busy and not t.i[t.moment_forward + moment]:  # all are there when its activations are gone
+        parts[ACTIVATIONS], parts[WORKING], parts[NEW_GRADIENTS] = sizes[2], 0.0, fresh
+        busy = sizes[2] + fresh
     parts[CACHED] = plans.f[plans.cached + at] * parameters
-    parts[STREAMS] = held_by_streams(plans, at, there + busy + parts[CACHED])
-    return working_bytes(plans, at, there, parameters, busy)
+    working = there + busy + parts[CACHED]
+    parts[STREAMS] = held_by_streams(plans.f[plans.streams + at], plans.f[plans.limit + at], working)
+    return working + parts[STREAMS]
 
 
 @kernel
@@ -65,49 +67,31 @@ def persistent_bytes(t, plans, at, rank):
 
 
 @kernel
-def stage_peaks_of(t, plans, at, rank):
-    """Where the stages of a rank stand, where the last ends, and where the plan's stages and their peaks begin; then
-    whether backward passes make gradients."""
+def activation_bytes(t, plans, at, rank, first, stop, sizes):
+    """Bytes of micro-batches at some moments of a rank, three numbers each: their activations, what the pass works with
+    beside them, and activations of the other micro-batches alone, when those of a backward pass are gone."""
     place = t.i[t.rank_at + plans.i[plans.order + at]] + rank
-    first, stop = t.i[t.held_at + place], t.i[t.held_at + place + 1]
-    stage_at = t.i[t.stage_at + plans.i[plans.partition + at]]
-    return first, stop, stage_at, plans.i[plans.peaks + at], makes_gradients(t, plans, at)
+    held_at, chunks = t.i[t.held_at + place], t.i[t.held_at + place + 1] - t.i[t.held_at + place]
+    stage_at, peaks_at = t.i[t.stage_at + plans.i[plans.partition + at]], plans.i[plans.peaks + at]
+    back = t.making_peak if makes_gradients(t, plans, at) else t.backward_peak
+    for moment in range(first, stop):
+        held = 0.0
+        for chunk in range(chunks):
+            kept = t.f[t.kept + peaks_at + t.i[t.stage_signature + stage_at + t.i[t.held + held_at + chunk]]]
+            held += t.f[t.in_flight + t.i[t.in_flight_at + moment] + chunk] * kept
+        signature = peaks_at + t.i[t.stage_signature + stage_at + t.i[t.moment_stage + moment]]
+        kept, forward = t.f[t.kept + signature], t.i[t.moment_forward + moment]
+        peak = t.f[(t.forward_peak if forward else back) + signature]
+        n = 3 * (moment - first)
+        sizes[n] = held + kept if forward else held
+        sizes[n + 1] = max(0.0, peak - kept)
+        sizes[n + 2] = held if forward else held - kept
 
 
 @kernel
-def slot_bytes(t, moment, stages):
-    """Bytes of micro-batches at a moment: their activations, what the pass works with beside them, and in a backward
-    pass the activations of the other micro-batches, when its own are gone."""
-    first, stop, stage_at, peaks_at, made = stages
-    held = 0.0
-    for chunk in range(stop - first):
-        kept = t.f[t.kept + peaks_at + t.i[t.stage_signature + stage_at + t.i[t.held + first + chunk]]]
-        held += t.f[t.in_flight + t.i[t.in_flight_at + moment] + chunk] * kept
-    signature = peaks_at + t.i[t.stage_signature + stage_at + t.i[t.moment_stage + moment]]
-    kept = t.f[t.kept + signature]
-    if t.i[t.moment_forward + moment]:
-        return held + kept, max(0.0, t.f[t.forward_peak + signature] - kept), held
-    peak = t.f[t.making_peak + signature] if made else t.f[t.backward_peak + signature]
-    return held, max(0.0, peak - kept), held - kept
-
-
-@kernel
-def working_bytes(plans, at, there, parameters, busy):
-    """Bytes of a rank in a slot whose micro-batches take so many."""
-    working = there + busy + plans.f[plans.cached + at] * parameters
-    return working + held_by_streams(plans, at, working)
-
-
-@kernel
-def held_by_streams(plans, at, working):
+def held_by_streams(streams, limit, working):
     """Buffers that communication streams have not given back; nothing beyond what the device has room for."""
-    return min(plans.f[plans.streams + at], max(0.0, plans.f[plans.limit + at] - working))
-
-
-@kernel
-def update_bytes(plans, at, persistent, parameters):
-    """Bytes of a rank in the update of its weights."""
-    return persistent + plans.f[plans.gathered + at] * parameters
+    return min(streams, max(0.0, limit - working))
 
 
 @kernel
@@ -116,15 +100,18 @@ def rank_peaks(t, plans, at, rank):
 
     Then the same without the activations of the backward pass that is going on: its new gradients come to these.
     """
-    stages, moments = stage_peaks_of(t, plans, at, rank), plans.i[plans.moments + at] + rank
-    most, when, most_others, then = 0.0, -1, 0.0, -1
-    for moment in range(t.i[t.moment_at + moments], t.i[t.moment_at + moments + 1]):
-        activations, working, others = slot_bytes(t, moment, stages)
-        if activations + working > most or when < 0:
-            most, when = activations + working, moment
-        if not t.i[t.moment_forward + moment] and (others > most_others or then < 0):
-            most_others, then = others, moment
-    return most, when, most_others, then
+    moments = plans.i[plans.moments + at] + rank
+    first, stop = t.i[t.moment_at + moments], t.i[t.moment_at + moments + 1]
+    sizes = zeros(3 * (stop - first))
+    activation_bytes(t, plans, at, rank, first, stop, sizes)
+    most, when, others, then = 0.0, -1, 0.0, -1
+    for n in range(stop - first):
+        busy = sizes[3 * n] + sizes[3 * n + 1]
+        if busy > most or when < 0:
+            most, when = busy, first + n
+        if not t.i[t.moment_forward + first + n] and (sizes[3 * n + 2] > others or then < 0):
+            others, then = sizes[3 * n + 2], first + n
+    return most, when, others, then
 
 
 @kernel
@@ -135,10 +122,9 @@ def rank_bytes(t, plans, at, rank, peaks):
     fresh = others + plans.f[plans.fresh + at] * parameters  # all are there when the pass's own activations are gone
     if then >= 0 and fresh > busy:
         busy, when = fresh, then
-    working, update = (
-        working_bytes(plans, at, there, parameters, busy),
-        update_bytes(plans, at, persistent, parameters),
-    )
+    working = there + busy + plans.f[plans.cached + at] * parameters
+    working += held_by_streams(plans.f[plans.streams + at], plans.f[plans.limit + at], working)
+    update = persistent + plans.f[plans.gathered + at] * parameters
     return (update, -1) if update > working else (working, when)
 
 
