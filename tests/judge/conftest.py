@@ -5,6 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from judge.torch_side import Judge
+from traced_here import traced_here
+
+__all__ = ["traced_here"]
 
 
 @pytest.fixture(scope="session")

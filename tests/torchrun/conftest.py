@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from foretell.runtime.launch import Ranks
+from traced_here import traced_here
+
+__all__ = ["traced_here"]
 
 
 @pytest.fixture(scope="session")

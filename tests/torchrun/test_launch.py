@@ -27,6 +27,7 @@ from foretell.runtime.launch import Ranks
 from foretell.runtime.pace import BEHIND, NAP
 from free_port import free_port
 
+FACTORIES = Path(__file__).parents[1] / "data" / "factories.py"
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
 LENET = ("run", "lenet", "--batch", "8", "--steps", "3", "--records", "runs", "--json")
@@ -69,6 +70,15 @@ def _in_time(true: Callable[[], bool]) -> bool:
 def test_a_rank_that_fails_is_named_with_its_error(ranks: Ranks) -> None:
     with pytest.raises(BadInput, match=r"(?s)rank 1 ended with an error.*no bread in the house"):
         ranks.run(Assignment(model=f"{HERE}/endings.py:failing", plan="dp2", batch=4))
+
+
+def test_a_module_that_cannot_be_traced_is_named_and_the_next_one_runs(ranks: Ranks) -> None:
+    """It is traced in a fork, which may end as it likes."""
+    for name, problem in (("broken", "this model is not finished"), ("aborts", "ended without an answer")):
+        with pytest.raises(BadInput, match=problem):
+            ranks.run(Assignment(model=f"{FACTORIES}:{name}", plan="dp2", batch=4))
+    (report,) = ranks.run(Assignment(model=f"{FACTORIES}:perceptron", plan="dp1", batch=4, steps=1))
+    assert len(report.losses) == 4
 
 
 def test_a_rank_that_is_killed_ends_the_others(ranks: Ranks) -> None:

@@ -30,6 +30,8 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from foretell.errors import ForetellError
+from foretell.model.importers.torch_child import answered
+from foretell.model.importers.torch_load import trace_in_forks
 from foretell.plan.setting import Setting
 from foretell.processes import answer_lines, end_with_parent
 from foretell.runtime import appliers, dry, hosts, journal, seating
@@ -189,6 +191,7 @@ def main() -> None:
     seating.learn()
     folder = Path(sys.argv[1])
     by = importlib.import_module(sys.argv[2]) if len(sys.argv) > 2 else None
+    trace_in_forks(answered)
     gc.freeze()  # forks look for garbage, and need not look through all of torch
     run: Any = getattr(by, "outcome", functools.partial(outcome, by=by))
     answer_lines(lambda line: msgspec.json.encode(run(msgspec.json.decode(line, type=Assignment), folder)))

@@ -6,10 +6,12 @@ This file does not need torch.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -17,7 +19,7 @@ import msgspec
 from foretell import errors
 from foretell.errors import BadInput, ForetellError, MissingExtra, TraceFailed
 from foretell.model.graph import Graph, check
-from foretell.processes import ChildProcess, Ended
+from foretell.processes import ChildProcess, Ended, Failed, ForkedProcess
 
 LONGEST_SECONDS = 900
 
@@ -60,17 +62,46 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, *, seconds
     return found.graph
 
 
+_forked: list[Callable[[bytes], bytes]] = []
+
+
+def trace_in_forks(answered: Callable[[bytes], bytes]) -> None:
+    """From now on a fork of this process answers, which has torch already and no threads that a fork would miss."""
+    _forked.append(answered)
+
+
 def _asked(question: Question, seconds: float) -> Answer:
     """What the tracing process says; it and all that it started are ended then."""
+    return _asked_fork(question, seconds) if _forked else _asked_child(question, seconds)
+
+
+def _asked_fork(question: Question, seconds: float) -> Answer:
+    fork = ForkedProcess(functools.partial(_forked[-1], msgspec.json.encode(question)))
+    try:
+        if not fork.answers.poll(seconds):
+            raise _late(question, seconds)
+        return msgspec.json.decode(fork.answer(0), type=Answer)
+    except Failed as problem:
+        what = "the process that traced the module ended without an answer"
+        raise TraceFailed(what, where=question.spec, fix=problem.trace.strip()) from None
+    finally:
+        fork.end()
+
+
+def _asked_child(question: Question, seconds: float) -> Answer:
     command = [sys.executable, "-X", "faulthandler", "-m", "foretell.model.importers.torch_child"]
     with ChildProcess(command, keep_errors=True) as child:
         try:
             return msgspec.json.decode(child.ask(msgspec.json.encode(question) + b"\n", seconds), type=Answer)
         except TimeoutError:
-            what = f"the module was not traced within {seconds:g} seconds"
-            raise TraceFailed(what, where=question.spec, fix="a shorter sequence or fewer layers") from None
+            raise _late(question, seconds) from None
         except Ended as problem:
             raise _died(question.spec, problem.code, problem.said) from None
+
+
+def _late(question: Question, seconds: float) -> TraceFailed:
+    what = f"the module was not traced within {seconds:g} seconds"
+    return TraceFailed(what, where=question.spec, fix="a shorter sequence or fewer layers")
 
 
 def _died(spec: str, code: int, output: str) -> ForetellError:
