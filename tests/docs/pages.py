@@ -13,7 +13,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs.forks import Forks
+sys.path[:0] = [str(Path(__file__).parents[1])] * (__name__ == "__main__")  # as pytest has it
+
+from docs.forks import Forks  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])

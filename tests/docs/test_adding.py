@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from docs.pages import FILE, ROOT
+from foretell.model.operators.attention import Attention
 
 FILES = dict(FILE.findall((ROOT / "docs" / "adding.md").read_text()))
 
@@ -54,3 +56,29 @@ def test_muon_computes_the_flops_that_torch_counts(shape: tuple[int, int]) -> No
     with FlopCounterMode(display=False) as counter:
         muon.step(torch.randn(*shape), torch.randn(*shape), {}, muon.OPTIMIZER.arguments)
     assert muon.newton_schulz(*shape).matrix == counter.get_total_flops()
+
+
+# linear attention
+
+LINEAR = "src/foretell/model/attentions/linear.py"
+
+
+@pytest.mark.parametrize("places", [32, 64, 160])
+def test_linear_attention_is_a_weighted_mean_of_earlier_values(places: int) -> None:
+    linear = member(LINEAR)
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, 3, places, 8, dtype=torch.float64) for _ in range(3))
+    weights = ((F.elu(query) + 1) @ (F.elu(key) + 1).mT).tril()
+    expected = weights @ value / weights.sum(-1, keepdim=True)
+    torch.testing.assert_close(linear.attend(query, key, value, None, 0.0), expected)
+
+
+def test_linear_attention_computes_the_flops_that_torch_counts() -> None:
+    linear = member(LINEAR)
+    with FlopCounterMode(display=False) as counter:
+        linear.attend(*(torch.randn(2, 3, 256, 8) for _ in range(3)), None, 0.0)
+    n = {"sample": 2, "kv_head": 3, "share": 1, "query": 256, "key": 256, "qk": 8, "value": 8}
+    part = linear.KERNEL.forward(Attention(), n, dict.fromkeys("qkvy", 2))
+    assert part.matrix == counter.get_total_flops()
+    longer = linear.KERNEL.forward(Attention(), {**n, "query": 512, "key": 512}, dict.fromkeys("qkvy", 2))
+    assert longer.matrix == 2 * part.matrix

@@ -120,6 +120,7 @@ def test_what_a_page_adds_is_new() -> None:
     sets = {
         "devices",
         "architectures",
+        "attentions",
         "zoo",
         "strategies",
         "optimizers",

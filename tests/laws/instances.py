@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from foretell.model.attention import ATTENTIONS
 from foretell.model.operator import Operator
 from foretell.model.operators import operators
-from foretell.model.operators.attention import KERNELS
 from foretell.model.operators.elementwise import FUNCTIONS
 from foretell.model.operators.recurrent import GATES
 
@@ -65,7 +65,7 @@ def _all() -> list[Instance]:
                 dilation=(1,) * count, transposed=transposed,
             )  # fmt: skip
     heads = {"sample": 2, "kv_head": 2, "share": 3, "query": 8, "key": 16, "qk": 4, "value": 6}
-    for kernel in KERNELS:
+    for kernel in ATTENTIONS:
         add("attention", heads, "q k v", kernel=kernel, causal=True, window=4)
         add("attention", heads, "q k v", kernel=kernel, dropout=True)
     for function in FUNCTIONS:

@@ -48,7 +48,6 @@ MANY_PARAMETERS = {
     # not yet
     "calibration/case.py:kernel": 10,
     "cost/kernels/_frame.py:priced_product": 9,
-    "model/importers/torch_products.py:attend": 9,
     "model/importers/torch_reductions.py:normalize": 9,
     "model/operators/attention.py:attention": 9,
     "model/operators/convolution.py:convolution": 11,

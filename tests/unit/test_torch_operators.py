@@ -14,7 +14,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from agreement import measure_module
 from foretell.model.analysis import analyze
 from foretell.model.graph import Graph
+from foretell.model.importers import torch_operators
+from foretell.model.importers.torch_products import own_kernels
 from foretell.model.importers.torch_trace import trace
+from foretell.model.operators.attention import Attention
 from foretell.model.totals import totals
 
 
@@ -144,3 +147,44 @@ def test_other_modules(name: str) -> None:
         graph = trace(OTHERS[name](), torch.zeros(4, 16), _loss)
     assert all(tensor.dims for block in graph.blocks for tensor in block.tensors if tensor.role == "parameter")
     assert not any(node.path.startswith("_orig_mod") for _, node in graph.nodes())
+
+
+# attention kernels of other libraries
+
+
+@torch.library.custom_op("foretell_tests::attend", mutates_args=())
+def _attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+@_attend.register_fake
+def _(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(query)
+
+
+_attend.register_autograd(
+    lambda ctx, gradient: (gradient,) * 3, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+)
+
+
+class Attending(nn.Module):
+    """Attention by somebody's own kernel, between dense layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(32, 96), nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        heads = self.first(x).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+        return self.last(_attend(*heads).transpose(1, 2).flatten(2))
+
+
+def test_an_operator_that_a_kernel_names_is_traced_as_that_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(torch_operators.TABLE, "foretell_tests.attend", own_kernels("efficient", ["x"])["x"])
+    graph = trace(Attending(), torch.zeros(2, 16, 32), _loss)
+    (found,) = [node.operator for _, node in graph.nodes() if isinstance(node.operator, Attention)]
+    assert found == Attention("efficient", causal=True)
+    plain = next(node for _, node in graph.nodes() if node.operator == found)
+    assert plain.sizes() == {
+        "sample": 2, "kv_head": 4, "share": 1, "query": 16, "key": 16, "qk": 8, "value": 8
+    }  # fmt: skip

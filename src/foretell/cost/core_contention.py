@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
-from foretell.cost.kernels._measured import PRODUCTS
 from foretell.cost.samples import Calibration
 from foretell.hardware.measured import Surface
+from foretell.model.autocast import PRODUCTS
 
 PRODUCT, COPY = "crowded product", "crowded copy"
 """Figures of a calibration."""

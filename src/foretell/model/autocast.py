@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from foretell.model.attention import SCORELESS
 from foretell.model.graph import Block, Graph, Node, Tensor
 from foretell.model.operators.normalization import Normalize
 from foretell.units import WIDTH
 
-PRODUCTS: Final = ("matmul", "grouped_matmul", "convolution", "attention", "recurrent")
-"""Operators that run in 16 bits."""
+PRODUCTS: Final = ("matmul", "grouped_matmul", "convolution", "attention", SCORELESS, "recurrent")
+"""Operators that run in 16 bits, by their tags and as they are priced."""
 
 IN_FULL: Final = ("embedding", "softmax", "cross_entropy", "squared_error")
 """Operators that run in fp32 whatever they read."""

@@ -18,7 +18,7 @@ from foretell.model.optimizer import Optimizer
 from foretell.units import product
 
 
-class Matrix(NamedTuple):
+class WeightMatrix(NamedTuple):
     """A matrix as a module stores it, and how many there are: equal layers, experts."""
 
     rows: int
@@ -53,9 +53,9 @@ def inside(names: Iterable[str], weight: str) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def hidden_matrices(graph: Graph) -> tuple[Matrix, ...]:
+def hidden_matrices(graph: Graph) -> tuple[WeightMatrix, ...]:
     """Those that are trained."""
-    names, found = layers(graph), dict[tuple[int, int], Matrix]()
+    names, found = layers(graph), dict[tuple[int, int], WeightMatrix]()
     for node, home, number in _reads(graph):
         tensor = graph.blocks[home].tensors[number]
         if (home, number) in found or not tensor.trainable or not inside(names, tensor.name):
@@ -64,7 +64,7 @@ def hidden_matrices(graph: Graph) -> tuple[Matrix, ...]:
         stacked, rows = stacked_dims(node), row_dims(node)
         if (columns := product(sizes[rows:])) > 1:
             times = graph.blocks[home].times * product(sizes[:stacked])
-            found[home, number] = Matrix(product(sizes[stacked:rows]), columns, times)
+            found[home, number] = WeightMatrix(product(sizes[stacked:rows]), columns, times)
     return tuple(found.values())
 
 
@@ -77,7 +77,7 @@ def _reads(graph: Graph) -> Iterator[tuple[Node, int, int]]:
                 yield node, home, number
 
 
-def _apart(graph: Graph, found: Optimizer) -> tuple[Matrix, ...]:
+def _apart(graph: Graph, found: Optimizer) -> tuple[WeightMatrix, ...]:
     """The matrices that have a rule of their own."""
     return hidden_matrices(graph) if found.matrix_rule else ()
 

@@ -106,6 +106,15 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator", omit_defaults=
     together: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Loops that walk over the same dims side by side: dividing a dim of one divides it in the other."""
 
+    @property
+    def priced_as(self) -> str:
+        """The kind of kernel that it is, as prices know it."""
+        return str(type(self).__struct_config__.tag)
+
+    def density(self, n: Sizes) -> Quantity:
+        """The share of its work that a kernel which skips what is masked does."""
+        return 1.0
+
     def elements(self, operand: str, n: Sizes) -> Quantity:
         """How many elements of this operand the loops touch."""
         return product(n[loop] for loop in self.spans[operand])

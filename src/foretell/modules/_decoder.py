@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from foretell.model.attention import attention_kernel
 from foretell.model.zoo._decoder import Decoder
 from foretell.modules._encoder import scores_written_out
 from foretell.modules._normalization import RMSNorm
@@ -44,13 +45,15 @@ def causal_attention(
     A kernel that is a function is brought by those who have some of the places only.
     """
     groups = query.shape[1] // key.shape[1]
-    if groups > 1 and not _is_flash(query, kernel, bias):
+    if groups > 1 and not _shares_heads(query, kernel, bias):
         key, value = (part.unsqueeze(2).expand(-1, -1, groups, -1, -1).flatten(1, 2) for part in (key, value))
     attend = partial(attended, kernel) if isinstance(kernel, str) else kernel
     return attend(query, key, value, bias, dropout).transpose(1, 2).flatten(2)
 
 
-def _is_flash(query: torch.Tensor, kernel: str | Kernel, bias: torch.Tensor | None) -> bool:
+def _shares_heads(query: torch.Tensor, kernel: str | Kernel, bias: torch.Tensor | None) -> bool:
+    if isinstance(kernel, str) and attention_kernel(kernel).torch is not None:
+        return attention_kernel(kernel).shares_heads
     return kernel != "math" and bias is None and query.dtype in (torch.bfloat16, torch.float16)
 
 
@@ -63,6 +66,9 @@ def attended(
     dropout: float = 0.0,
 ) -> torch.Tensor:
     """Attention alone, by the kernel of this name."""
+    own = attention_kernel(kernel).torch
+    if own is not None:
+        return own(query, key, value, bias, dropout)
     if kernel == "math":
         if bias is None:
             bias = mask_of(distances(query.shape[2], query.device) >= 0, query)

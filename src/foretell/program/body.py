@@ -189,9 +189,10 @@ class Bodies:
         role = part
         if part == "weight_gradient" and not has_weight_gradient(graph, at, node):
             role = "input_gradient"  # of a product of two activations: somebody waits for it
-        density = node.operator.density(sizes) if isinstance(node.operator, Attention) else 1.0
         last = (at, index) in self.turned
-        yield Compute(node.path, node.kind, role, sizes, cost, density=density, last=last)
+        yield Compute(
+            node.path, node.operator.priced_as, role, sizes, cost, density=node.operator.density(sizes), last=last
+        )
 
     def _inside_again(self, at: int, index: int, node: Node) -> Iterator[Action]:
         """An operator runs again for what it keeps besides its operands and its output."""

@@ -54,7 +54,7 @@ def _work(program: ExpandedProgram, graph: Graph) -> Iterator[str]:
     for block, node in graph.nodes():
         widths = graph.widths(block, node)
         for part in PARTS:
-            needed[node.kind, part.split("_")[-1]] += node.cost(part, widths).matrix * block.times
+            needed[node.operator.priced_as, part.split("_")[-1]] += node.cost(part, widths).matrix * block.times
     done: Counter[tuple[str, str]] = Counter()
     for kind in program.kinds:
         for action, times in program.computations(kind):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KINDS = [
     *("models", "devices", "architectures", "links", "clusters", "libraries", "strategies", "policies", "schedules"),
-    *("optimizers", "trainers", "dialects"),
+    *("optimizers", "attentions", "trainers", "dialects"),
 ]
 VIRTUAL = ["algorithms", "topologies", "compressors"]
 
@@ -30,8 +30,9 @@ def command(what: str, as_json: bool) -> None:
     """Print the names of one kind.
 
     KIND is models (if none is given), devices, architectures, links, clusters,
-    libraries (of collectives), strategies, policies, schedules, optimizers, trainers,
-    dialects; algorithms, topologies or compressors (of virtual time).
+    libraries (of collectives), strategies, policies, schedules, optimizers, attentions
+    (kernels), trainers, dialects; algorithms, topologies or compressors (of virtual
+    time).
     """
     every = [*KINDS, *VIRTUAL]
     if what not in every:
@@ -145,6 +146,10 @@ def _choices(what: str, as_json: bool) -> str:
         from foretell.model.optimizer import OPTIMIZERS, optimizer
 
         found = {name: optimizer(name).summary for name in OPTIMIZERS}
+    elif what == "attentions":
+        from foretell.model.attention import ATTENTIONS, attention_kernel
+
+        found = {name: attention_kernel(name).summary for name in ATTENTIONS}
     elif what == "trainers":
         from foretell.plan import trainer
 

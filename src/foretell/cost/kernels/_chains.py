@@ -13,13 +13,12 @@ from typing import Final, TypeGuard
 
 import msgspec
 
+from foretell.model.autocast import PRODUCTS
 from foretell.model.operator import Part
 from foretell.program.action import Allocate, Compute, Free
 from foretell.units import Quantity, at_least
 
-LIBRARY: Final = frozenset(
-    {"matmul", "grouped_matmul", "convolution", "attention", "recurrent", "embedding", "sort", "top_k"}
-)
+LIBRARY: Final = frozenset({*PRODUCTS, "embedding", "sort", "top_k"})
 """Operators that no chain takes in."""
 
 

@@ -15,14 +15,12 @@ from foretell.cost.kernels._frame import channels_last, smaller
 from foretell.cost.kernels._price import ORIGINS, Price
 from foretell.hardware.cluster import Device
 from foretell.hardware.measured import Surface
+from foretell.model.autocast import PRODUCTS
 from foretell.model.operator import Part
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute, Update
 from foretell.units import Quantity, at_least
-
-PRODUCTS: Final = ("matmul", "grouped_matmul", "convolution", "attention", "recurrent")
-"""Operators whose rate goes with the precision of products; others go with the bytes of activations."""
 
 ALIKE: Final = {"grouped_matmul": "matmul", "recurrent": "matmul", "tf32": "fp32"}
 """What stands in for kinds of kernels and precisions that were not timed by themselves."""
@@ -45,7 +43,7 @@ REST: Final = "elementwise"
 def kinds(action: Compute, form: Format, trainer: Trainer) -> Iterator[str]:
     """The kinds of kernels that a computation is, the nearest first."""
     operator, part = action.operator, action.part
-    precision = form.kernels if operator in PRODUCTS else form.activation
+    precision = form.kernels if operator in PRODUCTS else form.activation  # others go with the bytes of activations
     variant, last = _variant(action), channels_last(trainer)
     for tag in dict.fromkeys((operator, ALIKE.get(operator, operator if operator in PRODUCTS else REST))):
         for word in dict.fromkeys((precision, ALIKE.get(precision, precision))):

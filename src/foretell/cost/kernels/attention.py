@@ -17,13 +17,14 @@ from foretell.cost.kernels._reached import cycle_seconds, memory_rate
 from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
 from foretell.hardware.members import architecture
+from foretell.model.attention import SCORELESS
 from foretell.model.operator import Sizes
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer, look_up
 from foretell.program.action import Compute
 from foretell.units import Quantity, at_least, ceil_div
 
-OPERATORS: Final = ("attention",)
+OPERATORS: Final = ("attention", SCORELESS)
 
 QUERIES: Final = 128
 """Queries of one block of a fused kernel (Dao 2023, arXiv 2307.08691)."""
@@ -66,7 +67,8 @@ WRITTEN_CYCLES: Final = {"forward": 1.65, "input_gradient": 1.35}
 def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
     """What the trainer's kernel costs; a model that needs stored scores (a bias) has them with any trainer."""
     unfused = trainer.attention.kernel == "unfused" or action.cost.fused >= STORED
-    found = (_unfused if unfused else _fused)(action, device, form, trainer)
+    stored = unfused and action.operator != SCORELESS
+    found = (_unfused if stored else _fused)(action, device, form, trainer)
     return msgspec.structs.replace(found, after=found.after + _layer_seconds(action, device, trainer))
 
 

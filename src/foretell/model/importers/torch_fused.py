@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from foretell.model.importers import torch_recurrent
 from foretell.model.importers.torch_dims import GUESS, ROLE, joined, leaves, tie
-from foretell.model.importers.torch_products import attend
+from foretell.model.importers.torch_products import HowAttended, attend
 from foretell.model.importers.torch_reductions import normalize, over_last
 from foretell.model.importers.torch_tape import Tape, tie_layouts
 from foretell.model.operators.cross_entropy import CrossEntropy
@@ -41,16 +41,8 @@ class Fused(NamedTuple):
 
 
 def _attention(tape: Tape, given: Given, outputs: list[torch.Tensor]) -> None:
-    attend(
-        tape,
-        given["query"],
-        given["key"],
-        given["value"],
-        outputs,
-        mask=given.get("attn_mask"),
-        causal=bool(given.get("is_causal")),
-        dropout=given.get("dropout_p") or 0.0,
-    )
+    how = HowAttended(given.get("attn_mask"), bool(given.get("is_causal")), given.get("dropout_p") or 0.0)
+    attend(tape, given["query"], given["key"], given["value"], outputs, how)
 
 
 def laid_out(output: torch.Tensor, given: Given) -> torch.Tensor:

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import torch
 
+from foretell.model.attention import ATTENTIONS, attention_kernel
 from foretell.model.importers.torch_call import Call
 from foretell.model.importers.torch_dims import (
     CERTAIN,
@@ -206,19 +208,21 @@ def _grouped_matmul(call: Call) -> None:
     tape.add(GroupedMatmul(), loops, {"x": x, "w": w}, [(output, layout)], counted=True)
 
 
+class HowAttended(NamedTuple):
+    """What an attention is told besides queries, keys and values."""
+
+    mask: torch.Tensor | None = None
+    causal: bool = False
+    dropout: float = 0.0
+    by_rule: bool = True  # whether the operator says what is kept; else what autograd kept
+    kernel: str = ""  # empty: that which a GPU would take
+
+
 def attend(
-    tape: Tape,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    outputs: list[torch.Tensor],
-    *,
-    mask: torch.Tensor | None = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-    by_rule: bool = True,
+    tape: Tape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, outputs: list[torch.Tensor], how: HowAttended
 ) -> None:
     """Attention of q[sample..., head, query, qk] over k and v as one operator."""
+    mask, by_rule = how.mask, how.by_rule
     of_q, of_k, of_v = tape.layout(q), tape.layout(k), tape.layout(v)
     for a, b in zip(of_k[:-1], of_v[:-1], strict=True):
         tie(a, b)
@@ -249,7 +253,7 @@ def attend(
         mask = _as_bias(tape, mask, q.dtype)
     inputs = {"q": q, "k": k, "v": v} | ({"bias": mask} if mask is not None else {})
     fixed = mask is not None and not mask.requires_grad
-    operator = Attention(_kernel(mask), causal=causal, dropout=dropout > 0, fixed_bias=fixed)
+    operator = Attention(how.kernel or _kernel(mask), causal=how.causal, dropout=how.dropout > 0, fixed_bias=fixed)
     layout = (*of_q[:-1], of_v[-1])
     more = [(extra, tuple(fresh(size) for size in extra.shape)) for extra in outputs[1:]]
     tape.add(operator, loops, inputs, [(outputs[0], layout), *more], by_rule=by_rule)
@@ -275,17 +279,18 @@ def _kernel(mask: torch.Tensor | None) -> str:
 def _attention_kernel(call: Call) -> None:
     """A kernel that the user called by its own name."""
     mask = call["attn_mask"] if call["attn_mask"] is not None else call["attn_bias"]
-    attend(
-        call.tape,
-        call["query"],
-        call["key"],
-        call["value"],
-        call.outputs,
-        mask=mask,
-        causal=bool(call["is_causal"]),
-        dropout=call["dropout_p"] or 0.0,
-        by_rule=False,
-    )
+    how = HowAttended(mask, bool(call["is_causal"]), call["dropout_p"] or 0.0, by_rule=False)
+    attend(call.tape, call["query"], call["key"], call["value"], call.outputs, how)
+
+
+def _own_kernel(kernel: str, call: Call) -> None:
+    q, k, v = call.tensors[:3]
+    attend(call.tape, q, k, v, call.outputs, HowAttended(causal=True, by_rule=False, kernel=kernel))
+
+
+def own_kernels(kernel: str, called: Iterable[str]) -> dict[str, Callable[[Call], None]]:
+    """Operators of libraries that are an attention kernel: causal, of queries, keys and values."""
+    return dict.fromkeys(called, functools.partial(_own_kernel, kernel))
 
 
 TABLE: dict[str, Callable[[Call], None]] = {
@@ -309,4 +314,5 @@ TABLE: dict[str, Callable[[Call], None]] = {
     "aten._scaled_dot_product_flash_attention_for_cpu": _attention_kernel,
     "aten._scaled_dot_product_efficient_attention": _attention_kernel,
     "aten._scaled_dot_product_cudnn_attention": _attention_kernel,
+    **{word: found for name in ATTENTIONS for word, found in own_kernels(name, attention_kernel(name).traced).items()},
 }

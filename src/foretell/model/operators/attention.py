@@ -1,8 +1,7 @@
-"""Attention as one operator, with a rule per kernel for work, traffic and what is kept.
+"""Attention as one operator: what is the same for every way to attend (`attentions/`), and how to add it to a graph.
 
-Kernels: `flash` and `efficient` never store the score matrix and compute it again in the
-backward pass; `math` stores it. Query heads come in groups that share a key and value head.
-A bias may be added to the scores (relative positions, masks); `flash` takes none.
+Query heads come in groups that share a key and value head. A bias may be added to the scores (relative positions,
+masks), where the kernel takes one.
 """
 
 from __future__ import annotations
@@ -11,14 +10,13 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.errors import BadInput
+from foretell.model.attention import ATTENTIONS, AttentionKernel, attention_kernel
 from foretell.model.dims import Dim
 from foretell.model.operator import NOTHING, Need, Operator, Part, Sizes, Widths
-from foretell.units import Quantity, at_least, ceil_log2, product
+from foretell.units import Quantity, product
 
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
-
-KERNELS = ("flash", "efficient", "math")
 
 
 class Attention(Operator, frozen=True, tag="attention"):
@@ -46,90 +44,44 @@ class Attention(Operator, frozen=True, tag="attention"):
         """Elements of the score matrices, masked ones included."""
         return n["sample"] * n.get("place", 1) * n["kv_head"] * n["share"] * n["query"] * n["key"]
 
+    @property
+    def variant(self) -> AttentionKernel:
+        """What this kernel does."""
+        return attention_kernel(self.kernel)
+
+    @property
+    def priced_as(self) -> str:
+        return self.variant.priced_as
+
     def density(self, n: Sizes) -> Quantity:
         """The share of scores that a kernel which skips masked tiles computes."""
-        seen = 1 / at_least(n["key"] / self.window, 1) if self.window else 1.0  # of the keys, by one query
-        return seen * (1 - seen / 2) if self.causal else seen
+        return self.variant.density(self, n)
 
-    def _products(self, n: Sizes, over_qk: int, over_value: int) -> Quantity:
+    def products(self, n: Sizes, over_qk: int, over_value: int) -> Quantity:
+        """Multiply-adds of so many products over the features of keys, and over those of values."""
         return self.scores(n) * (over_qk * n["qk"] + over_value * n["value"])
 
     def forward(self, n: Sizes, width: Widths) -> Part:
-        products = self._products(n, 1, 1)
-        traffic = self.bytes_of(("q", "k", "v"), n, width)
-        score_bytes = self.scores(n) * width["q"] if self.kernel == "math" else 0
-        passes = 7 if self.dropout else 4  # product out, scale and mask, softmax in and out, in
-        depth = ceil_log2(n["qk"]) + ceil_log2(n["key"]) * 2
-        return self._bias_added(n, width) + Part(
-            2 * products,
-            5 * self.scores(n),
-            traffic + (passes // 2) * score_bytes,
-            self.bytes_of(("y",), n, width) + (passes - passes // 2) * score_bytes,
-            6 if self.kernel == "math" else 1,
-            4 if self.kernel == "math" else 1,
-            products,
-            depth,
-        )
+        bias = self.variant.bias_added(self, n, width) if "bias" in width else NOTHING
+        return bias + self.variant.forward(self, n, width)
 
     def input_gradient(self, n: Sizes, width: Widths) -> Part:
-        # dv, dp over value; dq, dk over qk; kernels that kept no scores make them again
-        products = self._products(n, 2 if self.kernel == "math" else 3, 2)
-        read = self.bytes_of(("q", "k", "v", "y"), n, width) + self.bytes_of(("y",), n, width)
-        score_bytes = self.scores(n) * width["q"] if self.kernel == "math" else 0
-        passes = 8 if self.dropout else 6
-        depth = ceil_log2(n["value"]) + ceil_log2(n["key"]) + ceil_log2(n["query"])
-        return self._bias_summed(n, width) + Part(
-            2 * products,
-            8 * self.scores(n),
-            read + (passes // 2) * score_bytes,
-            self.bytes_of(("q", "k", "v"), n, width) + (passes // 2) * score_bytes,
-            8 if self.kernel == "math" else 3,
-            6 if self.kernel == "math" else 3,
-            products,
-            depth,
-        )
-
-    def _bias_added(self, n: Sizes, width: Widths) -> Part:
-        """What the bias costs in the forward pass: a pass over the scores where they are stored."""
-        if "bias" not in width:
-            return NOTHING
-        bias = self.bytes_of(("bias",), n, width)
-        if self.kernel != "math":
-            return Part(vector=self.scores(n), read=bias)
-        score_bytes = self.scores(n) * width["q"]
-        return Part(0, self.scores(n), score_bytes + bias, score_bytes, 1)
-
-    def _bias_summed(self, n: Sizes, width: Widths) -> Part:
-        """The gradient of the bias: that of the scores, summed over the samples."""
-        if "bias" not in width or self.fixed_bias:
-            return NOTHING
-        bias = self.bytes_of(("bias",), n, width)
-        score_bytes = self.scores(n) * width["q"]
-        written = bias if self.kernel == "math" else bias + score_bytes  # a fused kernel writes each sample's
-        return Part(0, self.scores(n), score_bytes, written, 1, 1, self.scores(n), ceil_log2(n["sample"]))
+        bias = self.variant.bias_summed(self, n, width) if "bias" in width and not self.fixed_bias else NOTHING
+        return bias + self.variant.input_gradient(self, n, width)
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
-        if self.kernel == "math":
-            kept = ("scaled_q", "scaled_k", "repeated_v", "probabilities")
-            return (*kept, "mask", "dropped") if self.dropout else kept
-        return ("q", "k", "v", "bias", "y", "logsumexp")
+        return self.variant.keeps(self)
+
+    @property
+    def outer(self) -> tuple[str, ...]:
+        """Loops around the heads."""
+        return ("sample", "place") if self.places else ("sample",)
 
     def extras(self) -> dict[str, tuple[tuple[str, ...], str]]:
-        place = ("sample", *(("place",) if self.places else ()))
-        scores = (*place, "kv_head", "share", "query", "key")
-        return {
-            "logsumexp": (scores[:-1], "fp32"),
-            "probabilities": (scores, "same"),
-            "mask": (scores, "bool"),
-            "dropped": (scores, "same"),
-            "scaled_q": ((*place, "kv_head", "share", "query", "qk"), "same"),
-            # the math path repeats shared heads before it multiplies
-            "scaled_k": ((*place, "kv_head", "share", "key", "qk"), "same"),
-            "repeated_v": ((*place, "kv_head", "share", "key", "value"), "same"),
-        }
+        return self.variant.extras(self)
 
     def need(self, loop: str) -> Need:
-        return {"key": Need.GATHER, "qk": Need.SUM}.get(loop, Need.NOTHING)
+        return self.variant.need(loop)
 
 
 def attention(
@@ -149,10 +101,9 @@ def attention(
     `bias[head, query, key]` is added to the scores of every sample; with a dim before these it
     differs along the last of q's dims before the head (the windows of an image).
     """
-    if kernel not in KERNELS:
-        raise BadInput(f"no attention kernel is called {kernel!r}", fix=", ".join(KERNELS))
-    if kernel == "flash" and bias is not None:
-        raise BadInput("the flash kernel adds no bias to the scores", fix="attention=math or attention=efficient")
+    if bias is not None and not attention_kernel(kernel).takes_bias:
+        biased = " or ".join(f"attention={name}" for name in ATTENTIONS if attention_kernel(name).takes_bias)
+        raise BadInput(f"the {kernel} kernel adds no bias to the scores", fix=biased)
     *sample, head, query, qk = q.dims
     *_, kv_head, key, _ = k.dims
     if head.size % kv_head.size:

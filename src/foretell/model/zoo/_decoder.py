@@ -10,10 +10,11 @@ import abc
 from typing import NamedTuple
 
 from foretell.errors import BadInput
+from foretell.model.attention import ATTENTIONS, attention_kernel
 from foretell.model.build import Builder, Value, dims
 from foretell.model.dims import Dim
 from foretell.model.family import Count, Family
-from foretell.model.operators.attention import KERNELS, attention
+from foretell.model.operators.attention import attention
 from foretell.model.operators.elementwise import Elementwise, activation, combine, copy
 from foretell.model.operators.embedding import embedding
 from foretell.model.operators.layout import view
@@ -78,17 +79,20 @@ def causal_attention(
 ) -> Value:
     """Attention to earlier places, heads inside again; a bias holds the mask too.
 
-    Flash kernels take half types and no bias: where they cannot run, the memory-efficient one does.
-    Only flash lets heads share keys and values; for the others they are repeated.
+    Where a kernel cannot run (flash takes half types and no bias), another one does. Heads that share keys and values
+    are repeated for a kernel that does not let them.
     """
-    if kernel == "flash" and (bias is not None or q.dtype not in HALF):
-        kernel = "efficient"
-    if kernel != "flash":
+    found = attention_kernel(kernel)
+    cannot = (bias is not None and not found.takes_bias) or (found.half_only and q.dtype not in HALF)
+    if cannot and found.otherwise:
+        kernel = found.otherwise
+        found = attention_kernel(kernel)
+    if not found.shares_heads:
         k, v = (_repeated(g, part, q.size("head")) for part in (k, v))
     y = attention(g, q, k, v, causal=bias is None, kernel=kernel, dropout=dropout, bias=bias)
     sample, head, sequence, size = y.dims
     y = view(g, y, (sample, sequence, head, size), "transpose")
-    return copy(g, y) if kernel == "math" else y  # its product has the heads outside
+    return copy(g, y) if found.heads_outside else y
 
 
 def _repeated(g: Builder, x: Value, heads: int) -> Value:
@@ -138,7 +142,7 @@ class Decoder(Family, frozen=True, kw_only=True):
     attention: str = "flash"
 
     def check(self) -> None:
-        one_of("attention", self.attention, KERNELS)
+        one_of("attention", self.attention, tuple(ATTENTIONS))
 
     @property
     @abc.abstractmethod

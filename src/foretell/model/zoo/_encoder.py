@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from foretell.errors import BadInput
+from foretell.model.attention import attention_kernel
 from foretell.model.build import Builder, Value, dims
 from foretell.model.dims import Dim
 from foretell.model.operators.attention import attention
@@ -55,9 +56,12 @@ def attend(
             part = linear(g, value, each, bias=bias)
             *rows, sequence, head, size = part.dims
             parts.append(view(g, part, (*rows, head, sequence, size), "transpose"))
+    found = attention_kernel(kernel)
+    if found.causal_only:
+        raise BadInput(f"{kernel} attention looks back alone, and this model looks both ways", fix="attention=flash")
     y = attention(g, *parts, kernel=kernel, dropout=rate, bias=score_bias)
     y = view(g, y, (*outer, *each), "transpose")
-    if kernel == "math":  # its product has the heads outside: the output layer needs them together
+    if found.heads_outside:  # the output layer needs them together
         y = copy(g, y)
     with g.scope("output"):
         return linear(g, y, (hidden,), contract=2, bias=bias)

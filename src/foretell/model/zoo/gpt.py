@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from foretell.model.attention import ATTENTIONS
 from foretell.model.build import Builder, Value, dims
 from foretell.model.dims import Dim
 from foretell.model.family import Count, Family, Index, Rate
-from foretell.model.operators.attention import KERNELS
 from foretell.model.operators.broadcast import broadcast
 from foretell.model.operators.dropout import dropout
 from foretell.model.operators.elementwise import activation, combine
@@ -87,7 +87,7 @@ class Gpt(Family, frozen=True, kw_only=True):
     def check(self) -> None:
         one_of("positions", self.positions, POSITIONS)
         one_of("activation", self.activation, tuple(ACTIVATIONS))
-        one_of("attention", self.attention, KERNELS)
+        one_of("attention", self.attention, tuple(ATTENTIONS))
         check_heads(self.heads, self.shared_heads)
         if self.positions == "rotary":
             check_angles(self.rotary_features, self.size)

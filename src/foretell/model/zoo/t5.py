@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from foretell.errors import BadInput
+from foretell.model.attention import attention_kernel
 from foretell.model.build import Builder, Value, dims
 from foretell.model.family import Count, Family, Index, Rate
 from foretell.model.operators.dropout import dropout
@@ -51,8 +52,8 @@ class T5(Family, frozen=True, kw_only=True):
     attention: str = "math"
 
     def check(self) -> None:
-        if self.attention == "flash":
-            what = "T5 adds a learned bias to its scores, and the flash kernel takes none"
+        if not attention_kernel(self.attention).takes_bias:
+            what = f"T5 adds a learned bias to its scores, and the {self.attention} kernel takes none"
             raise BadInput(what, fix="attention=math or attention=efficient")
         check_activation(self.activation)
         if self.buckets < 4 or self.distance <= self.buckets // 2:

@@ -169,6 +169,8 @@ class ShardingRules:
         if self.rule.attention == "heads":
             place = divisible(node, (Place("kv_head", 0), Place("share", 0)), self.axis.ranks)
             return Decision((place,)) if place else Decision()
+        if not (isinstance(node.operator, Attention) and node.operator.variant.rotates):
+            return Decision()
         needs: dict[str, Placement] = {}
         for name in ("k", "v"):
             dims = self._tensor(at, node, name).dims

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from foretell.model import zoo
+from foretell.model.attention import attention_kernel
 from foretell.model.zoo.deepseek import DeepSeek
 from foretell.model.zoo.gpt import Gpt
 from foretell.model.zoo.llama import Llama
@@ -42,6 +43,8 @@ def refusals(part: Context, setting: Setting) -> Iterator[tuple[str, str]]:
         return
     if getattr(fields, "positions", "") == "alibi":
         yield f"{said}: a bias on the scores does not run in shares yet", f"{name} with other positions"
+    if not attention_kernel(fields.attention).rotates:
+        yield f"{said}: {fields.attention} attention does not run in shares yet", "attention=flash"
     window: int = getattr(fields, "window", 0)
     if 0 < window < fields.seq:
         why = f"{said}: a window of {window} in a sequence of {fields.seq} does not run in shares yet"

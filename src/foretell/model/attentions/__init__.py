@@ -1,0 +1,1 @@
+"""Ways to attend, one file each. A file has one name, `KERNEL`."""
