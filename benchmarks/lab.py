@@ -33,14 +33,14 @@ import msgspec
 from foretell.cli import lab_pages
 from foretell.hardware import catalog
 from foretell.lab import crossover
-from foretell.lab.bench import Case
+from foretell.lab.bench import CollectiveCase
 from foretell.lab.describe import described
 from foretell.lab.formula import formula
 from foretell.lab.hosts import Lab
 from foretell.lab.measure import (
     KINDS,
     SMALL,
-    Row,
+    CollectiveRow,
     cases,
     everything,
     measured,
@@ -48,7 +48,7 @@ from foretell.lab.measure import (
     software,
     summary,
 )
-from foretell.lab.network import Network, Wire
+from foretell.lab.network import LabNetwork, Wire
 from foretell.lab.stolen import CALM, Stolen
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.collectives import chosen
@@ -60,7 +60,7 @@ Found = TypeVar("Found")
 HOSTS = (2, 4)
 RATES = (12.5e6, 37.5e6, 125e6)
 DELAYS = (1e-4, 1e-3, 5e-3)
-ISLANDS = Network(hosts=4, rate=125e6, delay=1e-3, island=2, uplink=Wire(12.5e6, 2e-3))
+ISLANDS = LabNetwork(hosts=4, rate=125e6, delay=1e-3, island=2, uplink=Wire(12.5e6, 2e-3))
 FEW, LARGE = (1 << 10, 1 << 14), (0.03, 0.15)
 """Bytes of small tensors; seconds that the large ones take over a port, once. Small ones are timed more often."""
 
@@ -96,16 +96,16 @@ NETWORKS = (("200Mbit", "1ms"), ("1Gbit", "0.5ms"))
 
 
 def collectives(out: Path, repeats: int) -> None:
-    rows: list[Row] = []
+    rows: list[CollectiveRow] = []
     for hosts in HOSTS:
         for rate in RATES:
             for delay in DELAYS:
-                rows += _network(Network(hosts=hosts, rate=rate, delay=delay), out, repeats)
+                rows += _network(LabNetwork(hosts=hosts, rate=rate, delay=delay), out, repeats)
     rows += _network(ISLANDS, out, repeats)
     show(rows)
 
 
-def _network(network: Network, out: Path, repeats: int) -> list[Row]:
+def _network(network: LabNetwork, out: Path, repeats: int) -> list[CollectiveRow]:
     known = [row for row in _rows(out) if _key(row) == _key(network)]
     if known:
         return known  # a run that was cut short goes on
@@ -125,7 +125,7 @@ def _network(network: Network, out: Path, repeats: int) -> list[Row]:
     return rows
 
 
-def _on_hosts(network: Network, wanted: list[Case]) -> list[Row]:
+def _on_hosts(network: LabNetwork, wanted: list[CollectiveCase]) -> list[CollectiveRow]:
     with Lab(network) as lab:
         return measured(lab, wanted, 600.0)
 
@@ -141,7 +141,7 @@ def _calmly(measure: Callable[[], Found], stolen: Callable[[Found], float]) -> F
     return min(tries, key=stolen)
 
 
-GLOO_NETWORKS = tuple(Network(hosts=hosts, rate=12.5e6, delay=5e-3) for hosts in HOSTS)
+GLOO_NETWORKS = tuple(LabNetwork(hosts=hosts, rate=12.5e6, delay=5e-3) for hosts in HOSTS)
 GLOO_SIZE = 1 << 10
 
 
@@ -185,8 +185,12 @@ def _gloo_seconds(dist: Any, work: Callable[[], object]) -> float:
     return time.monotonic() - moment[0]
 
 
-def _rows(file: Path) -> list[Row]:
-    return [msgspec.json.decode(line, type=Row) for line in file.read_bytes().splitlines()] if file.exists() else []
+def _rows(file: Path) -> list[CollectiveRow]:
+    return (
+        [msgspec.json.decode(line, type=CollectiveRow) for line in file.read_bytes().splitlines()]
+        if file.exists()
+        else []
+    )
 
 
 def reprice(file: Path) -> None:
@@ -196,17 +200,17 @@ def reprice(file: Path) -> None:
     show(rows)
 
 
-def _formula(row: Row) -> float:
-    flat = Network(hosts=row.hosts, rate=row.rate, delay=row.delay)
+def _formula(row: CollectiveRow) -> float:
+    flat = LabNetwork(hosts=row.hosts, rate=row.rate, delay=row.delay)
     cluster = described(ISLANDS if row.island else flat, row.overhead)
     return formula(chosen(row.algorithm), row.kind, row.size, cluster, row.software)
 
 
-def _key(of: Row | Network) -> tuple[object, ...]:
+def _key(of: CollectiveRow | LabNetwork) -> tuple[object, ...]:
     return of.hosts, of.rate, of.delay, of.island
 
 
-def show(rows: list[Row]) -> None:
+def show(rows: list[CollectiveRow]) -> None:
     """Mean errors by algorithm, and how often the formula names the fastest one."""
     print(f"\n{'collective':16}{'by':22}{'rows':>5}{'small':>8}{'large':>8}{'worst':>8}")
     for one in summary(rows):
@@ -226,8 +230,8 @@ def show(rows: list[Row]) -> None:
     print(f"fastest algorithm: the formula names it in {hit} of {len(found)} cases; trusting it costs {lost:.1%}")
 
 
-def _by_network(rows: list[Row]) -> list[list[Row]]:
-    groups: dict[tuple[object, ...], list[Row]] = {}
+def _by_network(rows: list[CollectiveRow]) -> list[list[CollectiveRow]]:
+    groups: dict[tuple[object, ...], list[CollectiveRow]] = {}
     for row in rows:
         groups.setdefault(_key(row), []).append(row)
     return list(groups.values())
@@ -354,7 +358,7 @@ def _tell(row: dict[str, Any]) -> None:
     )
 
 
-CROSSING = [Network(hosts=4, rate=rate, delay=delay) for rate in RATES for delay in (1e-3, 5e-3)]
+CROSSING = [LabNetwork(hosts=4, rate=rate, delay=delay) for rate in RATES for delay in (1e-3, 5e-3)]
 
 
 def crossovers(out: Path, repeats: int) -> None:
@@ -369,12 +373,12 @@ def crossovers(out: Path, repeats: int) -> None:
     crossed(_rows(out))
 
 
-def crossed(rows: list[Row]) -> None:
+def crossed(rows: list[CollectiveRow]) -> None:
     """The same of a file: the formulas have the overhead that its rows were timed with."""
     errors: dict[crossover.Crossover, float] = {}
     count = 0
     for own in _by_network(rows):
-        network = Network(hosts=own[0].hosts, rate=own[0].rate, delay=own[0].delay)
+        network = LabNetwork(hosts=own[0].hosts, rate=own[0].rate, delay=own[0].delay)
         said = crossover.expected(described(network, own[0].overhead), everything(network), software=own[0].software)
         found = crossover.measured(said, own)
         errors |= {one: one.error for one in found if one.error is not None}

@@ -12,18 +12,20 @@ import time
 from foretell.learning.members import composed
 from foretell.virtual.disturbance import Disturbances
 from foretell.virtual.pace import even
-from foretell.virtual.problem import Problem
-from foretell.virtual.problems.network import Network
+from foretell.virtual.problem import TrainingProblem
+from foretell.virtual.problems.network import NetworkProblem
 from foretell.virtual.problems.nothing import Nothing
-from foretell.virtual.world import Limits, World
+from foretell.virtual.world import RunLimits, VirtualWorld
 
 WORKERS, UPDATES, EVENTS = 1024, 100, 1_000_000
 
 
-def made(text: str, problem: Problem, workers: int, limits: Limits, batch: int, look_every: int) -> World:
+def made(
+    text: str, problem: TrainingProblem, workers: int, limits: RunLimits, batch: int, look_every: int
+) -> VirtualWorld:
     what = composed(text)
     uneven = Disturbances(jitter=0.3)
-    return World(
+    return VirtualWorld(
         problem,
         what.algorithm,
         what.topology,
@@ -38,7 +40,7 @@ def made(text: str, problem: Problem, workers: int, limits: Limits, batch: int, 
     )
 
 
-def timed(world: World) -> str:
+def timed(world: VirtualWorld) -> str:
     """Seconds on the wall and of the processor: on a busy machine they differ."""
     start, used = time.perf_counter(), time.process_time()
     world.run()
@@ -52,12 +54,12 @@ def peak() -> float:
 
 if __name__ == "__main__":
     for text in ("downpour", "sync", "gosgd"):
-        clock = made(text, Nothing(), WORKERS, Limits(events=EVENTS), 1, 1_000_000)
+        clock = made(text, Nothing(), WORKERS, RunLimits(events=EVENTS), 1, 1_000_000)
         print(f"clock alone     {text:<10} {clock.engine.played or EVENTS:,} events in {timed(clock)}")
-    problem = Network("lenet:image=16", "digits")
+    problem = NetworkProblem("lenet:image=16", "digits")
     for text in ("downpour", "sync", "local:tau=10"):
         size = WORKERS * UPDATES
-        world = made(text, problem, WORKERS, Limits(gradients=size), 4, size // 10)
+        world = made(text, problem, WORKERS, RunLimits(gradients=size), 4, size // 10)
         seconds = timed(world)
         print(
             f"real gradients  {text:<12} {WORKERS:,} workers x {UPDATES} updates in {seconds}, "

@@ -9,7 +9,7 @@ import msgspec
 
 import foretell
 from foretell.model.graph import Graph
-from foretell.model.operator import NOTHING, Part
+from foretell.model.operator import NOTHING, OperatorPart
 from foretell.plan.job import Job
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
@@ -66,7 +66,7 @@ def one(made: ExpandedProgram, kind: str, path: str) -> tuple[Any, int]:
     return found
 
 
-def work(made: ExpandedProgram, place: int = 0, again: bool | None = None) -> Part:
+def work(made: ExpandedProgram, place: int = 0, again: bool | None = None) -> OperatorPart:
     """What one rank computes in a step; only what runs a second time, or only the rest, if asked."""
     total = NOTHING
     for action, times in made.computations(made.kinds[place]):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from foretell.model.graph import Graph
-from foretell.model.layers import Run
+from foretell.model.layers import EqualLayers
 from foretell.program.action import Allocate, Free
 from foretell.program.body import NewGradient
 from foretell.program.expanded import Stage
@@ -22,7 +22,7 @@ Alive: TypeAlias = dict[Name, float]
 class Layer(NamedTuple):
     """What the layers of a run do in each pass."""
 
-    run: Run
+    run: EqualLayers
     forward: Iterable[Any]
     backward: Iterable[Any]
 
@@ -46,7 +46,7 @@ class Player:
         self.missing: Alive = {}
         self.twice: Alive = {}
 
-    def play(self, run: Run, repetition: int, actions: Iterable[Any]) -> None:
+    def play(self, run: EqualLayers, repetition: int, actions: Iterable[Any]) -> None:
         for action in actions:
             if isinstance(action, NewGradient):
                 self.allocate(self.named(run.block, repetition, action.name), action.elements * self.gradient)

@@ -14,7 +14,7 @@ from foretell.model.importers import torch_load
 
 @pytest.fixture(scope="module", autouse=True)
 def traced_here() -> Iterator[None]:
-    def asked(question: torch_load.Question, seconds: float) -> torch_load.Answer:
+    def asked(question: torch_load.TraceRequest, seconds: float) -> torch_load.TraceAnswer:
         from foretell.model.importers.torch_child import answer
 
         return answer(question.spec, question.batch, question.seq)

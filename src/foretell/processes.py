@@ -49,7 +49,7 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "PYTHONPATH": path, **(variables or {})}
 
 
-class Ended(Exception):
+class ProcessEnded(Exception):
     """A process that was to answer has ended."""
 
     def __init__(self, code: int, said: str) -> None:
@@ -63,7 +63,7 @@ class ChildProcess:
     with ChildProcess([sys.executable, "-m", "some.module"]) as child:
         answer = child.ask(b"question\\n", seconds=10.0)
 
-    What it writes to standard error goes where ours goes, or is kept for `Ended.said`.
+    What it writes to standard error goes where ours goes, or is kept for `ProcessEnded.said`.
     """
 
     def __init__(
@@ -119,15 +119,15 @@ class ChildProcess:
         line, _, self._heard = b"".join(parts).partition(b"\n")
         return line
 
-    def _ended(self) -> Ended:
+    def _ended(self) -> ProcessEnded:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(LAST_SECONDS)
         self.kill()
         code = self._process.wait()
         if self._errors is None:
-            return Ended(code, "")
+            return ProcessEnded(code, "")
         self._errors.seek(0)
-        return Ended(code, self._errors.read().decode(errors="replace"))
+        return ProcessEnded(code, self._errors.read().decode(errors="replace"))
 
     def kill(self) -> None:
         """End it and all that it started, whatever they do."""
@@ -152,7 +152,7 @@ class ChildProcess:
 # a function of this program in a process of its own
 
 
-class Failed(Exception):
+class RankFailed(Exception):
     """A rank that gave no answer: which one, how it failed, and the end of its traceback."""
 
     def __init__(self, rank: int, how: str, trace: str = "") -> None:
@@ -190,9 +190,9 @@ class ForkedProcess:
         try:
             told: _Told = self.answers.recv()
         except EOFError:
-            raise Failed(rank, "ended without an answer") from None
+            raise RankFailed(rank, "ended without an answer") from None
         if told.problem:
-            raise Failed(rank, f"failed: {told.problem}", told.trace)
+            raise RankFailed(rank, f"failed: {told.problem}", told.trace)
         return told.answer
 
     def end(self) -> None:
@@ -217,7 +217,7 @@ def _forked(work: Callable[[], Any], hand: Connection) -> NoReturn:
 
 
 def each(work: Callable[[int], Any], count: int, seconds: float, fork: bool = True) -> list[Any]:
-    """Do `work(rank)` in a process of its own for each rank; what each returned. `Failed` is of the first that did."""
+    """Do `work(rank)` in a process of its own for each rank; what each returned. `RankFailed`: the first that did."""
     started: list[ForkedProcess] = []
     answers: list[Any] = [None] * count
     until = time.monotonic() + seconds
@@ -228,7 +228,7 @@ def each(work: Callable[[int], Any], count: int, seconds: float, fork: bool = Tr
         while waiting:
             ready = wait(list(waiting), max(0.0, until - time.monotonic()))
             if not ready:
-                raise Failed(min(waiting.values()), "did not end in time")
+                raise RankFailed(min(waiting.values()), "did not end in time")
             for one in ready:
                 rank = waiting.pop(one)
                 answers[rank] = started[rank].answer(rank)

@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from foretell.bench import study
-from foretell.bench.row import Predicted, Row
-from foretell.cost.samples import Machine
+from foretell.bench.row import BenchRow, PredictedRow
+from foretell.cost.samples import MeasuredMachine
 from foretell.errors import ForetellError
 from foretell.oracle.calibrations import device_of
 from foretell.oracle.predict import Prediction
@@ -25,13 +25,13 @@ from foretell.runtime.comparison import foreseen
 from foretell.runtime.recording import cluster_of
 
 
-def machine(calibration: str) -> Machine:
+def machine(calibration: str) -> MeasuredMachine:
     """The machine that a calibration is of."""
     assert device_of(calibration)
-    return msgspec.convert(msgspec.json.decode(Path(calibration).read_bytes())["content"]["machine"], Machine)
+    return msgspec.convert(msgspec.json.decode(Path(calibration).read_bytes())["content"]["machine"], MeasuredMachine)
 
 
-def predicted(row: Row, calibration: str) -> Predicted:
+def predicted(row: BenchRow, calibration: str) -> PredictedRow:
     """What the oracle says of a row."""
     asked = Assignment(
         model=row.model, plan=row.plan, batch=row.batch, optimizer=row.optimizer, task=row.task, device=row.device
@@ -39,8 +39,8 @@ def predicted(row: Row, calibration: str) -> Predicted:
     return _beside(row, foreseen(asked, cluster_of(machine(calibration)), calibration))
 
 
-def _beside(row: Row, said: Prediction) -> Predicted:
-    return Predicted(
+def _beside(row: BenchRow, said: Prediction) -> PredictedRow:
+    return PredictedRow(
         step_seconds=said.step_seconds,
         low_seconds=said.interval[0],
         high_seconds=said.interval[1],
@@ -52,7 +52,7 @@ def _beside(row: Row, said: Prediction) -> Predicted:
     )
 
 
-def tell(rows: list[Row]) -> None:
+def tell(rows: list[BenchRow]) -> None:
     """Errors of the step, the mean over seeds: by engine over ranks, then all together."""
     counts = sorted({row.ranks for row in rows})
     print(f"{'pair':<13}{'engine':<18}" + "".join(f"{ranks:>8}" for ranks in counts) + f"{'mean':>8}{'memory':>8}")
@@ -68,15 +68,15 @@ def tell(rows: list[Row]) -> None:
         )
 
 
-def _cell(rows: list[Row]) -> str:
+def _cell(rows: list[BenchRow]) -> str:
     return f"{statistics.mean(_steps(rows)):>+8.1%}" if rows else " " * 8
 
 
-def _steps(rows: list[Row]) -> list[float]:
+def _steps(rows: list[BenchRow]) -> list[float]:
     return [row.predicted.error for row in rows if row.predicted is not None]
 
 
-def _memory(rows: list[Row]) -> list[float]:
+def _memory(rows: list[BenchRow]) -> list[float]:
     return [row.predicted.memory_error for row in rows if row.predicted is not None]
 
 
@@ -101,7 +101,7 @@ def main() -> None:
     tell(rows)
 
 
-def _again(row: Row, calibration: str) -> Row:
+def _again(row: BenchRow, calibration: str) -> BenchRow:
     try:
         return msgspec.structs.replace(row, predicted=predicted(row, calibration))
     except ForetellError as problem:

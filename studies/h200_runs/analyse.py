@@ -17,7 +17,7 @@ import msgspec
 
 from foretell.cost import calibrated, measured_exchanges, weight_traffic
 from foretell.cost.cpu_host_work import CpuHostWork
-from foretell.cost.samples import Machine
+from foretell.cost.samples import MeasuredMachine
 from foretell.errors import ForetellError
 from foretell.oracle import calibrations
 from foretell.plan.text import parse
@@ -83,7 +83,7 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
 def row(line: dict[str, Any], calibration: str) -> Row:
     assignment = msgspec.convert(line["assignment"], Assignment)
     measured = msgspec.convert(line["measurement"], Measurement)
-    cluster = cluster_of(msgspec.convert(line["machine"], Machine))
+    cluster = cluster_of(msgspec.convert(line["machine"], MeasuredMachine))
     named = calibration if assignment.device == "cpu" else "none"
     found = compared(assignment, measured, line["place"], cluster, named)
     return Row(line["key"][0], assignment, found, _quiet(line))

@@ -13,7 +13,7 @@ from pathlib import Path
 from foretell.oracle.predict import predict
 from foretell.validation.evaluate import compare
 from foretell.validation.studies.device_steps import rows
-from foretell.validation.study import Row
+from foretell.validation.study import MeasuredRun
 
 DEVICE = ("forward", "backward", "recompute", "optimizer", "other")
 
@@ -23,7 +23,7 @@ def errors(path: Path) -> list[float]:
     lines = [json.loads(text) for text in path.read_text().splitlines()]
     busy = {f"{at}": line["busy_ms"] / 1e3 for at, line in enumerate(lines, 1) if "busy_ms" in line}
     told = [{key: "" if value is None else str(value) for key, value in line.items()} for line in lines]
-    found = compare((row for row in rows(told) if isinstance(row, Row) and row.id in busy), predict)
+    found = compare((row for row in rows(told) if isinstance(row, MeasuredRun) and row.id in busy), predict)
     return [
         sum(one.prediction.breakdown.get(name, 0.0) for name in DEVICE) / busy[one.row.id] - 1
         for one in found

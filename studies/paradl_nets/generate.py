@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from foretell.model.importers.paradl_net import Layer, LayerFile, write
+from foretell.model.importers.paradl_net import LayerFile, LayerLine, write
 
 TARGET = Path(__file__).parents[2] / "src/foretell/model/zoo/paradl_nets"
 IMAGENET = 1_280_000
@@ -24,10 +24,10 @@ class Layers:
 
     def __init__(self, sample: tuple[int, ...]) -> None:
         self.sample = self.shape = sample
-        self.found: list[Layer] = []
+        self.found: list[LayerLine] = []
 
     def _add(self, name: str, w: tuple[int, ...], y: tuple[int, ...]) -> None:
-        self.found.append(Layer(name, self.shape, w, y))
+        self.found.append(LayerLine(name, self.shape, w, y))
         self.shape = y
 
     def conv(self, name: str, filters: int, kernel: int, stride: int = 1, padding: int = 0) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from foretell.cli.answers import FORMS, Failed, Form
+from foretell.cli.answers import FORMS, AnswerForm, FailureAnswer
 
 FIELD = re.compile(r"^    (\w+): [^#]*(?:#\s*(.*))?$")
 
@@ -35,7 +35,7 @@ class Page:
         self.waiting: list[type] = []
 
     def text(self) -> str:
-        parts = [_index(), "## An error", *self._form(Failed, "An error")]
+        parts = [_index(), "## An error", *self._form(FailureAnswer, "An error")]
         for form in FORMS:
             parts.append(f"## {heading(form)}\n\n`foretell {form.command} --json`: {form.says}.")
             parts += self._form(form.type, heading(form))
@@ -105,7 +105,7 @@ def _index() -> str:
     return "\n".join(lines + [f"| [{form.command}](#{anchor(heading(form))}) | {form.says} |" for form in FORMS])
 
 
-def heading(form: Form) -> str:
+def heading(form: AnswerForm) -> str:
     """The command without dashes, of which readers of Markdown make different anchors."""
     verb, _, options = form.command.partition(" --")
     return f"{verb} ({options})" if options else verb

@@ -16,17 +16,19 @@ from foretell.lab.crossover import Crossover, expected
 from foretell.lab.crossover import measured as seen
 from foretell.lab.describe import described
 from foretell.lab.formula import formula
-from foretell.lab.measure import SMALL, Row, orders
-from foretell.lab.network import Network
+from foretell.lab.measure import SMALL, CollectiveRow, orders
+from foretell.lab.network import LabNetwork
 from foretell.runtime.collectives import chosen
 
 FILE = Path(__file__).parents[2] / "studies" / "lab" / "collectives.jsonl"
-ROWS = [row for line in FILE.read_bytes().splitlines() if not (row := msgspec.json.decode(line, type=Row)).island]
+ROWS = [
+    row for line in FILE.read_bytes().splitlines() if not (row := msgspec.json.decode(line, type=CollectiveRow)).island
+]
 
 
-def error(row: Row) -> float:
+def error(row: CollectiveRow) -> float:
     """The formula of today less what was measured, as a share."""
-    network = Network(hosts=row.hosts, rate=row.rate, delay=row.delay)
+    network = LabNetwork(hosts=row.hosts, rate=row.rate, delay=row.delay)
     said = formula(chosen(row.algorithm), row.kind, row.size, described(network, row.overhead), row.software)
     return said / row.seconds - 1
 
@@ -61,7 +63,7 @@ def test_small_ones_too_where_the_delay_is_more_than_the_software() -> None:
 
 @pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "reduce-scatter", "broadcast"])
 def test_the_fastest_algorithm_is_near_the_one_that_formulas_name(kind: str) -> None:
-    networks: dict[tuple[int, float, float], list[Row]] = {}
+    networks: dict[tuple[int, float, float], list[CollectiveRow]] = {}
     for row in ROWS:
         if row.kind == kind and row.delay >= 1e-3:
             networks.setdefault((row.hosts, row.rate, row.delay), []).append(row)
@@ -69,7 +71,10 @@ def test_the_fastest_algorithm_is_near_the_one_that_formulas_name(kind: str) -> 
     assert statistics.mean(regrets) < 0.03
 
 
-CROSSED = [msgspec.json.decode(line, type=Row) for line in FILE.with_name("crossovers.jsonl").read_bytes().splitlines()]
+CROSSED = [
+    msgspec.json.decode(line, type=CollectiveRow)
+    for line in FILE.with_name("crossovers.jsonl").read_bytes().splitlines()
+]
 
 
 def crossovers() -> list[Crossover]:
@@ -78,7 +83,7 @@ def crossovers() -> list[Crossover]:
     for key in dict.fromkeys((row.hosts, row.rate, row.delay, row.overhead) for row in CROSSED):
         rows = [row for row in CROSSED if (row.hosts, row.rate, row.delay, row.overhead) == key]
         hosts, rate, delay, extra = key
-        cluster = described(Network(hosts=hosts, rate=rate, delay=delay), extra)
+        cluster = described(LabNetwork(hosts=hosts, rate=rate, delay=delay), extra)
         found += seen(expected(cluster, list(dict.fromkeys(row.algorithm for row in rows))), rows)
     return found
 
@@ -97,7 +102,7 @@ GLOO = [json.loads(line) for line in FILE.with_name("gloo.jsonl").read_bytes().s
 
 @pytest.mark.parametrize("row", GLOO, ids=lambda row: f"{row['kind']}-{row['hosts']}")
 def test_gloo_waits_as_often_as_its_price_says(row: dict[str, Any]) -> None:
-    cluster = described(Network(hosts=row["hosts"], rate=row["rate"], delay=row["delay"]))
+    cluster = described(LabNetwork(hosts=row["hosts"], rate=row["rate"], delay=row["delay"]))
     payload = row["size"] / row["hosts"] if row["kind"] == "all-gather" else row["size"]
     priced = collective_seconds(row["kind"], payload, Group(row["hosts"]), cluster).seconds
     assert priced == pytest.approx(statistics.median(row["samples"]), rel=0.2)

@@ -13,15 +13,15 @@ from typing import Any
 import numpy
 import pytest
 
-from foretell.model.zoo._layer_file import Layer, LayerFile
+from foretell.model.zoo._layer_file import LayerFile, LayerLine
 from foretell.model.zoo.paradl import Paradl
 from foretell.plan import text
 from foretell.replicas.paradl.choice import split_layers
 from foretell.replicas.paradl.limits import limit
 from foretell.replicas.paradl.predict import project, question
-from foretell.replicas.paradl.projection import Projection, Question
+from foretell.replicas.paradl.projection import Projection, ProjectionQuestion
 from foretell.replicas.paradl.release import RELEASES
-from foretell.replicas.paradl.shapes import Asked, asked, written
+from foretell.replicas.paradl.shapes import RowShape, asked, written
 
 DIGITS = 5e-12
 """Half of the last of twelve digits."""
@@ -186,10 +186,10 @@ def file_of(network: str) -> LayerFile:
     return Paradl(network=network).file()
 
 
-def ask(release: str, network: str, plan: str, batch: int) -> tuple[Asked, Question]:
+def ask(release: str, network: str, plan: str, batch: int) -> tuple[RowShape, ProjectionQuestion]:
     row = asked(text.parse(plan))
     if plan.startswith("dp1 "):  # the logs begin their hybrids with one group
-        row = Asked({"filter": "data+filter", "spatial": "data+spatial"}[row.strategy], 1, row.ranks)
+        row = RowShape({"filter": "data+filter", "spatial": "data+spatial"}[row.strategy], 1, row.ranks)
     return row, question(file_of(network), row, batch, RELEASES[release])
 
 
@@ -255,7 +255,7 @@ DS_GRADIENTS |= {32: 0.01337494512, 64: 0.01619829024, 128: 0.0215288528, 256: 0
 
 @pytest.mark.parametrize(("nodes", "gradients"), DS_GRADIENTS.items())
 def test_terms_of_data_and_spatial(nodes: int, gradients: float) -> None:
-    asked_for = Asked("data+spatial", groups=nodes, ranks=4)
+    asked_for = RowShape("data+spatial", groups=nodes, ranks=4)
     row = project("data+spatial", question(file_of("cosmoflow512"), asked_for, nodes, RELEASES["2021"]))
     halo, gather, local, leaders = (row.a_step(term.seconds) for term in row.terms)
     assert halo == pytest.approx(0.040712688, rel=DIGITS * 10)
@@ -299,7 +299,7 @@ def cosmoflow_256() -> LayerFile:
     """Their file with 256 voxels a side; the reader would refuse its shapes (a window of 2 that keeps the size)."""
     lines = [line.split("|") for line in COSMOFLOW_256.strip().splitlines()]
     shapes = [[tuple(map(int, field.split("x"))) for field in line[1:4]] for line in lines]
-    layers = tuple(Layer(line[0], *xwy, float(line[4])) for line, xwy in zip(lines, shapes, strict=True))
+    layers = tuple(LayerLine(line[0], *xwy, float(line[4])) for line, xwy in zip(lines, shapes, strict=True))
     return LayerFile(1584, (4, 256, 256, 256), layers, "CosmoFlow")
 
 
@@ -320,7 +320,7 @@ SOURCE_LOG = {
 def test_the_source_as_it_was_left(case: tuple[int, int], numbers: tuple[float, ...]) -> None:
     """Their log of CosmoFlow with 256 voxels, for which the gathering moves shares."""
     samples, nodes = case
-    asked_for = Asked("data+spatial", groups=nodes, ranks=4)
+    asked_for = RowShape("data+spatial", groups=nodes, ranks=4)
     row = project("data+spatial", question(cosmoflow_256(), asked_for, samples * nodes, RELEASES["source"]))
     assert [row.memory, row.computation, row.communication, row.cost] == pytest.approx(numbers, rel=DIGITS)
 
@@ -371,7 +371,7 @@ def test_arrays_give_what_numbers_give(release: str) -> None:
         def of(ranks: Any, strategy: str = strategy, hybrid: bool = hybrid, split: Any = split) -> Projection:
             groups, inner = (ranks, 4) if hybrid else (ranks, 1) if strategy == "data" else (1, ranks)
             chosen = () if strategy == "data" else split
-            asked_for = Question(
+            asked_for = ProjectionQuestion(
                 file=file, release=RELEASES[release], batch=32 * groups, groups=groups, ranks=inner, split=chosen
             )
             return project(strategy, asked_for)

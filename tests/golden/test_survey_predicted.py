@@ -16,8 +16,8 @@ from foretell.replicas.survey import errors, predicted, published, workload
 from foretell.replicas.survey.causes import causes
 from foretell.replicas.survey.errors import WITHIN, SpeedupError
 from foretell.replicas.survey.frameworks import DATA, FRAMEWORKS, PIPELINES
-from foretell.replicas.survey.predicted import Case, asked
-from foretell.replicas.survey.published import Curve
+from foretell.replicas.survey.predicted import SurveyCase, asked
+from foretell.replicas.survey.published import PublishedCurve
 
 pytestmark = pytest.mark.slow  # a few hundred predictions, made once
 
@@ -83,28 +83,30 @@ def test_what_holds_pipelines_back_is_computed(framework: str, model: str) -> No
 def test_gloo_limits_the_images_of_pipedream() -> None:
     """Activations of VGG-16 are large, those of GPT2-medium are not."""
     for machine in predicted.MACHINES:
-        found = {one.name: one for one in causes(Case(Curve(machine, workload.IMAGES, "pipedream"), 4))}
+        found = {one.name: one for one in causes(SurveyCase(PublishedCurve(machine, workload.IMAGES, "pipedream"), 4))}
         assert found["Gloo through host memory"].factor > 1.1
         assert found["Gloo through host memory"].alone == 1.0
 
 
 def test_one_interpreter_starts_the_kernels_of_all_stages() -> None:
     """Figure 7: TorchGPipe's GPT2-medium on ThetaGPU gains little from more than two GPUs."""
-    curve = Curve("thetagpu", workload.TEXT, "torchgpipe")
-    found = {one.name: one.lost for one in causes(Case(curve, 8))}
+    curve = PublishedCurve("thetagpu", workload.TEXT, "torchgpipe")
+    found = {one.name: one.lost for one in causes(SurveyCase(curve, 8))}
     assert found["one interpreter for all stages"] > 2
-    rates = {gpus: predicted.row(Case(curve, gpus)).samples_per_second for gpus in (1, 2, 8)}
+    rates = {gpus: predicted.row(SurveyCase(curve, gpus)).samples_per_second for gpus in (1, 2, 8)}
     assert rates[1] < rates[2] and rates[8] < 1.5 * rates[2]
 
 
 def test_microbatches_of_one_gpu_gain_nothing() -> None:
     """Section 5.1: they run one after the other."""
-    found = {one.name: one.factor for one in causes(Case(Curve("lassen", workload.TEXT, "torchgpipe"), 1))}
+    found = {
+        one.name: one.factor for one in causes(SurveyCase(PublishedCurve("lassen", workload.TEXT, "torchgpipe"), 1))
+    }
     assert found["micro-batches one after the other"] > 1
 
 
 def test_a_cause_that_is_taken_out_makes_a_step_faster() -> None:
-    for case in (Case(label.curve, label.gpus) for label in published.labels()):
+    for case in (SurveyCase(label.curve, label.gpus) for label in published.labels()):
         assert all(one.factor >= 1 for one in causes(case))
 
 
@@ -130,23 +132,25 @@ def test_data_parallel_epochs_on_lassen_are_near(framework: str, model: str) -> 
 
 def test_communication_of_intra_layer_parallelism_is_that_of_the_text() -> None:
     """Section 5.1: 52.5 % of the time on 16 GPUs."""
-    answer = predicted.row(Case(Curve("thetagpu", workload.TEXT, "megatron-intra"), 16))
+    answer = predicted.row(SurveyCase(PublishedCurve("thetagpu", workload.TEXT, "megatron-intra"), 16))
     assert answer.communication_share == pytest.approx(0.525, abs=0.03)
 
 
 @pytest.mark.parametrize(("framework", "off"), [("pipedream", 0.15), ("torchgpipe", 0.35)])
 def test_memory_of_pipelines_in_figure_9_is_the_mean_over_gpus(framework: str, off: float) -> None:
     """The fullest stage would hold half as much again on 4 GPUs, and more."""
-    curve = Curve("thetagpu", workload.TEXT, framework)
+    curve = PublishedCurve("thetagpu", workload.TEXT, framework)
     for gpus, held in published.memory()[curve].items():
-        found = predicted.row(Case(curve, gpus))
+        found = predicted.row(SurveyCase(curve, gpus))
         assert found.mean_memory_bytes == pytest.approx(held, rel=off)
-    assert predicted.row(Case(curve, 4)).memory_bytes > 1.5 * published.memory()[curve][4]
+    assert predicted.row(SurveyCase(curve, 4)).memory_bytes > 1.5 * published.memory()[curve][4]
 
 
 def test_the_narrowest_link_of_four_gpus_is_the_bus_between_the_sockets() -> None:
     """64 GB/s each way, of which software gets 78 %."""
-    assert errors.narrowest(Case(Curve("lassen", workload.TEXT, "megatron-intra"), 4)) == pytest.approx(0.78 * 64e9)
+    assert errors.narrowest(SurveyCase(PublishedCurve("lassen", workload.TEXT, "megatron-intra"), 4)) == pytest.approx(
+        0.78 * 64e9
+    )
 
 
 def test_figure_8_is_with_the_fastest_row_of_each_framework() -> None:
@@ -158,23 +162,26 @@ def test_figure_8_is_with_the_fastest_row_of_each_framework() -> None:
 
 
 def test_memory_of_zero_is_that_of_figure_9() -> None:
-    curve = Curve("thetagpu", workload.TEXT, "zero")
+    curve = PublishedCurve("thetagpu", workload.TEXT, "zero")
     for gpus, held in published.memory()[curve].items():
-        assert predicted.row(Case(curve, gpus)).memory_bytes == pytest.approx(held, rel=0.10)
+        assert predicted.row(SurveyCase(curve, gpus)).memory_bytes == pytest.approx(held, rel=0.10)
 
 
 # rows that cannot be
 
 
 def test_rows_above_the_peak_are_told() -> None:
-    assert "15.7" in errors.impossible(Case(Curve("lassen", workload.TEXT, "pipedream"), 1))
-    assert not errors.impossible(Case(Curve("lassen", workload.TEXT, "ddp"), 4))
+    assert "15.7" in errors.impossible(SurveyCase(PublishedCurve("lassen", workload.TEXT, "pipedream"), 1))
+    assert not errors.impossible(SurveyCase(PublishedCurve("lassen", workload.TEXT, "ddp"), 4))
     assert not any("thetagpu" in name for name in errors.impossible_rows())
 
 
 def test_on_sixteen_gpus_sums_take_longer_than_the_whole_step_of_the_survey() -> None:
     """So no overlap of messages and computation would explain the row."""
-    told = {gpus: errors.impossible(Case(Curve("lassen", workload.TEXT, "megatron-intra"), gpus)) for gpus in (4, 16)}
+    told = {
+        gpus: errors.impossible(SurveyCase(PublishedCurve("lassen", workload.TEXT, "megatron-intra"), gpus))
+        for gpus in (4, 16)
+    }
     assert "more than the whole step" in told[16] and "more than the whole step" not in told[4]
 
 
@@ -200,8 +207,8 @@ def test_the_findings_hold_in_the_survey_and_in_its_prediction_but_for_a_few() -
 
 
 def test_cases_that_cannot_run_say_why() -> None:
-    assert "heads" in asked(Case(Curve("lassen", workload.TEXT, "megatron-intra"), 32)).refusal
-    assert "stages" in asked(Case(Curve("lassen", workload.TEXT, "pipedream"), 64)).refusal
+    assert "heads" in asked(SurveyCase(PublishedCurve("lassen", workload.TEXT, "megatron-intra"), 32)).refusal
+    assert "stages" in asked(SurveyCase(PublishedCurve("lassen", workload.TEXT, "pipedream"), 64)).refusal
     assert len(predicted.rows()) == len(predicted.cases())
 
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import BadInput
-from foretell.hardware.disturbance import Traffic
+from foretell.hardware.disturbance import BackgroundTraffic
 from foretell.lab import rights
-from foretell.lab.bench import Case, timed
+from foretell.lab.bench import CollectiveCase, timed
 from foretell.lab.hosts import Lab, Passed
 from foretell.lab.measure import KINDS, everything
-from foretell.lab.network import HEADERS, MTU, Network, Wire, address
+from foretell.lab.network import HEADERS, MTU, LabNetwork, Wire, address
 from foretell.lab.traffic import sending
 from foretell.runtime.collectives import chosen
 from foretell.runtime.collectives._rehearsal import tally
@@ -30,7 +30,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 LONG = 120.0
 """Seconds after which something is wrong, however busy the machine is."""
 
-FAST = Network(hosts=2, rate=125e6, delay=1e-4)
+FAST = LabNetwork(hosts=2, rate=125e6, delay=1e-4)
 
 
 def tree(root: int) -> list[Path]:
@@ -114,8 +114,8 @@ def test_each_host_has_its_address_and_only_that() -> None:
 
 CASES = {
     "two": FAST,
-    "three": Network(hosts=3, rate=125e6, delay=1e-4),
-    "islands": Network(hosts=4, rate=125e6, delay=1e-4, island=2, uplink=Wire(60e6, 1e-4)),
+    "three": LabNetwork(hosts=3, rate=125e6, delay=1e-4),
+    "islands": LabNetwork(hosts=4, rate=125e6, delay=1e-4, island=2, uplink=Wire(60e6, 1e-4)),
 }
 
 
@@ -124,7 +124,7 @@ def test_every_algorithm_is_right_between_hosts_and_sends_what_it_should(name: s
     """Ranks check their sums themselves (`bench`); here, that what was sent is what the schedule says."""
     network = CASES[name]
     cases = [
-        Case(text, kind, size, repeats=1)
+        CollectiveCase(text, kind, size, repeats=1)
         for text in everything(network)
         for kind in KINDS
         if chosen(text).does(kind)
@@ -142,7 +142,7 @@ def test_every_algorithm_is_right_between_hosts_and_sends_what_it_should(name: s
 
 
 def test_the_wire_carries_what_the_ranks_sent_and_headers() -> None:
-    case = Case("ring", "all-reduce", 1 << 22, repeats=1)
+    case = CollectiveCase("ring", "all-reduce", 1 << 22, repeats=1)
     with Lab(FAST) as lab:
         (found,) = timed(lab, [case], LONG)
         passed = lab.passed()
@@ -155,23 +155,23 @@ def test_the_wire_carries_what_the_ranks_sent_and_headers() -> None:
 
 
 def test_other_traffic_is_on_the_link() -> None:
-    network = Network(hosts=2, rate=12.5e6, delay=1e-4)
-    with Lab(network) as lab, sending(lab, [Traffic(0, 1, 2e6)]):
+    network = LabNetwork(hosts=2, rate=12.5e6, delay=1e-4)
+    with Lab(network) as lab, sending(lab, [BackgroundTraffic(0, 1, 2e6)]):
         assert soon(lambda: _carried(lab, 0, 1) > 100_000)
         assert _carried(lab, 1, 0) < 1000
 
 
 def test_two_flows_may_go_to_one_host() -> None:
-    network = Network(hosts=3, rate=12.5e6, delay=1e-4)
-    with Lab(network) as lab, sending(lab, [Traffic(0, 2, 2e6), Traffic(1, 2, 2e6)]):
+    network = LabNetwork(hosts=3, rate=12.5e6, delay=1e-4)
+    with Lab(network) as lab, sending(lab, [BackgroundTraffic(0, 2, 2e6), BackgroundTraffic(1, 2, 2e6)]):
         assert soon(lambda: min(_carried(lab, 0, 2), _carried(lab, 1, 2)) > 100_000)
         assert _carried(lab, 0, 1) < 1000
 
 
 def test_what_a_slow_port_cannot_take_is_dropped_and_not_kept() -> None:
     """Fifty times what it takes: two seconds' worth waits before it, the rest goes."""
-    network = Network(hosts=2, rate=12.5e6, delay=1e-4, ports={1: 1e5})
-    with Lab(network) as lab, sending(lab, [Traffic(0, 1, 5e6)]):
+    network = LabNetwork(hosts=2, rate=12.5e6, delay=1e-4, ports={1: 1e5})
+    with Lab(network) as lab, sending(lab, [BackgroundTraffic(0, 1, 5e6)]):
         assert soon(lambda: _path(lab, 0, 1).dropped > 1000)
         there, back = _path(lab, 0, 1), _path(lab, 1, 0)
         assert there.packets < there.dropped
@@ -246,9 +246,9 @@ def test_a_host_that_hangs_is_given_up_and_ended() -> None:
 HOLD = """
 import signal, time
 from foretell.lab.hosts import Lab
-from foretell.lab.network import Network
+from foretell.lab.network import LabNetwork
 signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup and `&` start programs that ignore it
-with Lab(Network(hosts=2, rate=1e8, delay=1e-4)) as lab:
+with Lab(LabNetwork(hosts=2, rate=1e8, delay=1e-4)) as lab:
     print("up", flush=True)
     lab.each(lambda rank: time.sleep(600), 600)
 """

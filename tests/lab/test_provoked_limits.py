@@ -17,10 +17,10 @@ import msgspec
 import pytest
 
 from foretell.hardware.cluster import Cluster
-from foretell.hardware.disturbance import Disturbance, SlowRank, Traffic
+from foretell.hardware.disturbance import BackgroundTraffic, Disturbance, SlowRank
 from foretell.lab.describe import described
 from foretell.lab.hosts import Lab
-from foretell.lab.network import Network
+from foretell.lab.network import LabNetwork
 from foretell.lab.traffic import sending
 from foretell.runtime import hosts
 from foretell.runtime.assignment import Assignment
@@ -29,7 +29,7 @@ from foretell.runtime.launch import Ranks
 from foretell.runtime.recording import observed
 
 LONG = 300.0
-FAST = Network(hosts=2, rate=125e6, delay=1e-4)
+FAST = LabNetwork(hosts=2, rate=125e6, delay=1e-4)
 SLOW = msgspec.structs.replace(FAST, rate=1e6)
 """8 Mb/s: whatever travels is what limits."""
 
@@ -94,7 +94,7 @@ class Provoked(NamedTuple):
     """A run that has one limit, on a network, on hosts with little memory (0: as this machine has it)."""
 
     asked: Assignment
-    network: Network = FAST
+    network: LabNetwork = FAST
     memory: float = 0.0
 
 
@@ -135,7 +135,7 @@ def test_what_is_provoked_is_what_both_sides_name(name: str, lab: Lab, ranks: Ra
 @pytest.mark.slow
 def test_another_job_is_congestion_for_both_sides(lab: Lab, ranks: Ranks) -> None:
     """A tenth of the link is left: messages take ten times as long, more than any band of a prediction."""
-    asked, other = _asked("lenet", "dp2", 4), Traffic(0, 1, 0.9 * SLOW.rate)
+    asked, other = _asked("lenet", "dp2", 4), BackgroundTraffic(0, 1, 0.9 * SLOW.rate)
     calm = foreseen(asked, described(SLOW), "none")
     disturbed = foreseen(asked, described(SLOW), "none", Disturbance(traffic=(other,)))
     assert "network congestion" not in {one.name for one in calm.bottlenecks}

@@ -8,7 +8,15 @@ import msgspec
 import pytest
 
 import foretell
-from foretell.cost.samples import Calibration, Exchange, Figure, Kernel, Machine, Step, sample
+from foretell.cost.samples import (
+    Calibration,
+    CollectiveSample,
+    FigureSample,
+    Kernel,
+    MeasuredMachine,
+    StepSample,
+    sample,
+)
 from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.model.operators.matmul import Matmul
@@ -36,12 +44,12 @@ def _file(folder: Path, device: str, kind: str = "cuda", *, name: str = "") -> P
     )
     samples = (
         sample("matmul", product, [5e-5]),
-        sample("launches", Step(model="mlp", batch=1, launches=100.0), [2e-3]),
-        sample("collectives", Exchange(kind="all-reduce", ranks=4, payload=2**20), [1e-3]),
-        sample("memory", Figure(name="context"), [1.5e9]),
-        sample("crowding", Figure(name="crowded product"), [1.8]),
+        sample("launches", StepSample(model="mlp", batch=1, launches=100.0), [2e-3]),
+        sample("collectives", CollectiveSample(kind="all-reduce", ranks=4, payload=2**20), [1e-3]),
+        sample("memory", FigureSample(name="context"), [1.5e9]),
+        sample("crowding", FigureSample(name="crowded product"), [1.8]),
     )
-    machine = Machine(device=device, title=device, kind=kind, count=4, memory_bytes=1)
+    machine = MeasuredMachine(device=device, title=device, kind=kind, count=4, memory_bytes=1)
     content = Calibration(machine=machine, samples=samples, complete=True, date="2026-11-15T12:00:00")
     made = record("calibration", msgspec.to_builtins(content))
     target = folder / (name or f"calibration-{device}.json")

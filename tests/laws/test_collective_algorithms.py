@@ -13,8 +13,8 @@ from foretell.errors import BadInput
 from foretell.lab.describe import described
 from foretell.lab.formula import Software, formula, further
 from foretell.lab.measure import KINDS
-from foretell.lab.network import PAYLOAD, Network, Wire
-from foretell.runtime.collectives import ALGORITHMS, Choice, Team, chosen
+from foretell.lab.network import PAYLOAD, LabNetwork, Wire
+from foretell.runtime.collectives import ALGORITHMS, AlgorithmChoice, Team, chosen
 from foretell.runtime.collectives._rehearsal import play, tally
 from law_examples import examples, reached
 
@@ -23,7 +23,7 @@ PAIRS = [(text, kind) for text in TEXTS for kind in KINDS if chosen(text).does(k
 ALPHA, RATE = 3.0, 8.0
 
 
-def fits(choice: Choice, ranks: int) -> bool:
+def fits(choice: AlgorithmChoice, ranks: int) -> bool:
     if choice.name == "hierarchical":
         return ranks % choice.number == 0
     return choice.name != "parameter_server" or choice.number <= ranks
@@ -57,11 +57,11 @@ def test_every_rank_gets_what_the_collective_is_for(text: str, kind: str, ranks:
     assert all(right(kind, given, found, at) for at in range(ranks))
 
 
-def flat(hosts: int) -> Network:
-    return Network(hosts=hosts, rate=RATE * 4 / PAYLOAD, delay=ALPHA - 1.0)  # elements of four bytes
+def flat(hosts: int) -> LabNetwork:
+    return LabNetwork(hosts=hosts, rate=RATE * 4 / PAYLOAD, delay=ALPHA - 1.0)  # elements of four bytes
 
 
-def seconds(choice: Choice, kind: str, ranks: int, size: int) -> float:
+def seconds(choice: AlgorithmChoice, kind: str, ranks: int, size: int) -> float:
     tensors = [numpy.zeros(size) for _ in range(ranks)]
     return play(choice, kind, tensors, alpha=ALPHA, beta=1 / RATE).seconds
 
@@ -96,7 +96,9 @@ def test_a_chain_takes_its_formula_and_the_pieces_that_fill_it(ranks: int, size:
 def test_a_ring_between_islands_takes_its_formula(kind: str, island: int, islands: int, doublings: int) -> None:
     """Small blocks wait for each other, large ones for the way out; where both count it is not above a fifth more."""
     hosts, inside, out = island * islands, (2.0, 1 / 64), (5.0, 1 / 8)
-    network = Network(hosts=hosts, rate=64 * 4 / PAYLOAD, delay=1.0, island=island, uplink=Wire(8 * 4 / PAYLOAD, 3.0))
+    network = LabNetwork(
+        hosts=hosts, rate=64 * 4 / PAYLOAD, delay=1.0, island=island, uplink=Wire(8 * 4 / PAYLOAD, 3.0)
+    )
     size = hosts << doublings
 
     def wires(source: int, target: int) -> tuple[float, float]:
@@ -112,7 +114,7 @@ def test_a_ring_between_islands_takes_its_formula(kind: str, island: int, island
 
 def test_islands_are_crossed_as_the_formula_says() -> None:
     """Two islands of two: inside by the port, outside by a share of the way out that two ranks have each."""
-    network = Network(hosts=4, rate=8e6, delay=1e-3, island=2, uplink=Wire(2e6, 4e-3))
+    network = LabNetwork(hosts=4, rate=8e6, delay=1e-3, island=2, uplink=Wire(2e6, 4e-3))
     cluster = described(network, overhead=1e-3)
     size = 1 << 20
     inside = 2 * (2e-3 + size / 2 / (8e6 * PAYLOAD))
@@ -207,7 +209,10 @@ def test_nothing_is_faster_than_the_wires(text: str, kind: str, beside: float, m
 
 def test_the_cheapest_is_the_one_of_the_library() -> None:
     cluster = described(flat(4), overhead=1.0)
-    each = [formula(Choice(name), "all-reduce", 64, cluster) for name in ("ring", "butterfly", "recursive", "binomial")]
+    each = [
+        formula(AlgorithmChoice(name), "all-reduce", 64, cluster)
+        for name in ("ring", "butterfly", "recursive", "binomial")
+    ]
     best = collective_seconds("all-reduce", 64, Group(4), cluster, library=alpha_beta()).seconds
     assert best <= min(each)
 

@@ -23,9 +23,9 @@ from foretell.cost.collectives import (
     library,
     library_of,
 )
-from foretell.cost.collectives._price import Line
+from foretell.cost.collectives._price import AlgorithmCost
 from foretell.cost.collectives._protocols import Protocol
-from foretell.cost.collectives._traffic import REDUCING, Algorithm
+from foretell.cost.collectives._traffic import REDUCING, CollectiveAlgorithm
 from foretell.cost.fabric import Group, route, sharing
 from foretell.errors import BadInput
 from foretell.hardware import catalog, members
@@ -66,8 +66,8 @@ kinds = st.sampled_from(KINDS)
 payloads = st.integers(0, 2**36)
 
 
-def member(name: str) -> Algorithm:
-    return cast(Algorithm, ALGORITHMS[name])
+def member(name: str) -> CollectiveAlgorithm:
+    return cast(CollectiveAlgorithm, ALGORITHMS[name])
 
 
 def with_links(cluster: Cluster, change: dict[str, float]) -> Cluster:
@@ -358,5 +358,5 @@ def test_dimensions(protocol: Protocol, where: tuple[Group, Cluster]) -> None:
             continue
         reached("done")
         slope = sum(load.seconds for load in (*traffic.inside, *traffic.network))
-        line = Line("", "", held.latency(traffic.steps, way), slope, held.fill, 1.0, "")
+        line = AlgorithmCost("", "", held.latency(traffic.steps, way), slope, held.fill, 1.0, "")
         assert line.seconds(2**20 * UNITS.byte).check("[time]")

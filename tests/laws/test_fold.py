@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from foretell.model import zoo
 from foretell.model.build import Builder, Value, dims
-from foretell.model.fold import Run, _blocks, _owners, fold, unfold
+from foretell.model.fold import Repetition, _blocks, _owners, fold, unfold
 from foretell.model.graph import Flat, Graph
 from foretell.model.operators.elementwise import activation, combine
 from foretell.model.operators.layout import concatenate, view
@@ -91,7 +91,7 @@ def programs(draw: st.DrawFn) -> Builder:
 
 
 def _unfolded(flat: Flat) -> Graph:
-    return Graph("random", _blocks(flat, _owners(flat), [Run(0, len(flat.nodes), 1)]))
+    return Graph("random", _blocks(flat, _owners(flat), [Repetition(0, len(flat.nodes), 1)]))
 
 
 @given(programs())

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.cost.kernels import FAMILIES, ORIGINS, Price, chains, families, kernel_seconds, update_seconds
+from foretell.cost.kernels import FAMILIES, ORIGINS, KernelPrice, chains, families, kernel_seconds, update_seconds
 from foretell.hardware.cluster import Device
 from foretell.hardware.members import device, names
-from foretell.model.operator import PARTS, Part
+from foretell.model.operator import PARTS, OperatorPart
 from foretell.model.operators import operators
 from foretell.model.operators.convolution import Convolution
 from foretell.model.optimizer import OPTIMIZERS, update_rule
@@ -115,7 +115,7 @@ def test_more_bytes_are_never_faster(instance: Instance) -> None:
     for part in PARTS:
         one = action(instance, part)
         for field in ("vector", "read", "written", "launches"):
-            more = msgspec.structs.replace(one, cost=one.cost + Part(**{field: 1000}))
+            more = msgspec.structs.replace(one, cost=one.cost + OperatorPart(**{field: 1000}))
             assert kernel_seconds(more, *how).seconds >= kernel_seconds(one, *how).seconds, (part, field)
 
 
@@ -148,10 +148,10 @@ def test_no_kernel_is_faster_than_the_data_sheet(instance: Instance, name: str) 
 
 
 def test_a_price_is_the_sum_of_what_it_says() -> None:
-    assert Price(3.0, 2.0, 1.0, 0.5, 4, "measured").seconds == 4.5
-    assert Price(3.0, 2.0, 1.0, 0.5, 4, "measured").bound == "matrix"
-    assert Price(1.0, 2.0, 1.0, 0.5, 4, "measured").bound == "memory"
-    assert Price(1.0, 2.0, 1.0, 3.5, 4, "measured").bound == "launch"
+    assert KernelPrice(3.0, 2.0, 1.0, 0.5, 4, "measured").seconds == 4.5
+    assert KernelPrice(3.0, 2.0, 1.0, 0.5, 4, "measured").bound == "matrix"
+    assert KernelPrice(1.0, 2.0, 1.0, 0.5, 4, "measured").bound == "memory"
+    assert KernelPrice(1.0, 2.0, 1.0, 3.5, 4, "measured").bound == "launch"
 
 
 def product(path: str, rows: int = 8192, ins: int = 4096, outs: int = 4096, batch: int = 1) -> Compute:

@@ -18,12 +18,12 @@ from foretell.cost.kernels import kernel_seconds, update_seconds
 from foretell.cost.samples import (
     BACKWARD,
     Calibration,
-    Exchange,
-    Figure,
+    CollectiveSample,
+    FigureSample,
     Kernel,
-    Machine,
-    Rule,
-    Step,
+    MeasuredMachine,
+    StepSample,
+    UpdateSample,
     form_of,
     sample,
 )
@@ -107,7 +107,7 @@ def _kernel(at: int, precision: str = "fp32") -> Kernel:
 
 
 def _calibration(*samples: object, kind: str = "cuda", device: str = "h200") -> Calibration:
-    machine = Machine(device=device, title=device, kind=kind, count=8, memory_bytes=1)
+    machine = MeasuredMachine(device=device, title=device, kind=kind, count=8, memory_bytes=1)
     return Calibration(machine=machine, samples=samples, complete=True, date="2026-11-15T12:00:00")  # type: ignore[arg-type]
 
 
@@ -162,7 +162,7 @@ def test_an_update_costs_what_was_measured() -> None:
     cost = update_rule("adamw").cost(10**8, dict.fromkeys("wgs", 4))
     action = Update("adamw", 10**8, cost)
     plain = update_seconds(action, H200.device, form)
-    about = Rule(rule="adamw", parameters=10**8, tensors=10, precision="fp32", way="default")
+    about = UpdateSample(rule="adamw", parameters=10**8, tensors=10, precision="fp32", way="default")
     found = _calibration(sample("optimizer", about, [3 * (plain.seconds - plain.launch) + plain.launch]))
     device = calibrated(H200, PYTORCH, found).cluster.device
     assert update_seconds(action, device, form).stream == pytest.approx(3 * plain.stream)
@@ -170,7 +170,7 @@ def test_an_update_costs_what_was_measured() -> None:
 
 def test_a_collective_costs_what_was_measured() -> None:
     plain = collective_seconds("all-reduce", 2**24, Group(8), H200).seconds
-    about = Exchange(kind="all-reduce", ranks=8, payload=2**24)
+    about = CollectiveSample(kind="all-reduce", ranks=8, payload=2**24)
     place = calibrated(H200, PYTORCH, _calibration(sample("collectives", about, [2 * plain]))).cluster
     price = collective_seconds("all-reduce", 2**24, Group(8), place)
     assert price.seconds == pytest.approx(2 * plain)
@@ -187,7 +187,7 @@ def test_a_calibration_of_another_device_is_refused() -> None:
 
 def test_the_host_of_a_gpu_and_of_a_processor() -> None:
     """A GPU's host launches ahead; on a processor one thread does both, so that a launch is the device's."""
-    steps = sample("launch", Step(model="mlp", batch=1, launches=100.0), [5e-3])
+    steps = sample("launch", StepSample(model="mlp", batch=1, launches=100.0), [5e-3])
     of_gpu = calibrated(H200, PYTORCH, _calibration(steps))
     assert of_gpu.trainer.host.launch == pytest.approx(50e-6)
     assert of_gpu.cluster.device.launch_seconds == H200.device.launch_seconds
@@ -205,7 +205,7 @@ def test_full_cores_are_slower() -> None:
     cores = cluster("this-machine")
     if cores.device.name != "cpu-core":
         pytest.skip("a GPU is here")
-    crowded = sample("collectives", Figure(name="crowded product"), [1.8])
+    crowded = sample("collectives", FigureSample(name="crowded product"), [1.8])
     found = _calibration(sample("matmul", _kernel(0), [1.0]), crowded, kind="cpu", device="cpu-core")
     action = next(iter(_kernel(0).actions()))
 
@@ -219,7 +219,7 @@ def test_full_cores_are_slower() -> None:
 
 def test_cores_that_were_tried_say_how_much_slower() -> None:
     cores = this_machine.processor(8, "a core", 2**30)
-    tried = [sample("collectives", Figure(name="crowded product", ranks=n), [x]) for n, x in ((2, 1.2), (8, 1.8))]
+    tried = [sample("collectives", FigureSample(name="crowded product", ranks=n), [x]) for n, x in ((2, 1.2), (8, 1.8))]
     found = _calibration(sample("matmul", _kernel(0), [1.0]), *tried, kind="cpu", device="cpu-core")
     action = next(iter(_kernel(0).actions()))
 
@@ -235,7 +235,7 @@ def test_cores_that_were_tried_say_how_much_slower() -> None:
 
 def test_weights_in_shares_are_waited_for_on_a_processor() -> None:
     cores = this_machine.processor(8, "a core", 2**30)
-    tried = sample("collectives", Figure(name="overlap", ranks=8), [0.75])
+    tried = sample("collectives", FigureSample(name="overlap", ranks=8), [0.75])
     runs = calibrated(cores, PYTORCH, _calibration(tried, kind="cpu", device="cpu-core"), 8).trainer
     shares = {word: look_up(runs.gradients.overlap, word) for word in ("replicated", "zero1", "zero2", "zero3")}
     assert shares == {"replicated": 0.75, "zero1": 0.75, "zero2": 0.0, "zero3": 0.0}
@@ -266,7 +266,7 @@ def test_fits_say_how_well_samples_tell_each_other() -> None:
 
 def test_the_search_prices_a_calibrated_cluster_as_predictions_do() -> None:
     samples = [sample("any", _kernel(at), [(at + 2) * _said(_kernel(at))[0]]) for at in range(len(KERNELS))]
-    samples.append(sample("any", Exchange(kind="all-reduce", ranks=8, payload=2**24), [0.01]))
+    samples.append(sample("any", CollectiveSample(kind="all-reduce", ranks=8, payload=2**24), [0.01]))
     place = calibrated(H200, PYTORCH, _calibration(*samples)).cluster
     model = "llama:layers=4,hidden=1024,heads=8,kv_heads=8,ffn=2816,vocab=32000,seq=512"
     best = foretell.plan(model, place, 64, precision="fp32", only=("dp", "tp")).best
@@ -278,7 +278,7 @@ def test_the_search_prices_a_calibrated_cluster_as_predictions_do() -> None:
 def test_launches_are_no_evidence_for_kernels() -> None:
     """What a calibration did not time is told as it is known without it."""
     model, plan = "llama:layers=2,hidden=256,heads=4,kv_heads=4,ffn=512,vocab=512,seq=128", "dp1 +bf16"
-    steps = sample("launches", Step(model="mlp", batch=1, launches=100), [2e-3])
+    steps = sample("launches", StepSample(model="mlp", batch=1, launches=100), [2e-3])
     place = calibrated(H200, PYTORCH, _calibration(steps)).cluster
     found = foretell.predict(model, place, plan, 8, calibration="none")
     assert "measured here" not in found.provenance["compute"]
@@ -290,7 +290,7 @@ def test_launches_are_no_evidence_for_kernels() -> None:
 
 
 def test_a_processor_whose_launches_were_not_timed_keeps_its_source() -> None:
-    crowded = sample("collectives", Figure(name="crowded product"), [1.8])
+    crowded = sample("collectives", FigureSample(name="crowded product"), [1.8])
     cores = cluster("this-machine")
     if cores.device.name != "cpu-core":
         pytest.skip("a GPU is here")

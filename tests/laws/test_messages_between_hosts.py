@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from foretell.cost.calibrated import calibrated
 from foretell.cost.price import priced
 from foretell.cost.prices import Prices
-from foretell.cost.samples import Calibration, Exchange, Figure, Machine, form_of, sample
+from foretell.cost.samples import Calibration, CollectiveSample, FigureSample, MeasuredMachine, form_of, sample
 from foretell.hardware.catalog import cluster
 from foretell.lab.describe import described
-from foretell.lab.network import Network
+from foretell.lab.network import LabNetwork
 from foretell.oracle.predict import predict
 from foretell.plan.trainer import trainer
 from foretell.program.action import Communicate
@@ -24,7 +24,7 @@ from foretell.timeline.simulate import simulate
 
 LLAMA = "llama:layers=4,hidden=256,heads=8,kv_heads=4,ffn=512,vocab=1000,seq=64"
 DELAY, RATE = 1e-3, 25e6
-HOSTS = described(Network(hosts=4, rate=RATE, delay=DELAY))
+HOSTS = described(LabNetwork(hosts=4, rate=RATE, delay=DELAY))
 
 
 @pytest.mark.parametrize(
@@ -68,17 +68,21 @@ def test_only_gloo_asks() -> None:
 
 def timed(seconds: float, row: bool = True, held_up: float = 1.0) -> Calibration:
     """Small messages and large ones between two cores, which lengthen computing by so much."""
-    machine = Machine(device="cpu-core", title="a core", kind="cpu", count=2, memory_bytes=2**34)
+    machine = MeasuredMachine(device="cpu-core", title="a core", kind="cpu", count=2, memory_bytes=2**34)
     samples = [
-        sample("collectives", Exchange(kind="all-reduce", ranks=2, payload=size, worked=True, row=row), [longer] * 3)
+        sample(
+            "collectives",
+            CollectiveSample(kind="all-reduce", ranks=2, payload=size, worked=True, row=row),
+            [longer] * 3,
+        )
         for size, longer in ((2**10, seconds), (2**12, seconds), (2**24, 1.0))
     ]
-    samples.append(sample("crowded", Figure(name="held up", ranks=2), [held_up] * 3))
+    samples.append(sample("crowded", FigureSample(name="held up", ranks=2), [held_up] * 3))
     return Calibration(machine=machine, samples=tuple(samples), complete=True)
 
 
 def seconds_of(message: Communicate, found: Calibration, hosts: int = 2, per_host: int = 1) -> float:
-    where = described(Network(hosts=hosts, rate=RATE, delay=DELAY), per_host=per_host)
+    where = described(LabNetwork(hosts=hosts, rate=RATE, delay=DELAY), per_host=per_host)
     known = calibrated(where, trainer("pytorch"), found, 2)
     axes = expand(lower(Assignment(model="lenet", plan="dp2 filter2", batch=8).setting)).axes
     return float(Prices(axes, known.cluster, form_of("fp32"), known.trainer).message(message))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.model.operator import PARTS, Need, Operator, Part
+from foretell.model.operator import PARTS, Need, Operator, OperatorPart
 from foretell.model.operators import any_operator, operators
 from laws.instances import INSTANCES, Instance
 
@@ -33,7 +33,7 @@ def test_an_array_of_sizes_is_each_size_alone(instance: Instance, data: st.DataO
         for at in range(count):
             sizes = {loop: column[at] for loop, column in columns.items()}
             alone = instance.operator.part(name, sizes, instance.widths)
-            for field in fields(Part):
+            for field in fields(OperatorPart):
                 value = np.broadcast_to(getattr(together, field.name), (count,))[at]
                 assert value == getattr(alone, field.name), (name, field.name)
 
@@ -44,7 +44,7 @@ def test_more_of_anything_never_costs_less(instance: Instance, name: str) -> Non
     before = instance.operator.part(name, instance.sizes, instance.widths)
     for loop, size in instance.sizes.items():
         after = instance.operator.part(name, {**instance.sizes, loop: 2 * size}, instance.widths)
-        for field in fields(Part):
+        for field in fields(OperatorPart):
             assert getattr(after, field.name) >= getattr(before, field.name), (loop, field.name)
 
 

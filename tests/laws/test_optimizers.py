@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from foretell.model.matrices import hidden_matrices, kept_bytes, trained_elements, update_cost
-from foretell.model.operator import Part
+from foretell.model.operator import OperatorPart
 from foretell.model.optimizer import OPTIMIZERS, Optimizer, OptimizerState, UpdateRule, optimizer, update_rule
 from foretell.model.source import load
 from foretell.program.updates import Bytes, by_rule
@@ -88,7 +88,9 @@ def factored() -> Optimizer:
         flops=8,
         states=(OptimizerState("first", width=1.0), *states),
         kernels=9,
-        of_matrix=lambda rows, columns: Part(matrix=2 * rows * rows * columns, read=2 * rows * columns, launches=1),
+        of_matrix=lambda rows, columns: OperatorPart(
+            matrix=2 * rows * rows * columns, read=2 * rows * columns, launches=1
+        ),
     )
     plain = optimizer("adamw")
     return Optimizer(summary="-", references=(), rule=plain.rule, matrix_rule=matrix, arguments={"lr": 1.0})

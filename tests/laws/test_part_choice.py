@@ -10,10 +10,10 @@ import pytest
 from foretell.cost.price import priced
 from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
-from foretell.oracle.finer import finer
 from foretell.oracle.part_choice import BestPart, best_part, modules, open_axes
 from foretell.oracle.planning import answered, space_of
 from foretell.oracle.predict import predict
+from foretell.oracle.refinement import refine
 from foretell.plan.fitness import fits, refusals
 from foretell.plan.parts import members
 from foretell.plan.setting import Setting
@@ -158,7 +158,7 @@ def test_memory_is_kept() -> None:
 
 def test_a_search_tells_of_a_part_that_wins() -> None:
     before = answered(asked("vgg16", ON, 16, precision="fp32", only=("spatial", "filter"), fix="spatial2x2 filter4")[0])
-    found = finer(before).found
+    found = refine(before).found
     (told,) = found.finer
     assert told.what == "parts" and before.found.best is not None and found.best is not None
     assert told.plan == found.best.plan and "[features.0.." in told.plan
@@ -179,7 +179,7 @@ def test_a_search_with_a_part_has_legal_plans_and_says_what_predict_says(fixed: 
 
 
 def test_a_part_of_the_user_is_left_alone() -> None:
-    found = finer(
+    found = refine(
         answered(asked(VGG, ON, 16, precision="fp32", only=("dp", "spatial"), fix="spatial4[features*]")[0])
     ).found
     assert found.finer == ()

@@ -14,7 +14,7 @@ from torch import nn
 from foretell.cost.price import priced
 from foretell.hardware.catalog import cluster
 from foretell.model.adapters import adapted
-from foretell.model.fold import Run as Stretch
+from foretell.model.fold import Repetition as Stretch
 from foretell.model.fold import cut, unfold
 from foretell.model.gradients import as_trained
 from foretell.model.graph import Flat, Graph

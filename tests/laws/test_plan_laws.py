@@ -16,7 +16,7 @@ from foretell.plan.members import policies, strategies
 from foretell.plan.plan import Plan, axis_text, part_of, policy_text
 from foretell.plan.policy import Policy
 from foretell.plan.strategy import Strategy
-from foretell.plan.syntax import LARGEST, MOST, Choice, Factor, Flags, Fraction, Number, Numbers, Option, Size
+from foretell.plan.syntax import LARGEST, MOST, Factor, Flags, Fraction, Number, Numbers, Option, Size, WordChoice
 from foretell.plan.text import LONGEST, parse
 from law_examples import reached
 
@@ -25,7 +25,7 @@ PATHS = ("fc*", "conv1..pool2", "Layers.0..3,head", "")
 
 def values(option: Option) -> st.SearchStrategy[Any]:
     """Every value that an option can write."""
-    if isinstance(option, Choice):
+    if isinstance(option, WordChoice):
         return st.sampled_from(list(option.words.values()))
     if isinstance(option, Number):
         return st.integers(option.least, MOST)

@@ -20,19 +20,19 @@ from foretell.cost.price import priced
 from foretell.cost.prices import Prices
 from foretell.cost.samples import (
     Calibration,
-    Exchange,
-    Figure,
+    CollectiveSample,
+    FigureSample,
     Kernel,
-    Machine,
+    MeasuredMachine,
     Sample,
-    Step,
+    StepSample,
     expected,
     form_of,
     sample,
 )
 from foretell.hardware import this_machine
 from foretell.hardware.catalog import cluster
-from foretell.model.operator import Part
+from foretell.model.operator import OperatorPart
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.elementwise import Elementwise
 from foretell.oracle.predict import Prediction, predict
@@ -48,14 +48,16 @@ LLAMA = "llama:layers=2,hidden=128,heads=4,kv_heads=2,ffn=256,vocab=512,seq=32"
 COPY = Kernel(operator={"operator": "elementwise", "function": "copy"}, sizes={"item": 2**20}, widths={"x": 4, "y": 4},
               parts=("forward",), precision="fp32")  # fmt: skip
 CALLS = (
-    sample("launch", Figure(name="call", unit="s"), [2e-6, 8e-6] * 3),  # with the caches as they were, and without
-    sample("launch", Figure(name="autograd call", unit="s"), [20e-6, 50e-6] * 3),
-    sample("launch", Step(model="mlp", batch=1, launches=10), [1e-4] * 3),
+    sample(
+        "launch", FigureSample(name="call", unit="s"), [2e-6, 8e-6] * 3
+    ),  # with the caches as they were, and without
+    sample("launch", FigureSample(name="autograd call", unit="s"), [20e-6, 50e-6] * 3),
+    sample("launch", StepSample(model="mlp", batch=1, launches=10), [1e-4] * 3),
 )
 
 
 def measured(*samples: Sample) -> Calibration:
-    machine = Machine(device="cpu-core", title="a core", kind="cpu", count=8, memory_bytes=2**34)
+    machine = MeasuredMachine(device="cpu-core", title="a core", kind="cpu", count=8, memory_bytes=2**34)
     return Calibration(machine=machine, samples=samples, complete=True)
 
 
@@ -93,7 +95,7 @@ def test_many_sizes_leave_the_code_as_cold_as_each() -> None:
 
 
 def test_whole_steps_say_how_cold_the_code_is_where_they_were_timed_so() -> None:
-    cold = sample("launch", Step(model="mlp", batch=1, launches=10, cold=True), [3e-4] * 3)
+    cold = sample("launch", StepSample(model="mlp", batch=1, launches=10, cold=True), [3e-4] * 3)
     found = measured(*CALLS, cold)
     assert launch_seconds(1, "forward", found) == pytest.approx(1e-5, rel=1e-3)  # a cold step is no launch by itself
     for part in ("forward", "input_gradient"):
@@ -116,7 +118,7 @@ def test_the_start_of_a_kernel_is_no_part_of_larger_ones(start: float, colder: f
 
 
 def test_a_call_that_was_no_slower_is_not_faster() -> None:
-    quick = measured(sample("launch", Figure(name="call", unit="s"), [4e-6, 3e-6] * 3))
+    quick = measured(sample("launch", FigureSample(name="call", unit="s"), [4e-6, 3e-6] * 3))
     assert dict(cold_launches(quick))["launch forward"].factor(1, 1) == 1.0
 
 
@@ -139,7 +141,9 @@ def test_the_slowest_of_two_is_where_statistics_have_it() -> None:
 
 def test_how_slow_the_slowest_was_counts_before_statistics() -> None:
     even = sample("memory", COPY, [0.9, 0.9, 1.1, 1.1])
-    found = measured(even, *(sample("crowded", Figure(name="last", ranks=n), [x]) for n, x in ((2, 1.02), (8, 1.08))))
+    found = measured(
+        even, *(sample("crowded", FigureSample(name="last", ranks=n), [x]) for n, x in ((2, 1.02), (8, 1.08)))
+    )
     assert [slowest(found, ranks) for ranks in (1, 2, 5, 8)] == pytest.approx([1.0, 1.02, 1.05, 1.08])
 
 
@@ -148,7 +152,7 @@ def test_how_slow_the_slowest_was_counts_before_statistics() -> None:
 
 def late(ranks: int, busy: int, *figures: Sample) -> float:
     """Seconds that a message takes longer with so many ranks busy than with none."""
-    one = sample("collectives", Exchange(kind="all-reduce", ranks=ranks, payload=2**16), [1e-3])
+    one = sample("collectives", CollectiveSample(kind="all-reduce", ranks=ranks, payload=2**16), [1e-3])
     points = [exchange_points(CORES, measured(one, *figures), count)["all-reduce"][0][2] for count in (1, busy)]
     return 1e-3 * float(numpy.exp(points[1] - points[0]) - 1)
 
@@ -160,7 +164,9 @@ def test_messages_wait_for_a_core_only_where_all_are_busy() -> None:
 
 
 def test_what_was_measured_of_late_messages_counts_instead() -> None:
-    tried = [sample("collectives", Figure(name="late", unit="s", ranks=n), [x]) for n, x in ((4, 1e-3), (8, 7e-3))]
+    tried = [
+        sample("collectives", FigureSample(name="late", unit="s", ranks=n), [x]) for n, x in ((4, 1e-3), (8, 7e-3))
+    ]
     assert late(4, 4, *tried) == pytest.approx(1e-3)
     assert late(8, 8, *tried) == pytest.approx(7e-3)
     assert late(2, 8, *tried) == pytest.approx(4e-3)
@@ -168,7 +174,7 @@ def test_what_was_measured_of_late_messages_counts_instead() -> None:
 
 def test_groups_that_talk_at_once_are_as_slow_as_all_in_one() -> None:
     few, all_of_them = (
-        sample("collectives", Exchange(kind="all-gather", ranks=n, payload=2**20), [x])
+        sample("collectives", CollectiveSample(kind="all-gather", ranks=n, payload=2**20), [x])
         for n, x in ((2, 1e-3), (4, 9e-3))
     )
     points = {busy: exchange_points(CORES, measured(few, all_of_them), busy)["all-gather"] for busy in (2, 4)}
@@ -177,7 +183,7 @@ def test_groups_that_talk_at_once_are_as_slow_as_all_in_one() -> None:
 
 def test_messages_that_were_timed_as_in_a_step_count_as_they_are() -> None:
     """Ranks came to them from computing: nothing is added, and what idle ranks took is forgotten."""
-    about = Exchange(kind="all-reduce", ranks=8, payload=2**16)
+    about = CollectiveSample(kind="all-reduce", ranks=8, payload=2**16)
     calm, worked = sample("c", about, [1e-3]), sample("c", structs.replace(about, worked=True), [5e-3])
     alone = exchange_points(CORES, measured(worked), 8)
     assert (
@@ -189,7 +195,7 @@ def test_messages_that_were_timed_as_in_a_step_count_as_they_are() -> None:
 
 
 def test_messages_that_were_timed_in_rows_count_before_single_ones() -> None:
-    about = Exchange(kind="all-reduce", ranks=8, payload=2**16, worked=True)
+    about = CollectiveSample(kind="all-reduce", ranks=8, payload=2**16, worked=True)
     single, row = sample("c", about, [1e-3]), sample("c", structs.replace(about, row=True), [3e-3])
     alone = exchange_points(CORES, measured(row), 8)
     assert exchange_points(CORES, measured(row, single), 8) == exchange_points(CORES, measured(single, row), 8) == alone
@@ -198,7 +204,7 @@ def test_messages_that_were_timed_in_rows_count_before_single_ones() -> None:
 
 
 def test_a_message_that_made_a_row_no_longer_takes_no_negative_time() -> None:
-    about = Exchange(kind="all-reduce", ranks=8, payload=2**8, worked=True, row=True)
+    about = CollectiveSample(kind="all-reduce", ranks=8, payload=2**8, worked=True, row=True)
     ((*_, log),) = exchange_points(CORES, measured(sample("c", about, [-1e-4, 1e-5])), 8)["all-reduce"]
     assert math.isfinite(log)
 
@@ -208,7 +214,7 @@ def test_a_message_that_made_a_row_no_longer_takes_no_negative_time() -> None:
 
 @given(st.floats(1.0, 3.0), st.floats(1.0, 3.0), st.integers(1, 16))
 def test_kernels_take_as_much_longer_as_threads_are_held_up(alone: float, full: float, ranks: int) -> None:
-    figures = [sample("crowded", Figure(name="held up", ranks=n), [x]) for n, x in ((1, alone), (8, full))]
+    figures = [sample("crowded", FigureSample(name="held up", ranks=n), [x]) for n, x in ((1, alone), (8, full))]
     copy = sample("memory", COPY, [1e-2] * 6)
     (action,) = COPY.actions()
     seconds = [
@@ -255,9 +261,9 @@ def test_a_core_that_is_slower_in_another_pass_is_no_less_even() -> None:
 
 def crowd(ranks: int, **copies: float) -> CoreContention:
     """With copies of so many bytes that took so many times as long on two ranks."""
-    figures = [Figure(name="crowded copy", ranks=2, bytes=int(size[1:])) for size in copies]
+    figures = [FigureSample(name="crowded copy", ranks=2, bytes=int(size[1:])) for size in copies]
     found = [sample("crowded", about, [times]) for about, times in zip(figures, copies.values(), strict=True)]
-    product = sample("crowded", Figure(name="crowded product", ranks=2), [1.25])
+    product = sample("crowded", FigureSample(name="crowded product", ranks=2), [1.25])
     return CoreContention.of(measured(product, *found), ranks)
 
 
@@ -311,7 +317,7 @@ def test_a_step_of_cores_is_simulated_with_their_chores(plan: str) -> None:
 def test_copies_are_a_processors_own() -> None:
     """On a GPU buckets and units are filled beside computation: nothing is added for them."""
     gather = Communicate("all-gather", ("dp",), 8, 2**20, "weights", "layers.0")
-    update = Update("adamw", 2**20, Part(), False, 12)
+    update = Update("adamw", 2**20, OperatorPart(), False, 12)
     for where, there in ((CORES, True), (cluster("8xh100"), False)):
         chores = CpuHostWork(Prices((), where, form_of("fp32"), PYTORCH))
         seconds = (
@@ -330,7 +336,7 @@ def test_copies_of_weights_in_shares_cost_what_was_timed() -> None:
             Prices(
                 (),
                 calibrated(
-                    CORES, PYTORCH, measured(*CALLS, sample("shares", Figure(name="shared byte"), [byte]))
+                    CORES, PYTORCH, measured(*CALLS, sample("shares", FigureSample(name="shared byte"), [byte]))
                 ).cluster,
                 form_of("fp32"),
                 PYTORCH,

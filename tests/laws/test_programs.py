@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.model.operator import NOTHING, Part
+from foretell.model.operator import NOTHING, OperatorPart
 from foretell.model.totals import totals
 from foretell.plan.members import strategies as all_strategies
 from foretell.plan.text import parse
@@ -92,7 +92,7 @@ def cases(draw: st.DrawFn) -> tuple[str, str, int, str]:
     return model, text, 8 * count, draw(of("pytorch", FUSED))
 
 
-def total_work(model: str, batch: int) -> Part:
+def total_work(model: str, batch: int) -> OperatorPart:
     graph = totals(load(model, batch))
     return graph.forward + graph.backward
 

@@ -170,7 +170,7 @@ def test_orders_have_the_slots_of_their_schedule(fast: bool, name: str, ranks: i
 
 
 def assert_everything_is_taken_where_it_was_put(
-    found: orders.Order, said: Sequence[Sequence[Slot]], paths: list[range]
+    found: orders.SlotOrder, said: Sequence[Sequence[Slot]], paths: list[range]
 ) -> None:
     """What a slot takes is what the one before it on the micro-batch's path has put there, and nothing lies on it."""
     own, lying = [iter(row) for row in said], dict[int, tuple[bool, int, int]]()
@@ -199,7 +199,7 @@ def most_in_flight(row: Sequence[Slot], held: tuple[int, ...]) -> dict[tuple[int
     return most
 
 
-def most_told(moments: Sequence[orders.Moment]) -> dict[tuple[int, bool], float]:
+def most_told(moments: Sequence[orders.RankSlot]) -> dict[tuple[int, bool], float]:
     most: dict[tuple[int, bool], float] = {}
     for one in moments:
         way = one.slot.stage, one.forward

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.plan.schedule import Schedule, Slot, Times, find, replay, schedules
+from foretell.plan.schedule import PassTimes, Schedule, Slot, find, replay, schedules
 
 Order = tuple[tuple[Slot, ...], ...]
 Case = tuple[str, int, int, int]
@@ -170,7 +170,7 @@ def test_going_through_the_list_finds_what_the_checker_finds(
     data: st.DataObject, forward: Fraction, inputs: Fraction, weights: Fraction
 ) -> None:
     case = data.draw(cases)
-    found = find(case[0]).idle(*case[1:], Times(forward, inputs, weights, forward + inputs + weights))
+    found = find(case[0]).idle(*case[1:], PassTimes(forward, inputs, weights, forward + inputs + weights))
     assert found == pytest.approx(float(idle(case, forward, inputs, weights)))
 
 
@@ -188,7 +188,7 @@ def test_the_two_way_bubble_is_the_papers_whatever_running_together_gains(
 ) -> None:
     """F = I = W = 1. The paper counts from the start of the step to the end of the worst rank."""
     schedule = find(name)
-    seconds = Times(1, 1, 1, together).per_slot(2 / schedule.copies)
+    seconds = PassTimes(1, 1, 1, together).per_slot(2 / schedule.copies)
     rows = replay(schedule, ranks, 3 * ranks, 2, seconds)
     worst = max(runs[-1].end - sum(end - start for _, start, end in runs) for runs in rows)
     assert worst == pytest.approx(schedule.bubble(ranks, 3 * ranks, 2, 1, 1, 1, together))

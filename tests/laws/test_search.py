@@ -15,7 +15,7 @@ from foretell.compiling import available
 from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.oracle import planning, search
-from foretell.oracle.planning import Answer, space_of
+from foretell.oracle.planning import PlanningAnswer, space_of
 from foretell.oracle.space import Space
 from foretell.plan import members
 from foretell.plan.fitness import fits
@@ -38,12 +38,12 @@ SMALL = {"lenet": ("dp", "filter", "spatial", "channel"), TINY: ("dp", "tp", "pp
 @functools.cache
 def answer(
     model: str, ranks: int = 4, batch: int = 4, most: float = 0.0, trainer: str = "pytorch", **said: Any
-) -> Answer:
+) -> PlanningAnswer:
     (question,) = asked(model, f"{ranks}xh100", batch, trainer=trainer, max_memory=most, **said)
     return planning.answered(question)
 
 
-def texts(found: Answer) -> list[str]:
+def texts(found: PlanningAnswer) -> list[str]:
     return [plan for plan, *_ in found.found.plans.rows()]
 
 

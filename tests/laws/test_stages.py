@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.hardware.catalog import cluster
-from foretell.oracle.finer import finer
-from foretell.oracle.planning import Answer, answered, space_of
+from foretell.oracle.planning import PlanningAnswer, answered, space_of
 from foretell.oracle.predict import predict
-from foretell.oracle.stage_figures import Range, Split, Stages, ranges, with_split
+from foretell.oracle.refinement import refine
+from foretell.oracle.stage_figures import Range, Split, StagesByLayers, ranges, with_split
 from foretell.oracle.stages import SLOWEST, BestSplit, best_split, bounds, may_choose
 from foretell.plan.facts import facts
 from foretell.plan.fitness import fits
@@ -64,7 +64,7 @@ def check(asked_about: Setting, capacity: float, inexact: float = 1e-9) -> BestS
     """Hold an answer against all splits; `inexact`: what long steps may be short of, see docs/timeline.md."""
     every = predicted(asked_about)
     found = best_split(asked_about, cluster(ON), capacity)
-    usual = Stages(asked_about, cluster(ON)).split
+    usual = StagesByLayers(asked_about, cluster(ON)).split
     fitting = [one for one in every.values() if one[1] <= capacity and one[0] < SLOWEST * every[usual][0]]
     if found is None:
         assert not fitting
@@ -113,7 +113,7 @@ def test_memory_is_kept_and_no_split_is_below_the_bound(
 @pytest.mark.parametrize("pipeline", ["pp4:1f1b", "pp3:gpipe", "pp3:zb-h1", "pp2:interleaved,v2", "pp2:zb-v"])
 def test_every_split_takes_its_bound_at_least(model: str, pipeline: str) -> None:
     one = setting(model, f"{pipeline} dp2 +m8", 16)
-    bound = bounds(Stages(one, cluster(ON)), float("inf"), float("inf"))
+    bound = bounds(StagesByLayers(one, cluster(ON)), float("inf"), float("inf"))
     for split, (seconds, _) in predicted(one).items():
         assert 0.5 * seconds < bound.of(split) <= seconds * (1 + 1e-9), split
 
@@ -129,7 +129,7 @@ def test_a_range_costs_the_same_wherever_the_rest_is_cut(model: str, data: st.Da
     """The figures of a stage, found inside some split, are those of any split that has it."""
     one = setting(model, "pp4:1f1b dp2 +m4", 16)
     split = data.draw(st.sampled_from(sorted(predicted(one))))
-    stages = Stages(one, cluster(ON))
+    stages = StagesByLayers(one, cluster(ON))
     memory = [stages.of(rank, own).memory[rank] for rank, own in enumerate(ranges(split))]
     assert max(memory) == predicted(one)[split][1]
     for rank, own in enumerate(ranges(split)):
@@ -141,7 +141,7 @@ def test_a_range_costs_the_same_wherever_the_rest_is_cut(model: str, data: st.Da
 def test_longer_ranges_are_slower_and_larger() -> None:
     """The search leaves out all longer ones when one is too slow or too large."""
     for model in MODELS:
-        stages = Stages(setting(model, "pp3:1f1b dp2 +m4", 16), cluster(ON))
+        stages = StagesByLayers(setting(model, "pp3:1f1b dp2 +m4", 16), cluster(ON))
         for first in range(1, stages.layers - 2):
             found = [stages.of(1, Range(first, stop)) for stop in range(first + 1, stages.layers)]
             for shorter, longer in itertools.pairwise(found):
@@ -169,7 +169,7 @@ def test_only_where_the_trainer_leaves_the_choice() -> None:
 
 
 @functools.cache
-def answer(model: str, most: float = 0.0, trainer: str = "pytorch", fixed: str = "") -> Answer:
+def answer(model: str, most: float = 0.0, trainer: str = "pytorch", fixed: str = "") -> PlanningAnswer:
     return answered(asked(model, ON, 16, trainer=trainer, max_memory=most, only=("dp", "pp"), fix=fixed)[0])
 
 
@@ -177,7 +177,7 @@ def answer(model: str, most: float = 0.0, trainer: str = "pytorch", fixed: str =
 @pytest.mark.parametrize("trainer", ["pytorch", "megatron-core"])
 def test_a_search_with_finer_stages_is_never_worse_and_says_what_predict_says(model: str, trainer: str) -> None:
     before = answer(model, trainer=trainer, fixed="pp4")
-    after = finer(before).found
+    after = refine(before).found
     (told,) = after.finer
     assert before.found.best is not None and after.best is not None
     assert after.best.step_seconds <= before.found.best.step_seconds
@@ -191,7 +191,7 @@ def test_a_search_with_finer_stages_is_never_worse_and_says_what_predict_says(mo
 
 
 def test_a_large_head_makes_uneven_stages_win() -> None:
-    found = finer(answer(LARGE_HEAD, fixed="pp4:1f1b")).found
+    found = refine(answer(LARGE_HEAD, fixed="pp4:1f1b")).found
     (told,) = found.finer
     assert found.best is not None and "split=" in found.best.plan
     assert told.plan == found.best.plan
@@ -202,7 +202,7 @@ def test_a_large_head_makes_uneven_stages_win() -> None:
 def test_stages_make_a_plan_fit_that_did_not() -> None:
     """The first stage of 1F1B holds most micro-batches, so with fewer layers on it everything fits."""
     smallest = min(answer(ACTIVE, fixed="pp4:1f1b dp2 +m8").found.plans.memory)
-    found = finer(answer(ACTIVE, most=0.95 * smallest, fixed="pp4:1f1b dp2 +m8")).found
+    found = refine(answer(ACTIVE, most=0.95 * smallest, fixed="pp4:1f1b dp2 +m8")).found
     assert found.fitting == 0
     assert found.best is not None and found.best.memory_bytes <= 0.95 * smallest
     (told,) = found.finer
@@ -218,8 +218,8 @@ def test_whoever_interrupts_gets_the_best_so_far(monkeypatch: pytest.MonkeyPatch
             raise KeyboardInterrupt
         return best_split(*given)
 
-    monkeypatch.setattr("foretell.oracle.finer.best_split", once)
-    found = finer(before).found
+    monkeypatch.setattr("foretell.oracle.refinement.best_split", once)
+    found = refine(before).found
     assert not found.complete and len(calls) == 2
     assert found.best is not None and "split=" in found.best.plan
 
@@ -234,7 +234,7 @@ def test_layers_that_do_not_divide_are_cut_where_the_trainer_lets_them_be() -> N
 
 def test_what_the_trainer_or_the_user_cuts_is_left_alone() -> None:
     for trainer, fixed in (("nanotron", "pp4:1f1b"), ("pytorch", "pp4:1f1b,split=2/2/2/1"), ("pytorch", "dp8")):
-        assert finer(answer(LARGE_HEAD, trainer=trainer, fixed=fixed)).found.finer == ()
+        assert refine(answer(LARGE_HEAD, trainer=trainer, fixed=fixed)).found.finer == ()
 
 
 def test_a_split_that_is_found_is_a_legal_plan() -> None:

@@ -56,7 +56,7 @@ from foretell.timeline.memory_timeline import memory_timeline
 from foretell.timeline.peak_breakdown import alive
 from foretell.timeline.simulate import Simulated, simulate
 from foretell.validation import published
-from foretell.validation.study import Row, read
+from foretell.validation.study import MeasuredRun, read
 
 Case = dict[str, Any]
 Digits = dict[str, dict[str, Any]]
@@ -133,18 +133,18 @@ def _prediction(found: Prediction) -> Digits:
     }
 
 
-def _rows(every: int) -> Iterator[tuple[str, Row]]:
+def _rows(every: int) -> Iterator[tuple[str, MeasuredRun]]:
     """Every so manyth row of every study, those of one model together: each is built once."""
     paths = (*published.files(), *published.own_files())
     rows = [(f"study/{path.stem}/{at}", row) for path in paths for at, row in enumerate(read(path).rows)]
     yield from sorted(rows[::every], key=lambda named: (named[1].model, _samples(named[1])))
 
 
-def _samples(row: Row) -> int:
+def _samples(row: MeasuredRun) -> int:
     return max(1, row.job.batch // row.plan.microbatches)
 
 
-def _scored(row: Row) -> Digits:
+def _scored(row: MeasuredRun) -> Digits:
     """A row of a study, as it is scored."""
     setting = Setting(_sized(row.model, _samples(row)), row.job, row.plan, trainer(row.trainer))
     cluster = catalog.cluster(row.cluster)

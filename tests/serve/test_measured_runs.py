@@ -14,7 +14,7 @@ from foretell.cost.memory import MemoryUse
 from foretell.records.record import record
 from foretell.runtime.measure import Measurement, Samples
 from foretell.serve import uploads
-from foretell.serve.calls.model import Named
+from foretell.serve.calls.model import NamedModel
 from foretell.serve.calls.model import answer as described
 from foretell.serve.measured import PREDICTED, processes, seen
 from serve_client import Server
@@ -86,10 +86,10 @@ def test_a_trace_has_the_measured_processes_under_the_predicted_ones(server: Ser
 
 def test_a_question_of_files_or_code_is_not_asked(handed: Any):
     for model in ("/etc/passwd", "evil.py:factory", "os:getcwd", "config.json"):
-        found = described(Named(model=handed(run_record(model=model))))
+        found = described(NamedModel(model=handed(run_record(model=model))))
         assert found.question is None and found.measured is not None and found.notes
     with pytest.raises(Exception, match="not whole"):
-        described(Named(model=handed(b'{"kind": "run", "content": {"measurement": {"step_seconds": -1}}}')))
+        described(NamedModel(model=handed(b'{"kind": "run", "content": {"measurement": {"step_seconds": -1}}}')))
 
 
 JSON = st.recursive(

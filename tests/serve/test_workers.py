@@ -29,12 +29,12 @@ from foretell.serve.calls.export import Export
 from foretell.serve.calls.predict import answer as predicted
 from foretell.serve.calls.search import Search, Sofar
 from foretell.serve.calls.search import answer as searched
-from foretell.serve.crew import Crew, Kept, Worker, problem
+from foretell.serve.crew import AnswerCache, Crew, WorkerProcess, problem
 from foretell.serve.openapi import description, quick
 from foretell.serve.question import Question, bettered, graph_of, knobs, model_text, read
 from foretell.serve.searches import Running, Searches
 from foretell.serve.words import FIELDS, spoken
-from foretell.serve.worker import WARMING, Reply, Task, answered
+from foretell.serve.worker import WARMING, Reply, WorkerTask, answered
 from foretell.timeline.simulate import simulate
 from law_examples import examples, reached
 from serve_client import PATIENT, QUESTION
@@ -162,7 +162,7 @@ def test_a_mistake_is_said_and_not_raised(monkeypatch: pytest.MonkeyPatch, capfd
         raise ZeroDivisionError("ouch")
 
     monkeypatch.setattr(CALLS["predict"], "CALL", answering(call("predict"), wrong))
-    reply = answered(Task("predict", json.dumps(QUESTION).encode()), None)
+    reply = answered(WorkerTask("predict", json.dumps(QUESTION).encode()), None)
     assert reply.status == 500 and b"ouch" not in reply.body
     assert "ouch" in capfd.readouterr().err
 
@@ -174,12 +174,12 @@ def answering(one: Any, work: Callable[..., Any]) -> Any:
 
 
 def test_answers_are_kept_up_to_a_size():
-    kept = Kept()
+    kept = AnswerCache()
     for at in range(40):
-        kept.put(Task("predict", str(at).encode()), Reply("answer", 200, b" " * 1024 * 1024))
-    assert kept.bytes <= Kept.BYTES
-    assert kept.get(Task("predict", b"0")) is None
-    assert kept.get(Task("predict", b"39")) is not None
+        kept.put(WorkerTask("predict", str(at).encode()), Reply("answer", 200, b" " * 1024 * 1024))
+    assert kept.bytes <= AnswerCache.BYTES
+    assert kept.get(WorkerTask("predict", b"0")) is None
+    assert kept.get(WorkerTask("predict", b"39")) is not None
 
 
 def test_workers_are_warmed_with_the_first_question_of_the_page():
@@ -230,7 +230,7 @@ def test_a_search_that_nobody_watches_makes_room(tmp_path: Path, monkeypatch: py
 
     async def work() -> tuple[bool, bool]:
         searches = Searches(tmp_path, 1, 600.0)
-        running, waiting = Running("running", Task("search", b"")), Running("waiting", Task("search", b""))
+        running, waiting = Running("running", WorkerTask("search", b"")), Running("waiting", WorkerTask("search", b""))
         searches.all = {"running": running, "waiting": waiting}
         running.state = "running"
         running.looked_at -= 1
@@ -259,9 +259,9 @@ def test_who_takes_too_long_is_ended_and_replaced(tmp_path: Path):
         try:
             slow = await asyncio.wait_for(crew.idle.get(), PATIENT)
             crew.idle.put_nowait(slow)
-            late = await crew.answer(Task("view", json.dumps(endless).encode()))
+            late = await crew.answer(WorkerTask("view", json.dumps(endless).encode()))
             crew.seconds = 600.0
-            found = await crew.answer(Task("predict", json.dumps(QUESTION).encode()))
+            found = await crew.answer(WorkerTask("predict", json.dumps(QUESTION).encode()))
             return late, found, slow.alive or slow in crew.all
         finally:
             await crew.end()
@@ -273,15 +273,15 @@ def test_who_takes_too_long_is_ended_and_replaced(tmp_path: Path):
 
 
 def test_who_never_gets_ready_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    ready, started = Worker.ready, list[Worker]()
+    ready, started = WorkerProcess.ready, list[WorkerProcess]()
 
-    async def ready_the_second_time(worker: Worker) -> bool:
+    async def ready_the_second_time(worker: WorkerProcess) -> bool:
         started.append(worker)
         return await ready(worker) and len(started) > 1
 
-    monkeypatch.setattr(Worker, "ready", ready_the_second_time)
+    monkeypatch.setattr(WorkerProcess, "ready", ready_the_second_time)
 
-    async def work() -> tuple[Worker, set[Worker]]:
+    async def work() -> tuple[WorkerProcess, set[WorkerProcess]]:
         crew = Crew(tmp_path, 1, seconds=600.0)
         crew.start()
         try:
@@ -294,7 +294,7 @@ def test_who_never_gets_ready_is_replaced(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_if_nobody_gets_ready_questions_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    async def never(worker: Worker) -> bool:
+    async def never(worker: WorkerProcess) -> bool:
         return False
 
     async def work() -> tuple[Reply, int]:
@@ -303,11 +303,11 @@ def test_if_nobody_gets_ready_questions_are_told(tmp_path: Path, monkeypatch: py
         try:
             await asyncio.gather(*crew.hiring)
             await asyncio.sleep(0)  # those that are done are taken off the list by then
-            return await crew.answer(Task("predict", json.dumps(QUESTION).encode())), len(crew.hiring)
+            return await crew.answer(WorkerTask("predict", json.dumps(QUESTION).encode())), len(crew.hiring)
         finally:
             await crew.end()
 
-    monkeypatch.setattr(Worker, "ready", never)
+    monkeypatch.setattr(WorkerProcess, "ready", never)
     told, coming = run(work)
     assert told.status == 503 and b"ended before it could answer" in told.body
     assert coming == 1
@@ -317,11 +317,11 @@ def test_only_answers_are_kept(tmp_path: Path):
     class Refusing:
         alive = True
 
-        async def ask(self, task: Task) -> Reply:
+        async def ask(self, task: WorkerTask) -> Reply:
             return problem(422, "not now")
 
     async def work() -> Reply | None:
-        crew, task, worker = Crew(tmp_path, 0, seconds=600.0), Task("predict", b"{}"), cast(Any, Refusing())
+        crew, task, worker = Crew(tmp_path, 0, seconds=600.0), WorkerTask("predict", b"{}"), cast(Any, Refusing())
         crew.all.add(worker)
         crew.idle.put_nowait(worker)
         assert (await crew.answer(task)).status == 422
@@ -338,7 +338,7 @@ class Endless:
     def __init__(self) -> None:
         self.asked, self.ended = asyncio.Event(), asyncio.Event()
 
-    async def ask(self, task: Task) -> Reply:
+    async def ask(self, task: WorkerTask) -> Reply:
         self.asked.set()
         await asyncio.Event().wait()
         raise AssertionError
@@ -356,8 +356,8 @@ def test_who_hangs_up_holds_no_worker(tmp_path: Path, monkeypatch: pytest.Monkey
         crew, worker = Crew(tmp_path, 1, seconds=600.0), cast(Any, Endless())
         crew.all.add(worker)
         crew.idle.put_nowait(worker)
-        asking = asyncio.create_task(crew.answer(Task("predict", b"{}")))
-        waiting = asyncio.create_task(crew.answer(Task("predict", b"[]")))
+        asking = asyncio.create_task(crew.answer(WorkerTask("predict", b"{}")))
+        waiting = asyncio.create_task(crew.answer(WorkerTask("predict", b"[]")))
         await asyncio.wait_for(worker.asked.wait(), PATIENT)
         waiting.cancel()  # nobody was idle yet
         asking.cancel()
@@ -395,14 +395,14 @@ def test_an_answer_is_awaited_as_long_as_somebody_is_there(stays: bool):
 
 def test_an_answer_that_comes_soon_is_kept_though_nobody_waits(tmp_path: Path):
     class Slow(Endless):
-        async def ask(self, task: Task) -> Reply:
+        async def ask(self, task: WorkerTask) -> Reply:
             self.asked.set()
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             return Reply("answer", 200, b"{}")
 
     async def work() -> tuple[Reply | None, bool]:
-        crew, worker, task = Crew(tmp_path, 1, seconds=600.0), cast(Any, Slow()), Task("predict", b"{}")
+        crew, worker, task = Crew(tmp_path, 1, seconds=600.0), cast(Any, Slow()), WorkerTask("predict", b"{}")
         crew.all.add(worker)
         crew.idle.put_nowait(worker)
         asking = asyncio.create_task(crew.answer(task))
@@ -416,10 +416,10 @@ def test_an_answer_that_comes_soon_is_kept_though_nobody_waits(tmp_path: Path):
 
 
 def test_workers_end_with_the_crew(tmp_path: Path):
-    async def work() -> list[Worker]:
+    async def work() -> list[WorkerProcess]:
         crew = Crew(tmp_path, 2, seconds=600.0)
         crew.start()
-        await crew.answer(Task("predict", json.dumps(QUESTION).encode()))
+        await crew.answer(WorkerTask("predict", json.dumps(QUESTION).encode()))
         workers = list(crew.all)
         await crew.end()
         return workers

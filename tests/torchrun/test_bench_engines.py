@@ -15,9 +15,9 @@ import pytest
 
 from foretell.bench import engine, environments, study
 from foretell.bench.measuring import Starter, measured
-from foretell.bench.question import Question
+from foretell.bench.question import BenchQuestion
 from foretell.bench.reading import FIRST, difference
-from foretell.bench.row import OK, Row
+from foretell.bench.row import OK, BenchRow
 from free_port import free_port
 
 MODELS = {
@@ -43,21 +43,21 @@ def starter() -> Iterator[Starter]:
         yield found
 
 
-def _asked(name: str, pair: str) -> Question:
+def _asked(name: str, pair: str) -> BenchQuestion:
     """On two ranks, hybrids on four, in the same batches of 16."""
     ranks = max(2, engine.engine(name).least)
-    return Question(engine=name, pair=pair, ranks=ranks, model=MODELS[pair], batch=16 // ranks, steps=2, look=0)
+    return BenchQuestion(engine=name, pair=pair, ranks=ranks, model=MODELS[pair], batch=16 // ranks, steps=2, look=0)
 
 
 @pytest.fixture(scope="module")
-def references(starter: Starter) -> dict[str, Row]:
+def references(starter: Starter) -> dict[str, BenchRow]:
     return {pair: measured(_asked("ddp", pair), starter) for pair in MODELS}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SYNCHRONOUS if name != "ddp"])
 def test_synchronous_engines_have_the_same_first_losses(
-    name: str, starter: Starter, references: dict[str, Row]
+    name: str, starter: Starter, references: dict[str, BenchRow]
 ) -> None:
     if reason := _hindrance(name):
         pytest.skip(reason)
@@ -82,7 +82,7 @@ def _processes(name: str) -> int:
 
 @pytest.mark.slow
 def test_the_plug_in_of_the_page_is_an_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, references: dict[str, Row]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, references: dict[str, BenchRow]
 ) -> None:
     """As an installed package would bring it: a module and the name of it."""
     page = (Path(__file__).parents[2] / "docs" / "bench.md").read_text()

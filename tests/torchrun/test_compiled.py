@@ -42,7 +42,7 @@ from torch._C._distributed_c10d import FileStore
 from torch._dynamo import register_backend
 from foretell.runtime import training, worker
 from foretell.runtime.assignment import Assignment
-from foretell.runtime.place import Place
+from foretell.runtime.place import RankPlace
 
 ran = []
 
@@ -51,7 +51,7 @@ def told(module, inputs):
 
 register_backend(told, name="told")
 with tempfile.TemporaryDirectory() as folder:
-    worker.begun("cpu", Place(0, 1, 0), FileStore(folder + "/store", 1))
+    worker.begun("cpu", RankPlace(0, 1, 0), FileStore(folder + "/store", 1))
     asked = Assignment(model="lenet", plan="dp1 +compiled", batch=4, steps=2)
     training.trained(asked, asked.setting, 0)
 print(len(ran), flush=True)

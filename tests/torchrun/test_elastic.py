@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import BadInput
-from foretell.runtime import lives
+from foretell.runtime import restart_log
 from foretell.runtime.assignment import Assignment, RunFailed
 from foretell.runtime.launch import Ranks
 from foretell.runtime.recording import observed
@@ -45,7 +45,7 @@ def test_a_run_that_lost_ranks_has_the_losses_of_one_that_did_not(name: str, ran
     assert [report.losses for report in found] == [report.losses for report in whole]
     assert [len(report.steps) for report in found] == [6, 6]
     assert [report.collectives for report in found] == [report.collectives for report in whole]
-    past = lives.moments(folder)
+    past = restart_log.events(folder)
     assert [(one.what, one.step) for one in past] == [
         ("began", 0),
         ("died", 1),
@@ -78,7 +78,7 @@ def test_more_failures_than_restarts_end_the_run_and_the_steps_of_all_lives_are_
     asked = _asked("dp2", checkpoints=str(tmp_path), checkpoint_every=1, restarts=1, fail_at=(1, 3, 5))
     with pytest.raises(RunFailed, match="was ended by signal 9") as caught:
         ranks.run(asked, LONG)
-    assert sum(one.what == "died" for one in lives.moments(tmp_path)) == 2
+    assert sum(one.what == "died" for one in restart_log.events(tmp_path)) == 2
     assert [len(report.steps) for report in caught.value.reports] == [3, 3]
     assert [len(report.losses) for report in caught.value.reports] == [5, 5]
     assert all(set(report.phases) >= {"forward", "backward"} for report in caught.value.reports)

@@ -22,9 +22,9 @@ from foretell.program.lower import lower
 from foretell.runtime import journal
 from foretell.runtime.appliers import APPLIERS
 from foretell.runtime.assignment import Assignment
-from foretell.runtime.comparison import Traffic, traffic
+from foretell.runtime.comparison import TrafficMismatch, traffic
+from foretell.runtime.compute_emulation import BEHIND, NAP
 from foretell.runtime.launch import Ranks
-from foretell.runtime.pace import BEHIND, NAP
 from free_port import free_port
 
 FACTORIES = Path(__file__).parents[1] / "data" / "factories.py"
@@ -41,7 +41,7 @@ def _nurseries(folder: str = "") -> list[int]:
             command = (process / "cmdline").read_bytes()
         except OSError:
             continue
-        if b"foretell.runtime.nursery" in command and folder.encode() in command:
+        if b"foretell.runtime.fork_server" in command and folder.encode() in command:
             found.append(int(process.name))
     return found
 
@@ -101,9 +101,9 @@ def test_what_took_too_long_leaves_what_was_measured_until_then(tmp_path: Path) 
     meeting = tmp_path / "meeting"
     meeting.mkdir()
     for rank, steps in enumerate((5, 4)):
-        notes = journal.Kept(meeting, rank)
+        notes = journal.FileJournal(meeting, rank)
         for at in range(steps):
-            notes.stepped(journal.Ended(1.0 + at, {"forward": 1.0 + at}, 2.0))
+            notes.stepped(journal.StepEnded(1.0 + at, {"forward": 1.0 + at}, 2.0))
     with (meeting / "steps-1.jsonl").open("ab") as file:
         file.write(b'{"seconds": 9')
     own = Ranks()
@@ -225,7 +225,7 @@ def test_a_dry_run_of_many_ranks_says_what_the_program_says(ranks: Ranks, model:
     (report,) = ranks.run(assignment)
     found = traffic(expand(lower(assignment.setting)), 0, report.collectives)
     assert report.collectives
-    assert found == Traffic((), ())
+    assert found == TrafficMismatch((), ())
 
 
 T5 = "t5:layers=2,hidden=32,heads=2,ffn=32,vocab=64,seq=16,dropout=0"

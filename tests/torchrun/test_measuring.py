@@ -8,7 +8,7 @@ import torch
 
 from foretell.oracle.anchors import read
 from foretell.runtime.assignment import Assignment
-from foretell.runtime.clock import Clock, Span
+from foretell.runtime.clock import Clock, ClockSpan
 from foretell.runtime.launch import Ranks
 from foretell.runtime.recording import recorded
 from foretell.runtime.tracing import merged
@@ -44,8 +44,8 @@ class _Ticking:
         self.ticks += 1
         return self.ticks
 
-    def between(self, start: int, end: int) -> Span:
-        return Span(float(end - start), (end - start) / 2)
+    def between(self, start: int, end: int) -> ClockSpan:
+        return ClockSpan(float(end - start), (end - start) / 2)
 
     def settle(self) -> None:
         pass

@@ -25,7 +25,7 @@ from foretell.runtime.launch import Ranks
 from foretell.runtime.measure import measurement
 from foretell.virtual.again import again, played
 from foretell.virtual.foretold import seen, told
-from foretell.virtual.problems.run import Run
+from foretell.virtual.problems.run import GradientRun
 
 ASKED = Assignment(model=LENET, plan="", batch=12, steps=3, rate=0.02, optimizer="sgd", weights=True)
 
@@ -66,7 +66,7 @@ def test_processes_learn_what_virtual_time_says(ranks: Ranks, plan: str) -> None
 def test_what_is_played_again_is_scored_by_a_persons_own_loss(tmp_path: Path) -> None:
     file = tmp_path / "three_times.py"
     file.write_text("import torch.nn.functional as F\ndef loss(y, target): return 3 * F.cross_entropy(y, target)\n")
-    plain, own = (Run(asked("ps2:sync", loss=text)) for text in ("", f"{file}:loss"))
+    plain, own = (GradientRun(asked("ps2:sync", loss=text)) for text in ("", f"{file}:loss"))
     for run in (plain, own):
         run.gradients([run.start(0)], [(1, 0)])
     assert own.losses[1, 0] == pytest.approx(3 * plain.losses[1, 0])

@@ -14,7 +14,7 @@ from foretell.bench.engine import Engine, engine, written
 from foretell.runtime import appliers
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.launch import Ranks
-from foretell.runtime.subject import Rule
+from foretell.runtime.subject import TorchOptimizer
 
 ALONE = Assignment(model="lenet", plan="dp1", batch=4, steps=1)
 
@@ -37,7 +37,7 @@ def test_frameworks_compute_in_the_precision_of_the_plan(policy: str, dtype: tor
 
 
 def test_a_stage_without_weights_is_updated_all_the_same() -> None:
-    optimizer = Rule(torch.optim.AdamW, {"lr": 0.1}).over([])
+    optimizer = TorchOptimizer(torch.optim.AdamW, {"lr": 0.1}).over([])
     optimizer.step()
     assert [len(group["params"]) for group in optimizer.param_groups] == [1]
 

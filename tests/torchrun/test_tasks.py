@@ -121,7 +121,7 @@ def test_an_image_is_the_same_in_every_batch(tmp_path: Path) -> None:
     own, large = tmp_path / "own.pgm", tmp_path / "large.pgm"
     own.write_bytes(b"P5 4 3 255\n" + bytes(range(0, 240, 20)))
     large.write_bytes(b"P5 90 70 255\n" + bytes(90 * 70))
-    pair = Labelled(folder_of_images.Files([own, large]), torch.tensor([0, 1]))
+    pair = Labelled(folder_of_images.ImageFiles([own, large]), torch.tensor([0, 1]))
     alone, beside = (_batch(pair, torch.tensor(rows), IMAGES.inputs[0]).inputs[0][0] for rows in ([0], [0, 1]))
     assert torch.equal(alone, beside)
 

@@ -9,8 +9,8 @@ import pytest
 
 from foretell.validation import published
 from foretell.validation.accuracy import accuracies
-from foretell.validation.evaluate import Compared
-from foretell.validation.study import Row, read
+from foretell.validation.evaluate import ComparedRun
+from foretell.validation.study import MeasuredRun, read
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Foretold:
     interval: tuple[float, float] = (0.0, 0.0)
 
 
-def foretold(row: Row, factor: float) -> Compared:
-    return Compared(row, Foretold(row.step_seconds * factor), "")
+def foretold(row: MeasuredRun, factor: float) -> ComparedRun:
+    return ComparedRun(row, Foretold(row.step_seconds * factor), "")
 
 
 def test_the_papers_own_accuracies_come_out() -> None:

@@ -19,29 +19,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from answers import documented
-from foretell.bench import engine, environments, matrix, measuring, pair, seats, study
+from foretell.bench import engine, environments, matrix, measuring, pair, rank_pool, study
 from foretell.bench.engine import Engine
 from foretell.bench.group import groups
-from foretell.bench.matrix import Matrix, compare
-from foretell.bench.question import Question
+from foretell.bench.matrix import BenchMatrix, compare
+from foretell.bench.question import BenchQuestion
 from foretell.bench.reading import lines, noise
-from foretell.bench.row import ABSENT, FAILED, OK, UNFIT, Point, Predicted, Row, told
-from foretell.bench.study import About, Study
+from foretell.bench.row import ABSENT, FAILED, OK, UNFIT, BenchRow, LearningPoint, PredictedRow, told
+from foretell.bench.study import About, BenchStudy
 from foretell.cli import bench_pages
 from foretell.cli.command import cli
 from foretell.errors import BadInput, ForetellError
 from foretell.plan.text import parse
-from foretell.runtime.assignment import Failure, Outcome, Report
-from foretell.runtime.place import Place
+from foretell.runtime.assignment import Failure, Report, RunOutcome
+from foretell.runtime.place import RankPlace
 from law_examples import reached
 
 ABOUT = About(command="foretell bench", created="2026-01-01T00:00:00", foretell="0", machine="a core", cores=2)
 
 
-def _row(engine: str = "ddp", **fields: Any) -> Row:
+def _row(engine: str = "ddp", **fields: Any) -> BenchRow:
     usual: dict[str, Any] = {"pair": "image", "ranks": 2, "seed": 0, "batch_rule": "survey", "batch": 64}
     usual |= {"epoch_samples": 640, "step_seconds": 0.5, "fingerprint": engine, "losses": (2.0, 1.0)}
-    return Row(engine=engine, **(usual | fields))
+    return BenchRow(engine=engine, **(usual | fields))
 
 
 # rows and studies
@@ -49,7 +49,7 @@ def _row(engine: str = "ddp", **fields: Any) -> Row:
 
 def test_what_follows_from_a_row() -> None:
     curve = tuple(
-        Point(step=at, epoch=at / 10, seconds=30.0 * at, loss=1.0, metric=metric)
+        LearningPoint(step=at, epoch=at / 10, seconds=30.0 * at, loss=1.0, metric=metric)
         for at, metric in ((1, 0.2), (2, 0.8), (3, 0.7))
     )
     row = _row(phases={"forward": 0.3, "exposed.dp": 0.2}, memory_by_rank=(10, 12), curve=curve, target=0.75)
@@ -75,7 +75,7 @@ def test_what_follows_from_a_row() -> None:
         max_size=4,
     )
 )
-def test_rows_come_back_as_they_were(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_rows_come_back_as_they_were(rows: list[BenchRow], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("study")
     study.begin(folder, ABOUT)
     for row in rows:
@@ -112,11 +112,11 @@ def test_killed_anywhere_and_started_again_it_repeats_and_loses_nothing(
     kills: list[int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("study")
-    questions = Matrix(["ddp", "gpipe"], ["image"], (1, 2), (0, 1)).questions()
+    questions = BenchMatrix(["ddp", "gpipe"], ["image"], (1, 2), (0, 1)).questions()
     asked: list[str] = []
     budget = 0
 
-    def answer(question: Question, *_: Any) -> Row:
+    def answer(question: BenchQuestion, *_: Any) -> BenchRow:
         nonlocal budget
         if budget == 0:
             raise _Killed
@@ -140,7 +140,7 @@ def test_killed_anywhere_and_started_again_it_repeats_and_loses_nothing(
 def _comparing(folder: Path) -> None:
     """All rows of a comparison whose every answer takes a moment, and is a long file."""
 
-    def answer(question: Question, *_: Any) -> Row:
+    def answer(question: BenchQuestion, *_: Any) -> BenchRow:
         time.sleep(0.002)
         with (folder / "asked").open("a") as notes:
             notes.write(f"{question.fingerprint}\n")
@@ -151,7 +151,7 @@ def _comparing(folder: Path) -> None:
         list(compare(_MANY, folder, "foretell bench"))
 
 
-_MANY = Matrix(["ddp", "gpipe"], ["image"], (1, 2), range(8)).questions()
+_MANY = BenchMatrix(["ddp", "gpipe"], ["image"], (1, 2), range(8)).questions()
 
 
 def test_a_process_that_is_killed_at_any_moment_leaves_whole_rows_and_the_next_goes_on(tmp_path: Path) -> None:
@@ -176,11 +176,11 @@ def test_a_process_that_is_killed_at_any_moment_leaves_whole_rows_and_the_next_g
 def test_what_is_absent_is_asked_again_and_what_failed_when_told_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    questions = Matrix(["ddp", "gpipe", "filter"], ["image"], (2,)).questions()
+    questions = BenchMatrix(["ddp", "gpipe", "filter"], ["image"], (2,)).questions()
     status = {"ddp": OK, "gpipe": ABSENT, "filter": FAILED}
     asked: list[str] = []
 
-    def answer(question: Question, *_: Any) -> Row:
+    def answer(question: BenchQuestion, *_: Any) -> BenchRow:
         asked.append(question.engine)
         return question.row(status=status[question.engine])
 
@@ -193,7 +193,7 @@ def test_what_is_absent_is_asked_again_and_what_failed_when_told_to(
 
 def test_no_row_begins_that_would_end_too_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix, "measured", lambda question, *_: question.row(status=OK))
-    assert list(compare(Matrix(["ddp"], ["image"], (1, 2)).questions(), tmp_path, "x", seconds=-1.0)) == []
+    assert list(compare(BenchMatrix(["ddp"], ["image"], (1, 2)).questions(), tmp_path, "x", seconds=-1.0)) == []
 
 
 def test_a_row_has_no_more_time_than_is_left_and_one_without_a_fair_time_is_no_failure(
@@ -201,19 +201,19 @@ def test_a_row_has_no_more_time_than_is_left_and_one_without_a_fair_time_is_no_f
 ) -> None:
     allowed: list[float] = []
 
-    def late(question: Question, starter: Any, seconds: float) -> Row:
+    def late(question: BenchQuestion, starter: Any, seconds: float) -> BenchRow:
         allowed.append(seconds)
         return question.row(status=FAILED, reason="late", wall_seconds=seconds)
 
     monkeypatch.setattr(matrix, "measured", late)
-    questions = Matrix(["ddp"], ["image"], (1,)).questions()
+    questions = BenchMatrix(["ddp"], ["image"], (1,)).questions()
     assert list(compare(questions, tmp_path, "x", seconds=5.0)) == [] and study.kept(tmp_path) == {}
     assert len(list(compare(questions, tmp_path, "x", seconds=300.0))) == 1
     assert allowed[0] == matrix.LEAST_SECONDS and 30.0 < allowed[1] <= 300.0
 
 
 def test_a_loss_that_is_no_number_is_a_failure_that_can_be_read_again() -> None:
-    point = Point(step=1, epoch=1.0, seconds=1.0, loss=float("inf"), metric=None)
+    point = LearningPoint(step=1, epoch=1.0, seconds=1.0, loss=float("inf"), metric=None)
     for losses, curve in (((1.0, float("nan")), ()), ((1.0,), (point,))):
         found = measuring._diverged({"losses": losses, "curve": curve})  # pyright: ignore[reportPrivateUsage]
         assert found is not None and found["status"] == FAILED and "--rate" in found["fix"]
@@ -226,7 +226,7 @@ def test_a_loss_that_is_no_number_is_a_failure_that_can_be_read_again() -> None:
 @pytest.mark.parametrize("name", engine.names())
 def test_every_engine_is_a_plan_of_its_ranks(name: str) -> None:
     for ranks in (2, 4, 8):
-        asked = Question(engine=name, pair="image", ranks=ranks)
+        asked = BenchQuestion(engine=name, pair="image", ranks=ranks)
         if ranks < asked.engine_asked.least:
             continue
         assert parse(asked.texts.plan).ranks == ranks
@@ -237,35 +237,38 @@ def test_every_engine_is_a_plan_of_its_ranks(name: str) -> None:
 def test_engines_that_should_learn_the_same_see_the_same_batches() -> None:
     for rule, per in (("survey", 4), ("fixed", 1)):
         sizes = {
-            Question(engine=name, pair="language", ranks=4, batch_rule=rule).assignment().batch
+            BenchQuestion(engine=name, pair="language", ranks=4, batch_rule=rule).assignment().batch
             for name in engine.names()
         }
         assert sizes == {pair.pair("language").batch * per}
     with pytest.raises(BadInput, match="no batch rule"):
-        Question(engine="ddp", pair="image", ranks=2, batch_rule="odd").assignment()
+        BenchQuestion(engine="ddp", pair="image", ranks=2, batch_rule="odd").assignment()
 
 
 def test_micro_batches_follow_the_survey() -> None:
-    assert Question(engine="gpipe", pair="image", ranks=2).texts.plan == "pp2:gpipe +m8"
-    assert Question(engine="stash", pair="image", ranks=4).texts.plan == "pp4:stash +m4"
+    assert BenchQuestion(engine="gpipe", pair="image", ranks=2).texts.plan == "pp2:gpipe +m8"
+    assert BenchQuestion(engine="stash", pair="image", ranks=4).texts.plan == "pp4:stash +m4"
 
 
 def test_a_rate_may_grow_with_the_batch() -> None:
-    asked = Question(engine="ddp", pair="image", ranks=4, scaled=True, warmup=5)
+    asked = BenchQuestion(engine="ddp", pair="image", ranks=4, scaled=True, warmup=5)
     assert asked.assignment().rate_batch == 32 and asked.assignment().warmup == 5
     assert asked.row().rate == pytest.approx(4 * pair.pair("image").rate)
 
 
 def test_an_answer_that_may_differ_has_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = Question(engine="ddp", pair="image", ranks=2)
-    others = [Question(engine="ddp", pair="image", ranks=2, seed=1), Question(engine="ddp", pair="image", ranks=4)]
-    others += [Question(engine="ddp", pair="image", ranks=2, rate=0.1)]
+    one = BenchQuestion(engine="ddp", pair="image", ranks=2)
+    others = [
+        BenchQuestion(engine="ddp", pair="image", ranks=2, seed=1),
+        BenchQuestion(engine="ddp", pair="image", ranks=4),
+    ]
+    others += [BenchQuestion(engine="ddp", pair="image", ranks=2, rate=0.1)]
     assert len({one.fingerprint, *(other.fingerprint for other in others)}) == 4
-    assert one.fingerprint == Question(engine="ddp", pair="image", ranks=2).fingerprint
+    assert one.fingerprint == BenchQuestion(engine="ddp", pair="image", ranks=2).fingerprint
     monkeypatch.setattr(engine, "PER_RANK", 8)  # so the same words mean another plan
-    pipes = [Question(engine="gpipe", pair="image", ranks=2).fingerprint]
+    pipes = [BenchQuestion(engine="gpipe", pair="image", ranks=2).fingerprint]
     monkeypatch.undo()
-    assert Question(engine="gpipe", pair="image", ranks=2).fingerprint not in pipes
+    assert BenchQuestion(engine="gpipe", pair="image", ranks=2).fingerprint not in pipes
 
 
 def test_a_quick_comparison_has_enough_engines_and_seeds() -> None:
@@ -312,7 +315,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
 def test_an_engine_that_is_not_installed_is_a_row_with_the_cure(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environments, "found", lambda engine: None)
     with measuring.Starter() as starter:
-        row = measuring.measured(Question(engine=name, pair="image", ranks=2), starter)
+        row = measuring.measured(BenchQuestion(engine=name, pair="image", ranks=2), starter)
     assert row.status == ABSENT and row.engine == name
     assert row.fix == f"foretell bench --install {name.replace('_', '-')}"
 
@@ -341,7 +344,7 @@ def test_what_a_machine_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with measuring.Starter() as starter:
 
         def reason(engine: str, **more: Any) -> str:
-            row = measuring.measured(Question(**({"engine": engine, "pair": "image", "ranks": 2} | more)), starter)
+            row = measuring.measured(BenchQuestion(**({"engine": engine, "pair": "image", "ranks": 2} | more)), starter)
             assert row.status == UNFIT and row.fix
             return row.reason
 
@@ -395,20 +398,20 @@ OTHERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_rows_of_other_conditions_are_not_mixed(name: str) -> None:
-    usual = Question(engine="ddp", pair="image", ranks=2)
-    other = Question(engine="ddp", pair="image", ranks=2, **{name: OTHERS[name]})
+    usual = BenchQuestion(engine="ddp", pair="image", ranks=2)
+    other = BenchQuestion(engine="ddp", pair="image", ranks=2, **{name: OTHERS[name]})
     assert usual.conditions == "" and name.replace("_", " ") in other.conditions
-    assert other.conditions == Question(engine="gpipe", pair="image", ranks=4, **{name: OTHERS[name]}).conditions
+    assert other.conditions == BenchQuestion(engine="gpipe", pair="image", ranks=4, **{name: OTHERS[name]}).conditions
     rows = [one.row(step_seconds=1.0, epoch_samples=640) for one in (usual, other)]
     assert [line.seeds for line in lines(rows)] == [1, 1]
     assert [one.conditions for one in groups(rows)] == ["", other.conditions]
-    page = bench_pages.page(Study(about=ABOUT, rows=tuple(rows)))
+    page = bench_pages.page(BenchStudy(about=ABOUT, rows=tuple(rows)))
     assert page.count("image: ") == 2 and other.conditions in " ".join(page.split())
 
 
 def test_what_the_pair_says_anyway_is_no_other_condition() -> None:
     asked = pair.pair("image")
-    assert Question(engine="ddp", pair="image", ranks=2, batch=asked.batch, rate=asked.rate).conditions == ""
+    assert BenchQuestion(engine="ddp", pair="image", ranks=2, batch=asked.batch, rate=asked.rate).conditions == ""
 
 
 def test_both_tables_have_one_rule_of_speed_up() -> None:
@@ -435,11 +438,13 @@ def test_noise_is_what_seeds_of_one_engine_differ_by(engines: list[list[float]])
         reached("several")
         assert found.lines == len(several) and 0 <= found.middle <= found.most
         assert found.most == pytest.approx(max(max(steps) / min(steps) for steps in several) - 1)
-        assert f"{found.most:.0%} at most" in bench_pages.page(Study(about=ABOUT, rows=tuple(rows))).replace("\n", " ")
+        assert f"{found.most:.0%} at most" in bench_pages.page(BenchStudy(about=ABOUT, rows=tuple(rows))).replace(
+            "\n", " "
+        )
 
 
 def test_engines_are_counted_not_their_lines_and_doubts_are_told() -> None:
-    said = Predicted(
+    said = PredictedRow(
         step_seconds=1, low_seconds=1, high_seconds=1, memory_bytes=1, breakdown={}, error=1, memory_error=0,
         calibrated=False,
     )  # fmt: skip
@@ -448,20 +453,22 @@ def test_engines_are_counted_not_their_lines_and_doubts_are_told() -> None:
         for name in ("ddp", "zero1")
         for ranks in (1, 2)
     ]
-    page = " ".join(bench_pages.page(Study(about=ABOUT, rows=tuple(rows))).split())
+    page = " ".join(bench_pages.page(BenchStudy(about=ABOUT, rows=tuple(rows))).split())
     assert "losses of 1 other engine are" in page
     assert "before 4 of 4 rows others used up to 1.2 of its 2 cores" in page and "not calibrated" in page
     assert "Over 4 rows predicted steps are 100% off in the mean, +100% in the middle, and memory 0%." in page
-    apart = bench_pages.page(Study(about=ABOUT, rows=(_row(unpredicted="ranks compute on cpu"),)))
+    apart = bench_pages.page(BenchStudy(about=ABOUT, rows=(_row(unpredicted="ranks compute on cpu"),)))
     assert "nothing could be predicted: ranks compute on cpu." in " ".join(apart.split())
-    calm = bench_pages.page(Study(about=ABOUT, rows=(_row(load=5.0, busy=0.1),)))  # the load is that of the row before
+    calm = bench_pages.page(
+        BenchStudy(about=ABOUT, rows=(_row(load=5.0, busy=0.1),))
+    )  # the load is that of the row before
     assert "busy" not in calm and "calibrated" not in calm
 
 
 def test_what_one_seed_learnt_is_told() -> None:
-    curve = (Point(step=1, epoch=1.0, seconds=1.0, loss=1.0, metric=0.5),)
+    curve = (LearningPoint(step=1, epoch=1.0, seconds=1.0, loss=1.0, metric=0.5),)
     rows = [_row(seed=seed, fingerprint=str(seed), curve=curve) for seed in (0, 1)]
-    told = " ".join(bench_pages.page(Study(about=ABOUT, rows=(*rows, _row("gpipe", curve=curve)))).split())
+    told = " ".join(bench_pages.page(BenchStudy(about=ABOUT, rows=(*rows, _row("gpipe", curve=curve)))).split())
     assert "of one seed for gpipe." in told
 
 
@@ -484,21 +491,23 @@ def test_cores_that_others_use_are_counted(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_first_failure_that_is_no_consequence_is_the_reason() -> None:
-    lost, broken = Failure(seats.CONSEQUENCE, "a rank is gone"), Failure("BadInput", "out of memory")
+    lost, broken = Failure(rank_pool.CONSEQUENCE, "a rank is gone"), Failure("BadInput", "out of memory")
     reports = tuple(Report(rank=rank) for rank in range(3))
-    assert seats.together(Outcome((one,)) for one in reports).reports == reports
+    assert rank_pool.together(RunOutcome((one,)) for one in reports).reports == reports
     for order in ([lost, broken], [broken, lost]):
-        assert seats.together([Outcome(reports[:1]), *(Outcome(failure=one) for one in order)]).failure == broken
-    assert seats.together([Outcome(failure=lost)]).failure == lost
+        assert (
+            rank_pool.together([RunOutcome(reports[:1]), *(RunOutcome(failure=one) for one in order)]).failure == broken
+        )
+    assert rank_pool.together([RunOutcome(failure=lost)]).failure == lost
 
 
 def test_a_seat_knows_how_many_ranks_its_host_has() -> None:
     def here(rank: int, ranks: int) -> int:
-        place = Place(rank, world=8, local=rank % 4, here=4)
-        return seats._seat(place, seats.Call(None, ranks)).here
+        place = RankPlace(rank, world=8, local=rank % 4, here=4)
+        return rank_pool._seat(place, rank_pool.RankCall(None, ranks)).here
 
     assert [here(rank, 6) for rank in range(6)] == [4, 4, 4, 4, 2, 2]
-    assert measuring.Where(8, 4).hosts == 2 and measuring.Where().hosts == 1
+    assert measuring.BenchPlace(8, 4).hosts == 2 and measuring.BenchPlace().hosts == 1
 
 
 class _Gone:
@@ -518,9 +527,9 @@ class _Gone:
         raise RuntimeError("the store is gone")
 
 
-def _table(store: _Gone) -> seats.Table:
-    table = object.__new__(seats.Table)
-    table._store, table.place = store, Place(0, 2, 0, 2)
+def _table(store: _Gone) -> rank_pool.SeatStore:
+    table = object.__new__(rank_pool.SeatStore)
+    table._store, table.place = store, RankPlace(0, 2, 0, 2)
     return table
 
 
@@ -537,7 +546,7 @@ def test_what_a_seat_started_ends_where_the_store_is_gone(monkeypatch: pytest.Mo
     ended: list[str] = []
     monkeypatch.setattr(measuring.Starter, "__exit__", lambda *_: ended.append("ended"))
     with pytest.raises(RuntimeError, match="gone"):
-        seats.Conductor(_table(_Gone())).__exit__(None, None, None)
+        rank_pool.Conductor(_table(_Gone())).__exit__(None, None, None)
     assert ended == ["ended"]
 
 

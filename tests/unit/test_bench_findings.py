@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from foretell.bench.findings import FAILS, FINDINGS, HOLDS, UNKNOWN, check
 from foretell.bench.group import DATA, HYBRID, INTRA, OTHER, PIPELINE, SHARDED, family, groups
 from foretell.bench.reasons import WORTH, imbalance, reasons, sentence
-from foretell.bench.row import FAILED, Point, Row
+from foretell.bench.row import FAILED, BenchRow, LearningPoint
 
 GIGA = 10**9
 
 
-def row(engine: str, ranks: int, seconds: float, plan: str = "", **more: object) -> Row:
+def row(engine: str, ranks: int, seconds: float, plan: str = "", **more: object) -> BenchRow:
     """An epoch of so many seconds: one step of it all."""
     start: dict[str, object] = {
         "engine": engine, "pair": "image", "ranks": ranks, "seed": 0, "batch_rule": "", "device": "lassen",
         "plan": plan or f"dp{ranks}", "batch": 64, "epoch_samples": 64, "step_seconds": seconds,
     }  # fmt: skip
-    return Row(**{**start, **more})  # type: ignore[arg-type]
+    return BenchRow(**{**start, **more})  # type: ignore[arg-type]
 
 
-def line(engine: str, plan: str, seconds: dict[int, float], memory: dict[int, int] | None = None) -> list[Row]:
+def line(engine: str, plan: str, seconds: dict[int, float], memory: dict[int, int] | None = None) -> list[BenchRow]:
     held = memory or {}
     return [
         row(engine, ranks, epoch, plan.format(ranks), memory_by_rank=(held[ranks],) if ranks in held else ())
@@ -34,7 +34,7 @@ def line(engine: str, plan: str, seconds: dict[int, float], memory: dict[int, in
     ]
 
 
-def verdicts(rows: list[Row]) -> dict[str, str]:
+def verdicts(rows: list[BenchRow]) -> dict[str, str]:
     return {one.finding.name: one.verdict.status for one in check(rows)}
 
 
@@ -44,10 +44,11 @@ MEGATRON = line("megatron-intra", "tp{}", {1: 40, 2: 29, 4: 27, 8: 25, 16: 24}, 
 GPIPE = line("gpipe", "pp{}:gpipe +m64", {1: 200, 2: 150, 4: 120}, {1: 20 * GIGA, 2: 9 * GIGA, 4: 8 * GIGA})
 
 
-def learnt(engine: str, ranks: int, plan: str, *metrics: float, synchronous: bool = True) -> Row:
+def learnt(engine: str, ranks: int, plan: str, *metrics: float, synchronous: bool = True) -> BenchRow:
     """A look after every second and every epoch."""
     curve = tuple(
-        Point(step=at, epoch=at, seconds=at, loss=0.0, metric=metric) for at, metric in enumerate(metrics, start=1)
+        LearningPoint(step=at, epoch=at, seconds=at, loss=0.0, metric=metric)
+        for at, metric in enumerate(metrics, start=1)
     )
     return row(engine, ranks, 1.0, plan, curve=curve, synchronous=synchronous)
 
@@ -173,7 +174,7 @@ def test_of_several_seeds_the_one_in_the_middle_is_compared() -> None:
 
 
 def test_without_two_numbers_of_ranks_nobody_can_tell_whether_sharding_saves_with_each() -> None:
-    def held(ranks: int, share: float) -> list[Row]:
+    def held(ranks: int, share: float) -> list[BenchRow]:
         memory = {ranks: round(20 * GIGA * share)}
         return DDP + line("zero", "dp{}:zero2", {ranks: 50.0}, memory)
 

@@ -13,22 +13,22 @@ from answers import documented
 from foretell.bench import study
 from foretell.bench.group import groups
 from foretell.bench.page import bench_page, over_time, predicted
-from foretell.bench.row import UNFIT, Point, Predicted, Row
+from foretell.bench.row import UNFIT, BenchRow, LearningPoint, PredictedRow
 from foretell.bench.study import About
 from foretell.cli.command import cli
 from foretell.report.page import html
 
 
-def row(engine: str, plan: str, ranks: int, seed: int, step: float) -> Row:
+def row(engine: str, plan: str, ranks: int, seed: int, step: float) -> BenchRow:
     looks = tuple(
-        Point(step=at, epoch=at / 10, seconds=at * step, loss=3.0 / at, metric=0.1 * at + 0.02 * seed)
+        LearningPoint(step=at, epoch=at / 10, seconds=at * step, loss=3.0 / at, metric=0.1 * at + 0.02 * seed)
         for at in range(1, 5)
     )
-    guess = Predicted(
+    guess = PredictedRow(
         step_seconds=1.1 * step, low_seconds=step, high_seconds=1.2 * step, memory_bytes=2e8,
         breakdown={"forward": 0.4 * step, "backward": 0.7 * step}, error=0.1, memory_error=0.0,
     )  # fmt: skip
-    return Row(
+    return BenchRow(
         engine=engine, pair="image", ranks=ranks, seed=seed, batch_rule="", fingerprint=f"{engine}{ranks}{seed}",
         device="cpu", plan=plan, batch=8, epoch_samples=80, step_seconds=step, precision="fp32",
         phases={"forward": 0.3 * step, "backward": 0.6 * step, "exposed.dp": 0.1 * step}, curve=looks,
@@ -40,7 +40,9 @@ ROWS = (
     row("ddp", "dp1", 1, 0, 0.2),
     *(row("ddp", "dp2", 2, seed, 0.12) for seed in (0, 1)),
     *(row("one_f_one_b", "pp2:1f1b +m8", 2, seed, 0.3) for seed in (0, 1)),
-    Row(engine="deepspeed", pair="image", ranks=2, seed=0, batch_rule="", status=UNFIT, reason="no <ninja>", fix="x"),
+    BenchRow(
+        engine="deepspeed", pair="image", ranks=2, seed=0, batch_rule="", status=UNFIT, reason="no <ninja>", fix="x"
+    ),
 )
 
 

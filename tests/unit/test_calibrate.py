@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from answers import documented
-from foretell.calibration.measure import Journal, Wanted, measure
+from foretell.calibration.measure import SampleJournal, Wanted, measure
 from foretell.calibration.probes import probes
 from foretell.cost.collectives import library_of
-from foretell.cost.samples import Exchange, calibration
+from foretell.cost.samples import CollectiveSample, calibration
 from foretell.errors import BadInput
 from foretell.hardware.this_machine import processor
 from foretell.records import store
@@ -80,12 +80,12 @@ def test_a_second_pass_times_everything_once_more(tmp_path: Path) -> None:
 def test_a_journal_that_was_cut_off_is_read_as_far_as_it_goes(file: Path, tmp_path: Path) -> None:
     found = calibration(store.read(file))
     out = tmp_path / "cpu.json"
-    journal = Journal(out, found.machine, resume=False)
+    journal = SampleJournal(out, found.machine, resume=False)
     for one in found.samples[:3]:
         journal.add(one)
     text = journal.path.read_bytes()
     journal.path.write_bytes(text[: len(text) - 20])
-    assert Journal(out, found.machine, resume=True).samples == list(found.samples[:2])
+    assert SampleJournal(out, found.machine, resume=True).samples == list(found.samples[:2])
 
 
 def test_another_machine_is_not_gone_on_with(file: Path, tmp_path: Path) -> None:
@@ -93,14 +93,14 @@ def test_another_machine_is_not_gone_on_with(file: Path, tmp_path: Path) -> None
 
     found = calibration(store.read(file))
     other = msgspec.structs.replace(found.machine, title="another processor")
-    Journal(tmp_path / "cpu.json", other, resume=False)
+    SampleJournal(tmp_path / "cpu.json", other, resume=False)
     with pytest.raises(BadInput, match="another machine"):
-        Journal(tmp_path / "cpu.json", found.machine, resume=True)
+        SampleJournal(tmp_path / "cpu.json", found.machine, resume=True)
 
 
 @pytest.mark.skipif(processor().ranks < 2, reason="one core")
 def test_collectives_were_timed_among_the_cores(file: Path) -> None:
-    found = [one.about for one in calibration(store.read(file)).samples if isinstance(one.about, Exchange)]
+    found = [one.about for one in calibration(store.read(file)).samples if isinstance(one.about, CollectiveSample)]
     assert {about.kind for about in found} >= {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send"}
     assert max(about.ranks for about in found) == processor().ranks
 
@@ -162,14 +162,14 @@ def test_every_case_has_a_price_that_it_corrects(device: str) -> None:
     """Also those of an accelerator, which cannot be timed here: each sample becomes a point of its kind."""
     from foretell.calibration.case import Scope
     from foretell.cost.calibrated import kernel_points
-    from foretell.cost.samples import Calibration, Kernel, Machine, Rule, sample
+    from foretell.cost.samples import Calibration, Kernel, MeasuredMachine, UpdateSample, sample
     from foretell.hardware.members import device as member
 
     cases = [case for name in probes() for case in probes()[name].cases(Scope(device, False, 1))]
     keys = {sample("any", case.about, [1.0]).key for case in cases}
     assert len(keys) == len(cases)
-    kernels = [case.about for case in cases if isinstance(case.about, Kernel | Rule)]
-    machine = Machine(device="h200", title="", kind="cuda", count=1, memory_bytes=1)
+    kernels = [case.about for case in cases if isinstance(case.about, Kernel | UpdateSample)]
+    machine = MeasuredMachine(device="h200", title="", kind="cuda", count=1, memory_bytes=1)
     found = Calibration(machine=machine, samples=tuple(sample("any", one, [1.0]) for one in kernels), complete=True)
     points = kernel_points(member("h200"), found)
     assert sum(len(own) for kind, own in points.items() if len(kind.split()) <= 3) >= len(kernels)

@@ -8,16 +8,18 @@ from hypothesis import strategies as st
 
 from foretell.lab.crossover import AROUND, Crossover, cases, expected, measured
 from foretell.lab.describe import described
-from foretell.lab.measure import Row
-from foretell.lab.network import PAYLOAD, Network
+from foretell.lab.measure import CollectiveRow
+from foretell.lab.network import PAYLOAD, LabNetwork
 
 HOSTS, RATE, DELAY, EXTRA = 4, 12.5e6, 1e-3, 1e-4
-CLUSTER = described(Network(hosts=HOSTS, rate=RATE, delay=DELAY), EXTRA)
+CLUSTER = described(LabNetwork(hosts=HOSTS, rate=RATE, delay=DELAY), EXTRA)
 
 
-def _row(algorithm: str, size: int, seconds: float) -> Row:
+def _row(algorithm: str, size: int, seconds: float) -> CollectiveRow:
     common = {"kind": "all-reduce", "hosts": HOSTS, "rate": RATE, "delay": DELAY, "overhead": EXTRA, "messages": 1}
-    return Row(algorithm=algorithm, size=size, bytes=size, formula=1.0, seconds=seconds, samples=(seconds,), **common)
+    return CollectiveRow(
+        algorithm=algorithm, size=size, bytes=size, formula=1.0, seconds=seconds, samples=(seconds,), **common
+    )
 
 
 def test_the_butterfly_gives_way_where_its_formula_says() -> None:

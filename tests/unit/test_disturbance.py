@@ -20,14 +20,14 @@ from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group
 from foretell.errors import BadInput
 from foretell.hardware import catalog
-from foretell.hardware.disturbance import Disturbance, SlowLink, SlowRank, Traffic, read, with_disturbed_links
+from foretell.hardware.disturbance import BackgroundTraffic, Disturbance, SlowLink, SlowRank, read, with_disturbed_links
 from foretell.lab.describe import described
-from foretell.lab.network import Network, slowed
+from foretell.lab.network import LabNetwork, slowed
 from foretell.oracle.training import Conditions
 from foretell.virtual.disturbance import CALM
 from foretell.virtual.pace import Disturbed, Even
 
-HOSTS = described(Network(hosts=4, rate=12.5e6, delay=1e-3))
+HOSTS = described(LabNetwork(hosts=4, rate=12.5e6, delay=1e-3))
 NODES = catalog.cluster("16xa100-80")
 TIMES = st.floats(1, 100)
 RANKS = st.integers(0, 3)
@@ -37,7 +37,7 @@ DISTURBANCES = st.builds(
     Disturbance,
     st.lists(st.builds(SlowRank, RANKS, TIMES), unique_by=lambda one: one.rank).map(tuple),
     st.lists(st.builds(SlowLink, PAIRS, st.floats(1, 4)), unique_by=lambda one: one.ends).map(tuple),
-    st.lists(st.builds(Traffic, st.just(0), st.integers(1, 3), st.floats(1e3, 5e5)), max_size=3).map(tuple),
+    st.lists(st.builds(BackgroundTraffic, st.just(0), st.integers(1, 3), st.floats(1e3, 5e5)), max_size=3).map(tuple),
 )
 
 
@@ -115,7 +115,7 @@ def test_other_jobs_add_up_at_a_port_and_may_not_take_all_of_it() -> None:
 
 def test_the_lab_makes_the_link_that_is_predicted() -> None:
     """What the switch is told and what the description has after the same words."""
-    network, words = Network(hosts=2, rate=12.5e6, delay=1e-3), read(links=["0-1:4x"])
+    network, words = LabNetwork(hosts=2, rate=12.5e6, delay=1e-3), read(links=["0-1:4x"])
     made = slowed(network, words.links).between(0, 1)
     reckoned = with_disturbed_links(described(network), words).levels[1].link
     assert (made.rate, made.delay) == (reckoned.bandwidth, reckoned.hop_seconds)

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from answers import documented
-from foretell.bench.row import ABSENT, UNFIT, Row
+from foretell.bench.row import ABSENT, UNFIT, BenchRow
 from foretell.bench.study import About, begin, keep
-from foretell.cli.answers import FORMS, TYPES, Failed
+from foretell.cli.answers import FORMS, TYPES, FailureAnswer
 from foretell.cli.command import cli
 from foretell.cli.table import WIDTH
 from foretell.cli.verbs import VERBS
@@ -100,8 +100,8 @@ def _compared(study: Path) -> None:
     alike = {"pair": "image", "ranks": 2, "seed": 0, "batch_rule": "survey"}
     phases = {"forward": 0.02, "backward": 0.05, "exposed.dp": 0.03}
     run = {"batch": 8, "epoch_samples": 80, "step_seconds": 0.1, "phases": phases, "memory_by_rank": (10**8, 10**8)}
-    keep(study, Row(engine="ddp", fingerprint="a", plan="dp2", device="cpu", task="digits", **alike, **run))
-    keep(study, Row(engine="hivemind", fingerprint="b", status=ABSENT, reason="not there", fix="get it", **alike))
+    keep(study, BenchRow(engine="ddp", fingerprint="a", plan="dp2", device="cpu", task="digits", **alike, **run))
+    keep(study, BenchRow(engine="hivemind", fingerprint="b", status=ABSENT, reason="not there", fix="get it", **alike))
 
 
 def test_a_row_that_did_not_run_is_told_nothing_that_bench_cannot_do(foretell: Any, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_row_that_did_not_run_is_told_nothing_that_bench_cannot_do(foretell: A
     unfit = {"pair": "image", "ranks": 2, "seed": 0, "batch_rule": "survey", "status": UNFIT, "reason": "too many"}
     ways = {"filter": "--plan 'dp2 filter8', or a part of the model", "spatial": "--plan 'dp2'; --plan 'dp2'"}
     for name, fix in ways.items():
-        keep(tmp_path, Row(engine=name, fingerprint=name, fix=fix, **unfit))
+        keep(tmp_path, BenchRow(engine=name, fingerprint=name, fix=fix, **unfit))
     page = foretell("bench", "--show", str(tmp_path), "--html", str(tmp_path / "page.html")).out
     assert "try a part of the model" in page and page.count("try") == 1
     assert "--plan" not in page + (tmp_path / "page.html").read_text()
@@ -186,7 +186,7 @@ def every_command() -> list[tuple[str, ...]]:
 @pytest.mark.parametrize("command", every_command(), ids=" ".join)
 def test_errors_are_json_where_json_is_asked_for(foretell: Any, command: tuple[str, ...]) -> None:
     ran = foretell(*command, "--json", "--no-such-option")
-    error = msgspec.json.decode(ran.out, type=Failed).error
+    error = msgspec.json.decode(ran.out, type=FailureAnswer).error
     assert ran.code == 2
     assert "no-such-option" in error.what
     assert "--help" in error.fix
@@ -216,7 +216,7 @@ WRONG = [
 def test_what_is_wrong_is_told_to_programs(foretell: Any, command: tuple[str, ...]) -> None:
     ran = foretell(*command, "--json")
     assert ran.code == 2
-    failed = msgspec.json.decode(ran.out, type=Failed)
+    failed = msgspec.json.decode(ran.out, type=FailureAnswer)
     assert msgspec.json.decode(msgspec.json.encode(failed)) == json.loads(ran.out)
     assert failed.error.what
     assert failed.error.fix

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from foretell.cli.verbs.goodput import command
 from foretell.errors import BadInput
 from foretell.oracle.goodput import goodput
-from foretell.runtime import lives
-from foretell.runtime.lives import BEGAN, DIED, ENDED, WROTE, Fate, Lives, Moment, lived
+from foretell.runtime import restart_log
+from foretell.runtime.restart_log import BEGAN, DIED, ENDED, WROTE, Fate, RestartLog, RunEvent, restarts
 
 TIMES = st.floats(1, 1e6)
 
@@ -98,8 +98,8 @@ def test_a_time_that_is_given_takes_the_place_of_its_own(
     )
 
 
-def _life(mtbf: float, failures: int) -> Lives:
-    return Lives(
+def _life(mtbf: float, failures: int) -> RestartLog:
+    return RestartLog(
         failures=failures,
         checkpoints=4,
         seconds=100.0,
@@ -118,14 +118,14 @@ def _life(mtbf: float, failures: int) -> Lives:
 
 def test_seconds_of_a_run_add_up() -> None:
     moments = [
-        Moment(BEGAN, 0, 100.0),
-        Moment(WROTE, 5, 111.0, seconds=1.0),
-        Moment(DIED, 8, 117.0, rank=1),
-        Moment(BEGAN, 5, 120.0),
-        Moment(WROTE, 10, 131.0, seconds=1.0),
-        Moment(ENDED, 10, 131.5),
+        RunEvent(BEGAN, 0, 100.0),
+        RunEvent(WROTE, 5, 111.0, seconds=1.0),
+        RunEvent(DIED, 8, 117.0, rank=1),
+        RunEvent(BEGAN, 5, 120.0),
+        RunEvent(WROTE, 10, 131.0, seconds=1.0),
+        RunEvent(ENDED, 10, 131.5),
     ]
-    found = lived(moments, [2.0] * 10, 5, 60.0)
+    found = restarts(moments, [2.0] * 10, 5, 60.0)
     assert (found.failures, found.checkpoints, found.seconds) == (1, 2, 31.5)
     assert (found.productive_seconds, found.restart_seconds, found.checkpoint_seconds) == (20.0, 3.0, 1.0)
     assert found.lost_seconds == pytest.approx(31.5 - 20 - 3 - 2)
@@ -134,30 +134,35 @@ def test_seconds_of_a_run_add_up() -> None:
 
 
 def test_a_run_that_went_on_the_next_day_did_not_take_a_day() -> None:
-    moments = [Moment(BEGAN, 0, 0.0), Moment(ENDED, 5, 10.0), Moment(BEGAN, 5, 86400.0), Moment(ENDED, 10, 86410.0)]
-    found = lived(moments, [1.0] * 10, 5, 0.0)
+    moments = [
+        RunEvent(BEGAN, 0, 0.0),
+        RunEvent(ENDED, 5, 10.0),
+        RunEvent(BEGAN, 5, 86400.0),
+        RunEvent(ENDED, 10, 86410.0),
+    ]
+    found = restarts(moments, [1.0] * 10, 5, 0.0)
     assert found.seconds == 20.0
     assert found.failures == 0
 
 
 def test_a_run_that_died_at_once_has_no_goodput() -> None:
-    found = lived([Moment(BEGAN, 0, 5.0)], [], 5, 0.0)
+    found = restarts([RunEvent(BEGAN, 0, 5.0)], [], 5, 0.0)
     assert (found.goodput, found.seconds, found.interval) == (0.0, 0.0, 0.0)
 
 
 def test_deaths_that_never_came_are_told() -> None:
-    moments = [Moment(BEGAN, 0, 0.0), Moment(DIED, 3, 3.0), Moment(BEGAN, 0, 4.0), Moment(ENDED, 6, 10.0)]
-    assert lived(moments, [1.0] * 6, 5, 0.0, (3, 40)).not_reached == (40,)
-    assert lived(moments, [1.0] * 6, 5, 0.0, (3,)).not_reached == ()
+    moments = [RunEvent(BEGAN, 0, 0.0), RunEvent(DIED, 3, 3.0), RunEvent(BEGAN, 0, 4.0), RunEvent(ENDED, 6, 10.0)]
+    assert restarts(moments, [1.0] * 6, 5, 0.0, (3, 40)).not_reached == (40,)
+    assert restarts(moments, [1.0] * 6, 5, 0.0, (3,)).not_reached == ()
 
 
 def test_moments_are_read_as_they_were_written_and_a_cut_line_is_none(tmp_path: Path) -> None:
-    assert lives.moments(tmp_path) == []
-    lives.note(tmp_path, BEGAN, 3)
-    lives.note(tmp_path, DIED, 4, rank=1)
-    with (tmp_path / lives.FILE).open("ab") as file:
+    assert restart_log.events(tmp_path) == []
+    restart_log.note(tmp_path, BEGAN, 3)
+    restart_log.note(tmp_path, DIED, 4, rank=1)
+    with (tmp_path / restart_log.FILE).open("ab") as file:
         file.write(b'{"what":"wro')
-    assert [(one.what, one.step, one.rank) for one in lives.moments(tmp_path)] == [(BEGAN, 3, 0), (DIED, 4, 1)]
+    assert [(one.what, one.step, one.rank) for one in restart_log.events(tmp_path)] == [(BEGAN, 3, 0), (DIED, 4, 1)]
 
 
 @given(st.integers(0, 10), st.integers(1, 8), st.integers(0, 5))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from foretell.errors import BadInput
-from foretell.learning.gradient_noise import Look, NoiseScale, noise_scale
+from foretell.learning.gradient_noise import GradientLook, NoiseScale, noise_scale
 from foretell.oracle.batches import tradeoff
 from foretell.records.record import record
 from foretell.records.store import write
@@ -23,11 +23,11 @@ ALWAYS = ("plan",)
 SIZES = some.integers(1, 64).flatmap(lambda piece: some.tuples(some.just(piece), some.integers(2, 64)))
 
 
-def look(spread: float, signal: float, piece: int = 1, pieces: int = 8, step: int = 1) -> Look:
+def look(spread: float, signal: float, piece: int = 1, pieces: int = 8, step: int = 1) -> GradientLook:
     """What is seen, in the mean, of gradients with this spread and this length."""
     whole = piece * pieces
     lengths = {"of_piece": signal + spread / piece, "of_whole": signal + spread / whole}
-    return Look(step=step, samples=step, piece=piece, whole=whole, **lengths)
+    return GradientLook(step=step, samples=step, piece=piece, whole=whole, **lengths)
 
 
 @given(some.floats(1e-3, 1e3), some.floats(1e-3, 1e3), SIZES)
@@ -41,11 +41,11 @@ def test_the_figure_of_gaussian_gradients_is_theirs() -> None:
     """Samples around a gradient of length 2 in 50 dims, each of variance 0.3: tr(S) / |G|^2 is 15 / 4."""
     draws, middle = numpy.random.default_rng(5), numpy.zeros(50)
     middle[0] = 2.0
-    looks: list[Look] = []
+    looks: list[GradientLook] = []
     for step in range(400):
         single = middle + numpy.sqrt(0.3) * draws.standard_normal((16, 50))
         lengths = {"of_piece": float((single**2).sum(1).mean()), "of_whole": float((single.mean(0) ** 2).sum())}
-        looks.append(Look(step=step, samples=step, piece=1, whole=16, **lengths))
+        looks.append(GradientLook(step=step, samples=step, piece=1, whole=16, **lengths))
     found = noise_scale(looks)
     assert found.samples is not None and found.error is not None
     assert found.samples == pytest.approx(15 / 4, abs=3 * found.error)
@@ -60,7 +60,9 @@ def test_later_looks_count() -> None:
 
 
 def test_where_noise_is_all_that_is_seen_there_is_no_figure() -> None:
-    nothing = Look(step=1, samples=1, piece=1, whole=8, of_piece=8.0, of_whole=0.9)  # the mean of noise alone has 1
+    nothing = GradientLook(
+        step=1, samples=1, piece=1, whole=8, of_piece=8.0, of_whole=0.9
+    )  # the mean of noise alone has 1
     assert noise_scale([nothing]).samples is None
 
 

@@ -12,7 +12,7 @@ from foretell.errors import BadInput
 from foretell.hardware import catalog, disturbance
 from foretell.hardware.quantity import line_rate
 from foretell.lab import describe
-from foretell.lab.network import PAYLOAD, Network, Wire, check_traffic, window, wiring
+from foretell.lab.network import PAYLOAD, LabNetwork, Wire, check_traffic, window, wiring
 from foretell.lab.text import network
 from foretell.model.source import load
 from foretell.oracle.predict import predict
@@ -73,7 +73,7 @@ def test_the_switch_is_told_of_every_pipe_and_path() -> None:
 )
 def test_networks_that_cannot_be_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(BadInput):
-        Network(rate=1e6, delay=1e-3, **given)  # type: ignore[arg-type]
+        LabNetwork(rate=1e6, delay=1e-3, **given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -87,20 +87,20 @@ def test_nothing_is_said_twice(said: dict[str, tuple[str, ...]]) -> None:
 
 
 def test_a_long_fat_pipe_has_the_largest_window_and_a_longer_one_is_refused() -> None:
-    assert 1.25e9 * 0.4 < window(Network(hosts=2, rate=1.25e9, delay=0.2)) < 2**30
+    assert 1.25e9 * 0.4 < window(LabNetwork(hosts=2, rate=1.25e9, delay=0.2)) < 2**30
     with pytest.raises(BadInput, match="on their way"):
-        window(Network(hosts=2, rate=1.25e9, delay=0.5))
+        window(LabNetwork(hosts=2, rate=1.25e9, delay=0.5))
 
 
 @pytest.mark.parametrize(
     "made",
     [
-        Network(hosts=2, rate=125e6, delay=5e-4),
-        Network(hosts=4, rate=125e6, delay=5e-4, island=2, uplink=Wire(12.5e6, 2e-3)),
+        LabNetwork(hosts=2, rate=125e6, delay=5e-4),
+        LabNetwork(hosts=4, rate=125e6, delay=5e-4, island=2, uplink=Wire(12.5e6, 2e-3)),
     ],
     ids=["flat", "islands"],
 )
-def test_the_description_reads_back_as_the_same_cluster(made: Network, tmp_path: Path) -> None:
+def test_the_description_reads_back_as_the_same_cluster(made: LabNetwork, tmp_path: Path) -> None:
     said = describe.described(made, overhead=1e-4)
     describe.write(said, tmp_path / "mine.toml")
     found = catalog.cluster(str(tmp_path / "mine.toml"))
@@ -116,13 +116,13 @@ def test_the_description_reads_back_as_the_same_cluster(made: Network, tmp_path:
 
 
 def test_where_ports_differ_the_slowest_counts() -> None:
-    made = Network(hosts=3, rate=125e6, delay=1e-3, ports={2: 1e6}, links={(0, 1): Wire(1e9, 7e-3)})
+    made = LabNetwork(hosts=3, rate=125e6, delay=1e-3, ports={2: 1e6}, links={(0, 1): Wire(1e9, 7e-3)})
     link = describe.described(made).levels[-1].link
     assert (link.bandwidth, link.hop_seconds) == (1e6, 7e-3)
 
 
 def test_where_ports_of_islands_differ_the_slowest_counts() -> None:
-    made = Network(
+    made = LabNetwork(
         hosts=4,
         rate=125e6,
         delay=1e-3,
@@ -148,7 +148,7 @@ def test_where_ports_of_islands_differ_the_slowest_counts() -> None:
 )
 def test_gloo_is_priced_as_what_it_does(kind: str, hops: int, tensors: float) -> None:
     """On four hosts: latencies that wait for each other, and tensors over the busiest port."""
-    cluster = describe.described(Network(hosts=4, rate=12.5e6, delay=4e-3), overhead=1e-3)
+    cluster = describe.described(LabNetwork(hosts=4, rate=12.5e6, delay=4e-3), overhead=1e-3)
     size = 1 << 20
     payload = size / 4 if kind == "all-gather" else size
     found = collective_seconds(kind, payload, Group(4), cluster).seconds
@@ -165,7 +165,7 @@ def test_gloo_is_priced_as_what_it_does(kind: str, hops: int, tensors: float) ->
 )
 def test_a_slow_link_is_named_as_the_limit_it_is(plan: str, limit: str) -> None:
     """Table 6 of Kahira et al. 2021, provoked: what a strategy sends is what limits it."""
-    cluster = describe.described(Network(hosts=2, rate=2.5e6, delay=1e-3))
+    cluster = describe.described(LabNetwork(hosts=2, rate=2.5e6, delay=1e-3))
     found = trainer("pytorch")
     setting = Setting(load("lenet", 64, None, "fp32"), make_job(64, trainer="pytorch"), parse(plan), found)
     assert predict(setting, cluster).bottlenecks[0].name == limit

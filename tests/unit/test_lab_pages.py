@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from foretell.cli.lab_pages import measured
-from foretell.lab.measure import SMALL, Row, summary
+from foretell.lab.measure import SMALL, CollectiveRow, summary
 
 
-def _row(size: int) -> Row:
+def _row(size: int) -> CollectiveRow:
     common = {"hosts": 2, "rate": 1e8, "delay": 1e-3, "overhead": 1e-4, "messages": 2, "samples": (1.0,)}
-    return Row(algorithm="ring", kind="all-reduce", size=size, bytes=size, formula=1.1, seconds=1.0, **common)
+    return CollectiveRow(algorithm="ring", kind="all-reduce", size=size, bytes=size, formula=1.1, seconds=1.0, **common)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy
 import pytest
 
-from foretell.runtime.collectives import Message, Round, Span
+from foretell.runtime.collectives import ElementSpan, Message, Round
 from foretell.runtime.collectives._lines import Lines
 
 SIZE = 1 << 19
@@ -42,7 +42,7 @@ def test_what_comes_in_does_not_change_what_has_not_left(pair: tuple[socket.sock
     peer = Slow(pair[1], theirs)
     peer.start()
     before = tensor.copy()
-    both = (Message(1, Span(0, SIZE)),)
+    both = (Message(1, ElementSpan(0, SIZE)),)
     Lines(0, {1: pair[0]}, patience=30.0).perform([Round(both, both, adds=True)], tensor, tensor)
     peer.join(30)
     assert peer.got == before.tobytes()
@@ -52,7 +52,9 @@ def test_what_comes_in_does_not_change_what_has_not_left(pair: tuple[socket.sock
 def test_messages_and_bytes_are_counted_and_empty_ones_are_none(pair: tuple[socket.socket, socket.socket]) -> None:
     tensor = numpy.ones(4)
     lines = Lines(0, {1: pair[0]}, patience=5.0)
-    lines.perform([Round(sends=(Message(1, Span(1, 3)),)), Round(sends=(Message(1, Span(2, 2)),))], tensor, tensor)
+    lines.perform(
+        [Round(sends=(Message(1, ElementSpan(1, 3)),)), Round(sends=(Message(1, ElementSpan(2, 2)),))], tensor, tensor
+    )
     assert (lines.messages, lines.bytes) == (1, 16)
     assert pair[1].recv(100) == tensor[1:3].tobytes()
 
@@ -61,10 +63,12 @@ def test_a_peer_that_hung_up_is_named(pair: tuple[socket.socket, socket.socket])
     pair[1].close()
     tensor = numpy.ones(4)
     with pytest.raises(ConnectionError, match="rank 0 lost rank 1: it hung up"):
-        Lines(0, {1: pair[0]}, patience=5.0).perform([Round(receives=(Message(1, Span(0, 4)),))], tensor, tensor)
+        Lines(0, {1: pair[0]}, patience=5.0).perform([Round(receives=(Message(1, ElementSpan(0, 4)),))], tensor, tensor)
 
 
 def test_a_peer_that_says_nothing_is_given_up(pair: tuple[socket.socket, socket.socket]) -> None:
     tensor = numpy.ones(4)
     with pytest.raises(TimeoutError, match=r"rank 0 heard nothing from rank 1 for 0\.05 s"):
-        Lines(0, {1: pair[0]}, patience=0.05).perform([Round(receives=(Message(1, Span(0, 4)),))], tensor, tensor)
+        Lines(0, {1: pair[0]}, patience=0.05).perform(
+            [Round(receives=(Message(1, ElementSpan(0, 4)),))], tensor, tensor
+        )

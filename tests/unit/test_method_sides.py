@@ -23,10 +23,10 @@ from foretell.learning.members import ALGORITHMS, composed, member
 from foretell.learning.staleness import summary
 from foretell.plan.text import parse
 from foretell.runtime.methods.choice import MEANT, carrier, method, refusals
-from foretell.runtime.methods.post import TO_SERVERS, Letter
-from foretell.runtime.methods.sides import Alike, ServerSide, Terms, WorkerSide
+from foretell.runtime.methods.mailbox import TO_SERVERS, Letter
+from foretell.runtime.methods.worker_server import Alike, ServerSide, Terms, WorkerSide
 from foretell.virtual.again import InOrder
-from foretell.virtual.foretold import Seen, at_paces, stretches, told
+from foretell.virtual.foretold import StalenessSeen, at_paces, stretches, told
 from foretell.virtual.pace import even
 from foretell.virtual.problems.squares import Squares
 
@@ -257,8 +257,8 @@ def test_staleness_is_what_virtual_time_foretells_from_paces_alone() -> None:
         at_paces("downpour", [[own[at] for at in found] for own, found in zip(paces, one, strict=True)])
         for one in drawn
     ]
-    found = told(Seen("taken", seen, runs))
-    alike = told(Seen("taken", seen, [at_paces("downpour", [[0.01] * count] * 4)] * 2))
+    found = told(StalenessSeen("taken", seen, runs))
+    alike = told(StalenessSeen("taken", seen, [at_paces("downpour", [[0.01] * count] * 4)] * 2))
     assert found.distance < max(0.35, 2 * found.noise)
     assert alike.distance > 0.4  # of workers that all go at one pace
 

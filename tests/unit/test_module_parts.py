@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from foretell.modules._experts import grouped_mm, grouped_product
 from foretell.modules._normalization import RMSNorm
-from foretell.modules._rotary import Rotary, rotate
+from foretell.modules._rotary import RotaryTable, rotate
 
 
 def _kept(function: object, *inputs: torch.Tensor) -> list[torch.Size]:
@@ -56,7 +56,7 @@ def test_rotary_turns_and_its_gradient_turns_back() -> None:
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
     try:
-        angles = Rotary(4, 5)(5)
+        angles = RotaryTable(4, 5)(5)
         for features in (4, 7):
             x = torch.randn(2, 3, 5, features, requires_grad=True)
             assert torch.autograd.gradcheck(lambda x: rotate(x, angles), (x,))
@@ -70,7 +70,7 @@ def test_rotary_turns_and_its_gradient_turns_back() -> None:
 
 def test_rotary_scores_depend_on_the_distance_alone() -> None:
     torch.manual_seed(0)
-    angles = Rotary(8, 32)(32)
+    angles = RotaryTable(8, 32)(32)
     query, key = (torch.randn(8).expand(1, 1, 32, 8) for _ in range(2))
     scores = (rotate(query, angles) @ rotate(key, angles).transpose(-1, -2))[0, 0]
     for distance in (-5, 0, 9):
@@ -79,7 +79,7 @@ def test_rotary_scores_depend_on_the_distance_alone() -> None:
 
 
 def test_rotary_keeps_its_angles_alone() -> None:
-    angles = Rotary(8, 16)(16)
+    angles = RotaryTable(8, 16)(16)
     x = torch.randn(2, 4, 16, 8, requires_grad=True)
     assert _kept(lambda x: rotate(x, angles), x) == [(16, 4), (16, 4)]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from foretell.cost.price import priced
 from foretell.hardware import this_machine
 from foretell.oracle.predict import Prediction, predict
-from foretell.runtime.assignment import Assignment, Check, Happening, Report
+from foretell.runtime.assignment import Assignment, Happening, HeldOutCheck, Report
 from foretell.runtime.measure import Measurement, measurement
 from foretell.runtime.outside import STRAGGLES, outside
 from foretell.runtime.tracing import FIRST, exposed_seconds, merged
@@ -138,6 +138,6 @@ def test_what_a_gpu_waited_for_lies_in_its_backward_pass() -> None:
 
 
 def test_looks_at_held_out_data_are_part_of_a_measurement() -> None:
-    check = Check(step=1, samples=8, seconds=1.0, loss=2.0, metric=0.5)
+    check = HeldOutCheck(step=1, samples=8, seconds=1.0, loss=2.0, metric=0.5)
     made = measurement(LENET, "dp4", 8, [Report(rank=0, steps=[1.0], losses=[1.0], checks=[check])])
     assert msgspec.convert(msgspec.to_builtins(made), Measurement).validation == (check,)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from foretell.errors import BadInput
 from foretell.model.fold import unfold
 from foretell.model.importers import paradl_net
-from foretell.model.importers.paradl_net import Layer, LayerFile, parse, write
+from foretell.model.importers.paradl_net import LayerFile, LayerLine, parse, write
 from foretell.model.operators.convolution import extent
 from foretell.model.zoo._layer_file import KINDS
 from foretell.model.zoo._layer_window import Window, window
@@ -40,7 +40,7 @@ def test_reads_what_people_write() -> None:
     assert [layer.kind for layer in file.layers] == [
         "convolution", "relu", "max pool", "convolution", "relu", "average pool", "dense",
     ]  # fmt: skip
-    assert file.layers[0] == Layer("CONV1", (1, 28, 28), (1, 6, 5, 5), (6, 28, 28), 0.5)
+    assert file.layers[0] == LayerLine("CONV1", (1, 28, 28), (1, 6, 5, 5), (6, 28, 28), 0.5)
     assert file.seconds == 0.876
     assert file.weights == 150 + 2400 + 160
     assert file.inputs == 784 + 4704 + 1176 + 1600 + 16
@@ -169,7 +169,7 @@ def files(draw: st.DrawFn) -> LayerFile:
     """Right files: layers in a row, each reading what the one before it makes."""
     space = draw(st.integers(1, 3))
     sample = (draw(st.integers(1, 6)), *(draw(st.integers(4, 12)) for _ in range(space)))
-    shape, layers = sample, list[Layer]()
+    shape, layers = sample, list[LayerLine]()
     seconds = st.floats(0, 1e3)
     for at in range(draw(st.integers(1, 6))):
         kind = draw(st.sampled_from(["CONV", "MPOOL", "APOOL", "RELU", "BNORM", "ADD", "DROPOUT"]))
@@ -180,11 +180,11 @@ def files(draw: st.DrawFn) -> LayerFile:
             filters = draw(st.integers(1, 6)) if kind == "CONV" else channels
             w = (channels, filters) if kind == "CONV" else (0, 0)
             after = (filters, *(extent(size, kernel, stride, 0) for size in sizes))
-            layers.append(Layer(f"{kind}{at}", shape, (*w, *[kernel] * space), after, draw(seconds)))
+            layers.append(LayerLine(f"{kind}{at}", shape, (*w, *[kernel] * space), after, draw(seconds)))
         else:
-            layers.append(Layer(f"{kind}{at}", shape, (channels, channels, *[0] * space), shape, draw(seconds)))
+            layers.append(LayerLine(f"{kind}{at}", shape, (channels, channels, *[0] * space), shape, draw(seconds)))
         shape = layers[-1].y
-    layers.append(Layer("FC", shape, (shape[0], 3, *shape[1:]), (3, *[1] * space), draw(seconds)))
+    layers.append(LayerLine("FC", shape, (shape[0], 3, *shape[1:]), (3, *[1] * space), draw(seconds)))
     return LayerFile(draw(st.integers(1, 100)), sample, tuple(layers), "m", draw(st.sampled_from(["", "d"])))
 
 

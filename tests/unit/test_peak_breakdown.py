@@ -15,7 +15,7 @@ from foretell.plan.job import Job
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
-from foretell.timeline.peak_breakdown import Alive, alive
+from foretell.timeline.peak_breakdown import AliveTensors, alive
 
 LLAMA = "llama:layers=8,hidden=512,heads=8,kv_heads=8,ffn=2048,vocab=8000,seq=256"
 
@@ -37,7 +37,9 @@ PLANS = (
 )
 
 
-def _alive(model: str, text: str, trainer_name: str = "pytorch", most: int = 10**6) -> tuple[tuple[Alive, ...], float]:
+def _alive(
+    model: str, text: str, trainer_name: str = "pytorch", most: int = 10**6
+) -> tuple[tuple[AliveTensors, ...], float]:
     plan = parse(text)
     batch = 8 * plan.microbatches
     setting = Setting(load(model, 8, None, "bf16"), Job(batch=batch), plan, trainer(trainer_name))
@@ -64,7 +66,9 @@ def test_equal_layers_are_added_up_by_hand() -> None:
     """gate: 2 samples x 256 tokens x 2048 features x 2 bytes in each of 8 layers of one of 4 ranks."""
     found, _ = _alive(LLAMA, "dp4 +bf16")
     gate = next(one for one in found if "feed_forward.gate matmul" in one.name)
-    assert gate == Alive("layers.0..7.feed_forward.gate matmul output", "activation", 8, 8 * 2 * 256 * 2048 * 2.0)
+    assert gate == AliveTensors(
+        "layers.0..7.feed_forward.gate matmul output", "activation", 8, 8 * 2 * 256 * 2048 * 2.0
+    )
 
 
 def test_weights_have_names_by_hand() -> None:

@@ -326,13 +326,13 @@ def test_json_with_what_there_is_not_is_refused() -> None:
 NEW_STRATEGY = """
 from typing import ClassVar
 from foretell.plan.strategy import MeshAxis, Strategy
-from foretell.plan.syntax import Choice, Number
+from foretell.plan.syntax import Number, WordChoice
 
 class Mirror(Strategy, frozen=True, kw_only=True, tag="mirror"):
     word: ClassVar = "mirror"
     summary: ClassVar = "every rank does the same"
     references: ClassVar = ("nobody",)
-    syntax: ClassVar = (Choice("side", {"left": "left", "right": "right"}), Number("deep", "depth"))
+    syntax: ClassVar = (WordChoice("side", {"left": "left", "right": "right"}), Number("deep", "depth"))
     example: ClassVar = "mirror4:left"
     side: str = "left"
     depth: int = 0

@@ -19,7 +19,7 @@ from foretell.replicas.paradl.choice import split_layers
 from foretell.replicas.paradl.limits import limit, refusals
 from foretell.replicas.paradl.predict import project, question
 from foretell.replicas.paradl.release import RELEASES
-from foretell.replicas.paradl.shapes import INNER, ROW_OF, SHAPES, Asked, asked
+from foretell.replicas.paradl.shapes import INNER, ROW_OF, SHAPES, RowShape, asked
 from law_examples import reached
 
 VGG = ("predict", "vgg16-paradl", "--oracle", "paper")
@@ -215,7 +215,7 @@ def test_bad_input_is_told_and_exits_with_2(foretell: Any, arguments: tuple[str,
 def test_laws(strategy: str, network: str, release: str, groups: int, ranks: int, samples: int) -> None:
     groups = groups if strategy in ("data", *INNER) else 1
     ranks = 1 if strategy in ("serial", "data") else ranks
-    row = Asked(strategy, groups, ranks, segments=samples if strategy == "pipeline" else 1)
+    row = RowShape(strategy, groups, ranks, segments=samples if strategy == "pipeline" else 1)
     q = question(Paradl(network=network).file(), row, groups * samples, RELEASES[release])
     broken = list(refusals(strategy, q))
     assert (ranks > limit(INNER.get(strategy, strategy), q).ranks) is ("p limit" in [r.rule for r in broken])
@@ -225,7 +225,7 @@ def test_laws(strategy: str, network: str, release: str, groups: int, ranks: int
         return
     reached("predicted")
     found = project(strategy, q)
-    serial = project("serial", question(q.file, Asked("serial"), samples, q.release))
+    serial = project("serial", question(q.file, RowShape("serial"), samples, q.release))
     assert found.ranks == groups * ranks
     assert found.communication >= 0
     if strategy != "data+spatial" or q.release.clean:  # the tool leaves layers out there
@@ -269,7 +269,7 @@ def test_every_oddity_that_is_named_matters(plan: str) -> None:
 
 def test_a_model_that_cannot_be_split_in_space_says_so() -> None:
     file = Paradl(network="vgg16").file()
-    row = Asked("spatial", ranks=2)
+    row = RowShape("spatial", ranks=2)
     q = question(file, row, 2, RELEASES["2020"])
     none = type(q)(file=file, release=q.release, batch=2, ranks=2, split=split_layers(file, "data"))
     assert [refusal.rule for refusal in refusals("spatial", none)] == ["p limit"]

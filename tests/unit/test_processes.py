@@ -12,7 +12,7 @@ import pytest
 
 import foretell
 from foretell import processes
-from foretell.processes import ChildProcess, Ended, Failed
+from foretell.processes import ChildProcess, ProcessEnded, RankFailed
 
 LONG = 600.0
 """Seconds: what takes longer hangs."""
@@ -45,17 +45,17 @@ def test_what_a_child_prints_and_reads_is_none_of_ours() -> None:
             b"x" * 2 * 10**6,
         ]
         child._process.stdin.close()  # type: ignore[union-attr]
-        with pytest.raises(Ended) as ended:
+        with pytest.raises(ProcessEnded) as ended:
             child.hear(LONG)
     assert ended.value.code == 7 and ended.value.said == "noise\nmore noise\n" * 3
 
 
 def test_one_that_has_ended_is_told_with_its_code_and_last_words() -> None:
     with ChildProcess(python("import sys; sys.exit('no bread')"), keep_errors=True) as child:
-        with pytest.raises(Ended) as ended:
+        with pytest.raises(ProcessEnded) as ended:
             child.ask(b"?\n", LONG)
         assert (ended.value.code, ended.value.said) == (1, "no bread\n")
-        with pytest.raises(Ended):
+        with pytest.raises(ProcessEnded):
             child.ask(b"?\n", LONG)
 
 
@@ -107,12 +107,12 @@ def test_the_first_rank_that_fails_is_named_and_the_others_are_ended() -> None:
     def fails(rank: int) -> None:
         time.sleep(6000 * abs(1 // (1 - rank)))
 
-    with pytest.raises(Failed, match="rank 1 failed: ZeroDivisionError") as problem:
+    with pytest.raises(RankFailed, match="rank 1 failed: ZeroDivisionError") as problem:
         processes.each(fails, 3, LONG)
     assert "in fails" in problem.value.trace
-    with pytest.raises(Failed, match="rank 0 ended without an answer"):
+    with pytest.raises(RankFailed, match="rank 0 ended without an answer"):
         processes.each(lambda rank: os._exit(0), 1, LONG)
-    with pytest.raises(Failed, match="rank 0 did not end in time"):
+    with pytest.raises(RankFailed, match="rank 0 did not end in time"):
         processes.each(lambda rank: time.sleep(6000), 2, 0.0)
-    with pytest.raises(Failed, match=r"rank 0 failed: .*object"):
+    with pytest.raises(RankFailed, match=r"rank 0 failed: .*object"):
         processes.each(lambda rank: lambda: rank, 1, LONG)

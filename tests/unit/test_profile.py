@@ -13,9 +13,9 @@ import torch
 
 import foretell
 from answers import documented
-from foretell.calibration.held import Held
+from foretell.calibration.held import HeldStorages
 from foretell.calibration.profile import layers_of, profile
-from foretell.cost.samples import Layer, Profile, sample
+from foretell.cost.samples import LayerSample, Profile, sample
 from foretell.hardware.catalog import cluster
 from foretell.modules import build
 from foretell.oracle.profiles import layer_factors, predicted_layers
@@ -33,7 +33,7 @@ def found() -> Profile:
 
 
 def test_every_layer_is_timed_both_ways(found: Profile) -> None:
-    timed = {(one.about.path, one.about.part) for one in found.samples if isinstance(one.about, Layer)}
+    timed = {(one.about.path, one.about.part) for one in found.samples if isinstance(one.about, LayerSample)}
     for path, _ in layers_of(build(MODEL)):
         assert (path, "forward") in timed
     for path in ("layers.0", "layers.2", "head", "loss", "embedding"):
@@ -57,7 +57,7 @@ def build():
 def test_layers_of_ones_own_that_work_in_place(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     timed = profile(f"{tmp_path}/own.py:build", 2, "cpu", quick=True)
-    found = {(one.about.path, one.about.part) for one in timed.samples if isinstance(one.about, Layer)}
+    found = {(one.about.path, one.about.part) for one in timed.samples if isinstance(one.about, LayerSample)}
     assert {("0", "backward"), ("1", "forward"), ("1", "backward"), ("3", "backward"), ("loss", "forward")} <= found
     assert all(one.p50 > 0 for one in timed.samples)
 
@@ -68,7 +68,7 @@ def _slow(device_seconds: float, found: Profile) -> Profile:
     machine = msgspec.structs.replace(found.machine, device="h100", kind="cuda")
     plain = msgspec.structs.replace(found, machine=machine)
     samples = [
-        sample("profile", Layer(path=path, part=part), [device_seconds * own + started])
+        sample("profile", LayerSample(path=path, part=part), [device_seconds * own + started])
         for key, (own, started) in predicted_layers(device, PYTORCH, plain).items()
         for path, part in [key.split(" ")]
     ]
@@ -81,7 +81,7 @@ def test_factors_are_measured_over_predicted(found: Profile) -> None:
     factors = layer_factors(cluster("h100").device, PYTORCH, slow)
     assert factors
     assert all(factor == pytest.approx(50) for factor in factors.values())
-    more = sample("profile", Layer(path="layers.1", part="forward"), [1.0])
+    more = sample("profile", LayerSample(path="layers.1", part="forward"), [1.0])
     both = msgspec.structs.replace(slow, samples=(*slow.samples, more))
     assert layer_factors(cluster("h100").device, PYTORCH, both)["layers.0 forward"] > 100
 
@@ -116,7 +116,7 @@ def test_the_verb(foretell: Callable[..., Any], tmp_path: Path) -> None:
 
 
 def test_held_counts_storages_until_they_are_gone() -> None:
-    with Held() as held:
+    with HeldStorages() as held:
         x = torch.ones(1000)
         y = x + 1
         z = y.view(10, 100)

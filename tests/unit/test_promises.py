@@ -53,7 +53,7 @@ MANY_PARAMETERS = {
     "model/operators/convolution.py:convolution": 11,
     "model/zoo/_encoder.py:attend": 9,
     "validation/study.py:row": 14,
-    "virtual/world.py:World.__init__": 16,
+    "virtual/world.py:VirtualWorld.__init__": 16,
 }
 
 SHARED_NAMES = 155

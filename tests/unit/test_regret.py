@@ -15,9 +15,9 @@ from hypothesis import strategies as some
 from answers import documented
 from foretell.cli.regret_pages import as_json
 from foretell.cli.regret_pages import page as regret_page
-from foretell.validation.evaluate import Compared, subset
+from foretell.validation.evaluate import ComparedRun, subset
 from foretell.validation.regret import healthy, regrets
-from foretell.validation.study import Row, row
+from foretell.validation.study import MeasuredRun, row
 from law_examples import reached
 
 ALWAYS = ("validate",)
@@ -25,14 +25,14 @@ ALWAYS = ("validate",)
 PLANS = ("dp8", "dp4 tp2", "dp2 tp4", "tp8", "dp8:zero1", "dp8:zero3")
 
 
-def measured(plan: str, batch: int, seconds: float, tag: str = "healthy") -> Row:
+def measured(plan: str, batch: int, seconds: float, tag: str = "healthy") -> MeasuredRun:
     ran: dict[str, Any] = {"outcome": "ok" if seconds else "failed", "subsets": [tag] if seconds else []}
     return row(plan, "gpt2", plan, "8xh100", batch=batch, trainer="pytorch", step_seconds=seconds, **ran)
 
 
-def compared(one: Row, predicted: float, fits: bool = True) -> Compared:
+def compared(one: MeasuredRun, predicted: float, fits: bool = True) -> ComparedRun:
     found = SimpleNamespace(step_seconds=predicted, fits=fits, memory=None, interval=(0.0, 0.0))
-    return Compared(one, cast("Any", found), "")
+    return ComparedRun(one, cast("Any", found), "")
 
 
 def test_the_pick_the_best_and_the_loss() -> None:
@@ -75,7 +75,7 @@ def test_plans_that_failed_are_counted_if_they_promised_more() -> None:
         compared(measured("dp4 tp2", 8, 0.0), 1.0),
         compared(measured("dp2 tp4", 8, 0.0), 1.0, fits=False),  # foretold to fail
         compared(measured("dp8:zero1", 8, 0.0), 2.5),  # slower than the pick
-        Compared(measured("dp8:zero3", 8, 0.0), None, "a rule"),
+        ComparedRun(measured("dp8:zero3", 8, 0.0), None, "a rule"),
     ]
     (pick,) = regrets([*failed, *ran]).picks
     assert pick.failed == 1 and pick.plans == 2

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from foretell.errors import MissingExtra
 from foretell.report.charts import agreement, breakdown, curves, errors, memory, memory_time, pareto, timeline
-from foretell.report.charts.memory_time import Moment
+from foretell.report.charts.memory_time import MemorySlot
 from foretell.report.charts.pareto import Dot
 from foretell.report.charts.timeline import stretches
 from foretell.report.comparison import comparison_page
@@ -28,7 +28,7 @@ from foretell.report.page import Card, Page, Section, figure_style, html
 from foretell.report.png import png
 from foretell.report.svg import WIDTH, Chart, Scale, alone
 from foretell.runtime.assignment import Collective
-from foretell.runtime.comparison import Comparison, Difference, Traffic
+from foretell.runtime.comparison import Comparison, Difference, TrafficMismatch
 from foretell.runtime.measure import Measurement, Samples
 from foretell.runtime.outside import Outside
 from foretell.timeline.simulate import Event
@@ -116,7 +116,7 @@ def test_ticks_lie_between_the_ends(low: float, span: float, logarithmic: bool) 
 
 
 def test_long_steps_keep_their_fullest_moment() -> None:
-    moments = [Moment(f"F{at}", 1e9 + (at == 777) * 1e9) for at in range(5000)]
+    moments = [MemorySlot(f"F{at}", 1e9 + (at == 777) * 1e9) for at in range(5000)]
     chart = memory_time.draw(moments, 5e8, 8e9, "every rank")
     assert "F777" in chart.told
     assert len(chart.svg()) < 200_000
@@ -199,7 +199,9 @@ def compared(times: float) -> Comparison:
     )  # fmt: skip
     apart = Difference(0.0, 0.0, {}, {})
     late = Outside(kind="phase", name="backward", seconds=2.0, low=0.5, high=1.5, why="longer than foretold")
-    return Comparison(predicted, measured, apart, Traffic(measured.collectives, ()), (late,), predicted.bottlenecks)
+    return Comparison(
+        predicted, measured, apart, TrafficMismatch(measured.collectives, ()), (late,), predicted.bottlenecks
+    )
 
 
 def test_a_run_against_its_prediction() -> None:

@@ -19,7 +19,7 @@ from foretell.runtime.assignment import Assignment, Collective, Report
 from foretell.runtime.comparison import of_record
 from foretell.runtime.expected import expected, whenever
 from foretell.runtime.measure import critical_rank, measurement
-from foretell.runtime.place import Place, by_srun, meeting_point, place
+from foretell.runtime.place import RankPlace, by_srun, meeting_point, place
 
 LENET = Assignment(model="lenet", plan="dp2", batch=8)
 SECONDS = st.floats(1e-6, 10, allow_nan=False)
@@ -123,13 +123,13 @@ def test_a_process_alone_has_no_place() -> None:
 
 def test_torchrun_and_slurm_give_places() -> None:
     torchrun = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
-    assert place(torchrun) == Place(5, 8, 1, 4)
+    assert place(torchrun) == RankPlace(5, 8, 1, 4)
     alone = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}
-    assert place(alone) == Place(3, 4, 1, by_srun=True)
+    assert place(alone) == RankPlace(3, 4, 1, by_srun=True)
     step = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "9", "SLURM_STEP_NUM_TASKS": "11", "SLURM_LOCALID": "1"}
     nodes = {"SLURM_NTASKS": "32", "SLURM_STEP_TASKS_PER_NODE": "4(x2),3"}
-    assert place({**step, **nodes, "SLURM_NODEID": "2"}) == Place(9, 11, 1, 3, by_srun=True)
-    assert place({**step, **nodes, "SLURM_NODEID": "1"}) == Place(9, 11, 1, 4, by_srun=True)
+    assert place({**step, **nodes, "SLURM_NODEID": "2"}) == RankPlace(9, 11, 1, 3, by_srun=True)
+    assert place({**step, **nodes, "SLURM_NODEID": "1"}) == RankPlace(9, 11, 1, 4, by_srun=True)
     assert by_srun(alone) and not by_srun({**alone, **torchrun}) and not by_srun({"SLURM_PROCID": "0"})
     with pytest.raises(BadInput, match="RANK=x"):
         place({"RANK": "x", "WORLD_SIZE": "8"})

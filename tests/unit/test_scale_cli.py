@@ -9,7 +9,7 @@ import pytest
 
 import foretell as package
 from foretell.errors import BadInput
-from foretell.oracle.scale import Crossing, Line, Point, crossings, line_of
+from foretell.oracle.scale import ScalingCrossover, ScalingLine, ScalingPoint, crossings, line_of
 from foretell.plan import members
 from foretell.plan.strategies.data import Data
 from foretell.plan.text import parse
@@ -125,21 +125,21 @@ def test_python_refuses_two_batches() -> None:
         package.scale(TINY, "h100", [2], 8, batch_per_rank=1)
 
 
-def _line(name: str, rates: list[float]) -> Line:
+def _line(name: str, rates: list[float]) -> ScalingLine:
     points = tuple(
-        Point(
+        ScalingPoint(
             ranks=ranks, batch=1, plan="", step_seconds=1 / rate, samples_per_second=rate, efficiency=1, memory_bytes=0
         )
         for ranks, rate in zip((1, 2, 4, 8), rates, strict=True)
     )
-    return Line(name=name, points=points, gaps=())
+    return ScalingLine(name=name, points=points, gaps=())
 
 
 def test_lines_that_tie_do_not_cross() -> None:
     first, second = _line("first", [1.0, 2.0, 4.0, 8.0]), _line("second", [1.001, 1.999, 4.003, 7.99])
     assert list(crossings([first, second])) == []
     ahead = _line("ahead", [1.1, 2.002, 3.999, 7.0])  # ties on 2 and 4: the order changes between 1 and 8
-    assert list(crossings([first, ahead])) == [Crossing("ahead", "first", 1, 8)]
+    assert list(crossings([first, ahead])) == [ScalingCrossover("ahead", "first", 1, 8)]
     assert list(crossings([first, _line("behind", [0.9, 2.001, 3.9, 7.0])])) == []
 
 

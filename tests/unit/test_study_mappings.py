@@ -24,10 +24,10 @@ from foretell.plan.setting import Setting
 from foretell.plan.trainer import trainer
 from foretell.validation import published, score
 from foretell.validation.evaluate import compare, memory_like, scores
-from foretell.validation.hardware_words import Network, cluster, network
-from foretell.validation.score import Pair
+from foretell.validation.hardware_words import NodeLink, cluster, network
+from foretell.validation.score import ScoredPair
 from foretell.validation.studies import cnn, llm, ultrascale, vtrain
-from foretell.validation.study import GIB, Memory, NotScored, Row, Study, Unmapped, read
+from foretell.validation.study import GIB, MeasuredPeak, MeasuredRun, NotScored, Study, Unmapped, read
 
 PUBLISHED = {path.stem: path for path in published.files()}
 
@@ -42,7 +42,7 @@ def table(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def one_row(study: Study, name: str) -> Row:
+def one_row(study: Study, name: str) -> MeasuredRun:
     return next(row for row in study.rows if row.id == name)
 
 
@@ -103,7 +103,7 @@ def test_models_have_the_published_parameters(studies: dict[str, Study]) -> None
 
 def test_vtrain_line() -> None:
     (row,) = vtrain.rows([table("vtrain_multi")[-1]])
-    assert isinstance(row, Row)
+    assert isinstance(row, MeasuredRun)
     assert str(row.plan) == "pp16:1f1b dp4 tp8 +m16 +recompute:block +fp16"
     assert row.cluster == "64x8xa100-80,4xib-hdr" and row.trainer == "megatron-deepspeed"
     assert row.step_seconds == pytest.approx(24.1699) and row.job.batch == 1536
@@ -112,7 +112,7 @@ def test_vtrain_line() -> None:
 def test_ultrascale_lines(studies: dict[str, Study]) -> None:
     row = one_row(studies["ultrascale_h100"], "1B-8-dp2-pp2-tp2-zero1-b8-m16")
     assert str(row.plan) == "pp2:1f1b dp2:zero1 tp2:sp +m16 +bf16" and row.cluster == "aws-p5"
-    assert row.memory == (Memory(47.8 * GIB, "reserved", "first stage"),)
+    assert row.memory == (MeasuredPeak(47.8 * GIB, "reserved", "first stage"),)
     assert row.step_seconds == pytest.approx(256 * 4096 / (35325 * 8))
     tied = {row.id.split("-")[0]: "tied=true" in row.model for row in studies["ultrascale_h100"].rows}
     assert tied == {"1B": True, "3B": True, "8B": False, "80B": False}
@@ -230,7 +230,7 @@ def test_paradl_lines(studies: dict[str, Study]) -> None:
 )
 def test_a_blank_is_never_filled_in(column: str, reason: str) -> None:
     complete = table("llm_measured")[0]
-    assert isinstance(next(llm.rows([complete])), Row)
+    assert isinstance(next(llm.rows([complete])), MeasuredRun)
     assert next(llm.rows([{**complete, column: ""}])) == NotScored(complete["id"], reason)
 
 
@@ -255,7 +255,7 @@ def test_ranks_and_batches_must_multiply() -> None:
 )
 def test_no_line_is_a_surprise(changes: dict[str, str]) -> None:
     complete = {**table_of_one(), **changes}
-    assert isinstance(next(llm.rows([complete])), Row | NotScored)
+    assert isinstance(next(llm.rows([complete])), MeasuredRun | NotScored)
 
 
 def table_of_one() -> dict[str, str]:
@@ -273,22 +273,22 @@ _FIRST: dict[str, str] = {}
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("8x400 Gb/s IB NDR", Network("ib-ndr", 8)),
-        ("4x100 Gb/s EDR IB", Network("ib-edr", 4)),
-        ("1600 Gbps node-to-node RoCE", Network("roce-200", 8)),
-        ("400 Gb/s RDMA per GPU", Network("roce-400", 8)),
-        ("8x ConnectX-6 IB HDR 200Gb/Sec", Network("ib-hdr", 8)),
-        ("1x Ethernet 40Gb/Sec, 8x ConnectX-6 IB HDR 200Gb/Sec", Network("ib-hdr", 8)),
-        ("InfiniBand 100 Gb/sec (4X EDR) x10 NIC", Network("ib-edr", 10)),
-        ("InfiniBand EDR 100 Gb/s, one NIC per node", Network("ib-edr", 1)),
-        ("4x Omni-Path 100 Gb/s", Network("opa-100", 4)),
-        ("10 Gb/s Ethernet (p2.8xlarge class; not restated)", Network("eth-10", 1)),
+        ("8x400 Gb/s IB NDR", NodeLink("ib-ndr", 8)),
+        ("4x100 Gb/s EDR IB", NodeLink("ib-edr", 4)),
+        ("1600 Gbps node-to-node RoCE", NodeLink("roce-200", 8)),
+        ("400 Gb/s RDMA per GPU", NodeLink("roce-400", 8)),
+        ("8x ConnectX-6 IB HDR 200Gb/Sec", NodeLink("ib-hdr", 8)),
+        ("1x Ethernet 40Gb/Sec, 8x ConnectX-6 IB HDR 200Gb/Sec", NodeLink("ib-hdr", 8)),
+        ("InfiniBand 100 Gb/sec (4X EDR) x10 NIC", NodeLink("ib-edr", 10)),
+        ("InfiniBand EDR 100 Gb/s, one NIC per node", NodeLink("ib-edr", 1)),
+        ("4x Omni-Path 100 Gb/s", NodeLink("opa-100", 4)),
+        ("10 Gb/s Ethernet (p2.8xlarge class; not restated)", NodeLink("eth-10", 1)),
         ("RoCEv2 (rate not stated)", None),
         ("400/800 Gbps", None),
         ("", None),
     ],
 )
-def test_networks(text: str, found: Network | None) -> None:
+def test_networks(text: str, found: NodeLink | None) -> None:
     assert network(text, 8) == found
 
 
@@ -343,7 +343,7 @@ def test_device_steps(tmp_path: Path) -> None:
     assert study.family == "device_steps"
     assert first.model.endswith("vocab=32000,seq=2048,dtype=bf16") and str(first.plan) == "dp1 +bf16:pure"
     assert (first.cluster, first.trainer, first.step_seconds) == ("h200", "pytorch", pytest.approx(0.156))
-    assert first.memory == (Memory(30.0 * GIB, "allocated", "worst"),)
+    assert first.memory == (MeasuredPeak(30.0 * GIB, "allocated", "worst"),)
     assert (second.model, str(second.plan)) == ("resnet50:image=224", "dp1 +recompute:block +tf32")
     assert second.trainer == "pytorch-compiled"
     assert [item.reason for item in study.not_scored] == [
@@ -393,10 +393,10 @@ class Used:
 
 
 def test_the_same_number_of_the_same_rank() -> None:
-    assert memory_like(Used(), Memory(1.0, "allocated", "worst")) == 80.0
-    assert memory_like(Used(), Memory(1.0, "device", "first stage")) == 60.0
-    assert memory_like(Used(), Memory(1.0, "reserved", "first stage")) == 50.0
-    assert memory_like(Used(by_stage=(100.0,)), Memory(1.0, "reserved", "first stage")) == 90.0
+    assert memory_like(Used(), MeasuredPeak(1.0, "allocated", "worst")) == 80.0
+    assert memory_like(Used(), MeasuredPeak(1.0, "device", "first stage")) == 60.0
+    assert memory_like(Used(), MeasuredPeak(1.0, "reserved", "first stage")) == 50.0
+    assert memory_like(Used(by_stage=(100.0,)), MeasuredPeak(1.0, "reserved", "first stage")) == 90.0
 
 
 def test_a_perfect_oracle_has_no_error(studies: dict[str, Study]) -> None:
@@ -421,38 +421,38 @@ def test_a_perfect_oracle_has_no_error(studies: dict[str, Study]) -> None:
     assert {"healthy", "1B"} <= set(found.subsets)
 
 
-pairs = st.lists(st.builds(Pair, st.floats(0.1, 100), st.floats(0.1, 100)), min_size=1, max_size=30)
+pairs = st.lists(st.builds(ScoredPair, st.floats(0.1, 100), st.floats(0.1, 100)), min_size=1, max_size=30)
 
 
 @given(pairs)
-def test_errors_are_what_they_say(some: list[Pair]) -> None:
+def test_errors_are_what_they_say(some: list[ScoredPair]) -> None:
     found = score.errors(some)
     assert found is not None and found.n == len(some)
     assert abs(found.bias) <= found.mape + 1e-12
     assert found.median <= found.p90 + 1e-12
-    doubled = score.errors(Pair(2 * pair.predicted, 2 * pair.measured) for pair in some)
+    doubled = score.errors(ScoredPair(2 * pair.predicted, 2 * pair.measured) for pair in some)
     assert doubled is not None and doubled.mape == pytest.approx(found.mape)
 
 
 @given(pairs)
-def test_choosing_never_beats_the_best(some: list[Pair]) -> None:
+def test_choosing_never_beats_the_best(some: list[ScoredPair]) -> None:
     found = score.regret([some])
     assert found is None or found.max >= 0
-    right = score.regret([[Pair(pair.measured, pair.measured) for pair in some]])
+    right = score.regret([[ScoredPair(pair.measured, pair.measured) for pair in some]])
     assert right is None or right.max == 0
     order = score.spearman(some) if len(some) > 1 else None
     assert order is None or -1.0000001 <= order <= 1.0000001
 
 
 def test_known_scores() -> None:
-    found = score.errors([Pair(1.1, 1), Pair(0.8, 1), Pair(1.0, 1)])
+    found = score.errors([ScoredPair(1.1, 1), ScoredPair(0.8, 1), ScoredPair(1.0, 1)])
     assert found is not None
     assert (found.mape, found.median, found.p90, found.bias) == pytest.approx((0.1, 0.1, 0.18, -0.1 / 3))
-    assert score.spearman([Pair(1, 10), Pair(2, 30), Pair(3, 20)]) == pytest.approx(0.5)
-    assert score.regret([[Pair(1, 12), Pair(2, 10)], [Pair(1, 10)]]) == score.Regret(
+    assert score.spearman([ScoredPair(1, 10), ScoredPair(2, 30), ScoredPair(3, 20)]) == pytest.approx(0.5)
+    assert score.regret([[ScoredPair(1, 12), ScoredPair(2, 10)], [ScoredPair(1, 10)]]) == score.Regret(
         pytest.approx(0.2), pytest.approx(0.2)
     )
-    assert score.fits([(True, True), (False, False), (True, False)]) == score.Fits(3, pytest.approx(2 / 3), 2, 1)
+    assert score.fits([(True, True), (False, False), (True, False)]) == score.FitVerdicts(3, pytest.approx(2 / 3), 2, 1)
     assert score.errors([]) is None and score.fits([]) is None and score.rank_correlation([]) is None
 
 

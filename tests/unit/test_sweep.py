@@ -23,7 +23,7 @@ from foretell.cli import several
 from foretell.errors import BadInput, MissingExtra
 from foretell.records import store
 from foretell.sweeping import answering, sweep
-from foretell.sweeping.cell import BROKEN, FAILED, MISSING, OK, TOO_LARGE, Cell, Row, row
+from foretell.sweeping.cell import BROKEN, FAILED, MISSING, OK, TOO_LARGE, SweepCell, SweepRow, row
 from foretell.sweeping.engines import processes
 
 ALWAYS = ("sweep",)
@@ -91,7 +91,7 @@ def test_what_cannot_be_answered_has_a_reason() -> None:
 
 
 def test_a_defect_costs_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(cell: Cell) -> Row:
+    def answer(cell: SweepCell) -> SweepRow:
         if cell.batch == 4:
             raise ZeroDivisionError("by zero")
         return row(cell, OK)
@@ -128,11 +128,11 @@ def test_a_process_that_dies_costs_one_cell(monkeypatch: pytest.MonkeyPatch, tmp
 class Engine:
     """Answers nothing itself: counts what it is asked, and is interrupted after so many."""
 
-    def __init__(self, rows: Sequence[Row], until: int = 99) -> None:
+    def __init__(self, rows: Sequence[SweepRow], until: int = 99) -> None:
         self.rows = {(one.model, one.cluster, one.batch): one for one in rows}
         self.until, self.asked = until, 0
 
-    def answers(self, cells: Sequence[Cell], jobs: int) -> Iterator[tuple[int, Row]]:
+    def answers(self, cells: Sequence[SweepCell], jobs: int) -> Iterator[tuple[int, SweepRow]]:
         for place, cell in reversed(list(enumerate(cells))):
             if self.asked == self.until:
                 raise KeyboardInterrupt
@@ -276,7 +276,7 @@ def test_page_table_and_json_tell_the_same(foretell: Any, tmp_path: Path, one_by
     assert ran.out.endswith("8 cells: 8 answered\n")
     answer = json.loads(foretell(*ASKED, "--jobs", "1", "--out", f"{file}.answers", "--json").out)
     assert answer["complete"] and (answer["answered"], answer["kept"]) == (0, 8)
-    assert msgspec.convert(answer["rows"], tuple[Row, ...]) == one_by_one.rows
+    assert msgspec.convert(answer["rows"], tuple[SweepRow, ...]) == one_by_one.rows
     lines = list(csv.DictReader(file.read_text().splitlines()))
     assert [line["plan"] for line in lines] == [one.plan for one in one_by_one.rows]
     assert [float(line["step_seconds"]) for line in lines] == [one.step_seconds for one in one_by_one.rows]

@@ -29,11 +29,11 @@ DRIVER = f'''
 import os, pathlib, signal, sys
 import msgspec, ray
 from foretell.sweeping import sweep
-from foretell.sweeping.cell import Cell
+from foretell.sweeping.cell import SweepCell
 from foretell.sweeping.engines import ray as engine
 
 folder = pathlib.Path(sys.argv[1])
-cells = msgspec.json.decode((folder / "cells.json").read_bytes(), type=list[Cell])
+cells = msgspec.json.decode((folder / "cells.json").read_bytes(), type=list[SweepCell])
 init, shutdown, answered, ended = ray.init, ray.shutdown, engine._answered, []
 
 def started(**given):
@@ -45,7 +45,7 @@ def started(**given):
 
 def killed(cell):
     """What runs on a node: as often as the folder has a mark of this cell, the worker that has it is killed."""
-    marks = sorted(folder.glob(msgspec.json.decode(cell, type=Cell).fingerprint + ".*"))
+    marks = sorted(folder.glob(msgspec.json.decode(cell, type=SweepCell).fingerprint + ".*"))
     if marks:
         marks[0].unlink()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -13,9 +13,9 @@ import pytest
 
 from foretell.cli.parts import LONGEST, bar, largest_first, parts_table
 from foretell.cli.verbs.doctor import PACKAGES
-from foretell.cost.samples import Calibration, Machine, Step, sample
+from foretell.cost.samples import Calibration, MeasuredMachine, StepSample, sample
 from foretell.oracle import similar
-from foretell.oracle.similar import Group, accuracy
+from foretell.oracle.similar import SimilarRuns, accuracy
 from foretell.records import store
 from foretell.records.record import record
 
@@ -44,8 +44,8 @@ def test_answers_are_kept_with_the_calibration_that_nobody_named(
     before = kept(foretell, tmp_path)
     records = tmp_path / "records"
     records.mkdir()
-    machine = Machine(device="h100", title="h100", kind="cuda", count=8, memory_bytes=1)
-    slow = sample("launches", Step(model="mlp", batch=1, launches=100.0), [1.0])
+    machine = MeasuredMachine(device="h100", title="h100", kind="cuda", count=8, memory_bytes=1)
+    slow = sample("launches", StepSample(model="mlp", batch=1, launches=100.0), [1.0])
     content = Calibration(machine=machine, samples=(slow,), complete=True, date="2026-11-15T12:00:00")
     store.save(records / "calibration-h100.json", record("calibration", msgspec.to_builtins(content)))
     monkeypatch.setenv("FORETELL_RECORDS", str(records))
@@ -139,8 +139,8 @@ def test_completion(foretell: Any, shell: str) -> None:
 
 
 def test_the_most_similar_runs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def group(source: str, trainer: str, device: str, extent: str, error: float, runs: int = 6) -> Group:
-        return Group(source=source, trainer=trainer, device=device, work="matrix products", extent=extent,
+    def group(source: str, trainer: str, device: str, extent: str, error: float, runs: int = 6) -> SimilarRuns:
+        return SimilarRuns(source=source, trainer=trainer, device=device, work="matrix products", extent=extent,
                      errors=(error,) * runs)  # fmt: skip
 
     known = (

@@ -20,7 +20,7 @@ from foretell.errors import BadInput
 from foretell.oracle import headroom, planning
 from foretell.oracle.layouts import layouts, plainer
 from foretell.oracle.priced_plans import Candidate, PricedPlans
-from foretell.oracle.search import Found
+from foretell.oracle.search import SearchResult
 from foretell.plan.plan import Plan
 from foretell.plan.strategies.data import Data
 from foretell.plan.text import parse
@@ -102,7 +102,7 @@ def test_what_is_said_of_published_runs_is_so() -> None:
 
 
 @functools.cache
-def several() -> Found:
+def several() -> SearchResult:
     return package.plan("gpt2", "4xh100", 16, only="dp,cp,tp", top=6)
 
 

@@ -14,9 +14,9 @@ from torch.distributed.rendezvous import rendezvous
 
 from foretell.errors import BadInput
 from foretell.hardware import this_machine
-from foretell.runtime import seating
+from foretell.runtime import rank_rendezvous
 from foretell.runtime.assignment import Assignment, Seat
-from foretell.runtime.place import Place, bound
+from foretell.runtime.place import RankPlace, bound
 from foretell.runtime.training import _threads
 from foretell.runtime.worker import _on_gpu, checked, take_part
 
@@ -29,9 +29,9 @@ BIG = Assignment(model="llama3-8b:layers=8", plan="dp2", batch=2)
 @pytest.mark.parametrize("name", ["plain", "run #1", "why?", "100%25", "a;b&c=d"])
 def test_a_folder_may_be_called_anything(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[rendezvous.__module__], "_rendezvous_handlers", {})
-    seating.learn()
+    rank_rendezvous.learn()
     (tmp_path / name).mkdir()
-    meeting = seating.in_file(tmp_path / name / "store")
+    meeting = rank_rendezvous.in_file(tmp_path / name / "store")
     store, rank, world = next(iter(rendezvous(meeting, 0, 1)))
     store.set("here", "I am")
     assert (rank, world, store.get("here")) == (0, 1, b"I am")
@@ -67,8 +67,8 @@ def test_ranks_on_one_gpu_talk_by_gloo_unless_srun_gives_each_its_own(monkeypatc
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     monkeypatch.setenv("SLURM_PROCID", "0")  # as in every shell of sbatch
-    assert _on_gpu(Place(1, 2, 1, here=2)) == "gloo"
-    assert _on_gpu(Place(1, 2, 1, here=2, by_srun=True)) == "nccl"
+    assert _on_gpu(RankPlace(1, 2, 1, here=2)) == "gloo"
+    assert _on_gpu(RankPlace(1, 2, 1, here=2, by_srun=True)) == "nccl"
 
 
 def test_ranks_of_torchrun_that_share_a_gpu_are_told_what_gloo_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_ranks_of_torchrun_that_share_a_gpu_are_told_what_gloo_cannot_do(monkeyp
     model = "llama:layers=2,hidden=32,heads=4,kv_heads=2,ffn=48,vocab=128,seq=16"
     stages = Assignment(model=model, plan="pp2:gpipe +m2", batch=2, device="cuda")
     with pytest.raises(BadInput, match="2 ranks share 1 GPUs"):
-        take_part(stages, Place(0, 2, 0, here=2))
+        take_part(stages, RankPlace(0, 2, 0, here=2))
 
 
 @pytest.mark.parametrize(("given", "said"), [({"dry": True}, "dry run"), ({"steps": 4}, "before the first look")])
@@ -102,7 +102,7 @@ def test_cores_that_srun_gave_one_rank_are_not_divided_again(
         monkeypatch.setenv(name, value)
     asked = Assignment(model="lenet", plan="dp4", batch=8, device="cuda")
     assert _threads(asked, 4) == threads
-    seat = Seat(0, 0, 4, "", bound=bound(Place(0, 4, 0, here=4, by_srun=True), cores))
+    seat = Seat(0, 0, 4, "", bound=bound(RankPlace(0, 4, 0, here=4, by_srun=True), cores))
     assert _threads(msgspec.structs.replace(asked, seat=seat), 4) == threads
     monkeypatch.setenv("RANK", "0")  # ranks of torchrun share the cores of its own process
     monkeypatch.setenv("WORLD_SIZE", "4")

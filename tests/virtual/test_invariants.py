@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from foretell.errors import BadInput
 from foretell.learning.members import ALGORITHMS, composed
-from foretell.virtual.disturbance import Change, Disturbances
+from foretell.virtual.disturbance import Disturbances, MembershipChange
 from foretell.virtual.outcome import outcome
 from foretell.virtual.pace import even
-from foretell.virtual.world import World
+from foretell.virtual.world import VirtualWorld
 from law_examples import examples
 from virtual.worlds import SQUARES, played, world
 
@@ -25,11 +25,11 @@ SERVER = ("downpour", "ssp", "essp", "vap", "dcasgd", "fresh", "negative", "reje
 AGREED = examples(12)
 
 
-def losses(one: World) -> list[float]:
+def losses(one: VirtualWorld) -> list[float]:
     return [point.loss for point in one.curve]
 
 
-def of(one: World) -> Any:
+def of(one: VirtualWorld) -> Any:
     """The algorithm, with what it remembers of its own."""
     return cast(Any, one.algorithm)
 
@@ -186,7 +186,7 @@ def test_no_gradient_is_lost(name: str) -> None:
 @AGREED
 @given(workers=st.integers(2, 8), p=st.floats(0.05, 1.0), seed=st.integers(0, 99))
 def test_gossip_shares_sum_to_one(workers: int, p: float, seed: int) -> None:
-    changes = (Change(5.0, 1, joins=False), Change(20.0, 1, joins=True))
+    changes = (MembershipChange(5.0, 1, joins=False), MembershipChange(20.0, 1, joins=True))
     one = played(f"gosgd:p={p}", workers, disturbances=UNEVEN._replace(changes=changes), seed=seed, gradients=100)
     assert math.isclose(of(one).total, 1.0, rel_tol=1e-9)
     assert min(of(one).shares) >= 0.0
@@ -293,7 +293,11 @@ def test_a_population_keeps_its_best() -> None:
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if composed(name).algorithm.elastic])
 def test_training_goes_on_when_workers_leave_and_join(name: str) -> None:
-    changes = (Change(10.0, 2, joins=False), Change(25.0, 2, joins=True), Change(30.0, 3, joins=True))
+    changes = (
+        MembershipChange(10.0, 2, joins=False),
+        MembershipChange(25.0, 2, joins=True),
+        MembershipChange(30.0, 3, joins=True),
+    )
     one = played(name, disturbances=Disturbances(changes=changes), gradients=800)
     assert outcome(one, name, "").ended == "limit"
     assert one.workers[3].clock > 0
@@ -311,7 +315,7 @@ def test_training_goes_on_after_failures(name: str) -> None:
 
 def test_those_who_know_their_neighbours_cannot_lose_them() -> None:
     with pytest.raises(BadInput, match="nobody can join or leave"):
-        world("dpsgd", disturbances=Disturbances(changes=(Change(1.0, 0, joins=False),)))
+        world("dpsgd", disturbances=Disturbances(changes=(MembershipChange(1.0, 0, joins=False),)))
 
 
 def test_a_collective_needs_all() -> None:

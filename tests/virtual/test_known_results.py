@@ -14,7 +14,7 @@ from foretell.hardware.catalog import cluster
 from foretell.virtual.disturbance import CALM, Disturbances
 from foretell.virtual.pace import even
 from foretell.virtual.problem import Judged
-from foretell.virtual.problems.network import Network
+from foretell.virtual.problems.network import NetworkProblem
 from foretell.virtual.simulate import Contest, on_several
 from virtual.worlds import played, world
 
@@ -175,7 +175,7 @@ def test_copies_on_a_larger_ring_lie_further_apart_while_they_learn(seed: int) -
 
 @pytest.mark.slow
 def test_a_hundredth_of_the_gradient_with_feedback_reaches_the_dense_loss() -> None:
-    digits = Network("mlp:inputs=64,hidden=32,layers=1")
+    digits = NetworkProblem("mlp:inputs=64,hidden=32,layers=1")
     more: dict[str, Any] = {"problem": digits, "rate": 0.5, "batch": 32, "batched": True, "look_every": 800}
     dense, sparse = (played(f"sync{how}", 4, gradients=1600, **more) for how in ("", "+topk:share=0.01"))
     assert sparse.curve[-1].loss < 1.3 * dense.curve[-1].loss < 0.15
@@ -202,7 +202,7 @@ def test_the_link_decides_who_wins(seed: int) -> None:
 
 
 def test_batched_gradients_are_those_of_one_worker_at_a_time() -> None:
-    lenet = Network("lenet:image=16", samples=100)
+    lenet = NetworkProblem("lenet:image=16", samples=100)
     draws = np.random.default_rng(0)
     weights = [lenet.start(seed) for seed in range(3)]
     rows = [draws.integers(64, size=4) for _ in range(3)]

@@ -17,7 +17,7 @@ from foretell.learning.members import composed
 from foretell.learning.topologies.replicated import Replicated
 from foretell.report.simulation import batches_panels
 from foretell.virtual import batches
-from foretell.virtual.disturbance import Change, Disturbances, read
+from foretell.virtual.disturbance import Disturbances, MembershipChange, read
 from foretell.virtual.outcome import outcome
 from foretell.virtual.pace import even, on_cluster
 from foretell.virtual.simulate import Contest, simulate
@@ -62,7 +62,7 @@ def test_weights_are_never_compressed_in_collectives(topology: str, compressor: 
 @pytest.mark.parametrize("left", [1, 3])
 def test_collectives_are_of_those_present(topology: str, left: int) -> None:
     """After the others left at once: the bytes of as many workers that were alone from the start."""
-    gone = tuple(Change(0.5, at, joins=False) for at in range(8 - left))
+    gone = tuple(MembershipChange(0.5, at, joins=False) for at in range(8 - left))
     one = played(f"sync@{topology}", 8, disturbances=Disturbances(changes=gone), gradients=10 * left, look_every=left)
     few = played(f"sync@{topology}", left, gradients=10 * left, look_every=left)
     assert one.bytes == pytest.approx(few.bytes)
@@ -70,7 +70,7 @@ def test_collectives_are_of_those_present(topology: str, left: int) -> None:
 
 
 def test_who_is_away_carries_nothing() -> None:
-    gone = tuple(Change(0.5, at, joins=False) for at in (0, 2, 5))
+    gone = tuple(MembershipChange(0.5, at, joins=False) for at in (0, 2, 5))
     one = played("sync@replicated+int8", 8, disturbances=Disturbances(changes=gone), traced=True)
     assert {span.node for span in one.spans or () if "to" in span.what} == {1, 3, 4, 6, 7}
     assert one.bytes["up"] / one.pace.size < 8 * one.server.version
@@ -115,7 +115,7 @@ def test_eager_workers_hold_their_own_gradients_once(transmit: float) -> None:
 def test_a_push_of_one_who_left_is_in_no_round() -> None:
     """It left after its push, on the way or there: else a round ends without one who is present, which is then late."""
     for when in (1.02, 1.07, 1.2, 2.5):
-        change = (Change(when, 0, joins=False),)
+        change = (MembershipChange(when, 0, joins=False),)
         slow = Disturbances(slow=1, slower=2.0, changes=change)
         assert set(played("sync", disturbances=slow).staleness) == {0}, when
 
@@ -209,7 +209,7 @@ def test_no_law_is_made_up_where_none_is_seen() -> None:
         batches.Counted(batch=batch, steps=steps, samples=batch * steps, rate=0.1, noise_scale=100.0)
         for batch, steps in ((8, 1000), (16, 490))
     )
-    found = batches.Measured(
+    found = batches.BatchTradeOff(
         learns="squares",
         target=0.1,
         batches=rows,

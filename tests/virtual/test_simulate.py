@@ -22,7 +22,7 @@ from foretell.learning.topologies.sharded import Sharded
 from foretell.learning.topologies.single import Single
 from foretell.virtual import batches
 from foretell.virtual.delays import figure14
-from foretell.virtual.disturbance import Change, read
+from foretell.virtual.disturbance import MembershipChange, read
 from foretell.virtual.pace import INSIDE, OnCluster, Seated, seats
 from foretell.virtual.problems.squares import Squares
 from foretell.virtual.simulate import Contest, simulate
@@ -150,7 +150,7 @@ def test_what_cannot_run_says_what_would(words: list[str], said: str) -> None:
 def test_disturbances_as_they_are_written() -> None:
     found = read(0.2, "0.1x5", "2x3", "600/30", "+3@10,-0@20.5")
     assert found[:7] == (0.2, 0.1, 5.0, 2, 3.0, 600.0, 30.0)
-    assert found.changes == (Change(10.0, 3, True), Change(20.5, 0, False))
+    assert found.changes == (MembershipChange(10.0, 3, True), MembershipChange(20.5, 0, False))
 
 
 def test_every_member_has_a_paper_and_a_summary() -> None:

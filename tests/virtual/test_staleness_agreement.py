@@ -24,7 +24,7 @@ from foretell.hardware.disturbance import read as machine
 from foretell.learning.tempo import FREE, Tempo, tempo
 from foretell.runtime.assignment import Assignment, Report
 from foretell.virtual.agreement import agreement
-from foretell.virtual.foretold import Seen, apart, at_paces, seen, stretches, together, told
+from foretell.virtual.foretold import StalenessSeen, apart, at_paces, seen, stretches, together, told
 
 GRADIENTS = 40
 UNEVEN = Tempo(0.04, jitter=0.3, often=0.1, times=4.0)
@@ -67,7 +67,7 @@ def test_a_run_of_the_same_is_not_told_apart(plan: str) -> None:
 def test_a_run_at_other_paces_is_told_apart() -> None:
     """One worker is four times as slow as all are in virtual time."""
     measured = at_paces("downpour", drawn(UNEVEN, 3, SEED, slow=4.0))
-    found = told(Seen("asked", measured, [at_paces("downpour", drawn(UNEVEN, 3, seed)) for seed in range(30)]))
+    found = told(StalenessSeen("asked", measured, [at_paces("downpour", drawn(UNEVEN, 3, seed)) for seed in range(30)]))
     assert found.chance == pytest.approx(1 / 31)
     assert found.distance > found.noise
 
@@ -107,11 +107,11 @@ def test_gradients_too_few_to_draw_from_stay_as_they_were(own: list[float]) -> N
 @given(st.lists(st.dictionaries(st.integers(0, 5), st.integers(1, 50), min_size=1), min_size=3, max_size=12))
 def test_chances_are_those_of_a_rank_among_all(runs: list[dict[int, int]]) -> None:
     first, *others = map(Counter, runs)
-    found = told(Seen("taken", first, others))
+    found = told(StalenessSeen("taken", first, others))
     assert 1 / len(runs) <= found.chance <= 1.0
     assert 0.0 <= found.distance <= 1.0
-    assert told(Seen("taken", first, [first] * len(others))).distance == pytest.approx(0.0, abs=1e-12)
-    both = together([Seen("taken", first, others)] * 2)
+    assert told(StalenessSeen("taken", first, [first] * len(others))).distance == pytest.approx(0.0, abs=1e-12)
+    both = together([StalenessSeen("taken", first, others)] * 2)
     assert told(both).distance == pytest.approx(found.distance)
     assert apart(first, first) == 0.0
 

@@ -6,26 +6,28 @@ from typing import Any
 
 from foretell.learning.members import composed
 from foretell.virtual.pace import Pace, even
-from foretell.virtual.problem import Problem
+from foretell.virtual.problem import TrainingProblem
 from foretell.virtual.problems.squares import Squares
-from foretell.virtual.world import Limits, World
+from foretell.virtual.world import RunLimits, VirtualWorld
 
 SQUARES = Squares()
 
 
-def world(text: str, workers: int = 4, pace: Pace | None = None, problem: Problem = SQUARES, **more: Any) -> World:
+def world(
+    text: str, workers: int = 4, pace: Pace | None = None, problem: TrainingProblem = SQUARES, **more: Any
+) -> VirtualWorld:
     """A world that has not begun; `gradients` limits it."""
     what = composed(text)
-    limits = Limits(
+    limits = RunLimits(
         more.pop("gradients", 400), more.pop("seconds", float("inf")), more.pop("loss", -1.0), more.pop("events", 1e9)
     )
     more = {"rate": 0.2, "batched": False} | more
-    return World(
+    return VirtualWorld(
         problem, what.algorithm, what.topology, what.compressor, pace or even(1.0, 0.05), workers, limits=limits, **more
     )
 
 
-def played(text: str, workers: int = 4, **more: Any) -> World:
+def played(text: str, workers: int = 4, **more: Any) -> VirtualWorld:
     made = world(text, workers, **more)
     made.run()
     return made

@@ -11,7 +11,7 @@ from agreement import assert_agrees, predicted
 from foretell.errors import BadInput
 from foretell.model import zoo
 from foretell.model.operators.recurrent import CELLS
-from foretell.modules._recurrent import Recurrent
+from foretell.modules._recurrent import RecurrentLayer
 
 LAYERS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
@@ -49,7 +49,7 @@ def test_agrees_with_pytorch(spec: str) -> None:
 def test_computes_what_pytorch_computes(cell: str) -> None:
     torch.manual_seed(0)
     theirs = LAYERS[cell](5, 7, batch_first=True, dtype=torch.float64)
-    ours = Recurrent(cell, 5, 7).double()
+    ours = RecurrentLayer(cell, 5, 7).double()
     names = [name for name, _ in ours.named_parameters()]
     ours.load_state_dict({name: getattr(theirs, f"{name}_l0") for name in names})
     x = torch.randn(3, 6, 5, dtype=torch.float64)
@@ -66,7 +66,7 @@ def test_computes_what_pytorch_computes(cell: str) -> None:
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_runs_under_autocast(cell: str) -> None:
-    layer = Recurrent(cell, 5, 7)
+    layer = RecurrentLayer(cell, 5, 7)
     x = torch.randn(3, 6, 5)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = layer(x)
@@ -94,7 +94,7 @@ def test_kernels_a_step(cell: str) -> None:
     counts: list[tuple[int, int]] = []
     for steps in (4, 5):
         with Kernels() as forward:
-            y = Recurrent(cell, 3, 4)(torch.randn(2, steps, 3))
+            y = RecurrentLayer(cell, 3, 4)(torch.randn(2, steps, 3))
         with Kernels() as backward:
             y.sum().backward()
         counts.append((forward.count, backward.count))

@@ -2,7 +2,7 @@
 
 One of ours is a plan and nothing more, a line of `OWN`: the runtime's appliers do the rest. One of another framework is
 a file in `engines`, found by its name. It has an `ENGINE`, and functions that run inside the ranks
-(`runtime/nursery.py` calls them):
+(`runtime/fork_server.py` calls them):
 
     apply(subject)                       put the framework on a module: its parts, its driver, its optimizer
     begin(device, place, meeting)        join the ranks' group, where the framework has its own way, at torch's address
@@ -80,7 +80,7 @@ OWN: Final = {
 }
 
 
-class Written(NamedTuple):
+class EngineTexts(NamedTuple):
     """An engine's texts for so many ranks."""
 
     plan: str
@@ -88,12 +88,12 @@ class Written(NamedTuple):
     environment: dict[str, str]
 
 
-def written(engine: Engine, ranks: int, region: str, policies: str, device: str = "cpu") -> Written:
+def written(engine: Engine, ranks: int, region: str, policies: str, device: str = "cpu") -> EngineTexts:
     """The plan of an engine for so many ranks, with the policies of the pair."""
     words = {"n": ranks, "half": ranks // 2, "m": PER_RANK * ranks, "region": region, "device": device}
     plan, runs = (f"{text} {policies}".strip() for text in (engine.plan, engine.runs or engine.plan))
     environment = {name: text.format(**words) for name, text in engine.environment.items()}
-    return Written(plan.format(**words), runs.format(**words), environment)
+    return EngineTexts(plan.format(**words), runs.format(**words), environment)
 
 
 def names() -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median, median_low
 from typing import Final, NamedTuple
 
-from foretell.bench.row import Point, Row
+from foretell.bench.row import BenchRow, LearningPoint
 from foretell.hardware import catalog, members
 from foretell.plan.plan import Plan
 from foretell.plan.text import parse
@@ -19,7 +19,7 @@ HYBRID: Final = "hybrid"
 OTHER: Final = "other"
 
 
-def family(row: Row) -> str:
+def family(row: BenchRow) -> str:
     """Which way of splitting a row's plan takes, by the axes that have more than one rank or are all that there is."""
     if not row.plan:
         return OTHER
@@ -52,7 +52,7 @@ def one_rank(engine: str, alone: Mapping[str, float]) -> float | None:
     return own or min(alone.values(), default=None)
 
 
-class Look(NamedTuple):
+class MeanLook(NamedTuple):
     """What all seeds had learnt after as many steps: means over seeds."""
 
     epoch: float
@@ -74,9 +74,9 @@ class Look(NamedTuple):
         return f"after {self.seconds:.3g} s" if self.seconds < 120 else f"after {self.seconds / 60:.3g} minutes"
 
 
-def _look(points: Sequence[Point]) -> Look:
+def _look(points: Sequence[LearningPoint]) -> MeanLook:
     metrics = [point.metric for point in points if point.metric is not None]
-    return Look(
+    return MeanLook(
         fmean(point.epoch for point in points),
         fmean(point.seconds for point in points),
         fmean(point.loss for point in points),
@@ -84,13 +84,13 @@ def _look(points: Sequence[Point]) -> Look:
     )
 
 
-class Scaling(NamedTuple):
+class EngineScaling(NamedTuple):
     """One engine over numbers of ranks: a line of a chart."""
 
     engine: str
-    rows: dict[int, Row]  # by ranks, in order; of several seeds the one in the middle
+    rows: dict[int, BenchRow]  # by ranks, in order; of several seeds the one in the middle
     family: str  # on more than one rank
-    seeds: dict[int, tuple[Row, ...]]  # all rows, by ranks
+    seeds: dict[int, tuple[BenchRow, ...]]  # all rows, by ranks
 
     @property
     def title(self) -> str:
@@ -107,7 +107,7 @@ class Scaling(NamedTuple):
     def seeds_on(self, ranks: int) -> frozenset[int]:
         return frozenset(row.seed for row in self.seeds[ranks])
 
-    def learnt(self, ranks: int, seeds: frozenset[int] | None = None) -> list[Look]:
+    def learnt(self, ranks: int, seeds: frozenset[int] | None = None) -> list[MeanLook]:
         """The looks of these seeds or of all, those after as many steps together; of seeds cut short as far as they
         go."""
         curves = [row.curve for row in self.seeds[ranks] if seeds is None or row.seed in seeds]
@@ -121,13 +121,13 @@ class Scaling(NamedTuple):
         return self.speedup(ranks) / ranks
 
 
-class Group(NamedTuple):
+class BenchGroup(NamedTuple):
     """All engines on one model and device, under the same conditions."""
 
     device: str
     pair: str
     node: int  # ranks that share a node; 0: not known
-    lines: tuple[Scaling, ...]
+    lines: tuple[EngineScaling, ...]
     part: str = ""  # of the engines, where it has not all of them
     conditions: str = ""  # other than the pair's
 
@@ -148,32 +148,32 @@ class Group(NamedTuple):
     def told(self) -> str:
         return f"{self.name}, {self.part}" if self.part else self.name
 
-    def speed_up(self, line: Scaling, ranks: int) -> float | None:
+    def speed_up(self, line: EngineScaling, ranks: int) -> float | None:
         """Over one rank; None: nobody was alone."""
         base = one_rank(line.engine, {one.engine: one.epoch_seconds(1) for one in self.lines if 1 in one.rows})
         return base / line.epoch_seconds(ranks) if base else None
 
-    def reference(self, ranks: int) -> Row | None:
+    def reference(self, ranks: int) -> BenchRow | None:
         """The row of the reference on so many ranks."""
         return next((one.rows[ranks] for one in self.lines if one.engine == REFERENCE and ranks in one.rows), None)
 
-    def of(self, *families: str) -> tuple[Scaling, ...]:
+    def of(self, *families: str) -> tuple[EngineScaling, ...]:
         return tuple(line for line in self.lines if line.family in families)
 
-    def within(self, *names: str) -> tuple[Scaling, ...]:
+    def within(self, *names: str) -> tuple[EngineScaling, ...]:
         """Engines whose names begin so."""
         return tuple(line for line in self.lines if line.engine.startswith(names))
 
 
-def groups(rows: Iterable[Row]) -> tuple[Group, ...]:
+def groups(rows: Iterable[BenchRow]) -> tuple[BenchGroup, ...]:
     """Rows that came to something, sorted out; those that did not are told elsewhere."""
-    found: dict[tuple[str, str, str], dict[str, dict[int, list[Row]]]] = {}
+    found: dict[tuple[str, str, str], dict[str, dict[int, list[BenchRow]]]] = {}
     for row in rows:
         if row.ok and row.step_seconds > 0:
             engines = found.setdefault((row.device, row.pair, row.conditions), {})
             engines.setdefault(row.engine, {}).setdefault(row.ranks, []).append(row)
     return tuple(
-        Group(
+        BenchGroup(
             device,
             pair,
             _node(device, engines),
@@ -184,20 +184,20 @@ def groups(rows: Iterable[Row]) -> tuple[Group, ...]:
     )
 
 
-def _line(engine: str, counts: dict[int, list[Row]]) -> Scaling:
+def _line(engine: str, counts: dict[int, list[BenchRow]]) -> EngineScaling:
     rows = {ranks: _middle(counts[ranks]) for ranks in sorted(counts)}
-    return Scaling(
+    return EngineScaling(
         engine.replace("_", "-"), rows, family(rows[max(rows)]), {ranks: tuple(counts[ranks]) for ranks in rows}
     )
 
 
-def _middle(rows: Sequence[Row]) -> Row:
+def _middle(rows: Sequence[BenchRow]) -> BenchRow:
     """Of several seeds the one whose step is in the middle."""
     middle = median_low(row.step_seconds for row in rows)
     return next(row for row in rows if row.step_seconds == middle)
 
 
-def _node(device: str, engines: dict[str, dict[int, list[Row]]]) -> int:
+def _node(device: str, engines: dict[str, dict[int, list[BenchRow]]]) -> int:
     """Ranks of a node: as rows were measured, or as a cluster is known to have them."""
     measured = max(row.node for counts in engines.values() for rows in counts.values() for row in rows)
     return measured or node_ranks(device)
@@ -208,7 +208,7 @@ def node_ranks(device: str) -> int:
     return catalog.cluster(device).ranks_per_node if device in members.names("clusters") else 0
 
 
-def alike(lines: Sequence[Scaling]) -> tuple[list[Scaling], frozenset[int]]:
+def alike(lines: Sequence[EngineScaling]) -> tuple[list[EngineScaling], frozenset[int]]:
     """Lines whose learning may be compared, on the most ranks of each, with the seeds that all of them have: another
     seed is another question. Where some have several seeds, those of one are left out."""
     seeds = {line.engine: line.seeds_on(max(line.rows)) for line in lines}
@@ -218,7 +218,7 @@ def alike(lines: Sequence[Scaling]) -> tuple[list[Scaling], frozenset[int]]:
     return chosen, common
 
 
-def shared(lines: Sequence[Scaling]) -> list[int]:
+def shared(lines: Sequence[EngineScaling]) -> list[int]:
     """Numbers of ranks that all of them have."""
     if not lines:
         return []

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, TypeAlias
 from foretell.bench import engine, pair, study
 from foretell.bench.group import REFERENCE
 from foretell.bench.measuring import LONGEST_SECONDS, Starter, measured
-from foretell.bench.question import Question
-from foretell.bench.row import ABSENT, FAILED, Row
+from foretell.bench.question import BenchQuestion
+from foretell.bench.row import ABSENT, FAILED, BenchRow
 from foretell.bench.study import About
 from foretell.hardware import this_machine
 from foretell.version import __version__
@@ -28,7 +28,7 @@ Told: TypeAlias = Callable[[int, int, int, str], None]
 """Called with the rows done, those of them that were kept from before, all of them, and what comes next."""
 
 
-class Matrix(NamedTuple):
+class BenchMatrix(NamedTuple):
     """What is compared. Engines outermost, so that one process starts the ranks of many rows."""
 
     engines: Sequence[str]
@@ -37,14 +37,16 @@ class Matrix(NamedTuple):
     seeds: Sequence[int] = (0,)
     alike: dict[str, Any] = {}  # noqa: RUF012 (never changed) what every question has in common
 
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[BenchQuestion]:
         """Names that nobody knows are refused here, before anything runs."""
         for name in self.engines:
             engine.engine(name)
         for name in self.pairs:
             pair.pair(name)
         return [
-            Question(engine=one.replace("-", "_"), pair=two.replace("-", "_"), ranks=ranks, seed=seed, **self.alike)
+            BenchQuestion(
+                engine=one.replace("-", "_"), pair=two.replace("-", "_"), ranks=ranks, seed=seed, **self.alike
+            )
             for one in self.engines
             for two in self.pairs
             for ranks in self.ranks
@@ -62,16 +64,16 @@ QUICK_MINUTES = 9.5
 """Of a quick comparison, whatever the machine: what does not fit is left for another time."""
 
 
-def quick() -> list[Question]:
+def quick() -> list[BenchQuestion]:
     """A comparison of minutes: every engine on two ranks with three seeds, and one rank to compare them with."""
     engines = [name for name in engine.names() if engine.engine(name).least <= 2]
     pairs = ("image", "language")
-    found = Matrix(engines, pairs, (2,), (0, 1, 2)).questions()
-    alone = Matrix([REFERENCE], pairs, (1,), (0, 1, 2)).questions()
+    found = BenchMatrix(engines, pairs, (2,), (0, 1, 2)).questions()
+    alone = BenchMatrix([REFERENCE], pairs, (1,), (0, 1, 2)).questions()
     return sorted([*alone, *found], key=_turn)
 
 
-def _turn(question: Question) -> tuple[int, int, bool]:
+def _turn(question: BenchQuestion) -> tuple[int, int, bool]:
     """When a row has its turn, so that a slow machine has fewer seeds, not fewer engines.
 
     One seed of every engine comes first. More seeds are for what is said about learning, so those come next that learn
@@ -84,14 +86,14 @@ def _turn(question: Question) -> tuple[int, int, bool]:
 
 
 def compare(
-    questions: Sequence[Question],
+    questions: Sequence[BenchQuestion],
     folder: Path,
     command: str,
     told: Told | None = None,
     again: bool = False,
     seconds: float = math.inf,
     by: Starter | None = None,
-) -> Iterator[Row]:
+) -> Iterator[BenchRow]:
     """The row of each question, as they become known; `again`: also of those that failed before.
 
     No row begins that, as long as the longest of its engine, would end after so many seconds; none gets more than are
@@ -105,7 +107,7 @@ def compare(
     tell = told or _untold
     yield from (known[one.fingerprint] for one in questions if one.fingerprint in known)
     left = [one for one in questions if one.fingerprint not in known]
-    pace = Pace(known.values())
+    pace = RowPace(known.values())
     with nullcontext(by) if by else Starter() as starter:
         for question in left:
             now = time.monotonic()
@@ -122,10 +124,10 @@ def compare(
             yield row
 
 
-class Pace:
+class RowPace:
     """How long rows take, by engine."""
 
-    def __init__(self, before: Iterable[Row]) -> None:
+    def __init__(self, before: Iterable[BenchRow]) -> None:
         self._longest: dict[str, float] = {}
         for row in before:
             self.took(row.engine, row.wall_seconds)
@@ -138,7 +140,7 @@ class Pace:
         return self._longest.get(engine, max(self._longest.values(), default=0.0))
 
 
-def _cut_short(row: Row, allowed: float) -> bool:
+def _cut_short(row: BenchRow, allowed: float) -> bool:
     """Whether it says nothing that a row did not end: it had no fair time, and is begun again another time."""
     return row.status == FAILED and allowed < FAIR_SECONDS and row.wall_seconds >= allowed
 
@@ -147,7 +149,7 @@ def _untold(done: int, kept: int, total: int, now: str) -> None:
     """Nobody watches."""
 
 
-def _lasts(row: Row, again: bool) -> bool:
+def _lasts(row: BenchRow, again: bool) -> bool:
     """What is not installed may be by now, and costs nothing to ask again."""
     return row.status != ABSENT and not (again and row.status == FAILED)
 

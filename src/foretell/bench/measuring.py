@@ -15,14 +15,14 @@ import msgspec
 from foretell.bench import environments
 from foretell.bench.engine import missing_tools, trained_by
 from foretell.bench.environments import Home
-from foretell.bench.question import Question
-from foretell.bench.row import ABSENT, FAILED, UNFIT, Point, Predicted, Row, advice
+from foretell.bench.question import BenchQuestion
+from foretell.bench.row import ABSENT, FAILED, UNFIT, BenchRow, LearningPoint, PredictedRow, advice
 from foretell.errors import ForetellError, MissingExtra
 from foretell.hardware import catalog, this_machine
 from foretell.hardware.cluster import Cluster
 from foretell.model.optimizer import optimizer
 from foretell.oracle.calibrations import file_of
-from foretell.runtime.assignment import Outcome, Report, Seat
+from foretell.runtime.assignment import Report, RunOutcome, Seat
 from foretell.runtime.comparison import foreseen
 from foretell.runtime.launch import Ranks
 from foretell.runtime.measure import Measurement, measurement
@@ -38,7 +38,7 @@ REFUSED = "does not fit"
 """What an error says of a plan that breaks a rule: nothing was begun."""
 
 
-class Where(NamedTuple):
+class BenchPlace(NamedTuple):
     """Where rows are measured."""
 
     ranks: int = 0  # at most, where somebody else started them; 0: as many as are asked for
@@ -53,7 +53,7 @@ class Where(NamedTuple):
 class Starter:
     """Keeps the process that starts ranks from one row to the next of the same engine: torch is imported once."""
 
-    where = Where()
+    where = BenchPlace()
 
     def __enter__(self) -> Self:
         self._ranks: Ranks | None = None
@@ -68,14 +68,14 @@ class Starter:
             self._ranks.__exit__(kind, error, at)
         self._ranks, self._for = None, ()
 
-    def run(self, question: Question, home: Home, seconds: float) -> tuple[Report, ...]:
+    def run(self, question: BenchQuestion, home: Home, seconds: float) -> tuple[Report, ...]:
         """What each rank has seen."""
         found = self.outcome(question, home, seconds)
         if found.failure is not None:
             raise found.failure.raised(found.reports)
         return found.reports
 
-    def outcome(self, question: Question, home: Home, seconds: float, seat: Seat | None = None) -> Outcome:
+    def outcome(self, question: BenchQuestion, home: Home, seconds: float, seat: Seat | None = None) -> RunOutcome:
         """What comes of a question: of all its ranks, or of the one that has its seat here."""
         asked = (trained_by(question.engine), home.python, question.texts.environment)
         if self._ranks is None or self._for != asked:
@@ -91,7 +91,7 @@ class Starter:
         return answer
 
 
-def measured(question: Question, starter: Starter, seconds: float = LONGEST_SECONDS) -> Row:
+def measured(question: BenchQuestion, starter: Starter, seconds: float = LONGEST_SECONDS) -> BenchRow:
     """The row of a question; whatever goes wrong is its reason."""
     begun, load = time.monotonic(), os.getloadavg()[0]
     about: dict[str, Any] = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "load": load}
@@ -140,12 +140,12 @@ def _ticks(file: Path) -> _Ticks | None:
     return _Ticks(sum(parts) - parts[3] - parts[4], sum(parts))
 
 
-def _versions(question: Question, home: Home) -> dict[str, str]:
+def _versions(question: BenchQuestion, home: Home) -> dict[str, str]:
     package = question.engine_asked.package.partition("[")[0]
     return {package: home.version} if package else {}
 
 
-def _hindrance(question: Question, where: Where) -> dict[str, str] | None:
+def _hindrance(question: BenchQuestion, where: BenchPlace) -> dict[str, str] | None:
     """What keeps an engine from being started at all, and what would cure it."""
     engine, asked = question.engine_asked, question.pair_asked
     if engine.one_host and where.ranks:
@@ -200,7 +200,7 @@ def _diverged(figures: dict[str, Any]) -> dict[str, str] | None:
 # figures
 
 
-def _figures(question: Question, reports: tuple[Report, ...], where: Where) -> dict[str, Any]:
+def _figures(question: BenchQuestion, reports: tuple[Report, ...], where: BenchPlace) -> dict[str, Any]:
     assignment = question.assignment()
     found = measurement(assignment, assignment.plan, assignment.batch, reports)
     epoch = reports[0].epoch_samples or question.pair_asked.epoch_samples
@@ -219,9 +219,9 @@ def _figures(question: Question, reports: tuple[Report, ...], where: Where) -> d
     return figures | _predicted(question, found, where)
 
 
-def _curve(found: Measurement, epoch: int) -> tuple[Point, ...]:
+def _curve(found: Measurement, epoch: int) -> tuple[LearningPoint, ...]:
     return tuple(
-        Point(
+        LearningPoint(
             step=one.step,
             epoch=one.samples / epoch if epoch else 0.0,
             seconds=one.seconds,
@@ -232,7 +232,7 @@ def _curve(found: Measurement, epoch: int) -> tuple[Point, ...]:
     )
 
 
-def _predicted(question: Question, found: Measurement, where: Where) -> dict[str, Any]:
+def _predicted(question: BenchQuestion, found: Measurement, where: BenchPlace) -> dict[str, Any]:
     """The oracle's word on what the engine does, on this machine as it is calibrated; or why there is none."""
     if where.node and question.ranks > where.node and not where.cluster:
         return {"unpredicted": f"{question.ranks} ranks lie on several hosts, and nobody says what joins them: --on"}
@@ -244,7 +244,7 @@ def _predicted(question: Question, found: Measurement, where: Where) -> dict[str
         return {"unpredicted": problem.what}
     step, memory = found.step_seconds, found.memory_bytes
     return {
-        "predicted": Predicted(
+        "predicted": PredictedRow(
             step_seconds=said.step_seconds,
             low_seconds=said.interval[0],
             high_seconds=said.interval[1],
@@ -257,7 +257,7 @@ def _predicted(question: Question, found: Measurement, where: Where) -> dict[str
     }
 
 
-def _cluster(question: Question, where: Where) -> Cluster:
+def _cluster(question: BenchQuestion, where: BenchPlace) -> Cluster:
     """What ranks compute on: what somebody said, or this machine, whose processor is apart from its GPUs."""
     if where.cluster:
         return catalog.cluster(where.cluster)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from foretell.bench.findings import HOLDS, Checked, check
-from foretell.bench.group import REFERENCE, Group, Look, Scaling, alike, groups, shared
-from foretell.bench.reading import Line, line_of, noise
+from foretell.bench.group import REFERENCE, BenchGroup, EngineScaling, MeanLook, alike, groups, shared
+from foretell.bench.reading import ReadingLine, line_of, noise
 from foretell.bench.reasons import reasons, sentence
-from foretell.bench.row import Row, advice
+from foretell.bench.row import BenchRow, advice
 from foretell.report.charts import breakdown, foreseen
 from foretell.report.charts.curves import Curve, Panel, colours_of, draw
 from foretell.report.page import Card, Page, Section
@@ -21,7 +21,7 @@ from foretell.units import show_bytes, show_seconds
 PAPER = "Nichols et al. 2021 (survey and empirical evaluation of parallel deep learning frameworks), arXiv 2111.04949"
 
 
-def bench_page(rows: Sequence[Row], title: str, command: str = "", beside: Sequence[Row] = ()) -> Page:
+def bench_page(rows: Sequence[BenchRow], title: str, command: str = "", beside: Sequence[BenchRow] = ()) -> Page:
     """Everything about rows. `beside` are other rows for the same questions, drawn dashed: a prediction."""
     found, others = groups(rows), {one.key: one for one in groups(beside or predicted(rows))}
     checked = check(rows)
@@ -36,7 +36,7 @@ def bench_page(rows: Sequence[Row], title: str, command: str = "", beside: Seque
     )
 
 
-def predicted(rows: Iterable[Row]) -> tuple[Row, ...]:
+def predicted(rows: Iterable[BenchRow]) -> tuple[BenchRow, ...]:
     """What the oracle says of rows that carry a prediction, as rows of their own."""
     return tuple(
         msgspec.structs.replace(
@@ -52,7 +52,7 @@ def predicted(rows: Iterable[Row]) -> tuple[Row, ...]:
     )
 
 
-def _cards(found: Sequence[Group], checked: Sequence[Checked]) -> Iterator[Card]:
+def _cards(found: Sequence[BenchGroup], checked: Sequence[Checked]) -> Iterator[Card]:
     for group in found:
         every = ((line.engine, row) for line in group.lines for row in line.rows.values())
         engine, best = min(every, key=lambda one: one[1].epoch_seconds)
@@ -78,7 +78,7 @@ LEARNT = (
 )
 
 
-def _sections(group: Group, beside: Group | None, several: int) -> Iterator[Section]:
+def _sections(group: BenchGroup, beside: BenchGroup | None, several: int) -> Iterator[Section]:
     place = f": {group.name}" if several > 1 else ""
     dashed = "Dashed lines are predictions." if beside else ""
     drawn = {chart.name: chart for panels in _panels(group, beside) for chart in _lines(panels)}
@@ -104,7 +104,7 @@ def _sections(group: Group, beside: Group | None, several: int) -> Iterator[Sect
         yield Section(f"How well it learns{place}", told, metric, LEARNING, tuple(map(_learning_row, lines)))
 
 
-def _learning(group: Group) -> str:
+def _learning(group: BenchGroup) -> str:
     """What the figures of learning are of, and which engines they leave out."""
     drawn = {line.engine for line in alike(group.lines)[0]}
     apart = [line.engine for line in group.lines if line.engine not in drawn]
@@ -115,7 +115,9 @@ def _learning(group: Group) -> str:
 BANDS = "Each engine on the most ranks that it has. The line through a dot is where nine in ten such runs lie."
 
 
-def _foreseen(group: Group, beside: Group | None, value: str, show: Callable[[float], str]) -> tuple[Chart, ...]:
+def _foreseen(
+    group: BenchGroup, beside: BenchGroup | None, value: str, show: Callable[[float], str]
+) -> tuple[Chart, ...]:
     """Every engine as a bar, beside what was predicted of it."""
     kind, what = ("seconds", "seconds of an epoch") if value == "epoch_seconds" else ("bytes", "memory of a rank")
     said = {(line.engine, ranks): row for line in (beside.lines if beside else ()) for ranks, row in line.rows.items()}
@@ -126,7 +128,7 @@ def _foreseen(group: Group, beside: Group | None, value: str, show: Callable[[fl
     return (foreseen.draw(bars, what, show, _file(kind, group), title, unit),) if bars else ()
 
 
-def _bar(engine: str, row: Row, said: Row | None, value: str) -> foreseen.Bar:
+def _bar(engine: str, row: BenchRow, said: BenchRow | None, value: str) -> foreseen.Bar:
     """A row as a bar. Bands are those of its own prediction: one that stands beside it has none."""
     bar = foreseen.Bar(f"{engine} {row.ranks}", getattr(row, value), getattr(said, value) if said else 0.0)
     if row.predicted is None or value != "epoch_seconds":
@@ -135,7 +137,7 @@ def _bar(engine: str, row: Row, said: Row | None, value: str) -> foreseen.Bar:
     return bar._replace(low=row.steps_per_epoch * low, high=row.steps_per_epoch * high)
 
 
-def parts(group: Group) -> list[Group]:
+def parts(group: BenchGroup) -> list[BenchGroup]:
     """The engines in as many parts as there must be so that each line has a colour: those of a family together."""
     if len(group.lines) <= COLOURS:
         return [group]
@@ -147,11 +149,11 @@ def parts(group: Group) -> list[Group]:
     ]
 
 
-def batched(lines: Sequence[Scaling], size: int) -> list[tuple[Scaling, ...]]:
+def batched(lines: Sequence[EngineScaling], size: int) -> list[tuple[EngineScaling, ...]]:
     return [tuple(lines[at : at + size]) for at in range(0, len(lines), size)]
 
 
-def _panels(group: Group, beside: Group | None) -> Iterator[list[Panel]]:
+def _panels(group: BenchGroup, beside: BenchGroup | None) -> Iterator[list[Panel]]:
     """What may be drawn as lines; an engine has one colour in all panels of a list."""
     for part in parts(group):
         own = {line.engine for line in part.lines}
@@ -160,11 +162,11 @@ def _panels(group: Group, beside: Group | None) -> Iterator[list[Panel]]:
     yield from map(over_time, _learners(group))
 
 
-def _learners(group: Group) -> list[Group]:
+def _learners(group: BenchGroup) -> list[BenchGroup]:
     """Engines whose learning may be compared, in as many parts as there must be, the reference in each."""
     chosen = group._replace(lines=tuple(alike(group.lines)[0]))
     reference = tuple(line for line in chosen.lines if line.engine == REFERENCE)
-    found: list[Group] = []
+    found: list[BenchGroup] = []
     for part in parts(chosen):
         others = tuple(line for line in part.lines if line.engine != REFERENCE)
         found.append(part._replace(lines=reference + others))
@@ -181,16 +183,16 @@ def _is_line(panel: Panel) -> bool:
     return any(len(curve.drawn) > 1 for curve in panel.curves)
 
 
-def _chosen(drawn: dict[str, Chart], group: Group, kind: str) -> tuple[Chart, ...]:
+def _chosen(drawn: dict[str, Chart], group: BenchGroup, kind: str) -> tuple[Chart, ...]:
     return tuple(chart for name, chart in drawn.items() if name.startswith(_file(kind, group)))
 
 
-def _file(kind: str, group: Group) -> str:
+def _file(kind: str, group: BenchGroup) -> str:
     words = (kind, group.device, group.pair, group.conditions, group.part)
     return re.sub("[/:, ]", "-", "-".join(filter(None, words)))
 
 
-def over_ranks(group: Group, beside: Group | None) -> list[Panel]:
+def over_ranks(group: BenchGroup, beside: BenchGroup | None) -> list[Panel]:
     """Seconds of an epoch and memory, by numbers of ranks."""
     counts = sorted({ranks for line in group.lines for ranks in line.rows})
     most = max((row.memory_bytes for line in group.lines for row in line.rows.values()), default=0)
@@ -235,7 +237,7 @@ def _bytes(size: float) -> str:
     return show_bytes(size) if size else "0"
 
 
-def over_time(group: Group) -> list[Panel]:
+def over_time(group: BenchGroup) -> list[Panel]:
     """The metric (or the loss, where there is none) of held-out data over epochs and over minutes: of each engine on
     the most ranks that it has, the mean of the seeds that all have."""
     lines, seeds = alike(group.lines)
@@ -243,10 +245,10 @@ def over_time(group: Group) -> list[Panel]:
     scored = any(look.metric is not None for _, looks in shown for look in looks)
     up = "share of right answers" if scored else "loss of held-out data"
 
-    def value(look: Look) -> float:
+    def value(look: MeanLook) -> float:
         return (look.metric or 0.0) if scored else look.loss
 
-    def panel(across: str, when: Callable[[Look], float]) -> Panel:
+    def panel(across: str, when: Callable[[MeanLook], float]) -> Panel:
         curves = [Curve(line.engine, [(when(look), value(look)) for look in looks]) for line, looks in shown]
         title = f"{up.capitalize()} over {across}, {group.told}"
         return Panel(f"{_file('metric', group)}-{across}", title, across, up, curves, linear=scored)
@@ -259,7 +261,7 @@ MEMORY = ("engine", "ranks", "memory", "predicted")
 LEARNING = ("engine", "ranks", "seeds", "right", "loss", "to the target")
 
 
-def _speed(line: Line) -> tuple[str, ...]:
+def _speed(line: ReadingLine) -> tuple[str, ...]:
     return (
         line.engine,
         str(line.ranks),
@@ -273,12 +275,12 @@ def _speed(line: Line) -> tuple[str, ...]:
     )
 
 
-def _memory(line: Line) -> tuple[str, ...]:
+def _memory(line: ReadingLine) -> tuple[str, ...]:
     held = show_bytes(line.memory_bytes) if line.memory_bytes else "-"
     return line.engine, str(line.ranks), held, f"{line.memory_error:+.0%}" if line.memory_error is not None else "-"
 
 
-def _learning_row(line: Line) -> tuple[str, ...]:
+def _learning_row(line: ReadingLine) -> tuple[str, ...]:
     return (
         line.engine,
         str(line.ranks),
@@ -289,7 +291,7 @@ def _learning_row(line: Line) -> tuple[str, ...]:
     )
 
 
-def _bars(group: Group, word: str) -> Chart | None:
+def _bars(group: BenchGroup, word: str) -> Chart | None:
     """What an epoch is spent on: of each engine on the most ranks that all of them have, or that it has."""
     told = [line for line in group.lines if any(row.phases for row in line.rows.values())]
     common = max((ranks for ranks in shared(told) if all(line.rows[ranks].phases for line in told)), default=0)
@@ -303,7 +305,7 @@ def _bars(group: Group, word: str) -> Chart | None:
     return breakdown.draw(bars, None, _file(word, group), f"{what}, {group.name}") if bars else None
 
 
-def _of_an_epoch(row: Row) -> dict[str, float]:
+def _of_an_epoch(row: BenchRow) -> dict[str, float]:
     """Seconds by phase; what ranks wait for each other is one, whatever axis they wait along."""
     found: dict[str, float] = {}
     for name, part in row.phases.items():
@@ -328,7 +330,7 @@ def _without_specks(bars: dict[str, dict[str, float]]) -> dict[str, dict[str, fl
     }
 
 
-def _slow(group: Group, line: Scaling, beside: Group | None) -> tuple[str, str, str]:
+def _slow(group: BenchGroup, line: EngineScaling, beside: BenchGroup | None) -> tuple[str, str, str]:
     """The reasons of a row, or where it has no phases of the prediction beside it."""
     row = line.rows[max(line.rows)]
     others = (one.rows.get(row.ranks) for one in (beside.lines if beside else ()) if one.engine == line.engine)
@@ -350,7 +352,7 @@ def findings_sections(
         yield Section(heading, told, columns=("finding", "where", "verdict", "evidence"), rows=rows)
 
 
-def _absent(rows: Iterable[Row]) -> Iterator[Section]:
+def _absent(rows: Iterable[BenchRow]) -> Iterator[Section]:
     """Rows that came to nothing, each with its reason."""
     found = tuple(
         (row.engine, row.pair, str(row.ranks), row.status, row.reason, advice(row.fix)) for row in rows if not row.ok

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from foretell.bench.engine import PER_RANK, STALE, Engine, Written, engine, written
+from foretell.bench.engine import PER_RANK, STALE, Engine, EngineTexts, engine, written
 from foretell.bench.pair import Pair, pair
-from foretell.bench.row import Row
+from foretell.bench.row import BenchRow
 from foretell.errors import BadInput
 from foretell.runtime.assignment import Assignment
 from foretell.version import __version__
@@ -30,7 +30,7 @@ OF_RUN = ("batch_rule", "scaled", "warmup", "threads")
 """What may differ, in the pair and beside it."""
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class BenchQuestion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A cell of the matrix. Empty and 0: what the pair says."""
 
     engine: str
@@ -59,7 +59,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @functools.cached_property
     def conditions(self) -> str:
         """What differs from the pair as it is, in words; engines, ranks and seeds are told apart elsewhere."""
-        usual = Question(engine=self.engine, pair=self.pair, ranks=self.ranks)
+        usual = BenchQuestion(engine=self.engine, pair=self.pair, ranks=self.ranks)
         changed = {name: getattr(self.pair_asked, name) for name in OF_PAIR if _differ(self, usual, name)}
         changed |= {name: getattr(self, name) for name in OF_RUN if getattr(self, name) != getattr(usual, name)}
         return ", ".join(f"{name.replace('_', ' ')} {_word(value)}" for name, value in changed.items())
@@ -78,7 +78,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return msgspec.structs.replace(said, **changes)
 
     @functools.cached_property
-    def texts(self) -> Written:
+    def texts(self) -> EngineTexts:
         asked = self.pair_asked
         return written(self.engine_asked, self.ranks, asked.region, asked.precision, asked.device)
 
@@ -109,7 +109,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             alone=self.ranks == 1,
         )
 
-    def row(self, **found: Any) -> Row:
+    def row(self, **found: Any) -> BenchRow:
         """The row of this question, with what was found."""
         asked, engine = self.pair_asked, self.engine_asked
         times = self.batch_of_step / asked.batch if self.scaled else 1.0
@@ -138,10 +138,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             "settings": {**engine.settings, "batch rule": engine.batch_rule},
             "target": asked.target,
         }
-        return Row(**(said | found))
+        return BenchRow(**(said | found))
 
 
-def _differ(one: Question, other: Question, name: str) -> bool:
+def _differ(one: BenchQuestion, other: BenchQuestion, name: str) -> bool:
     return bool(getattr(one.pair_asked, name) != getattr(other.pair_asked, name))
 
 

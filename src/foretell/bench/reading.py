@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from foretell.bench.group import REFERENCE, Group, Scaling, groups
-from foretell.bench.row import Row
+from foretell.bench.group import REFERENCE, BenchGroup, EngineScaling, groups
+from foretell.bench.row import BenchRow
 
 FIRST = 5
 """Losses that are compared: later ones drift apart by rounding."""
@@ -30,7 +30,7 @@ class Noise(NamedTuple):
         )
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class ReadingLine(msgspec.Struct, frozen=True, kw_only=True):
     """All seeds of one engine, pair and number of ranks, under the same conditions: a line of a table."""
 
     pair: str
@@ -54,7 +54,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     disagreement: float | None  # of the first losses with the reference's, as a share; None: not to be compared
 
 
-def lines(rows: Iterable[Row]) -> list[Line]:
+def lines(rows: Iterable[BenchRow]) -> list[ReadingLine]:
     """One for each engine, pair, number of ranks and conditions that ran."""
     found = [
         line_of(group, scaling, ranks) for group in groups(rows) for scaling in group.lines for ranks in scaling.rows
@@ -62,14 +62,14 @@ def lines(rows: Iterable[Row]) -> list[Line]:
     return sorted(found, key=lambda line: (line.pair, line.conditions, line.engine, line.ranks))
 
 
-def line_of(group: Group, scaling: Scaling, ranks: int) -> Line:
+def line_of(group: BenchGroup, scaling: EngineScaling, ranks: int) -> ReadingLine:
     rows, speed = scaling.seeds[ranks], group.speed_up(scaling, ranks)
     last = [row.curve[-1] for row in rows if row.curve]
     metrics = [point.metric for point in last if point.metric is not None]
     reached = [row.target_seconds for row in rows if row.target_seconds is not None]
     predicted = [row.predicted for row in rows if row.predicted is not None]
     memory = [one.memory_error for one in predicted if one.memory_error is not None]
-    return Line(
+    return ReadingLine(
         pair=group.pair,
         conditions=group.conditions,
         engine=scaling.engine,
@@ -92,7 +92,7 @@ def line_of(group: Group, scaling: Scaling, ranks: int) -> Line:
     )
 
 
-def noise(rows: Iterable[Row]) -> Noise | None:
+def noise(rows: Iterable[BenchRow]) -> Noise | None:
     """What times of these rows are worth; None where every line has one seed."""
     seeds = [own for group in groups(rows) for line in group.lines for own in line.seeds.values() if len(own) > 1]
     steps = [[row.step_seconds for row in own] for own in seeds]
@@ -100,11 +100,11 @@ def noise(rows: Iterable[Row]) -> Noise | None:
     return Noise(median(found), max(found), len(found)) if found else None
 
 
-def _reference(group: Group, ranks: int) -> Sequence[Row]:
+def _reference(group: BenchGroup, ranks: int) -> Sequence[BenchRow]:
     return next((one.seeds[ranks] for one in group.lines if one.engine == REFERENCE and ranks in one.rows), ())
 
 
-def _disagreement(rows: Sequence[Row], reference: Sequence[Row]) -> float | None:
+def _disagreement(rows: Sequence[BenchRow], reference: Sequence[BenchRow]) -> float | None:
     """The largest difference of a first loss from the reference's of the same seed and batch, as a share of it."""
     known = {(row.seed, row.batch): row for row in reference}
     found = [
@@ -115,7 +115,7 @@ def _disagreement(rows: Sequence[Row], reference: Sequence[Row]) -> float | None
     return max(found, default=None)
 
 
-def difference(one: Row, other: Row) -> float:
+def difference(one: BenchRow, other: BenchRow) -> float:
     """Of the first losses of two rows."""
     pairs = zip(one.losses[:FIRST], other.losses[:FIRST], strict=False)
     return max((abs(mine - theirs) / abs(theirs) for mine, theirs in pairs), default=float("inf"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
-from foretell.bench.row import Row
+from foretell.bench.row import BenchRow
 
 WORTH: Final = 0.05
 """Share of a step from which a part is a reason."""
@@ -27,7 +27,7 @@ class Reason(NamedTuple):
     why: str
 
 
-def reasons(row: Row, reference: Row | None = None, alone: Row | None = None) -> tuple[Reason, ...]:
+def reasons(row: BenchRow, reference: BenchRow | None = None, alone: BenchRow | None = None) -> tuple[Reason, ...]:
     """The reasons of a row, the largest first; some can only be told beside a reference, of as many ranks and alone."""
     if not row.ok or not row.step_seconds:
         return ()
@@ -46,7 +46,7 @@ def reasons(row: Row, reference: Row | None = None, alone: Row | None = None) ->
     return (*worth, *_precision(row))
 
 
-def imbalance(row: Row) -> float:
+def imbalance(row: BenchRow) -> float:
     """The share of a step by which the rank that works most exceeds the mean; 0 where ranks are not told apart."""
     by_rank = [row.phases_by_rank[name] for name in WORK if name in row.phases_by_rank]
     if not by_rank:
@@ -55,7 +55,7 @@ def imbalance(row: Row) -> float:
     return (max(work) - sum(work) / len(work)) / row.step_seconds
 
 
-def _longer(row: Row, reference: Row | None) -> tuple[Reason, ...]:
+def _longer(row: BenchRow, reference: BenchRow | None) -> tuple[Reason, ...]:
     """What all ranks together compute longer than those of a reference do for the same samples."""
     if reference is None or reference.engine == row.engine or reference.batch != row.batch:
         return ()
@@ -70,7 +70,7 @@ def _longer(row: Row, reference: Row | None) -> tuple[Reason, ...]:
     )
 
 
-def _together(row: Row, reference: Row | None, alone: Row | None) -> tuple[Reason, ...]:
+def _together(row: BenchRow, reference: BenchRow | None, alone: BenchRow | None) -> tuple[Reason, ...]:
     """What ranks of a reference compute longer than one alone does for as many samples, as far as these do too: no
     engine can help that."""
     if reference is None or alone is None or row.ranks == 1 or reference.batch != row.batch:
@@ -81,26 +81,26 @@ def _together(row: Row, reference: Row | None, alone: Row | None) -> tuple[Reaso
     return (Reason("slower together", share, "ranks compute longer than one alone: they share memory and caches"),)
 
 
-def _computed(row: Row, phases: tuple[str, ...]) -> float:
+def _computed(row: BenchRow, phases: tuple[str, ...]) -> float:
     """Seconds of all ranks in these phases, for each step."""
     return sum(sum(row.phases_by_rank.get(name, ())) for name in phases)
 
 
-def _share(row: Row, phase: str) -> float:
+def _share(row: BenchRow, phase: str) -> float:
     return row.phases.get(phase, 0.0) / row.step_seconds
 
 
-def _bubble(row: Row, lost: float) -> float:
+def _bubble(row: BenchRow, lost: float) -> float:
     """Waiting in a pipeline that even stages would have too."""
     return max(0.0, _share(row, "bubble") - lost)
 
 
-def _told(row: Row, phase: str, why: str) -> str:
+def _told(row: BenchRow, phase: str, why: str) -> str:
     axes = [name.partition(".")[2] for name, seconds in row.phases.items() if name.startswith(phase) and seconds > 0]
     return f"{why} along {' and '.join(sorted(filter(None, axes)))}" if any(axes) else why
 
 
-def _precision(row: Row) -> tuple[Reason, ...]:
+def _precision(row: BenchRow) -> tuple[Reason, ...]:
     if row.precision not in PLAIN or row.device == PROCESSOR:
         return ()
     return (Reason("no mixed precision", 0.0, f"products in {row.precision}, so the 16-bit matrix units stand still"),)

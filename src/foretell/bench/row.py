@@ -15,7 +15,7 @@ UNFIT = "cannot run"  # here, or with this model: the row says why
 FAILED = "failed"  # it began, and ended with an error
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class LearningPoint(msgspec.Struct, frozen=True, kw_only=True):
     """A look at held-out data while it trained."""
 
     step: int
@@ -29,7 +29,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
         return self.seconds / 60.0
 
 
-class Predicted(msgspec.Struct, frozen=True, kw_only=True):
+class PredictedRow(msgspec.Struct, frozen=True, kw_only=True):
     """What the oracle says of the same plan on the same machine."""
 
     step_seconds: float
@@ -42,7 +42,7 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     calibrated: bool | None = None  # whether the machine was; None: nobody wrote it down
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     """One engine, task, number of ranks and seed."""
 
     # what was asked
@@ -84,9 +84,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     phases_by_rank: dict[str, tuple[float, ...]] = {}
     memory_by_rank: tuple[int, ...] = ()  # bytes of tensors at the fullest moment
     losses: tuple[float, ...] = ()  # of every step from the first
-    curve: tuple[Point, ...] = ()
+    curve: tuple[LearningPoint, ...] = ()
     target: float | None = None  # of the metric
-    predicted: Predicted | None = None
+    predicted: PredictedRow | None = None
     unpredicted: str = ""  # why there is no prediction
 
     # when and where
@@ -144,7 +144,7 @@ FIGURES = (
 """What follows from a row, told with it."""
 
 
-def told(row: Row) -> dict[str, object]:
+def told(row: BenchRow) -> dict[str, object]:
     """A row with all that follows from it, as one object of JSON."""
     figures = {name: getattr(row, name) if row.ok else None for name in FIGURES}
     return {**msgspec.to_builtins(row), "engine": row.engine.replace("_", "-"), **figures}

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from foretell.bench.row import Row
+from foretell.bench.row import BenchRow
 from foretell.errors import BadInput
 
 SCHEMA = 1
@@ -35,14 +35,14 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     hosts: int = 1
 
 
-class Study(msgspec.Struct, frozen=True, kw_only=True):
+class BenchStudy(msgspec.Struct, frozen=True, kw_only=True):
     """All rows of a folder."""
 
     about: About
-    rows: tuple[Row, ...]  # by task, engine, ranks and seed
+    rows: tuple[BenchRow, ...]  # by task, engine, ranks and seed
     unread: tuple[str, ...] = ()  # files that are no rows, and why
 
-    def ok(self) -> tuple[Row, ...]:
+    def ok(self) -> tuple[BenchRow, ...]:
         return tuple(row for row in self.rows if row.ok)
 
 
@@ -53,35 +53,35 @@ def begin(folder: Path, about: About) -> None:
         _write(folder / ABOUT, about)
 
 
-def keep(folder: Path, row: Row) -> Path:
+def keep(folder: Path, row: BenchRow) -> Path:
     """Write a row; one of the same question is replaced."""
     file = folder / ROWS / f"{row.pair}-{row.engine}-{row.ranks}-{row.seed}-{row.fingerprint}.json"
     _write(file, row)
     return file
 
 
-def read(folder: Path) -> Study:
+def read(folder: Path) -> BenchStudy:
     """The study of a folder."""
     if not (folder / ABOUT).is_file():
         what = f"{folder} is no study: it has no {ABOUT}"
         raise BadInput(what, where=str(folder), fix=f"foretell bench --quick --out {folder}")
     rows, unread = _sorted_out(folder)
     about = _read(folder / ABOUT, About)
-    return Study(about=about, rows=tuple(sorted(rows.values(), key=order)), unread=unread)
+    return BenchStudy(about=about, rows=tuple(sorted(rows.values(), key=order)), unread=unread)
 
 
-def kept(folder: Path) -> dict[str, Row]:
+def kept(folder: Path) -> dict[str, BenchRow]:
     """The rows of a folder, by the fingerprint of what was asked."""
     return _sorted_out(folder)[0]
 
 
-def _sorted_out(folder: Path) -> tuple[dict[str, Row], tuple[str, ...]]:
+def _sorted_out(folder: Path) -> tuple[dict[str, BenchRow], tuple[str, ...]]:
     """Rows that can be read, by their fingerprints, and what is wrong with the others: one hides none of the rest."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, BenchRow] = {}
     unread: list[str] = []
     for file in sorted((folder / ROWS).glob("*.json")):
         try:
-            row = _read(file, Row)
+            row = _read(file, BenchRow)
         except BadInput as problem:
             unread.append(f"{file.name} {problem.what}")
         else:
@@ -89,7 +89,7 @@ def _sorted_out(folder: Path) -> tuple[dict[str, Row], tuple[str, ...]]:
     return rows, tuple(unread)
 
 
-def order(row: Row) -> tuple[str, str, int, int, str]:
+def order(row: BenchRow) -> tuple[str, str, int, int, str]:
     """As rows stand in tables."""
     return row.pair, row.engine, row.ranks, row.seed, row.fingerprint
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from foretell.runtime.clock import Clock
-from foretell.runtime.subject import Rule, Subject, cut
+from foretell.runtime.subject import Subject, TorchOptimizer, cut
 from foretell.runtime.tasks import Batch
 from foretell.runtime.waiting import LastGradient
 
@@ -45,7 +45,7 @@ def unwrapped(subject: Subject, *words: str) -> None:
     subject.wholes.append(whole)
 
 
-class Told:
+class LossDriver:
     """A driver that computes the loss by our own function and has the framework do the backward pass."""
 
     def __init__(self, subject: Subject, backward: Backward) -> None:
@@ -73,11 +73,11 @@ def wrap(subject: Subject, part: nn.Module, optimizer: Any, backward: Backward, 
     own_samples(subject)
     subject.parts = [part]
     unwrapped(subject, *words)
-    subject.driver = lambda subject: Told(subject, backward)
+    subject.driver = lambda subject: LossDriver(subject, backward)
     subject.optimizer = lambda rule, own: optimizer
 
 
 def optimizer_of(subject: Subject) -> torch.optim.Optimizer:
     """Torch's, as the pair says, over all weights."""
-    rule: Rule = subject.rule
+    rule: TorchOptimizer = subject.rule
     return rule.over(subject.weights())

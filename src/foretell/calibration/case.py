@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 import torch
 
-from foretell.calibration.clock import Clock
+from foretell.calibration.clock import DeviceClock
 from foretell.cost.samples import TYPES, About, Kernel
 from foretell.model.operator import Operator
 
@@ -22,7 +22,7 @@ class Case(NamedTuple):
     """One thing to measure."""
 
     about: About
-    measure: Callable[[Clock], Sequence[float]]
+    measure: Callable[[DeviceClock], Sequence[float]]
 
 
 class Scope(NamedTuple):

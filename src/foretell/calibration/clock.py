@@ -26,7 +26,7 @@ LONG: Final = 500e-6
 """Calls between two events of a device, so many or as many as take this long: events are good to half a microsecond."""
 
 
-class Clock:
+class DeviceClock:
     """Times calls on one device, each for about as long as it is given."""
 
     def __init__(self, device: str, seconds: float, fewest: int = FEWEST) -> None:

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class Held(TorchDispatchMode):
+class HeldStorages(TorchDispatchMode):
     """Counts storages from the operator that made them until nobody has them."""
 
     def __init__(self, before: Iterable[torch.Tensor] = ()) -> None:

@@ -14,10 +14,10 @@ import msgspec
 import torch
 
 from foretell.calibration.case import Case, Scope
-from foretell.calibration.clock import FEWEST, Clock
+from foretell.calibration.clock import FEWEST, DeviceClock
 from foretell.calibration.probes import probes
 from foretell.cost.calibrated import fits
-from foretell.cost.samples import Calibration, Machine, Sample, calibration, sample
+from foretell.cost.samples import Calibration, MeasuredMachine, Sample, calibration, sample
 from foretell.errors import BadInput, ForetellError
 from foretell.hardware import catalog, this_machine
 from foretell.hardware.cluster import Cluster
@@ -49,7 +49,7 @@ class Wanted(NamedTuple):
     passes: int = 0  # after which it is complete; 0: as many as are usual
 
 
-class Measured(NamedTuple):
+class CalibrationOutcome(NamedTuple):
     """What came of it."""
 
     record: Record
@@ -62,14 +62,14 @@ def chosen() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def measure(wanted: Wanted, out: Path, watch: Watch = lambda probe, done, total: None) -> Measured:
+def measure(wanted: Wanted, out: Path, watch: Watch = lambda probe, done, total: None) -> CalibrationOutcome:
     """Time all that was not timed yet and write the record to `out`; samples are kept beside it while it goes on."""
     keep_memory()
     scope = scope_of(wanted.device, wanted.quick)
     machine = machine_of(scope)
     cases = list(_passes(scope, wanted))
-    journal = Journal(out, machine, wanted.resume)
-    clock = Clock(scope.device, QUICK if wanted.quick else THOROUGH / scope.passes, -(-FEWEST // scope.passes))
+    journal = SampleJournal(out, machine, wanted.resume)
+    clock = DeviceClock(scope.device, QUICK if wanted.quick else THOROUGH / scope.passes, -(-FEWEST // scope.passes))
     end = time.monotonic() + 60 * wanted.minutes if wanted.minutes else float("inf")
     failed: dict[str, str] = {}
     complete = True
@@ -92,7 +92,7 @@ def measure(wanted: Wanted, out: Path, watch: Watch = lambda probe, done, total:
     made = record("calibration", msgspec.to_builtins(found), cluster="this-machine", versions=machine.versions)
     store.save(out, made)
     journal.close()
-    return Measured(made, found, failed)
+    return CalibrationOutcome(made, found, failed)
 
 
 def _passes(scope: Scope, wanted: Wanted) -> Iterator[tuple[int, str, Case]]:
@@ -117,7 +117,7 @@ def _words(case: Case) -> str:
     return msgspec.json.encode(case.about).decode()[:80]
 
 
-def _content(machine: Machine, samples: list[Sample], complete: bool, quick: bool) -> Calibration:
+def _content(machine: MeasuredMachine, samples: list[Sample], complete: bool, quick: bool) -> Calibration:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     plain = Calibration(machine=machine, samples=tuple(samples), complete=complete, quick=quick, date=now)
     place = _cluster(machine)
@@ -137,12 +137,12 @@ def scope_of(device: str, quick: bool) -> Scope:
     return Scope("cpu", quick, this_machine.processor().ranks, 1 if quick else PASSES)
 
 
-def _cluster(machine: Machine) -> Cluster:
+def _cluster(machine: MeasuredMachine) -> Cluster:
     """This machine as a cluster."""
     return this_machine.processor() if machine.kind == "cpu" else catalog.cluster(f"{machine.count}x{machine.device}")
 
 
-def machine_of(scope: Scope) -> Machine:
+def machine_of(scope: Scope) -> MeasuredMachine:
     """This machine as far as it can be told."""
     versions = {"torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform()}
     if scope.device == "cuda":
@@ -158,7 +158,7 @@ def machine_of(scope: Scope) -> Machine:
     else:
         processor = this_machine.processor().device
         name, title, memory = processor.name, processor.title, processor.memory_bytes
-    return Machine(
+    return MeasuredMachine(
         device=name,
         title=title,
         kind=scope.device,
@@ -193,11 +193,11 @@ def _cpu_lines() -> list[str]:
 SUFFIX: Final = ".part"
 
 
-class Journal:
+class SampleJournal:
     """The samples of a calibration that is under way, beside the record that it will be: a line each, and another one
     in each pass."""
 
-    def __init__(self, out: Path, machine: Machine, resume: bool) -> None:
+    def __init__(self, out: Path, machine: MeasuredMachine, resume: bool) -> None:
         self.path = out.with_name(out.name + SUFFIX)
         self._known: dict[bytes, Sample] = {}
         for one in self._before(out, machine) if resume else ():
@@ -208,11 +208,11 @@ class Journal:
         except OSError as problem:
             raise BadInput(f"cannot be written: {problem.strerror}", where=str(self.path)) from None
 
-    def _before(self, out: Path, machine: Machine) -> Iterator[Sample]:
+    def _before(self, out: Path, machine: MeasuredMachine) -> Iterator[Sample]:
         """What was timed before: of the record, or of the journal that a stopped calibration left."""
         if self.path.exists():
             first, *lines = self.path.read_bytes().splitlines() or [b"null"]
-            earlier = _decoded(first, Machine)
+            earlier = _decoded(first, MeasuredMachine)
             samples = [one for line in lines if (one := _decoded(line, Sample)) is not None]
         elif out.exists():
             found = calibration(store.read(out), str(out))
@@ -246,7 +246,7 @@ class Journal:
         self.path.unlink(missing_ok=True)
 
 
-def _line(one: Machine | Sample) -> bytes:
+def _line(one: MeasuredMachine | Sample) -> bytes:
     return msgspec.json.encode(one) + b"\n"
 
 

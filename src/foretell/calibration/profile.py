@@ -16,10 +16,10 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from foretell import modules
-from foretell.calibration.clock import Clock
-from foretell.calibration.held import Held
+from foretell.calibration.clock import DeviceClock
+from foretell.calibration.held import HeldStorages
 from foretell.calibration.measure import QUICK, THOROUGH, machine_of, scope_of
-from foretell.cost.samples import Layer, Profile, Sample, sample
+from foretell.cost.samples import LayerSample, Profile, Sample, sample
 from foretell.errors import BadInput
 from foretell.model import zoo
 from foretell.model.importers import torch_factory
@@ -27,7 +27,7 @@ from foretell.model.importers import torch_factory
 CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
 
 
-class Subject(NamedTuple):
+class ProfiledModel(NamedTuple):
     """A model with one batch, on its device."""
 
     module: nn.Module
@@ -37,7 +37,7 @@ class Subject(NamedTuple):
     precision: str
 
 
-class Call(NamedTuple):
+class LayerCall(NamedTuple):
     """What a layer was called with in a step."""
 
     path: str
@@ -57,7 +57,7 @@ def profile(
     """Time every layer of a model with this many samples."""
     scope = scope_of(device, quick)
     subject = _subject(model, batch, scope.device)
-    clock = Clock(scope.device, QUICK if quick else THOROUGH)
+    clock = DeviceClock(scope.device, QUICK if quick else THOROUGH)
     calls, output = _captured(subject)
     samples: list[Sample] = []
     for done, call in enumerate(calls):
@@ -81,19 +81,21 @@ def profile(
 # what is timed
 
 
-def _subject(model: str, batch: int, device: str) -> Subject:
+def _subject(model: str, batch: int, device: str) -> ProfiledModel:
     if ":" in model and (model.partition(":")[0].endswith(".py") or "." in model.partition(":")[0]):
         built = torch_factory.real(model, batch, None)
         placed = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), built.inputs)
         keywords = dict(placed) if isinstance(placed, dict) else {}
         arguments = () if keywords else placed if isinstance(placed, tuple) else (placed,)
-        return Subject(built.module.to(device), arguments, keywords, built.loss or _first, _precision(built.module))
+        return ProfiledModel(
+            built.module.to(device), arguments, keywords, built.loss or _first, _precision(built.module)
+        )
     if model.partition(":")[0] not in zoo.names():
         raise BadInput(f"{model!r} cannot be run here", fix="a model of the zoo, or path/to/file.py:factory")
     module, example = modules.build(model).to(device), modules.example(model, batch)
     target = example.target.to(device)
     inputs = tuple(tensor.to(device) for tensor in example.inputs)
-    return Subject(module, inputs, {}, lambda output: example.loss(output, target), _precision(module))
+    return ProfiledModel(module, inputs, {}, lambda output: example.loss(output, target), _precision(module))
 
 
 def _first(output: Any) -> torch.Tensor:
@@ -120,15 +122,15 @@ def layers_of(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Modul
             yield place, child
 
 
-def _captured(subject: Subject) -> tuple[list[Call], Any]:
+def _captured(subject: ProfiledModel) -> tuple[list[LayerCall], Any]:
     """What each layer is called with, the first time in a forward pass, and what comes out at the end."""
-    found: dict[str, Call] = {}
+    found: dict[str, LayerCall] = {}
     hooks: list[Any] = []
     for path, layer in layers_of(subject.module):
 
         def told(layer: nn.Module, arguments: Any, keywords: Any, output: Any, path: str = path) -> None:
             kept = tree_map_only(torch.Tensor, _copied, (arguments, keywords, output))
-            found.setdefault(path, Call(path, layer, *kept))
+            found.setdefault(path, LayerCall(path, layer, *kept))
 
         hooks.append(layer.register_forward_hook(told, with_kwargs=True))
     output = subject.module(*subject.arguments, **subject.keywords)
@@ -145,7 +147,7 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
 # timing
 
 
-def _layer(call: Call, clock: Clock) -> Iterator[Sample]:
+def _layer(call: LayerCall, clock: DeviceClock) -> Iterator[Sample]:
     plain = tree_map_only(torch.Tensor, torch.Tensor.detach, (call.arguments, call.keywords))
     weights = [parameter for parameter in call.layer.parameters() if parameter.requires_grad]
     yield _sample(call, "forward", clock.times(lambda: call.layer(*plain[0], **plain[1])))
@@ -166,28 +168,28 @@ def _backward(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -
     return lambda: torch.autograd.grad(outputs, inputs, upstream, retain_graph=True, allow_unused=True)
 
 
-def _sample(call: Call, part: str, seconds: Sequence[float]) -> Sample:
+def _sample(call: LayerCall, part: str, seconds: Sequence[float]) -> Sample:
     parameters = sum(parameter.numel() for parameter in call.layer.parameters())
-    return sample("profile", Layer(path=call.path, part=part, parameters=parameters), seconds)
+    return sample("profile", LayerSample(path=call.path, part=part, parameters=parameters), seconds)
 
 
-def _loss(subject: Subject, output: Any, clock: Clock) -> Iterator[Sample]:
+def _loss(subject: ProfiledModel, output: Any, clock: DeviceClock) -> Iterator[Sample]:
     plain = tree_map_only(torch.Tensor, torch.Tensor.detach, output)
-    yield sample("profile", Layer(path="loss", part="forward"), clock.times(lambda: subject.loss(plain)))
+    yield sample("profile", LayerSample(path="loss", part="forward"), clock.times(lambda: subject.loss(plain)))
     leaves = [leaf for leaf in tree_leaves(output) if _wanted(leaf)]
     if leaves:
         yield sample(
-            "profile", Layer(path="loss", part="backward"), clock.times(_backward([subject.loss(output)], leaves))
+            "profile", LayerSample(path="loss", part="backward"), clock.times(_backward([subject.loss(output)], leaves))
         )
 
 
-def _update(subject: Subject, clock: Clock) -> Sample:
+def _update(subject: ProfiledModel, clock: DeviceClock) -> Sample:
     weights = [parameter for parameter in subject.module.parameters() if parameter.requires_grad]
     for weight in weights:
         weight.grad = torch.randn_like(weight)
     rule = torch.optim.AdamW(weights, lr=1e-6)
     count = sum(weight.numel() for weight in weights)
-    found = sample("profile", Layer(path="", part="update", parameters=count), clock.times(rule.step))
+    found = sample("profile", LayerSample(path="", part="update", parameters=count), clock.times(rule.step))
     rule.zero_grad()
     return found
 
@@ -195,7 +197,7 @@ def _update(subject: Subject, clock: Clock) -> Sample:
 # memory
 
 
-def _peak(subject: Subject, device: str) -> int:
+def _peak(subject: ProfiledModel, device: str) -> int:
     """Bytes at the fullest moment of a second step, states and all."""
     rule = torch.optim.AdamW(subject.module.parameters(), lr=1e-6)
 
@@ -211,12 +213,12 @@ def _peak(subject: Subject, device: str) -> int:
         return torch.cuda.max_memory_allocated()
     states = [leaf for leaf in tree_leaves(list(rule.state.values())) if isinstance(leaf, torch.Tensor)]
     inputs = [leaf for leaf in tree_leaves((subject.arguments, subject.keywords)) if isinstance(leaf, torch.Tensor)]
-    with Held([*subject.module.parameters(), *subject.module.buffers(), *states, *inputs]) as held:
+    with HeldStorages([*subject.module.parameters(), *subject.module.buffers(), *states, *inputs]) as held:
         step()
     return held.peak
 
 
-def _naive(calls: Sequence[Call], subject: Subject) -> float:
+def _naive(calls: Sequence[LayerCall], subject: ProfiledModel) -> float:
     """The paper's sum over layers: inputs, outputs and their gradients, weights and theirs (its Table 3)."""
     total = 0.0
     for call in calls:

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from foretell.errors import ForetellError
-from foretell.processes import Failed, each
+from foretell.processes import RankFailed, each
 
 PATIENCE: Final = 300.0
 """Seconds after which ranks that do not answer are ended."""
@@ -35,7 +35,7 @@ def together(work: Callable[..., Any], ranks: int, *arguments: Any, backend: str
         one = functools.partial(_rank, work=work, ranks=ranks, store=store, backend=backend, arguments=arguments)
         try:
             return each(one, ranks, PATIENCE, fork=fork and backend == "gloo")[0]
-        except Failed as problem:
+        except RankFailed as problem:
             raise ForetellError(f"ranks of this machine cannot work together: {problem}") from None
 
 

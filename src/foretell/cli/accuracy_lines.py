@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from foretell.oracle.predict import Prediction
-    from foretell.oracle.similar import Accuracy
+    from foretell.oracle.similar import SimilarAccuracy
 
 NAME = "accuracy"
 UNKNOWN = "no measured run is like it: its error is not known"
@@ -26,7 +26,7 @@ def accuracy_of_two(first: Prediction, second: Prediction) -> list[tuple[str, st
     return [(NAME, f"first: {told(first.accuracy)}"), ("", f"second: {told(second.accuracy)}")]
 
 
-def accuracy_by_ranks(known: Mapping[int, Accuracy]) -> list[tuple[str, str]]:
+def accuracy_by_ranks(known: Mapping[int, SimilarAccuracy]) -> list[tuple[str, str]]:
     """Of the fastest plans of several numbers of ranks, those together that the same runs are like."""
     if not known:
         return [(NAME, UNKNOWN)]
@@ -38,5 +38,5 @@ def accuracy_by_ranks(known: Mapping[int, Accuracy]) -> list[tuple[str, str]]:
     return lines
 
 
-def told(accuracy: Accuracy | None) -> str:
+def told(accuracy: SimilarAccuracy | None) -> str:
     return UNKNOWN if accuracy is None else str(accuracy)

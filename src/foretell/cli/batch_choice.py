@@ -17,17 +17,17 @@ from foretell.cli.several import numbers
 if TYPE_CHECKING:
     from foretell.cli.progress import Progress
     from foretell.oracle.batches import BatchChoice
-    from foretell.oracle.planning import Answer
-    from foretell.oracle.training import Run
+    from foretell.oracle.planning import PlanningAnswer
+    from foretell.oracle.training import TrainingRun
 
 
-def choose_batch(options: dict[str, Any], run: Run, progress: Progress, as_json: bool) -> None:
+def choose_batch(options: dict[str, Any], run: TrainingRun, progress: Progress, as_json: bool) -> None:
     """Search for each batch, and tell the one with the least time to quality."""
     from foretell.cli import batch_pages
     from foretell.cli import plan_pages as pages
     from foretell.oracle.batches import sequence_of, tradeoff, weighed
-    from foretell.oracle.finer import finer
     from foretell.oracle.planning import nearest
+    from foretell.oracle.refinement import refine
     from foretell.oracle.training import run as run_of
     from foretell.plan.text import parse
 
@@ -35,7 +35,7 @@ def choose_batch(options: dict[str, Any], run: Run, progress: Progress, as_json:
     length = sequence_of(options["model"], options["seq"] or 0)
     by_noise = tradeoff(options["noise_scale"], epochs * run.tokens, epochs * run.samples, length)
     questions = [one for batch in _batches(options, by_noise.noise) for one in questions_of(options, batch)]
-    answers = [finer(one) for one in answers_of(questions, progress)]
+    answers = [refine(one) for one in answers_of(questions, progress)]
     choice = weighed(answers, by_noise, price, by)
     table = batch_pages.tradeoff_table(choice, price)
     notes = by_noise.of_another(options["model"])
@@ -66,7 +66,7 @@ def _batches(options: dict[str, Any], noise: float) -> list[int]:
     return wanted(text, noise, [one.place.ranks for one in questions_of(options, 1)])
 
 
-def _tell(as_json: bool, answer: Answer, choice: BatchChoice, notes: tuple[str, ...], page: str) -> None:
+def _tell(as_json: bool, answer: PlanningAnswer, choice: BatchChoice, notes: tuple[str, ...], page: str) -> None:
     notes = (*notes_of([answer]), *notes)
     if as_json:
         found: dict[str, Any] = msgspec.to_builtins(answer.found)

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from foretell.errors import BadInput, unknown
 
 if TYPE_CHECKING:
-    from foretell.bench.question import Question
+    from foretell.bench.question import BenchQuestion
 
 LEAST = {"seeds": 1, "threads": 1, "batch": 1, "steps": 1, "warmup": 0, "look": 0}
 """Of numbers that are given; not given they are 0 or -1, and mean what the pair says."""
@@ -77,7 +77,7 @@ def check_ranks(ranks: Sequence[int], cores: int, seats: int = 0) -> None:
         raise BadInput(what, where="--ranks", fix=f"at most {most}; for more: foretell predict")
 
 
-def check_names(options: dict[str, Any], questions: Sequence[Question]) -> None:
+def check_names(options: dict[str, Any], questions: Sequence[BenchQuestion]) -> None:
     """Refuse a model, a task, an optimizer and a batch rule that nobody knows."""
     from foretell.bench.question import BATCH_RULES
     from foretell.model.optimizer import OPTIMIZERS

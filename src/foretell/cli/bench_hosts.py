@@ -39,9 +39,9 @@ def seated(options: dict[str, Any]) -> bool:
         _torchrun(options)
     if here is None or here.rank == 0:
         return False
-    from foretell.bench import seats
+    from foretell.bench import rank_pool
 
-    seats.follow(seats.Table(here))
+    rank_pool.follow(rank_pool.SeatStore(here))
     return True
 
 
@@ -56,10 +56,10 @@ def _torchrun(options: dict[str, Any]) -> None:
 
 def conducting(options: dict[str, Any]) -> Starter:
     """Whoever starts the ranks, here or at all seats."""
-    from foretell.bench import seats
+    from foretell.bench import rank_pool
     from foretell.hardware import catalog
     from foretell.runtime.place import place
 
     if options["cluster"]:
         catalog.cluster(options["cluster"])
-    return seats.conducting(place(), options["cluster"])
+    return rank_pool.conducting(place(), options["cluster"])

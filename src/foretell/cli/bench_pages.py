@@ -9,9 +9,9 @@ from statistics import fmean, median
 
 from foretell.bench import engine, environments
 from foretell.bench.group import REFERENCE
-from foretell.bench.reading import FIRST, Line, lines, noise
-from foretell.bench.row import Predicted, Row, advice
-from foretell.bench.study import Study
+from foretell.bench.reading import FIRST, ReadingLine, lines, noise
+from foretell.bench.row import BenchRow, PredictedRow, advice
+from foretell.bench.study import BenchStudy
 from foretell.cli.table import WIDTH, table
 from foretell.units import show_bytes, show_seconds
 
@@ -25,7 +25,7 @@ the last step, worst and best seed. target: seconds of training until so many an
 there. off: predicted step less measured, as a share."""
 
 
-def page(study: Study) -> str:
+def page(study: BenchStudy) -> str:
     """All of a study."""
     found = lines(study.rows)
     about = study.about
@@ -44,7 +44,7 @@ BUSY = 0.3
 """Cores that others use from which times are no measure."""
 
 
-def _doubts(study: Study, found: Sequence[Line]) -> list[str]:
+def _doubts(study: BenchStudy, found: Sequence[ReadingLine]) -> list[str]:
     """What makes the figures less than they seem: noise, others used it, it was never calibrated, seeds are few."""
     told: list[str] = []
     ran = study.ok()
@@ -67,7 +67,7 @@ def _doubts(study: Study, found: Sequence[Line]) -> list[str]:
     return told
 
 
-def _accuracy(said: Sequence[Predicted]) -> list[str]:
+def _accuracy(said: Sequence[PredictedRow]) -> list[str]:
     """What predictions were worth in all."""
     if not said:
         return []
@@ -77,7 +77,7 @@ def _accuracy(said: Sequence[Predicted]) -> list[str]:
     return [f"Over {len(said)} rows predicted steps are {off}{held}."]
 
 
-def _of_pair(own: Sequence[Line], rows: Sequence[Row]) -> str:
+def _of_pair(own: Sequence[ReadingLine], rows: Sequence[BenchRow]) -> str:
     alike = (own[0].pair, own[0].conditions)
     one = next(row for row in rows if (row.pair, row.conditions) == alike and row.ok)
     head = f"{one.pair}: {one.task}, {one.batch_rule} batch rule, {one.optimizer}, {_seeds(own)}"
@@ -86,12 +86,12 @@ def _of_pair(own: Sequence[Line], rows: Sequence[Row]) -> str:
     return f"{head}\n{table(HEADER, [_cells(line) for line in own])}\n{_agreement(own)}"
 
 
-def _seeds(own: Sequence[Line]) -> str:
+def _seeds(own: Sequence[ReadingLine]) -> str:
     most = max(line.seeds for line in own)
     return f"{most} seed{'s' if most > 1 else ''}"
 
 
-def _cells(line: Line) -> list[str]:
+def _cells(line: ReadingLine) -> list[str]:
     right = "" if line.metric is None else "..".join(dict.fromkeys(f"{share:.0%}" for share in line.metric))
     return [
         line.engine.replace("_", "-"),
@@ -106,7 +106,7 @@ def _cells(line: Line) -> list[str]:
     ]
 
 
-def _agreement(own: Sequence[Line]) -> str:
+def _agreement(own: Sequence[ReadingLine]) -> str:
     """How far the first losses of synchronous engines lie apart."""
     compared = [line for line in own if line.disagreement is not None and line.engine != REFERENCE]
     if not compared:
@@ -123,9 +123,9 @@ def _agreement(own: Sequence[Line]) -> str:
     )
 
 
-def _reasons(rows: Iterable[Row]) -> str:
+def _reasons(rows: Iterable[BenchRow]) -> str:
     """Rows without figures, those with the same reason together."""
-    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, str, str, str], list[BenchRow]] = {}
     for row in rows:
         groups.setdefault((row.engine, row.status, row.reason.splitlines()[0], advice(row.fix)), []).append(row)
     texts: list[str] = []

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from foretell.bench.group import Group
-    from foretell.bench.row import Row
-    from foretell.bench.study import Study
+    from foretell.bench.group import BenchGroup
+    from foretell.bench.row import BenchRow
+    from foretell.bench.study import BenchStudy
     from foretell.report.page import Page
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Files(NamedTuple):
+class ReportFiles(NamedTuple):
     """Files that are asked for; empty: none."""
 
     html: str = ""
@@ -51,7 +51,7 @@ def reported(command: Command) -> Command:
     return command
 
 
-def written(page: Page, files: Files) -> list[str]:
+def written(page: Page, files: ReportFiles) -> list[str]:
     """Write what is asked for; the names of the files."""
     from foretell.report.files import save, save_figures
 
@@ -65,9 +65,9 @@ def written(page: Page, files: Files) -> list[str]:
     return names
 
 
-def study_files(found: Study, files: Files) -> list[str]:
+def study_files(found: BenchStudy, files: ReportFiles) -> list[str]:
     """The report of a study."""
-    if files == Files():
+    if files == ReportFiles():
         return []
     from foretell.bench.page import bench_page
 
@@ -77,7 +77,7 @@ def study_files(found: Study, files: Files) -> list[str]:
     )
 
 
-def judged(rows: Sequence[Row]) -> dict[str, Any]:
+def judged(rows: Sequence[BenchRow]) -> dict[str, Any]:
     """Why each row is slow, and what the survey's findings are worth here."""
     from foretell.bench.findings import check
     from foretell.bench.group import groups
@@ -102,11 +102,11 @@ def judged(rows: Sequence[Row]) -> dict[str, Any]:
     return {"reasons": slow, "findings": found}
 
 
-def _place(group: Group) -> dict[str, str]:
+def _place(group: BenchGroup) -> dict[str, str]:
     return {"pair": group.pair, "device": group.device, "conditions": group.conditions}
 
 
-def judged_page(rows: Sequence[Row]) -> str:
+def judged_page(rows: Sequence[BenchRow]) -> str:
     """The same for people: on the most ranks that each engine has."""
     from foretell.bench.findings import check
     from foretell.bench.group import groups
@@ -121,7 +121,7 @@ def judged_page(rows: Sequence[Row]) -> str:
     return "\n\n".join(parts)
 
 
-def _slow(group: Group) -> str:
+def _slow(group: BenchGroup) -> str:
     """Why each engine of a group is slow."""
     from foretell.bench.reasons import reasons, sentence
     from foretell.cli.table import WIDTH, folded_lines

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from foretell.cli.accuracy_lines import accuracy_line, accuracy_of_two
 from foretell.cli.plan_pages import listed, seconds
 from foretell.cli.table import WIDTH, fit, folded, table
-from foretell.oracle.diff import Diff, Difference, Row, Step
+from foretell.oracle.diff import Diff, DiffPart, DiffStep, PlanDifference
 from foretell.oracle.predict import Prediction
 from foretell.oracle.upgrades import TIMES
 from foretell.oracle.whatif import Effect, WhatIf
@@ -78,7 +78,9 @@ def _compared(first: float, second: float) -> str:
     return f"{times:.3g} times as {word}" if times >= NOTED else f"{times - 1:.2%} {word}er"
 
 
-def _side_by_side(title: str, rows: Sequence[Row], first: float, second: float, shown: Callable[[float], str]) -> str:
+def _side_by_side(
+    title: str, rows: Sequence[DiffPart], first: float, second: float, shown: Callable[[float], str]
+) -> str:
     def difference(value: float) -> str:
         if abs(value) < ALIKE * max(first, second):
             return ""
@@ -90,7 +92,7 @@ def _side_by_side(title: str, rows: Sequence[Row], first: float, second: float, 
     return table([title, "first", "second", ""], cells)
 
 
-def differences_table(found: Sequence[Difference]) -> str:
+def differences_table(found: Sequence[PlanDifference]) -> str:
     """Each difference in the first plan alone."""
     rows: list[list[str]] = []
     for one in found:
@@ -101,7 +103,7 @@ def differences_table(found: Sequence[Difference]) -> str:
     return listed(["step", "memory", "each change in the first plan (with those that it needs)"], rows)
 
 
-def path_table(path: Sequence[Step], start: Prediction) -> str:
+def path_table(path: Sequence[DiffStep], start: Prediction) -> str:
     """A way from one plan to another."""
     rows = [
         [seconds(start.step_seconds), "", show_bytes(start.memory_bytes) + ("" if start.fits else " !"), start.plan]

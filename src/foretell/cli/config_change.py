@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from foretell.cli.table import WIDTH
-from foretell.dialects import Recipe, Unsaid, Written, put_together, taken_apart, write
+from foretell.dialects import Recipe, Unsaid, WrittenConfig, put_together, taken_apart, write
 from foretell.errors import ForetellError
 from foretell.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:
     from foretell.cli.config_options import Today
-    from foretell.oracle.planning import Answer
+    from foretell.oracle.planning import PlanningAnswer
 
 ALIKE = 1.005
 """Speed-ups below this are told as none."""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class ConfigChange(msgspec.Struct, frozen=True, kw_only=True):
     """What a file does today, and the best plan that a file of its kind can say."""
 
     file: str
@@ -70,14 +70,14 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _Better(NamedTuple):
+class _BetterPlan(NamedTuple):
     plan: str
     seconds: float
     memory: float
-    written: Written
+    written: WrittenConfig
 
 
-def changed(found: Today, best: Answer, out: str | None) -> Change:
+def changed(found: Today, best: PlanningAnswer, out: str | None) -> ConfigChange:
     """What is run today against the best plan that the same kind of file can say."""
     from foretell.cli.verbs.export import save
 
@@ -85,7 +85,7 @@ def changed(found: Today, best: Answer, out: str | None) -> Change:
     better, why_not = _better(found, best)
     if out is not None and better is not None:
         save(out, better.written.text)
-    return Change(
+    return ConfigChange(
         file=found.configuration.file,
         dialect=found.configuration.dialect.name,
         plan=found.plan,
@@ -103,7 +103,7 @@ def changed(found: Today, best: Answer, out: str | None) -> Change:
     )
 
 
-def _now(found: Today, best: Answer) -> tuple[float, float, bool, str]:
+def _now(found: Today, best: PlanningAnswer) -> tuple[float, float, bool, str]:
     try:
         now = best.predicted(put_together(found.recipe))
     except ForetellError as problem:
@@ -111,7 +111,7 @@ def _now(found: Today, best: Answer) -> tuple[float, float, bool, str]:
     return now.step_seconds, now.memory_bytes, now.fits, ""
 
 
-def _better(found: Today, best: Answer) -> tuple[_Better | None, str]:
+def _better(found: Today, best: PlanningAnswer) -> tuple[_BetterPlan | None, str]:
     """The first of the best plans that a file of this kind can say, written over the file; or why there is none."""
     why = "there is none"
     for one in best.found.top:
@@ -121,7 +121,7 @@ def _better(found: Today, best: Answer) -> tuple[_Better | None, str]:
         except ForetellError as problem:
             why = problem.what if why == "there is none" else why
             continue
-        return _Better(one.plan, one.step_seconds, one.memory_bytes, written), ""
+        return _BetterPlan(one.plan, one.step_seconds, one.memory_bytes, written), ""
     return None, why
 
 

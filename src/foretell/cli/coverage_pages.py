@@ -12,11 +12,11 @@ from foretell.cli.table import table
 if TYPE_CHECKING:
     from foretell.oracle.bands import Widths
     from foretell.validation.coverage import Coverage
-    from foretell.validation.evaluate import Compared
+    from foretell.validation.evaluate import ComparedRun
     from foretell.validation.study import Study
 
 
-def answer_coverage(done: list[tuple[Study, list[Compared]]], learn: Path | None, as_json: bool) -> None:
+def answer_coverage(done: list[tuple[Study, list[ComparedRun]]], learn: Path | None, as_json: bool) -> None:
     """Learn bands from these runs, tell how they hold, and write them where asked."""
     import msgspec
 

@@ -26,7 +26,7 @@ MEASURED = "measured"
 """Where a question has the hash of the calibration that it was answered with, or that there was none."""
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class KeptCheck(msgspec.Struct, frozen=True, kw_only=True):
     """A kept prediction against that of now."""
 
     file: str
@@ -67,7 +67,7 @@ def keep_answer(file: str, request: Request, cluster: Cluster, found: Prediction
         raise BadInput(f"{file} cannot be written: {problem.strerror}", where="--keep", fix="another file") from None
 
 
-def checked(file: str, tolerance: float) -> Check:
+def checked(file: str, tolerance: float) -> KeptCheck:
     """Ask again what a file has, and compare."""
     from foretell.oracle.predicted import predicted
     from foretell.oracle.request import read
@@ -82,14 +82,14 @@ def checked(file: str, tolerance: float) -> Check:
         asked, found = predicted(read(**words))
         _same(question, _calibration(asked.place, asked.request.measured.calibration))
     except ForetellError as problem:
-        return Check(file=file, hash=digest, plan=plan, kept_seconds=seconds, step_seconds=0.0, kept_memory=memory,
+        return KeptCheck(file=file, hash=digest, plan=plan, kept_seconds=seconds, step_seconds=0.0, kept_memory=memory,
                      memory_bytes=0.0, fits=False, regressed=("refused",), why=str(problem))  # fmt: skip
     worse = [
         ("step", found.step_seconds > seconds * (1 + tolerance)),
         ("memory", found.memory_bytes > memory * (1 + tolerance)),
         ("fits", bool(answer["fits"]) and not found.fits),
     ]
-    return Check(
+    return KeptCheck(
         file=file,
         hash=digest,
         plan=found.plan,

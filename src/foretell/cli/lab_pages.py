@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from foretell.cli.table import table
 from foretell.hardware.quantity import show
 from foretell.lab.crossover import Crossover
-from foretell.lab.measure import Row, orders, summary
+from foretell.lab.measure import CollectiveRow, orders, summary
 from foretell.lab.stolen import told
 from foretell.units import show_bytes
 
@@ -41,7 +41,7 @@ def selftest(found: Sequence[Attained], takes: Software, stolen: float) -> str:
     return "\n".join(lines)
 
 
-def measured(rows: Sequence[Row]) -> str:
+def measured(rows: Sequence[CollectiveRow]) -> str:
     """Every collective beside its formula, then which is fastest."""
     header = ["collective", "by", "tensor", "messages", "sent", "formula", "measured", "error"]
     body = [

@@ -22,7 +22,7 @@ def needs_torch(what: str) -> None:
         raise MissingExtra(f"{what} needs torch", fix="pip install 'foretell[torch]'")
 
 
-class Line:
+class StatusLine:
     """A line on the terminal that says how far it is; nothing where nobody looks."""
 
     def __init__(self) -> None:

@@ -12,21 +12,21 @@ import msgspec
 from foretell.cli.training_options import show_span
 
 if TYPE_CHECKING:
-    from foretell.cli.config_change import Change
+    from foretell.cli.config_change import ConfigChange
     from foretell.cli.progress import Progress
-    from foretell.oracle.planning import Answer, Tried
+    from foretell.oracle.planning import PlanningAnswer, Tried
     from foretell.oracle.request import Request
-    from foretell.oracle.search import Found
-    from foretell.oracle.training import Run
+    from foretell.oracle.search import SearchResult
+    from foretell.oracle.training import TrainingRun
 
 
-class Outcome(NamedTuple):
+class SearchOutcome(NamedTuple):
     """What a search came to: an answer for each number of ranks, and the best of those that are done in time."""
 
-    answers: Sequence[Answer]
-    best: Answer | None
+    answers: Sequence[PlanningAnswer]
+    best: PlanningAnswer | None
     tried: Sequence[Tried]  # what else was searched, where nothing fits
-    run: Run
+    run: TrainingRun
     spans: Sequence[float]  # seconds of the whole run, by answer
     limit: float
     by: str
@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
             return "\n\n".join([_late(self.answers, self.spans, self.limit), *parts])
         return "\n\n".join([pages.nothing_page(nearest(self.answers), self.tried), *parts])
 
-    def json(self, change: Change | None) -> bytes:
+    def json(self, change: ConfigChange | None) -> bytes:
         """The same for programs, with what runs today where that was given."""
         from foretell.oracle.planning import nearest
 
@@ -65,7 +65,7 @@ class Outcome(NamedTuple):
         return msgspec.json.encode(answer)
 
 
-def _late(answers: Sequence[Answer], spans: Sequence[float], limit: float) -> str:
+def _late(answers: Sequence[PlanningAnswer], spans: Sequence[float], limit: float) -> str:
     """Plans fit, and none is done in time."""
     found = [
         (taken, one, one.found.best.plan)
@@ -82,11 +82,11 @@ def _late(answers: Sequence[Answer], spans: Sequence[float], limit: float) -> st
     )
 
 
-def answers_of(questions: Sequence[Request], progress: Progress) -> list[Answer]:
+def answers_of(questions: Sequence[Request], progress: Progress) -> list[PlanningAnswer]:
     """One after the other, until one is interrupted."""
     from foretell.oracle.planning import answered
 
-    found: list[Answer] = []
+    found: list[PlanningAnswer] = []
     for question in questions:
         found.append(answered(question, progress.of))
         if not found[-1].found.complete:
@@ -95,7 +95,7 @@ def answers_of(questions: Sequence[Request], progress: Progress) -> list[Answer]
     return found
 
 
-def refuse(answers: Sequence[Answer]) -> list[Answer]:
+def refuse(answers: Sequence[PlanningAnswer]) -> list[PlanningAnswer]:
     """No plan is left: say by which rules, and what would leave some."""
     from foretell.oracle.planning import other_batches, without_axes
     from foretell.plan.refusal import PlanRefused, Refusal
@@ -126,7 +126,7 @@ def refuse(answers: Sequence[Answer]) -> list[Answer]:
     raise problem
 
 
-def what_would_fit(answers: Sequence[Answer], progress: Progress) -> list[Tried]:
+def what_would_fit(answers: Sequence[PlanningAnswer], progress: Progress) -> list[Tried]:
     """What else was searched, where nothing fits: for the largest cluster of those asked about."""
     from foretell.oracle.planning import nearest, would_fit
 
@@ -142,14 +142,14 @@ def what_would_fit(answers: Sequence[Answer], progress: Progress) -> list[Tried]
     return tried
 
 
-def notes_of(answers: Sequence[Answer]) -> tuple[str, ...]:
+def notes_of(answers: Sequence[PlanningAnswer]) -> tuple[str, ...]:
     """What was chosen for the person who asks, the same for all numbers of ranks; and a batch that nothing divides."""
     from foretell.oracle.resolve import place_of
 
     return (*place_of(answers[0].question).notes, *_undivided(answers))
 
 
-def _undivided(answers: Sequence[Answer]) -> list[str]:
+def _undivided(answers: Sequence[PlanningAnswer]) -> list[str]:
     """A batch that no ranks can share leaves few plans, and seldom is what was meant."""
     from foretell.oracle.planning import around
 
@@ -162,7 +162,7 @@ def _undivided(answers: Sequence[Answer]) -> list[str]:
     return [f"a batch of {batch} can be shared by no number of ranks that divides {ranks}: {' or '.join(near)} can"]
 
 
-def of_the_best(answer: Answer, by: str) -> dict[str, Any]:
+def of_the_best(answer: PlanningAnswer, by: str) -> dict[str, Any]:
     """What is told of the best: usable memory that it leaves free, the fastest that leaves a tenth, similar runs; and
     of those beside it the best of each mesh, and the plainest that is as fast."""
     from foretell.cost.memory import usable_bytes
@@ -178,6 +178,6 @@ def of_the_best(answer: Answer, by: str) -> dict[str, Any]:
     return {"headroom": left, "roomy": roomy(answer.found, usable), "accuracy": known, **beside}
 
 
-def _short(found: Found) -> dict[str, Any]:
+def _short(found: SearchResult) -> dict[str, Any]:
     names = ("cluster", "ranks", "batch", "evaluated", "fitting", "seconds", "complete", "best", "nearest")
     return {name: msgspec.to_builtins(getattr(found, name)) for name in names}

@@ -10,10 +10,10 @@ from foretell.cli.table import WIDTH, fit, folded
 from foretell.cli.training_options import HOUR, run_lines
 from foretell.oracle.headroom import ABOVE, CLOSE, FAILED, ROOMY, close, roomy
 from foretell.oracle.layouts import NEAR, layouts, plainer
-from foretell.oracle.planning import Answer, Tried
+from foretell.oracle.planning import PlanningAnswer, Tried
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
-from foretell.oracle.search import Found
+from foretell.oracle.search import SearchResult
 from foretell.plan.plan import Plan, axis_text, policy_text
 from foretell.units import show_bytes, show_count, show_rate, show_span
 from foretell.units import show_seconds as seconds
@@ -22,14 +22,14 @@ SHOWN = 10
 """Plans of the front that are shown."""
 
 
-def answer_page(answer: Answer, step: Prediction, price: float, by: str) -> str:
+def answer_page(answer: PlanningAnswer, step: Prediction, price: float, by: str) -> str:
     """The page of one search that found something."""
     found = answer.found
     parts = [_winner(answer, step, price, by), _top(answer, step, by), _front(found), *_refused(answer), amount(found)]
     return "\n\n".join(parts)
 
 
-def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
+def _winner(answer: PlanningAnswer, step: Prediction, price: float, by: str) -> str:
     found = answer.found
     low, high = step.interval
     rate = f"{show_rate(step.samples_per_second)} samples/s"
@@ -63,7 +63,7 @@ def _winner(answer: Answer, step: Prediction, price: float, by: str) -> str:
     return "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
 
 
-def _interrupted(found: Found) -> str:
+def _interrupted(found: SearchResult) -> str:
     """How much of the space an interrupted search saw: meshes come in their order, not the best first."""
     if found.complete:
         return ""
@@ -72,7 +72,7 @@ def _interrupted(found: Found) -> str:
     return f"; interrupted when {found.seen:.0%} of the meshes were seen: the best may be among the others"
 
 
-def _finer(found: Found) -> Iterator[tuple[str, str]]:
+def _finer(found: SearchResult) -> Iterator[tuple[str, str]]:
     """What was chosen for the leading plans beside what the search varies."""
     for one in found.finer:
         usual, own, other = FINER[one.what]
@@ -95,7 +95,7 @@ SMALL = 0.0005
 """A part of a step that is printed as nothing."""
 
 
-def _closeness(found: Found, step: Prediction) -> Iterator[tuple[str, str]]:
+def _closeness(found: SearchResult, step: Prediction) -> Iterator[tuple[str, str]]:
     """A warning where hardly any memory is left, and the fastest plan that leaves some."""
     if not close(step.memory_bytes, step.usable):
         return
@@ -112,7 +112,7 @@ def _closeness(found: Found, step: Prediction) -> Iterator[tuple[str, str]]:
     yield "with room", f"{text}, {other.memory_bytes / step.usable:.0%} of it"
 
 
-def _plainer(found: Found, by: str) -> Iterator[tuple[str, str]]:
+def _plainer(found: SearchResult, by: str) -> Iterator[tuple[str, str]]:
     """The plan with fewer words that is as fast: the less there is to set up, the less goes wrong."""
     other = plainer(found) if by != "memory" else None
     if other is not None and found.best is not None:
@@ -121,7 +121,7 @@ def _plainer(found: Found, by: str) -> Iterator[tuple[str, str]]:
         yield "plainer", text
 
 
-def _ranks(found: Found) -> str:
+def _ranks(found: SearchResult) -> str:
     return "1 rank" if found.ranks == 1 else f"{found.ranks:,} ranks"
 
 
@@ -145,7 +145,7 @@ def listed(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) 
     return "\n".join([lines[0], rule, *lines[1:]])
 
 
-def _top(answer: Answer, best: Prediction, by: str) -> str:
+def _top(answer: PlanningAnswer, best: Prediction, by: str) -> str:
     """The best of each layout, so that ten lines are ten ways and not one way in ten words."""
     rows: list[list[str]] = []
     for one, others in layouts(answer.found, by):
@@ -208,7 +208,7 @@ def _parts(plan: Plan) -> dict[str, str]:
     return axes | {policy.word: policy_text(policy) for policy in plan.policies}
 
 
-def _front(found: Found) -> str:
+def _front(found: SearchResult) -> str:
     shown = list(_some(found.pareto))
     rows = [[seconds(one.step_seconds), show_bytes(one.memory_bytes), one.plan] for one in shown]
     title = "no plan is faster and smaller than one of these"
@@ -228,14 +228,14 @@ def _some(front: Sequence[Candidate]) -> Iterator[Candidate]:
         yield worth[round(at * last / max(1, count - 1))]
 
 
-def _refused(answer: Answer) -> list[str]:
+def _refused(answer: PlanningAnswer) -> list[str]:
     if not answer.found.refused:
         return []
     rows = [[f"{count:,}", f"{rule}: {answer.space.why[rule]}"] for rule, count in answer.found.refused.items()]
     return [listed(["refused", "by the rule, the first time"], rows)]
 
 
-def amount(found: Found) -> str:
+def amount(found: SearchResult) -> str:
     """How much was looked at, and how fast."""
     text = (
         f"{found.evaluated:,} plans priced, {found.candidates - found.evaluated:,} refused, "
@@ -248,7 +248,7 @@ def amount(found: Found) -> str:
 
 
 def counts_table(
-    answers: Sequence[Answer], price: float, by: str, spans: Sequence[float] = (), limit: float = math.inf
+    answers: Sequence[PlanningAnswer], price: float, by: str, spans: Sequence[float] = (), limit: float = math.inf
 ) -> str:
     """The best plan of each search, with its efficiency against the smallest that fits; `spans` are its trainings."""
     fitting = [one.found for one in answers if one.found.best is not None]
@@ -292,7 +292,7 @@ def _too_large(nearest: Candidate, capacity: float) -> str:
     return f"nothing fits: {show_bytes(nearest.memory_bytes - capacity)} too much with {nearest.plan}"
 
 
-def nothing_page(answer: Answer, tried: Sequence[Tried]) -> str:
+def nothing_page(answer: PlanningAnswer, tried: Sequence[Tried]) -> str:
     """No plan fits: how far the nearest is from fitting, and what would fit of all that was searched besides."""
     found = answer.found
     nearest = found.nearest

@@ -14,7 +14,7 @@ from foretell.errors import BadInput
 if TYPE_CHECKING:
     from foretell.cli.config_options import Today
     from foretell.oracle.request import Request
-    from foretell.oracle.training import Run
+    from foretell.oracle.training import TrainingRun
 
 EXAMPLE = "foretell plan llama3-8b --on 8xh100 --batch 64"
 
@@ -73,7 +73,7 @@ def counts(text: str) -> list[int]:
     return numbers(text, "--gpus", "numbers of GPUs", "8..1024, or 8,24,64")
 
 
-def run_of(options: dict[str, Any]) -> Run:
+def run_of(options: dict[str, Any]) -> TrainingRun:
     from foretell.oracle.training import run
 
     tokens, samples, epochs, price = (positive(options[name], f"--{name}") for name in RUN)

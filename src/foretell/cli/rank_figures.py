@@ -53,23 +53,23 @@ class AllocationRow(msgspec.Struct, frozen=True):
 
 def operators(program: ExpandedProgram, kind: RankKind) -> list[OperatorRow]:
     """The operators of one micro-batch on a rank of this kind, those with the most work first."""
-    found: dict[_Alike, list[OperatorRow]] = {}
+    found: dict[_AlikeRanks, list[OperatorRow]] = {}
     for stage in kind.stages:
         for layer in program.stages[stage].layers:
             for row in _operators(layer):
-                key = _Alike(_starred(row.path), row.operator, tuple(row.loops.items()))
+                key = _AlikeRanks(_starred(row.path), row.operator, tuple(row.loops.items()))
                 found.setdefault(key, []).append(row)
     rows = [_joined(key, parts) for key, parts in found.items()]
     return sorted(rows, key=lambda row: -(row.forward + row.backward) * row.times)
 
 
-class _Alike(NamedTuple):
+class _AlikeRanks(NamedTuple):
     path: str
     operator: str
     loops: tuple[tuple[str, int], ...]
 
 
-def _joined(key: _Alike, rows: list[OperatorRow]) -> OperatorRow:
+def _joined(key: _AlikeRanks, rows: list[OperatorRow]) -> OperatorRow:
     times = sum(row.times for row in rows)
     forward = sum(row.times * row.forward for row in rows) / times
     backward = sum(row.times * row.backward for row in rows) / times
@@ -80,10 +80,10 @@ def _joined(key: _Alike, rows: list[OperatorRow]) -> OperatorRow:
 
 def _operators(layer: Layer) -> Iterator[OperatorRow]:
     """The operators of a layer, with its number in their paths."""
-    seen: dict[_Alike, list[float]] = {}
+    seen: dict[_AlikeRanks, list[float]] = {}
     for body, at in ((layer.forward, 1), (layer.backward, 2)):
         for action in body.computations():
-            key = _Alike(placed(action.path, layer), action.operator, tuple(action.loops.items()))
+            key = _AlikeRanks(placed(action.path, layer), action.operator, tuple(action.loops.items()))
             entry = seen.setdefault(key, [0, 0, 0])
             entry[0] += at == 1
             entry[at] += action.cost.matrix

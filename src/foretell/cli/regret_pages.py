@@ -9,11 +9,11 @@ import msgspec
 
 from foretell.cli.plan_pages import listed, seconds
 from foretell.cli.table import folded, table
-from foretell.validation.evaluate import Compared
-from foretell.validation.regret import HEALTHY, Measured, Pick, Regrets, has_faults, healthy, regrets
+from foretell.validation.evaluate import ComparedRun
+from foretell.validation.regret import HEALTHY, Pick, RegretPlan, Regrets, has_faults, healthy, regrets
 from foretell.validation.score import Regret
 
-Studies: TypeAlias = Sequence[tuple[str, list[Compared]]]
+Studies: TypeAlias = Sequence[tuple[str, list[ComparedRun]]]
 
 ALL = "all of these"
 
@@ -40,7 +40,7 @@ def page(studies: Studies) -> str:
 def _parts(studies: Studies) -> list[tuple[str, Regrets]]:
     """Each study whole, and then without faults of its cluster where these are known; and all of them so."""
     found: list[tuple[str, Regrets]] = []
-    every: list[Compared] = []
+    every: list[ComparedRun] = []
     for name, compared in studies:
         found.append((name, regrets(compared)))
         if has_faults(compared):
@@ -89,7 +89,7 @@ def _named(model: str) -> str:
     return ",".join(fields[:2]) + (",.." if len(fields) > 2 else "")
 
 
-def _line_of(one: Measured, what: str, more: list[str]) -> list[str]:
+def _line_of(one: RegretPlan, what: str, more: list[str]) -> list[str]:
     notes = [tag for tag in one.subsets if "fault" in tag] + more
     text = f"{what} {one.plan}" + (f" ({'; '.join(notes)})" if notes else "")
     return ["", seconds(one.measured_seconds), seconds(one.predicted_seconds), text]

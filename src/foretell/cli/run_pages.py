@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from foretell.runtime.assignment import Assignment, Collective
-    from foretell.runtime.comparison import Comparison, Traffic
+    from foretell.runtime.comparison import Comparison, TrafficMismatch
     from foretell.runtime.measure import Measurement, Samples
     from foretell.runtime.outside import Outside
 
@@ -184,7 +184,7 @@ def _outside(found: tuple[Outside, ...]) -> str:
     return "\n".join(lines)
 
 
-def dry_page(assignment: Assignment, ranks: int, collectives: Sequence[Collective], found: Traffic) -> str:
+def dry_page(assignment: Assignment, ranks: int, collectives: Sequence[Collective], found: TrafficMismatch) -> str:
     """A step of one rank beside others that were not there."""
     facts = [
         ("model", fit(assignment.model, WIDTH - 14)),
@@ -195,7 +195,7 @@ def dry_page(assignment: Assignment, ranks: int, collectives: Sequence[Collectiv
     return "\n\n".join([head, _collectives(tuple(collectives)), _traffic(found)])
 
 
-def _traffic(found: Traffic) -> str:
+def _traffic(found: TrafficMismatch) -> str:
     if not found.unexpected and not found.missing:
         return "Those that ran are those that were predicted, to the byte."
     sides = (("ran, not predicted", found.unexpected), ("predicted, not run", found.missing))
@@ -205,7 +205,7 @@ def _traffic(found: Traffic) -> str:
     return table(["collectives", "", "along", "count", "payload"], shown, left=(0, 1, 2)) + _rows_of_images(found)
 
 
-def _rows_of_images(found: Traffic) -> str:
+def _rows_of_images(found: TrafficMismatch) -> str:
     """Why messages between neighbours of images differ, where they do."""
     ran, said = (
         sum(one.payload * one.count for one in side if one.kind == "send" and one.axes[0].startswith("spatial"))

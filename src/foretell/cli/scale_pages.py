@@ -6,7 +6,7 @@ from foretell.cli.accuracy_lines import accuracy_by_ranks
 from foretell.cli.compare_pages import lines
 from foretell.cli.plan_pages import listed, seconds
 from foretell.cli.table import WIDTH, fit, folded
-from foretell.oracle.scale import MEMORY, Gap, Line, Scaling
+from foretell.oracle.scale import MEMORY, Gap, Scaling, ScalingLine
 from foretell.units import show_bytes, show_rate
 
 SHOWN = 12
@@ -54,7 +54,7 @@ def _table(found: Scaling) -> str:
     return listed(["strategy", "ranks", "step", "samples/s", "each", "memory", "its fastest plan"], rows, left=1)
 
 
-def _memory(line: Line, ranks: int) -> str:
+def _memory(line: ScalingLine, ranks: int) -> str:
     return next(f"does not fit: {gap.why}" for gap in line.gaps if gap.ranks == ranks)
 
 

@@ -10,11 +10,11 @@ from foretell.cli.table import fit, table
 from foretell.units import show_bytes, show_seconds
 from foretell.virtual.again import Again
 from foretell.virtual.agreement import Agreement
-from foretell.virtual.batches import Measured
+from foretell.virtual.batches import BatchTradeOff
 from foretell.virtual.delays import Delay
-from foretell.virtual.foretold import Foretold
-from foretell.virtual.simulate import OnSeveral, Ran, Simulation
-from foretell.virtual.verdict import Beside
+from foretell.virtual.foretold import StalenessComparison
+from foretell.virtual.simulate import OnSeveral, Simulation, TunedRun
+from foretell.virtual.verdict import VersusFastest
 
 SHOWN = (1, 2, 4, 8, 15)
 """Workers of figure 14 that have a column."""
@@ -68,17 +68,17 @@ def _changes(found: OnSeveral) -> str:
     )
 
 
-def _won(found: Simulation, run: Ran) -> bool:
+def _won(found: Simulation, run: TunedRun) -> bool:
     """Whether it is the fastest with as many workers; nobody is where nobody got to the target."""
     return found.fastest.get(str(run.workers)) == run.algorithm
 
 
-def _firsts(found: Simulation) -> list[Ran]:
+def _firsts(found: Simulation) -> list[TunedRun]:
     """The first of each number of workers."""
     return [found.of(count)[0] for count in sorted({run.workers for run in found.runs})]
 
 
-def _fastest(found: Simulation, run: Ran) -> str:
+def _fastest(found: Simulation, run: TunedRun) -> str:
     """Who wins with so many workers, and by how much."""
     if not _won(found, run):
         return f"with {run.workers:,} workers nobody gets there"
@@ -88,7 +88,7 @@ def _fastest(found: Simulation, run: Ran) -> str:
     return f"with {run.workers:,} workers {name}, in {seconds}{by}"
 
 
-def _named(run: Ran) -> tuple[str, str]:
+def _named(run: TunedRun) -> tuple[str, str]:
     return run.algorithm, show_seconds(run.virtual_seconds_to_target or 0.0)
 
 
@@ -102,7 +102,7 @@ def _why(found: Simulation, workers: int) -> list[str]:
     return [listed(header, rows, left=1)]
 
 
-def _factors(one: Beside) -> list[str]:
+def _factors(one: VersusFastest) -> list[str]:
     if one.times is None or one.samples is None or one.pace is None:
         return ["", "", ""]
     return [f"{one.times:.3g}x", f"{one.samples:.2g}x", f"{one.pace:.3g}x"]
@@ -138,7 +138,7 @@ def _foretold(found: Again) -> list[tuple[str, str]]:
 BY = {"asked": "at the pace that was asked for", "taken": "at the paces that ranks had"}
 
 
-def _verdict(told: Foretold) -> str:
+def _verdict(told: StalenessComparison) -> str:
     """What the test says."""
     farther = f"{told.chance:.0%} of them lie as far from the others as the real one"
     return f"{farther}: {'no difference is seen' if told.chance >= RARE else 'they are not alike'}"
@@ -193,13 +193,13 @@ def _exchange(found: Simulation) -> str:
     return f"{show_bytes(pace.bytes)} in {show_seconds(pace.transmit)}{far}; {sums}"
 
 
-def _runs(runs: Sequence[Ran], workers: int) -> str:
+def _runs(runs: Sequence[TunedRun], workers: int) -> str:
     who = f"{workers:,} worker{'s' * (workers > 1)}"
     header = [who, "to target", "samples", "loss", "stale", "idle", "link", "bytes"]
     return table(header, [_row(run) for run in runs])
 
 
-def _row(run: Ran) -> list[str]:
+def _row(run: TunedRun) -> list[str]:
     reached = run.virtual_seconds_to_target
     time = show_seconds(reached) if reached is not None else run.ended
     stale = f"{run.staleness['mean']:.3g}" if run.staleness else "-"
@@ -224,7 +224,7 @@ def _delay(one: Delay, workers: int) -> str:
     return f"{show_seconds(seconds)}{'*' if seconds > one.compute_seconds else ' '}"
 
 
-def batches_page(found: Measured, model: str) -> str:
+def batches_page(found: BatchTradeOff, model: str) -> str:
     """Steps and samples over batches, the law that was fitted, and what to ask the search."""
     rows = [
         [
@@ -258,13 +258,13 @@ def _count(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}"
 
 
-def _critical(found: Measured) -> str:
+def _critical(found: BatchTradeOff) -> str:
     if found.critical_batch is None:
         return "larger batches needed: steps still fall in full with the largest"
     return f"{found.critical_batch:,.0f} samples: steps and samples are both twice their least"
 
 
-def _least(found: Measured) -> list[tuple[str, str]]:
+def _least(found: BatchTradeOff) -> list[tuple[str, str]]:
     if found.least_steps is None:
         return []
     steps, samples = _count(found.least_steps), _count(found.least_samples)

@@ -8,7 +8,7 @@ from typing import Final
 
 from foretell.cli.plan_pages import listed, seconds
 from foretell.cli.table import WIDTH, fit, folded
-from foretell.sweeping.cell import MISSING, OK, Row
+from foretell.sweeping.cell import MISSING, OK, SweepRow
 from foretell.sweeping.sweep import Sweep
 from foretell.units import show_bytes, show_rate
 
@@ -32,19 +32,19 @@ def page(found: Sweep) -> str:
     return "\n\n".join([*parts, folded(_amount(found), 2)])
 
 
-def _table(rows: list[Row], varied: list[str]) -> str:
+def _table(rows: list[SweepRow], varied: list[str]) -> str:
     header = [*varied, "step", "samples/s", "memory", "plan, or why there is none"]
     return listed(header, [_line(one, varied) for one in rows], sum(name in WORDS for name in varied))
 
 
-def _shown(one: Row, name: str) -> str:
+def _shown(one: SweepRow, name: str) -> str:
     value = getattr(one, name)
     if isinstance(value, int):
         return f"{value:,}" if value else ""
     return fit(value, WIDEST)
 
 
-def _line(one: Row, varied: list[str]) -> list[str]:
+def _line(one: SweepRow, varied: list[str]) -> list[str]:
     names = [_shown(one, name) for name in varied]
     text = one.status if not one.reason else f"{one.status}: {one.reason}"
     if one.step_seconds is None or one.samples_per_second is None or one.memory_bytes is None:

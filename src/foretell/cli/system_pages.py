@@ -8,7 +8,7 @@ from typing import Any
 from foretell.cli.compare_pages import lines
 from foretell.cli.plan_pages import listed
 from foretell.cli.table import table
-from foretell.taxonomy.advice import Advice, Cut
+from foretell.taxonomy.advice import Advice, ModelCut
 from foretell.taxonomy.systems import AXES, nearest
 from foretell.taxonomy.would import Doings, Would
 from foretell.units import show_bytes, show_seconds
@@ -132,7 +132,7 @@ def advice_page(found: Advice) -> str:
     return f"{head}\n\n{learnt}\n\n{cuts}\n\n{needs}"
 
 
-def _cut(one: Cut) -> list[str]:
+def _cut(one: ModelCut) -> list[str]:
     name = "mini-batches pipelined" if one.technique == "pipelined" else "layers in shares"
     if one.step_seconds is None:
         return [name, "none fits", "-", ""]

@@ -12,7 +12,7 @@ import click
 
 from foretell.errors import BadInput
 from foretell.hardware import quantity
-from foretell.oracle.training import DAY, HOUR, Conditions, Run, Training
+from foretell.oracle.training import DAY, HOUR, Conditions, Training, TrainingRun
 from foretell.units import MOST_DIGITS, YEAR, show_bytes, show_number, show_span
 
 SPANS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": HOUR, "d": DAY}
@@ -41,7 +41,7 @@ NAMES = (
 
 
 def trained(*alone: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a verb these options; it gets them as one `Run`, called `run`.
+    """Give a verb these options; it gets them as one `TrainingRun`, called `run`.
 
     `alone` are those that also say something about a single step.
     """
@@ -58,7 +58,7 @@ def trained(*alone: str) -> Callable[[Callable[..., None]], Callable[..., None]]
     return with_options
 
 
-def _read(given: dict[str, Any], alone: tuple[str, ...]) -> Run:
+def _read(given: dict[str, Any], alone: tuple[str, ...]) -> TrainingRun:
     amount = {name: positive(given[name], f"--{name}") for name in ("tokens", "samples")}
     if all(amount.values()):
         raise BadInput("a run of tokens and of samples", where="--tokens, --samples", fix="one of the two")
@@ -77,7 +77,7 @@ def _read(given: dict[str, Any], alone: tuple[str, ...]) -> Run:
         restart=span(given["restart"], "--restart"),
         price=positive(given["price"], "--price"),
     )
-    return Run(**amount, epochs=epochs or 1.0, conditions=conditions)
+    return TrainingRun(**amount, epochs=epochs or 1.0, conditions=conditions)
 
 
 def _option(name: str) -> str:

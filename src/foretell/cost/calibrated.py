@@ -21,10 +21,20 @@ from foretell.cost.core_contention import LAST, CoreContention, held_up_by_other
 from foretell.cost.cpu_host_work import BYTE, SHARED
 from foretell.cost.kernels import kernel_seconds, update_seconds
 from foretell.cost.kernels._measured import LAUNCH, kinds, sizes, update_kind
-from foretell.cost.launch_overhead import InTurn, Starts, Timed, in_turn
+from foretell.cost.launch_overhead import InTurn, Starts, TimedKernel, in_turn
 from foretell.cost.measured_exchanges import exchange_points
 from foretell.cost.prices import INTERRUPTED
-from foretell.cost.samples import Calibration, Exchange, Fit, Kernel, Machine, Rule, Sample, Step, form_of
+from foretell.cost.samples import (
+    Calibration,
+    CollectiveSample,
+    Kernel,
+    MeasuredMachine,
+    Sample,
+    SampleFit,
+    StepSample,
+    UpdateSample,
+    form_of,
+)
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device, Level
 from foretell.hardware.measured import Point, Surface
@@ -79,7 +89,7 @@ def told(found: Calibration) -> str:
     return told_by(found.date, found.machine)
 
 
-def told_by(date: str, machine: Machine) -> str:
+def told_by(date: str, machine: MeasuredMachine) -> str:
     """When a machine was measured, and with what."""
     torch = machine.versions.get("torch", "")
     return f"measured here on {date[:10]}" + (f" with PyTorch {torch}" if torch else "")
@@ -134,19 +144,19 @@ def kernel_points(device: Device, found: Calibration) -> dict[str, list[Point]]:
         for kind, point in _kernel(timed, device, started):
             points[kind].append(point)
     for one in found.samples:
-        if isinstance(one.about, Rule):
+        if isinstance(one.about, UpdateSample):
             kind, point = _update(one, one.about, device)
             points[kind].append(point)
     return points
 
 
-def _timed(one: Sample, about: Kernel, device: Device) -> Timed:
+def _timed(one: Sample, about: Kernel, device: Device) -> TimedKernel:
     form, runs = form_of(about.precision), _runs(about.layout)
     prices = [kernel_seconds(action, device, form, runs) for action in about.actions()]
-    return Timed(one, about, sum(float(price.seconds - price.launch) for price in prices))
+    return TimedKernel(one, about, sum(float(price.seconds - price.launch) for price in prices))
 
 
-def _kernel(timed: Timed, device: Device, started: InTurn | None) -> Iterator[tuple[str, Point]]:
+def _kernel(timed: TimedKernel, device: Device, started: InTurn | None) -> Iterator[tuple[str, Point]]:
     """The sample as a point for each of its parts; parts that were timed together have the same ratio.
 
     On a processor the start is in the sample; a sample that is little else tells nothing of the kernel.
@@ -168,7 +178,7 @@ def _kernel(timed: Timed, device: Device, started: InTurn | None) -> Iterator[tu
             yield kind, (first, second, log)
 
 
-def _update(one: Sample, about: Rule, device: Device) -> tuple[str, Point]:
+def _update(one: Sample, about: UpdateSample, device: Device) -> tuple[str, Point]:
     form = _optimizer_form(about)
     cost = update_rule(about.rule).cost(about.parameters, dict.fromkeys("wgs", form.weight))
     price = update_seconds(Update(about.rule, about.parameters, cost), device, form)
@@ -179,7 +189,7 @@ def _update(one: Sample, about: Rule, device: Device) -> tuple[str, Point]:
     return update_kind(about.rule, form), (first, second, math.log(measured / said))
 
 
-def _optimizer_form(about: Rule) -> Format:
+def _optimizer_form(about: UpdateSample) -> Format:
     """A trainer with a master copy brings a fused kernel."""
     form = form_of(about.precision)
     return msgspec.structs.replace(form, master=4) if about.way == "fused" else form
@@ -193,7 +203,7 @@ def _runs(layout: str) -> Trainer:
 def _steps(found: Calibration, cold: bool = False, part: str = "") -> dict[str, float]:
     """Seconds of a launch in steps of models too small to compute: as they are, with other data before layers, or those
     of a pass with other data before operators."""
-    steps = [(one, one.about) for one in found.samples if isinstance(one.about, Step)]
+    steps = [(one, one.about) for one in found.samples if isinstance(one.about, StepSample)]
     steps = [(one, about) for one, about in steps if (about.cold, about.part) == (cold, part)]
     cpu = found.machine.kind == "cpu"
     return {about.model: (one.mean if cpu else one.p50) / about.launches for one, about in steps}
@@ -241,7 +251,7 @@ def interrupted(launch: float, found: Calibration, ranks: int) -> Iterator[tuple
     """
     small: dict[int, list[float]] = defaultdict(list)
     for one in found.samples:
-        if isinstance(one.about, Exchange) and one.about.row and one.about.payload <= FEW_BYTES:
+        if isinstance(one.about, CollectiveSample) and one.about.row and one.about.payload <= FEW_BYTES:
             small[one.about.ranks].append(one.mean)
     if launch and small:
         count = max((number for number in small if number <= ranks), default=min(small))
@@ -333,7 +343,7 @@ def _memory(found: Calibration) -> Iterator[tuple[str, object]]:
 # for people
 
 
-def fits(device: Device, cluster: Cluster | None, found: Calibration) -> dict[str, Fit]:
+def fits(device: Device, cluster: Cluster | None, found: Calibration) -> dict[str, SampleFit]:
     """How well each kind is told by its other samples."""
     base = _processor(device, found) if found.machine.kind == "cpu" else device
     known = dict(kernel_points(base, found))
@@ -342,9 +352,9 @@ def fits(device: Device, cluster: Cluster | None, found: Calibration) -> dict[st
     return {kind: _fit(points) for kind, points in sorted(known.items())}
 
 
-def _fit(points: list[Point]) -> Fit:
+def _fit(points: list[Point]) -> SampleFit:
     errors = sorted(abs(math.expm1(log)) for log in Surface(tuple(points)).residuals())
-    return Fit(
+    return SampleFit(
         samples=len(points),
         factor=math.exp(statistics.median(log for *_, log in points)),
         median=statistics.median(errors) if errors else 0.0,

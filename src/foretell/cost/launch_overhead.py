@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from foretell.cost.samples import Calibration, Figure, Kernel, Sample, expected
+from foretell.cost.samples import Calibration, FigureSample, Kernel, Sample, expected
 
 START: Final = 0.25
 """Share of a sample that the formula has for its kernel, below which it is a start and little else."""
@@ -36,12 +36,12 @@ class InTurn(NamedTuple):
 def in_turn(found: Calibration, name: str) -> InTurn | None:
     """Both means of a figure; on a processor calls are timed in turn so and so."""
     for one in found.samples:
-        if isinstance(one.about, Figure) and one.about.name == name and len(one.values) > 1:
+        if isinstance(one.about, FigureSample) and one.about.name == name and len(one.values) > 1:
             return InTurn.of(one)
     return None
 
 
-class Timed(NamedTuple):
+class TimedKernel(NamedTuple):
     """A sample of a kernel, and what the formula says of it."""
 
     sample: Sample
@@ -59,17 +59,17 @@ class Timed(NamedTuple):
 class Starts:
     """What it costs to start a kernel of each kind that was timed."""
 
-    def __init__(self, found: Calibration, kernels: Iterable[Timed]) -> None:
+    def __init__(self, found: Calibration, kernels: Iterable[TimedKernel]) -> None:
         calls = (("call", False), ("autograd call", True))
         self._calls = {autograd: _call(found, name) for name, autograd in calls}
-        self._least: dict[tuple[Any, ...], Timed] = {}
+        self._least: dict[tuple[Any, ...], TimedKernel] = {}
         self._several: set[tuple[Any, ...]] = set()
         for one in kernels:
             if one.kind in self._least:
                 self._several.add(one.kind)
             self._least[one.kind] = min(one, self._least.get(one.kind, one), key=lambda kernel: kernel.said)
 
-    def of(self, one: Timed) -> InTurn:
+    def of(self, one: TimedKernel) -> InTurn:
         """A bare call, or the smallest kernel of the kind where that is little else than a start."""
         call, least = self._calls[one.about.autograd], self._least[one.kind]
         if one.kind not in self._several:

@@ -7,7 +7,7 @@ from typing import Any
 
 from foretell.cost.prices import Cost, Parts, Prices, parts_of
 from foretell.plan.schedule import SLOT_KINDS
-from foretell.program.rank_program import Kind, RankProgram
+from foretell.program.rank_program import BlockKind, RankProgram
 from foretell.units import Quantity, somewhere
 
 MOST_KNOWN = 1024
@@ -25,7 +25,7 @@ class LayerCost:
     again: bool  # whether any of it runs a second time
 
 
-def layer_cost(local: RankProgram, kind: Kind, prices: Prices) -> LayerCost:
+def layer_cost(local: RankProgram, kind: BlockKind, prices: Prices) -> LayerCost:
     """The figures of one kind of layer, found once for a local program on a cluster."""
     known: dict[Any, LayerCost] = local.priced
     key = (kind, prices.key, tuple(prices.axes[name] for name in local.talks))
@@ -36,7 +36,7 @@ def layer_cost(local: RankProgram, kind: Kind, prices: Prices) -> LayerCost:
     return known[key]
 
 
-def _figures(local: RankProgram, kind: Kind, prices: Prices) -> LayerCost:
+def _figures(local: RankProgram, kind: BlockKind, prices: Prices) -> LayerCost:
     if local is not local.resident:
         return _with_copies(layer_cost(local.resident, kind, prices), local.copied(kind) / prices.host_bandwidth)
     forward, backward = local.actions(kind)

@@ -11,7 +11,7 @@ import msgspec
 
 from foretell.cost.collectives import POINT_KINDS, collective_seconds
 from foretell.cost.fabric import Group
-from foretell.cost.samples import Calibration, Exchange
+from foretell.cost.samples import Calibration, CollectiveSample
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.measured import Point
 
@@ -36,15 +36,15 @@ def exchange_points(cluster: Cluster, found: Calibration, busy: int = 1) -> dict
     return {kind: list(_at_once(own, math.log2(busy))) for kind, own in points.items()}
 
 
-def _exchanges(found: Calibration, busy: int) -> dict[Exchange, float]:
+def _exchanges(found: Calibration, busy: int) -> dict[CollectiveSample, float]:
     """Seconds of each message: what a row of them with computing between takes longer than the computing, where that
     was timed; or as ranks come to it from computing, which knows how late it gets a core; else as idle ranks take, and
     so much later."""
-    calm: dict[Exchange, float] = {}
-    worked: dict[Exchange, float] = {}
-    in_rows: dict[Exchange, float] = {}
+    calm: dict[CollectiveSample, float] = {}
+    worked: dict[CollectiveSample, float] = {}
+    in_rows: dict[CollectiveSample, float] = {}
     for one in found.samples:
-        if isinstance(one.about, Exchange):
+        if isinstance(one.about, CollectiveSample):
             ranks = 2 if one.about.kind in POINT_KINDS else one.about.ranks
             plain = msgspec.structs.replace(one.about, worked=False, row=False)
             if one.about.row:

@@ -47,7 +47,7 @@ class MemoryUse(msgspec.Struct, frozen=True):
     peak_moment: str
 
 
-class Constants(NamedTuple):
+class MemoryConstants(NamedTuple):
     """What a trainer adds to the bytes of a program."""
 
     made: float  # 1 where a step of one micro-batch makes its gradients in the backward pass; 0: they rest
@@ -71,7 +71,7 @@ def usable_bytes(trainer: Trainer, cluster: Cluster) -> float:
 
 def memory_constants(
     setting: Setting, axes: tuple[MeshAxis, ...], cluster: Cluster, samples: Quantity = 0
-) -> Constants:
+) -> MemoryConstants:
     """The constants of a trainer, as far as they are for this plan on this cluster.
 
     `samples`: those of a micro-batch over all ranks, if not those of the setting's graph.
@@ -80,7 +80,7 @@ def memory_constants(
     shares = _stored_in_shares(setting)
     data = product(axis.ranks for axis in axes if axis.name in ("dp", "shard", "ep"))
     context = alive.context + (alive.communicator if axes else 0.0)
-    found = Constants(
+    found = MemoryConstants(
         made=float(alive.new_gradients),
         copies=_buckets(setting, data) + stored.extra + stored.extra_shared / data,
         fresh=stored.transient_gradient,
@@ -110,7 +110,9 @@ summed, where weights are in shares: the next unit as it was gathered, and gloo'
 _fsdp_param_group.py and ProcessGroupGloo.cpp, where an all-gather is into tensors of its own)."""
 
 
-def _on_processor(setting: Setting, axes: tuple[MeshAxis, ...], cluster: Cluster, found: Constants) -> Constants:
+def _on_processor(
+    setting: Setting, axes: tuple[MeshAxis, ...], cluster: Cluster, found: MemoryConstants
+) -> MemoryConstants:
     """What PyTorch holds where no GPU is: no device has a context, no allocator keeps what was given back, no library
     has work space of its own. Buckets are as wide as the gradients, also with states in shares
     (ZeroRedundancyOptimizer), weights are updated one by one, and weights that are whole in the passes have their share

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from foretell.cost.host import as_executed, overlap_share
 from foretell.cost.layer_cost import LayerCost, layer_cost
-from foretell.cost.memory import Constants, convolution_block, memory_constants
+from foretell.cost.memory import MemoryConstants, convolution_block, memory_constants
 from foretell.cost.prices import Prices
 from foretell.cost.weight_traffic import WeightTrafficCost, weight_traffic_cost
 from foretell.hardware.cluster import Cluster
@@ -22,7 +22,7 @@ from foretell.program.activation_memory import StagePeaks, WeightBuffers
 from foretell.program.lower import lower
 from foretell.program.partition import PipelinePartition, StageSignature
 from foretell.program.program import Program
-from foretell.program.rank_program import Kind, RankProgram
+from foretell.program.rank_program import BlockKind, RankProgram
 from foretell.program.stage_activations import activation_peaks
 from foretell.program.stage_runs import StageRuns
 from foretell.units import Quantity
@@ -43,14 +43,14 @@ class PricedProgram(NamedTuple):
 
     program: Program
     prices: Prices
-    kinds: dict[Kind, LayerCost]
+    kinds: dict[BlockKind, LayerCost]
     signatures: tuple[StageSignature, ...]
     stages: tuple[int, ...]  # the signature of each stage
     traffic: tuple[WeightTrafficCost, ...]  # of each signature
     sends: tuple[Sends, ...]
     peaks: tuple[StagePeaks, ...]
     overlap: float  # how fast messages for weights go while a rank computes; 0: they are waited for
-    constants: Constants
+    constants: MemoryConstants
 
 
 def priced(setting: Setting, cluster: Cluster) -> PricedProgram:

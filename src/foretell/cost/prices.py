@@ -13,15 +13,15 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from foretell.cost.collectives import Price, collective_seconds, library_of
+from foretell.cost.collectives import CollectivePrice, collective_seconds, library_of
 from foretell.cost.fabric import Group, sharing
 from foretell.cost.host import host_of_update, host_update_seconds
-from foretell.cost.kernels import Price as KernelPrice
+from foretell.cost.kernels import KernelPrice as KernelPrice
 from foretell.cost.kernels import chains, kernel_seconds, update_seconds
 from foretell.cost.splits import IMAGES, split_seconds, splits_layers
 from foretell.cost.tp_overlap import hidden_seconds
 from foretell.hardware.cluster import Cluster, Level
-from foretell.model.operator import Part
+from foretell.model.operator import OperatorPart
 from foretell.plan.axis_names import AxisName
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
@@ -150,7 +150,9 @@ class Prices:
         Those that a compiler puts together are this body's alone.
         """
         own = {id(one.cost) for one in actions if isinstance(one, Compute)}
-        found: dict[int, tuple[Part, KernelPrice]] = known.setdefault((self.device, self.form, self.trainer), {})
+        found: dict[int, tuple[OperatorPart, KernelPrice]] = known.setdefault(
+            (self.device, self.form, self.trainer), {}
+        )
 
         def price(action: Compute) -> KernelPrice:
             key = id(action.cost)
@@ -232,7 +234,7 @@ class Prices:
             self.trainer.splits.leaders and message.axes == (AxisName.DP,) and IMAGES in self.axes
         )
 
-    def _in_a_step(self, message: Communicate, group: Group, price: Price) -> Quantity:
+    def _in_a_step(self, message: Communicate, group: Group, price: CollectivePrice) -> Quantity:
         """What a benchmark's collective costs inside a step, where it leaves the node.
 
         Layers wait for each hop of a tensor axis with their host (a trainer's constant); gradients reach a

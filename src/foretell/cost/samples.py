@@ -57,7 +57,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True, tag="kernel"):
                 yield Compute("layers.0", tag, part, self.sizes, cost, density=self.density)
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, tag="update"):
+class UpdateSample(msgspec.Struct, frozen=True, kw_only=True, tag="update"):
     """One step of an optimizer on some tensors."""
 
     rule: str
@@ -67,7 +67,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, tag="update"):
     way: str  # foreach, fused, one by one
 
 
-class Exchange(msgspec.Struct, frozen=True, kw_only=True, tag="collective"):
+class CollectiveSample(msgspec.Struct, frozen=True, kw_only=True, tag="collective"):
     """A collective among all ranks of this machine."""
 
     kind: str
@@ -85,7 +85,7 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, tag="copy"):
     pinned: bool
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
+class StepSample(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
     """A training step so small that starting its kernels is all that it costs."""
 
     model: str
@@ -95,7 +95,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
     part: str = ""  # the pass that was timed, with other data before every operator; empty: both, and before each layer
 
 
-class Layer(msgspec.Struct, frozen=True, kw_only=True, tag="layer"):
+class LayerSample(msgspec.Struct, frozen=True, kw_only=True, tag="layer"):
     """One pass through one layer of a model."""
 
     path: str  # as modules name it; empty for the update of all weights
@@ -103,7 +103,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True, tag="layer"):
     parameters: int = 0
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True, tag="figure"):
+class FigureSample(msgspec.Struct, frozen=True, kw_only=True, tag="figure"):
     """A number that is no time: a factor, a share, bytes."""
 
     name: str
@@ -112,7 +112,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, tag="figure"):
     bytes: int = 0  # that each of them moved; 0: it is no matter of bytes
 
 
-About: TypeAlias = Kernel | Rule | Exchange | Transfer | Step | Layer | Figure
+About: TypeAlias = Kernel | UpdateSample | CollectiveSample | Transfer | StepSample | LayerSample | FigureSample
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +183,7 @@ def _at(ordered: Sequence[float], share: float) -> float:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredMachine(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured, as far as it can be told from outside."""
 
     device: str  # its name in the catalogue
@@ -195,7 +195,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
 
 
-class Fit(msgspec.Struct, frozen=True, kw_only=True):
+class SampleFit(msgspec.Struct, frozen=True, kw_only=True):
     """How well samples of one kind are told by the others: for people to read."""
 
     samples: int
@@ -207,16 +207,16 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a calibration's record."""
 
-    machine: Machine
+    machine: MeasuredMachine
     samples: tuple[Sample, ...]
     complete: bool  # whether every case was timed
     quick: bool = False
     date: str = ""  # UTC, ISO 8601: when it was finished
-    fits: dict[str, Fit] = {}
+    fits: dict[str, SampleFit] = {}
 
-    def figures(self, name: str) -> list[Figure]:
+    def figures(self, name: str) -> list[FigureSample]:
         """What was measured under a name: of how many ranks, of how many bytes."""
-        return [one.about for one in self._named(name) if isinstance(one.about, Figure)]
+        return [one.about for one in self._named(name) if isinstance(one.about, FigureSample)]
 
     def figure(self, name: str, otherwise: float = 0.0) -> float:
         """A measured number that is no time."""
@@ -227,7 +227,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         """A figure as it is with so many ranks busy: between the two numbers that were tried, by straight line."""
         known: dict[int, list[float]] = {}
         for one in self._named(name):
-            if isinstance(one.about, Figure) and one.about.bytes == size:
+            if isinstance(one.about, FigureSample) and one.about.bytes == size:
                 known.setdefault(one.about.ranks or self.machine.count, []).append(one.mean)
         known.setdefault(1, [alone])
         below = max(count for count in known if count <= max(1, ranks))
@@ -236,13 +236,13 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         return low if below == above else low + (high - low) * (ranks - below) / (above - below)
 
     def _named(self, name: str) -> list[Sample]:
-        return [one for one in self.samples if isinstance(one.about, Figure) and one.about.name == name]
+        return [one for one in self.samples if isinstance(one.about, FigureSample) and one.about.name == name]
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a profile's record: one model on one device."""
 
-    machine: Machine
+    machine: MeasuredMachine
     model: str
     batch: int
     precision: str

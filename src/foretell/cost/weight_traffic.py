@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from foretell.cost.cpu_host_work import CpuHostWork, shares_weights
 from foretell.cost.prices import HIDES, Parts, Prices
-from foretell.model.layers import Run
+from foretell.model.layers import EqualLayers
 from foretell.plan.axis_names import AxisName
 from foretell.program.action import Action, Communicate, Copy, TrafficKind, Update
 from foretell.program.exchange import BUCKET
@@ -188,7 +188,7 @@ class _TrafficPricer:
         local: RankProgram,
         weight_state: WeightStatePlan,
         prices: Prices,
-        runs: Sequence[Run],
+        runs: Sequence[EqualLayers],
         care: StageWeights,
         flushes: bool,
     ) -> None:
@@ -280,7 +280,7 @@ class _TrafficPricer:
             sums.append(self._seconds(reduced, self.summed, times))
         return tuple(forward), tuple(back), tuple(sums)
 
-    def _runs_back(self, run: Run) -> bool:
+    def _runs_back(self, run: EqualLayers) -> bool:
         """Whether it has a backward pass: frozen layers with nothing trained before them have none."""
         return self.local.runs_back(kind_of(run))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from foretell.dialects._dialect import Dialect, Unsaid, Written, notes, read, write
+from foretell.dialects._dialect import Dialect, Unsaid, WrittenConfig, notes, read, write
 from foretell.dialects._formats import JSON, TOML, YAML
 from foretell.dialects._model import shape_of
 from foretell.dialects._python import CALLED
@@ -33,7 +33,7 @@ __all__ = [
     "Launch",
     "Recipe",
     "Unsaid",
-    "Written",
+    "WrittenConfig",
     "dialect",
     "names",
     "open_configuration",

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from foretell.dialects._formats import Format
+from foretell.dialects._formats import FileFormat
 from foretell.dialects._python import CALLED, GIVEN
 from foretell.dialects._recipe import HINTS, Recipe, put_together
 from foretell.dialects._shell import SHELL
@@ -24,7 +24,7 @@ from foretell.dialects._table import (
     Figures,
     Launch,
     Source,
-    Unknown,
+    UnknownValue,
     completed,
 )
 from foretell.dialects.launchers import launch, launching
@@ -57,7 +57,7 @@ class Dialect:
     summary: str
     version: str  # the software whose fields were looked up
     trainer: Callable[[Recipe], str]
-    format: Format
+    format: FileFormat
     file: str  # what its file is usually called
     table: tuple[Correspondence, ...]
     command: Callable[[Document, str], Sequence[str]]
@@ -83,7 +83,7 @@ class Unsaid(msgspec.Struct, frozen=True):
     where: str
 
 
-class Written(msgspec.Struct, frozen=True):
+class WrittenConfig(msgspec.Struct, frozen=True):
     """A configuration: its text, and what it leaves to others."""
 
     dialect: str
@@ -145,7 +145,7 @@ def _known(dialect: Dialect, document: Document, key: str, where: str) -> None:
     """Refuse what a running program would say for a key: an expression, a call, a table that is unpacked."""
     value, call = document.get(key), f"{key}.{CALLED}"
     values = cast("list[Any]", value) if isinstance(value, list) else [value]
-    said = next((str(one) for one in values if isinstance(one, Unknown)), "")
+    said = next((str(one) for one in values if isinstance(one, UnknownValue)), "")
     if not said and call in document and call not in dialect.keys:
         said = f"made by {document[call]}(...)"
     if said:
@@ -158,7 +158,7 @@ def _known(dialect: Dialect, document: Document, key: str, where: str) -> None:
         raise BadInput(what, where=where, fix=f"{key} by its name")
 
 
-def write(dialect: Dialect, recipe: Recipe, head: Sequence[str] = (), base: Document | None = None) -> Written:
+def write(dialect: Dialect, recipe: Recipe, head: Sequence[str] = (), base: Document | None = None) -> WrittenConfig:
     """The configuration of a run. `base` is one that it replaces: keys that no figure has stay as they are."""
     said: Document = {}
     for one in dialect.table:
@@ -166,7 +166,7 @@ def write(dialect: Dialect, recipe: Recipe, head: Sequence[str] = (), base: Docu
     document = (dialect.fixed(recipe) if base is None else _kept(dialect, base, said)) | said
     text = _text(dialect, recipe, document, head)
     again = _read_back(dialect, recipe, text)
-    return Written(dialect.name, text, document, tuple(_unsaid(dialect, recipe, again)))
+    return WrittenConfig(dialect.name, text, document, tuple(_unsaid(dialect, recipe, again)))
 
 
 def _kept(dialect: Dialect, base: Document, said: Document) -> Document:

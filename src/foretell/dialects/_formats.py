@@ -18,7 +18,7 @@ from foretell.errors import BadInput, MissingExtra
 
 
 @dataclass(frozen=True)
-class Format:
+class FileFormat:
     """How a document is written down. `options` are about one dialect's files."""
 
     name: str
@@ -156,9 +156,9 @@ def _write_yaml(document: Document, head: Sequence[str]) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in head) + body
 
 
-TOML = Format("TOML", (".toml",), _read_toml, _write_toml)
-JSON = Format("JSON", (".json",), _read_json, _write_json)
-YAML = Format("YAML", (".yaml", ".yml"), _read_yaml, _write_yaml)
+TOML = FileFormat("TOML", (".toml",), _read_toml, _write_toml)
+JSON = FileFormat("JSON", (".json",), _read_json, _write_json)
+YAML = FileFormat("YAML", (".yaml", ".yml"), _read_yaml, _write_yaml)
 
 
 def number(text: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import NOTES, Choice, Correspondence, Document, Figures, Formula, Same
+from foretell.dialects._table import NOTES, Correspondence, Document, Figures, Formula, KeyChoice, Same
 from foretell.errors import BadInput
 
 GRADIENT: Final = 4
@@ -25,26 +25,26 @@ def common(at: Place, absent: Any = None) -> tuple[Correspondence, ...]:
     """The part of the table that all three share. `absent` is how a switch that is off is written, if it is."""
     return (
         Same(at("tensor_model_parallel_size"), "tensor", 1),
-        Choice("sequence_parallel", _switch(at("sequence_parallel"), absent), default=False),
+        KeyChoice("sequence_parallel", _switch(at("sequence_parallel"), absent), default=False),
         Same(at("context_parallel_size"), "context", 1, told=False),
-        Choice(
+        KeyChoice(
             "exchange",
             {"ring": {at("cp_comm_type"): "p2p"}, "alltoall": {at("cp_comm_type"): "a2a"}},
             default="ring",
             when="context",
         ),
         Same(at("expert_model_parallel_size"), "experts", 1, told=False),
-        Choice("expert_tensor", {1: {at("expert_tensor_parallel_size"): 1}}, default=0),
+        KeyChoice("expert_tensor", {1: {at("expert_tensor_parallel_size"): 1}}, default=0),
         _stages(at),
         _storage(at, absent),
-        Choice(
+        KeyChoice(
             "order",
             {REPLICAS_OUTSIDE: {at("use_tp_pp_dp_mapping"): True}},
             default=DISTRIBUTED,
             also=((DISTRIBUTED, {at("use_tp_pp_dp_mapping"): False}),),
         ),
         _recompute(at),
-        Choice(
+        KeyChoice(
             "offload", {("optimizer",): {at("optimizer_cpu_offload"): True}}, default=(),
             also=(((), {at("optimizer_cpu_offload"): False}),),
         ),

@@ -15,8 +15,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from foretell.dialects._formats import Code, Format
-from foretell.dialects._table import Document, Source, Unknown
+from foretell.dialects._formats import Code, FileFormat
+from foretell.dialects._table import Document, Source, UnknownValue
 from foretell.errors import BadInput
 
 CALLED = "()"
@@ -123,7 +123,7 @@ class _Reader:
         """One branch where the condition is known; else what both say, and what only one says is open."""
         main = ast.unparse(statement.test) in ("__name__ == '__main__'", "'__main__' == __name__")
         known = True if main else _value(self._filled(statement.test))
-        if not isinstance(known, Unknown):
+        if not isinstance(known, UnknownValue):
             for one in statement.body if known else statement.orelse:
                 self._follow(one, found)
             return
@@ -222,11 +222,11 @@ def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.List | ast.Tuple):
         return [ast.unparse(one.func) if isinstance(one, ast.Call) else _value(one) for one in node.elts]
     if _open(node):
-        return Unknown("set in some cases only")
+        return UnknownValue("set in some cases only")
     try:
         return _number(node) if isinstance(node, ast.BinOp) else ast.literal_eval(node)
     except (ValueError, TypeError, ArithmeticError):
-        return Unknown(ast.unparse(node))
+        return UnknownValue(ast.unparse(node))
 
 
 def _number(node: ast.expr) -> float:
@@ -335,6 +335,6 @@ def _python(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) and '"' not in value and "\\" not in value else repr(value)
 
 
-def python(write: Callable[[Document, Sequence[str]], str]) -> Format:
+def python(write: Callable[[Document, Sequence[str]], str]) -> FileFormat:
     """Python of one dialect."""
-    return Format("Python", (".py",), read, write)
+    return FileFormat("Python", (".py",), read, write)

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, cast
 
-from foretell.dialects._formats import Code, Format, number
+from foretell.dialects._formats import Code, FileFormat, number
 from foretell.dialects._table import Document, Source
 from foretell.errors import BadInput
 
@@ -196,4 +196,4 @@ def _write(document: Document, head: Sequence[str]) -> str:
     return "\n".join([*comment, *arguments(document)]) + "\n"
 
 
-SHELL = Format("a script", (".sh", ".slurm", ".sbatch", ".bash", ".args", ".txt"), read, _write)
+SHELL = FileFormat("a script", (".sh", ".slurm", ".sbatch", ".bash", ".args", ".txt"), read, _write)

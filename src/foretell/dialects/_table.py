@@ -34,7 +34,7 @@ class Source(Document):
         self.raw = raw
 
 
-class Unknown(str):
+class UnknownValue(str):
     """An expression whose value only the running program knows."""
 
 
@@ -78,7 +78,7 @@ class Same:
 
 
 @dataclass(frozen=True)
-class Choice:
+class KeyChoice:
     """A word of a figure, as keys with values. A key of None is one that must not be there.
 
     Read is the first word all of whose keys agree; `default` where none of the keys is there.
@@ -132,10 +132,10 @@ def _alike(given: Any, value: Any) -> bool:
     return bool(given == value)
 
 
-def optimizer_words(dialect: str, key: str, default: Any = NONE) -> Choice:
+def optimizer_words(dialect: str, key: str, default: Any = NONE) -> KeyChoice:
     """The optimizers that a dialect has a word for, under a key of its."""
     words = {name: optimizer(name).words.get(dialect) for name in OPTIMIZERS}
-    return Choice("optimizer", {name: {key: word} for name, word in words.items() if word}, default)
+    return KeyChoice("optimizer", {name: {key: word} for name, word in words.items() if word}, default)
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Formula:
     read: Callable[[Document], Figures]
 
 
-Correspondence: TypeAlias = Same | Choice | Formula
+Correspondence: TypeAlias = Same | KeyChoice | Formula
 
 
 def figure(recipe: Recipe, name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import Choice, Correspondence, Document, Figures, Formula, Same
+from foretell.dialects._table import Correspondence, Document, Figures, Formula, KeyChoice, Same
 from foretell.errors import BadInput
 
 _DEGREES = "parallelism"
@@ -137,7 +137,7 @@ COMMON: Final[tuple[Correspondence, ...]] = (
         _batch,
     ),
     Same("training.seq_len", "sequence", 2048),
-    Choice(
+    KeyChoice(
         "offload",
         {("optimizer", "weights"): {"training.enable_cpu_offload": True}},
         default=(),

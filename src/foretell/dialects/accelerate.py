@@ -11,7 +11,7 @@ import shlex
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import YAML
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import Choice, Document, Figures, Formula
+from foretell.dialects._table import Document, Figures, Formula, KeyChoice
 from foretell.errors import BadInput
 
 _FSDP, _MESH = "fsdp_config.fsdp_", "parallelism_config.parallelism_config_"
@@ -108,14 +108,14 @@ DIALECT = Dialect(
     table=(
         Formula(_KEYS, _kind, _figures),
         Formula(("mixed_precision",), _mixed, _precision),
-        Choice(
+        KeyChoice(
             "exchange",
             {"ring": {f"{_MESH}cp_comm_strategy": "alltoall"}},
             default="ring",
             also=(("ring", {f"{_MESH}cp_comm_strategy": "allgather"}),),
             when="context",
         ),
-        Choice(
+        KeyChoice(
             "execution",
             {"compiled": {"dynamo_config.dynamo_backend": "INDUCTOR"}},
             default="trainer",

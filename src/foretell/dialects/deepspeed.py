@@ -11,7 +11,7 @@ import shlex
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import JSON
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import Choice, Document, Figures, Formula, Same, optimizer_words
+from foretell.dialects._table import Document, Figures, Formula, KeyChoice, Same, optimizer_words
 
 _ZERO = "zero_optimization"
 
@@ -72,7 +72,7 @@ DIALECT = Dialect(
         Same("train_batch_size", "batch"),
         Same("train_micro_batch_size_per_gpu", "micro_batch"),
         Same("gradient_accumulation_steps", "microbatches"),
-        Choice(
+        KeyChoice(
             "storage",
             {
                 "replicated": {f"{_ZERO}.stage": 0},
@@ -92,13 +92,13 @@ DIALECT = Dialect(
             _offloaded,
             _offload,
         ),
-        Choice(
+        KeyChoice(
             "overlap",
             {"always": {f"{_ZERO}.overlap_comm": True}, "never": {f"{_ZERO}.overlap_comm": False}},
             default="trainer",
         ),
         Formula((f"{_ZERO}.reduce_bucket_size",), _bucket, _bucket_bytes),
-        Choice(
+        KeyChoice(
             "precision",
             {
                 "bf16": {"bf16.enabled": True, "bf16.bf16_master_weights_and_grads": None},
@@ -116,7 +116,7 @@ DIALECT = Dialect(
         ),
         Same("tensor_parallel.autotp_size", "tensor", 1, told=False),
         Same("sequence_parallel_size", "context", 1, told=False),
-        Choice("exchange", {"alltoall": {}}, default="alltoall"),
+        KeyChoice("exchange", {"alltoall": {}}, default="alltoall"),
         Same("pipeline.stages", "pipeline", 1, told=False),
         Formula(("pipeline.activation_checkpoint_interval",), _interval, _recomputed),
         optimizer_words("deepspeed", "optimizer.type"),

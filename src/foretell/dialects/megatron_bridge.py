@@ -12,7 +12,7 @@ from foretell.dialects._dialect import Dialect
 from foretell.dialects._megatron import common
 from foretell.dialects._python import CALLED, assignments, python
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import Choice, Document
+from foretell.dialects._table import Document, KeyChoice
 
 _PLACES = {
     "ddp": (
@@ -64,9 +64,9 @@ DIALECT = Dialect(
     ),
     file="pretrain.py",
     table=(
-        Choice("model", {name: {CALLED: made} for name, made in RECIPES.items()}, open=True),
+        KeyChoice("model", {name: {CALLED: made} for name, made in RECIPES.items()}, open=True),
         *common(_at, absent=False),
-        Choice(
+        KeyChoice(
             "precision",
             {
                 "bf16": {"mixed_precision": "bf16_mixed"},

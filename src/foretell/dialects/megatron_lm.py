@@ -11,7 +11,7 @@ from foretell.dialects._dialect import Dialect
 from foretell.dialects._megatron import common
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._shell import SHELL, arguments
-from foretell.dialects._table import VARIABLE, Choice, Document, Figures, Formula, optimizer_words
+from foretell.dialects._table import VARIABLE, Document, Figures, Formula, KeyChoice, optimizer_words
 from foretell.dialects.launchers import started
 
 _OWN = {
@@ -110,7 +110,7 @@ DIALECT = Dialect(
     file="pretrain.sh",
     table=(
         *common(_at),
-        Choice(
+        KeyChoice(
             "precision",
             {
                 "mxfp8": {"bf16": True, "fp8-format": "e4m3", "fp8-recipe": "mxfp8"},

@@ -11,7 +11,7 @@ import shlex
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import YAML
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import Choice, Document, Figures, Formula, Same
+from foretell.dialects._table import Document, Figures, Formula, KeyChoice, Same
 
 MEBI = 2**20
 
@@ -106,26 +106,26 @@ DIALECT = Dialect(
         Same("parallelism.pp", "pipeline", 1),
         Same("parallelism.context_parallel_size", "context", 1, told=False),
         # its expert ranks are an axis of their own, outside the pipeline, which no plan has
-        Choice("experts", {1: {"parallelism.expert_parallel_size": 1}}, default=1),
-        Choice(
+        KeyChoice("experts", {1: {"parallelism.expert_parallel_size": 1}}, default=1),
+        KeyChoice(
             "schedule",
             {"1f1b": {"parallelism.pp_engine": "1f1b"}, "gpipe": {"parallelism.pp_engine": "afab"}},
             default="gpipe",
         ),
-        Choice(
+        KeyChoice(
             "sequence_parallel",
             {True: {"parallelism.tp_mode": "REDUCE_SCATTER"}, False: {"parallelism.tp_mode": "ALL_REDUCE"}},
             default=False,
         ),
-        Choice(
+        KeyChoice(
             "recompute",
             {"none": {"parallelism.recompute_layer": False}, "block": {"parallelism.recompute_layer": True}},
             default="none",
         ),
-        Choice(
+        KeyChoice(
             "storage", {"replicated": {"optimizer.zero_stage": 0}, "zero1": {"optimizer.zero_stage": 1}}, "replicated"
         ),
-        Choice(
+        KeyChoice(
             "precision",
             {
                 "bf16": {"model.dtype": "bfloat16", "optimizer.accumulate_grad_in_fp32": True},

@@ -13,7 +13,7 @@ from foretell.dialects._formats import Code
 from foretell.dialects._megatron import common
 from foretell.dialects._python import CALLED, assignments, python
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import Choice, Document, Figures, Formula
+from foretell.dialects._table import Document, Figures, Formula, KeyChoice
 
 _PLACES = {
     "data": ("micro_batch_size", "global_batch_size", "seq_length"),
@@ -98,7 +98,9 @@ DIALECT = Dialect(
     ),
     file="pretrain.py",
     table=(
-        Choice("model", {name: {CALLED: f"llm.{made}.pretrain_recipe"} for name, made in RECIPES.items()}, open=True),
+        KeyChoice(
+            "model", {name: {CALLED: f"llm.{made}.pretrain_recipe"} for name, made in RECIPES.items()}, open=True
+        ),
         *common(_at, absent=False),
         Formula((f"trainer.plugins.{CALLED}", "trainer.plugins"), _precision, _read_precision),
         Formula(("trainer.num_nodes", "trainer.devices", "num_nodes", "num_gpus_per_node"), _nodes, _ranks),

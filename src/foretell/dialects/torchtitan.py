@@ -10,7 +10,7 @@ from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import Code
 from foretell.dialects._python import CALLED, calls, python
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import Choice, Document
+from foretell.dialects._table import Document, KeyChoice
 from foretell.dialects._titan import COMMON, FLAVORS, SELECTIVE
 
 _TYPE, _REDUCED, _CONVERTERS = "training.dtype", "training.mixed_precision_param", "model_spec.converters"
@@ -74,11 +74,11 @@ DIALECT = Dialect(
     ),
     file="planned.py",
     table=(
-        Choice(
+        KeyChoice(
             "model", _MODEL, also=tuple((name, {"model_spec.0": size}) for name, size in FLAVORS.items()), open=True
         ),
         *COMMON,
-        Choice(
+        KeyChoice(
             "precision",
             {
                 "bf16": {_REDUCED: "bfloat16", _CONVERTERS: None, _TYPE: None},
@@ -92,7 +92,7 @@ DIALECT = Dialect(
                 ("bf16", {_TYPE: "float32", _CONVERTERS: None}),
             ),
         ),
-        Choice(
+        KeyChoice(
             "recompute",
             {
                 "none": {"activation_checkpoint": Code("None")},
@@ -101,7 +101,7 @@ DIALECT = Dialect(
             also=(("none", {"activation_checkpoint": "None"}),),
             near=(("none", {f"activation_checkpoint.{CALLED}": "SelectiveAC.Config"}, SELECTIVE),),
         ),
-        Choice(
+        KeyChoice(
             "sequence_parallel",
             {
                 True: {"parallelism.enable_sequence_parallel": True},
@@ -110,7 +110,7 @@ DIALECT = Dialect(
             default=True,
             when="tensor",
         ),
-        Choice(  # a whole step is captured unless that is switched off, which a pipeline needs
+        KeyChoice(  # a whole step is captured unless that is switched off, which a pipeline needs
             "execution",
             {
                 "compiled": {"compile.enable": True, _GRAPHS: True},
@@ -119,8 +119,8 @@ DIALECT = Dialect(
             },
             default="captured",
         ),
-        Choice("exchange", {"ring": {}}, default="ring"),
-        Choice("expert_tensor", {1: {}}, default=1),
+        KeyChoice("exchange", {"ring": {}}, default="ring"),
+        KeyChoice("expert_tensor", {1: {}}, default=1),
     ),
     elsewhere={"optimizer": "optimizer=default_adamw(...) of the configuration"},
     fixed=_fixed,

@@ -11,7 +11,7 @@ import shlex
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import TOML
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import Choice, Document, optimizer_words
+from foretell.dialects._table import Document, KeyChoice, optimizer_words
 from foretell.dialects._titan import COMMON, FLAVORS, SELECTIVE
 
 
@@ -34,7 +34,7 @@ DIALECT = Dialect(
     format=TOML,
     file="torchtitan.toml",
     table=(
-        Choice(
+        KeyChoice(
             "model",
             {
                 name: {"model.name": "llama3", "model.flavor": size}
@@ -44,7 +44,7 @@ DIALECT = Dialect(
             open=True,
         ),
         *COMMON,
-        Choice(
+        KeyChoice(
             "precision",
             {
                 "fp8": {_REDUCED: "bfloat16", _CONVERTERS: ["quantize.linear.float8"], _TYPE: None},
@@ -56,7 +56,7 @@ DIALECT = Dialect(
             default="bf16",
             also=(("bf16", {_TYPE: "float32"}),),
         ),
-        Choice(
+        KeyChoice(
             "recompute",
             {
                 "none": {"activation_checkpoint.mode": "none"},
@@ -64,21 +64,21 @@ DIALECT = Dialect(
             },
             near=(("none", {"activation_checkpoint.mode": "selective"}, SELECTIVE),),
         ),
-        Choice("sequence_parallel", {True: {}}, default=True),
-        Choice(
+        KeyChoice("sequence_parallel", {True: {}}, default=True),
+        KeyChoice(
             "execution",
             {"compiled": {"compile.enable": True}},
             default="trainer",
             also=(("trainer", {"compile.enable": False}),),
         ),
-        Choice(
+        KeyChoice(
             "exchange",
             {"ring": {"parallelism.context_parallel_rotate_method": "alltoall"}},
             default="ring",
             also=(("ring", {"parallelism.context_parallel_rotate_method": "allgather"}),),
             when="context",
         ),
-        Choice("expert_tensor", {1: {"parallelism.expert_tensor_parallel_degree": 1}}, default=1, when="experts"),
+        KeyChoice("expert_tensor", {1: {"parallelism.expert_tensor_parallel_degree": 1}}, default=1, when="experts"),
         optimizer_words("torchtitan-toml", "optimizer.name", "adamw"),
     ),
     fixed=_fixed,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from foretell.arguments import checked
 
 if TYPE_CHECKING:
-    from foretell.dialects import Written
+    from foretell.dialects import WrittenConfig
     from foretell.hardware.cluster import Cluster
     from foretell.hardware.disturbance import Disturbance
     from foretell.model.graph import Graph
@@ -155,7 +155,7 @@ def export(
     trainer: str = "",
     optimizer: str = "",
     seq: int | None = None,
-) -> Written:
+) -> WrittenConfig:
     """A plan as the configuration of a trainer, and what the configuration leaves to something else.
 
     The same as `foretell export --to`: `to` is a dialect (torchtitan, megatron-lm, deepspeed, ...). A plan that the

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from foretell.oracle.batches import BatchChoice
     from foretell.oracle.diff import Diff
     from foretell.oracle.scale import Scaling
-    from foretell.oracle.search import Found
+    from foretell.oracle.search import SearchResult
     from foretell.oracle.whatif import WhatIf
     from foretell.oracle.why import Why
     from foretell.plan.plan import Plan
@@ -39,7 +39,7 @@ def plan(
     max_memory: str | float = 0.0,
     top: int = 10,
     calibration: str | PathLike[str] = "",
-) -> Found:
+) -> SearchResult:
     """The best plans of all that are legal, every one of them priced as `predict` does.
 
     `best` is the fastest that fits, None if nothing does; `plans` are all, and can be written as a table. `finer` says
@@ -48,7 +48,7 @@ def plan(
     Ctrl-C returns what was found until then, with `complete` False.
     """
     from foretell.oracle import planning
-    from foretell.oracle.finer import finer
+    from foretell.oracle.refinement import refine
     from foretell.oracle.request import read
 
     request = read(
@@ -68,7 +68,7 @@ def plan(
         top=top,
         calibration=calibration,
     )
-    return finer(planning.answered_best(planning.questions(request))).found
+    return refine(planning.answered_best(planning.questions(request))).found
 
 
 @checked
@@ -101,7 +101,7 @@ def choose_batch(
     """
     from foretell.errors import BadInput
     from foretell.oracle import batches as oracle
-    from foretell.oracle.finer import answered_finely
+    from foretell.oracle.refinement import refined_answer
     from foretell.oracle.request import read
 
     if by not in ("time", "money"):
@@ -124,7 +124,7 @@ def choose_batch(
     trade = oracle.tradeoff(noise, tokens, samples, oracle.sequence_of(request.model, request.seq))
     ranks = request.place.ranks
     chosen = oracle.wanted(batch, trade.noise, [ranks]) if isinstance(batch, str) else sorted(set(batch))
-    return oracle.weighed([answered_finely(request.changed(batch=each)) for each in chosen], trade, price, by)
+    return oracle.weighed([refined_answer(request.changed(batch=each)) for each in chosen], trade, price, by)
 
 
 @checked

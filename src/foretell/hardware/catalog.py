@@ -22,9 +22,9 @@ import msgspec
 
 from foretell.errors import BadInput, UnknownName, near
 from foretell.hardware import members, this_machine
-from foretell.hardware.cluster import Cluster, Device, Group, Level, Link
+from foretell.hardware.cluster import Cluster, Device, DeviceGroup, Level, Link
 from foretell.hardware.packing import UNBOUNDED, neighbours, packed
-from foretell.hardware.reading import Machine
+from foretell.hardware.reading import ClusterFile
 
 _FORM = re.compile(
     r"(?:(?P<first>[0-9]+)x)?(?:(?P<second>[0-9]+)x)?(?P<name>.+?)(?::(?P<part>[0-9]+))?(?P<links>(?:,[^,]*)*)",
@@ -40,7 +40,7 @@ MOST_RANKS = 2**24
 """More ranks than any machine has: a slip of the pen."""
 
 
-class Named(msgspec.Struct, frozen=True):
+class NamedCluster(msgspec.Struct, frozen=True):
     """A cluster with what was chosen for the person who named it."""
 
     cluster: Cluster
@@ -62,7 +62,7 @@ def cluster(text: str) -> Cluster:
     return named(text).cluster
 
 
-def named(text: str) -> Named:
+def named(text: str) -> NamedCluster:
     """The cluster that a text names, with notes on what was chosen."""
     written = _read(text)
     machine = _machine(written.name)
@@ -71,10 +71,10 @@ def named(text: str) -> Named:
         return found
     held = " and ".join(f"{group.ranks} x {group.device.name}" for group in found.cluster.groups)
     note = f"{found.cluster.name} mixes {held}: mixed clusters are described, not modelled yet"
-    return Named(found.cluster, (*found.notes, note))
+    return NamedCluster(found.cluster, (*found.notes, note))
 
 
-def _machine(name: str) -> Machine | None:
+def _machine(name: str) -> ClusterFile | None:
     """The machine or site of this name; None for what must be a device."""
     if name == "this-machine":
         return this_machine.machine()
@@ -118,7 +118,7 @@ def _link(item: str, text: str) -> tuple[int, Link]:
     return ports, link
 
 
-def _of_device(written: _Written) -> Named:
+def _of_device(written: _Written) -> NamedCluster:
     device = _device(written)
     notes = [f"{written.name} is taken as {device.name}"] if device.name != written.name else []
     if written.part:
@@ -142,12 +142,12 @@ def _of_device(written: _Written) -> Named:
     found = Cluster(
         name=text,
         title=f"{ranks} x {device.title}" if ranks > 1 else device.title,
-        groups=(Group(device, ranks),),
+        groups=(DeviceGroup(device, ranks),),
         levels=levels,
         text=text,
         sources=shape.sources(levels),
     )
-    return Named(found, tuple(notes))
+    return NamedCluster(found, tuple(notes))
 
 
 def _device(written: _Written) -> Device:
@@ -289,7 +289,7 @@ def usual_ports(device: Device, size: int, network: Link) -> int:
     return max(1, round(device.node.ports * size / device.node.size))
 
 
-def _of_machine(written: _Written, machine: Machine) -> Named:
+def _of_machine(written: _Written, machine: ClusterFile) -> NamedCluster:
     whole = machine.cluster
     if len(written.counts) == 2:
         raise BadInput(
@@ -302,12 +302,12 @@ def _of_machine(written: _Written, machine: Machine) -> Named:
             f"a part of {written.name} is whole in itself", where=written.text, fix=f"{written.name}:{written.part}"
         )
     if written.part:
-        return Named(_part(written, whole), ())
+        return NamedCluster(_part(written, whole), ())
     if not written.counts and not written.links:
-        return Named(whole, ())
+        return NamedCluster(whole, ())
     found = _several(written, machine)
     unused = [f"{link.name} is not used: one {whole.name} needs no network" for _, link in written.links]
-    return Named(found, tuple(unused) if found == whole else ())
+    return NamedCluster(found, tuple(unused) if found == whole else ())
 
 
 def _part(written: _Written, whole: Cluster) -> Cluster:
@@ -323,12 +323,12 @@ def _part(written: _Written, whole: Cluster) -> Cluster:
     if written.part == whole.ranks:
         return whole
     text = f"{written.name}:{written.part}"
-    groups = (Group(whole.device, written.part),)
+    groups = (DeviceGroup(whole.device, written.part),)
     sources = {**whole.sources, **{f"levels[{at}].size": GIVEN for at in range(len(levels))}}
     return msgspec.structs.replace(whole, name=text, text=text, groups=groups, levels=levels, sources=sources)
 
 
-def _several(written: _Written, machine: Machine) -> Cluster:
+def _several(written: _Written, machine: ClusterFile) -> Cluster:
     one = machine.cluster
     if machine.network is None:
         raise BadInput(
@@ -353,7 +353,7 @@ def _several(written: _Written, machine: Machine) -> Cluster:
         return one
     text = f"{number}x{one.text}{suffix}"
     levels = (*one.levels, Level("fabric", number, network, ports))
-    groups = tuple(Group(group.device, group.ranks * number) for group in one.groups)
+    groups = tuple(DeviceGroup(group.device, group.ranks * number) for group in one.groups)
     ports_source = GIVEN if suffix else one.sources["network.ports"]
     at = len(one.levels)
     sources = {**one.sources, f"levels[{at}].size": GIVEN, f"levels[{at}].ports": ports_source}

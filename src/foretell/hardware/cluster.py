@@ -158,7 +158,7 @@ class Level(msgspec.Struct, frozen=True):
     oversubscription: float = 1.0  # 3: a third of what the units below could send gets through
 
 
-class Group(msgspec.Struct, frozen=True):
+class DeviceGroup(msgspec.Struct, frozen=True):
     """Ranks with the same device."""
 
     device: Device
@@ -170,7 +170,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
     name: str
     title: str
-    groups: tuple[Group, ...]  # one, unless the cluster is mixed
+    groups: tuple[DeviceGroup, ...]  # one, unless the cluster is mixed
     levels: tuple[Level, ...]
     text: str  # `catalog.cluster(text)` gives this cluster back
     sources: dict[str, str]

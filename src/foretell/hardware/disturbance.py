@@ -36,7 +36,7 @@ class SlowLink(msgspec.Struct, frozen=True):
     times: float
 
 
-class Traffic(msgspec.Struct, frozen=True):
+class BackgroundTraffic(msgspec.Struct, frozen=True):
     """Another job that sends from one rank's port to another's, at a steady rate."""
 
     source: int
@@ -49,7 +49,7 @@ class Disturbance(msgspec.Struct, frozen=True):
 
     ranks: tuple[SlowRank, ...] = ()
     links: tuple[SlowLink, ...] = ()
-    traffic: tuple[Traffic, ...] = ()
+    traffic: tuple[BackgroundTraffic, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.ranks or self.links or self.traffic)
@@ -121,11 +121,11 @@ def _link(text: str) -> SlowLink:
     return SlowLink((min(a, b), max(a, b)), _times(text, times, SLOW_LINK, "0-1:4x"))
 
 
-def _traffic(text: str) -> Traffic:
+def _traffic(text: str) -> BackgroundTraffic:
     ends, _, rate = text.partition(":")
     if not rate:
         raise BadInput(f"{text!r} says no rate", where=TRAFFIC, fix="0-1:500Mbit")
-    return Traffic(*pair(ends, TRAFFIC), quantity.line_rate(rate, TRAFFIC))
+    return BackgroundTraffic(*pair(ends, TRAFFIC), quantity.line_rate(rate, TRAFFIC))
 
 
 def _times(text: str, times: str, where: str, example: str) -> float:

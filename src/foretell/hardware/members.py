@@ -11,7 +11,7 @@ from foretell.hardware import reading
 from foretell.hardware.architecture import Architecture
 from foretell.hardware.architecture import architecture as read_architecture
 from foretell.hardware.cluster import Device, Link
-from foretell.hardware.reading import Machine
+from foretell.hardware.reading import ClusterFile
 
 _HERE = Path(__file__).parent
 
@@ -71,12 +71,12 @@ def _file(kind: str, name: str) -> Path:
 
 
 @functools.cache
-def machine(name: str) -> Machine:
+def machine(name: str) -> ClusterFile:
     """A cluster that ships, by name."""
     return reading.machine(_file("cluster", name), name, device, link)
 
 
-def machine_file(text: str) -> Machine:
+def machine_file(text: str) -> ClusterFile:
     """A cluster from a file of one's own; files it names are found next to it."""
     path = Path(text)
     if not path.exists():

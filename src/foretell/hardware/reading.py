@@ -31,7 +31,7 @@ from foretell.hardware.cluster import (
     PRECISIONS,
     Cluster,
     Device,
-    Group,
+    DeviceGroup,
     Level,
     Link,
     NodeShape,
@@ -60,7 +60,7 @@ LEVEL_KEYS = ("name", "size", "link", "ports", "oversubscription")
 """The keys of each table, the optional ones too."""
 
 
-class Machine(msgspec.Struct, frozen=True):
+class ClusterFile(msgspec.Struct, frozen=True):
     """What a cluster file holds: a cluster, and how several of it are joined, if they can be."""
 
     cluster: Cluster
@@ -224,7 +224,7 @@ def _efficiency(table: Table) -> dict[str, float]:
     return found
 
 
-def machine(path: Path, text: str, get_device: Callable[[str], Device], get_link: Callable[[str], Link]) -> Machine:
+def machine(path: Path, text: str, get_device: Callable[[str], Device], get_link: Callable[[str], Link]) -> ClusterFile:
     """A cluster file; `text` is what names it. Devices and links are asked for by name."""
     table = open_table(path)
     table.only(*CLUSTER_KEYS)
@@ -248,7 +248,7 @@ def machine(path: Path, text: str, get_device: Callable[[str], Device], get_link
         sources=table.sources,
         library=table.text("library", "nccl") if "library" in table else "",
     )
-    return Machine(found, network, ports)
+    return ClusterFile(found, network, ports)
 
 
 _LEVEL = NEXT_LINE.join(['name = "node"', figure_line("size", "count", "us"), 'link = "nvlink4-switch"'])
@@ -302,15 +302,15 @@ def _check_levels(levels: tuple[Level, ...], table: Table) -> None:
         crossed = crossed or level.link.per_port
 
 
-def _groups(table: Table, ranks: int, get_device: Callable[[str], Device]) -> tuple[Group, ...]:
+def _groups(table: Table, ranks: int, get_device: Callable[[str], Device]) -> tuple[DeviceGroup, ...]:
     if "devices" not in table:
-        return (Group(_member(table, "device", get_device), ranks),)
+        return (DeviceGroup(_member(table, "device", get_device), ranks),)
     if "device" in table:
         raise BadInput("both device and [[devices]]", where=table.at("device"), fix="one of them")
-    groups: list[Group] = []
+    groups: list[DeviceGroup] = []
     for item in table.tables("devices", 'device = "h100"'):
         item.only("device", "ranks")
-        groups.append(Group(_member(item, "device", get_device), item.count("ranks")))
+        groups.append(DeviceGroup(_member(item, "device", get_device), item.count("ranks")))
     held = sum(group.ranks for group in groups)
     if held != ranks:
         raise BadInput(

@@ -13,18 +13,18 @@ from pathlib import Path
 import msgspec
 
 from foretell.hardware import cgroup, members
-from foretell.hardware.cluster import Cluster, Device, Group, Level
-from foretell.hardware.reading import Machine
+from foretell.hardware.cluster import Cluster, Device, DeviceGroup, Level
+from foretell.hardware.reading import ClusterFile
 
 _PATIENCE = 5.0
 """Seconds that nvidia-smi gets: it can hang where a driver is broken."""
 
 
 @functools.cache
-def machine() -> Machine:
+def machine() -> ClusterFile:
     """This machine: its GPUs when they are known devices, otherwise its processor, a rank a core."""
     found = _from_gpus(_gpu_names()) or processor()
-    return Machine(found, None, 1)
+    return ClusterFile(found, None, 1)
 
 
 def gpus() -> int:
@@ -68,7 +68,7 @@ def _named(title: str, device: Device, node: Level, source: str) -> Cluster:
     return Cluster(
         name="this-machine",
         title=f"this machine: {title}",
-        groups=(Group(device, node.size),),
+        groups=(DeviceGroup(device, node.size),),
         levels=(node,),
         text="this-machine",
         sources={"levels[0].size": source},

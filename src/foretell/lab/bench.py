@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from foretell.lab.formula import WIDTH
 from foretell.lab.hosts import Lab
-from foretell.lab.network import PAYLOAD, Network, address
-from foretell.runtime.collectives import Choice, Message, Round, Span, Team, chosen
+from foretell.lab.network import PAYLOAD, LabNetwork, address
+from foretell.runtime.collectives import AlgorithmChoice, ElementSpan, Message, Round, Team, chosen
 from foretell.runtime.collectives._lines import Lines, connected, listener
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ FIRST = 1
 higher one."""
 
 
-class Case(NamedTuple):
+class CollectiveCase(NamedTuple):
     """One collective; `size` are bytes of the whole tensor."""
 
     algorithm: str
@@ -44,8 +44,8 @@ class Case(NamedTuple):
     repeats: int = 5
 
 
-class Timed(NamedTuple):
-    case: Case
+class TimedCollective(NamedTuple):
+    case: CollectiveCase
     seconds: list[float]  # of each repeat, of the last rank
     messages: list[int]  # that each rank sent
     bytes: list[int]
@@ -55,15 +55,15 @@ class Timed(NamedTuple):
         return statistics.median(self.seconds)
 
 
-def timed(lab: Lab, cases: Sequence[Case], seconds: float) -> list[Timed]:
+def timed(lab: Lab, cases: Sequence[CollectiveCase], seconds: float) -> list[TimedCollective]:
     """Do every case among all hosts, a rank each. What a rank gets wrong is an error, not a time."""
     count, wait = len(lab.hosts), _margin(lab.network)
     told = lab.each(lambda rank: _rank(rank, count, wait, cases), seconds)
-    found: list[Timed] = []
+    found: list[TimedCollective] = []
     for at, case in enumerate(cases):
         ends = [one[at]["seconds"] for one in told]
         found.append(
-            Timed(
+            TimedCollective(
                 case,
                 [max(each) for each in zip(*ends, strict=True)],
                 [one[at]["messages"] for one in told],
@@ -73,12 +73,12 @@ def timed(lab: Lab, cases: Sequence[Case], seconds: float) -> list[Timed]:
     return found
 
 
-def _margin(network: Network) -> float:
+def _margin(network: LabNetwork) -> float:
     slowest = max(network.between(a, b).delay for a in range(network.hosts) for b in range(a))
     return MARGIN + 2 * slowest * network.hosts.bit_length()
 
 
-def _rank(rank: int, count: int, wait: float, cases: Sequence[Case]) -> list[dict[str, object]]:
+def _rank(rank: int, count: int, wait: float, cases: Sequence[CollectiveCase]) -> list[dict[str, object]]:
     _before_others()
     lines = connected(rank, range(count), listener(address(rank), PORT), lambda peer: (address(peer), PORT), 60.0)
     return [_done(lines, rank, count, wait, case) for case in cases]
@@ -89,7 +89,7 @@ def _before_others() -> None:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(FIRST))
 
 
-def _done(lines: Lines, rank: int, count: int, wait: float, case: Case) -> dict[str, object]:
+def _done(lines: Lines, rank: int, count: int, wait: float, case: CollectiveCase) -> dict[str, object]:
     import numpy
 
     choice, size = chosen(case.algorithm), case.size // WIDTH // count * count
@@ -117,8 +117,8 @@ def _together(lines: Lines, team: Team, wait: float) -> float:
     """Return at the same moment as all the others; when that was to be."""
     import numpy
 
-    one = Team(team.members, team.at, Span(0, 1))
-    everybody = Choice("binomial")
+    one = Team(team.members, team.at, ElementSpan(0, 1))
+    everybody = AlgorithmChoice("binomial")
     moment = numpy.zeros(1)
     lines.perform(everybody.rounds("all-reduce", one), moment, moment)
     moment[0] = time.monotonic() + wait if team.at == 0 else 0.0
@@ -128,7 +128,7 @@ def _together(lines: Lines, team: Team, wait: float) -> float:
     return float(moment[0])
 
 
-def _checked(case: Case, team: Team, base: NDArray[numpy.float32], found: NDArray[numpy.float32]) -> None:
+def _checked(case: CollectiveCase, team: Team, base: NDArray[numpy.float32], found: NDArray[numpy.float32]) -> None:
     """Whether a collective did what it is for: rank r began with base + r."""
     import numpy
 
@@ -148,7 +148,7 @@ def _checked(case: Case, team: Team, base: NDArray[numpy.float32], found: NDArra
 
 
 def _block_is_right(
-    case: Case, team: Team, base: NDArray[numpy.float32], found: NDArray[numpy.float32], peer: int
+    case: CollectiveCase, team: Team, base: NDArray[numpy.float32], found: NDArray[numpy.float32], peer: int
 ) -> bool:
     import numpy
 
@@ -205,7 +205,7 @@ def _player(rank: int, pairs: Sequence[tuple[int, int]], size: int, wait: float)
             own = listener(address(rank), PORT + 1 + at)
             lines = connected(rank, pair, own, lambda peer, port=PORT + 1 + at: (address(peer), port), 60.0)
             found[f"{pair[0]}-{pair[1]}"] = (
-                *_rounds(lines, Team(pair, pair.index(rank), Span(0, 1)), wait),
+                *_rounds(lines, Team(pair, pair.index(rank), ElementSpan(0, 1)), wait),
                 _one_way(lines, pair, rank, 1, 10),
                 _one_way(lines, pair, rank, size, 5),
             )
@@ -219,7 +219,7 @@ def _rounds(lines: Lines, team: Team, wait: float) -> list[float]:
     import numpy
 
     data = numpy.zeros(1)
-    both = list(Choice("butterfly").rounds("all-reduce", team))
+    both = list(AlgorithmChoice("butterfly").rounds("all-reduce", team))
     took: dict[int, list[float]] = {count: [] for count in ROUNDS}
     for _ in range(STARTS):
         for count in ROUNDS:
@@ -234,7 +234,7 @@ def _one_way(lines: Lines, pair: tuple[int, int], rank: int, size: int, repeats:
     import numpy
 
     data = numpy.zeros(size, dtype=numpy.uint8)
-    out = (Message(next(peer for peer in pair if peer != rank), Span(0, size)),)
+    out = (Message(next(peer for peer in pair if peer != rank), ElementSpan(0, size)),)
     there, here = Round(sends=out), Round(receives=out)
     order = (there, here) if rank == pair[0] else (here, there)
     took: list[float] = []

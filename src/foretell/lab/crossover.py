@@ -9,9 +9,9 @@ from itertools import combinations, pairwise
 import msgspec
 
 from foretell.hardware.cluster import Cluster
-from foretell.lab.bench import Case
+from foretell.lab.bench import CollectiveCase
 from foretell.lab.formula import NO_SOFTWARE, WIDTH, Software, formula
-from foretell.lab.measure import KINDS, Row
+from foretell.lab.measure import KINDS, CollectiveRow
 from foretell.runtime.collectives import chosen
 
 SMALLEST, LARGEST = 1 << 12, 1 << 23
@@ -75,12 +75,12 @@ def _root(lead: Callable[[float], float], low: float, high: float) -> float:
     return math.sqrt(low * high)
 
 
-def cases(found: Iterable[Crossover], hosts: int, repeats: int) -> list[Case]:
+def cases(found: Iterable[Crossover], hosts: int, repeats: int) -> list[CollectiveCase]:
     """What has to be timed: both algorithms around each crossover; what several need, once."""
     wanted = {
         (text, one.kind, size): None for one in found for text in (one.below, one.above) for size in _sizes(one, hosts)
     }
-    return [Case(*case, repeats) for case in wanted]
+    return [CollectiveCase(*case, repeats) for case in wanted]
 
 
 def _sizes(one: Crossover, hosts: int) -> list[int]:
@@ -92,7 +92,7 @@ def _around(times: float) -> bool:
     return AROUND[0] / 1.5 < times < AROUND[-1] * 1.5
 
 
-def measured(found: Iterable[Crossover], rows: Sequence[Row]) -> list[Crossover]:
+def measured(found: Iterable[Crossover], rows: Sequence[CollectiveRow]) -> list[Crossover]:
     """The crossovers with the sizes at which the times of these rows, all of one network, cross."""
     times = {(row.algorithm, row.kind, row.size): row.seconds for row in rows}
     return [msgspec.structs.replace(one, measured=_seen(one, times)) for one in found]

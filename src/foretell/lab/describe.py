@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from foretell.errors import BadInput
-from foretell.hardware.cluster import Cluster, Group, Level, Link
+from foretell.hardware.cluster import Cluster, DeviceGroup, Level, Link
 from foretell.hardware.this_machine import processor
-from foretell.lab.network import HEADERS, MTU, PAYLOAD, Network
+from foretell.lab.network import HEADERS, MTU, PAYLOAD, LabNetwork
 
 OVERHEAD = 100e-6
 """Seconds that a message takes beside the delay and its bytes, where the self-test has not measured it: two processes
@@ -19,7 +19,7 @@ ATTAINED = "measured: a round of small messages less the delay, by the self-test
 HEADER = f"derived: {MTU - HEADERS} of the {MTU} bytes of a packet are payload"
 
 
-def described(network: Network, overhead: float = OVERHEAD, name: str = "lab", per_host: int = 1) -> Cluster:
+def described(network: LabNetwork, overhead: float = OVERHEAD, name: str = "lab", per_host: int = 1) -> Cluster:
     """The cluster that the lab stands for: a core of this machine as the device of every host.
 
     Where ports or links differ, the slowest counts: a group waits for it. The hosts of an island are the ranks of one
@@ -35,21 +35,21 @@ def described(network: Network, overhead: float = OVERHEAD, name: str = "lab", p
     return Cluster(
         name=name,
         title=f"{network.hosts} emulated hosts",
-        groups=(Group(core, network.hosts * per_host),),
+        groups=(DeviceGroup(core, network.hosts * per_host),),
         levels=levels,
         text=name,
         sources={f"levels[{at}].size": SOURCE for at in range(len(levels))},
     )
 
 
-def _flat(network: Network, overhead: float, name: str) -> tuple[Level, ...]:
+def _flat(network: LabNetwork, overhead: float, name: str) -> tuple[Level, ...]:
     rate, delay = _slowest(network, lambda a, b: True)
     wire = _link(f"{name}-port", "ethernet", rate, overhead, delay)
     alone = _link(f"{name}-alone", "loopback", rate, overhead, 0.0)  # a host has one rank: nothing goes this way
     return Level("node", 1, alone), Level("fabric", network.hosts, wire)
 
 
-def _islands(network: Network, overhead: float, name: str) -> tuple[Level, ...]:
+def _islands(network: LabNetwork, overhead: float, name: str) -> tuple[Level, ...]:
     rate, delay = _slowest(network, lambda a, b: a == b)
     inside = _link(f"{name}-port", "loopback", rate, delay + overhead, 0.0)
     rate, delay = _slowest(network, lambda a, b: a != b)
@@ -57,7 +57,7 @@ def _islands(network: Network, overhead: float, name: str) -> tuple[Level, ...]:
     return Level("node", network.island, inside), Level("fabric", network.islands, out)
 
 
-def _slowest(network: Network, counts: Callable[[int, int], bool]) -> tuple[float, float]:
+def _slowest(network: LabNetwork, counts: Callable[[int, int], bool]) -> tuple[float, float]:
     """The least rate and the longest delay of all pairs of hosts whose islands count."""
     pairs = [
         network.between(a, b)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from foretell.cost.collectives import alpha_beta, collective_seconds
 from foretell.cost.fabric import Group
 from foretell.hardware.cluster import Cluster, Level, Link
-from foretell.runtime.collectives import Choice, Round, Team
+from foretell.runtime.collectives import AlgorithmChoice, Round, Team
 from foretell.runtime.collectives.ring import pieces_of
 
 WIDTH = 4
@@ -33,7 +33,7 @@ class Software(NamedTuple):
     beside: float = 0.0  # that a core is busy with one message
     cores: int = 1
 
-    def of(self, choice: Choice, kind: str, ranks: int) -> float:
+    def of(self, choice: AlgorithmChoice, kind: str, ranks: int) -> float:
         """What comes on top of a formula for a cluster that has the time of a message."""
         return self.start + self.beside * further(choice, kind, ranks, self.cores)
 
@@ -42,7 +42,7 @@ NO_SOFTWARE = Software()
 
 
 @lru_cache(maxsize=1024)
-def further(choice: Choice, kind: str, ranks: int, cores: int) -> float:
+def further(choice: AlgorithmChoice, kind: str, ranks: int, cores: int) -> float:
     """Messages for which a core is busy, one after the other, beyond those of rounds in which every host sends one;
     below zero where most hosts look on. The cores of the machine share those of a round, but for those of one rank."""
     schedules = [list(choice.rounds(kind, Team.of(rank, ranks, 64 * ranks))) for rank in range(ranks)]
@@ -55,7 +55,7 @@ def _in_turn(ranks: tuple[Round, ...], cores: int) -> float:
     return max(sum(len(one.sends) for one in ranks) / cores, *(max(len(one.sends), len(one.receives)) for one in ranks))
 
 
-def formula(choice: Choice, kind: str, size: int, cluster: Cluster, software: Software = NO_SOFTWARE) -> float:
+def formula(choice: AlgorithmChoice, kind: str, size: int, cluster: Cluster, software: Software = NO_SOFTWARE) -> float:
     """Seconds of a tensor of so many bytes, by the latency-bandwidth formula of this one algorithm.
 
     Hosts that look on save a core's time, and none of the wires': with many hosts on few cores they would save more.
@@ -76,7 +76,7 @@ def _without_messages(cluster: Cluster, message: float) -> Cluster:
     return replace(cluster, levels=tuple(map(bare, cluster.levels)))
 
 
-def _on_wires(choice: Choice, kind: str, size: int, cluster: Cluster) -> float:
+def _on_wires(choice: AlgorithmChoice, kind: str, size: int, cluster: Cluster) -> float:
     payload = size / cluster.ranks if kind == "all-gather" else size
     servers = (choice.number or cluster.ranks) if choice.name == "parameter_server" else 1
     library = alpha_beta().only(choice.name)

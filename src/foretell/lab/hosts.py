@@ -14,14 +14,14 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.lab import compiler, network, rights
-from foretell.lab.network import MTU, Network
-from foretell.processes import ChildProcess, Ended, Failed, each
+from foretell.lab.network import MTU, LabNetwork
+from foretell.processes import ChildProcess, ProcessEnded, RankFailed, each
 from foretell.runtime import hosts
 
 START_SECONDS = 60.0
 
 
-class Host(NamedTuple):
+class LabHost(NamedTuple):
     """A network namespace that a process can enter."""
 
     number: int
@@ -46,9 +46,9 @@ class Passed(msgspec.Struct, frozen=True):
 class Lab:
     """Hosts that are up while this is open."""
 
-    def __init__(self, plan: Network) -> None:
+    def __init__(self, plan: LabNetwork) -> None:
         self.network = plan
-        self.hosts: tuple[Host, ...] = ()
+        self.hosts: tuple[LabHost, ...] = ()
 
     def __enter__(self) -> Lab:
         rights.check()
@@ -62,7 +62,7 @@ class Lab:
             self.__exit__(None, None, None)
             raise
         self.hosts = tuple(
-            Host(number, network.address(number), f"/proc/{self._switch.pid}/fd/{space}")
+            LabHost(number, network.address(number), f"/proc/{self._switch.pid}/fd/{space}")
             for number, space in enumerate(spaces[1:])
         )
         return self
@@ -80,7 +80,7 @@ class Lab:
             return line().decode()
         except TimeoutError:
             raise BadInput(f"the switch does not answer within {START_SECONDS:g} s", where="foretell lab") from None
-        except Ended as problem:
+        except ProcessEnded as problem:
             raise BadInput(f"the switch ended: {problem.said.strip()}", where="foretell lab") from None
 
     def passed(self) -> tuple[Passed, ...]:
@@ -106,5 +106,5 @@ class Lab:
 
         try:
             return each(on_host, count, seconds)
-        except Failed as problem:
+        except RankFailed as problem:
             raise BadInput(f"{problem}\n{problem.trace}".strip(), where="foretell lab") from None

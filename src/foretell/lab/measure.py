@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from foretell.hardware.cluster import Cluster
-from foretell.lab.bench import STARTS, Attained, Case, Timed, attained, timed
+from foretell.lab.bench import STARTS, Attained, CollectiveCase, TimedCollective, attained, timed
 from foretell.lab.describe import described
 from foretell.lab.formula import WIDTH, Software, formula, further
 from foretell.lab.hosts import Lab
-from foretell.lab.network import Network
+from foretell.lab.network import LabNetwork
 from foretell.lab.stolen import Stolen
 from foretell.runtime.collectives import ALGORITHMS, chosen
 
@@ -25,7 +25,7 @@ PROBE_SECONDS = 0.1
 """That a large message of the self-test should take."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     """One collective of one size: seconds of every repeat, and what the formula says."""
 
     algorithm: str
@@ -82,21 +82,23 @@ def software(lab: Lab, found: Sequence[Attained] = (), patience: float = 60.0) -
     if more <= 0:
         return Software(start, message, cores=cores)
     small = WIDTH * hosts
-    (one,) = timed(lab, [Case(everywhere.text, "all-reduce", small, STARTS)], patience)
+    (one,) = timed(lab, [CollectiveCase(everywhere.text, "all-reduce", small, STARTS)], patience)
     alone = formula(everywhere, "all-reduce", small, described(lab.network, message), Software(start))
     return Software(start, message, max(0.0, one.median - alone) / more, cores)
 
 
-def cases(network: Network, algorithms: Sequence[str], sizes: Sequence[int], repeats: int) -> list[Case]:
+def cases(network: LabNetwork, algorithms: Sequence[str], sizes: Sequence[int], repeats: int) -> list[CollectiveCase]:
     """All kinds of every algorithm that is wanted."""
-    found: list[Case] = []
+    found: list[CollectiveCase] = []
     for text in algorithms or everything(network):
         choice = chosen(text)
-        found += [Case(choice.text, kind, size, repeats) for kind in KINDS if choice.does(kind) for size in sizes]
+        found += [
+            CollectiveCase(choice.text, kind, size, repeats) for kind in KINDS if choice.does(kind) for size in sizes
+        ]
     return found
 
 
-def everything(network: Network) -> list[str]:
+def everything(network: LabNetwork) -> list[str]:
     """All algorithms; servers one, two and everywhere; islands where there are some."""
     names = [name for name in ALGORITHMS if name not in ("parameter_server", "hierarchical")]
     servers = sorted({1, 2, network.hosts})
@@ -104,7 +106,7 @@ def everything(network: Network) -> list[str]:
     return [*names, *islands, *(f"parameter_server:{count}" for count in servers)]
 
 
-def measured(lab: Lab, wanted: Sequence[Case], seconds: float) -> list[Row]:
+def measured(lab: Lab, wanted: Sequence[CollectiveCase], seconds: float) -> list[CollectiveRow]:
     """Time the cases, and put what the formulas say beside them.
 
     The time of a message is tested before and after: what else the machine does is in both.
@@ -121,9 +123,9 @@ def _mean_of(before: Software, after: Software) -> Software:
     return Software(start, message, beside, before.cores)
 
 
-def _row(network: Network, cluster: Cluster, known: Software, one: Timed) -> Row:
+def _row(network: LabNetwork, cluster: Cluster, known: Software, one: TimedCollective) -> CollectiveRow:
     case = one.case
-    return Row(
+    return CollectiveRow(
         algorithm=case.algorithm,
         kind=case.kind,
         hosts=network.hosts,
@@ -157,8 +159,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     worst: float
 
 
-def summary(rows: Iterable[Row]) -> list[Summary]:
-    groups: dict[tuple[str, str], list[Row]] = {}
+def summary(rows: Iterable[CollectiveRow]) -> list[Summary]:
+    groups: dict[tuple[str, str], list[CollectiveRow]] = {}
     for row in rows:
         groups.setdefault((row.kind, row.algorithm), []).append(row)
     return [
@@ -178,7 +180,7 @@ def _mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class AlgorithmOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Which algorithm is fastest for one size, on either side, and what trusting the formula costs."""
 
     kind: str
@@ -188,16 +190,16 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     regret: float  # time of the predicted one over that of the fastest, less one
 
 
-def orders(rows: Iterable[Row]) -> list[Order]:
+def orders(rows: Iterable[CollectiveRow]) -> list[AlgorithmOrder]:
     """The fastest algorithm of each kind and size: the crossovers, as predicted and as measured."""
-    groups: dict[tuple[str, int], list[Row]] = {}
+    groups: dict[tuple[str, int], list[CollectiveRow]] = {}
     for row in rows:
         groups.setdefault((row.kind, row.size), []).append(row)
-    found: list[Order] = []
+    found: list[AlgorithmOrder] = []
     for (kind, size), group in sorted(groups.items()):
         said, was = min(group, key=lambda row: row.formula), min(group, key=lambda row: row.seconds)
         found.append(
-            Order(
+            AlgorithmOrder(
                 kind=kind,
                 size=size,
                 predicted=said.algorithm,

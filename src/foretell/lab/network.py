@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.hardware.disturbance import SlowLink, Traffic, nothing_left
+from foretell.hardware.disturbance import BackgroundTraffic, SlowLink, nothing_left
 
 MOST_HOSTS = 64
 MTU = 32_000
@@ -33,7 +33,7 @@ class Wire(msgspec.Struct, frozen=True):
     delay: float  # s, one way
 
 
-class Network(msgspec.Struct, frozen=True, kw_only=True):
+class LabNetwork(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts with a port each into one switch. What leaves an island goes by a way out that all its hosts share."""
 
     hosts: int
@@ -76,7 +76,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
         return Wire(min(rates), delay)
 
 
-def slowed(network: Network, slow: Iterable[SlowLink]) -> Network:
+def slowed(network: LabNetwork, slow: Iterable[SlowLink]) -> LabNetwork:
     """The network in which some pairs have a link of their own, so many times slower than what they had."""
     links = dict(network.links)
     for one in slow:
@@ -85,7 +85,7 @@ def slowed(network: Network, slow: Iterable[SlowLink]) -> Network:
     return msgspec.structs.replace(network, links=links)
 
 
-def window(network: Network) -> int:
+def window(network: LabNetwork) -> int:
     """Bytes that a connection may have on its way: a round trip's twice over, and room for both ends to be late."""
     pairs = [network.between(a, b) for a in range(network.hosts) for b in range(a)]
     longest = max(pair.rate * 2 * pair.delay for pair in pairs)
@@ -113,7 +113,7 @@ class Path(NamedTuple):
     far: tuple[str, ...]
 
 
-def wiring(network: Network) -> str:
+def wiring(network: LabNetwork) -> str:
     """The pipes and paths of a network, in the words of `switch.c`."""
     rates = _pipes(network)
     numbers = {name: at for at, name in enumerate(rates)}
@@ -125,7 +125,7 @@ def wiring(network: Network) -> str:
     return "\n".join([*lines, "go", ""])
 
 
-def _pipes(network: Network) -> dict[str, float]:
+def _pipes(network: LabNetwork) -> dict[str, float]:
     """Every pipe with its rate: each port, way out and link has one for each direction."""
     found: dict[str, float] = {}
     for host in range(network.hosts):
@@ -138,7 +138,7 @@ def _pipes(network: Network) -> dict[str, float]:
     return found
 
 
-def _path(network: Network, a: int, b: int) -> Path:
+def _path(network: LabNetwork, a: int, b: int) -> Path:
     home, there = network.island_of(a), network.island_of(b)
     near, far = [f"out {a}"], [f"in {b}"]
     if home != there:
@@ -149,12 +149,12 @@ def _path(network: Network, a: int, b: int) -> Path:
     return Path(network.between(a, b).delay, tuple(near), tuple(far))
 
 
-def pipe_number(network: Network, name: str) -> int:
+def pipe_number(network: LabNetwork, name: str) -> int:
     """The number by which the switch knows a pipe."""
     return list(_pipes(network)).index(name)
 
 
-def check_traffic(network: Network, flows: Sequence[Traffic]) -> None:
+def check_traffic(network: LabNetwork, flows: Sequence[BackgroundTraffic]) -> None:
     """Refuse other jobs that leave nothing of a pipe to ranks, which would wait for ever."""
     rates = _pipes(network)
     sent = dict.fromkeys(rates, 0.0)

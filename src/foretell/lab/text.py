@@ -8,7 +8,7 @@ from foretell.errors import BadInput
 from foretell.hardware import quantity
 from foretell.hardware.disturbance import pair
 from foretell.hardware.quantity import line_rate
-from foretell.lab.network import Network, Wire
+from foretell.lab.network import LabNetwork, Wire
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -34,11 +34,11 @@ def network(
     uplink: str = "",
     ports: tuple[str, ...] = (),
     links: tuple[str, ...] = (),
-) -> Network:
+) -> LabNetwork:
     """The network that options name."""
     if bool(island) != bool(uplink):
         raise BadInput("islands need a way out, and a way out needs islands", fix="--island 2 --uplink 100Mbit,2ms")
-    return Network(
+    return LabNetwork(
         hosts=hosts,
         rate=line_rate(speed, "--rate"),
         delay=delay(apart, "--delay"),

@@ -8,8 +8,8 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-from foretell.hardware.disturbance import Traffic
-from foretell.lab.hosts import Host, Lab
+from foretell.hardware.disturbance import BackgroundTraffic
+from foretell.lab.hosts import Lab, LabHost
 from foretell.lab.network import address
 from foretell.processes import ForkedProcess
 
@@ -19,7 +19,7 @@ BEAT = 1e-3
 
 
 @contextmanager
-def sending(lab: Lab, wanted: Sequence[Traffic]) -> Generator[None]:
+def sending(lab: Lab, wanted: Sequence[BackgroundTraffic]) -> Generator[None]:
     """While this holds, the flows flow."""
     senders = [ForkedProcess(functools.partial(_flows, lab.hosts, flow)) for flow in wanted]
     try:
@@ -29,7 +29,7 @@ def sending(lab: Lab, wanted: Sequence[Traffic]) -> Generator[None]:
             sender.end()
 
 
-def _flows(hosts: Sequence[Host], flow: Traffic) -> None:
+def _flows(hosts: Sequence[LabHost], flow: BackgroundTraffic) -> None:
     hosts[flow.target].enter()
     sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # never read: what comes is dropped there
     sink.bind((address(flow.target), 0))  # any port: several flows may go to one host

@@ -21,7 +21,7 @@ KEPT: Final = 0.5
 """The share of the looks, from the last one back, that count: noise grows while the loss falls."""
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class GradientLook(msgspec.Struct, frozen=True, kw_only=True):
     """Gradients at one moment of a training: of pieces of a batch, and of all of them together."""
 
     step: int  # after so many
@@ -48,21 +48,21 @@ class NoiseScale(msgspec.Struct, frozen=True, kw_only=True):
     samples: float | None  # None: the gradient cannot be told from the noise
     error: float | None  # as far as looks tell it: what the figure moves when one of them is left out; None: too few
     sequence: int  # tokens of a sample; 0: it is no sequence
-    looks: tuple[Look, ...]
+    looks: tuple[GradientLook, ...]
 
 
-def noise_scale(looks: Sequence[Look], sequence: int = 0) -> NoiseScale:
+def noise_scale(looks: Sequence[GradientLook], sequence: int = 0) -> NoiseScale:
     """The noise scale of a run, from its looks in order."""
     counted = looks[-math.ceil(KEPT * len(looks)) :]
     return NoiseScale(samples=_quotient(counted), error=_error(counted), sequence=sequence, looks=tuple(looks))
 
 
-def _quotient(looks: Sequence[Look]) -> float | None:
+def _quotient(looks: Sequence[GradientLook]) -> float | None:
     spread, signal = sum(one.spread for one in looks), sum(one.signal for one in looks)
     return max(0.0, spread) / signal if signal > 0 else None
 
 
-def _error(looks: Sequence[Look]) -> float | None:
+def _error(looks: Sequence[GradientLook]) -> float | None:
     """The jackknife's standard error: the quotient without each look in turn."""
     count = len(looks)
     left = [_quotient([*looks[:at], *looks[at + 1 :]]) for at in range(count)] if count > 2 else []

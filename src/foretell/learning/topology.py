@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 from foretell.errors import BadInput
 
 
-class Hop(NamedTuple):
+class ShareMessage(NamedTuple):
     """A message with a share of the model."""
 
     source: int
@@ -23,7 +23,7 @@ class Hop(NamedTuple):
     share: float = 1.0
 
 
-class Round(NamedTuple):
+class MessageRound(NamedTuple):
     """Messages that start together, each of `share` of the model, `times` in a row; then what came in is summed."""
 
     pairs: tuple[tuple[int, int], ...]
@@ -54,20 +54,20 @@ class Topology:
         """Nodes that share sums and updates."""
         return 1
 
-    def up(self, worker: int, workers: int) -> Sequence[Sequence[Hop]]:
+    def up(self, worker: int, workers: int) -> Sequence[Sequence[ShareMessage]]:
         """Legs of a push, one after the other; the hops of a leg start together."""
         raise self._no_server()
 
-    def down(self, worker: int, workers: int) -> Sequence[Sequence[Hop]]:
+    def down(self, worker: int, workers: int) -> Sequence[Sequence[ShareMessage]]:
         """Legs of a reply."""
         back = reversed(self.up(worker, workers))
-        return [[Hop(hop.target, hop.source, hop.share) for hop in leg] for leg in back]
+        return [[ShareMessage(hop.target, hop.source, hop.share) for hop in leg] for leg in back]
 
-    def gather(self, workers: int) -> Sequence[Round]:
+    def gather(self, workers: int) -> Sequence[MessageRound]:
         """Rounds of a collective from gradients to their sum where it is needed."""
         raise NotImplementedError
 
-    def spread(self, workers: int) -> Sequence[Round]:
+    def spread(self, workers: int) -> Sequence[MessageRound]:
         """Rounds from the new weights to all."""
         raise NotImplementedError
 

@@ -38,7 +38,7 @@ class Worker:
         self.draws = np.random.default_rng([seed, number])
 
 
-class Server:
+class WeightServer:
     """The weights that count, and when the server is free again."""
 
     __slots__ = ("free", "velocity", "version", "weights")
@@ -67,7 +67,7 @@ class World(ABC):
     topology: Topology
     problem: Any
     workers: list[Worker]
-    server: Server
+    server: WeightServer
     count: int
     rate: float
     momentum: float

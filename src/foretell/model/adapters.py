@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from foretell.model.dims import Dim, Dims, Loop
-from foretell.model.fold import Run, cut, unfold
+from foretell.model.fold import Repetition, cut, unfold
 from foretell.model.gradients import as_trained
 from foretell.model.graph import Block, Flat, Graph, Node, Operand, Tensor
 from foretell.model.layers import pieces
@@ -43,7 +43,7 @@ def adapted(graph: Graph, rank: int, only: tuple[str, ...] = ()) -> Graph:
     """The model with adapters of this rank; `only` beside layers with these last words of their paths."""
     flat = unfold(graph.blocks)
     chosen = adaptable(graph, only)
-    writer = _Writer(flat)
+    writer = _AdapterWriter(flat)
     at = 0
     repetitions: list[tuple[Block, int]] = []  # each repetition of each block, and where it ends
     for place, block in enumerate(graph.blocks):
@@ -95,7 +95,7 @@ def _chooses(block: Block, node: Node) -> bool:
     return False
 
 
-class _Writer:
+class _AdapterWriter:
     """Writes the model down once more: its weights frozen, adapters after some of its operators."""
 
     def __init__(self, flat: Flat) -> None:
@@ -171,9 +171,9 @@ class _Writer:
         return len(self.tensors) - 1
 
 
-def _runs(flat: Flat, repetitions: list[tuple[Block, int]]) -> Iterator[Run]:
+def _runs(flat: Flat, repetitions: list[tuple[Block, int]]) -> Iterator[Repetition]:
     """Repetitions that are still equal stay folded: the first ones may have fewer gradients than those after them."""
-    last: Run | None = None
+    last: Repetition | None = None
     block: Block | None = None
     start = 0
     for own, stop in repetitions:
@@ -183,7 +183,7 @@ def _runs(flat: Flat, repetitions: list[tuple[Block, int]]) -> Iterator[Run]:
         else:
             if last:
                 yield last
-            last = Run(start, length, 1)
+            last = Repetition(start, length, 1)
         block, start = own, stop
     if last:
         yield last

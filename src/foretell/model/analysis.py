@@ -13,7 +13,7 @@ from foretell.model.convolution_methods import methods
 from foretell.model.graph import Block, Graph, Node
 from foretell.model.limits import limits
 from foretell.model.matrices import kept_bytes, update_cost
-from foretell.model.operator import NOTHING, PARTS, Part
+from foretell.model.operator import NOTHING, PARTS, OperatorPart
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.normalization import Normalize
 from foretell.model.operators.unknown import Unknown
@@ -27,7 +27,7 @@ PROCESSORS = (1, 1_000, 1_000_000, 1_000_000_000)
 """Processor counts that the bounds on T_p are shown for."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class AnalysisRow(msgspec.Struct, frozen=True):
     """One line of a table: a kind of operator, a block, or one operator."""
 
     name: str
@@ -78,9 +78,9 @@ class Analysis(Summarized, frozen=True):
     step_work: int
     step_depth: int
     bounds: list[dict[str, float]]  # of T_p in units of one vertex, forward pass
-    blocks: list[Row]
-    kinds: list[Row]
-    operators: list[Row]
+    blocks: list[AnalysisRow]
+    kinds: list[AnalysisRow]
+    operators: list[AnalysisRow]
     convolution_methods: list[Method]
     limits: dict[str, int]
     limited_by: dict[str, str]
@@ -150,11 +150,11 @@ def _dtype(graph: Graph) -> str:
     return max(count, key=lambda dtype: count[dtype], default="fp32")
 
 
-def _moved(part: Part) -> int:
+def _moved(part: OperatorPart) -> int:
     return part.read + part.written
 
 
-def _intensity(part: Part) -> float:
+def _intensity(part: OperatorPart) -> float:
     return (part.matrix + part.vector) / max(1, _moved(part))
 
 
@@ -197,13 +197,13 @@ class _Sum:
 
     count: int = 0
     parameters: int = 0
-    forward: Part = NOTHING
-    backward: Part = NOTHING
+    forward: OperatorPart = NOTHING
+    backward: OperatorPart = NOTHING
     saved: int = 0
 
-    def row(self, name: str, count: int | None = None) -> Row:
+    def row(self, name: str, count: int | None = None) -> AnalysisRow:
         both = self.forward + self.backward
-        return Row(
+        return AnalysisRow(
             name=name,
             count=self.count if count is None else count,
             parameters=self.parameters,
@@ -243,13 +243,13 @@ def _sums(graph: Graph, key: Callable[[Block, Node], Any]) -> dict[Any, _Sum]:
     return sums
 
 
-def _rows(graph: Graph, name: Callable[[Block, Node], str]) -> list[Row]:
+def _rows(graph: Graph, name: Callable[[Block, Node], str]) -> list[AnalysisRow]:
     """One row a name, in running order; views cost nothing and are left out."""
     named = _sums(graph, lambda block, node: "" if node.kind == "view" else name(block, node))
     return [entry.row(key) for key, entry in named.items() if key]
 
 
-def _blocks(graph: Graph) -> list[Row]:
+def _blocks(graph: Graph) -> list[AnalysisRow]:
     """One row a block, in running order."""
     places = {id(block): at for at, block in enumerate(graph.blocks)}
     sums = _sums(graph, lambda block, _: places[id(block)])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 
-from foretell.model.operator import NOTHING, Need, Part, Sizes, Widths
+from foretell.model.operator import NOTHING, Need, OperatorPart, Sizes, Widths
 from foretell.registry import OpenSet
 from foretell.units import Quantity, at_least
 
@@ -63,16 +63,16 @@ class AttentionKernel(msgspec.Struct, frozen=True):
     """Causal attention of torch tensors [sample, head, sequence, head_dim]; None: torch's own function."""
 
     @abc.abstractmethod
-    def forward(self, of: Attention, n: Sizes, width: Widths) -> Part: ...
+    def forward(self, of: Attention, n: Sizes, width: Widths) -> OperatorPart: ...
 
     @abc.abstractmethod
-    def input_gradient(self, of: Attention, n: Sizes, width: Widths) -> Part: ...
+    def input_gradient(self, of: Attention, n: Sizes, width: Widths) -> OperatorPart: ...
 
-    def bias_added(self, of: Attention, n: Sizes, width: Widths) -> Part:
+    def bias_added(self, of: Attention, n: Sizes, width: Widths) -> OperatorPart:
         """What a bias costs in the forward pass."""
         return NOTHING
 
-    def bias_summed(self, of: Attention, n: Sizes, width: Widths) -> Part:
+    def bias_summed(self, of: Attention, n: Sizes, width: Widths) -> OperatorPart:
         """The gradient of a bias that has one: that of the scores, summed over the samples."""
         return NOTHING
 

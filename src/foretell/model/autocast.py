@@ -31,7 +31,7 @@ FULL, HALF = 4, 2
 FLOATS: Final = ("fp32", "bf16", "fp16")
 
 
-class Held(NamedTuple):
+class HeldBytes(NamedTuple):
     """Bytes of an element: of all that is held of a tensor, and of its gradient."""
 
     kept: float
@@ -39,7 +39,7 @@ class Held(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def held_under_autocast(graph: Graph, compiled: bool) -> dict[tuple[int, int], Held]:
+def held_under_autocast(graph: Graph, compiled: bool) -> dict[tuple[int, int], HeldBytes]:
     """For each storage (block, tensor) that is not as the graph says, what is held of it.
 
     A compiler makes one copy for all products that read a tensor. A graph may be one in fp32: whoever wrote the module
@@ -55,13 +55,13 @@ def held_under_autocast(graph: Graph, compiled: bool) -> dict[tuple[int, int], H
                 copies.update(homes)
             else:
                 itself.update(homes)
-    found: dict[tuple[int, int], Held] = {}
+    found: dict[tuple[int, int], HeldBytes] = {}
     for home in wide:
         tensor = graph.blocks[home[0]].tensors[home[1]]
         stays = home in itself or not copies[home] or tensor.role == "input"
         made = min(copies[home], 1) if compiled else copies[home]
-        found[home] = Held(FULL * stays + HALF * made, FULL)
-    return found | {home: Held(HALF, HALF) for home in _said_to_be_wide(graph) if home not in wide}
+        found[home] = HeldBytes(FULL * stays + HALF * made, FULL)
+    return found | {home: HeldBytes(HALF, HALF) for home in _said_to_be_wide(graph) if home not in wide}
 
 
 def _said_to_be_wide(graph: Graph) -> Iterator[tuple[int, int]]:

@@ -24,7 +24,7 @@ MOST_TOGETHER = 8
 """How many equal layers may make up one repetition, told apart only by the tensors that they read."""
 
 
-class Run(NamedTuple):
+class Repetition(NamedTuple):
     """`times` repetitions of `length` nodes from node `start`; paths rise at `place`."""
 
     start: int
@@ -77,10 +77,10 @@ def unfold(blocks: Sequence[Block]) -> Flat:
 def written_out(blocks: Sequence[Block]) -> tuple[Block, ...]:
     """The same operators as one block that is taken once, after the inputs."""
     flat = unfold(blocks)
-    return cut(flat, [Run(0, len(flat.nodes), 1)])
+    return cut(flat, [Repetition(0, len(flat.nodes), 1)])
 
 
-def cut(flat: Flat, runs: list[Run]) -> tuple[Block, ...]:
+def cut(flat: Flat, runs: list[Repetition]) -> tuple[Block, ...]:
     """The flat graph as blocks of these runs of nodes, which cover it in order."""
     return _blocks(flat, _owners(flat), runs)
 
@@ -168,7 +168,7 @@ class _References:
             tuple(place[number] for number in (*_named(node), *storage[at])) for at, node in enumerate(flat.nodes)
         ]
 
-    def repeats(self, run: Run, repetition: int) -> bool:
+    def repeats(self, run: Repetition, repetition: int) -> bool:
         """Whether this repetition (from the second on) uses tensors as its neighbours do."""
         shift = run.length * repetition
         start = run.start + shift
@@ -191,9 +191,11 @@ class _References:
         return True
 
 
-def _cover(signatures: list[int], nodes: Sequence[Node], references: _References, start: int, end: int) -> list[Run]:
+def _cover(
+    signatures: list[int], nodes: Sequence[Node], references: _References, start: int, end: int
+) -> list[Repetition]:
     """Runs that cover [start, end): the fold that saves most, then what lies left and right."""
-    runs: list[Run] = []
+    runs: list[Repetition] = []
     open_stretches = [(start, end)]
     while open_stretches:
         start, end = open_stretches.pop()
@@ -201,14 +203,16 @@ def _cover(signatures: list[int], nodes: Sequence[Node], references: _References
             continue
         best = _best(signatures, nodes, references, start, end)
         if best is None:
-            runs.append(Run(start, end - start, 1))
+            runs.append(Repetition(start, end - start, 1))
             continue
         runs.append(best)
         open_stretches += [(start, best.start), (best.end, end)]
     return sorted(runs)
 
 
-def _best(signatures: list[int], nodes: Sequence[Node], references: _References, start: int, end: int) -> Run | None:
+def _best(
+    signatures: list[int], nodes: Sequence[Node], references: _References, start: int, end: int
+) -> Repetition | None:
     candidates: list[tuple[int, int, int, int]] = []
     for period in _periods(signatures, start, end):
         for first, matched in _matches(signatures, period, start, end):
@@ -224,17 +228,17 @@ def _best(signatures: list[int], nodes: Sequence[Node], references: _References,
     return None
 
 
-def _longest(references: _References, run: Run) -> Run | None:
+def _longest(references: _References, run: Repetition) -> Repetition | None:
     """The part of a run that uses tensors alike and saves most: by one period, or by several.
 
     Layers that are equal but for the mask they read (every sixth sees all places) repeat by sixes.
     """
-    best: Run | None = None
+    best: Repetition | None = None
     for together in range(1, min(MOST_TOGETHER, run.times // 2) + 1):
         skipped = 0
         while skipped + 2 * together <= run.times:
             start, times = run.start + skipped * run.length, (run.times - skipped) // together
-            part = Run(start, together * run.length, 1, run.place, together * run.stride)
+            part = Repetition(start, together * run.length, 1, run.place, together * run.stride)
             while part.times < times and references.repeats(part, part.times):
                 part = part._replace(times=part.times + 1)
             if part.saved > (best.saved if best else 0):
@@ -269,9 +273,11 @@ def _matches(signatures: list[int], period: int, start: int, end: int) -> list[t
     return found
 
 
-def _aligned(signatures: list[int], nodes: Sequence[Node], first: int, slack: int, period: int, end: int) -> Run | None:
+def _aligned(
+    signatures: list[int], nodes: Sequence[Node], first: int, slack: int, period: int, end: int
+) -> Repetition | None:
     """The run that begins where the module tree has a border, or none if its paths do not rise."""
-    choices: list[tuple[int, int, Run]] = []
+    choices: list[tuple[int, int, Repetition]] = []
     for begin in range(first, first + slack + 1):
         times = 1
         rise = _rise(nodes, begin, period)
@@ -282,7 +288,7 @@ def _aligned(signatures: list[int], nodes: Sequence[Node], first: int, slack: in
             times += 1
         if times > 1:
             indices = {nodes[at].path.split(".")[place] for at in range(begin, begin + period)}
-            choices.append((-times, len(indices), Run(begin, period, times, place, stride)))
+            choices.append((-times, len(indices), Repetition(begin, period, times, place, stride)))
     return min(choices, key=lambda choice: choice[:2])[2] if choices else None
 
 
@@ -316,7 +322,7 @@ def _rise(nodes: Sequence[Node], begin: int, period: int) -> tuple[int, int] | N
     return (place, stride) if stride > 0 else None
 
 
-def _blocks(flat: Flat, owners: list[int], runs: list[Run]) -> tuple[Block, ...]:
+def _blocks(flat: Flat, owners: list[int], runs: list[Repetition]) -> tuple[Block, ...]:
     """The inputs as a block without operators, then blocks with their own numbering."""
     inputs = [tensor for tensor, owner in enumerate(owners) if owner == OUTSIDE]
     home = {tensor: (0, 0, number) for number, tensor in enumerate(inputs)}  # block, repetition, own number
@@ -334,7 +340,9 @@ def _blocks(flat: Flat, owners: list[int], runs: list[Run]) -> tuple[Block, ...]
     return tuple(blocks)
 
 
-def _block(flat: Flat, by_node: list[list[int]], home: dict[int, tuple[int, int, int]], index: int, run: Run) -> Block:
+def _block(
+    flat: Flat, by_node: list[list[int]], home: dict[int, tuple[int, int, int]], index: int, run: Repetition
+) -> Block:
     span = range(run.start, run.start + run.length)
     own = {tensor: at for at, tensor in enumerate(sorted(tensor for at in span for tensor in by_node[at]))}
     imports: dict[Import, int] = {}

@@ -17,7 +17,7 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.model.dims import Dim, Loop, Split
-from foretell.model.operator import NOTHING, PARTS, Operator, Part
+from foretell.model.operator import NOTHING, PARTS, Operator, OperatorPart
 from foretell.model.operators import any_operator
 from foretell.units import WIDTH, Quantity, product, share
 
@@ -87,11 +87,11 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
 
     def cost(
         self, part: str, widths: Mapping[str, Quantity], split: Split | None = None, loops: Split | None = None
-    ) -> Part:
+    ) -> OperatorPart:
         """One part's cost; nothing for a gradient that nobody needs."""
         return self.cost_at(part, widths, self.sizes(split, loops))
 
-    def cost_at(self, part: str, widths: Mapping[str, Quantity], sizes: Mapping[str, Quantity]) -> Part:
+    def cost_at(self, part: str, widths: Mapping[str, Quantity], sizes: Mapping[str, Quantity]) -> OperatorPart:
         """The same for given loop sizes."""
         if part != "forward" and part not in self.gradients:
             return NOTHING
@@ -100,7 +100,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
             if (name in self.operator.weight_operands) == (part == "weight_gradient") and part != "forward":
                 elements = self.operator.elements(name, sizes)
                 size = elements * widths[name]
-                cost = cost + Part(vector=elements, read=2 * size, written=size, launches=1)
+                cost = cost + OperatorPart(vector=elements, read=2 * size, written=size, launches=1)
         return cost
 
 

@@ -19,7 +19,7 @@ from foretell.model.graph import Block, Graph
 from foretell.model.resize import skeleton
 
 
-class Piece(NamedTuple):
+class LayerPiece(NamedTuple):
     """Operators of one repetition of a block that belong to one layer (or to none)."""
 
     block: int
@@ -29,7 +29,7 @@ class Piece(NamedTuple):
     layer: str
 
 
-class Run(NamedTuple):
+class EqualLayers(NamedTuple):
     """Equal pieces in a row: `times` repetitions from `first`."""
 
     block: int
@@ -40,22 +40,22 @@ class Run(NamedTuple):
     layer: str  # of the first; empty for operators outside the layers
 
 
-def pieces(graph: Graph) -> tuple[Piece, ...]:
+def pieces(graph: Graph) -> tuple[LayerPiece, ...]:
     """The model in running order, cut where one layer ends and another begins."""
     return _pieces(skeleton(graph))
 
 
 @functools.lru_cache(maxsize=64)
-def _pieces(graph: Graph) -> tuple[Piece, ...]:
+def _pieces(graph: Graph) -> tuple[LayerPiece, ...]:
     stacks = _stacks(graph)
-    found: list[Piece] = []
+    found: list[LayerPiece] = []
     for at, block in enumerate(graph.blocks):
         for repetition in range(block.times if block.nodes else 0):
             names = [_layer(block, node.path, repetition, stacks) for node in block.nodes]
             start = 0
             for name, run in groupby(names):
                 stop = start + len(list(run))
-                found.append(Piece(at, repetition, start, stop, name))
+                found.append(LayerPiece(at, repetition, start, stop, name))
                 start = stop
     return tuple(_joined(found))
 
@@ -63,17 +63,17 @@ def _pieces(graph: Graph) -> tuple[Piece, ...]:
 @functools.lru_cache(maxsize=64)
 def by_layers(graph: Graph) -> Graph:
     """The same model cut into blocks so that each layer is a block, or a repetition of one."""
-    runs: list[fold_runs.Run] = []
+    runs: list[fold_runs.Repetition] = []
     start = 0
     for (at, _), found in groupby(pieces(graph), key=lambda piece: (piece.block, piece.repetition)):
         block, own = graph.blocks[at], list(found)
         if block.times > 1 and len(own) == 1:
             if own[0].repetition == 0:
-                runs.append(fold_runs.Run(start, len(block.nodes), block.times, block.place, block.stride))
+                runs.append(fold_runs.Repetition(start, len(block.nodes), block.times, block.place, block.stride))
             start += len(block.nodes)
             continue
         for piece in own:
-            runs.append(fold_runs.Run(start, piece.stop - piece.start, 1))
+            runs.append(fold_runs.Repetition(start, piece.stop - piece.start, 1))
             start += piece.stop - piece.start
     return msgspec.structs.replace(graph, blocks=cut(unfold(graph.blocks), runs))
 
@@ -83,16 +83,16 @@ def layers(graph: Graph) -> tuple[str, ...]:
     return tuple(dict.fromkeys(piece.layer for piece in pieces(graph) if piece.layer))
 
 
-def runs(found: tuple[Piece, ...]) -> tuple[Run, ...]:
+def runs(found: tuple[LayerPiece, ...]) -> tuple[EqualLayers, ...]:
     """Pieces with equal ones in a row put together."""
-    result: list[Run] = []
+    result: list[EqualLayers] = []
     for piece in found:
         last = result[-1] if result else None
         same = last and last[:3] == (piece.block, piece.start, piece.stop)
         if last and same and piece.repetition == last.first + last.times and piece.layer:
             result[-1] = last._replace(times=last.times + 1)
         else:
-            result.append(Run(piece.block, piece.start, piece.stop, piece.repetition, 1, piece.layer))
+            result.append(EqualLayers(piece.block, piece.start, piece.stop, piece.repetition, 1, piece.layer))
     return tuple(result)
 
 
@@ -128,7 +128,7 @@ def _layer(block: Block, path: str, repetition: int, stacks: frozenset[tuple[str
     return "" if stacks else path
 
 
-def _joined(found: list[Piece]) -> Iterator[Piece]:
+def _joined(found: list[LayerPiece]) -> Iterator[LayerPiece]:
     """Give operators between two pieces of one layer (a shortcut's sum) to that layer."""
     for at, piece in enumerate(found):
         before = found[at - 1].layer if at else ""

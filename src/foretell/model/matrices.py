@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from foretell.model.graph import Graph, Node
 from foretell.model.layers import layers
-from foretell.model.operator import Part, Widths
+from foretell.model.operator import OperatorPart, Widths
 from foretell.model.operators.experts import GroupedMatmul
 from foretell.model.operators.matmul import Matmul
 from foretell.model.optimizer import Optimizer
@@ -98,7 +98,7 @@ def kept_bytes(graph: Graph, found: Optimizer, master: float, width: float) -> f
     return kept
 
 
-def update_cost(graph: Graph, found: Optimizer, width: Widths) -> Part:
+def update_cost(graph: Graph, found: Optimizer, width: Widths) -> OperatorPart:
     """One step on all weights of a model."""
     apart = _apart(graph, found)
     cost = found.rule.cost(trained_elements(graph) - sum(one.elements for one in apart), width)

@@ -30,7 +30,7 @@ PARTS = ("forward", "input_gradient", "weight_gradient")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OperatorPart:
     """The cost of one part of one operator. Parts in sequence add up, depth included."""
 
     matrix: Quantity = 0  # flops that matrix units can do; a multiply-add is two
@@ -42,8 +42,8 @@ class Part:
     work: Quantity = 0  # vertices of the work-depth graph (Ben-Nun, Hoefler, Tables 4 and 6)
     depth: Quantity = 0  # its longest path
 
-    def __add__(self, other: Part) -> Part:  # written out: a prediction adds thousands of them
-        return Part(
+    def __add__(self, other: OperatorPart) -> OperatorPart:  # written out: a prediction adds thousands of them
+        return OperatorPart(
             self.matrix + other.matrix,
             self.vector + other.vector,
             self.read + other.read,
@@ -62,8 +62,8 @@ class Part:
         counted = somewhere(self.launches) or somewhere(self.fused) or somewhere(self.work) or somewhere(self.depth)
         return not (flops or moved or counted)
 
-    def __mul__(self, times: Quantity) -> Part:
-        return Part(
+    def __mul__(self, times: Quantity) -> OperatorPart:
+        return OperatorPart(
             self.matrix * times,
             self.vector * times,
             self.read * times,
@@ -75,7 +75,7 @@ class Part:
         )
 
 
-NOTHING = Part()
+NOTHING = OperatorPart()
 
 
 class Need(StrEnum):
@@ -127,20 +127,20 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator", omit_defaults=
         """Every operand that is read."""
         return tuple(name for name in self.spans if name != "y")
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         y = self.elements("y", n)
         read = self.bytes_of(self.inputs(), n, width)
-        return Part(0, y, read, y * width["y"], 1, 0, y, 1)
+        return OperatorPart(0, y, read, y * width["y"], 1, 0, y, 1)
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         written = self.bytes_of([i for i in self.inputs() if i not in self.weight_operands], n, width)
         y = self.elements("y", n)
-        return Part(0, y, y * width["y"], written, 1, 0, y, 1)
+        return OperatorPart(0, y, y * width["y"], written, 1, 0, y, 1)
 
-    def weight_gradient(self, n: Sizes, width: Widths) -> Part:
+    def weight_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         return NOTHING
 
-    def part(self, name: str, n: Sizes, width: Widths) -> Part:
+    def part(self, name: str, n: Sizes, width: Widths) -> OperatorPart:
         """One of the three parts by name."""
         return getattr(self, name)(n, width)
 

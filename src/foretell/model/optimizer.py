@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from foretell.model.operator import Part, Widths
+from foretell.model.operator import OperatorPart, Widths
 from foretell.registry import OpenSet
 from foretell.units import Quantity
 
@@ -45,17 +45,19 @@ class UpdateRule(msgspec.Struct, frozen=True, kw_only=True):
     passes: int = 0  # values that these read and write for each element; 0: not counted, priced as one fused kernel
     norm_passes: int = 0  # over weight and gradient, for norms of the whole weight
     makes_lists: bool = False  # whether an update by lists of tensors (`foreach`) makes a list of its own
-    of_matrix: Callable[[int, int], Part] | None = None  # what a whole matrix costs besides, by rows and columns
+    of_matrix: Callable[[int, int], OperatorPart] | None = (
+        None  # what a whole matrix costs besides, by rows and columns
+    )
     precision: str = ""  # in which matrices are multiplied; empty: the plan's
     step: Step | None = None  # where torch has no optimizer for it
 
-    def cost(self, elements: Quantity, width: Widths) -> Part:
+    def cost(self, elements: Quantity, width: Widths) -> OperatorPart:
         """Weight `w`, gradient `g` and states `s` are read, weight and states written, by one fused kernel."""
         state = sum(one.width or width["s"] for one in self.states if one.of_matrix is None)
         norms = self.norm_passes * (width["w"] + width["g"])
         read = elements * (width["w"] + width["g"] + state + norms)
         written = elements * (width["w"] + state)
-        return Part(0, self.flops * elements, read, written, self.kernels, 1, self.flops * elements, self.flops)
+        return OperatorPart(0, self.flops * elements, read, written, self.kernels, 1, self.flops * elements, self.flops)
 
     def state_bytes(self, width: float) -> float:
         """Bytes of states for each element, where one value takes so many."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from foretell.model.dims import Split
 from foretell.model.graph import Graph, Tensor
-from foretell.model.operator import NOTHING, PARTS, Part
+from foretell.model.operator import NOTHING, PARTS, OperatorPart
 from foretell.model.resize import skeleton
 from foretell.units import Quantity, somewhere
 
@@ -21,13 +21,13 @@ class Totals:
     trainable: Quantity
     parameter_bytes: Quantity
     buffer_bytes: Quantity
-    forward: Part
-    input_gradient: Part
-    weight_gradient: Part
+    forward: OperatorPart
+    input_gradient: OperatorPart
+    weight_gradient: OperatorPart
     saved_bytes: Quantity
 
     @property
-    def backward(self) -> Part:
+    def backward(self) -> OperatorPart:
         return self.input_gradient + self.weight_gradient
 
 
@@ -77,7 +77,7 @@ def _multiplying(like: Graph) -> tuple[tuple[int, int, tuple[str, ...]], ...]:
     return tuple(found)
 
 
-class Kept(NamedTuple):
+class KeptStorage(NamedTuple):
     """A storage that autograd keeps: how many of it, and the first operator that asked."""
 
     times: int
@@ -86,7 +86,7 @@ class Kept(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8)
-def saved_storages(graph: Graph) -> tuple[Kept, ...]:
+def saved_storages(graph: Graph) -> tuple[KeptStorage, ...]:
     """The storages that autograd keeps, each with how many of it are alive at once.
 
     A view keeps the whole storage that it looks at, and a storage kept twice counts once.
@@ -101,9 +101,9 @@ def saved_storages(graph: Graph) -> tuple[Kept, ...]:
                     owner, tensor, copy = graph.home(at, number, repetition)
                     repetitions.setdefault((owner, tensor), set()).add(copy)
                     keepers.setdefault((owner, tensor), (at, place))
-    found: list[Kept] = []
+    found: list[KeptStorage] = []
     for (at, number), copies in repetitions.items():
         tensor = graph.blocks[at].tensors[number]
         if tensor.role not in ("parameter", "buffer"):
-            found.append(Kept(len(copies), tensor, keepers[at, number]))
+            found.append(KeptStorage(len(copies), tensor, keepers[at, number]))
     return tuple(found)

@@ -55,7 +55,7 @@ def work_depth(graph: Graph, step: bool = False) -> WorkDepth:
     return WorkDepth(work, _longest(graph, stages, step))
 
 
-class _Stage(NamedTuple):
+class _DepthStage(NamedTuple):
     """One operator of a block: what it waits for, and how deep its parts are (none: it does not run)."""
 
     reads: tuple[int, ...]
@@ -71,12 +71,12 @@ class _Stage(NamedTuple):
         return self.forward[0] + sum(part[0] for part in backward if part)
 
 
-def _stages(graph: Graph) -> list[list[_Stage]]:
+def _stages(graph: Graph) -> list[list[_DepthStage]]:
     """The distinct operators, block by block."""
     return [[_stage(graph, block, node) for node in block.nodes] for block in graph.blocks]
 
 
-def _stage(graph: Graph, block: Block, node: Node) -> _Stage:
+def _stage(graph: Graph, block: Block, node: Node) -> _DepthStage:
     widths = graph.widths(block, node)
     forward, *backward = (node.cost(name, widths) for name in PARTS)
     runs = [
@@ -84,7 +84,7 @@ def _stage(graph: Graph, block: Block, node: Node) -> _Stage:
         for name, part in zip(PARTS[1:], backward, strict=True)
     ]
     weight_operands = node.operator.weight_operands
-    return _Stage(
+    return _DepthStage(
         reads=tuple(operand.tensor for operand in node.inputs),
         writes=node.outputs,
         forward=(forward.work, forward.depth),
@@ -95,7 +95,7 @@ def _stage(graph: Graph, block: Block, node: Node) -> _Stage:
     )
 
 
-def _longest(graph: Graph, stages: list[list[_Stage]], step: bool) -> int:
+def _longest(graph: Graph, stages: list[list[_DepthStage]], step: bool) -> int:
     """The longest path, walked repetition by repetition: only numbers are unfolded, no operators."""
     runs = _numbered(graph)
     ready = [0] * (1 + max((number for _, numbers in runs for number in numbers), default=0))
@@ -107,7 +107,7 @@ def _longest(graph: Graph, stages: list[list[_Stage]], step: bool) -> int:
     return _backward(stages, runs, ready) if step else max(ready)
 
 
-def _backward(stages: list[list[_Stage]], runs: list[tuple[int, list[int]]], ready: list[int]) -> int:
+def _backward(stages: list[list[_DepthStage]], runs: list[tuple[int, list[int]]], ready: list[int]) -> int:
     """From the forward pass's finishing times, when the last gradient is there.
 
     A part starts when the operator's own forward is done and its output's gradient is complete. An

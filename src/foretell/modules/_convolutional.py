@@ -67,7 +67,7 @@ class SqueezeExcitation(nn.Module):
         return x * self.expand(self.reduce(self.pool(x)))
 
 
-class StochasticDepth(nn.Module):
+class DropSamples(nn.Module):
     """While training, a share of the samples set to zero and the others scaled up."""
 
     def __init__(self, rate: float) -> None:
@@ -95,7 +95,7 @@ class InvertedResidual(nn.Module):
             SqueezeExcitation(inner, block.squeezed, block.squeeze_functions) if block.squeezed else nn.Identity()
         )
         self.project = ConvNorm(inner, block.filters)
-        self.drop = StochasticDepth(drop)
+        self.drop = DropSamples(drop)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.project(self.squeeze(self.depthwise(self.expand(x))))

@@ -13,7 +13,7 @@ from foretell.model.attention import attention_kernel
 from foretell.model.zoo._decoder import Decoder
 from foretell.modules._encoder import scores_written_out
 from foretell.modules._normalization import RMSNorm
-from foretell.modules._rotary import Angles, Rotary
+from foretell.modules._rotary import Angles, RotaryTable
 
 Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, float], torch.Tensor]
 """Attention of queries to keys and values under a bias, with dropout; instead of one of torch's kernels."""
@@ -93,7 +93,7 @@ class GatedFeedForward(nn.Module):
         return self.down(self.function(self.gate(x)) * self.up(x))
 
 
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     """Attention and feed-forward, each after an RMS norm and around a shortcut."""
 
     def __init__(self, hidden: int, attention: nn.Module, feed_forward: nn.Module) -> None:
@@ -111,11 +111,11 @@ class Layer(nn.Module):
 class DecoderModule(nn.Module):
     """Tokens to the logits of the next token, through layers that a family makes."""
 
-    def __init__(self, fields: Decoder, layer: Callable[[int], Layer], window: int = 0) -> None:
+    def __init__(self, fields: Decoder, layer: Callable[[int], DecoderLayer], window: int = 0) -> None:
         super().__init__()
         self.window = window
         self.embedding = nn.Embedding(fields.vocab, fields.hidden)
-        self.rotary = Rotary(fields.rotary_features, fields.seq, fields.theta)
+        self.rotary = RotaryTable(fields.rotary_features, fields.seq, fields.theta)
         self.layers = nn.ModuleList(layer(at) for at in range(fields.layers))
         self.norm = RMSNorm(fields.hidden)
         self.head = nn.Linear(fields.hidden, fields.vocab, bias=False)

@@ -35,7 +35,7 @@ def scores_written_out(
     return F.dropout(F.softmax(scores, dim=-1), rate) @ value
 
 
-class Attention(nn.Module):
+class MultiHeadAttention(nn.Module):
     """Queries of x over the keys and values of `memory`, in heads, and an output layer."""
 
     def __init__(

@@ -168,7 +168,7 @@ class GruFunction(torch.autograd.Function):
 FUNCTIONS: dict[str, type[torch.autograd.Function]] = {"rnn": RnnFunction, "lstm": LstmFunction, "gru": GruFunction}
 
 
-class Recurrent(nn.Module):
+class RecurrentLayer(nn.Module):
     """One recurrent layer in one direction, with the weights of PyTorch's cells."""
 
     def __init__(self, cell: str, inputs: int, units: int) -> None:

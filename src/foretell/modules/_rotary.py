@@ -48,7 +48,7 @@ def rotate(x: torch.Tensor, angles: Angles) -> torch.Tensor:
     return _Rotate.apply(x, *angles)
 
 
-class Rotary(nn.Module):
+class RotaryTable(nn.Module):
     """The table of angles, a buffer that is not part of the model's state."""
 
     def __init__(self, features: int, sequence: int, theta: float = 10000.0) -> None:

@@ -6,16 +6,18 @@ import torch
 from torch import nn
 
 from foretell.model.zoo.bert import Bert
-from foretell.modules._encoder import ACTIVATIONS, Attention, FeedForward
+from foretell.modules._encoder import ACTIVATIONS, FeedForward, MultiHeadAttention
 from foretell.modules.task import Example, class_loss, token_loss
 
 
-class Block(nn.Module):
+class BertBlock(nn.Module):
     """Attention and feed-forward, each around a shortcut and before a norm."""
 
     def __init__(self, fields: Bert) -> None:
         super().__init__()
-        self.attention = Attention(fields.hidden, fields.heads, kernel=fields.attention, dropout=fields.dropout)
+        self.attention = MultiHeadAttention(
+            fields.hidden, fields.heads, kernel=fields.attention, dropout=fields.dropout
+        )
         self.attention_norm = nn.LayerNorm(fields.hidden, eps=1e-12)
         self.feed_forward = FeedForward(fields.hidden, fields.ffn, fields.activation)
         self.feed_forward_norm = nn.LayerNorm(fields.hidden, eps=1e-12)
@@ -36,7 +38,7 @@ class Encoder(nn.Module):
         self.sentence_type = nn.Embedding(fields.types, fields.hidden) if fields.types else None
         self.embedding_norm = nn.LayerNorm(fields.hidden, eps=1e-12)
         self.dropout = nn.Dropout(fields.dropout)
-        self.layers = nn.ModuleList(Block(fields) for _ in range(fields.layers))
+        self.layers = nn.ModuleList(BertBlock(fields) for _ in range(fields.layers))
 
     def forward(self, tokens: torch.Tensor, types: torch.Tensor | None = None) -> torch.Tensor:
         x = self.token(tokens) + self.position.weight[: tokens.shape[1]]

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from foretell.model.zoo.convnext import Convnext
-from foretell.modules._convolutional import StochasticDepth
+from foretell.modules._convolutional import DropSamples
 from foretell.modules.task import Example, images
 
 
@@ -17,7 +17,7 @@ class ChannelNorm(nn.LayerNorm):
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-class Scale(nn.Module):
+class LayerScale(nn.Module):
     """Every channel times a trained factor, small at first."""
 
     def __init__(self, channels: int) -> None:
@@ -42,7 +42,7 @@ class Downsample(nn.Module):
         return self.norm(self.conv(x)) if self.first else self.conv(self.norm(x))
 
 
-class Block(nn.Module):
+class ConvNextBlock(nn.Module):
     """A depthwise convolution and two dense layers over the channels, added to the input."""
 
     def __init__(self, channels: int, drop: float) -> None:
@@ -52,8 +52,8 @@ class Block(nn.Module):
         self.up = nn.Linear(channels, 4 * channels)
         self.activation = nn.GELU()
         self.down = nn.Linear(4 * channels, channels)
-        self.scale = Scale(channels)
-        self.drop = StochasticDepth(drop)
+        self.scale = LayerScale(channels)
+        self.drop = DropSamples(drop)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
@@ -72,7 +72,7 @@ class ConvnextModule(nn.Module):
         for stage in range(len(fields.blocks)):
             filters = fields.width * 2**stage
             self.downsamples.append(Downsample(channels, filters, first=stage == 0))
-            self.stages.append(nn.Sequential(*(Block(filters, drop) for drop in fields.drops(stage))))
+            self.stages.append(nn.Sequential(*(ConvNextBlock(filters, drop) for drop in fields.drops(stage))))
             channels = filters
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.norm = nn.LayerNorm(channels, eps=1e-6)

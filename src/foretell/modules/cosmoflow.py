@@ -18,7 +18,7 @@ REACH = 1.2
 """The outputs end there on both sides; targets lie within -1 and 1."""
 
 
-class Layer(nn.Module):
+class ConvPoolLayer(nn.Module):
     """A convolution that keeps the size, leaky ReLU, and pooling to half the size."""
 
     def __init__(self, channels: int, filters: int) -> None:
@@ -31,7 +31,7 @@ class Layer(nn.Module):
         return self.pool(self.relu(self.conv(x)))
 
 
-class Dense(nn.Module):
+class DenseDropout(nn.Module):
     """A dense layer, leaky ReLU and dropout."""
 
     def __init__(self, features: int, width: int, dropout: float) -> None:
@@ -51,8 +51,8 @@ class CosmoflowModule(nn.Module):
         super().__init__()
         channels = [fields.channels, *fields.filters()]
         widths = [fields.features(), *DENSE]
-        self.layers = nn.Sequential(*(Layer(inner, filters) for inner, filters in pairwise(channels)))
-        self.dense = nn.Sequential(*(Dense(inner, width, fields.dropout) for inner, width in pairwise(widths)))
+        self.layers = nn.Sequential(*(ConvPoolLayer(inner, filters) for inner, filters in pairwise(channels)))
+        self.dense = nn.Sequential(*(DenseDropout(inner, width, fields.dropout) for inner, width in pairwise(widths)))
         self.head = nn.Linear(widths[-1], fields.outputs)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from foretell.model.zoo.deepseek import DeepSeek
-from foretell.modules._decoder import DecoderModule, GatedFeedForward, Layer, causal_attention
+from foretell.modules._decoder import DecoderLayer, DecoderModule, GatedFeedForward, causal_attention
 from foretell.modules._experts import ExpertFeedForward
 from foretell.modules._normalization import RMSNorm
 from foretell.modules._rotary import Angles, rotate
@@ -64,13 +64,13 @@ def _turned(x: torch.Tensor, angles: Angles) -> torch.Tensor:
 
 
 def module(fields: DeepSeek) -> nn.Module:
-    def layer(at: int) -> Layer:
+    def layer(at: int) -> DecoderLayer:
         if at < fields.first_dense:
             feed_forward: nn.Module = GatedFeedForward(fields.hidden, fields.ffn)
         else:
             shared = fields.shared_experts * fields.expert_ffn
             feed_forward = ExpertFeedForward(fields.hidden, fields.expert_ffn, fields.routing, shared)
-        return Layer(fields.hidden, LatentAttention(fields), feed_forward)
+        return DecoderLayer(fields.hidden, LatentAttention(fields), feed_forward)
 
     return DecoderModule(fields, layer)
 

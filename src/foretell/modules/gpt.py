@@ -11,7 +11,7 @@ from torch import nn
 
 from foretell.model.zoo.gpt import Gpt
 from foretell.modules._decoder import GatedFeedForward, causal_attention, distances
-from foretell.modules._rotary import Angles, Rotary, rotate
+from foretell.modules._rotary import Angles, RotaryTable, rotate
 from foretell.modules.task import Example, tokens
 
 
@@ -49,7 +49,7 @@ class FusedAttention(nn.Module):
         return self.output(causal_attention(query, key, value, self.kernel, bias, rate))
 
 
-class FeedForward(nn.Module):
+class GptFeedForward(nn.Module):
     """Two dense layers with an activation between them."""
 
     def __init__(self, fields: Gpt) -> None:
@@ -62,7 +62,7 @@ class FeedForward(nn.Module):
         return self.down(self.function(self.up(x)))
 
 
-class Layer(nn.Module):
+class GptLayer(nn.Module):
     """Attention and feed-forward, each after a norm and around a shortcut."""
 
     def __init__(self, fields: Gpt) -> None:
@@ -74,7 +74,7 @@ class Layer(nn.Module):
             function = FUNCTIONS[fields.activation]
             self.feed_forward = GatedFeedForward(fields.hidden, fields.inner, function, fields.bias)
         else:
-            self.feed_forward = FeedForward(fields)
+            self.feed_forward = GptFeedForward(fields)
         self.dropout = nn.Dropout(fields.dropout)
 
     def forward(self, x: torch.Tensor, angles: Angles | None = None, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -110,11 +110,11 @@ class GptModule(nn.Module):
         learned = fields.positions == "learned"
         self.position = nn.Embedding(fields.seq + self.offset, fields.hidden) if learned else None
         rotary = fields.positions == "rotary"
-        self.rotary = Rotary(fields.rotary_features, fields.seq) if rotary else None
+        self.rotary = RotaryTable(fields.rotary_features, fields.seq) if rotary else None
         self.alibi = Alibi(fields.heads) if fields.positions == "alibi" else None
         self.embedding_norm = nn.LayerNorm(fields.hidden) if fields.embedding_norm else None
         self.dropout = nn.Dropout(fields.dropout)
-        self.layers = nn.ModuleList(Layer(fields) for _ in range(fields.layers))
+        self.layers = nn.ModuleList(GptLayer(fields) for _ in range(fields.layers))
         self.norm = nn.LayerNorm(fields.hidden)
         self.head = nn.Linear(fields.hidden, fields.vocab, bias=False)
         if fields.tied:

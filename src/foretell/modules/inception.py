@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from foretell.model.zoo import inception as architecture
-from foretell.model.zoo.inception import Conv, Fork, Inception, Pool, Sequence
+from foretell.model.zoo.inception import Conv, Fork, Inception, PoolBranch, Sequence
 from foretell.modules.task import Example, class_loss, images
 
 
-class ConvNorm(nn.Module):
+class InceptionConv(nn.Module):
     """A convolution without bias, its batch norm and a ReLU."""
 
     def __init__(self, channels: int, part: Conv) -> None:
@@ -92,9 +92,9 @@ def _sequence(channels: int, parts: Sequence) -> nn.Sequential:
     return nn.Sequential(*(_part(_channels(channels, parts[:at]), part) for at, part in enumerate(parts)))
 
 
-def _part(channels: int, part: Conv | Pool | Fork) -> nn.Module:
+def _part(channels: int, part: Conv | PoolBranch | Fork) -> nn.Module:
     if isinstance(part, Conv):
-        return ConvNorm(channels, part)
+        return InceptionConv(channels, part)
     if isinstance(part, Fork):
         return Branches(channels, part)
     kind = nn.MaxPool2d if part.function == "max" else nn.AvgPool2d

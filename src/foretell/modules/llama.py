@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from foretell.model.zoo.llama import Llama
-from foretell.modules._decoder import DecoderModule, GatedFeedForward, Layer, causal_attention
+from foretell.modules._decoder import DecoderLayer, DecoderModule, GatedFeedForward, causal_attention
 from foretell.modules._normalization import RMSNorm
 from foretell.modules._rotary import Angles, rotate
 from foretell.modules.task import Example, tokens
@@ -36,9 +36,9 @@ class GroupedQueryAttention(nn.Module):
 
 
 def module(fields: Llama) -> nn.Module:
-    def layer(_: int) -> Layer:
+    def layer(_: int) -> DecoderLayer:
         feed_forward = GatedFeedForward(fields.hidden, fields.inner)
-        return Layer(fields.hidden, GroupedQueryAttention(fields), feed_forward)
+        return DecoderLayer(fields.hidden, GroupedQueryAttention(fields), feed_forward)
 
     return DecoderModule(fields, layer, fields.window)
 

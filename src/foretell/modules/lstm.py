@@ -6,16 +6,16 @@ import torch
 from torch import nn
 
 from foretell.model.zoo.lstm import Lstm
-from foretell.modules._recurrent import Recurrent
+from foretell.modules._recurrent import RecurrentLayer
 from foretell.modules.task import Example, tokens
 
 
-class Layer(nn.Module):
+class LstmLayer(nn.Module):
     """A recurrent layer, and dropout on what it hands on (never between its own steps)."""
 
     def __init__(self, cell: str, inputs: int, units: int, dropout: float) -> None:
         super().__init__()
-        self.recurrent = Recurrent(cell, inputs, units)
+        self.recurrent = RecurrentLayer(cell, inputs, units)
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -32,7 +32,7 @@ class LstmModule(nn.Module):
         self.dropout = nn.Dropout(fields.dropout) if fields.dropout else nn.Identity()
         self.layers = nn.Sequential(
             *(
-                Layer(fields.cell, fields.hidden if layer else width, fields.hidden, fields.dropout)
+                LstmLayer(fields.cell, fields.hidden if layer else width, fields.hidden, fields.dropout)
                 for layer in range(fields.layers)
             )
         )

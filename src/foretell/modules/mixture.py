@@ -5,16 +5,16 @@ from __future__ import annotations
 from torch import nn
 
 from foretell.model.zoo.mixture import Mixture
-from foretell.modules._decoder import DecoderModule, Layer
+from foretell.modules._decoder import DecoderLayer, DecoderModule
 from foretell.modules._experts import ExpertFeedForward
 from foretell.modules.llama import GroupedQueryAttention
 from foretell.modules.task import Example, tokens
 
 
 def module(fields: Mixture) -> nn.Module:
-    def layer(_: int) -> Layer:
+    def layer(_: int) -> DecoderLayer:
         experts = ExpertFeedForward(fields.hidden, fields.inner, fields.routing, fields.shared_ffn, fields.shared_gate)
-        return Layer(fields.hidden, GroupedQueryAttention(fields), experts)
+        return DecoderLayer(fields.hidden, GroupedQueryAttention(fields), experts)
 
     return DecoderModule(fields, layer, fields.window)
 

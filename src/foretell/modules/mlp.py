@@ -19,7 +19,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 
 
-class Layer(nn.Module):
+class MlpLayer(nn.Module):
     """A dense layer and its activation."""
 
     def __init__(self, inputs: int, outputs: int, activation: str) -> None:
@@ -38,7 +38,7 @@ class MlpModule(nn.Module):
         super().__init__()
         widths = [fields.inputs, *[fields.hidden] * fields.layers]
         self.layers = nn.Sequential(
-            *(Layer(inputs, outputs, fields.activation) for inputs, outputs in pairwise(widths))
+            *(MlpLayer(inputs, outputs, fields.activation) for inputs, outputs in pairwise(widths))
         )
         self.output = nn.Linear(fields.hidden, fields.classes)
 

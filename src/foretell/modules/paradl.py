@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from foretell.model.zoo._layer_build import window_of
-from foretell.model.zoo._layer_file import Layer, paths
+from foretell.model.zoo._layer_file import LayerLine, paths
 from foretell.model.zoo.paradl import Paradl
 from foretell.modules.task import Example, class_loss
 
@@ -21,7 +21,7 @@ AVERAGE_POOL = {2: nn.AvgPool2d, 3: nn.AvgPool3d}
 class Dense(nn.Linear):
     """A dense layer over all that a sample has; its features are channels of a single position."""
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: LayerLine) -> None:
         super().__init__(math.prod(layer.x), layer.y[0], bias=False)
         self.shape = layer.y
 
@@ -36,7 +36,7 @@ class Add(nn.Module):
         return x + shortcut
 
 
-def _module(layer: Layer) -> nn.Module:
+def _module(layer: LayerLine) -> nn.Module:
     """The module of one line of a file."""
     extents, kernel = len(layer.x) - 1, layer.w[2:]
     match layer.kind:

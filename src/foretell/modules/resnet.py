@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from foretell.model.zoo.resnet import Layer, Resnet
+from foretell.model.zoo.resnet import BlockConvolution, Resnet
 from foretell.modules.task import Example, images
 
 
-def _convolution(channels: int, layer: Layer) -> nn.Conv2d:
+def _convolution(channels: int, layer: BlockConvolution) -> nn.Conv2d:
     return nn.Conv2d(
         channels,
         layer.filters,
@@ -31,7 +31,7 @@ def _downsample(channels: int, filters: int, stride: int) -> nn.Module | None:
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions and the shortcut around them."""
 
-    def __init__(self, channels: int, layers: tuple[Layer, ...], stride: int) -> None:
+    def __init__(self, channels: int, layers: tuple[BlockConvolution, ...], stride: int) -> None:
         super().__init__()
         first, second = layers
         self.conv1 = _convolution(channels, first)
@@ -48,10 +48,10 @@ class BasicBlock(nn.Module):
         return self.relu(y)
 
 
-class Bottleneck(nn.Module):
+class BottleneckBlock(nn.Module):
     """A 3x3 convolution between two 1x1 ones, and the shortcut around them."""
 
-    def __init__(self, channels: int, layers: tuple[Layer, ...], stride: int) -> None:
+    def __init__(self, channels: int, layers: tuple[BlockConvolution, ...], stride: int) -> None:
         super().__init__()
         first, second, third = layers
         self.conv1 = _convolution(channels, first)
@@ -97,7 +97,7 @@ class ResnetModule(nn.Module):
 
 
 def _stage(fields: Resnet, stage: int, channels: int) -> nn.Sequential:
-    kind = Bottleneck if fields.bottleneck else BasicBlock
+    kind = BottleneckBlock if fields.bottleneck else BasicBlock
     blocks: list[nn.Module] = []
     for block in range(fields.blocks[stage]):
         stride = 2 if stage > 0 and block == 0 else 1

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from foretell.model.zoo.swin import Swin
-from foretell.modules._encoder import Attention, FeedForward
+from foretell.modules._encoder import FeedForward, MultiHeadAttention
 from foretell.modules.task import Example, images
 
 
@@ -40,7 +40,7 @@ def shift_mask(side: int, window: int, shift: int) -> torch.Tensor:
     return torch.zeros(apart.shape).masked_fill(apart, -100.0).unsqueeze(1)
 
 
-class WindowAttention(Attention):
+class WindowAttention(MultiHeadAttention):
     """Attention inside the windows of an image that may be rolled by `shift` first."""
 
     def __init__(self, hidden: int, heads: int, window: int, side: int, shift: int, dropout: float) -> None:
@@ -61,7 +61,7 @@ class WindowAttention(Attention):
         return x if self.mask is None else x.roll((self.shift, self.shift), (1, 2))
 
 
-class Block(nn.Module):
+class SwinBlock(nn.Module):
     """Window attention and feed-forward, each after a norm and around a shortcut."""
 
     def __init__(self, fields: Swin, stage: int, block: int) -> None:
@@ -101,7 +101,7 @@ class SwinModule(nn.Module):
         self.patch_norm = nn.LayerNorm(fields.hidden)
         self.dropout = nn.Dropout(fields.dropout)
         self.stages = nn.ModuleList(
-            nn.Sequential(*(Block(fields, stage, block) for block in range(count)))
+            nn.Sequential(*(SwinBlock(fields, stage, block) for block in range(count)))
             for stage, count in enumerate(fields.layers)
         )
         self.merges = nn.ModuleList(Merge(fields.hidden << stage) for stage in range(len(fields.layers) - 1))

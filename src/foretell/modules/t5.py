@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from foretell.model.zoo.t5 import T5
-from foretell.modules._encoder import ACTIVATIONS, Attention
+from foretell.modules._encoder import ACTIVATIONS, MultiHeadAttention
 from foretell.modules._normalization import RMSNorm
 from foretell.modules.task import Example, token_loss
 
@@ -31,7 +31,7 @@ def distance_buckets(length: int, buckets: int, furthest: int, causal: bool) -> 
     return first + torch.where(distance < exact, distance, coarse)
 
 
-class FeedForward(nn.Module):
+class T5FeedForward(nn.Module):
     """Two dense layers without bias, or three with a gate."""
 
     def __init__(self, fields: T5) -> None:
@@ -47,7 +47,7 @@ class FeedForward(nn.Module):
         return self.down(self.dropout(y))
 
 
-class Block(nn.Module):
+class T5Block(nn.Module):
     """Attention, in the decoder also over the encoder's output, and feed-forward; norms come first."""
 
     def __init__(self, fields: T5, decodes: bool) -> None:
@@ -58,12 +58,12 @@ class Block(nn.Module):
             self.cross_attention_norm = RMSNorm(fields.hidden)
             self.cross_attention = self._attention(fields)
         self.feed_forward_norm = RMSNorm(fields.hidden)
-        self.feed_forward = FeedForward(fields)
+        self.feed_forward = T5FeedForward(fields)
         self.dropout = nn.Dropout(fields.dropout)
 
     @staticmethod
-    def _attention(fields: T5) -> Attention:
-        return Attention(
+    def _attention(fields: T5) -> MultiHeadAttention:
+        return MultiHeadAttention(
             fields.hidden,
             fields.heads,
             head_dim=fields.head_dim,
@@ -80,7 +80,7 @@ class Block(nn.Module):
         return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
 
 
-class Stack(nn.Module):
+class T5Stack(nn.Module):
     """The encoder or the decoder: layers that share one bias for distances."""
 
     def __init__(self, fields: T5, layers: int, length: int, decodes: bool) -> None:
@@ -90,7 +90,7 @@ class Stack(nn.Module):
         future = torch.ones(length, length, dtype=torch.bool).triu(1) if decodes else None
         self.register_buffer("future", future, persistent=False)
         self.position_bias = nn.Embedding(fields.buckets, fields.heads)
-        self.layers = nn.ModuleList(Block(fields, decodes) for _ in range(layers))
+        self.layers = nn.ModuleList(T5Block(fields, decodes) for _ in range(layers))
         self.norm = RMSNorm(fields.hidden)
         self.dropout = nn.Dropout(fields.dropout)
 
@@ -111,8 +111,8 @@ class T5Module(nn.Module):
         super().__init__()
         self.shared = nn.Embedding(fields.vocab, fields.hidden)
         self.dropout = nn.Dropout(fields.dropout)
-        self.encoder = Stack(fields, fields.layers, fields.seq, decodes=False)
-        self.decoder = Stack(fields, fields.decoder_layers or fields.layers, fields.target_length, decodes=True)
+        self.encoder = T5Stack(fields, fields.layers, fields.seq, decodes=False)
+        self.decoder = T5Stack(fields, fields.decoder_layers or fields.layers, fields.target_length, decodes=True)
         self.head = nn.Linear(fields.hidden, fields.vocab, bias=False)
         self._initialize(fields)
         if fields.tied:
@@ -124,9 +124,9 @@ class T5Module(nn.Module):
         for part in self.modules():
             if isinstance(part, nn.Linear):
                 nn.init.normal_(part.weight, std=part.in_features**-0.5)
-            elif isinstance(part, Attention):
+            elif isinstance(part, MultiHeadAttention):
                 nn.init.normal_(part.query.weight, std=(fields.hidden * fields.head_dim) ** -0.5)
-            elif isinstance(part, Stack):
+            elif isinstance(part, T5Stack):
                 nn.init.normal_(part.position_bias.weight, std=fields.hidden**-0.5)
 
     def forward(self, tokens: torch.Tensor, target_tokens: torch.Tensor) -> torch.Tensor:

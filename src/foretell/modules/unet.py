@@ -32,7 +32,7 @@ class ConvNormRelu(nn.Module):
         return self.relu(self.norm(self.conv(x)))
 
 
-class Level(nn.Module):
+class UnetLevel(nn.Module):
     """Two convolutions of the same size."""
 
     def __init__(self, fields: Unet, channels: int, filters: int, stride: int = 1) -> None:
@@ -66,10 +66,10 @@ class UnetModule(nn.Module):
         coarser = list(pairwise(filters))
         strided = fields.down == "strided"
         self.pool = nn.Identity() if strided else POOL[fields.dims](2)
-        self.encoder = nn.ModuleList([Level(fields, fields.channels, filters[0])])
-        self.encoder.extend(Level(fields, fine, coarse, 2 if strided else 1) for fine, coarse in coarser)
+        self.encoder = nn.ModuleList([UnetLevel(fields, fields.channels, filters[0])])
+        self.encoder.extend(UnetLevel(fields, fine, coarse, 2 if strided else 1) for fine, coarse in coarser)
         self.up = nn.ModuleList(_finer(fields, coarse, fine) for fine, coarse in coarser)
-        self.decoder = nn.ModuleList(Level(fields, 2 * fine, fine) for fine, _ in coarser)
+        self.decoder = nn.ModuleList(UnetLevel(fields, 2 * fine, fine) for fine, _ in coarser)
         self.head = CONVOLUTION[fields.dims](filters[0], fields.classes, 1)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:

@@ -36,7 +36,7 @@ Ask: TypeAlias = Callable[[Mapping[str, str | int]], Prediction]
 """Predicts a question that differs from the asked one in some words."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class AnchorFinding(msgspec.Struct, frozen=True):
     """One part of a prediction against the same of a measurement."""
 
     part: str  # step, compute, exposed.dp, memory, all-reduce over 8 ranks ...
@@ -51,10 +51,10 @@ class Finding(msgspec.Struct, frozen=True):
 class Anchored(Prediction, frozen=True, kw_only=True):
     """A prediction that measurements corrected."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[AnchorFinding, ...]
 
 
-def anchored(plain: Prediction, anchors: Sequence[Anchor], sweeps: Sequence[Finding], ask: Ask) -> Anchored:
+def anchored(plain: Prediction, anchors: Sequence[Anchor], sweeps: Sequence[AnchorFinding], ask: Ask) -> Anchored:
     """The prediction corrected by measured steps. `sweeps` are findings on links, which it has in it already."""
     findings = list(sweeps)
     steps = [one for one in anchors if one.step_seconds]
@@ -67,7 +67,7 @@ def anchored(plain: Prediction, anchors: Sequence[Anchor], sweeps: Sequence[Find
         told.append(_corrected(anchor, same, plain))
         widths.append(_band(plain, same))
         if anchor.memory_bytes:
-            findings.append(Finding("memory", same.memory_bytes, anchor.memory_bytes))
+            findings.append(AnchorFinding("memory", same.memory_bytes, anchor.memory_bytes))
             memory.append(anchor.memory_bytes / same.memory_bytes)
     breakdown = _mean_parts(told) if told else plain.breakdown
     return _answer(plain, breakdown, _mean(memory), min(widths, default=0.0), tuple(findings))
@@ -80,7 +80,7 @@ def _mean_parts(told: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _answer(
-    plain: Prediction, breakdown: dict[str, float], memory: float, band: float, findings: tuple[Finding, ...]
+    plain: Prediction, breakdown: dict[str, float], memory: float, band: float, findings: tuple[AnchorFinding, ...]
 ) -> Anchored:
     step = sum(breakdown.values())
     change = step / plain.step_seconds
@@ -118,13 +118,13 @@ def _answer(
     return Anchored(**fields)
 
 
-def _findings(anchor: Anchor, same: Prediction) -> list[Finding]:
+def _findings(anchor: Anchor, same: Prediction) -> list[AnchorFinding]:
     """The step, and each part that the measurement tells."""
-    found = [Finding("step", same.step_seconds, anchor.step_seconds)]
+    found = [AnchorFinding("step", same.step_seconds, anchor.step_seconds)]
     for part, seconds in anchor.parts.items():
         said = _said(part, same)
         if max(said, seconds) >= SMALLEST * anchor.step_seconds and said > 0 and seconds > 0:
-            found.append(Finding(part, said, seconds))
+            found.append(AnchorFinding(part, said, seconds))
     return found
 
 
@@ -174,7 +174,7 @@ def _mean(ratios: Sequence[float]) -> float:
 # links
 
 
-def with_sweeps(cluster: Cluster, anchors: Iterable[Anchor]) -> tuple[Cluster, tuple[Finding, ...]]:
+def with_sweeps(cluster: Cluster, anchors: Iterable[Anchor]) -> tuple[Cluster, tuple[AnchorFinding, ...]]:
     """The cluster whose links do what collectives over them were timed to do, and what that changes."""
     points: dict[str, dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
     findings: dict[tuple[str, int], tuple[float, float]] = {}
@@ -186,7 +186,7 @@ def with_sweeps(cluster: Cluster, anchors: Iterable[Anchor]) -> tuple[Cluster, t
         before = findings.get((about.kind, about.ranks), (0.0, 0.0))
         findings[about.kind, about.ranks] = (before[0] + said, before[1] + sweep.seconds)
     levels = tuple(_swept(level, points[level.name]) for level in cluster.levels)
-    told = tuple(Finding(f"{kind} over {ranks} ranks", *sums) for (kind, ranks), sums in findings.items())
+    told = tuple(AnchorFinding(f"{kind} over {ranks} ranks", *sums) for (kind, ranks), sums in findings.items())
     return msgspec.structs.replace(cluster, levels=levels), told
 
 

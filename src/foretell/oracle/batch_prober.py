@@ -52,7 +52,7 @@ class Rung(msgspec.Struct, frozen=True):
     why: str  # not: the rule that refuses it; empty where it was predicted
 
 
-class Found(NamedTuple):
+class ProbedPlan(NamedTuple):
     """A plan with the samples of one rank at a time, predicted."""
 
     asked: Plan  # as it was asked, perhaps without a word on micro-batches
@@ -66,7 +66,7 @@ class Climbed(NamedTuple):
     """What became of one plan: predicted at its largest micro-batch, or refused."""
 
     rung: Rung
-    best: Found | None
+    best: ProbedPlan | None
     way_out: str
 
 
@@ -76,7 +76,7 @@ class BatchProber:
     def __init__(self, request: Request) -> None:
         self.request, self.cluster, self.trainer = request, request.place, trainer(request.trainer)
         self._graphs: dict[tuple[int, int, str], Graph] = {}
-        self._found: dict[tuple[Plan, int, str, int], Found | tuple[str, str]] = {}
+        self._found: dict[tuple[Plan, int, str, int], ProbedPlan | tuple[str, str]] = {}
         first = request.graph or load(request.model, None, request.seq or None)
         self.fixed = first if request.graph or first.source not in SIZABLE else None
         self._calibration_notes = place_of(request).notes  # refused here if it is of another device
@@ -116,7 +116,7 @@ class BatchProber:
         """The largest micro-batch of a plan that fits, or how it fails with the smallest."""
         sizes = self.sizes(plan)
         found = self.ask(plan, sizes[0])
-        if not isinstance(found, Found):
+        if not isinstance(found, ProbedPlan):
             why, way_out = found
             return Climbed(Rung(str(plan), False, 0, 0.0, 0.0, why), None, way_out)
         if found.prediction.fits:
@@ -125,10 +125,10 @@ class BatchProber:
         rung = Rung(str(found.plan), answer.fits, found.micro, answer.memory_bytes, answer.samples_per_second, "")
         return Climbed(rung, found, "")
 
-    def _largest(self, plan: Plan, sizes: Sequence[int], best: Found) -> Found:
+    def _largest(self, plan: Plan, sizes: Sequence[int], best: ProbedPlan) -> ProbedPlan:
         """Memory grows with the samples and nearly in proportion: guess by the last two sizes, halve what is left."""
         low, high = 0, len(sizes)  # sizes[low] fits, sizes[high] does not
-        other: Found | None = None
+        other: ProbedPlan | None = None
         for turn in itertools.count():
             if high - low < 2:
                 return best
@@ -137,13 +137,13 @@ class BatchProber:
                 at = (low + high) // 2
             at = min(max(at, low + 1), high - 1)
             found = self.ask(plan, sizes[at])
-            if isinstance(found, Found) and found.prediction.fits:
+            if isinstance(found, ProbedPlan) and found.prediction.fits:
                 low, other, best = at, best if other is None or other.prediction.fits else other, found
             else:
-                high, other = at, found if isinstance(found, Found) else other
+                high, other = at, found if isinstance(found, ProbedPlan) else other
         raise AssertionError("the interval shrinks with every turn")
 
-    def ask(self, plan: Plan, micro: int, cluster: Cluster | None = None, seq: int = 0) -> Found | tuple[str, str]:
+    def ask(self, plan: Plan, micro: int, cluster: Cluster | None = None, seq: int = 0) -> ProbedPlan | tuple[str, str]:
         """Predict a plan; or the rule that refuses it, with a way out."""
         where = cluster or self.cluster
         key = (plan, micro, where.text, seq)
@@ -154,7 +154,7 @@ class BatchProber:
                 self._found[key] = (problem.what, problem.fix)
         return self._found[key]
 
-    def _ask(self, plan: Plan, micro: int, cluster: Cluster, seq: int) -> Found | tuple[str, str]:
+    def _ask(self, plan: Plan, micro: int, cluster: Cluster, seq: int) -> ProbedPlan | tuple[str, str]:
         counted = with_precision(self.counted(plan, micro), self.trainer)
         shares = batch_ranks(counted)
         graph = self._graph(micro * shares, seq, counted.policy(Precision).format.activation)
@@ -163,7 +163,7 @@ class BatchProber:
         for refusal in refusals(setting, cluster):
             return refusal.why, refusal.way_out
         known = with_calibration(setting, cluster, elsewhere(self.cluster, cluster, self.request.measured.calibration))
-        return Found(plan, counted, micro, predict(known.setting, known.cluster), setting)
+        return ProbedPlan(plan, counted, micro, predict(known.setting, known.cluster), setting)
 
     def _graph(self, batch: int, seq: int, dtype: str) -> Graph:
         if self.fixed:
@@ -173,19 +173,19 @@ class BatchProber:
             self._graphs[key] = load(self.request.model, batch, seq or None, dtype)
         return self._graphs[key]
 
-    def limit(self, best: Found) -> str:
+    def limit(self, best: ProbedPlan) -> str:
         """Why a rank takes no more samples at a time."""
         if self.fixed:
             return "model"
         sizes = self.sizes(self.request.plan or without_microbatches(best.plan))
         return "batch" if best.prediction.fits and best.micro >= sizes[-1] else "memory"
 
-    def sample_bytes(self, best: Found) -> float:
+    def sample_bytes(self, best: ProbedPlan) -> float:
         """What one more sample at a time takes, by the nearest other size that was predicted."""
         others = [
             one
             for one in self._found.values()
-            if isinstance(one, Found)
+            if isinstance(one, ProbedPlan)
             and one.micro != best.micro
             and one.prediction.cluster == best.prediction.cluster
             and without_microbatches(one.plan) == without_microbatches(best.plan)
@@ -206,7 +206,7 @@ def round_sizes(most: int) -> Sequence[int]:
     return found
 
 
-def _crossing(sizes: Sequence[int], best: Found, other: Found) -> int:
+def _crossing(sizes: Sequence[int], best: ProbedPlan, other: ProbedPlan) -> int:
     """The largest size that fits if memory goes on from one prediction to another as it does between them."""
     slope = (other.prediction.memory_bytes - best.prediction.memory_bytes) / (other.micro - best.micro)
     room = best.prediction.usable - best.prediction.memory_bytes

@@ -25,7 +25,7 @@ from foretell.errors import BadInput
 from foretell.learning.gradient_noise import NoiseScale
 from foretell.model.graph import Graph
 from foretell.model.source import load
-from foretell.oracle.planning import Answer
+from foretell.oracle.planning import PlanningAnswer
 from foretell.oracle.training import HOUR
 from foretell.plan.facts import facts
 from foretell.records.store import read
@@ -210,7 +210,7 @@ def tried(noise: float, ranks: Sequence[int], low: int = 0, high: int = 0) -> li
 # what is answered
 
 
-def weighed(answers: Sequence[Answer], by: Tradeoff, price: float = 0.0, best_by: str = "time") -> BatchChoice:
+def weighed(answers: Sequence[PlanningAnswer], by: Tradeoff, price: float = 0.0, best_by: str = "time") -> BatchChoice:
     """Every answer by the time that it takes to the same quality."""
     found = tuple(sorted((_weighed(one, by, price) for one in answers), key=lambda one: (one.batch, one.ranks)))
     fitting = [one for one in found if one.plan]
@@ -226,7 +226,7 @@ def weighed(answers: Sequence[Answer], by: Tradeoff, price: float = 0.0, best_by
     )
 
 
-def _weighed(answer: Answer, by: Tradeoff, price: float) -> Weighed:
+def _weighed(answer: PlanningAnswer, by: Tradeoff, price: float) -> Weighed:
     found, batch = answer.found, answer.found.batch
     about = Weighed(
         batch=batch,

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from foretell.cost.calibrated import Calibrated, calibrated
-from foretell.cost.samples import Calibration, Machine, calibration
+from foretell.cost.samples import Calibration, MeasuredMachine, calibration
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device
 from foretell.plan.setting import Setting
@@ -21,7 +21,7 @@ NONE: Final = "none"
 """The word for no calibration, whatever is kept."""
 
 
-class Place(NamedTuple):
+class CalibratedPlace(NamedTuple):
     """Where plans run, after a calibration had its say."""
 
     cluster: Cluster
@@ -29,7 +29,7 @@ class Place(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-class Measured(NamedTuple):
+class CalibratedPrediction(NamedTuple):
     """What is predicted, after a calibration had its say."""
 
     setting: Setting
@@ -37,17 +37,17 @@ class Measured(NamedTuple):
     notes: tuple[str, ...]
 
 
-def with_calibration(setting: Setting, cluster: Cluster, named: str = "") -> Measured:
+def with_calibration(setting: Setting, cluster: Cluster, named: str = "") -> CalibratedPrediction:
     """The setting and the cluster as they were measured, where they were."""
     found = as_measured(cluster, setting.trainer, setting.plan.ranks, named)
-    return Measured(msgspec.structs.replace(setting, trainer=found.trainer), found.cluster, found.notes)
+    return CalibratedPrediction(msgspec.structs.replace(setting, trainer=found.trainer), found.cluster, found.notes)
 
 
-def as_measured(cluster: Cluster, trainer: Trainer, ranks: int, named: str = "") -> Place:
+def as_measured(cluster: Cluster, trainer: Trainer, ranks: int, named: str = "") -> CalibratedPlace:
     """A cluster, so many ranks of which are busy, and a trainer as they were measured, where they were."""
     path = file_of(cluster, named)
     if path is None:
-        return Place(cluster, trainer)
+        return CalibratedPlace(cluster, trainer)
     found = _read(path, _changed(path))
     measured = _calibrated(path, _changed(path), cluster, trainer, ranks)
     notes = () if found.complete else ("the calibration is not complete: `foretell calibrate --resume` goes on",)
@@ -56,7 +56,7 @@ def as_measured(cluster: Cluster, trainer: Trainer, ranks: int, named: str = "")
             f"a calibration of {found.machine.device} is kept here ({found.date[:10]}); --calibration none",
             *notes,
         )
-    return Place(measured.cluster, measured.trainer, notes)
+    return CalibratedPlace(measured.cluster, measured.trainer, notes)
 
 
 def file_of(cluster: Cluster, named: str = "") -> Path | None:
@@ -86,7 +86,7 @@ def kept(cluster: Cluster) -> Path | None:
     return max(own)[1] if own else None
 
 
-def _is_of(machine: Machine, device: Device) -> bool:
+def _is_of(machine: MeasuredMachine, device: Device) -> bool:
     """Whether a machine that was measured has this device. Cores of all processors have one name, and titles."""
     return machine.device == device.name and (machine.kind != "cpu" or machine.title == device.title)
 

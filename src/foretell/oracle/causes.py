@@ -22,10 +22,10 @@ from foretell.plan.facts import Facts, facts
 from foretell.plan.setting import Setting
 from foretell.program.action import Communicate, Compute, TrafficKind
 from foretell.program.program import Program
-from foretell.program.rank_program import Kind, RankProgram, kind_of
+from foretell.program.rank_program import BlockKind, RankProgram, kind_of
 from foretell.units import product
 
-Seconds: TypeAlias = Callable[[Kind], float]
+Seconds: TypeAlias = Callable[[BlockKind], float]
 """What one micro-batch computes in a kind of layer, forward and backward."""
 
 TYPICAL = float(2**26)
@@ -106,7 +106,7 @@ def _largest(program: Program) -> dict[str, Communicate]:
     )
 
 
-def _messages(local: RankProgram, kind: Kind) -> tuple[Communicate, ...]:
+def _messages(local: RankProgram, kind: BlockKind) -> tuple[Communicate, ...]:
     """What travels in a kind of layer; found once."""
     key = ("messages", kind)
     if key not in local.priced:
@@ -169,7 +169,7 @@ def _redundant(program: Program, prices: Prices, rank: int) -> float:
     whole = _whole(program.graph)
     ranks = product(axis.ranks for axis in program.mesh if axis.name != AxisName.PP)
     rate, stream = prices.device.matrix_rate(prices.form.kernels), prices.device.memory_bandwidth
-    each: dict[Kind, float] = {}
+    each: dict[BlockKind, float] = {}
     found = 0.0
     for stage, times in _stages(program):
         for run in program.partition.runs(stage) if program.partition.rank[stage] == rank else ():

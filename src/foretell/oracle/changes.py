@@ -10,7 +10,7 @@ import msgspec
 from foretell.errors import ForetellError
 from foretell.hardware import catalog, members
 from foretell.hardware.cluster import Cluster
-from foretell.oracle.batch_prober import BatchProber, Found, with_policy
+from foretell.oracle.batch_prober import BatchProber, ProbedPlan, with_policy
 from foretell.plan.facts import facts
 from foretell.plan.plan import Plan, axis_text
 from foretell.plan.policies.microbatches import Microbatches
@@ -31,7 +31,7 @@ GROWTH: Final = (2, 4, 8, 16, 32, 64)
 """How many times as many ranks are proposed at most."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class PlanChange(msgspec.Struct, frozen=True):
     """Something else that fits: proved by predicting it."""
 
     what: str
@@ -45,9 +45,9 @@ class Change(msgspec.Struct, frozen=True):
     samples_per_second: float
 
 
-def changes(asked: BatchProber, worst: Found) -> Iterator[Change]:
+def changes(asked: BatchProber, worst: ProbedPlan) -> Iterator[PlanChange]:
     """What would fit, the smallest change first: of the plan, then of the sequence, then of the hardware."""
-    found: list[Change] = []
+    found: list[PlanChange] = []
     for kind in (_smaller_passes, _policies, _storages, _axes):
         found += _proved(asked, worst, kind(asked, worst))
     yield from sorted(found, key=lambda change: -change.samples_per_second)
@@ -55,14 +55,14 @@ def changes(asked: BatchProber, worst: Found) -> Iterator[Change]:
         yield from _proved(asked, worst, kind(asked, worst))
 
 
-def two_changes(asked: BatchProber, worst: Found) -> Iterator[Change]:
+def two_changes(asked: BatchProber, worst: ProbedPlan) -> Iterator[PlanChange]:
     """Two changes of the plan together: the one that saves most of its kind, with each other one."""
     seen: set[frozenset[str]] = set()
     for kind in (_policies, _storages):
         last = {one.group: one for one in kind(asked, worst)}  # kinds go from the smallest saving to the largest
         for first in last.values():
             half = asked.ask(first.plan, asked.sizes(first.plan)[0])
-            if isinstance(half, Found):
+            if isinstance(half, ProbedPlan):
                 others = [_proved(asked, worst, other(asked, half)) for other in (_policies, _storages, _axes)]
                 both = [change for found in others for change in found]
                 for change in sorted(both, key=lambda change: -change.samples_per_second):
@@ -83,7 +83,7 @@ class Proposal(NamedTuple):
     seq: int = 0
 
 
-def _proved(asked: BatchProber, worst: Found, proposals: Iterator[Proposal]) -> Iterator[Change]:
+def _proved(asked: BatchProber, worst: ProbedPlan, proposals: Iterator[Proposal]) -> Iterator[PlanChange]:
     """Those that fit when they are predicted, each with all that it changes in the plan that does not."""
     done: set[str] = set()
     for one in proposals:
@@ -93,7 +93,7 @@ def _proved(asked: BatchProber, worst: Found, proposals: Iterator[Proposal]) -> 
         if found is not None:
             done.add(one.group)
             answer = found.prediction
-            yield Change(
+            yield PlanChange(
                 _named(one, found, worst),
                 str(found.plan),
                 answer.cluster,
@@ -106,19 +106,19 @@ def _proved(asked: BatchProber, worst: Found, proposals: Iterator[Proposal]) -> 
             )
 
 
-def _fastest(asked: BatchProber, one: Proposal) -> Found | None:
+def _fastest(asked: BatchProber, one: Proposal) -> ProbedPlan | None:
     """A proposal that fits; where the batch is given, in as many micro-batches as make it fastest."""
     sizes = asked.sizes(one.plan)
     smallest = asked.ask(one.plan, sizes[0], one.cluster, one.seq)
-    if not isinstance(smallest, Found) or not smallest.prediction.fits:
+    if not isinstance(smallest, ProbedPlan) or not smallest.prediction.fits:
         return None
     others = sizes[1:] if asked.request.batch else ()
     found = [smallest, *(asked.ask(one.plan, micro, one.cluster, one.seq) for micro in others)]
-    fitting = [other for other in found if isinstance(other, Found) and other.prediction.fits]
+    fitting = [other for other in found if isinstance(other, ProbedPlan) and other.prediction.fits]
     return max(fitting, key=lambda other: (other.prediction.samples_per_second, other.micro))
 
 
-def _named(one: Proposal, found: Found, worst: Found) -> str:
+def _named(one: Proposal, found: ProbedPlan, worst: ProbedPlan) -> str:
     """What is changed; another number of micro-batches is a change too."""
     if one.group == PASSES or found.plan.microbatches == worst.plan.microbatches:
         return one.what
@@ -129,7 +129,7 @@ PASSES: Final = "passes"
 """The group of changes that are nothing but other numbers of micro-batches."""
 
 
-def _smaller_passes(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
+def _smaller_passes(asked: BatchProber, worst: ProbedPlan) -> Iterator[Proposal]:
     """The same samples in more micro-batches."""
     if asked.fixed:
         return
@@ -140,7 +140,7 @@ def _smaller_passes(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
             yield Proposal(f"{count} micro-batches of {micro}", plan, PASSES)
 
 
-def _policies(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
+def _policies(asked: BatchProber, worst: ProbedPlan) -> Iterator[Proposal]:
     order = ("none", "attention", "block")
     now = worst.asked.policy(Recompute).granularity
     for word in order[order.index(now) + 1 :] if now in order else ():
@@ -152,7 +152,7 @@ def _policies(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
         yield Proposal("+offload:optimizer", plan, "offload")
 
 
-def _storages(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
+def _storages(asked: BatchProber, worst: ProbedPlan) -> Iterator[Proposal]:
     data = worst.asked.axis(Data)
     if data is None or data.world == 1:
         return
@@ -162,7 +162,7 @@ def _storages(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
         yield Proposal(f"{word} instead of {data.storage}", plan, "storage")
 
 
-def _axes(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
+def _axes(asked: BatchProber, worst: ProbedPlan) -> Iterator[Proposal]:
     """Ranks of the data axis that become tensor or pipeline ranks."""
     data = worst.asked.axis(Data)
     if data is None or data.shard or asked.fixed:
@@ -193,14 +193,14 @@ def _with_axis(plan: Plan, old: Data, new: Data) -> Plan:
     return msgspec.structs.replace(plan, axes=tuple(axis for axis in axes if axis.world > 1))
 
 
-def _shorter(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
+def _shorter(asked: BatchProber, worst: ProbedPlan) -> Iterator[Proposal]:
     length = facts(worst.setting.graph).sequence // 2
     while length >= SHORTEST and not asked.fixed:
         yield Proposal(f"sequences of {length}", worst.asked, "sequence", seq=length)
         length //= 2
 
 
-def _larger_devices(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
+def _larger_devices(asked: BatchProber, worst: ProbedPlan) -> Iterator[Proposal]:
     """The same plan on devices with more memory that are as fast, the smallest first."""
     now = asked.cluster.device
     kernels = worst.plan.policy(Precision).format.kernels
@@ -218,7 +218,7 @@ def _larger_devices(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
             yield Proposal(f"on {cluster.text}", worst.asked, "device", cluster)
 
 
-def _more_ranks(asked: BatchProber, worst: Found) -> Iterator[Proposal]:
+def _more_ranks(asked: BatchProber, worst: ProbedPlan) -> Iterator[Proposal]:
     """More of the same nodes: as more data ranks that share the weights, beside what other axes there are."""
     if asked.fixed:
         return

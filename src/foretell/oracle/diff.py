@@ -20,7 +20,7 @@ from foretell.units import show_seconds
 NOTHING: Done = frozenset()
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
+class PlanDifference(msgspec.Struct, frozen=True, kw_only=True):
     """One change, made alone in the first plan."""
 
     what: str
@@ -34,7 +34,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     why: str  # with its numbers
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class DiffStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a way: mostly one change, more where they only go together."""
 
     changes: tuple[str, ...]
@@ -45,7 +45,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     fits: bool
 
 
-class Row(msgspec.Struct, frozen=True):
+class DiffPart(msgspec.Struct, frozen=True):
     """One part of the time or memory of both plans."""
 
     name: str
@@ -63,10 +63,10 @@ class Diff(Summarized, frozen=True, kw_only=True):
     batch: int
     first: Prediction
     second: Prediction
-    differences: tuple[Difference, ...]
-    time: tuple[Row, ...]  # seconds of a step by what they are spent on, the largest difference first
-    memory: tuple[Row, ...]  # bytes by kind
-    path: tuple[Step, ...]  # from the first to the second; each plan of it is legal
+    differences: tuple[PlanDifference, ...]
+    time: tuple[DiffPart, ...]  # seconds of a step by what they are spent on, the largest difference first
+    memory: tuple[DiffPart, ...]  # bytes by kind
+    path: tuple[DiffStep, ...]  # from the first to the second; each plan of it is legal
     together: tuple[tuple[str, ...], ...]  # changes that no order makes one after the other
 
     def summary(self) -> Iterator[tuple[str, str]]:
@@ -98,9 +98,9 @@ def diff(question: Request, first: Plan, second: Plan) -> Diff:
     )
 
 
-def _rows(first: dict[str, float], second: dict[str, float]) -> tuple[Row, ...]:
+def _rows(first: dict[str, float], second: dict[str, float]) -> tuple[DiffPart, ...]:
     names = dict.fromkeys((*first, *second))
-    rows = [Row(name, first.get(name, 0.0), second.get(name, 0.0)) for name in names]
+    rows = [DiffPart(name, first.get(name, 0.0), second.get(name, 0.0)) for name in names]
     return tuple(sorted(rows, key=lambda row: -abs(row.second - row.first)))
 
 
@@ -112,7 +112,7 @@ class Walk:
         self.between = Differences(first, second)
         self.all: Done = frozenset(range(len(self.between.changes)))
 
-    def path(self) -> tuple[Step, ...]:
+    def path(self) -> tuple[DiffStep, ...]:
         """Single changes, those that gain most first; as few of them together as any order allows."""
         for size in range(1, len(self.all) + 1):
             found = self._onward(NOTHING, size, set())
@@ -120,7 +120,7 @@ class Walk:
                 return tuple(itertools.starmap(self._step, itertools.pairwise([NOTHING, *found])))
         return ()
 
-    def alone(self) -> Iterator[Difference]:
+    def alone(self) -> Iterator[PlanDifference]:
         """Each change made in the first plan, with what it needs."""
         start = self.trial.predicted(self.between.first)
         for at in sorted(self.all):
@@ -130,7 +130,7 @@ class Walk:
             refusal = Refusal("", "")
             if needed:
                 refusal = self._refusal(frozenset({at}))
-            yield Difference(
+            yield PlanDifference(
                 what=self.between.told(at),
                 plan=str(plan),
                 step_seconds=after.step_seconds,
@@ -186,10 +186,10 @@ class Walk:
         except BadInput as problem:
             return Refusal("a plan that can be written", problem.what)
 
-    def _step(self, before: Done, after: Done) -> Step:
+    def _step(self, before: Done, after: Done) -> DiffStep:
         plan = self.between.plan(after)
         old, new = self.trial.predicted(self.between.plan(before)), self.trial.predicted(plan)
-        return Step(
+        return DiffStep(
             changes=tuple(map(self.between.told, sorted(after - before))),
             plan=str(plan),
             step_seconds=new.step_seconds,

@@ -17,7 +17,7 @@ from foretell.hardware.disturbance import CALM, Disturbance, SlowRank, with_dist
 from foretell.model.graph import Graph
 from foretell.oracle.explain import Bottleneck
 from foretell.oracle.predict import Prediction, predict, stage_work
-from foretell.oracle.training import STEP_ALONE, Run, whole
+from foretell.oracle.training import STEP_ALONE, TrainingRun, whole
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
 
@@ -26,7 +26,7 @@ WORTH = 0.01
 
 
 def predict_disturbed(
-    setting: Setting, cluster: Cluster, found: Disturbance = CALM, run: Run = STEP_ALONE
+    setting: Setting, cluster: Cluster, found: Disturbance = CALM, run: TrainingRun = STEP_ALONE
 ) -> Prediction:
     """Predict a step as it is with this disturbance; what each part of it costs is among the bottlenecks."""
     calm = predict(setting, cluster, run)
@@ -44,7 +44,7 @@ def predict_disturbed(
 
 
 def _straggling(
-    setting: Setting, cluster: Cluster, before: Prediction, found: Disturbance, run: Run
+    setting: Setting, cluster: Cluster, before: Prediction, found: Disturbance, run: TrainingRun
 ) -> tuple[Prediction, SlowRank]:
     """The step with slow ranks, and the one of them for which all wait."""
     if setting.plan.axis(Pipeline) is None:

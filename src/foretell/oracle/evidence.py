@@ -19,7 +19,7 @@ from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute
 from foretell.program.expanded import Axis
 from foretell.program.program import Program
-from foretell.program.rank_program import Kind, RankProgram, kind_of
+from foretell.program.rank_program import BlockKind, RankProgram, kind_of
 
 MEASURED: Final = "measured"
 CARRIED: Final = "carried over"
@@ -185,7 +185,7 @@ def spread(device: Device, operator: str) -> float:
 
 def _main(program: Program) -> Compute | None:
     """The largest forward computation of the kind of operators that has most matrix work."""
-    times: Counter[Kind] = Counter()
+    times: Counter[BlockKind] = Counter()
     for run in (run for runs in program.partition.row.runs for run in runs):
         times[kind_of(run)] += run.times
     work: dict[str, float] = defaultdict(float)
@@ -198,7 +198,7 @@ def _main(program: Program) -> Compute | None:
     return largest[max(work, key=work.__getitem__)] if work else None
 
 
-def _products(local: RankProgram, kind: Kind) -> dict[str, tuple[float, Compute]]:
+def _products(local: RankProgram, kind: BlockKind) -> dict[str, tuple[float, Compute]]:
     """Of each operator of a kind of layer its matrix work in all, and the largest computation; found once."""
     key = ("products", kind)
     if key not in local.priced:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from foretell.errors import BadInput
-from foretell.oracle.batch_prober import BatchProber, Climbed, Found, Rung, with_policy
+from foretell.oracle.batch_prober import BatchProber, Climbed, ProbedPlan, Rung, with_policy
 from foretell.oracle.calibrations import with_calibration
-from foretell.oracle.changes import Change, changes, two_changes
+from foretell.oracle.changes import PlanChange, changes, two_changes
 from foretell.oracle.ladder import ladder
 from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.request import Request
@@ -52,7 +52,7 @@ class Fit(Summarized, frozen=True, kw_only=True):
     batch: int  # as it was asked; 0: not said
     seq: int  # the same
     tried: tuple[Rung, ...]
-    changes: tuple[Change, ...]  # the smallest first; none where it fits
+    changes: tuple[PlanChange, ...]  # the smallest first; none where it fits
     notes: tuple[str, ...]
 
     def summary(self) -> Iterator[tuple[str, str]]:
@@ -100,7 +100,7 @@ def fitted(request: Request) -> tuple[Fit, Setting]:
     return answer, best.setting
 
 
-def _under_way(best: Found, request: Request) -> Prediction:
+def _under_way(best: ProbedPlan, request: Request) -> Prediction:
     """The prediction with what the run meets; plans were compared by their steps alone."""
     if request.run == STEP_ALONE:
         return best.prediction
@@ -108,10 +108,10 @@ def _under_way(best: Found, request: Request) -> Prediction:
     return predict(known.setting, known.cluster, request.run)
 
 
-def would_fit(request: Request, prediction: Prediction, setting: Setting) -> tuple[Change, ...]:
+def would_fit(request: Request, prediction: Prediction, setting: Setting) -> tuple[PlanChange, ...]:
     """What would fit instead of a plan that does not: one change, the smallest first, or else two together."""
     asked = BatchProber(request.changed(plan=setting.plan, batch=setting.job.batch, batch_per_rank=0))
-    found = Found(setting.plan, setting.plan, micro_batch(setting.job, setting.plan), prediction, setting)
+    found = ProbedPlan(setting.plan, setting.plan, micro_batch(setting.job, setting.plan), prediction, setting)
     return tuple(changes(asked, found)) or tuple(two_changes(asked, found))
 
 

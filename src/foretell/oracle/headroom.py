@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from foretell.oracle.priced_plans import Candidate
-from foretell.oracle.search import Found
+from foretell.oracle.search import SearchResult
 
 CLOSE: Final = 0.95
 """A plan that fills more of what a run can use is told to be close."""
@@ -26,6 +26,6 @@ def close(memory_bytes: float, usable: float) -> bool:
     return CLOSE * usable < memory_bytes <= usable
 
 
-def roomy(found: Found, usable: float) -> Candidate | None:
+def roomy(found: SearchResult, usable: float) -> Candidate | None:
     """The fastest plan that leaves room: it is on the front, because all that are faster take more memory."""
     return next((one for one in found.pareto if one.memory_bytes <= ROOMY * usable), None)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy
 
 from foretell.oracle.priced_plans import Candidate, plainness
-from foretell.oracle.search import Found
+from foretell.oracle.search import SearchResult
 
 NEAR: Final = 0.01
 """The share by which plans may differ and are still as good as each other: less than any prediction can tell apart."""
@@ -24,16 +24,16 @@ MOST: Final = 5_000
 """Plans among which a plainer one is looked for."""
 
 
-class Layout(NamedTuple):
+class BestOfLayout(NamedTuple):
     """The best plan of a layout, and its others that are as good."""
 
     plan: Candidate
     others: tuple[Candidate, ...]
 
 
-def layouts(found: Found, by: str = "time") -> list[Layout]:
+def layouts(found: SearchResult, by: str = "time") -> list[BestOfLayout]:
     """The best plan of each layout that fits, best first; as many as `top` has, at most."""
-    told: list[Layout] = []
+    told: list[BestOfLayout] = []
     for ahead in AHEAD:
         told = list(_folded(found, _ordered(found, by, ahead * len(found.top)), by))
         if len(told) == len(found.top) or ahead * len(found.top) >= len(found.plans):
@@ -41,13 +41,13 @@ def layouts(found: Found, by: str = "time") -> list[Layout]:
     return told
 
 
-def _ordered(found: Found, by: str, count: int) -> list[Candidate]:
+def _ordered(found: SearchResult, by: str, count: int) -> list[Candidate]:
     chosen = (Candidate(one.plan, one.step_seconds, one.memory_bytes) for one in reversed(found.finer) if one.plan)
     every = found.plans.smallest(count) if by == "memory" else (*chosen, *found.plans.fastest(count))
     return [one for one in every if one.memory_bytes <= found.capacity]
 
 
-def _folded(found: Found, ordered: Sequence[Candidate], by: str) -> Iterator[Layout]:
+def _folded(found: SearchResult, ordered: Sequence[Candidate], by: str) -> Iterator[BestOfLayout]:
     first: dict[Hashable, Candidate] = {}
     others: dict[Candidate, list[Candidate]] = {}
     known: dict[tuple[float, float], Candidate] = {}
@@ -61,7 +61,7 @@ def _folded(found: Found, ordered: Sequence[Candidate], by: str) -> Iterator[Lay
             others[leader].append(one)
         known.setdefault((one.step_seconds, one.memory_bytes), leader)
     for leader, own in list(others.items())[: len(found.top)]:
-        yield Layout(leader, tuple(own))
+        yield BestOfLayout(leader, tuple(own))
 
 
 def _mesh(one: Candidate) -> Hashable:
@@ -72,7 +72,7 @@ def _figure(one: Candidate, by: str) -> float:
     return one.memory_bytes if by == "memory" else one.step_seconds
 
 
-def plainer(found: Found) -> Candidate | None:
+def plainer(found: SearchResult) -> Candidate | None:
     """The plainest plan that is as fast as the best to a hundredth, if it has fewer words or options than the best."""
     best, plans = found.best, found.plans
     if best is None:

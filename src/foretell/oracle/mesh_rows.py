@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy
 
 from foretell.cost.host import overlap_share
-from foretell.cost.memory import Constants, memory_constants
+from foretell.cost.memory import MemoryConstants, memory_constants
 from foretell.cost.prices import Prices
-from foretell.oracle.parts import Chosen, Executed, PartitionRow, Parts, Programs, StageTraffic, StateRow
+from foretell.oracle.parts import Executed, PartitionRow, Parts, PolicySet, Programs, StageTraffic, StateRow
 from foretell.plan.job import batch_ranks
 from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import Precision
@@ -28,7 +28,7 @@ UNROLLED = ("order", "moments", "shorter_order", "rounds")
 """What a plan's row has of its schedule."""
 
 
-class Block(NamedTuple):
+class MeshPlans(NamedTuple):
     """Plans of a mesh: for each of some sets of policies every way to run its pipeline."""
 
     shape: tuple[int, int]  # how many of these
@@ -92,7 +92,7 @@ class MeshRows:
     `chosen` are sets of policies that leave the model the same, by their places among those of the space.
     """
 
-    def __init__(self, parts: Parts, axes: tuple[Strategy, ...], chosen: Mapping[int, Chosen]) -> None:
+    def __init__(self, parts: Parts, axes: tuple[Strategy, ...], chosen: Mapping[int, PolicySet]) -> None:
         self.parts, self.axes, self.chosen, self.space = parts, axes, chosen, parts.space
         self.plan = Plan(axes, next(iter(chosen.values())).policies)
         self.mesh = mesh(self.plan)
@@ -110,7 +110,7 @@ class MeshRows:
         self.traffics: dict[Hashable, MeshTraffic] = {}
         self.sends: dict[Hashable, list[int]] = {}
 
-    def blocks(self, number: int) -> Iterator[Block]:
+    def blocks(self, number: int) -> Iterator[MeshPlans]:
         """All plans of the mesh, which has this number: one block, or none."""
         variants = self._variants()
         if not len(variants.own):
@@ -120,7 +120,7 @@ class MeshRows:
             rows = [self._row(self.chosen[which], variants) for which in wanted]
             named = {"mesh": number, "place": variants.place, "microbatches": variants.microbatches}
             own = {"which": numpy.array(wanted)[:, None], **self._plans(rows, variants).columns()}
-            yield Block((len(wanted), len(variants.own)), {**named, **own})
+            yield MeshPlans((len(wanted), len(variants.own)), {**named, **own})
 
     def _plans(self, rows: Sequence[PolicyRow], variants: PipelineVariants) -> PlanRow:
         """All variants with each set of policies: a row of arrays for each set, and a column for each variant."""
@@ -140,7 +140,7 @@ class MeshRows:
             signatures=variants.signatures,
         )
 
-    def _constants(self, variants: PipelineVariants) -> Constants:
+    def _constants(self, variants: PipelineVariants) -> MemoryConstants:
         """What a trainer adds to memory."""
         samples = numpy.array([self.space.job.batch // count for count in self.counts])
         found = memory_constants(self.parts.setting(self.plan), self.mesh, self.space.cluster, samples)
@@ -184,7 +184,7 @@ class MeshRows:
 
     # the parts of its plans
 
-    def _row(self, chosen: Chosen, variants: PipelineVariants) -> PolicyRow:
+    def _row(self, chosen: PolicySet, variants: PipelineVariants) -> PolicyRow:
         executed = self.parts.executed(chosen)
         how = self._prices(chosen, executed)
         programs = self.parts.programs(
@@ -201,7 +201,7 @@ class MeshRows:
             how.overlap,
         )
 
-    def _prices(self, chosen: Chosen, executed: Executed) -> MeshPrices:
+    def _prices(self, chosen: PolicySet, executed: Executed) -> MeshPrices:
         if executed.number not in self.executions:
             plan, trainer, pipelined = Plan(self.axes, chosen.policies), executed.trainer, self.ranks > 1
             form = plan.policy(Precision).format
@@ -217,7 +217,9 @@ class MeshRows:
             self.sends[key] = [self.parts.sends(programs, own, executed, prices) for own in variants.pipelines]
         return self.sends[key]
 
-    def _peaks(self, programs: Programs, traffic: MeshTraffic, chosen: Chosen, variants: PipelineVariants) -> list[int]:
+    def _peaks(
+        self, programs: Programs, traffic: MeshTraffic, chosen: PolicySet, variants: PipelineVariants
+    ) -> list[int]:
         """For each pipeline the row of what its micro-batches hold; other meshes may have the same."""
         key, known = (programs.row, variants.number, chosen.held, traffic.gathered), self.parts.mesh_peaks
         if key not in known:
@@ -226,7 +228,7 @@ class MeshRows:
         return known[key]
 
     def _traffic(
-        self, chosen: Chosen, executed: Executed, prices: Prices, variants: PipelineVariants, programs: Programs
+        self, chosen: PolicySet, executed: Executed, prices: Prices, variants: PipelineVariants, programs: Programs
     ) -> MeshTraffic:
         """The weight traffic with each pipeline."""
         key = (chosen.care, executed.number)

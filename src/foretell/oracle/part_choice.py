@@ -53,10 +53,10 @@ def best_part(
     setting: Setting, axis: Strategy, cluster: Cluster, capacity: float, below: float = float("inf")
 ) -> BestPart:
     """The best part for an axis that fits and takes less than `below`."""
-    return _Search(setting, axis, cluster, capacity, below).run()
+    return _PartSearch(setting, axis, cluster, capacity, below).run()
 
 
-class Part(NamedTuple):
+class ModelPart(NamedTuple):
     """A part up to a module or from one on, and what the rest divides."""
 
     at: int
@@ -74,7 +74,7 @@ def _module(path: str) -> str:
     return f"{first}.{others[0]}" if others and others[0].isdigit() else first
 
 
-class _Search:
+class _PartSearch:
     def __init__(self, setting: Setting, axis: Strategy, cluster: Cluster, capacity: float, below: float) -> None:
         self.setting, self.axis, self.cluster, self.capacity = setting, axis, cluster, capacity
         self.names = modules(setting.graph)
@@ -82,7 +82,7 @@ class _Search:
         self.rests = ("", "sample") if hasattr(axis, "rest") else ("",)
         self.reached = below
         self.best: Candidate | None = None
-        self.over: dict[Part, float] = {}  # seconds above their bounds of those that were predicted
+        self.over: dict[ModelPart, float] = {}  # seconds above their bounds of those that were predicted
 
     def run(self) -> BestPart:
         left = {part: self._bound(part) for part in self._parts()}
@@ -95,7 +95,7 @@ class _Search:
         least = min([bound for bound in left.values() if bound < self.reached], default=self.reached)
         return BestPart(self.best, least, len(self.over))
 
-    def _estimate(self, part: Part, bound: float) -> tuple[float, Part]:
+    def _estimate(self, part: ModelPart, bound: float) -> tuple[float, ModelPart]:
         """What a part probably takes: so much more than its bound as the nearest one that was predicted.
 
         Some parts far from each other come first, so that something is near.
@@ -106,7 +106,7 @@ class _Search:
         nearest = min(near, key=lambda other: abs(other.at - part.at), default=None)
         return bound + (self.over[nearest] if nearest else 0.0), part
 
-    def _take(self, part: Part, bound: float) -> None:
+    def _take(self, part: ModelPart, bound: float) -> None:
         plan = self._with(part)
         if not self._legal(plan):
             return
@@ -116,11 +116,11 @@ class _Search:
             self.reached = made.step_seconds
             self.best = Candidate.of(plan, made.step_seconds, made.memory_bytes)
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[ModelPart]:
         inner = range(len(self.names) - 1) if self.begins else range(1, self._last + 1)
-        return (Part(at, rest) for rest in self.rests for at in inner)
+        return (ModelPart(at, rest) for rest in self.rests for at in inner)
 
-    def _with(self, part: Part) -> Plan:
+    def _with(self, part: ModelPart) -> Plan:
         """The plan with an axis for a part."""
         return self._named(*self._ends(part), part.rest)
 
@@ -130,7 +130,7 @@ class _Search:
         axes = tuple(other if axis is self.axis else axis for axis in self.setting.plan.axes)
         return msgspec.structs.replace(self.setting.plan, axes=axes)
 
-    def _ends(self, part: Part) -> tuple[int, int]:
+    def _ends(self, part: ModelPart) -> tuple[int, int]:
         """The first and the last module of a part."""
         return (0, part.at) if self.begins else (part.at, max(part.at, self._last))
 
@@ -148,7 +148,7 @@ class _Search:
 
     # bounds
 
-    def _bound(self, part: Part) -> float:
+    def _bound(self, part: ModelPart) -> float:
         """Seconds of both sides' layers, of the sums that these do not hide, and of the end of the step, at least."""
         inside, outside = self._every, self._least[part.rest]
         first, last = self._ends(part)
@@ -168,22 +168,22 @@ class _Search:
     @functools.cached_property
     def _every(self) -> _Side:
         """Where the part is the whole model."""
-        return _side(self._priced(Part(len(self.names) - 1 if self.begins else 0, "")))
+        return _side(self._priced(ModelPart(len(self.names) - 1 if self.begins else 0, "")))
 
     @functools.cached_property
     def _least(self) -> dict[str, _Side]:
         """Where it is one module, for each way to treat the rest."""
         at = 0 if self.begins else len(self.names) - 1
-        return {rest: _side(self._priced(Part(at, rest))) for rest in self.rests}
+        return {rest: _side(self._priced(ModelPart(at, rest))) for rest in self.rests}
 
-    def _priced(self, part: Part) -> PricedProgram:
+    def _priced(self, part: ModelPart) -> PricedProgram:
         return priced(msgspec.structs.replace(self.setting, plan=self._with(part)), self.cluster)
 
     @functools.cached_property
     def _spans(self) -> list[tuple[int, int]]:
         """The modules that each layer has, from the first to the last."""
         place = {name: at for at, name in enumerate(self.names)}
-        program = self._priced(Part(0, "")).program
+        program = self._priced(ModelPart(0, "")).program
         spans: list[tuple[int, int]] = []
         for run in program.partition.runs(0):
             paths = (node.path for node in program.graph.blocks[run.block].nodes[run.start : run.stop])

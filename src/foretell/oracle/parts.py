@@ -16,7 +16,7 @@ from foretell.cost.price import stage_peaks, stage_sends
 from foretell.cost.prices import Prices
 from foretell.cost.weight_traffic import WeightTrafficCost, weight_traffic_cost
 from foretell.model.graph import Graph
-from foretell.model.operator import PARTS, Part
+from foretell.model.operator import PARTS, OperatorPart
 from foretell.model.resize import SAMPLE, skeleton, with_samples
 from foretell.oracle.space import Space
 from foretell.plan.axis_names import AxisName
@@ -40,7 +40,7 @@ from foretell.plan.trainer import Trainer
 from foretell.program.activation_memory import StagePeaks, WeightBuffers
 from foretell.program.lower import as_lowered, local_program, spread_alike
 from foretell.program.partition import PipelinePartition, pipeline_partition
-from foretell.program.rank_program import Kind, RankProgram
+from foretell.program.rank_program import BlockKind, RankProgram
 from foretell.program.stage_activations import activation_peaks
 from foretell.program.stage_runs import StackedRuns, StageRuns, Uneven
 from foretell.program.weight_state import WeightStatePlan
@@ -56,7 +56,7 @@ MANY = 60_000
 """Passes of all steps together for which loading the compiled functions that order them pays."""
 
 
-class Chosen(NamedTuple):
+class PolicySet(NamedTuple):
     """A set of policies, and a number for what of it each part of a plan asks for."""
 
     policies: tuple[Policy, ...]
@@ -75,12 +75,12 @@ class Executed(NamedTuple):
     messages: dict[Any, Any]
 
 
-class Lowered(NamedTuple):
+class LoweredModel(NamedTuple):
     """A model as programs refer to it."""
 
     number: int
     graph: Graph
-    kinds: tuple[Kind, ...]
+    kinds: tuple[BlockKind, ...]
     exact: int  # samples whose figures arrays keep exactly
 
 
@@ -106,7 +106,7 @@ class StateRow(NamedTuple):
     """How a mesh keeps weights: where groups of ranks lie alike in the same way, whatever their axes are called."""
 
     weight_state: WeightStatePlan
-    alike: Mapping[Kind, int]  # the same for kinds of layers whose weights are cared for in the same way
+    alike: Mapping[BlockKind, int]  # the same for kinds of layers whose weights are cared for in the same way
     manner: int
 
 
@@ -127,13 +127,13 @@ class Parts:
         self.table = PlanTable(space.cluster)
         self.samples = tuple(divisors(space.job.batch))  # that a micro-batch may have on the ranks that split none
         self._executed: dict[Hashable, Executed] = {}
-        self._lowered: dict[tuple[bool, Lora], Lowered] = {}
+        self._lowered: dict[tuple[bool, Lora], LoweredModel] = {}
         self._partitions: dict[tuple[int, Pipeline], PartitionRow] = {}
         self._programs: dict[Hashable, Programs] = {}
         self._sends: dict[Hashable, int] = {}
         self._peaks: dict[tuple[int, ...], int] = {}
         self._repetitions: set[int] = set()  # of the layers of all stages so far, where they are many
-        self._stacks: dict[tuple[RankProgram, int], dict[Hashable, Stack]] = {}
+        self._stacks: dict[tuple[RankProgram, int], dict[Hashable, LayerStack]] = {}
         self._cares: dict[Hashable, WeightTrafficCost] = {}
         self._traffic: dict[Hashable, StageTraffic] = {}
         self._numbers: dict[Hashable, int] = {}
@@ -142,14 +142,14 @@ class Parts:
         self.mesh_peaks: dict[Hashable, list[int]] = {}
         self._passes = 0  # of the steps that these are
 
-    def chosen(self, policies: tuple[Policy, ...]) -> Chosen:
+    def chosen(self, policies: tuple[Policy, ...]) -> PolicySet:
         plan = Plan(policies=policies)
         offload, precision, recompute = plan.policy(Offload), plan.policy(Precision), plan.policy(Recompute)
         local = (recompute.again, offload.activations, plan.policy(Imbalance), plan.policy(BatchNorm))
         care = (offload.optimizer, offload.weights, precision, plan.policy(Bucket), plan.policy(Compression))
         execution = (plan.policy(Execution), plan.policy(Overlap))
         numbers = map(self.number, (local, (recompute, offload.activations), care, execution))
-        return Chosen(policies, plan, *numbers)
+        return PolicySet(policies, plan, *numbers)
 
     def number(self, value: Hashable) -> int:
         """A number for a value: equal ones have the same."""
@@ -158,7 +158,7 @@ class Parts:
     def setting(self, plan: Plan) -> Setting:
         return self.space.whole(plan)
 
-    def executed(self, chosen: Chosen) -> Executed:
+    def executed(self, chosen: PolicySet) -> Executed:
         """The trainer as a set of policies has it."""
         if chosen.execution not in self._executed:
             trainer = as_executed(self.setting(chosen.plan))
@@ -167,16 +167,16 @@ class Parts:
 
     # the model and its stages
 
-    def lowered(self, axes: tuple[MeshAxis, ...], plan: Plan) -> Lowered:
+    def lowered(self, axes: tuple[MeshAxis, ...], plan: Plan) -> LoweredModel:
         """The model, without repetitions where an axis divides a part of it."""
         partly = any(axis.splitting.only for axis in axes), plan.policy(Lora)
         if partly not in self._lowered:
             graph = skeleton(as_lowered(plan.policy(Lora).trained(self.space.graph), axes))
             kinds = pipeline_partition(graph, Pipeline(ranks=1), self.trainer.pipeline.split).kinds
-            self._lowered[partly] = Lowered(len(self._lowered), graph, kinds, EXACT // _largest(graph))
+            self._lowered[partly] = LoweredModel(len(self._lowered), graph, kinds, EXACT // _largest(graph))
         return self._lowered[partly]
 
-    def partition(self, model: Lowered, pipeline: Pipeline) -> PartitionRow:
+    def partition(self, model: LoweredModel, pipeline: Pipeline) -> PartitionRow:
         """The model cut for a pipeline."""
         key = (model.number, pipeline)
         if key not in self._partitions:
@@ -204,9 +204,9 @@ class Parts:
 
     def programs(
         self,
-        model: Lowered,
+        model: LoweredModel,
         axes: tuple[MeshAxis, ...],
-        chosen: Chosen,
+        chosen: PolicySet,
         executed: Executed,
         prices: Prices,
         wanted: Sequence[int],
@@ -225,9 +225,9 @@ class Parts:
 
     def _priced(
         self,
-        model: Lowered,
+        model: LoweredModel,
         axes: tuple[MeshAxis, ...],
-        chosen: Chosen,
+        chosen: PolicySet,
         executed: Executed,
         prices: Prices,
         samples: Sequence[int],
@@ -258,7 +258,7 @@ class Parts:
                 self.table.sends(stage_sends(variant.cut, local, prices), size)
         return self._sends[key]
 
-    def peaks(self, programs: Programs, variant: PartitionRow, traffic: StageTraffic, chosen: Chosen) -> int:
+    def peaks(self, programs: Programs, variant: PartitionRow, traffic: StageTraffic, chosen: PolicySet) -> int:
         """The row of what is held, of the first number of samples; the others' follow."""
         key = (programs.row, variant.layers, chosen.held, traffic.gathered)
         if key not in self._peaks:
@@ -289,12 +289,12 @@ class Parts:
 
     def state(
         self,
-        model: Lowered,
+        model: LoweredModel,
         axes: tuple[MeshAxis, ...],
-        chosen: Chosen,
+        chosen: PolicySet,
         local: RankProgram,
         prices: Prices,
-        alike: Mapping[Kind, int] | None,
+        alike: Mapping[BlockKind, int] | None,
     ) -> StateRow:
         """How the weights of a mesh are kept; `alike` is what another keeping of it has; None: this is the first."""
         weight_state = WeightStatePlan(self.setting(chosen.plan), axes)
@@ -307,7 +307,7 @@ class Parts:
 
     @staticmethod
     def _like(
-        weight_state: WeightStatePlan, local: RankProgram, kind: Kind, shared: Callable[..., Hashable]
+        weight_state: WeightStatePlan, local: RankProgram, kind: BlockKind, shared: Callable[..., Hashable]
     ) -> Hashable:
         """All that the care of a layer's weights depends on besides the trainer."""
         return tuple(
@@ -348,26 +348,26 @@ class _Activations(NamedTuple):
     pipelined: bool
 
 
-class Stack(NamedTuple):
+class LayerStack(NamedTuple):
     """What stages hold that differ in how often a layer repeats."""
 
     rows: dict[int, int]  # by the number of repetitions
     peaks: StagePeaks | None  # a row for each; None: they have to be asked one by one
 
 
-def _stacked(one: Callable[..., StagePeaks], own: StageRuns, times: Sequence[int]) -> Stack:
+def _stacked(one: Callable[..., StagePeaks], own: StageRuns, times: Sequence[int]) -> LayerStack:
     import numpy
 
     rows = {count: row for row, count in enumerate(times)}
     try:
         found = one(StackedRuns(own, times), weights=WeightBuffers())
     except Uneven:
-        return Stack(rows, None)
-    return Stack(rows, StagePeaks(*numpy.broadcast_arrays(*found)))
+        return LayerStack(rows, None)
+    return LayerStack(rows, StagePeaks(*numpy.broadcast_arrays(*found)))
 
 
 def _largest(graph: Graph) -> int:
     """The largest figure of any operator for one sample."""
     one = with_samples(graph, 1)
     costs = (node.cost(part, one.widths(block, node)) for block, node in one.nodes() for part in PARTS)
-    return max(1, *(getattr(cost, name) for cost in costs for name in Part.__dataclass_fields__))
+    return max(1, *(getattr(cost, name) for cost in costs for name in OperatorPart.__dataclass_fields__))

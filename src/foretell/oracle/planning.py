@@ -19,9 +19,9 @@ from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import PlanEvaluator, place_of
-from foretell.oracle.search import Found, Watch, search
+from foretell.oracle.search import SearchResult, Watch, search
 from foretell.oracle.space import Space
-from foretell.oracle.training import STEP_ALONE, Run
+from foretell.oracle.training import STEP_ALONE, TrainingRun
 from foretell.plan.plan import Plan, policy_text
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
@@ -74,14 +74,14 @@ def like(question: Request, plan: Plan) -> Request:
     return question.changed(precision=precision).searching(fixed=fixed)
 
 
-class Answer(NamedTuple):
+class PlanningAnswer(NamedTuple):
     """A question with what was found."""
 
     question: Request
     space: Space
-    found: Found
+    found: SearchResult
 
-    def predicted(self, plan: Plan, run: Run = STEP_ALONE) -> Prediction:
+    def predicted(self, plan: Plan, run: TrainingRun = STEP_ALONE) -> Prediction:
         """One of its plans as `foretell predict` tells it."""
         setting = self.space.setting(plan)
         return msgspec.structs.replace(predict(setting, self.space.cluster, run), model=self.question.model)
@@ -91,17 +91,17 @@ Watching = Callable[[Space], Watch]
 """What watches the search of a space."""
 
 
-def answered(question: Request, watching: Watching | None = None) -> Answer:
+def answered(question: Request, watching: Watching | None = None) -> PlanningAnswer:
     """Search for one question's plans."""
     space = space_of(question)
     watch = watching(space) if watching else None
     found = search(space, question.max_memory, watch, question.top)
-    return Answer(question, space, replaced(found, model=question.model))
+    return PlanningAnswer(question, space, replaced(found, model=question.model))
 
 
-def answered_best(questions: Sequence[Request]) -> Answer:
+def answered_best(questions: Sequence[Request]) -> PlanningAnswer:
     """The answer with the fastest plan, of a question or of those that a batch per rank becomes."""
-    answers: list[Answer] = []
+    answers: list[PlanningAnswer] = []
     for question in questions:
         answers.append(answered(question))
         if not answers[-1].found.complete:
@@ -109,12 +109,12 @@ def answered_best(questions: Sequence[Request]) -> Answer:
     return best_of(answers, "time") or nearest(answers)
 
 
-def nearest(answers: Sequence[Answer]) -> Answer:
+def nearest(answers: Sequence[PlanningAnswer]) -> PlanningAnswer:
     """The answer whose smallest plan is smallest."""
     return min(answers, key=lambda one: one.found.nearest.memory_bytes if one.found.nearest else float("inf"))
 
 
-def replaced(found: Found, **changes: object) -> Found:
+def replaced(found: SearchResult, **changes: object) -> SearchResult:
     """The same with some fields replaced, and its plans kept."""
     changed = msgspec.structs.replace(found, **changes)
     vars(changed).update(vars(found))
@@ -155,7 +155,7 @@ def for_each_rank(question: Request, samples: int) -> list[Request]:
     ]
 
 
-def by_memory(found: Found) -> Found:
+def by_memory(found: SearchResult) -> SearchResult:
     """The answer with the plans first that leave most memory free."""
     top = tuple(one for one in found.plans.smallest(len(found.top)) if one.memory_bytes <= found.capacity)
     return replaced(found, best=top[0] if top else None, top=top)
@@ -165,7 +165,7 @@ TIED: Final = 0.01
 """More ranks have to be faster by this share to be worth it: less than any prediction can tell apart."""
 
 
-def best_of(answers: Sequence[Answer], by: str) -> Answer | None:
+def best_of(answers: Sequence[PlanningAnswer], by: str) -> PlanningAnswer | None:
     """The answer whose best plan is best: by seconds, device-seconds or bytes of a sample, or by ranks.
 
     By time, of those that are as fast as the fastest to a hundredth the one on the fewest ranks.
@@ -179,7 +179,7 @@ def best_of(answers: Sequence[Answer], by: str) -> Answer | None:
     return min(fitting, key=lambda one: _cost(one.found, by), default=None)
 
 
-def _cost(found: Found, by: str) -> tuple[float, ...]:
+def _cost(found: SearchResult, by: str) -> tuple[float, ...]:
     assert found.best is not None
     time = found.best.step_seconds / found.batch
     money = time * found.ranks
@@ -194,7 +194,7 @@ class Tried(NamedTuple):
     """Something else that was searched, and its best plan."""
 
     what: str
-    answer: Answer
+    answer: PlanningAnswer
 
     @property
     def best(self) -> Candidate | None:
@@ -263,7 +263,7 @@ def _larger(question: Request) -> Iterator[tuple[str, Request]]:
 # where nothing is legal
 
 
-def without_axes(answer: Answer) -> Refusal | None:
+def without_axes(answer: PlanningAnswer) -> Refusal | None:
     """Why no rule had anything to refuse: no strategy that may be used shares out the work of this model."""
     space, ranks = answer.space, answer.found.ranks
     if answer.found.refused or ranks == 1:
@@ -274,7 +274,7 @@ def without_axes(answer: Answer) -> Refusal | None:
     return Refusal("ranks share the work", f"{ranks} ranks, and {by if idle else 'no strategy is left to use'}")
 
 
-def other_batches(answer: Answer) -> list[int]:
+def other_batches(answer: PlanningAnswer) -> list[int]:
     """Batches near the one asked about that leave legal plans where it leaves none; each was searched."""
     question = answer.question
     if BATCH_RULE not in answer.found.refused or question.search.splits:

@@ -16,13 +16,13 @@ from foretell.model.totals import matrix_work
 from foretell.oracle.causes import causes, rank_work
 from foretell.oracle.evidence import evidence
 from foretell.oracle.explain import Bottleneck, bottlenecks
-from foretell.oracle.similar import Accuracy, accuracy
-from foretell.oracle.training import STEP_ALONE, Run, Training, step_input, whole
+from foretell.oracle.similar import SimilarAccuracy, accuracy
+from foretell.oracle.training import STEP_ALONE, Training, TrainingRun, step_input, whole
 from foretell.plan.facts import facts
 from foretell.plan.policies.lora import Lora
 from foretell.plan.setting import Setting
 from foretell.program.expand import notes
-from foretell.program.rank_program import Kind
+from foretell.program.rank_program import BlockKind
 from foretell.summary import rates
 from foretell.timeline.observation import Observation
 from foretell.timeline.result import composed
@@ -56,7 +56,7 @@ class Prediction(Observation, frozen=True, kw_only=True):
     provenance: dict[str, str]
     notes: tuple[str, ...]
     training: Training | None = None  # a whole run, where one is asked about
-    accuracy: Accuracy | None = None  # of similar measured runs; None: none is similar
+    accuracy: SimilarAccuracy | None = None  # of similar measured runs; None: none is similar
 
     def summary(self) -> Iterator[tuple[str, str]]:
         low, high = map(show_seconds, self.interval)
@@ -71,7 +71,7 @@ class Prediction(Observation, frozen=True, kw_only=True):
 T = TypeVar("T", bound=Prediction)
 
 
-def predict(setting: Setting, cluster: Cluster, run: Run = STEP_ALONE) -> Prediction:
+def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -> Prediction:
     """Predict one step of a plan that fits, and a whole run of such steps where one is asked about."""
     plan = priced(setting, cluster)
     program, device, usable = plan.program, cluster.device, usable_bytes(setting.trainer, cluster)
@@ -142,7 +142,7 @@ def _computing(breakdown: Mapping[str, float]) -> float:
     return sum(breakdown.get(name, 0.0) for name in LAYERS)
 
 
-def _compute(plan: PricedProgram, kind: Kind) -> float:
+def _compute(plan: PricedProgram, kind: BlockKind) -> float:
     """Seconds that one micro-batch computes in a kind of layer, both passes."""
     forward, backward, *_ = plan.kinds[kind].parts
     return sum(own.get(name, 0.0) for own in (forward, backward) for name in LAYERS)

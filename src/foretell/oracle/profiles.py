@@ -14,7 +14,7 @@ import msgspec
 
 from foretell.cost.calibrated import told_by
 from foretell.cost.kernels import kernel_seconds, update_seconds
-from foretell.cost.samples import Layer, Profile
+from foretell.cost.samples import LayerSample, Profile
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device
 from foretell.model.optimizer import update_rule
@@ -53,7 +53,7 @@ def layer_factors(device: Device, trainer: Trainer, found: Profile) -> dict[str,
     said = predicted_layers(device, trainer, found)
     places = {key.rpartition(" ")[0] for key in said}
     for one in found.samples:
-        if isinstance(one.about, Layer) and one.about.part != "update":
+        if isinstance(one.about, LayerSample) and one.about.part != "update":
             timed[f"{_home(one.about.path, places)} {one.about.part}"].append(one.p50)
     factors: dict[str, float] = {}
     for key, seconds in timed.items():
@@ -67,7 +67,9 @@ def layer_factors(device: Device, trainer: Trainer, found: Profile) -> dict[str,
 
 def predicted_layers(device: Device, trainer: Trainer, found: Profile) -> dict[str, tuple[float, float]]:
     """Predicted seconds of each timed layer and pass, and how much of starting its kernels costs beside them."""
-    paths = sorted({one.about.path for one in found.samples if isinstance(one.about, Layer)}, key=len, reverse=True)
+    paths = sorted(
+        {one.about.path for one in found.samples if isinstance(one.about, LayerSample)}, key=len, reverse=True
+    )
     request = Request(model=found.model, plan=parse(f"dp1 +{found.precision}"), batch=found.batch)
     setting = msgspec.structs.replace(resolve(request).setting, trainer=trainer)
     program = lower(setting)
@@ -109,7 +111,7 @@ def _home(path: str, known: Iterable[str]) -> str:
 def _update_factor(device: Device, found: Profile) -> dict[str, float]:
     form = FORMATS[found.precision]
     for one in found.samples:
-        if isinstance(one.about, Layer) and one.about.part == "update":
+        if isinstance(one.about, LayerSample) and one.about.part == "update":
             count = one.about.parameters
             cost = update_rule("adamw").cost(count, dict.fromkeys("wgs", form.weight))
             price = update_seconds(Update("adamw", count, cost), device, form)

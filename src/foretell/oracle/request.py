@@ -18,7 +18,7 @@ from foretell.hardware.cluster import Cluster
 from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.model.graph import Graph
 from foretell.model.optimizer import OPTIMIZERS
-from foretell.oracle.training import STEP_ALONE, Run
+from foretell.oracle.training import STEP_ALONE, TrainingRun
 from foretell.plan.members import policies, strategies
 from foretell.plan.plan import Plan
 from foretell.plan.policies.microbatches import Microbatches
@@ -100,7 +100,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     max_memory: float = 0.0  # bytes of a device that may be used; 0: all that it has
     top: int = TOP
     measured: MeasurementFiles = UNMEASURED
-    run: Run = STEP_ALONE  # how much to train, and under which conditions
+    run: TrainingRun = STEP_ALONE  # how much to train, and under which conditions
     disturbance: Disturbance = CALM
     upgrade: Upgrade | None = None  # of the hardware, after it was calibrated: corrections are those of the old one
     notes: tuple[str, ...] = ()  # on how it was read
@@ -160,7 +160,7 @@ class Words(TypedDict, total=False):
     calibration: str | PathLike[str]
     profile: str | PathLike[str]
     anchor: Sequence[str | PathLike[str]]
-    run: Run
+    run: TrainingRun
     disturbance: Disturbance | None
     notes: tuple[str, ...]
 
@@ -215,10 +215,10 @@ def _several(words: str | Sequence[str], name: str) -> tuple[str, ...]:
     return found
 
 
-def _cluster(on: str | Cluster | None) -> catalog.Named | None:
+def _cluster(on: str | Cluster | None) -> catalog.NamedCluster | None:
     if on is None:
         return None
-    return catalog.named(on) if isinstance(on, str) else catalog.Named(on, ())
+    return catalog.named(on) if isinstance(on, str) else catalog.NamedCluster(on, ())
 
 
 def read_plan(plan: str | Plan, where: str = "plan") -> Plan:

@@ -13,7 +13,7 @@ from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.resize import with_samples
 from foretell.model.source import load
-from foretell.oracle.calibrations import NONE, Place, as_measured
+from foretell.oracle.calibrations import NONE, CalibratedPlace, as_measured
 from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.request import MeasurementFiles, Request
 from foretell.plan.fitness import fits, passing, refusals
@@ -82,7 +82,7 @@ class PlanEvaluator:
     def __init__(self, request: Request, graphs: dict[str, Graph] | None = None) -> None:
         self.request, self.trainer = request, trainer(request.trainer)
         self._graphs: dict[str, Graph] = {} if graphs is None else graphs
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, CalibratedPlace] = {}
         self._legal: dict[Plan, bool] = {}
         self._found: dict[Plan, Prediction] = {}
 
@@ -98,7 +98,7 @@ class PlanEvaluator:
         """As it was measured with all its ranks busy."""
         return self.place(self.request.place.ranks).cluster
 
-    def place(self, ranks: int) -> Place:
+    def place(self, ranks: int) -> CalibratedPlace:
         """Where a plan of so many ranks runs: fewer busy ranks of a machine may each be faster."""
         ranks = min(ranks, self.request.place.ranks)
         if ranks not in self._places:
@@ -190,7 +190,7 @@ class PlanEvaluator:
         return found.memory_bytes <= self.usable(found)
 
 
-def place_of(request: Request, ranks: int = 0) -> Place:
+def place_of(request: Request, ranks: int = 0) -> CalibratedPlace:
     """Where plans of so many ranks (0: of all) run, as it was measured."""
     cluster = request.place
     found = as_measured(cluster, trainer(request.trainer), ranks or cluster.ranks, request.measured.calibration)

@@ -15,10 +15,19 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.oracle.layouts import NEAR
-from foretell.oracle.planning import BATCH_RULE, Answer, Watching, answered, around, on_counts, questions, space_of
+from foretell.oracle.planning import (
+    BATCH_RULE,
+    PlanningAnswer,
+    Watching,
+    answered,
+    around,
+    on_counts,
+    questions,
+    space_of,
+)
 from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.request import Request
-from foretell.oracle.similar import Accuracy
+from foretell.oracle.similar import SimilarAccuracy
 from foretell.oracle.stages import may_choose
 from foretell.plan.job import batch_ranks
 from foretell.plan.members import policies, strategies
@@ -30,7 +39,7 @@ from foretell.summary import Summarized
 from foretell.units import show_bytes, show_seconds
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One strategy on so many ranks."""
 
     ranks: int
@@ -50,11 +59,11 @@ class Gap(msgspec.Struct, frozen=True):
     why: str  # with its numbers
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class ScalingLine(msgspec.Struct, frozen=True, kw_only=True):
     """One strategy over numbers of ranks."""
 
     name: str
-    points: tuple[Point, ...]
+    points: tuple[ScalingPoint, ...]
     gaps: tuple[Gap, ...]
 
     @property
@@ -64,7 +73,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
         return next((gap for gap in self.gaps if gap.ranks > last), None)
 
 
-class Crossing(msgspec.Struct, frozen=True):
+class ScalingCrossover(msgspec.Struct, frozen=True):
     """Two lines, the first of which is faster up to `low` ranks and the second from `high` on."""
 
     first: str
@@ -84,13 +93,15 @@ class Scaling(Summarized, frozen=True, kw_only=True):
     counts: tuple[int, ...]
     base_ranks: int  # the fewest ranks that hold the model
     base_plan: str
-    lines: tuple[Line, ...]
-    crossings: tuple[Crossing, ...]
+    lines: tuple[ScalingLine, ...]
+    crossings: tuple[ScalingCrossover, ...]
     ends: dict[str, Gap]  # of each line that ends
     fastest: dict[int, str]  # by number of ranks, the line
     complete: bool  # False: interrupted, and this is what was found until then
     notes: tuple[str, ...] = ()  # what the lines leave open
-    accuracy: dict[int, Accuracy] = msgspec.field(default_factory=dict[int, Accuracy])  # by ranks, of like runs
+    accuracy: dict[int, SimilarAccuracy] = msgspec.field(
+        default_factory=dict[int, SimilarAccuracy]
+    )  # by ranks, of like runs
 
     def summary(self) -> Iterator[tuple[str, str]]:
         yield "model", f"{self.model}, batch {self.batch:,}{' per rank' if self.weak else ''}, on {self.cluster}"
@@ -114,7 +125,7 @@ def scale(request: Request, counts: Sequence[int], watching: Watching | None = N
     names = list(_names(question))
     cells = [_Cell(one, per_rank, watching) for one in sizes]
     found = dict(_until_interrupted(cells, names))
-    priced = [one for one in found.values() if isinstance(one, Point)]
+    priced = [one for one in found.values() if isinstance(one, ScalingPoint)]
     if not priced and not all(cell.complete for cell in cells):
         raise BadInput("interrupted before a plan that fits was found", where="--gpus", fix="fewer of them")
     if not priced:
@@ -144,7 +155,7 @@ def scale(request: Request, counts: Sequence[int], watching: Watching | None = N
     )
 
 
-def _accuracies(cells: Sequence[_Cell], lines: Sequence[Line]) -> Iterator[tuple[int, Accuracy]]:
+def _accuracies(cells: Sequence[_Cell], lines: Sequence[ScalingLine]) -> Iterator[tuple[int, SimilarAccuracy]]:
     """How far predictions of runs like the fastest plan of each number of ranks were."""
     for cell in cells:
         points = [point for line in lines for point in line.points if point.ranks == cell.ranks]
@@ -154,7 +165,7 @@ def _accuracies(cells: Sequence[_Cell], lines: Sequence[Line]) -> Iterator[tuple
                 yield cell.ranks, known
 
 
-def _way_out(question: Request, ranks: int, found: Iterable[Point | Gap | None], per_rank: int) -> str:
+def _way_out(question: Request, ranks: int, found: Iterable[ScalingPoint | Gap | None], per_rank: int) -> str:
     """What would give lines where there are none."""
     if not per_rank and any(isinstance(one, Gap) and one.limit == BATCH_RULE for one in found):
         near = around(question.batch, ranks)
@@ -162,7 +173,7 @@ def _way_out(question: Request, ranks: int, found: Iterable[Point | Gap | None],
     return "more ranks, or foretell plan: several strategies together"
 
 
-def _open(question: Request, points: Sequence[Point]) -> tuple[str, ...]:
+def _open(question: Request, points: Sequence[ScalingPoint]) -> tuple[str, ...]:
     """Stages are chosen for the leading plans of one search; there are many here, and the trainer cuts them."""
     space = space_of(question)
     cut = (point for point in points if may_choose(space.setting(parse(point.plan))))
@@ -173,7 +184,7 @@ def _open(question: Request, points: Sequence[Point]) -> tuple[str, ...]:
 
 def _until_interrupted(
     cells: Sequence[_Cell], names: Sequence[str]
-) -> Iterator[tuple[tuple[str, int], Point | Gap | None]]:
+) -> Iterator[tuple[tuple[str, int], ScalingPoint | Gap | None]]:
     for cell in cells:
         for name in names:
             yield (name, cell.ranks), cell.found(name)
@@ -217,14 +228,14 @@ class _Cell:
     def __init__(self, question: Request, per_rank: int, watching: Watching | None) -> None:
         self.question, self.per_rank, self.watching = question, per_rank, watching
         self.ranks = question.place.ranks
-        self.known: dict[tuple[str, ...], list[Answer]] = {}
+        self.known: dict[tuple[str, ...], list[PlanningAnswer]] = {}
 
     @property
     def complete(self) -> bool:
         """Whether no search was interrupted."""
         return all(one.found.complete for answers in self.known.values() for one in answers)
 
-    def found(self, name: str) -> Point | Gap | None:
+    def found(self, name: str) -> ScalingPoint | Gap | None:
         """The fastest plan of a line that fits, or why there is none; nothing where the line needs more ranks."""
         words = tuple(name.partition(":")[0].split("+"))
         if self.ranks < 2 ** len(words) and (name != DATA or self.ranks > 1):
@@ -248,8 +259,8 @@ class _Cell:
             return Gap(self.ranks, MEMORY, f"{least.plan} needs {show_bytes(over)} more than a rank may use")
         return self._refused(answers, name)
 
-    def _point(self, one: Candidate, batch: int) -> Point:
-        return Point(
+    def _point(self, one: Candidate, batch: int) -> ScalingPoint:
+        return ScalingPoint(
             ranks=self.ranks,
             batch=batch,
             plan=one.plan,
@@ -259,12 +270,12 @@ class _Cell:
             memory_bytes=one.memory_bytes,
         )
 
-    def accuracy(self, point: Point) -> Accuracy | None:
+    def accuracy(self, point: ScalingPoint) -> SimilarAccuracy | None:
         """Of runs like one of its points."""
         answers = [one for several in self.known.values() for one in several if one.found.batch == point.batch]
         return answers[0].predicted(parse(point.plan)).accuracy
 
-    def _refused(self, answers: Sequence[Answer], name: str) -> Gap:
+    def _refused(self, answers: Sequence[PlanningAnswer], name: str) -> Gap:
         """The rule that refused most."""
         counted = [(count, rule, one) for one in answers for rule, count in one.found.refused.items()]
         if not counted:
@@ -296,7 +307,7 @@ class _Cell:
         outside = strategies()[word].place < strategies()[DATA].place or node == 1
         return [ranks for ranks in divisors(self.ranks)[1:-1] if outside or node % ranks == 0]
 
-    def _of_line(self, answer: Answer, name: str) -> Iterator[Candidate]:
+    def _of_line(self, answer: PlanningAnswer, name: str) -> Iterator[Candidate]:
         """The priced plans that belong to a line."""
         plans = answer.found.plans
         for at in range(len(plans)):
@@ -319,22 +330,22 @@ def line_of(plan: Plan) -> str:
 # all lines
 
 
-def _with_efficiency(one: Point | Gap | None, base: Point) -> Point | Gap | None:
-    if not isinstance(one, Point):
+def _with_efficiency(one: ScalingPoint | Gap | None, base: ScalingPoint) -> ScalingPoint | Gap | None:
+    if not isinstance(one, ScalingPoint):
         return one
     share = one.samples_per_second / one.ranks / (base.samples_per_second / base.ranks)
     return msgspec.structs.replace(one, efficiency=share)
 
 
-def _line(name: str, found: Sequence[Point | Gap]) -> Line:
-    return Line(
+def _line(name: str, found: Sequence[ScalingPoint | Gap]) -> ScalingLine:
+    return ScalingLine(
         name=name,
-        points=tuple(one for one in found if isinstance(one, Point)),
+        points=tuple(one for one in found if isinstance(one, ScalingPoint)),
         gaps=tuple(one for one in found if isinstance(one, Gap)),
     )
 
 
-def crossings(lines: Sequence[Line]) -> Iterator[Crossing]:
+def crossings(lines: Sequence[ScalingLine]) -> Iterator[ScalingCrossover]:
     for one, other in itertools.combinations(lines, 2):
         here = {point.ranks: point.samples_per_second for point in one.points}
         there = {point.ranks: point.samples_per_second for point in other.points}
@@ -343,7 +354,7 @@ def crossings(lines: Sequence[Line]) -> Iterator[Crossing]:
         for (low, before), (high, after) in itertools.pairwise(ahead):
             if before != after:
                 first, second = (one, other) if before else (other, one)
-                yield Crossing(first.name, second.name, low, high)
+                yield ScalingCrossover(first.name, second.name, low, high)
 
 
 def _apart(one: float, other: float) -> bool:
@@ -351,7 +362,7 @@ def _apart(one: float, other: float) -> bool:
     return abs(one - other) > NEAR * max(one, other)
 
 
-def _fastest(lines: Sequence[Line]) -> dict[int, str]:
+def _fastest(lines: Sequence[ScalingLine]) -> dict[int, str]:
     best: dict[int, tuple[float, str]] = {}
     for line in lines:
         for point in line.points:

@@ -19,8 +19,8 @@ import numpy
 
 from foretell.compiling import available
 from foretell.cost.memory import usable_bytes
-from foretell.oracle.mesh_rows import Block, Columns, MeshRows
-from foretell.oracle.parts import Chosen, Parts
+from foretell.oracle.mesh_rows import Columns, MeshPlans, MeshRows
+from foretell.oracle.parts import Parts, PolicySet
 from foretell.oracle.priced_plans import Candidate, PricedPlans
 from foretell.oracle.space import Space, Way
 from foretell.plan.plan import Plan
@@ -43,8 +43,8 @@ FEW = 3_000
 """Plans for which compiling, half a minute on a machine that never did it, does not pay."""
 
 
-class Finer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was chosen for the leading plans beside what the search varies; see `oracle.finer`."""
+class Refinement(msgspec.Struct, frozen=True, kw_only=True):
+    """What was chosen for the leading plans beside what the search varies; see `oracle.refinement`."""
 
     what: str  # is chosen: stages, parts
     tried: int  # plans for which it was
@@ -65,7 +65,7 @@ class Finer(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, 1 - self.least_seconds / self.step_seconds) if self.plan else 0.0
 
 
-class Found(Summarized, frozen=True, kw_only=True, dict=True):
+class SearchResult(Summarized, frozen=True, kw_only=True, dict=True):
     """What a search found. All its plans, not kept in files, are its `plans`."""
 
     model: str
@@ -87,7 +87,7 @@ class Found(Summarized, frozen=True, kw_only=True, dict=True):
     nearest: Candidate | None  # the one that needs the least memory; None: all are refused
     complete: bool = True  # False: interrupted, and this is of the plans until then
     seen: float = 1.0  # share of the meshes that were looked at, one after the other; 1 unless interrupted
-    finer: tuple[Finer, ...] = ()  # what was chosen beside what the search varies
+    finer: tuple[Refinement, ...] = ()  # what was chosen beside what the search varies
 
     @property
     def plans(self) -> PricedPlans:
@@ -104,7 +104,7 @@ Watch: TypeAlias = Callable[[int], None]
 """Told after each mesh how many plans there are so far; `Space.looked` says how far it is."""
 
 
-def search(space: Space, most: float = 0.0, watch: Watch | None = None, top: int = TOP) -> Found:
+def search(space: Space, most: float = 0.0, watch: Watch | None = None, top: int = TOP) -> SearchResult:
     """Price every plan of a space. `most`: bytes that a device may use, if less than it has.
 
     Ctrl-C ends it with what was found until then.
@@ -137,18 +137,18 @@ class _Search:
         self.parts = Parts(space)
         self.chosen = [self.parts.chosen(policies) for policies in space.policies]
         self.alike = _by_model(self.chosen)
-        self.blocks: list[Block] = []
+        self.blocks: list[MeshPlans] = []
         self.waiting = 0  # plans in these
         self.begun: tuple[Columns, Any] | None = None  # plans that are being priced, and the order of those still to be
         self.priced: list[tuple[Any, Any, Any]] = []  # names, seconds, bytes
         self.used: set[int] = set()  # local programs
         self.done = 0
 
-    def run(self) -> Found:
+    def run(self) -> SearchResult:
         with _nothing_collected():
             return self._run()
 
-    def _run(self) -> Found:
+    def _run(self) -> SearchResult:
         start = time.perf_counter()
         complete = True
         try:
@@ -198,13 +198,13 @@ class _Search:
 
     # results
 
-    def _found(self, taken: float, complete: bool) -> Found:
+    def _found(self, taken: float, complete: bool) -> SearchResult:
         space = self.space
         empty = (numpy.zeros((0, len(NAMES)), numpy.int32), numpy.zeros(0), numpy.zeros(0))
         names, seconds, memory = (numpy.concatenate(parts) for parts in zip(*(self.priced or [empty]), strict=True))
         plans = PricedPlans(seconds, memory, self.capacity, lambda at: self._named(names[at]))
         top = plans.fastest(self.top)
-        found = Found(
+        found = SearchResult(
             model=self.graph.name,
             cluster=self.cluster.text,
             trainer=self.trainer.name,
@@ -253,13 +253,13 @@ def _nothing_collected() -> Generator[None]:
             gc.enable()
 
 
-def _in_order(blocks: Sequence[Block]) -> tuple[Columns, Any]:
+def _in_order(blocks: Sequence[MeshPlans]) -> tuple[Columns, Any]:
     """Plans of several blocks, one after the other, and the order in which they are played."""
     columns = {name: _one_column(name, blocks) for name in blocks[0].columns}
     return columns, numpy.lexsort([_packed(columns, TAKES), _packed(columns, PLAYED)])
 
 
-def _one_column(name: str, blocks: Sequence[Block]) -> Any:
+def _one_column(name: str, blocks: Sequence[MeshPlans]) -> Any:
     """A column of all blocks."""
     found = numpy.empty(sum(block.size for block in blocks), float if name in REAL else numpy.int64)
     first = 0
@@ -277,9 +277,9 @@ def _packed(columns: Columns, names: Sequence[str]) -> Any:
     return found
 
 
-def _by_model(chosen: Sequence[Chosen]) -> list[dict[int, Chosen]]:
+def _by_model(chosen: Sequence[PolicySet]) -> list[dict[int, PolicySet]]:
     """Sets of policies, those together that leave the model, and what its samples share, the same."""
-    found: dict[Hashable, dict[int, Chosen]] = defaultdict(dict)
+    found: dict[Hashable, dict[int, PolicySet]] = defaultdict(dict)
     for which, one in enumerate(chosen):
         found[one.plan.policy(Lora), one.plan.policy(BatchNorm)][which] = one
     return list(found.values())

@@ -31,7 +31,7 @@ ALIKE: Final = (
 """What a question and measured runs can have in common, the most first."""
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class SimilarRuns(msgspec.Struct, frozen=True, kw_only=True):
     """Measured runs of one kind: errors are |predicted - measured| / measured."""
 
     source: str
@@ -42,7 +42,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     errors: tuple[float, ...]
 
 
-class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
+class SimilarAccuracy(msgspec.Struct, frozen=True, kw_only=True):
     """How far predictions of the most similar runs were."""
 
     runs: int
@@ -67,12 +67,12 @@ def work_of(reasons: Iterable[str]) -> str:
 
 
 @functools.cache
-def groups() -> tuple[Group, ...]:
+def groups() -> tuple[SimilarRuns, ...]:
     """What ships."""
-    return msgspec.json.decode(FILE.read_bytes(), type=tuple[Group, ...])
+    return msgspec.json.decode(FILE.read_bytes(), type=tuple[SimilarRuns, ...])
 
 
-def accuracy(device: str, trainer: str, ranks: int, reasons: Iterable[str]) -> Accuracy | None:
+def accuracy(device: str, trainer: str, ranks: int, reasons: Iterable[str]) -> SimilarAccuracy | None:
     """Of the runs most like this one; None where none are like it at all."""
     told = tuple(reasons)
     question = {
@@ -88,10 +88,10 @@ def accuracy(device: str, trainer: str, ranks: int, reasons: Iterable[str]) -> A
     return None
 
 
-def _told(found: Sequence[Group], alike: tuple[str, ...]) -> Accuracy:
+def _told(found: Sequence[SimilarRuns], alike: tuple[str, ...]) -> SimilarAccuracy:
     errors = [error for one in found for error in one.errors]
     sizes: dict[str, int] = {}
     for one in found:
         sizes[one.source] = sizes.get(one.source, 0) + len(one.errors)
     study = max(sizes, key=lambda name: sizes[name])
-    return Accuracy(runs=len(errors), median_error=statistics.median(errors), study=study, alike=alike)
+    return SimilarAccuracy(runs=len(errors), median_error=statistics.median(errors), study=study, alike=alike)

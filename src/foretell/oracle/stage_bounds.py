@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from foretell.oracle.stage_figures import Range, Split, StageFigures, Stages, ranges
+from foretell.oracle.stage_figures import Range, Split, StageFigures, StagesByLayers, ranges
 from foretell.plan.schedule import Slot, find
 
 FEW = 256
@@ -25,12 +25,12 @@ GLANCED = 200
 """The same where ranks have several stages: bounds are too far apart then to prove much."""
 
 
-def ways(stages: Stages) -> int:
+def ways(stages: StagesByLayers) -> int:
     """How many splits there are."""
     return math.comb(stages.layers - 1, stages.parts - 1)
 
 
-class Bounds(Protocol):
+class SplitBounds(Protocol):
     """What splits of a plan take at least."""
 
     def in_order(self) -> Iterator[tuple[float, Split | None]]:
@@ -46,13 +46,13 @@ class Bounds(Protocol):
         ...
 
 
-def bounds(stages: Stages, capacity: float, limit: float) -> Bounds:
+def bounds(stages: StagesByLayers, capacity: float, limit: float) -> SplitBounds:
     """The bounds of splits that fit, as far as that is known of one stage alone, and take less than a limit."""
     kind = _OneStage if stages.partition.chunks == 1 else _SeveralStages
     return kind(stages, capacity, limit)
 
 
-class _Work(NamedTuple):
+class _StageSeconds(NamedTuple):
     """Seconds of a stage: of the longest chain through its rank's slots, and of the way through it for those behind."""
 
     own: float
@@ -97,7 +97,7 @@ def _chain(row: Sequence[Slot], turning: set[int]) -> Chain:
 class _Figures:
     """What a plan's schedule makes of the figures of its stages."""
 
-    def __init__(self, stages: Stages, capacity: float, limit: float) -> None:
+    def __init__(self, stages: StagesByLayers, capacity: float, limit: float) -> None:
         self.stages, self.capacity, self.limit = stages, capacity, limit
         self.parts, self.layers, partition = stages.parts, stages.layers, stages.partition
         self.ranks, schedule, count = partition.ranks, partition.schedule, stages.setting.plan.microbatches
@@ -114,16 +114,16 @@ class _Figures:
         self.turns = self.alone and stages.trained_through
         self.mean = sum(self.times) / self.parts * stages.at_least(Range(0, self.layers)) / self.parts
         self._behind: dict[tuple[int, int], float] = {}
-        self._choices: dict[tuple[int, int], list[tuple[int, _Work]]] = {}
-        self._works: dict[tuple[int, Range], _Work] = {}
+        self._choices: dict[tuple[int, int], list[tuple[int, _StageSeconds]]] = {}
+        self._works: dict[tuple[int, Range], _StageSeconds] = {}
 
-    def work(self, part: int, own: Range) -> _Work:
+    def work(self, part: int, own: Range) -> _StageSeconds:
         """The seconds of a stage with these layers."""
         if (part, own) not in self._works:
             self._works[part, own] = self._work(part, own)
         return self._works[part, own]
 
-    def _work(self, part: int, own: Range) -> _Work:
+    def _work(self, part: int, own: Range) -> _StageSeconds:
         figures = self.stages.of(part, own)
         seconds = self._busy(part, figures)
         if self.turns:
@@ -132,7 +132,7 @@ class _Figures:
                 chain = sum(count * figures.slots[kind] for kind, count in slots.items())
                 seconds = max(seconds, chain + (turns * (figures.sent_forward + behind) if turns else 0.0))
         launched = self.times[part] * figures.launched
-        return _Work(seconds + self._after(part, figures), self._through(part, figures), launched)
+        return _StageSeconds(seconds + self._after(part, figures), self._through(part, figures), launched)
 
     def _busy(self, part: int, figures: StageFigures) -> float:
         return self.times[part] * (max(figures.busy, figures.launched) if self.alone else figures.busy)
@@ -176,7 +176,7 @@ class _Figures:
                 return
             yield stop
 
-    def choices(self, part: int, first: int) -> list[tuple[int, _Work]]:
+    def choices(self, part: int, first: int) -> list[tuple[int, _StageSeconds]]:
         """Where the stage that begins with a layer may stop, and its work."""
         if (part, first) not in self._choices:
             works = ((stop, self.work(part, Range(first, stop))) for stop in self._stops(part, first))
@@ -199,7 +199,7 @@ class _Begun(NamedTuple):
 class _OneStage:
     """Ranks with one stage each: the least bound of all that begins in a certain way is known."""
 
-    def __init__(self, stages: Stages, capacity: float, limit: float) -> None:
+    def __init__(self, stages: StagesByLayers, capacity: float, limit: float) -> None:
         self.figures = _Figures(stages, capacity, limit)
         self.parts, self.layers = stages.parts, stages.layers
         self._rest: dict[tuple[int, int], float] = {}
@@ -257,7 +257,7 @@ Loads: TypeAlias = tuple[tuple[float, float], ...]
 class _SeveralStages:
     """Ranks with several stages each: the rest's work is divided among all of them at best."""
 
-    def __init__(self, stages: Stages, capacity: float, limit: float) -> None:
+    def __init__(self, stages: StagesByLayers, capacity: float, limit: float) -> None:
         self.figures = _Figures(stages, capacity, limit)
         self.parts, self.layers = stages.parts, stages.layers
         partition = stages.partition
@@ -278,7 +278,7 @@ class _SeveralStages:
             loads, way = self._loaded(loads, way, part, self.figures.work(part, own))
         return max(max(load) for load in loads)
 
-    def _loaded(self, loads: Loads, way: float, part: int, work: _Work) -> tuple[Loads, float]:
+    def _loaded(self, loads: Loads, way: float, part: int, work: _StageSeconds) -> tuple[Loads, float]:
         """What ranks have done with one part more. Every rank that has the part does its work."""
         added = list(loads)
         for rank in self.holders[part]:

@@ -16,14 +16,14 @@ import msgspec
 
 from foretell.cost.price import PricedProgram, priced
 from foretell.hardware.cluster import Cluster
-from foretell.model.layers import Piece, Run, runs
+from foretell.model.layers import EqualLayers, LayerPiece, runs
 from foretell.plan.plan import Plan
 from foretell.plan.schedule import SLOT_KINDS
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
-from foretell.program.boundary import Crossing
+from foretell.program.boundary import BoundaryCrossing
 from foretell.program.partition import ModelParts, model_parts
-from foretell.program.rank_program import Kind, kind_of
+from foretell.program.rank_program import BlockKind, kind_of
 from foretell.timeline.engine import SEGMENT, kernels
 from foretell.timeline.plan_table import PlanTable
 
@@ -76,7 +76,7 @@ def ranges(split: Split) -> tuple[Range, ...]:
     return tuple(Range(*ends) for ends in pairwise((0, *accumulate(split))))
 
 
-class Stages:
+class StagesByLayers:
     """Figures of the stages that a plan's pipeline may have, by the layers on them."""
 
     def __init__(self, setting: Setting, cluster: Cluster) -> None:
@@ -92,7 +92,7 @@ class Stages:
         self._learn(self.usual, self.split)
 
     @staticmethod
-    def _layers(part: Iterable[Piece]) -> int:
+    def _layers(part: Iterable[LayerPiece]) -> int:
         return len({piece.layer for piece in part if piece.layer})
 
     def _priced(self, split: Split) -> PricedProgram:
@@ -132,7 +132,7 @@ class Stages:
             *accumulate(sum(host * self._pass(run, "launches") for run in part) for part in self._singles.runs),
         ]
 
-    def _pass(self, run: Run, figure: str) -> float:
+    def _pass(self, run: EqualLayers, figure: str) -> float:
         """A figure of both passes."""
         forward, both, inputs, weights = getattr(self.usual.kinds[kind_of(run)], figure)
         splits = self.partition.schedule.splits_backward
@@ -195,7 +195,7 @@ class Stages:
         ends = (own.first == 0, own.stop == self.layers, *self._ends[part])
         return layers, ends, _reads(single.crossings[own.first]), _reads(sent)
 
-    def _times(self, run: Run) -> tuple[Kind, int, bool, bool]:
+    def _times(self, run: EqualLayers) -> tuple[BlockKind, int, bool, bool]:
         last = run.first + run.times == self.partition.graph.blocks[run.block].times
         return kind_of(run), run.times, run.first == 0, last
 
@@ -277,5 +277,5 @@ def _shares(layers: int, parts: int) -> Iterator[int]:
     return (each + steep * step[part] + (part < more) for part in range(parts))
 
 
-def _reads(crossings: Iterable[Crossing]) -> tuple[tuple[int, int, bool], ...]:
+def _reads(crossings: Iterable[BoundaryCrossing]) -> tuple[tuple[int, int, bool], ...]:
     return tuple((*one.read, one.trained) for one in crossings)

@@ -19,8 +19,8 @@ import msgspec
 
 from foretell.cost.price import priced
 from foretell.hardware.cluster import Cluster
-from foretell.oracle.stage_bounds import FEW, Bounds, bounds, ways
-from foretell.oracle.stage_figures import Split, Stages, with_split
+from foretell.oracle.stage_bounds import FEW, SplitBounds, bounds, ways
+from foretell.oracle.stage_figures import Split, StagesByLayers, with_split
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.timeline.result import composed
@@ -44,7 +44,7 @@ SLOWEST = 2.0
 """Where the trainer's own stages do not fit, others may take so many times as long as they would."""
 
 
-class Cut(msgspec.Struct, frozen=True):
+class StageSplit(msgspec.Struct, frozen=True):
     """A plan with the layers of each stage, predicted."""
 
     split: Split
@@ -60,7 +60,7 @@ class BestSplit(msgspec.Struct, frozen=True, kw_only=True):
     split: Split
     step_seconds: float
     memory_bytes: float
-    usual: Cut  # by the trainer's rule, whether it fits or not
+    usual: StageSplit  # by the trainer's rule, whether it fits or not
     least_seconds: float  # no split takes less
     priced: int
 
@@ -96,19 +96,19 @@ def best_split(
     effort: Effort | None = None,
 ) -> BestSplit | None:
     """The best stages for a plan whose own split is left aside; None: none fits, or takes less than `below`."""
-    search = _Search(setting, cluster, capacity, below)
+    search = _StageSearch(setting, cluster, capacity, below)
     found = search.run()
     if effort is not None:
         effort.spent += search.stages.priced + len(search.cuts)
     return found
 
 
-class _Search:
+class _StageSearch:
     def __init__(self, setting: Setting, cluster: Cluster, capacity: float, below: float) -> None:
         self.setting, self.cluster, self.capacity = setting, cluster, capacity
-        self.stages = Stages(setting, cluster)
-        self.cuts: dict[Split, Cut] = {}
-        self.best: Cut | None = None
+        self.stages = StagesByLayers(setting, cluster)
+        self.cuts: dict[Split, StageSplit] = {}
+        self.best: StageSplit | None = None
         self.usual = self._take(self.stages.split)
         self.limit = min(below, SLOWEST * self.usual.step_seconds)
         self.least = self.reached  # of what was not predicted
@@ -151,7 +151,7 @@ class _Search:
         return self.bounds.least() < self.reached
 
     @functools.cached_property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> SplitBounds:
         return bounds(self.stages, self.capacity, self.reached)
 
     def _in_order(self) -> None:
@@ -174,7 +174,7 @@ class _Search:
                 return
             now = least
 
-    def _relieves(self, split: Split, now: Cut) -> bool:
+    def _relieves(self, split: Split, now: StageSplit) -> bool:
         """Whether the rank that holds most has fewer layers than before."""
         partition = self.stages.partition
         fullest = max(range(partition.ranks), key=lambda rank: now.by_rank[rank])
@@ -196,21 +196,21 @@ class _Search:
                 self._take(other)
         return self._seconds < before * (1 - WORTH)
 
-    def _take(self, split: Split) -> Cut:
+    def _take(self, split: Split) -> StageSplit:
         found = self._cut(split)
         if found.memory_bytes <= self.capacity and (self.best is None or _better(found, self.best)):
             self.best = found
         return found
 
-    def _cut(self, split: Split) -> Cut:
+    def _cut(self, split: Split) -> StageSplit:
         if split not in self.cuts:
             plan = with_split(self.setting.plan, split)
             made = composed(priced(msgspec.structs.replace(self.setting, plan=plan), self.cluster), self.cluster)
-            self.cuts[split] = Cut(split, made.step_seconds, made.memory_bytes, made.memory.by_stage)
+            self.cuts[split] = StageSplit(split, made.step_seconds, made.memory_bytes, made.memory.by_stage)
         return self.cuts[split]
 
 
-def _better(one: Cut, other: Cut) -> bool:
+def _better(one: StageSplit, other: StageSplit) -> bool:
     """Whether a split is faster; of two that are as fast, whether it is smaller, or its longest stage is shorter."""
     if abs(one.step_seconds - other.step_seconds) > ROUNDING * other.step_seconds:
         return one.step_seconds < other.step_seconds

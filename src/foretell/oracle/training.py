@@ -72,7 +72,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 NOTHING = Conditions()
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrainingRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much to train, and under which conditions. 0 tokens and samples: nobody asked about a whole run."""
 
     tokens: float = 0.0
@@ -106,7 +106,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return steps
 
 
-STEP_ALONE = Run()
+STEP_ALONE = TrainingRun()
 """No whole run, and nothing that disturbs a step."""
 
 
@@ -116,13 +116,13 @@ def run(
     epochs: float = 1.0,
     price: float = 0.0,
     conditions: Conditions | None = None,
-) -> Run:
+) -> TrainingRun:
     """A run from what a person writes; a price may be said beside the conditions or in them."""
     met = conditions or NOTHING
     if price and met.price and price != met.price:
         raise BadInput(f"a price of {price:g}, and conditions with one of {met.price:g}", where="price", fix="one")
     met = msgspec.structs.replace(met, price=price or met.price)
-    return Run(tokens=tokens, samples=samples, epochs=epochs, conditions=met)
+    return TrainingRun(tokens=tokens, samples=samples, epochs=epochs, conditions=met)
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,10 +157,10 @@ def training(
     samples: float = 0.0,
 ) -> Training:
     """The run that takes this many tokens or samples (the longer of the two), step by predicted step."""
-    return whole(found, setting, cluster, Run(tokens=tokens, samples=samples, conditions=conditions))
+    return whole(found, setting, cluster, TrainingRun(tokens=tokens, samples=samples, conditions=conditions))
 
 
-def whole(found: Prediction, setting: Setting, cluster: Cluster, asked: Run) -> Training:
+def whole(found: Prediction, setting: Setting, cluster: Cluster, asked: TrainingRun) -> Training:
     """A whole run, step by predicted step. What the step waits for input may be in the prediction already."""
     steps, conditions = asked.steps(setting), asked.conditions
     nodes = ceil_div(found.ranks, cluster.ranks_per_node)

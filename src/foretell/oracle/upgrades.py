@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.hardware.cluster import Cluster, Device, Group, Level, Link
+from foretell.hardware.cluster import Cluster, Device, DeviceGroup, Level, Link
 from foretell.model.source import load
 from foretell.oracle.planning import space_of
 from foretell.oracle.request import Request, Upgrade
@@ -103,7 +103,7 @@ def _links(cluster: Cluster) -> dict[str, str]:
 
 
 def _with_devices(cluster: Cluster, changed: Callable[[Device], Device]) -> Cluster:
-    groups = tuple(Group(changed(group.device), group.ranks) for group in cluster.groups)
+    groups = tuple(DeviceGroup(changed(group.device), group.ranks) for group in cluster.groups)
     return msgspec.structs.replace(cluster, groups=groups)
 
 

@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.oracle.finer import answered_finely
 from foretell.oracle.planning import Watching, like
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
+from foretell.oracle.refinement import refined_answer
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import PlanEvaluator
 from foretell.oracle.upgrades import TIMES, Knob, hardware, jobs
@@ -74,7 +74,7 @@ def whatif(question: Request, again: bool = False, watching: Watching | None = N
     trial = PlanEvaluator(question)
     best: Candidate | None = None
     if plan is None:
-        found = answered_finely(question, watching).found
+        found = refined_answer(question, watching).found
         best = found.best
         if best is None and not found.complete:
             raise BadInput("interrupted before a plan that fits was found", where="--plan best", fix="a plan's text")
@@ -84,7 +84,7 @@ def whatif(question: Request, again: bool = False, watching: Watching | None = N
         chosen, alike = best.value, question
     else:
         chosen, alike = trial.complete(trial.allowed(plan)), like(question, plan)
-        best = answered_finely(alike, watching).found.best if again else None
+        best = refined_answer(alike, watching).found.best if again else None
     step = trial.predicted(chosen)
     effects = _Effects(trial, alike, chosen, step, again, watching)
     return WhatIf(
@@ -163,7 +163,7 @@ class _Effects:
     def _searched(self, effect: Effect, question: Request, times: float) -> Effect:
         if not self.again or times != TWICE:
             return effect
-        best = answered_finely(question, self.watching).found.best
+        best = refined_answer(question, self.watching).found.best
         if best is None:
             return effect
         step = self.trial.elsewhere(question).predicted(best.value)

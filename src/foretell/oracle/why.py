@@ -8,13 +8,13 @@ from typing import Final
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.oracle.changes import Change
-from foretell.oracle.diff import Step, Walk
-from foretell.oracle.finer import answered_finely
+from foretell.oracle.changes import PlanChange
+from foretell.oracle.diff import DiffStep, Walk
 from foretell.oracle.fit import would_fit
-from foretell.oracle.planning import Answer, Watching, like
+from foretell.oracle.planning import PlanningAnswer, Watching, like
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
+from foretell.oracle.refinement import refined_answer
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import PlanEvaluator
 from foretell.oracle.upgrades import TIMES, Knob, hardware
@@ -52,12 +52,12 @@ class Why(Summarized, frozen=True, kw_only=True):
     plan: str  # that is compared with the best: the one asked about, or the nearest that is legal; empty: none is
     prediction: Prediction | None  # of that plan
     too_much: float  # bytes by which it does not fit; 0: it fits
-    fixes: tuple[Change, ...]  # where it does not fit: what would, the smallest change first
+    fixes: tuple[PlanChange, ...]  # where it does not fit: what would, the smallest change first
     best: Candidate | None  # None: nothing fits
     nearest: Candidate | None  # the plan of all that needs the least memory
     capacity: float
     gap_seconds: float  # that the best is faster; below 0: the plan is outside what is searched, and faster
-    path: tuple[Step, ...]  # from the plan to the best, what gains most first
+    path: tuple[DiffStep, ...]  # from the plan to the best, what gains most first
     hardware: tuple[Win, ...]  # the least better hardware of each kind with which it wins, or fits
     tried: tuple[str, ...]  # kinds of hardware with which it does neither
     evaluated: int  # plans that were priced
@@ -82,7 +82,7 @@ def why(question: Request, watching: Watching | None = None) -> Why:
     asked = trial.complete(question.plan)
     broken = trial.refusals(asked)
     own = trial.nearest(asked) if broken else asked
-    best = answered_finely(like(question, asked), watching)  # as `plan` answers, stages and parts chosen
+    best = refined_answer(like(question, asked), watching)  # as `plan` answers, stages and parts chosen
     found = best.found
     step = trial.predicted(own) if own is not None else None
     over = max(0.0, step.memory_bytes - trial.usable(step)) if step else 0.0
@@ -127,7 +127,7 @@ def _gap(step: Prediction, best: Candidate) -> float:
     return gap if abs(gap) > ALIKE * step.step_seconds else 0.0
 
 
-def _fixes(trial: PlanEvaluator, step: Prediction, plan: Plan) -> tuple[Change, ...]:
+def _fixes(trial: PlanEvaluator, step: Prediction, plan: Plan) -> tuple[PlanChange, ...]:
     """What would fit, each proved by predicting it."""
     question, setting = trial.request, trial.setting(plan)
     hope = question.changed(plan=None, optimizer=setting.job.optimizer)
@@ -139,7 +139,7 @@ def _fixes(trial: PlanEvaluator, step: Prediction, plan: Plan) -> tuple[Change, 
 
 
 def _hardware(
-    trial: PlanEvaluator, plan: Plan, best: Answer, verdict: str, watching: Watching | None
+    trial: PlanEvaluator, plan: Plan, best: PlanningAnswer, verdict: str, watching: Watching | None
 ) -> tuple[tuple[Win, ...], tuple[str, ...]]:
     """For each kind of better hardware the least with which the plan fits, or wins; and the kinds that do not help."""
     if verdict not in ("too large", "loses") or not best.found.complete:
@@ -158,7 +158,7 @@ def _hardware(
 
 
 def _wins(
-    trial: PlanEvaluator, plan: Plan, best: Answer, knob: Knob, verdict: str, watching: Watching | None
+    trial: PlanEvaluator, plan: Plan, best: PlanningAnswer, knob: Knob, verdict: str, watching: Watching | None
 ) -> Iterator[Win]:
     rivals = [one.value for one in dict.fromkeys((*best.found.top, *best.found.pareto)) if one.plan != str(plan)]
     for times in TIMES:
@@ -175,7 +175,7 @@ def _wins(
         others = [there.predicted(rival) for rival in rivals]
         if any(there.fits(other) and other.step_seconds < (1 - ALIKE) * step.step_seconds for other in others):
             continue
-        found = answered_finely(question, watching).found  # the whole space, on that hardware
+        found = refined_answer(question, watching).found  # the whole space, on that hardware
         if not found.complete:
             return
         if found.best is None or found.best.step_seconds >= (1 - ALIKE) * step.step_seconds:

@@ -12,7 +12,7 @@ SHOWN = 100
 """Characters of a text that an error shows around the place."""
 
 
-class Problem(Exception):
+class PlanSyntaxError(Exception):
     """What is wrong at a character, what should be there, and texts with it mended, best first."""
 
     def __init__(self, what: str, at: int, expected: str, mended: list[str]) -> None:
@@ -36,10 +36,10 @@ class Item:
         raw = self.whole[self.start : self.end]
         self.text = re.sub(r"\[[^\]]*\]?|[^\[]+", lambda m: m[0] if m[0][0] == "[" else m[0].lower(), raw)
 
-    def wrong(self, what: str, at: int, expected: str, *instead: str) -> Problem:
+    def wrong(self, what: str, at: int, expected: str, *instead: str) -> PlanSyntaxError:
         """It is wrong at one of its characters; these could stand instead of it, and last, nothing."""
         mended = [self.whole[: self.start] + text + self.whole[self.end :] for text in (*instead, "")]
-        return Problem(what, self.start + at, expected, [*self.glued(at), *self.said_otherwise(), *mended])
+        return PlanSyntaxError(what, self.start + at, expected, [*self.glued(at), *self.said_otherwise(), *mended])
 
     def glued(self, at: int) -> list[str]:
         """Where something is missing before a blank or a word begins oddly: the text without that blank."""
@@ -71,7 +71,7 @@ def quoted(text: str) -> str:
     return repr(text if len(text) <= SHOWN // 2 else f"{text[: SHOWN // 2]}...")
 
 
-def picture(text: str, problem: Problem) -> str:
+def picture(text: str, problem: PlanSyntaxError) -> str:
     """What is wrong, the text around the place, and a caret under it with what is expected."""
     first = max(0, problem.at - SHOWN // 2)
     line = "".join(sign if " " <= sign <= "~" else " " if sign.isspace() else "?" for sign in text)

@@ -18,7 +18,7 @@ from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policy import Policy
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategy import Strategy
-from foretell.plan.syntax import MOST, Found, spelled
+from foretell.plan.syntax import MOST, ParsedField, spelled
 from foretell.units import product
 
 if TYPE_CHECKING:
@@ -178,6 +178,6 @@ def _check_options(member: Strategy | Policy) -> None:
         value = getattr(member, option.field)
         if value == defaults[option.field]:
             continue
-        if option.read(option.spell(value).lower()) != Found(value):
+        if option.read(option.spell(value).lower()) != ParsedField(value):
             forms = ", ".join(option.forms)
             raise BadInput(f"{member.word}: {option.field}={value!r} cannot be written", where="plan", fix=forms)

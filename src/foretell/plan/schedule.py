@@ -51,7 +51,7 @@ Block: TypeAlias = tuple[Slot, ...]
 """What a rank does at a time: one slot, or a forward and a backward that run together."""
 
 
-class Run(NamedTuple):
+class ScheduledBlock(NamedTuple):
     """A block in time, on its rank."""
 
     block: Block
@@ -59,7 +59,7 @@ class Run(NamedTuple):
     end: Quantity
 
 
-class Times(NamedTuple):
+class PassTimes(NamedTuple):
     """Seconds of one micro-batch in 1/ranks of the model."""
 
     forward: Quantity
@@ -111,7 +111,7 @@ class Schedule(msgspec.Struct, frozen=True):
         In units of one micro-batch's activations in 1/ranks of the model.
         """
 
-    def closed_form(self, ranks: int, chunks: int, times: Times) -> Quantity | None:
+    def closed_form(self, ranks: int, chunks: int, times: PassTimes) -> Quantity | None:
         """The bubble that its paper gives; None where the paper has no formula."""
         return None
 
@@ -190,11 +190,11 @@ class Schedule(msgspec.Struct, frozen=True):
         a backward that run together, their sum if None.
         """
         both = forward + input_gradient + weight_gradient if together is None else together
-        times = Times(forward, input_gradient, weight_gradient, both)
+        times = PassTimes(forward, input_gradient, weight_gradient, both)
         formula = self.closed_form(ranks, chunks, times)
         return self.idle(ranks, microbatches, chunks, times) if formula is None else formula
 
-    def idle(self, ranks: int, microbatches: int, chunks: int, times: Times) -> Quantity:
+    def idle(self, ranks: int, microbatches: int, chunks: int, times: PassTimes) -> Quantity:
         """Idle time between a rank's first slot and its last, at the worst rank, by going through the list.
 
         Waiting for the first input does not count (Qi et al. 2024, section 5.3 takes the longest time of a
@@ -240,7 +240,7 @@ class _Replay:
         self._todo = [list(reversed(blocks)) for blocks in todo]
         self._seconds = seconds
         self._over: dict[Slot, Quantity] = {}
-        self.runs: list[list[Run]] = [[] for _ in todo]
+        self.runs: list[list[ScheduledBlock]] = [[] for _ in todo]
 
     def busy(self) -> bool:
         return any(self._todo)
@@ -256,7 +256,7 @@ class _Replay:
         seconds = self._seconds["&".join(slot.kind for slot in block)]
         free = self.runs[rank][-1].end if self.runs[rank] else 0 * seconds
         start = functools.reduce(at_least, (self._over[need] for need in needs), free)
-        self.runs[rank].append(Run(block, start, start + seconds))
+        self.runs[rank].append(ScheduledBlock(block, start, start + seconds))
         self._over.update({_as_needed(slot): start + seconds for slot in block})
         return True
 
@@ -268,7 +268,7 @@ def _as_needed(slot: Slot) -> Slot:
 
 def replay(
     schedule: Schedule, ranks: int, microbatches: int, chunks: int, seconds: Mapping[str, Quantity]
-) -> tuple[tuple[Run, ...], ...]:
+) -> tuple[tuple[ScheduledBlock, ...], ...]:
     """Each rank's blocks in time: each starts when its rank is free and what it waits for is over.
 
     `seconds` are those of a block of each kind: F, B, I, W and F&B. Sending takes no time.
@@ -327,7 +327,7 @@ def _label(slot: Slot, held: tuple[int, ...]) -> str:
     return f"{slot.kind}{slot.microbatch}{chunk}"
 
 
-def _row(runs: Iterable[Run], held: tuple[int, ...], width: int) -> str:
+def _row(runs: Iterable[ScheduledBlock], held: tuple[int, ...], width: int) -> str:
     now, text = 0, ""
     for block, start, end in runs:
         text += ".".ljust(width) * (start - now)

@@ -17,7 +17,7 @@ import msgspec
 from foretell.plan.placement import REPLICATED, Placement
 from foretell.plan.refusal import Refusal
 from foretell.plan.storage import STORAGES, Storage
-from foretell.plan.syntax import Choice, Option
+from foretell.plan.syntax import Option, WordChoice
 from foretell.units import product
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, tag_field="strategy", 
     def choices(cls, world: int, graph: Graph, node: int) -> Iterator[Self]:
         """What the search tries with so many ranks, on nodes of `node`: every word of every choice it has."""
         defaults = {field.name: field.default for field in msgspec.structs.fields(cls)}
-        options = [option for option in cls.syntax if isinstance(option, Choice)]
+        options = [option for option in cls.syntax if isinstance(option, WordChoice)]
         tried = [dict.fromkeys((defaults[option.field], *option.words.values())) for option in options]
         for values in itertools.product(*tried):
             yield cls(ranks=world, **{option.field: value for option, value in zip(options, values, strict=True)})

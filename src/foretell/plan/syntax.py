@@ -41,7 +41,7 @@ _SPELLED: Final = {"b": "B", "kb": "KB", "mb": "MB", "gb": "GB", "kib": "KiB", "
 
 
 @dataclass(frozen=True)
-class Found:
+class ParsedField:
     """A text was read: the value of the field."""
 
     value: Any
@@ -56,11 +56,11 @@ class Mismatch:
     repairs: tuple[str, ...] = ()  # whole texts that are near and right
 
 
-Reading: TypeAlias = Found | Mismatch | None
+Reading: TypeAlias = ParsedField | Mismatch | None
 """None: the text is not meant for this option."""
 
 
-def read_whole(text: str, least: int = 1) -> Found | Mismatch:
+def read_whole(text: str, least: int = 1) -> ParsedField | Mismatch:
     """A whole number in ASCII digits, without sign or leading zeros."""
     expected = f"a whole number from {least:,} to {MOST:,}"
     digits = re.match("[0-9]*", text)
@@ -75,12 +75,12 @@ def read_whole(text: str, least: int = 1) -> Found | Mismatch:
         return Mismatch(0, expected, (str(least) + text[end:],))
     if text[0] == "0" and end > 1:
         return Mismatch(0, f"{expected}, without leading zeros", (str(value) + text[end:],))
-    return Mismatch(end, "the end of the number", (text[:end],)) if text[end:] else Found(value)
+    return Mismatch(end, "the end of the number", (text[:end],)) if text[end:] else ParsedField(value)
 
 
-def _shifted(word: str, reading: Found | Mismatch) -> Found | Mismatch:
+def _shifted(word: str, reading: ParsedField | Mismatch) -> ParsedField | Mismatch:
     """What was read after a word, told for the text with the word."""
-    if isinstance(reading, Found):
+    if isinstance(reading, ParsedField):
         return reading
     return Mismatch(len(word) + reading.at, reading.expected, tuple(word + text for text in reading.repairs))
 
@@ -91,7 +91,7 @@ def _attempted(word: str, text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Choice:
+class WordChoice:
     """One of several words, each of which gives the field its value.
 
     A default that has a word of its own is printed all the same: `pp4` prints as `pp4:1f1b`.
@@ -105,7 +105,7 @@ class Choice:
         return tuple(self.words)
 
     def read(self, text: str) -> Reading:
-        return Found(self.words[text]) if text in self.words else None
+        return ParsedField(self.words[text]) if text in self.words else None
 
     def spell(self, value: Any) -> str:
         return next((word for word, meaning in self.words.items() if meaning == value), "")
@@ -155,7 +155,7 @@ class Numbers:
         return _shifted(start, self._read_list(text[len(start) :]))
 
     @staticmethod
-    def _read_list(text: str) -> Found | Mismatch:
+    def _read_list(text: str) -> ParsedField | Mismatch:
         values: list[int] = []
         at = 0
         for part in text.split("/"):
@@ -165,7 +165,7 @@ class Numbers:
                 return Mismatch(at + reading.at, reading.expected, repairs)
             values.append(reading.value)
             at += len(part) + 1
-        return Found(tuple(values))
+        return ParsedField(tuple(values))
 
     def spell(self, value: Any) -> str:
         return f"{self.word}={'/'.join(map(str, value))}"
@@ -193,7 +193,7 @@ class Flags:
                 expected = f"one of {', '.join(left)}" if left else "the end"
                 return Mismatch(at, expected, (",".join(parts[:place] + parts[place + 1 :]),))
             at += len(part) + 1
-        return Found(tuple(word for word in self.words if word in parts))
+        return ParsedField(tuple(word for word in self.words if word in parts))
 
     def spell(self, value: Any) -> str:
         return ",".join(word for word in self.words if word in value)
@@ -220,7 +220,7 @@ class Size:
         size = int(number[:14]) * UNITS[unit]  # 14 digits are more than the largest size has
         if number[0] == "0" or size > LARGEST:
             return Mismatch(0, "a size from 1B to 1024GiB", (f"{number.lstrip('0')}{_SPELLED[unit]}", "25MB"))
-        return Found(size)
+        return ParsedField(size)
 
     def spell(self, value: Any) -> str:
         """With the unit that leaves the smallest whole number."""
@@ -250,7 +250,7 @@ class Fraction:
         rest = text[len(self.word) :]
         if not re.fullmatch(self.pattern, rest) or not 0 < float(rest) <= self.most:
             return Mismatch(len(self.word), self.expected, (f"{self.word}{self.usual}",))
-        return Found(float(rest))
+        return ParsedField(float(rest))
 
     def spell(self, value: Any) -> str:
         return f"{self.word}{Decimal(repr(float(value))).normalize():f}"
@@ -265,7 +265,7 @@ class Factor(Fraction):
     usual = "1.2"
 
 
-Option: TypeAlias = Choice | Number | Numbers | Flags | Size | Fraction | Factor
+Option: TypeAlias = WordChoice | Number | Numbers | Flags | Size | Fraction | Factor
 
 
 def spelled(option: Option, value: Any, default: Any) -> str:
@@ -277,12 +277,12 @@ def spelled(option: Option, value: Any, default: Any) -> str:
 
 def _told(option: Option, value: Any) -> bool:
     """Whether a default is printed all the same."""
-    if isinstance(option, Choice):
+    if isinstance(option, WordChoice):
         return value in option.words.values()
     return isinstance(option, Number) and option.told
 
 
-def first_reading(options: Sequence[Option], text: str) -> tuple[Option, Found | Mismatch] | None:
+def first_reading(options: Sequence[Option], text: str) -> tuple[Option, ParsedField | Mismatch] | None:
     """The option that a text is meant for, and what it says; exact ones go before attempts."""
     readings = [(option, reading) for option in options if (reading := option.read(text)) is not None]
     return min(readings, key=lambda pair: isinstance(pair[1], Mismatch)) if readings else None

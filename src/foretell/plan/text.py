@@ -19,11 +19,11 @@ from typing import Any, TypeAlias
 from foretell.errors import BadInput, near
 from foretell.plan import synonyms
 from foretell.plan.members import policies, strategies
-from foretell.plan.mistake import SHOWN, Item, Problem, picture, quoted
+from foretell.plan.mistake import SHOWN, Item, PlanSyntaxError, picture, quoted
 from foretell.plan.plan import PART, Plan, grid_of, repeated, too_many
 from foretell.plan.policy import Policy
 from foretell.plan.strategy import Strategy
-from foretell.plan.syntax import MOST, Choice, Found, Mismatch, Option, first_reading, read_whole
+from foretell.plan.syntax import MOST, Mismatch, Option, ParsedField, WordChoice, first_reading, read_whole
 from foretell.units import product
 
 LONGEST = 1000
@@ -40,7 +40,7 @@ def parse(text: str, where: str = "plan") -> Plan:
         raise BadInput(what, where=where, fix="pp4:1f1b dp8:zero3 tp8:sp +m16 +recompute:block +bf16")
     try:
         return _read(text)
-    except Problem as problem:
+    except PlanSyntaxError as problem:
         raise BadInput(
             picture(text, problem), where=f"{where}, character {problem.at + 1}", fix=_nearest(text)
         ) from None
@@ -66,7 +66,7 @@ def _read(text: str) -> Plan:
     return Plan(tuple(axes), tuple(said))
 
 
-def _too_many(item: Item, axis: Strategy, before: list[Strategy]) -> Problem:
+def _too_many(item: Item, axis: Strategy, before: list[Strategy]) -> PlanSyntaxError:
     """An axis that gives the plan more ranks than there can be, and the most it could have."""
     each = max(1, axis.world // axis.ranks)  # dp4:zero3,shard8 is 8 ranks for each of 4
     room = MOST // each // product(other.world for other in before)
@@ -83,7 +83,7 @@ def _refuse_odd_characters(text: str) -> None:
     sign = odd[0]
     alike = str(int(sign)) if sign.isdecimal() else unicodedata.normalize("NFKC", sign)
     mended = [text[: odd.start()] + put + text[odd.end() :] for put in (alike, " ", "") if put != sign]
-    raise Problem(f"{sign!r} is not used in plans", odd.start(), "a letter, digit or sign of ASCII", mended)
+    raise PlanSyntaxError(f"{sign!r} is not used in plans", odd.start(), "a letter, digit or sign of ASCII", mended)
 
 
 def _add_policy(item: Item, policy: Policy, said: list[Policy], at: int = 0, without: str = "") -> None:
@@ -151,7 +151,7 @@ def _read_ranks(item: Item, kind: type[Strategy], at: int) -> tuple[dict[str, An
     return {"ranks": product(sizes), "grid_ranks": tuple(sizes)}, end
 
 
-def _wrong_ranks(item: Item, kind: type[Strategy], at: int, number: Mismatch, length: int) -> Problem:
+def _wrong_ranks(item: Item, kind: type[Strategy], at: int, number: Mismatch, length: int) -> PlanSyntaxError:
     before, after = item.text[:at], item.text[at + length :]
     if length:
         what = f"{quoted(item.text[at : at + length])} cannot be a number of ranks"
@@ -209,7 +209,7 @@ def _read_options(item: Item, kind: type[Strategy], at: int, fields: dict[str, A
 
 def _read_option(
     item: Item, kind: type[Strategy], start: int, text: str, without: str
-) -> tuple[Option, Found | Policy]:
+) -> tuple[Option, ParsedField | Policy]:
     """One option of an axis, or a policy that may be written there: `pp4:1f1b,m16`."""
     guests = [policy for policy in policies().values() if kind.word in policy.inside]
     for owner in (kind, *guests):
@@ -226,7 +226,7 @@ def _read_option(
     raise _wrong_option(item, kind, start, text, without)
 
 
-def _wrong_end(item: Item, kind: type[Strategy], at: int) -> Problem:
+def _wrong_end(item: Item, kind: type[Strategy], at: int) -> PlanSyntaxError:
     """An axis goes on with something that is none of its parts."""
     before, rest = item.text[:at], item.text[at:]
     expected = ": and options, a blank, or the end" if kind.syntax else "a blank, or the end"
@@ -241,9 +241,9 @@ def _listed(forms: list[str]) -> str:
     return f"one of {', '.join(forms)}" if len(forms) > 1 else forms[0] if forms else "the end"
 
 
-def _wrong_option(item: Item, kind: type[Strategy], start: int, text: str, without: str) -> Problem:
+def _wrong_option(item: Item, kind: type[Strategy], start: int, text: str, without: str) -> PlanSyntaxError:
     forms = [form for option in kind.syntax for form in option.forms]
-    words = [word for option in kind.syntax if isinstance(option, Choice) for word in option.words]
+    words = [word for option in kind.syntax if isinstance(option, WordChoice) for word in option.words]
     after = item.text[start + len(text) :]
     meant = synonyms.option(text)
     better = [meant.option] if meant and meant.axis == kind.word else []
@@ -264,7 +264,7 @@ def _read_policy(item: Item) -> Policy:
     attempt = _attempt(text)
     if attempt is not None:
         policy, start, option, value = attempt
-        if isinstance(value, Found):
+        if isinstance(value, ParsedField):
             return policy(**{option.field: value.value})
         instead = [item.text[: 1 + start] + repair for repair in value.repairs]
         raise item.wrong(f"{quoted(item.text)} is wrong", 1 + start + value.at, value.expected, *instead)
@@ -274,9 +274,9 @@ def _read_policy(item: Item) -> Policy:
     raise _unknown_policy(item, text)
 
 
-def _attempt(text: str) -> tuple[type[Policy], int, Option, Found | Mismatch] | None:
+def _attempt(text: str) -> tuple[type[Policy], int, Option, ParsedField | Mismatch] | None:
     """The policy that a text is meant for: where its option begins, which one it is, what it says."""
-    attempts: list[tuple[type[Policy], int, Option, Found | Mismatch]] = []
+    attempts: list[tuple[type[Policy], int, Option, ParsedField | Mismatch]] = []
     for policy in policies().values():
         start = 0 if policy.bare else len(policy.word) + 1
         said = policy.bare or text.startswith(f"{policy.word}:")
@@ -286,7 +286,7 @@ def _attempt(text: str) -> tuple[type[Policy], int, Option, Found | Mismatch] | 
     return min(attempts, key=lambda attempt: isinstance(attempt[3], Mismatch)) if attempts else None
 
 
-def _wrong_policy_option(item: Item, policy: type[Policy], rest: str) -> Problem:
+def _wrong_policy_option(item: Item, policy: type[Policy], rest: str) -> PlanSyntaxError:
     forms = [form for option in policy.syntax for form in option.forms]
     instead = [f"+{policy.word}:{word}" for word in near(rest, forms)]
     what = f"{policy.word} has no option {quoted(rest)}" if rest else f"{policy.word} does not say what"
@@ -295,7 +295,7 @@ def _wrong_policy_option(item: Item, policy: type[Policy], rest: str) -> Problem
     return item.wrong(what, at, colon + _listed(forms), *instead, policy.example)
 
 
-def _unknown_policy(item: Item, text: str) -> Problem:
+def _unknown_policy(item: Item, text: str) -> PlanSyntaxError:
     words: list[str] = []
     for policy in policies().values():
         forms = [form for option in policy.syntax for form in option.forms]
@@ -312,12 +312,12 @@ def _unknown_policy(item: Item, text: str) -> Problem:
 def _as_policy(text: str) -> bool:
     """Whether a text would be a policy with a + before it."""
     attempt = _attempt(text)
-    return attempt is not None and isinstance(attempt[3], Found)
+    return attempt is not None and isinstance(attempt[3], ParsedField)
 
 
 def _meant(options: tuple[Option, ...], text: str) -> bool:
     reading = first_reading(options, text)
-    return reading is not None and isinstance(reading[1], Found)
+    return reading is not None and isinstance(reading[1], ParsedField)
 
 
 # --- errors -------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def _nearest(text: str) -> str:
     return " ".join(text.split()) or str(Plan())
 
 
-def _before(text: str, problem: Problem) -> str:
+def _before(text: str, problem: PlanSyntaxError) -> str:
     """The items before the one with the problem."""
     return re.sub(r"\S*\Z", "", text[: problem.at])
 
@@ -349,9 +349,9 @@ def _left(text: str) -> int:
     return len(text) - problem.at if problem else -1
 
 
-def _problem(text: str) -> Problem | None:
+def _problem(text: str) -> PlanSyntaxError | None:
     try:
         _read(text)
-    except Problem as problem:
+    except PlanSyntaxError as problem:
         return problem
     return None

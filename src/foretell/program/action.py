@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from foretell.model.operator import Part
+from foretell.model.operator import OperatorPart
 from foretell.units import Quantity
 
 
@@ -36,7 +36,7 @@ class Compute(msgspec.Struct, frozen=True, tag="compute", tag_field="action"):
     operator: str
     part: str  # forward, input_gradient, weight_gradient
     loops: dict[str, int]  # local sizes
-    cost: Part
+    cost: OperatorPart
     again: bool = False  # a forward part that runs a second time
     density: float = 1.0  # share of an attention's scores that a kernel which skips masked ones computes
     last: bool = False  # a convolution of images that the model itself laid with channels innermost
@@ -97,7 +97,7 @@ class Update(msgspec.Struct, frozen=True, tag="update", tag_field="action"):
 
     rule: str
     parameters: Quantity
-    cost: Part
+    cost: OperatorPart
     on_host: bool = False  # where the states wait in the host's memory
     tensors: int = 0  # weights that it goes through, each a tensor of its own
 

@@ -15,7 +15,7 @@ from operator import add
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from foretell.model.graph import Graph
-from foretell.model.layers import Run
+from foretell.model.layers import EqualLayers
 from foretell.program.action import Action, Allocate, Compute, Free
 from foretell.program.allocation_trace import (
     PLAYED,
@@ -96,7 +96,7 @@ _TRACES: dict[Hashable, AllocationTrace] = {}
 
 
 def stage_trace(
-    graph: Graph, layers: Sequence[tuple[Run, LayerMemory]], *, pipelined: bool, long: bool = False
+    graph: Graph, layers: Sequence[tuple[EqualLayers, LayerMemory]], *, pipelined: bool, long: bool = False
 ) -> StageTrace:
     """The trace of a stage of these layers with their sizes; `long`: only the ends of its longest run are played."""
     key = (graph, tuple((run, layer.number) for run, layer in layers), long, pipelined)

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from foretell.model.graph import Graph
-from foretell.model.layers import Run
+from foretell.model.layers import EqualLayers
 
 Storage: TypeAlias = tuple[int, int, int, str]
 """Block, tensor, repetition, and what of it: '' for the tensor itself, or one of `PARTS`."""
@@ -43,7 +43,7 @@ class MemoryEvent(NamedTuple):
 class RunEvents(NamedTuple):
     """The events of both passes of the layers of a run."""
 
-    run: Run
+    run: EqualLayers
     forward: tuple[MemoryEvent, ...]
     backward: tuple[MemoryEvent, ...]
 
@@ -114,7 +114,7 @@ def allocation_trace(graph: Graph, stage: Sequence[RunEvents], long: bool, pipel
     return _Player(graph, stage, long).play(trace.missing, sent)._replace(missing=trace.missing, left=sent)
 
 
-def longest(runs: Iterable[Run]) -> int:
+def longest(runs: Iterable[EqualLayers]) -> int:
     """The place of the longest run."""
     return max(enumerate(runs), key=lambda found: found[1].times)[0]
 

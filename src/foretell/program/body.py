@@ -26,11 +26,11 @@ from foretell.model.operators.layout import View
 from foretell.model.resize import skeleton
 from foretell.plan.placement import Placement, Replicated
 from foretell.program.action import Action, Actions, Allocate, Communicate, Compute, Free, Phase
+from foretell.program.aliases import storage_owner
 from foretell.program.blocks import working_elements
-from foretell.program.homes import storage_owner
 from foretell.program.lifetimes import End, Lifetimes, lifetimes
-from foretell.program.sharding.layout import Layout, Moment, has_weight_gradient
-from foretell.program.sharding.propagate import Change
+from foretell.program.sharding.layout import Layout, TrafficMoment, has_weight_gradient
+from foretell.program.sharding.propagate import PlacementChange
 from foretell.units import WIDTH, Quantity
 
 HALF = 2  # bytes of a 16-bit number
@@ -144,14 +144,14 @@ class Bodies:
     def _forward(self, at: int, index: int, lives: Lifetimes, again: bool) -> Iterator[Action]:
         node = self.layout.graph.blocks[at].nodes[index]
         yield from self._copies(at, index)
-        yield from self.layout.moving(at, Moment(index, "forward", after=False, gradient=False))
+        yield from self.layout.moving(at, TrafficMoment(index, "forward", after=False, gradient=False))
         for number in lives.begins.get((at, index), ()):
             if not (again and (at, number) in self.index.handed_on):
                 yield Allocate(self._name(at, number), self._made_bytes(at, index, number), "activation")
         if not self._drops_casts(at) or again:
             yield from self._casts(at, node, Allocate)
         yield from self._in_blocks(at, index, node, "forward", again)
-        yield from self.layout.moving(at, Moment(index, "forward", after=True, gradient=False))
+        yield from self.layout.moving(at, TrafficMoment(index, "forward", after=True, gradient=False))
         for end in lives.forward.get((at, index), ()):
             if not again or end.name.number < len(self.layout.graph.blocks[at].tensors):
                 yield self._free(end)
@@ -209,13 +209,13 @@ class Bodies:
     def _backward(self, at: int, index: int) -> Iterator[Action | NewGradient]:
         node = self.layout.graph.blocks[at].nodes[index]
         if node.gradients:
-            yield from self.layout.moving(at, Moment(index, "backward", after=True, gradient=True))
-            yield from self.layout.moving(at, Moment(index, "backward", after=False, gradient=False))
+            yield from self.layout.moving(at, TrafficMoment(index, "backward", after=True, gradient=True))
+            yield from self.layout.moving(at, TrafficMoment(index, "backward", after=False, gradient=False))
             yield from self._gradients_begin(at, index, node)
             yield from self._scattered(at, node, Allocate)
             yield from self._in_blocks(at, index, node, "input_gradient")
             yield from self._scattered(at, node, Free)
-            yield from self.layout.moving(at, Moment(index, "backward", after=False, gradient=True))
+            yield from self.layout.moving(at, TrafficMoment(index, "backward", after=False, gradient=True))
             yield from self._in_blocks(at, index, node, "weight_gradient")
             yield from self._new_gradients(at, node)
             yield from self._gradients_end(at, index, node)
@@ -393,7 +393,7 @@ class _Index:
                         found[change.block, node].setdefault(change.tensor, {})[axis.name] = change.target
 
 
-def _copies(change: Change) -> bool:
+def _copies(change: PlacementChange) -> bool:
     """Whether a change makes a larger copy of an operand for some operators."""
     return (
         not change.after and not change.gradient and change.phase == "forward" and isinstance(change.target, Replicated)

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from foretell.model.graph import Graph
-from foretell.model.layers import Piece
+from foretell.model.layers import LayerPiece
 from foretell.plan.axis_names import AxisName
 from foretell.program.action import Action, Allocate, Communicate, Free
+from foretell.program.aliases import alias_source, storage_owner
 from foretell.program.allocation_trace import Storage
-from foretell.program.homes import owner, storage_owner
 from foretell.program.sharding.layout import Layout
 from foretell.units import FLOATING
 
 
-class Cut(NamedTuple):
+class CutTensor(NamedTuple):
     """A tensor that crosses between two parts: who made it, and its bytes."""
 
     path: str
@@ -26,7 +26,7 @@ class Cut(NamedTuple):
     trained: bool  # whether a gradient comes back
 
 
-class Crossing(NamedTuple):
+class BoundaryCrossing(NamedTuple):
     """The same before it has a size: who made it, and how a block that reads it calls it."""
 
     path: str
@@ -35,7 +35,7 @@ class Crossing(NamedTuple):
     trained: bool
 
 
-def crossings(graph: Graph, parts: tuple[tuple[Piece, ...], ...]) -> tuple[tuple[Crossing, ...], ...]:
+def crossings(graph: Graph, parts: tuple[tuple[LayerPiece, ...], ...]) -> tuple[tuple[BoundaryCrossing, ...], ...]:
     """For each part the activations that it or a later one needs from those before it.
 
     Only what comes from weights is sent: masks and tables are made again where they are needed.
@@ -54,7 +54,7 @@ def crossings(graph: Graph, parts: tuple[tuple[Piece, ...], ...]) -> tuple[tuple
                     found[crossed][made] = piece.block, number
     return tuple(
         tuple(
-            Crossing(_maker_path(graph, made), made, read, made[1] in differentiable[made[0]])
+            BoundaryCrossing(_maker_path(graph, made), made, read, made[1] in differentiable[made[0]])
             for made, read in crossing.items()
         )
         for crossing in found
@@ -71,34 +71,34 @@ def _learnt(graph: Graph) -> set[tuple[int, int]]:
     }
     for at, block in enumerate(graph.blocks):
         for node in block.nodes:
-            read = any(owner(graph, at, operand.tensor) in found for operand in node.inputs)
+            read = any(alias_source(graph, at, operand.tensor) in found for operand in node.inputs)
             found.update((at, n) for n in node.outputs if read and block.tensors[n].dtype in FLOATING)
     return found
 
 
-def cuts(layout: Layout, found: tuple[tuple[Crossing, ...], ...]) -> tuple[tuple[Cut, ...], ...]:
+def cuts(layout: Layout, found: tuple[tuple[BoundaryCrossing, ...], ...]) -> tuple[tuple[CutTensor, ...], ...]:
     """The same with the bytes of one rank."""
     sizes: dict[tuple[int, int], int] = {}
     for crossing in (one for part in found for one in part):
         if crossing.read not in sizes:
             sizes[crossing.read] = layout.wire_bytes(*crossing.read)
-    return tuple(tuple(Cut(one.path, sizes[one.read], one.made, one.trained) for one in part) for part in found)
+    return tuple(tuple(CutTensor(one.path, sizes[one.read], one.made, one.trained) for one in part) for part in found)
 
 
-def _places(parts: tuple[tuple[Piece, ...], ...]) -> dict[tuple[int, int], Callable[[int], int]]:
+def _places(parts: tuple[tuple[LayerPiece, ...], ...]) -> dict[tuple[int, int], Callable[[int], int]]:
     """For each repetition of a block, which part has a node of it."""
-    pieces: dict[tuple[int, int], list[tuple[Piece, int]]] = defaultdict(list)
+    pieces: dict[tuple[int, int], list[tuple[LayerPiece, int]]] = defaultdict(list)
     for part, found in enumerate(parts):
         for piece in found:
             pieces[piece.block, piece.repetition].append((piece, part))
 
-    def finder(own: list[tuple[Piece, int]]) -> Callable[[int], int]:
+    def finder(own: list[tuple[LayerPiece, int]]) -> Callable[[int], int]:
         return lambda node: next(part for piece, part in own if piece.start <= node < piece.stop)
 
     return {key: finder(own) for key, own in pieces.items()}
 
 
-def _reads(graph: Graph, piece: Piece) -> Iterator[int]:
+def _reads(graph: Graph, piece: LayerPiece) -> Iterator[int]:
     """Tensors that a piece reads and may not have made: imports, and all if it is not the whole of its block."""
     block = graph.blocks[piece.block]
     whole = piece.start == 0 and piece.stop == len(block.nodes)
@@ -123,7 +123,7 @@ class Border:
     """
 
     def __init__(
-        self, graph: Graph, received: Sequence[Cut], sent: Sequence[Cut], missing: Storages, left: Storages
+        self, graph: Graph, received: Sequence[CutTensor], sent: Sequence[CutTensor], missing: Storages, left: Storages
     ) -> None:
         """`missing` is freed by the stage but not allocated there, `left` the other way round; with their bytes."""
         came = {graph.home(at, number, repetition) for at, number, repetition in (cut.made for cut in received)}
@@ -154,7 +154,7 @@ def crossing(storage: Storage) -> str:
     return f"{at}.{number} of repetition {repetition}{f' {what}' if what else ''}"
 
 
-def _made(graph: Graph, piece: Piece, number: int) -> tuple[int, int, int] | None:
+def _made(graph: Graph, piece: LayerPiece, number: int) -> tuple[int, int, int] | None:
     """(block, tensor, repetition) that made an operand; None if no operator did."""
     at, repetition = piece.block, piece.repetition
     while number >= len(graph.blocks[at].tensors):
@@ -168,6 +168,6 @@ def _made(graph: Graph, piece: Piece, number: int) -> tuple[int, int, int] | Non
     return (at, number, repetition) if role in ("activation", "kept") else None
 
 
-def messages(kind: str, tensors: Sequence[Cut], what: str) -> list[Action]:
+def messages(kind: str, tensors: Sequence[CutTensor], what: str) -> list[Action]:
     crossing = (cut for cut in tensors if what != "gradients" or cut.trained)
     return [Communicate(kind, (AxisName.PP,), 2, cut.bytes, what, cut.path) for cut in crossing]

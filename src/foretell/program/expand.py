@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from foretell.model.graph import Graph
-from foretell.model.layers import Run
+from foretell.model.layers import EqualLayers
 from foretell.plan.axis_names import AxisName
 from foretell.program.action import Action, Communicate, Phase, TrafficKind
 from foretell.program.body import Body
-from foretell.program.boundary import Border, Cut, messages
+from foretell.program.boundary import Border, CutTensor, messages
 from foretell.program.exchange import BUCKET
-from foretell.program.expanded import ExpandedProgram, Layer, Memory, RankKind, Stage
+from foretell.program.expanded import ExpandedProgram, Layer, RankKind, Stage, StageMemory
 from foretell.program.program import Program
 from foretell.program.rank_program import kind_of
 from foretell.program.stage_weights import StageWeights
@@ -37,7 +37,7 @@ def expand(program: Program, borders: bool = True) -> ExpandedProgram:
         batch=program.setting.job.batch,
         microbatches=count,
         axes=program.mesh,
-        stages=tuple(_Writer(program, borders).stage(at) for at in range(program.partition.count)),
+        stages=tuple(_StageWriter(program, borders).stage(at) for at in range(program.partition.count)),
         kinds=tuple(
             RankKind(place, replicas, program.schedule.stages_of(place, ranks, chunks), order[place])
             for place in range(ranks)
@@ -62,7 +62,7 @@ def _notes(program: Program) -> Iterator[str]:
     yield from program.setting.graph.warnings
 
 
-class _Writer:
+class _StageWriter:
     """Writes the stages of an program."""
 
     def __init__(self, program: Program, borders: bool) -> None:
@@ -132,10 +132,10 @@ class _Writer:
         missing, left = stage.bytes(stage.trace.missing), stage.bytes(stage.trace.left)
         return Border(self.graph, came, went, missing, left)
 
-    def _cuts(self, part: int) -> tuple[Cut, ...]:
+    def _cuts(self, part: int) -> tuple[CutTensor, ...]:
         return self.program.cuts[part] if part >= 0 else ()
 
-    def _layers(self, own: Sequence[Run], care: StageWeights) -> Iterator[Layer]:
+    def _layers(self, own: Sequence[EqualLayers], care: StageWeights) -> Iterator[Layer]:
         seen: set[str] = set()
         for run in own:
             name = layer_names(self.graph, run)
@@ -150,12 +150,12 @@ class _Writer:
             yield Layer(name, run.times, *bodies, run)
 
 
-def stage_memory(program: Program, at: int, own: list[Weight], care: StageWeights) -> Memory:
+def stage_memory(program: Program, at: int, own: list[Weight], care: StageWeights) -> StageMemory:
     """Bytes of a stage."""
     versions = program.schedule.weight_versions(program.partition.rank[at], program.ranks)
     resting = program.weight_state.resting(own, versions)
     peaks = program.peaks(at, care.gathered_for(program.partition.runs(at)))
-    return Memory(
+    return StageMemory(
         resting.weights,
         resting.gradients,
         resting.states,
@@ -184,7 +184,7 @@ def _body(name: str, phase: str, actions: Sequence[Action]) -> Body:
     return Body(name, phase, tuple(actions))
 
 
-def layer_names(graph: Graph, run: Run) -> str:
+def layer_names(graph: Graph, run: EqualLayers) -> str:
     """The layers that a run stands for: 'layers.0..3'."""
     if not run.layer:
         paths = [node.path or "(root)" for node in graph.blocks[run.block].nodes[run.start : run.stop]]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from foretell.model.layers import Run
+from foretell.model.layers import EqualLayers
 from foretell.plan.schedule import Slot
 from foretell.program.action import Communicate, Compute, TrafficKind
 from foretell.program.body import Body
@@ -26,10 +26,10 @@ class Layer(msgspec.Struct, frozen=True):
     times: int
     forward: Body
     backward: Body
-    run: Run  # the operators of the model that it stands for
+    run: EqualLayers  # the operators of the model that it stands for
 
 
-class Memory(msgspec.Struct, frozen=True):
+class StageMemory(msgspec.Struct, frozen=True):
     """Bytes of a stage: those there for the whole step, and those of one micro-batch."""
 
     weights: float
@@ -55,7 +55,7 @@ class Stage(msgspec.Struct, frozen=True):
     enter_back: Body  # before the backward pass
     leave_back: Body  # after it
     finish: Body  # once a step, after the last micro-batch
-    memory: Memory
+    memory: StageMemory
 
     def passes(self, kind: str) -> Iterator[tuple[Body, int]]:
         """The bodies of one slot in order, each with how often in a row. I and W share those of B: see `belongs`."""

@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from foretell.model.graph import Block, Graph
-from foretell.program.homes import storage_owner
+from foretell.program.aliases import storage_owner
 
 
 class Name(NamedTuple):
@@ -107,7 +107,7 @@ def _storage(block: Block, number: int) -> int:
     return number if number >= len(block.tensors) else block.tensors[number].storage
 
 
-class _Reader(NamedTuple):
+class _StorageReader(NamedTuple):
     """A block that imports a storage, under its own number: of one repetition, or what its last one carried."""
 
     block: int
@@ -116,22 +116,24 @@ class _Reader(NamedTuple):
     last: bool  # whether it is that of the last repetition, which nobody carries on
 
 
-def _importers(graph: Graph) -> dict[tuple[int, int], list[_Reader]]:
+def _importers(graph: Graph) -> dict[tuple[int, int], list[_StorageReader]]:
     """For each storage (block, tensor), who imports it, in running order; repetitions import what was carried."""
-    found: dict[tuple[int, int], list[_Reader]] = defaultdict(list)
+    found: dict[tuple[int, int], list[_StorageReader]] = defaultdict(list)
     for at, block in enumerate(graph.blocks):
         for place, entry in enumerate(block.imports):
             number = len(block.tensors) + place
             home = storage_owner(graph, at, number)
             found[home].append(_outside(graph, at, number))
             if entry.carried >= 0:
-                found[storage_owner(graph, at, entry.carried)].append(_Reader(at, number, carried=True, last=False))
+                found[storage_owner(graph, at, entry.carried)].append(
+                    _StorageReader(at, number, carried=True, last=False)
+                )
     return found
 
 
-def _outside(graph: Graph, at: int, number: int) -> _Reader:
+def _outside(graph: Graph, at: int, number: int) -> _StorageReader:
     entry = graph.blocks[at].imports[number - len(graph.blocks[at].tensors)]
-    return _Reader(at, number, carried=False, last=entry.repetition == graph.blocks[entry.block].times - 1)
+    return _StorageReader(at, number, carried=False, last=entry.repetition == graph.blocks[entry.block].times - 1)
 
 
 def _imported(
@@ -140,7 +142,7 @@ def _imported(
     block: Block,
     number: int,
     users: dict[int, _Users],
-    importers: dict[tuple[int, int], list[_Reader]],
+    importers: dict[tuple[int, int], list[_StorageReader]],
 ) -> list[tuple[int, End, bool]]:
     """Where a block ends the use of a tensor it imports, if it is the one to do so."""
     entry = block.imports[number - len(block.tensors)]
@@ -149,7 +151,7 @@ def _imported(
         when = "every" if block.times == 1 else ("first" if first and first[1] else "last")
         return [(first[0], End(Name(at, number), when), first[1])] if first else []
     home = storage_owner(graph, at, entry.carried)
-    rest = _ends(graph, home, _Reader(at, number, carried=True, last=False), users, importers)
+    rest = _ends(graph, home, _StorageReader(at, number, carried=True, last=False), users, importers)
     if first == rest and first is not None:
         return [(first[0], End(Name(at, number), "every"), first[1])]
     found = [(ends, when) for ends, when in ((first, "first"), (rest, "rest")) if ends]
@@ -159,9 +161,9 @@ def _imported(
 def _ends(
     graph: Graph,
     home: tuple[int, int],
-    reader: _Reader,
+    reader: _StorageReader,
     users: dict[int, _Users],
-    importers: dict[tuple[int, int], list[_Reader]],
+    importers: dict[tuple[int, int], list[_StorageReader]],
 ) -> tuple[int, bool] | None:
     """(node, in the backward pass) after which this reader ends the storage; None if another does."""
     tensor = graph.blocks[home[0]].tensors[home[1]]

@@ -13,11 +13,11 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from foretell.model.graph import Graph
-from foretell.model.layers import Piece, Run, runs
+from foretell.model.layers import EqualLayers, LayerPiece, runs
 from foretell.plan.schedule import Schedule, find
 from foretell.plan.strategies.pipeline import Pipeline
-from foretell.program.boundary import Crossing, crossings
-from foretell.program.rank_program import Kind, RankProgram, kind_of
+from foretell.program.boundary import BoundaryCrossing, crossings
+from foretell.program.rank_program import BlockKind, RankProgram, kind_of
 from foretell.program.stage_runs import StageRuns
 from foretell.program.stages import stages
 from foretell.program.weight_state import WeightStatePlan
@@ -30,9 +30,9 @@ Key: TypeAlias = tuple[int, int, int]
 class ModelParts(NamedTuple):
     """The model cut into parts: the pieces of each, equal ones in a row put together, and what crosses into each."""
 
-    parts: tuple[tuple[Piece, ...], ...]
-    runs: tuple[tuple[Run, ...], ...]
-    crossings: tuple[tuple[Crossing, ...], ...]
+    parts: tuple[tuple[LayerPiece, ...], ...]
+    runs: tuple[tuple[EqualLayers, ...], ...]
+    crossings: tuple[tuple[BoundaryCrossing, ...], ...]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -45,7 +45,9 @@ def model_parts(graph: Graph, count: int, split: tuple[int, ...], rule: str) -> 
 class StageSignature(NamedTuple):
     """All that the numbers of a stage depend on, besides the local program and the plan."""
 
-    layers: tuple[tuple[Kind, int, bool, bool], ...]  # kind, times, whether with the block's first and last repetition
+    layers: tuple[
+        tuple[BlockKind, int, bool, bool], ...
+    ]  # kind, times, whether with the block's first and last repetition
     first: bool  # no stage is before it
     last: bool
     # tensors that cross from the rank before, as a block calls them, and whether a gradient goes back
@@ -84,7 +86,7 @@ class PipelinePartition:
         """Of stages: those of all ranks."""
         return self.ranks * self.chunks
 
-    def runs(self, at: int) -> tuple[Run, ...]:
+    def runs(self, at: int) -> tuple[EqualLayers, ...]:
         """The layers of a stage."""
         return self.row.runs[self.part[at]]
 
@@ -162,7 +164,7 @@ class PipelinePartition:
             return []
         had = {key for other in earlier for key in self._common[other]}
         found: dict[Key, Weight] = {}
-        kinds: dict[Kind, list[Weight]] = {}
+        kinds: dict[BlockKind, list[Weight]] = {}
         for run in self.row.runs[part] if folded else self._layer_by_layer(part):
             kind = kind_of(run)
             if kind not in kinds:
@@ -176,7 +178,7 @@ class PipelinePartition:
                         found[key] = weight._replace(key=key, layer=layers.layer, times=layers.times)
         return list(found.values())
 
-    def _layer_by_layer(self, part: int) -> list[Run]:
+    def _layer_by_layer(self, part: int) -> list[EqualLayers]:
         return [run for piece in self.row.parts[part] for run in runs((piece,))]
 
     # signatures
@@ -195,7 +197,7 @@ class PipelinePartition:
         return tuple(StageRuns(self.graph, self.runs(same[0])) for same in self.signatures.values())
 
     @functools.cached_property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[BlockKind, ...]:
         """The kinds of layers there are."""
         return tuple(dict.fromkeys(kind for shape in self.signatures for kind, *_ in shape.layers))
 
@@ -229,12 +231,12 @@ class PipelinePartition:
     def _reads(self, part: int) -> tuple[tuple[int, int, bool], ...]:
         return tuple((*one.read, one.trained) for one in self.row.crossings[part]) if part >= 0 else ()
 
-    def _layers(self, run: Run) -> tuple[Kind, int, bool, bool]:
+    def _layers(self, run: EqualLayers) -> tuple[BlockKind, int, bool, bool]:
         last = run.first + run.times == self.graph.blocks[run.block].times
         return kind_of(run), run.times, run.first == 0, last
 
 
-def _equal_layers(run: Run, alone: bool) -> Iterator[Run]:
+def _equal_layers(run: EqualLayers, alone: bool) -> Iterator[EqualLayers]:
     """The layers of a run, the first of them `alone` if it brings weights that all share."""
     if alone:
         yield run._replace(times=1)

@@ -19,7 +19,7 @@ from foretell.plan.setting import Setting
 from foretell.plan.strategy import MeshAxis
 from foretell.plan.trainer import Trainer
 from foretell.program.activation_memory import StagePeaks, WeightBuffers
-from foretell.program.boundary import Cut, cuts
+from foretell.program.boundary import CutTensor, cuts
 from foretell.program.expanded import Axis
 from foretell.program.mesh import stride
 from foretell.program.partition import Key, PipelinePartition
@@ -83,7 +83,7 @@ class Program:
         return any(any(one.places.values()) for one in self.layout.spreads if one.axis.name == name)
 
     @functools.cached_property
-    def cuts(self) -> tuple[tuple[Cut, ...], ...]:
+    def cuts(self) -> tuple[tuple[CutTensor, ...], ...]:
         """For each part what crosses into it."""
         return cuts(self.layout, self.partition.row.crossings)
 

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
-from foretell.model.layers import Run
+from foretell.model.layers import EqualLayers
 from foretell.model.resize import skeleton
 from foretell.program.action import Actions, Allocate, Copy, Free
 from foretell.program.activation_memory import (
@@ -30,7 +30,7 @@ from foretell.program.weights import Weight, sampled, used
 from foretell.units import Quantity
 
 
-class Kind(NamedTuple):
+class BlockKind(NamedTuple):
     """Operators of a block; equal layers, wherever they are, are of one kind."""
 
     block: int
@@ -38,8 +38,8 @@ class Kind(NamedTuple):
     stop: int
 
 
-def kind_of(run: Run) -> Kind:
-    return Kind(run.block, run.start, run.stop)
+def kind_of(run: EqualLayers) -> BlockKind:
+    return BlockKind(run.block, run.start, run.stop)
 
 
 class RankProgram:
@@ -67,7 +67,7 @@ class RankProgram:
         found.actions = functools.cache(found._actions)
         return found
 
-    def _actions(self, kind: Kind) -> tuple[Actions, Actions]:
+    def _actions(self, kind: BlockKind) -> tuple[Actions, Actions]:
         """The forward and the backward pass of a kind of layer."""
         forward = self.bodies.forward(*kind, "").actions
         backward = self.bodies.backward(*kind, "").actions
@@ -76,7 +76,7 @@ class RankProgram:
         kept = self.copied(kind)
         return (*forward, Copy("activations", True, kept)), (Copy("activations", False, kept), *backward)
 
-    def copied(self, kind: Kind) -> Quantity:
+    def copied(self, kind: BlockKind) -> Quantity:
         """Bytes of activations that go to the host in a forward pass, and come back in the backward pass."""
         if self is self.resident:
             return 0
@@ -85,11 +85,11 @@ class RankProgram:
         ended = {a.name for a in forward if isinstance(a, Free) and a.when == "every"}
         return sum(size for name, size in begun.items() if name not in ended)
 
-    def _weights(self, kind: Kind) -> tuple[Weight, ...]:
+    def _weights(self, kind: BlockKind) -> tuple[Weight, ...]:
         """The weights that a kind of layer uses, as the first of its repetitions has them."""
         return used(self.layout, *kind)
 
-    def _runs_back(self, kind: Kind) -> bool:
+    def _runs_back(self, kind: BlockKind) -> bool:
         """Whether a kind of layer has a backward pass; frozen ones may have none."""
         return any(node.gradients for node in self.graph.blocks[kind.block].nodes[kind.start : kind.stop])
 
@@ -118,18 +118,20 @@ class RankProgram:
         assert profile is not None  # only a long run can be uneven
         return profile.peaks(PLAYED, weights)
 
-    def _profile(self, key: Hashable, runs: tuple[Run, ...], pipelined: bool, long: bool) -> MemoryProfile | None:
+    def _profile(
+        self, key: Hashable, runs: tuple[EqualLayers, ...], pipelined: bool, long: bool
+    ) -> MemoryProfile | None:
         """Of stages that are alike, which have the same key."""
         if key not in self._profiles:
             self._profiles[key] = self.trace(runs, pipelined, long).profile()
         return self._profiles[key]
 
-    def trace(self, runs: Sequence[Run], pipelined: bool, long: bool = False) -> StageTrace:
+    def trace(self, runs: Sequence[EqualLayers], pipelined: bool, long: bool = False) -> StageTrace:
         """What a micro-batch allocates and frees on a stage; `long`: only the ends of its longest run."""
         layers = [(run, self.memory(kind_of(run))) for run in runs]
         return stage_trace(skeleton(self.graph), layers, pipelined=pipelined, long=long)
 
-    def _memory(self, kind: Kind) -> LayerMemory:
+    def _memory(self, kind: BlockKind) -> LayerMemory:
         """What a kind of layer allocates and frees."""
         passes = self.bodies.forward(*kind, "").actions, self.bodies.making(*kind)
         return LayerMemory.of(*passes, self.layout.samples)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from foretell.model.graph import Graph
-from foretell.model.layers import Run
+from foretell.model.layers import EqualLayers
 from foretell.program.allocation_trace import PLAYED, longest
 from foretell.units import whole_numbers
 
@@ -13,7 +13,7 @@ from foretell.units import whole_numbers
 class StageRuns:
     """The runs of layers of a stage, and what is asked of them for every local program."""
 
-    def __init__(self, graph: Graph, runs: tuple[Run, ...]) -> None:
+    def __init__(self, graph: Graph, runs: tuple[EqualLayers, ...]) -> None:
         self.runs = runs
         long = longest(runs) if runs else -1
         self.times = runs[long].times if runs else 0
@@ -47,7 +47,7 @@ class Uneven(Exception):
     """The layers of a long run do not all add the same, so stages of more of them cannot be told from a few."""
 
 
-def _inputs(graph: Graph, runs: Iterable[Run]) -> frozenset[tuple[int, int]]:
+def _inputs(graph: Graph, runs: Iterable[EqualLayers]) -> frozenset[tuple[int, int]]:
     """The samples that a stage is given: tensors of the first block, which none of its layers makes."""
     found: set[tuple[int, int]] = set()
     for run in runs:

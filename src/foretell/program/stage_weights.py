@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foretell.model.layers import Run
+from foretell.model.layers import EqualLayers
 from foretell.program.action import Action, Communicate
 from foretell.program.updates import Updated
 from foretell.program.weights import Weight
@@ -48,7 +48,7 @@ class StageWeights:
         """All that is done once a step."""
         return (*self.sums, *self.ending)
 
-    def gathered_for(self, runs: Sequence[Run]) -> tuple[float, ...]:
+    def gathered_for(self, runs: Sequence[EqualLayers]) -> tuple[float, ...]:
         """Bytes that each run of layers gathers; empty where none does."""
         if not self.sizes:
             return ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from foretell.model.operator import NOTHING, Part
+from foretell.model.operator import NOTHING, OperatorPart
 from foretell.model.optimizer import MATRICES, optimizer, update_rule
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
@@ -40,7 +40,7 @@ class Updated:
     rule: str
     elements: int = 0
     tensors: int = 0  # each a weight of its own
-    matrices: Part = NOTHING  # what whole matrices cost besides
+    matrices: OperatorPart = NOTHING  # what whole matrices cost besides
     matrix_states: float = 0  # bytes that these keep besides
 
     def action(self, size: Bytes, on_host: bool) -> Update:
@@ -50,7 +50,7 @@ class Updated:
         if not self.matrices.nothing:
             cost = cost + self.matrices
         if size.master:
-            cost = cost + Part(written=self.elements * size.weight)  # the copy that layers read
+            cost = cost + OperatorPart(written=self.elements * size.weight)  # the copy that layers read
         return Update(self.rule, self.elements, cost, on_host, self.tensors)
 
     def kept(self, size: Bytes) -> float:

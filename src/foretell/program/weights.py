@@ -12,7 +12,7 @@ from foretell.model.operators.matmul import Matmul
 from foretell.model.resize import with_samples
 from foretell.plan.placement import Partial, Placement, Sharded
 from foretell.plan.strategy import MeshAxis, Splitting
-from foretell.program.homes import storage_owner
+from foretell.program.aliases import storage_owner
 from foretell.program.sharding.layout import Layout
 from foretell.program.sharding.propagate import Sharding, propagate
 from foretell.units import product, share

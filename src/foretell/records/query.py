@@ -37,7 +37,7 @@ _TOKEN: Final = re.compile(
 )
 
 
-class Answer(NamedTuple):
+class QueryResult(NamedTuple):
     """To a query: columns and lines."""
 
     columns: list[str]
@@ -63,7 +63,7 @@ def _moment(row: Row) -> tuple[str, str]:
     return str(row["created"]), str(row[IDENTITY])
 
 
-def query(rows: Sequence[Row], sql: str) -> Answer:
+def query(rows: Sequence[Row], sql: str) -> QueryResult:
     """What a query about the table `records` answers."""
     try:
         return _asked(rows, sql)
@@ -71,11 +71,11 @@ def query(rows: Sequence[Row], sql: str) -> Answer:
         raise BadInput(f"SQLite says: {_said(problem)}", where="--sql", fix=QUERY) from None
 
 
-def _asked(rows: Sequence[Row], sql: str) -> Answer:
+def _asked(rows: Sequence[Row], sql: str) -> QueryResult:
     with _table(rows) as database:
         try:
             cursor = database.execute(sql)
-            return Answer([column[0] for column in cursor.description or ()], cursor.fetchall())
+            return QueryResult([column[0] for column in cursor.description or ()], cursor.fetchall())
         except (sqlite3.Warning, ValueError) as problem:  # two statements; letters that no query has
             raise sqlite3.ProgrammingError(str(problem)) from None
 

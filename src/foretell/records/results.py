@@ -16,7 +16,7 @@ SUFFIX: Final = ".json"
 """Of a record. Files that are being written have another one, so that nothing half written is read."""
 
 
-class Found(NamedTuple):
+class FoundRecords(NamedTuple):
     """Lines of the table, oldest first, and the files that are no records, with the reason."""
 
     rows: list[Row]
@@ -30,9 +30,9 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("."))
 
 
-def table(folder: Path) -> Found:
+def table(folder: Path) -> FoundRecords:
     """All records of a folder."""
-    found = Found([], {})
+    found = FoundRecords([], {})
     for path in files(folder):
         try:
             found.rows.append(row(path.stem, msgspec.to_builtins(read(path))))
@@ -41,11 +41,11 @@ def table(folder: Path) -> Found:
     return found
 
 
-def results(folder: Path, condition: str = "", kind: str = "") -> Found:
+def results(folder: Path, condition: str = "", kind: str = "") -> FoundRecords:
     """The records of a folder for which a condition in SQL holds, of one kind or of all."""
     every = table(folder)
     rows = [row for row in every.rows if not kind or row["kind"] == kind]
-    return Found(select(rows, condition), every.unreadable)
+    return FoundRecords(select(rows, condition), every.unreadable)
 
 
 def chosen(folder: Path, part: str) -> Path:

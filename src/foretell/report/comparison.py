@@ -13,7 +13,7 @@ from foretell.report.charts import breakdown
 from foretell.report.page import Card, Page, Section
 from foretell.report.sections import accuracy_section
 from foretell.report.svg import byte_unit
-from foretell.runtime.comparison import Comparison, Traffic
+from foretell.runtime.comparison import Comparison, TrafficMismatch
 from foretell.runtime.outside import Outside
 from foretell.timeline.observation import Observation
 from foretell.units import show_bytes, show_seconds
@@ -106,7 +106,7 @@ def _limits(predicted: Sequence[Bottleneck], measured: Sequence[Bottleneck]) -> 
         yield Section("What limits it", "", columns=("side", "limit", "why", "relief"), rows=rows)
 
 
-def _collectives(found: Traffic) -> Section:
+def _collectives(found: TrafficMismatch) -> Section:
     sides = (("ran, and was not foretold", found.unexpected), ("was foretold, and did not run", found.missing))
     rows = tuple(
         (what, one.phase, one.kind, f"{one.count:,}", show_bytes(one.payload)) for what, ones in sides for one in ones

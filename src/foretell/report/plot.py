@@ -9,7 +9,7 @@ from foretell.report import svg
 from foretell.report.svg import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Chart, Scale, Shown
 
 
-class Axis(NamedTuple):
+class PlotAxis(NamedTuple):
     """What one axis shows, from where to where."""
 
     name: str
@@ -29,10 +29,12 @@ def or_zero(show: Shown) -> Shown:
     return lambda value: show(value) if value else "0"
 
 
-def by_factors(name: str, values: Iterable[float], show: Shown, room: float = 0.06, at: Sequence[float] = ()) -> Axis:
+def by_factors(
+    name: str, values: Iterable[float], show: Shown, room: float = 0.06, at: Sequence[float] = ()
+) -> PlotAxis:
     """A logarithmic axis that has room for these values."""
     own = list(values)
-    return Axis(name, *svg.padded(min(own), max(own), room), show, logarithmic=True, at=at)
+    return PlotAxis(name, *svg.padded(min(own), max(own), room), show, logarithmic=True, at=at)
 
 
 class Plot:
@@ -63,7 +65,7 @@ class Plot:
 class Field(Plot):
     """Two axes, one across and one up."""
 
-    def __init__(self, height: int, across: Axis, up: Axis) -> None:
+    def __init__(self, height: int, across: PlotAxis, up: PlotAxis) -> None:
         super().__init__(across.scale(LEFT, WIDTH - RIGHT), height)
         self.y = up.scale(height - BOTTOM, TOP)
         self.draw(svg.frame(self.x, self.y, across.name, up.name, across.show, up.show, across.at))
@@ -88,10 +90,10 @@ class Field(Plot):
         self.draw(svg.text(self.x.end, self.y(value) - 5, said, "end", "tick"))
 
 
-class Rows(Plot):
+class BarRows(Plot):
     """Bars under each other along one axis, which has a grid."""
 
-    def __init__(self, count: int, tall: float, axis: Axis, left: float = LEFT, ticks: int = 6) -> None:
+    def __init__(self, count: int, tall: float, axis: PlotAxis, left: float = LEFT, ticks: int = 6) -> None:
         self.left, self.tall, self.bottom = left, tall, TOP + count * tall
         super().__init__(axis.scale(left, WIDTH - RIGHT), self.bottom + (44 if axis.name else 26))
         self.draw(

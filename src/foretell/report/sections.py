@@ -9,7 +9,7 @@ from foretell.oracle import similar
 from foretell.plan.text import parse
 from foretell.report.bibliography import papers
 from foretell.report.charts import breakdown, errors, memory, memory_time, pareto, scaling, timeline
-from foretell.report.charts.memory_time import Moment
+from foretell.report.charts.memory_time import MemorySlot
 from foretell.report.charts.pareto import Dot
 from foretell.report.page import Card, Page, Section
 from foretell.report.svg import Chart
@@ -19,9 +19,9 @@ from foretell.units import show_bytes, show_count, show_rate, show_seconds
 if TYPE_CHECKING:
     from foretell.oracle.predict import Prediction
     from foretell.oracle.scale import Scaling
-    from foretell.oracle.search import Found
+    from foretell.oracle.search import SearchResult
     from foretell.timeline.memory_timeline import MemoryTimeline
-    from foretell.timeline.peak_breakdown import Alive
+    from foretell.timeline.peak_breakdown import AliveTensors
     from foretell.timeline.simulate import Simulated
 
 
@@ -29,7 +29,7 @@ def prediction_page(
     found: Prediction,
     held: MemoryTimeline,
     simulated: Simulated,
-    alive: Sequence[Alive],
+    alive: Sequence[AliveTensors],
     notes: Sequence[str] = (),
     more: Sequence[Section] = (),
 ) -> Page:
@@ -92,7 +92,7 @@ def _memory(found: Prediction, held: MemoryTimeline) -> tuple[Chart, ...]:
     return kinds, memory_time.draw(moments, resting, found.usable, rank_name(held))
 
 
-def over_time(found: Prediction, held: MemoryTimeline) -> tuple[list[Moment], float]:
+def over_time(found: Prediction, held: MemoryTimeline) -> tuple[list[MemorySlot], float]:
     """What the fullest rank holds at the fullest of each of its slots and in the update, and what of it rests.
 
     As the device reports it; where a measured run corrected the prediction, so is this.
@@ -100,7 +100,7 @@ def over_time(found: Prediction, held: MemoryTimeline) -> tuple[list[Moment], fl
     scale = found.memory_bytes / held.device
     sizes = [(moment.name, device_bytes(held.constants, moment.allocated)) for moment in held.moments]
     resting = device_bytes(held.constants, held.persistent)
-    return [Moment(name, size * scale) for name, size in sizes], resting * scale
+    return [MemorySlot(name, size * scale) for name, size in sizes], resting * scale
 
 
 def rank_name(held: MemoryTimeline) -> str:
@@ -108,7 +108,7 @@ def rank_name(held: MemoryTimeline) -> str:
     return "every rank" if held.ranks == 1 else f"ranks of place {held.rank} on the pipeline, the fullest"
 
 
-def _alive(alive: Sequence[Alive]) -> tuple[tuple[str, ...], ...]:
+def _alive(alive: Sequence[AliveTensors]) -> tuple[tuple[str, ...], ...]:
     return tuple((one.name, f"{one.count:,}", show_bytes(one.bytes)) for one in alive)
 
 
@@ -133,7 +133,7 @@ def accuracy_section() -> Section:
 # --- searches, scaling, comparisons -------------------------------------------------------------
 
 
-def search_section(found: Found) -> Section:
+def search_section(found: SearchResult) -> Section:
     """The front, the best plans, and what was refused."""
     front = [Dot(one.plan, one.step_seconds, one.memory_bytes) for one in found.pareto]
     others = [Dot(one.plan, one.step_seconds, one.memory_bytes) for one in found.top]

@@ -9,9 +9,9 @@ from foretell.report.charts.curves import Curve, Panel, colours_of, draw
 from foretell.report.page import Card, Page, Section
 from foretell.report.svg import Chart
 from foretell.units import show_bytes, show_seconds
-from foretell.virtual.batches import Measured
+from foretell.virtual.batches import BatchTradeOff
 from foretell.virtual.delays import Delay
-from foretell.virtual.simulate import Ran, Simulation
+from foretell.virtual.simulate import Simulation, TunedRun
 
 RUNS = ("algorithm", "to the target", "samples", "loss", "staleness", "idle", "link", "bytes")
 
@@ -75,7 +75,7 @@ def _fastest(found: Simulation, count: int) -> Card:
     return Card(f"fastest of {count:,} workers", first.algorithm, _reached(first))
 
 
-def _reached(run: Ran) -> str:
+def _reached(run: TunedRun) -> str:
     reached = run.virtual_seconds_to_target
     return run.ended if reached is None else show_seconds(reached)
 
@@ -84,7 +84,7 @@ def _rows(found: Simulation, count: int) -> tuple[tuple[str, ...], ...]:
     return tuple(map(_row, found.of(count)))
 
 
-def _row(run: Ran) -> tuple[str, ...]:
+def _row(run: TunedRun) -> tuple[str, ...]:
     stale = f"{run.staleness['mean']:.3g}" if run.staleness else "-"
     shares = (f"{run.idle:.0%}", f"{run.link_utilisation:.0%}")
     figures = (f"{run.samples:,}", f"{run.loss:.3g}", stale, *shares, show_bytes(run.bytes["total"]))
@@ -126,7 +126,7 @@ def delays_panels(found: Sequence[Delay]) -> list[Panel]:
 # batches
 
 
-def batches_page(found: Measured) -> Page:
+def batches_page(found: BatchTradeOff) -> Page:
     """Steps to the target over batches."""
     critical = "not reached" if found.critical_batch is None else f"{found.critical_batch:,.0f} samples"
     rows = tuple(
@@ -144,7 +144,7 @@ def batches_page(found: Measured) -> Page:
     )  # fmt: skip
 
 
-def batches_panels(found: Measured) -> list[Panel]:
+def batches_panels(found: BatchTradeOff) -> list[Panel]:
     """Steps over batches, counted and by the law."""
     counted = [(float(one.batch), float(one.steps)) for one in found.batches if one.steps]
     law = [(batch, steps) for batch, _ in counted if (steps := found.by_the_law(batch)) is not None]

@@ -14,7 +14,7 @@ from foretell.timeline.simulate import simulate
 
 if TYPE_CHECKING:
     from foretell.hardware.cluster import Cluster
-    from foretell.oracle.planning import Answer
+    from foretell.oracle.planning import PlanningAnswer
     from foretell.oracle.predict import Prediction
     from foretell.plan.setting import Setting
 
@@ -28,7 +28,7 @@ def step_page(
     return prediction_page(found, held, simulate(plan), largest, (*notes, *found.notes), more)
 
 
-def plan_page(answer: Answer, more: Sequence[Section] = ()) -> Page:
+def plan_page(answer: PlanningAnswer, more: Sequence[Section] = ()) -> Page:
     """The best plan of a search, and the search."""
     assert answer.found.best is not None
     best = answer.predicted(answer.found.best.value)

@@ -9,10 +9,10 @@ from foretell.report.charts import agreement, errors
 from foretell.report.charts.agreement import Met
 from foretell.report.page import Card, Page, Section
 from foretell.units import show_bytes, show_seconds
-from foretell.validation.evaluate import Compared, Errors, Scores, scores
+from foretell.validation.evaluate import ComparedRun, Errors, Scores, scores
 from foretell.validation.study import Study
 
-Done = Sequence[tuple[Study, Sequence[Compared]]]
+Done = Sequence[tuple[Study, Sequence[ComparedRun]]]
 """Studies, each with its runs as they were foretold."""
 
 COLUMNS = ("study", "runs", "scored", "refused", "not scored", "mean", "median", "p90", "bias", "memory", "inside")
@@ -56,7 +56,7 @@ def _sizes(done: Done) -> Iterator[Met]:
             yield from (Met(_told(one), study.name, pair.measured, pair.predicted) for pair in one.memory)
 
 
-def _told(one: Compared) -> str:
+def _told(one: ComparedRun) -> str:
     return f"{one.row.model}, {one.row.plan} on {one.row.cluster}"
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.hardware.disturbance import CALM, Disturbance
-from foretell.learning.gradient_noise import Look
+from foretell.learning.gradient_noise import GradientLook
 from foretell.learning.tempo import FREE, Tempo
 from foretell.model.source import in_words
 from foretell.oracle.request import Request
@@ -106,7 +106,7 @@ class Happening(msgspec.Struct, frozen=True, array_like=True):
     nanoseconds: int
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class HeldOutCheck(msgspec.Struct, frozen=True, kw_only=True):
     """A look at held-out data: after so many steps, samples, and seconds of training."""
 
     step: int
@@ -125,8 +125,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     phases: dict[str, list[float]] = {}  # seconds, a number for each measured step
     busy: dict[str, list[float]] = {}  # of these, seconds that the rank's own thread had a core
     steps: list[float] = []  # seconds of each measured step
-    checks: list[Check] = []  # of held-out data, the same on every rank
-    looks: list[Look] = []  # at the noise of gradients, the same on every rank
+    checks: list[HeldOutCheck] = []  # of held-out data, the same on every rank
+    looks: list[GradientLook] = []  # at the noise of gradients, the same on every rank
     epoch_samples: int = 0  # of the task, to train on; 0: unknown
     collectives: list[Collective] = []
     trace: list[Happening] = []  # of one more step
@@ -169,7 +169,7 @@ class RunFailed(BadInput):
         self.reports = reports
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class RunOutcome(msgspec.Struct, frozen=True):
     """All that comes of an assignment: a report from each rank, or a failure with the reports until then."""
 
     reports: tuple[Report, ...] = ()

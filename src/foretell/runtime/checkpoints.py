@@ -24,23 +24,23 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from foretell.errors import BadInput
-from foretell.learning.gradient_noise import Look
+from foretell.learning.gradient_noise import GradientLook
 from foretell.plan.refusal import Refusal
 from foretell.plan.setting import Setting
-from foretell.runtime import lives
-from foretell.runtime.assignment import Assignment, Check, Collective
+from foretell.runtime import restart_log
+from foretell.runtime.assignment import Assignment, Collective, HeldOutCheck
 from foretell.runtime.subject import Subject
 
 LATEST = "latest.json"
 
 
-class Progress(msgspec.Struct, kw_only=True):
+class RankProgress(msgspec.Struct, kw_only=True):
     """What a rank has seen so far."""
 
     losses: list[float | None] = []
     collectives: list[Collective] = []
-    checks: list[Check] = []
-    looks: list[Look] = []
+    checks: list[HeldOutCheck] = []
+    looks: list[GradientLook] = []
     before: float = 0.0  # seconds of the steps that are dropped
     phases: dict[str, list[float]] = {}
     busy: dict[str, list[float]] = {}
@@ -89,9 +89,9 @@ class Checkpoints:
     def __init__(self, assignment: Assignment, rank: int) -> None:
         self._folder, self._every, self._rank = Path(assignment.checkpoints), assignment.checkpoint_every, rank
         self._of = _question(assignment)
-        self._fate = lives.Fate(steps=assignment.fail_at, mtbf=assignment.fail_every, seed=assignment.seed)
+        self._fate = restart_log.Fate(steps=assignment.fail_at, mtbf=assignment.fail_every, seed=assignment.seed)
         self._folder.mkdir(parents=True, exist_ok=True)
-        dead = sum(one.what == lives.DIED for one in lives.moments(self._folder))
+        dead = sum(one.what == restart_log.DIED for one in restart_log.events(self._folder))
         self._doom = self._fate.of_life(dead, dist.get_world_size())
         self._begun = 0.0
 
@@ -99,17 +99,17 @@ class Checkpoints:
         """Measured steps begin, or go on."""
         self._begun = time.monotonic()
         if self._rank == 0:
-            lives.note(self._folder, lives.BEGAN, step)
+            restart_log.note(self._folder, restart_log.BEGAN, step)
 
     def ended(self, step: int) -> None:
         dist.barrier()
         if self._rank == 0:
-            lives.note(self._folder, lives.ENDED, step)
+            restart_log.note(self._folder, restart_log.ENDED, step)
 
     def step(self, step: int) -> None:
         """A step is about to begin: a rank whose end was rehearsed dies here."""
         if self._fate and self._rank == self._doom.rank and self._doom.due(step, time.monotonic() - self._begun):
-            lives.note(self._folder, lives.DIED, step, rank=self._rank)
+            restart_log.note(self._folder, restart_log.DIED, step, rank=self._rank)
             os.kill(os.getpid(), signal.SIGKILL)
 
     # there
@@ -117,7 +117,7 @@ class Checkpoints:
     def due(self, step: int) -> bool:
         return step % self._every == 0
 
-    def write(self, step: int, subject: Subject, optimizer: Any, progress: Progress) -> None:
+    def write(self, step: int, subject: Subject, optimizer: Any, progress: RankProgress) -> None:
         """All ranks take part, and none goes on before the checkpoint counts."""
         start = time.monotonic()
         folder = self._folder / f"step-{step}"
@@ -136,12 +136,12 @@ class Checkpoints:
             for old in self._folder.glob("step-*"):
                 if old != folder:
                     shutil.rmtree(old, ignore_errors=True)
-            lives.note(self._folder, lives.WROTE, step, time.monotonic() - start)
+            restart_log.note(self._folder, restart_log.WROTE, step, time.monotonic() - start)
         dist.barrier()
 
     # and back
 
-    def read(self, subject: Subject, optimizer: Any) -> Progress | None:
+    def read(self, subject: Subject, optimizer: Any) -> RankProgress | None:
         """Put everything as it was; none where there is no checkpoint yet."""
         latest = self._latest()
         if latest is None:
@@ -156,7 +156,7 @@ class Checkpoints:
         for one, states in zip(_optimizers(optimizer), content["states"], strict=True):
             _put_back(one, states)
         torch.set_rng_state(content["random"])
-        return msgspec.json.decode(content["progress"], type=Progress)
+        return msgspec.json.decode(content["progress"], type=RankProgress)
 
     def _latest(self) -> Latest | None:
         file = self._folder / LATEST

@@ -22,7 +22,7 @@ BETWEEN = "step"
 """What a watcher is told when no phase runs: a pipeline's messages go there."""
 
 
-class Span(NamedTuple):
+class ClockSpan(NamedTuple):
     """Seconds between two marks: by the wall's clock, and of this thread on a core."""
 
     seconds: float
@@ -36,7 +36,7 @@ class Marks(Protocol):
         """A mark, made without waiting for anything."""
         ...
 
-    def between(self, start: Any, end: Any) -> Span:
+    def between(self, start: Any, end: Any) -> ClockSpan:
         """The time between two marks that the device has passed."""
         ...
 
@@ -54,8 +54,8 @@ class HostMarks:
     def now(self) -> tuple[float, float]:
         return time.perf_counter(), time.thread_time() + HostMarks.slept
 
-    def between(self, start: tuple[float, float], end: tuple[float, float]) -> Span:
-        return Span(end[0] - start[0], end[1] - start[1])
+    def between(self, start: tuple[float, float], end: tuple[float, float]) -> ClockSpan:
+        return ClockSpan(end[0] - start[0], end[1] - start[1])
 
     def settle(self) -> None:
         pass
@@ -72,9 +72,9 @@ class DeviceMarks:
         mark.record(torch.cuda.current_stream(self._device))
         return mark
 
-    def between(self, start: torch.cuda.Event, end: torch.cuda.Event) -> Span:
+    def between(self, start: torch.cuda.Event, end: torch.cuda.Event) -> ClockSpan:
         seconds = start.elapsed_time(end) / 1e3
-        return Span(seconds, seconds)
+        return ClockSpan(seconds, seconds)
 
     def settle(self) -> None:
         torch.cuda.synchronize(self._device)
@@ -150,6 +150,6 @@ class Clock:
                 kept.setdefault(name, [0.0] * before).append(now.get(name, 0.0))
         self.steps.append(seconds)
 
-    def last(self, loss: float | None) -> journal.Ended:
+    def last(self, loss: float | None) -> journal.StepEnded:
         """The step that ended last."""
-        return journal.Ended(self.steps[-1], {name: times[-1] for name, times in self.phases.items()}, loss)
+        return journal.StepEnded(self.steps[-1], {name: times[-1] for name, times in self.phases.items()}, loss)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from foretell.cost.price import priced
-from foretell.cost.samples import Machine
+from foretell.cost.samples import MeasuredMachine
 from foretell.errors import BadInput
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
@@ -41,7 +41,7 @@ class Difference(msgspec.Struct, frozen=True):
     relative: dict[str, float]
 
 
-class Traffic(msgspec.Struct, frozen=True):
+class TrafficMismatch(msgspec.Struct, frozen=True):
     """Collectives that only one side has. Both empty: what ran is what the program said."""
 
     unexpected: tuple[Collective, ...]
@@ -52,7 +52,7 @@ class Comparison(msgspec.Struct, frozen=True):
     predicted: Prediction
     measured: Measurement
     error: Difference
-    collectives: Traffic
+    collectives: TrafficMismatch
     outside: tuple[Outside, ...] = ()  # phases and ranks outside their band
     limits: tuple[Bottleneck, ...] = ()  # of the measured step, by the rules of a prediction
 
@@ -125,10 +125,10 @@ def computing(assignment: Assignment, where: Cluster, calibration: str = "") -> 
     return tuple(places[stage_of(setting, rank)] for rank in range(setting.plan.ranks))
 
 
-def traffic(program: ExpandedProgram, place: int, counted: Iterable[Collective]) -> Traffic:
+def traffic(program: ExpandedProgram, place: int, counted: Iterable[Collective]) -> TrafficMismatch:
     """Where what a rank at a place of the pipeline did differs from what the program says."""
     said, ran = expected(program, place), whenever(counted)
-    return Traffic(_beyond(ran, said), _beyond(said, ran))
+    return TrafficMismatch(_beyond(ran, said), _beyond(said, ran))
 
 
 def _beyond(ones: Iterable[Collective], others: Iterable[Collective]) -> tuple[Collective, ...]:
@@ -156,7 +156,7 @@ def _difference(predicted: Prediction, measured: Measurement) -> Difference:
     return Difference(step, memory, parts, relative)
 
 
-class Ran(NamedTuple):
+class RunRecord(NamedTuple):
     """What the record of a run says: what was asked, what came out, and where."""
 
     assignment: Assignment
@@ -166,14 +166,14 @@ class Ran(NamedTuple):
     cluster: Cluster
 
 
-def ran(found: Record, where: str, cluster: str = "") -> Ran:
+def ran(found: Record, where: str, cluster: str = "") -> RunRecord:
     """A record as a run, on the cluster that it names or another one."""
     if found.kind != "run":
         raise BadInput(f"a record of a {found.kind}, not of a run", where=where, fix="a file that `foretell run` wrote")
     content: dict[str, Any] = found.content
     try:
         measured = msgspec.convert(content["measurement"], Measurement)
-        return Ran(
+        return RunRecord(
             assignment=msgspec.convert(content["assignment"], Assignment),
             measured=measured,
             place=int(content["place"]),
@@ -194,7 +194,7 @@ def reports_of(found: Record, where: str) -> tuple[Assignment, tuple[Report, ...
 def _cluster(found: Record, said: str) -> Cluster:
     """The cluster that is named now, that was named then, or the machine that the record describes."""
     named = said or (found.cluster if found.cluster != HERE or "machine" not in found.content else "")
-    return catalog.cluster(named) if named else cluster_of(msgspec.convert(found.content["machine"], Machine))
+    return catalog.cluster(named) if named else cluster_of(msgspec.convert(found.content["machine"], MeasuredMachine))
 
 
 def of_record(

@@ -22,8 +22,8 @@ from torch.utils._pytree import tree_leaves
 from foretell.errors import BadInput
 from foretell.runtime.assignment import Collective
 from foretell.runtime.clock import BETWEEN
-from foretell.runtime.mesh import Mesh
-from foretell.runtime.rest import others_rest
+from foretell.runtime.mesh import TorchMesh
+from foretell.runtime.quiescence import wait_for_other_threads
 
 KINDS = {
     "all_reduce": "all-reduce",
@@ -69,7 +69,7 @@ NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor
 class Counting(TorchDispatchMode):
     """Counts what this rank takes part in, by kind, axes and payload, in the phase that is set."""
 
-    def __init__(self, mesh: Mesh, foreign: bool = False) -> None:
+    def __init__(self, mesh: TorchMesh, foreign: bool = False) -> None:
         super().__init__()
         self._foreign = foreign
         self.phase = BETWEEN
@@ -89,14 +89,14 @@ class Counting(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if func.namespace in NAMESPACES:
             if self._last is not None:  # it travels still
-                others_rest()
+                wait_for_other_threads()
             self._last = args, result
         return result
 
     def _let_go(self) -> None:
         """Drop what has travelled."""
         if self._last is not None and _done(self._last):
-            others_rest()
+            wait_for_other_threads()
             self._last = None
 
     def _count(self, name: str, args: Any) -> None:

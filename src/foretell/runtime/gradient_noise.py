@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 from foretell.errors import BadInput
-from foretell.learning.gradient_noise import Look
-from foretell.runtime.models import Model
+from foretell.learning.gradient_noise import GradientLook
+from foretell.runtime.models import RunnableModel
 from foretell.runtime.subject import Subject, cut
 from foretell.runtime.tasks import Task
 from foretell.runtime.whole_model import WholeModel
@@ -29,7 +29,7 @@ APART = 7919
 class GradientNoise:
     """A whole model, and batches to look at its gradients."""
 
-    def __init__(self, model: Model, task: Task, subject: Subject, seed: int) -> None:
+    def __init__(self, model: RunnableModel, task: Task, subject: Subject, seed: int) -> None:
         self._whole = WholeModel(lambda: model.build(subject.device), subject, ASKED_BY)
         self._loss, self._device = model.loss, subject.device
         self._batches = task.batches(model.like, seed + APART)
@@ -39,7 +39,7 @@ class GradientNoise:
             what = f"a batch of {self._batch} has no equal pieces, {PIECES} at most, to tell noise from gradient"
             raise BadInput(what, where=ASKED_BY, fix="a --batch that 2 divides")
 
-    def look(self, step: int, samples: int) -> Look:
+    def look(self, step: int, samples: int) -> GradientLook:
         """Squared lengths of gradients after so many steps. All ranks take part."""
         self._whole.update()
         batch = next(self._batches).to(self._device)
@@ -54,7 +54,7 @@ class GradientNoise:
             lengths += gradient.double().square().sum()
         dist.all_reduce(total)
         dist.all_reduce(lengths)
-        return Look(
+        return GradientLook(
             step=step,
             samples=samples,
             piece=self._batch // self._pieces,

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 
 from foretell.errors import BadInput
-from foretell.runtime.assignment import Check
-from foretell.runtime.models import Model
+from foretell.runtime.assignment import HeldOutCheck
+from foretell.runtime.models import RunnableModel
 from foretell.runtime.subject import Subject
 from foretell.runtime.tasks import Batch, Task
 from foretell.runtime.whole_model import WholeModel
@@ -25,14 +25,14 @@ ASKED_BY = "--validate-every"
 class HeldOut:
     """The held-out part of a task, and a whole model to try on it."""
 
-    def __init__(self, model: Model, task: Task, subject: Subject) -> None:
+    def __init__(self, model: RunnableModel, task: Task, subject: Subject) -> None:
         self._whole = WholeModel(model.build, subject, ASKED_BY)
         self._loss, self._like, self._task, self._device = model.loss, model.like, task, subject.device
         if next(task.held_out(model.like), None) is None:
             what = "nothing is held out in this task that could be validated on"
             raise BadInput(what, where=ASKED_BY, fix="--task digits, fashion, text or your own with a split")
 
-    def check(self, step: int, samples: int, seconds: float) -> Check:
+    def check(self, step: int, samples: int, seconds: float) -> HeldOutCheck:
         """Loss and share of right answers, after so many steps. All ranks take part."""
         self._whole.update()
         rank, world = dist.get_rank(), dist.get_world_size()
@@ -44,7 +44,7 @@ class HeldOut:
         dist.all_reduce(sums)
         loss, right, count, answers = sums.tolist()
         metric = right / answers if answers else None
-        return Check(step=step, samples=samples, seconds=seconds, loss=loss / count, metric=metric)
+        return HeldOutCheck(step=step, samples=samples, seconds=seconds, loss=loss / count, metric=metric)
 
     def _tried(self, batch: Batch) -> Iterator[float]:
         outputs = self._whole.module(*batch.inputs)

@@ -25,7 +25,7 @@ PHASES = (START, "input", "forward", "backward", "exchange", "optimizer")
 """In the order of a step."""
 
 
-class Ended(msgspec.Struct, frozen=True):
+class StepEnded(msgspec.Struct, frozen=True):
     """A step that is over."""
 
     seconds: float
@@ -41,12 +41,12 @@ class Journal:
     def entered(self, phase: str) -> None:
         self.phase = phase
 
-    def stepped(self, ended: Ended) -> None: ...
+    def stepped(self, ended: StepEnded) -> None: ...
 
-    def resumed(self, before: Sequence[Ended]) -> None: ...
+    def resumed(self, before: Sequence[StepEnded]) -> None: ...
 
 
-class Kept(Journal):
+class FileJournal(Journal):
     """Notes in two files: one line that is written over, and a line for each step."""
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -60,11 +60,11 @@ class Kept(Journal):
         note = f"{self._step} {phase} {time.monotonic():.3f}"
         os.pwrite(self._at, note.ljust(NOTE).encode()[:NOTE], 0)
 
-    def stepped(self, ended: Ended) -> None:
+    def stepped(self, ended: StepEnded) -> None:
         os.write(self._steps, msgspec.json.encode(ended) + b"\n")
         self._step += 1
 
-    def resumed(self, before: Sequence[Ended]) -> None:
+    def resumed(self, before: Sequence[StepEnded]) -> None:
         """These steps were done before this rank came up: they count, whatever happens to it."""
         for ended in before:
             self.stepped(ended)
@@ -80,7 +80,7 @@ def here() -> Journal:
 
 def keep(folder: Path, rank: int) -> None:
     """Take notes from now on."""
-    _HERE[0] = Kept(folder, rank)
+    _HERE[0] = FileJournal(folder, rank)
 
 
 # what others read
@@ -125,16 +125,16 @@ def until_then(folder: Path, ranks: int, dropped: int) -> tuple[Report, ...]:
     return tuple(_report(rank, steps[:count], dropped) for rank, steps in enumerate(told))
 
 
-def _steps(file: Path) -> list[Ended]:
+def _steps(file: Path) -> list[StepEnded]:
     """The whole lines of a file: the last one may be cut."""
     try:
         lines = file.read_bytes().split(b"\n")[:-1]
     except OSError:
         return []
-    return [msgspec.json.decode(line, type=Ended) for line in lines]
+    return [msgspec.json.decode(line, type=StepEnded) for line in lines]
 
 
-def _report(rank: int, steps: list[Ended], dropped: int) -> Report:
+def _report(rank: int, steps: list[StepEnded], dropped: int) -> Report:
     measured = steps[dropped:]
     names = dict.fromkeys(name for step in measured for name in step.phases)
     return Report(

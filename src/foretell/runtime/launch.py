@@ -14,10 +14,10 @@ from typing import NoReturn
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.processes import ChildProcess, Ended
+from foretell.processes import ChildProcess, ProcessEnded
 from foretell.runtime import journal
-from foretell.runtime.assignment import Assignment, Outcome, Report, RunFailed
-from foretell.runtime.place import Place, meeting_point
+from foretell.runtime.assignment import Assignment, Report, RunFailed, RunOutcome
+from foretell.runtime.place import RankPlace, meeting_point
 
 LONGEST_SECONDS = 900.0
 
@@ -34,7 +34,7 @@ class Ranks:
     def __init__(
         self, by: str = "", python: str = sys.executable, environment: Mapping[str, str] | None = None
     ) -> None:
-        self._command = [python, "-m", "foretell.runtime.nursery"]
+        self._command = [python, "-m", "foretell.runtime.fork_server"]
         self._by = [by] if by else []
         self._environment = dict(environment or {})
 
@@ -59,17 +59,17 @@ class Ranks:
             raise found.failure.raised(found.reports)
         return found.reports
 
-    def outcome(self, assignment: Assignment, seconds: float = LONGEST_SECONDS) -> Outcome:
+    def outcome(self, assignment: Assignment, seconds: float = LONGEST_SECONDS) -> RunOutcome:
         """What comes of an assignment, whatever it is."""
         try:
             answer = self._child.ask(msgspec.json.encode(assignment) + b"\n", seconds)
         except TimeoutError:
             self._child.kill()
             raise self._late(assignment, seconds) from None
-        except Ended as problem:
+        except ProcessEnded as problem:
             last = "\n".join(problem.said.strip().splitlines()[-12:])
             raise BadInput(f"the process that starts the ranks ended:\n{last}") from None
-        return msgspec.json.decode(answer, type=Outcome)
+        return msgspec.json.decode(answer, type=RunOutcome)
 
     def _late(self, assignment: Assignment, seconds: float) -> RunFailed:
         """A run that took too long, with what was measured until then: the notes of ranks outlive them."""
@@ -82,7 +82,7 @@ class Ranks:
 # where somebody else starts the ranks
 
 
-def join(assignment: Assignment, place: Place) -> tuple[Report, ...]:
+def join(assignment: Assignment, place: RankPlace) -> tuple[Report, ...]:
     """Be one of the ranks that torchrun or Slurm started. Rank 0 gets all reports, the others none."""
     ranks = assignment.setting.plan.ranks
     if ranks != place.world:

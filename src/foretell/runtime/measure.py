@@ -13,9 +13,9 @@ from foretell.learning.gradient_noise import NoiseScale, noise_scale
 from foretell.learning.staleness import summary
 from foretell.plan.facts import facts
 from foretell.plan.text import parse
-from foretell.runtime.assignment import Assignment, Check, Collective, Report
-from foretell.runtime.lives import Lives
+from foretell.runtime.assignment import Assignment, Collective, HeldOutCheck, Report
 from foretell.runtime.methods.choice import method, round_of
+from foretell.runtime.restart_log import RestartLog
 from foretell.timeline.observation import Observation
 from foretell.units import show_bytes, show_seconds
 from foretell.validation.score import quantile
@@ -47,9 +47,9 @@ class Measurement(Observation, frozen=True, kw_only=True):
     by_rank: dict[str, list[float]]  # median seconds of each phase, rank by rank
     busy_by_rank: dict[str, list[float]] = {}  # noqa: RUF012 (msgspec copies it) of these, on a core
     memory_by_rank: tuple[int, ...] = ()  # bytes of tensors at the fullest moment
-    validation: tuple[Check, ...] = ()  # looks at held-out data
+    validation: tuple[HeldOutCheck, ...] = ()  # looks at held-out data
     noise: NoiseScale | None = None  # of gradients, where somebody looked at them
-    lives: Lives | None = None  # of a run with checkpoints: its failures, restarts and goodput
+    lives: RestartLog | None = None  # of a run with checkpoints: its failures, restarts and goodput
     method: str = ""  # an algorithm in whose way ranks went at their own pace
     staleness: dict[str, float] = {}  # noqa: RUF012 mean, most, and how many updates: how often
     pace: float = 0.0  # seconds a gradient was to take in the mean, by waiting, before stragglers; 0: as it computes

@@ -13,7 +13,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from foretell.runtime.appliers._replicas import bucket_bytes
-from foretell.runtime.pace import is_paced
+from foretell.runtime.compute_emulation import is_emulated
 from foretell.runtime.subject import Subject
 
 MARK = "foretell: the step that is watched"
@@ -43,7 +43,7 @@ class Watched:
             found = dict(_storages())
             own = sum(size for place, size in found.items() if place not in self._data)
             # a rank that is slowed shows every tensor to Python, buckets too: they are among its own already
-            self.resting = own + (0 if is_paced() else sum(map(bucket_bytes, subject.parts)))
+            self.resting = own + (0 if is_emulated() else sum(map(bucket_bytes, subject.parts)))
         else:
             self.resting = torch.cuda.memory_allocated(self._device)
         return self

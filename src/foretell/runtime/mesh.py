@@ -15,7 +15,7 @@ from foretell.plan.plan import Plan
 from foretell.program import mesh as planned
 
 
-class Mesh(NamedTuple):
+class TorchMesh(NamedTuple):
     """The axes with more than one rank, outermost first, and torch's mesh over them; none where there is one rank.
 
     An axis of one rank is among them where somebody wants to see what it costs.
@@ -86,11 +86,11 @@ class Mesh(NamedTuple):
         return found
 
 
-def made(plan: Plan, device: str, alone: bool = False) -> Mesh:
+def made(plan: Plan, device: str, alone: bool = False) -> TorchMesh:
     """The mesh of a plan, in a world that has begun; `alone`: the first axis of a plan of one rank is one too."""
     sizes = {axis.name: axis.ranks for axis in planned.mesh(plan)}
     if not sizes and alone and plan.axes:
         sizes = {plan.axes[0].word: 1}
     if not sizes:
-        return Mesh({}, None)
-    return Mesh(sizes, init_device_mesh(device, tuple(sizes.values()), mesh_dim_names=tuple(sizes)))
+        return TorchMesh({}, None)
+    return TorchMesh(sizes, init_device_mesh(device, tuple(sizes.values()), mesh_dim_names=tuple(sizes)))

@@ -23,7 +23,7 @@ from foretell.runtime.tasks import Batch, Loss
 from foretell.runtime.tasks._own import loss as own_loss
 
 
-class Model(NamedTuple):
+class RunnableModel(NamedTuple):
     """How a model is built, what it reads, how it is scored, and how many classes it tells apart (0: unknown)."""
 
     build: Callable[..., nn.Module]  # on a device, or wherever new tensors go
@@ -32,13 +32,13 @@ class Model(NamedTuple):
     classes: int
 
 
-def model_of(assignment: Assignment, setting: Setting) -> Model:
+def model_of(assignment: Assignment, setting: Setting) -> RunnableModel:
     """The model of an assignment, scored by its own loss or by a person's."""
     found = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
     return found._replace(loss=own_loss(assignment.loss)) if assignment.loss else found
 
 
-def model(spec: str, setting: Setting, precision: str) -> Model:
+def model(spec: str, setting: Setting, precision: str) -> RunnableModel:
     """The model of a text, for a whole batch of the job."""
     name = spec.partition(":")[0]
     if name in zoo.names():
@@ -62,7 +62,7 @@ def _typed(spec: str, setting: Setting, precision: str) -> str:
     return f"{spec}{',' if ':' in spec else ':'}{more}" if more else spec
 
 
-def _of_zoo(spec: str, batch: int) -> Model:
+def _of_zoo(spec: str, batch: int) -> RunnableModel:
     _, fields = zoo.parse(spec)
     example = modules.example(spec, batch)
     classes = getattr(fields, "vocab", getattr(fields, "classes", 0))
@@ -72,7 +72,7 @@ def _of_zoo(spec: str, batch: int) -> Model:
         with device or nullcontext():  # weights are drawn where they will be: a core takes seconds for those of a GPU
             return modules.build(spec)
 
-    return Model(build, Batch(example.inputs, example.target), loss, classes)
+    return RunnableModel(build, Batch(example.inputs, example.target), loss, classes)
 
 
 def _tokens_in_double(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -83,7 +83,7 @@ IN_DOUBLE: dict[Loss, Loss] = {class_loss: F.cross_entropy, token_loss: _tokens_
 """The zoo's losses compute in fp32. Where values are compared in double precision, these stand in for them."""
 
 
-def _of_factory(spec: str, setting: Setting) -> Model:
+def _of_factory(spec: str, setting: Setting) -> RunnableModel:
     """A person's own: the inputs are those that the factory gives, and its loss takes outputs alone."""
     from foretell.model.importers import torch_factory
 
@@ -101,4 +101,4 @@ def _of_factory(spec: str, setting: Setting) -> Model:
         module = torch_factory.real(spec, *sizes).module  # which may read files, and draws where it will
         return module if device is None else module.to(device)
 
-    return Model(build, Batch(inputs, torch.zeros(len(inputs[0]), dtype=torch.int64)), loss, 0)
+    return RunnableModel(build, Batch(inputs, torch.zeros(len(inputs[0]), dtype=torch.int64)), loss, 0)

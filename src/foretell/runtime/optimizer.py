@@ -14,7 +14,7 @@ from foretell.model.graph import Graph
 from foretell.model.layers import layers
 from foretell.model.matrices import inside
 from foretell.model.optimizer import OPTIMIZERS, Optimizer, optimizer
-from foretell.runtime.subject import Rule
+from foretell.runtime.subject import TorchOptimizer
 
 HIDDEN = "hidden"
 """The attribute of a parameter that belongs to a layer of the model."""
@@ -72,7 +72,7 @@ def torch_class(name: str) -> type[torch.optim.Optimizer]:
     return type(name.capitalize(), (ByRules,), {"found": found})
 
 
-def torch_rule(name: str, rate: float, times: float = 1.0) -> Rule:
+def torch_rule(name: str, rate: float, times: float = 1.0) -> TorchOptimizer:
     """The optimizer of this name: its usual rate or another, so many times."""
     arguments = optimizer(name).arguments
-    return Rule(torch_class(name), {**arguments, "lr": (rate or arguments["lr"]) * times})
+    return TorchOptimizer(torch_class(name), {**arguments, "lr": (rate or arguments["lr"]) * times})

@@ -16,7 +16,7 @@ PORTS = range(20_000, 32_000)
 not meet each other. Below those that systems give to whoever asks for any."""
 
 
-class Place(NamedTuple):
+class RankPlace(NamedTuple):
     """One rank of a world; `local` is its number on its node, which runs `here` of them."""
 
     rank: int
@@ -26,7 +26,7 @@ class Place(NamedTuple):
     by_srun: bool = False  # which may let each rank see a GPU of its own
 
 
-def place(environment: Mapping[str, str] = os.environ) -> Place | None:
+def place(environment: Mapping[str, str] = os.environ) -> RankPlace | None:
     """The place that the environment gives this process; none where it is alone."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return _read(environment, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -36,7 +36,7 @@ def place(environment: Mapping[str, str] = os.environ) -> Place | None:
     return None
 
 
-def bound(here: Place, cores: int, environment: Mapping[str, str] = os.environ) -> bool:
+def bound(here: RankPlace, cores: int, environment: Mapping[str, str] = os.environ) -> bool:
     """Whether the cores that this process may use are its own: srun gave each of its tasks some of the node's."""
     given = environment.get("SLURM_CPUS_ON_NODE", "")
     return here.by_srun and given.isdigit() and cores * here.here <= int(given)
@@ -66,10 +66,10 @@ def _tasks_here(environment: Mapping[str, str]) -> int:
     return nodes[int(node)] if node.isdigit() and int(node) < len(nodes) else 0
 
 
-def _read(environment: Mapping[str, str], *names: str) -> Place:
+def _read(environment: Mapping[str, str], *names: str) -> RankPlace:
     try:
         rank, world, local, here = (int(environment.get(name) or 0) for name in names)
-        return Place(rank, world, local, here or 1)
+        return RankPlace(rank, world, local, here or 1)
     except ValueError:
         said = ", ".join(f"{name}={environment.get(name)}" for name in names)
         raise BadInput(f"the environment names no rank: {said}", fix="torchrun, or srun") from None

@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
-from foretell.cost.samples import Machine
+from foretell.cost.samples import MeasuredMachine
 from foretell.hardware import this_machine
 from foretell.hardware.cluster import Cluster
 from foretell.records.home import home
 from foretell.records.record import record
 from foretell.records.store import write
 from foretell.runtime.assignment import Assignment, Report
-from foretell.runtime.lives import lived, moments
 from foretell.runtime.measure import Measurement, critical_rank, measurement
+from foretell.runtime.restart_log import events, restarts
 
 FAILED = "failed-run"
 """The kind of a record of a run that did not come to its end: nothing is compared with it."""
@@ -29,10 +29,10 @@ def observed(assignment: Assignment, reports: Sequence[Report]) -> Measurement:
     """The measurement of what ranks have seen."""
     setting = assignment.setting
     found = measurement(assignment, str(setting.plan), setting.job.batch, reports)
-    past = moments(Path(assignment.checkpoints)) if assignment.checkpoints else []
+    past = events(Path(assignment.checkpoints)) if assignment.checkpoints else []
     if not past:
         return found
-    life = lived(past, reports[0].steps, assignment.checkpoint_every, assignment.fail_every, assignment.fail_at)
+    life = restarts(past, reports[0].steps, assignment.checkpoint_every, assignment.fail_every, assignment.fail_at)
     return msgspec.structs.replace(found, lives=life)
 
 
@@ -54,16 +54,16 @@ def recorded(
     return msgspec.structs.replace(found, record=str(write(Path(folder) if folder else home(), made)))
 
 
-def machine(device: str) -> Machine:
+def machine(device: str) -> MeasuredMachine:
     """What the ranks of this machine run on: its processor, or its GPUs."""
     cluster = this_machine.processor() if device == "cpu" else this_machine.machine().cluster
     one = cluster.device
-    return Machine(
+    return MeasuredMachine(
         device=one.name, title=one.title, kind=device, count=cluster.ranks_per_node, memory_bytes=one.memory_bytes
     )
 
 
-def cluster_of(found: Machine) -> Cluster:
+def cluster_of(found: MeasuredMachine) -> Cluster:
     """The machine of a record as a cluster, wherever the record is read."""
     if found.kind == "cpu":
         return this_machine.processor(found.count, found.title, found.memory_bytes)

@@ -14,11 +14,11 @@ from torch import nn
 from foretell.model.layers import layers
 from foretell.plan.setting import Setting
 from foretell.runtime.clock import Clock
-from foretell.runtime.mesh import Mesh
+from foretell.runtime.mesh import TorchMesh
 from foretell.runtime.tasks import Batch, Loss
 
 
-class Whole(Protocol):
+class WholeWeight(Protocol):
     """Puts together again what an applier split: the name of a weight and its share to the whole weight."""
 
     def __call__(self, name: str, share: torch.Tensor) -> tuple[str, torch.Tensor]: ...
@@ -45,7 +45,7 @@ class Updater(Protocol):
     def zero_grad(self) -> Any: ...
 
 
-class Rule(NamedTuple):
+class TorchOptimizer(NamedTuple):
     """How weights are updated: torch's class and its arguments."""
 
     kind: type[torch.optim.Optimizer]
@@ -75,12 +75,12 @@ class Subject:
     """
 
     setting: Setting
-    mesh: Mesh
+    mesh: TorchMesh
     device: torch.device
     parts: list[nn.Module]
     sample: Batch
     loss: Loss
-    rule: Rule
+    rule: TorchOptimizer
     shares: list[Callable[[Batch], Batch]] = field(default_factory=list)
     alike: list[str] = field(default_factory=list)
     summands: dict[nn.Parameter, tuple[str, ...]] = field(default_factory=dict)
@@ -92,8 +92,8 @@ class Subject:
     driver: Callable[[Subject], Driver] = field(default=lambda subject: Straight(subject))
     summed: list[Callable[[Clock], None]] = field(default_factory=list)
     settles: list[Callable[[], None]] = field(default_factory=list)
-    optimizer: Callable[[Rule, list[nn.Parameter]], Updater] = field(default=lambda rule, own: rule.over(own))
-    wholes: list[Whole] = field(default_factory=list)
+    optimizer: Callable[[TorchOptimizer, list[nn.Parameter]], Updater] = field(default=lambda rule, own: rule.over(own))
+    wholes: list[WholeWeight] = field(default_factory=list)
 
     def layers(self, part: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         """The layers of a part, by the names that the program has for them."""

@@ -19,19 +19,19 @@ from foretell.errors import BadInput
 from foretell.plan.job import micro_batch
 from foretell.plan.setting import Setting
 from foretell.runtime import appliers, journal, mesh
-from foretell.runtime.assignment import Assignment, Check, Happening, Report
-from foretell.runtime.checkpoints import Checkpoints, Progress
+from foretell.runtime.assignment import Assignment, Happening, HeldOutCheck, Report
+from foretell.runtime.checkpoints import Checkpoints, RankProgress
 from foretell.runtime.clock import Clock
+from foretell.runtime.compute_emulation import updated
 from foretell.runtime.counting import Counting
 from foretell.runtime.gradient_noise import GradientNoise
 from foretell.runtime.held_out import HeldOut
 from foretell.runtime.memory import Watched
 from foretell.runtime.methods.choice import method
-from foretell.runtime.models import Model, model_of
+from foretell.runtime.models import RunnableModel, model_of
 from foretell.runtime.optimizer import mark_hidden, torch_rule
-from foretell.runtime.pace import updated
 from foretell.runtime.place import bound, place
-from foretell.runtime.subject import Driver, Rule, Subject
+from foretell.runtime.subject import Driver, Subject, TorchOptimizer
 from foretell.runtime.tasks import Batch, Task, task
 from foretell.runtime.tracing import exposed_seconds
 from foretell.runtime.waiting import told
@@ -41,7 +41,7 @@ Apply = Callable[[Subject], None]
 """Puts a plan on a subject."""
 
 
-def rule_of(assignment: Assignment, setting: Setting) -> Rule:
+def rule_of(assignment: Assignment, setting: Setting) -> TorchOptimizer:
     """The optimizer of an assignment: its rate grows with the batch, where somebody said which batch it is for."""
     times = setting.job.batch / assignment.rate_batch if assignment.rate_batch else 1.0
     return torch_rule(setting.job.optimizer, assignment.rate, times)
@@ -66,7 +66,7 @@ def warmed(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / steps) if steps else 1.0
 
 
-class Training:
+class RankTraining:
     """A subject under its plan, with its data. What puts the plan on it is ours, unless somebody else's is given."""
 
     def __init__(self, assignment: Assignment, setting: Setting, apply: Apply = appliers.apply) -> None:
@@ -99,7 +99,7 @@ class Training:
     def noise(self) -> GradientNoise:
         return GradientNoise(self.model, self.task, self.subject, self.assignment.seed)
 
-    def _subject(self, found: Model) -> Subject:
+    def _subject(self, found: RunnableModel) -> Subject:
         """The model as it is on one rank alone: the same weights on every rank, whatever becomes of them."""
         torch.manual_seed(self.assignment.seed)
         module = found.build(self.device).to(self.device)
@@ -158,7 +158,7 @@ def trained(
         from foretell.runtime.methods import training as methods  # which is made of what is here
 
         return methods.trained(assignment, setting, rank, own_pace)
-    training = Training(assignment, setting, apply)
+    training = RankTraining(assignment, setting, apply)
     if assignment.validate_every:
         _ = training.held_out  # where nothing is held out, nobody trains first
     if assignment.noise_every:
@@ -204,7 +204,7 @@ def trained(
     return report, weights
 
 
-def _warmed(training: Training) -> Progress:
+def _warmed(training: RankTraining) -> RankProgress:
     """Do the steps that are dropped, and watch the last of them closely; the clock is new then.
 
     Torch's compiler gives a function up for good that it meets while operators are counted. So they are counted in a
@@ -222,7 +222,7 @@ def _warmed(training: Training) -> Progress:
         losses.append(training.step())
     before, clock = sum(training.clock.steps), Clock(training.device)
     training.clock = clock
-    return Progress(
+    return RankProgress(
         losses=losses,
         collectives=counting.found(),
         before=before,
@@ -235,7 +235,7 @@ def _warmed(training: Training) -> Progress:
     )
 
 
-def _resumed(training: Training, kept: Checkpoints) -> Progress | None:
+def _resumed(training: RankTraining, kept: Checkpoints) -> RankProgress | None:
     """Go on from the last checkpoint, if there is one: what was read of the data is read past."""
     progress = kept.read(training.subject, training.optimizer)
     if progress is None:
@@ -250,38 +250,38 @@ def _resumed(training: Training, kept: Checkpoints) -> Progress | None:
     return progress
 
 
-def _ended(progress: Progress, dropped: int) -> Iterator[journal.Ended]:
+def _ended(progress: RankProgress, dropped: int) -> Iterator[journal.StepEnded]:
     """The steps of earlier lives as a journal has them; of those that are dropped only their sum was kept."""
     for loss in progress.losses[:dropped]:
-        yield journal.Ended(progress.before / dropped, {}, loss)
+        yield journal.StepEnded(progress.before / dropped, {}, loss)
     for at, (seconds, loss) in enumerate(zip(progress.steps, progress.losses[dropped:], strict=True)):
-        yield journal.Ended(seconds, {name: times[at] for name, times in progress.phases.items()}, loss)
+        yield journal.StepEnded(seconds, {name: times[at] for name, times in progress.phases.items()}, loss)
 
 
-def _checked(training: Training, steps: int, before: float) -> Check:
+def _checked(training: RankTraining, steps: int, before: float) -> HeldOutCheck:
     """A look at held-out data after so many measured steps; those before them were learnt from too, and took time."""
     done = training.assignment.dropped + steps
     return training.held_out.check(done, done * training.setting.job.batch, before + sum(training.clock.steps))
 
 
-def _waits(training: Training) -> AbstractContextManager[None]:
+def _waits(training: RankTraining) -> AbstractContextManager[None]:
     """What tells the clock of waiting, where a rank's thread waits itself."""
     if training.device.type != "cpu":
         return nullcontext()
     return told(training.clock, _works(training), training.mesh.groups())
 
 
-def _works(training: Training) -> str:
+def _works(training: RankTraining) -> str:
     """The axis along which weights are gathered and summed."""
     return next((name for name in ("shard", "dp", *training.mesh.sizes) if name in training.mesh), "")
 
 
-def _alone(training: Training) -> bool:
+def _alone(training: RankTraining) -> bool:
     """Whether a GPU's messages are all along one axis, so that what is exposed of them is that axis's."""
     return training.device.type == "cuda" and len(training.mesh.sizes) == 1
 
 
-def _watched(training: Training) -> list[Happening]:
+def _watched(training: RankTraining) -> list[Happening]:
     """One more step under the profiler, where somebody wants to see it, or a GPU is to tell what it waits for."""
     if not training.assignment.traced and not _alone(training):
         return []
@@ -294,7 +294,7 @@ def _watched(training: Training) -> list[Happening]:
     return watching.found
 
 
-def _data(given: Task, assignment: Assignment, found: Model) -> Iterator[Batch]:
+def _data(given: Task, assignment: Assignment, found: RunnableModel) -> Iterator[Batch]:
     """Batches to train on; the first is made at once, and with it all that they are made of."""
     why = given.unfit(found.like, found.classes)
     if why:

@@ -49,7 +49,7 @@ def speaks(function: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def told(clock: Clock, works: str, axes: Mapping[frozenset[int], tuple[str, ...]]) -> Iterator[None]:
-    """While this holds, every wait is told. `works` is the axis of those that nothing names; see `Mesh.groups`."""
+    """While this holds, every wait is told. `works` is the axis of those that nothing names; see `TorchMesh.groups`."""
     wait = dist.Work.wait
     dist.Work.wait = _timed(wait, clock, works)
     _axes.update(axes)

@@ -26,15 +26,15 @@ from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.program.expand import expand
 from foretell.program.lower import lower
-from foretell.runtime import appliers, checkpoints, dry
+from foretell.runtime import appliers, checkpoints, dry_run
 from foretell.runtime.appliers.offload import shares_weights
 from foretell.runtime.assignment import Assignment, Report
-from foretell.runtime.collectives import Choice, chosen
+from foretell.runtime.collectives import AlgorithmChoice, chosen
+from foretell.runtime.compute_emulation import emulated
+from foretell.runtime.memory_check import without_room
 from foretell.runtime.methods import choice
-from foretell.runtime.pace import paced
-from foretell.runtime.place import Place
-from foretell.runtime.room import without_room
-from foretell.runtime.seating import PATIENCE
+from foretell.runtime.place import RankPlace
+from foretell.runtime.rank_rendezvous import PATIENCE
 from foretell.runtime.training import trained
 
 FAREWELL = 10.0
@@ -59,7 +59,7 @@ def checked(assignment: Assignment, here: int = 0, sharing: int = 0) -> Setting:
     if assignment.checkpoints:
         missing += tuple(checkpoints.refusals(setting, assignment.method))
     if assignment.dry:
-        missing += tuple(Refusal("dry run", why, fix) for why, fix in dry.refusals(setting))
+        missing += tuple(Refusal("dry run", why, fix) for why, fix in dry_run.refusals(setting))
     if missing:
         raise refused(setting.plan, missing)
     if assignment.collectives:
@@ -69,7 +69,7 @@ def checked(assignment: Assignment, here: int = 0, sharing: int = 0) -> Setting:
     return setting
 
 
-def _check_collectives(choice: Choice, setting: Setting) -> None:
+def _check_collectives(choice: AlgorithmChoice, setting: Setting) -> None:
     """Refuse an algorithm whose number does not go with every group of ranks that sums something."""
     program = expand(lower(setting))
     messages = [message for one in program.kinds for message, _ in program.communications(one)]
@@ -166,7 +166,7 @@ def _shares(data: Data, plan: Plan, matrices: bool) -> Iterator[str]:
         yield f"ranks of ep{data.experts} have some of the experts"
 
 
-def begun(device: str, place: Place, store: Any = None) -> None:
+def begun(device: str, place: RankPlace, store: Any = None) -> None:
     """Join the group: by a store, or by the addresses in the environment."""
     keep_memory()
     store = store or store_of_life(place)
@@ -174,7 +174,7 @@ def begun(device: str, place: Place, store: Any = None) -> None:
     dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=PATIENCE)
 
 
-def _on_gpu(place: Place) -> str:
+def _on_gpu(place: RankPlace) -> str:
     """Take the GPU of this rank, and say how it talks to others: NCCL has one rank on a GPU; gloo takes tensors of
     those that share one through host memory."""
     gpus = torch.cuda.device_count()
@@ -182,12 +182,12 @@ def _on_gpu(place: Place) -> str:
     return "nccl" if _sharing(place, gpus) <= gpus else "gloo"
 
 
-def _sharing(place: Place, gpus: int) -> int:
+def _sharing(place: RankPlace, gpus: int) -> int:
     """Ranks that share the GPUs that this one sees: Slurm may let each task see one of its own."""
     return 1 if place.by_srun and gpus == 1 else place.here
 
 
-def store_of_life(place: Place) -> Store:
+def store_of_life(place: RankPlace) -> Store:
     """The store that the environment names; torchrun's, after a restart, still has the addresses of the dead."""
     store, _, _ = next(rendezvous("env://", place.rank, place.world, timeout=PATIENCE))
     return PrefixStore(f"life {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
@@ -196,23 +196,23 @@ def store_of_life(place: Place) -> Store:
 def by_own(collectives: str) -> None:
     """Have collectives done by an algorithm of our own, where one is named."""
     if collectives:
-        from foretell.runtime.collectives._torch import Installed
+        from foretell.runtime.collectives._torch import InstalledKernels
 
-        _INSTALLED.append(Installed(chosen(collectives)))
+        _INSTALLED.append(InstalledKernels(chosen(collectives)))
 
 
 _INSTALLED: list[object] = []
 """Kernels live as long as whoever made them."""
 
 
-def take_part(assignment: Assignment, place: Place) -> tuple[Report, ...]:
+def take_part(assignment: Assignment, place: RankPlace) -> tuple[Report, ...]:
     """Be one of the ranks that somebody else started. Rank 0 gets all reports, the others none."""
     setting = checked(assignment, sharing=_sharing(place, this_machine.gpus()))
     if assignment.collectives:
         what = "collectives of our own join ranks that this command starts"
         raise BadInput(what, where="--collectives", fix="without torchrun or srun")
     begun(assignment.device, place)
-    with paced(assignment, place.rank):
+    with emulated(assignment, place.rank):
         report, _ = trained(assignment, setting, place.rank)
     gathered: list[Any] = [None] * place.world
     dist.gather_object(report, gathered if place.rank == 0 else None)

@@ -25,7 +25,7 @@ from foretell.serve.crew import GONE, Crew
 from foretell.serve.guards import Guarded, Unfit, body
 from foretell.serve.problem import Problem
 from foretell.serve.searches import Searches
-from foretell.serve.worker import Reply, Task
+from foretell.serve.worker import Reply, WorkerTask
 
 PAGE: Final = Path(__file__).parent / "page"
 
@@ -46,7 +46,7 @@ ATTACHED: Final = {"report": "report.html", "trace": "trace.json"}
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Limits(NamedTuple):
+class ServerLimits(NamedTuple):
     """What one server does at most."""
 
     workers: int = 2
@@ -55,10 +55,10 @@ class Limits(NamedTuple):
     search_seconds: float = 300.0
 
 
-class Served:
+class ServerApp:
     """The handlers, and what they share."""
 
-    def __init__(self, folder: Path, limits: Limits) -> None:
+    def __init__(self, folder: Path, limits: ServerLimits) -> None:
         self.folder = folder
         self.crew = Crew(folder, limits.workers, limits.seconds)
         self.searches = Searches(folder, limits.searches, limits.search_seconds)
@@ -85,7 +85,7 @@ class Served:
         if not content.strip():
             raise Unfit(422, "an empty file", "a config.json, a graph or a .net file")
         name = await asyncio.to_thread(uploads.keep, content, self.folder)
-        task = Task("model", msgspec.json.encode({"model": name}))
+        task = WorkerTask("model", msgspec.json.encode({"model": name}))
         return _passed_on(await awaited(request, self.crew.answer(task)))
 
     async def start(self, request: Request) -> Response:
@@ -138,14 +138,14 @@ def _index() -> str:
     return (PAGE / "index.html").read_text().replace("{figure style}", figure_style())
 
 
-async def _task(name: str, request: Request) -> Task:
+async def _task(name: str, request: Request) -> WorkerTask:
     """The call with its body, checked against its type."""
     given = await body(request, LARGEST, (JSON,))
     try:
         read = msgspec.json.decode(given, type=call(name).body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise Unfit(400, f"the body is not as it should be: {problem}", "GET /openapi.json describes it") from None
-    return Task(name, msgspec.json.encode(read))
+    return WorkerTask(name, msgspec.json.encode(read))
 
 
 async def awaited(request: Request, answer: Coroutine[Any, Any, Reply]) -> Reply:
@@ -200,9 +200,9 @@ async def _mistake(request: Request, problem: Exception) -> Response:
 # all of it
 
 
-def application(folder: Path, names: tuple[str, ...], port: int, limits: Limits) -> Guarded:
+def application(folder: Path, names: tuple[str, ...], port: int, limits: ServerLimits) -> Guarded:
     """The server without its sockets."""
-    served = Served(folder, limits)
+    served = ServerApp(folder, limits)
 
     def calling(name: str) -> Handler:
         async def handler(request: Request) -> Response:
@@ -225,4 +225,4 @@ def application(folder: Path, names: tuple[str, ...], port: int, limits: Limits)
     return Guarded(Starlette(routes=routes, lifespan=served.life, exception_handlers=handlers), names, port)
 
 
-__all__ = ["Limits", "application", "guards"]
+__all__ = ["ServerLimits", "application", "guards"]

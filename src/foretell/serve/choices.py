@@ -15,7 +15,7 @@ from foretell.plan.strategies.pipeline import SCHEDULES
 from foretell.plan.trainer import names as trainer_names
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class HardwareChoice(msgspec.Struct, frozen=True, kw_only=True):
     """A device, a machine or a site."""
 
     name: str
@@ -29,7 +29,7 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True):
     """Names of everything."""
 
     models: tuple[str, ...]
-    places: tuple[Place, ...]
+    places: tuple[HardwareChoice, ...]
     networks: tuple[str, ...]
     trainers: tuple[str, ...]
     optimizers: tuple[str, ...]
@@ -58,16 +58,18 @@ def choices() -> Choices:
     )
 
 
-def _devices() -> list[Place]:
+def _devices() -> list[HardwareChoice]:
     found = [members.device(name) for name in members.names("devices") if name != "cpu"]
-    return [Place(name=one.name, title=one.title, kind="device", node=one.node.size, ranks=1) for one in found]
+    return [HardwareChoice(name=one.name, title=one.title, kind="device", node=one.node.size, ranks=1) for one in found]
 
 
-def _machines() -> list[Place]:
-    found: list[Place] = []
+def _machines() -> list[HardwareChoice]:
+    found: list[HardwareChoice] = []
     for name in members.names("clusters"):
         machine = members.machine(name)
         kind, whole = "site" if machine.network is None else "machine", machine.cluster
         if not whole.mixed:
-            found.append(Place(name=name, title=whole.title, kind=kind, node=whole.ranks_per_node, ranks=whole.ranks))
+            found.append(
+                HardwareChoice(name=name, title=whole.title, kind=kind, node=whole.ranks_per_node, ranks=whole.ranks)
+            )
     return found

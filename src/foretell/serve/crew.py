@@ -17,7 +17,7 @@ import msgspec
 from foretell.processes import environment
 from foretell.serve import uploads
 from foretell.serve.problem import Problem
-from foretell.serve.worker import WARM, Reply, Task, framed
+from foretell.serve.worker import WARM, Reply, WorkerTask, framed
 
 Tell = Callable[[Reply], None]
 
@@ -44,14 +44,14 @@ def problem(status: int, what: str, fix: str = "") -> Reply:
 GONE: Final = problem(408, "nobody waits for the answer any more")
 
 
-class Worker:
+class WorkerProcess:
     """One process that answers."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
 
     @classmethod
-    async def start(cls, folder: Path, *words: str) -> Worker:
+    async def start(cls, folder: Path, *words: str) -> WorkerProcess:
         """A worker that reads what was handed in from a folder, and works in an empty one.
 
         It has a session of its own: Ctrl-C in the terminal is for the server, which then ends its workers in order.
@@ -84,7 +84,7 @@ class Worker:
         head = await self.process.stdout.readexactly(4)
         return msgspec.msgpack.decode(await self.process.stdout.readexactly(int.from_bytes(head, "big")), type=Reply)
 
-    async def ask(self, task: Task, tell: Tell = lambda reply: None) -> Reply:
+    async def ask(self, task: WorkerTask, tell: Tell = lambda reply: None) -> Reply:
         """The answer; what comes before it is told."""
         assert self.process.stdin is not None
         try:
@@ -125,14 +125,14 @@ class Crew:
 
     def __init__(self, folder: Path, workers: int, seconds: float, waiting: int = 100) -> None:
         self.folder, self.count, self.seconds, self.most_waiting = folder, workers, seconds, waiting
-        self.idle: asyncio.LifoQueue[Worker] = asyncio.LifoQueue()  # who just worked remembers most
-        self.all: set[Worker] = set()
+        self.idle: asyncio.LifoQueue[WorkerProcess] = asyncio.LifoQueue()  # who just worked remembers most
+        self.all: set[WorkerProcess] = set()
         self.hiring: set[asyncio.Task[None]] = set()
         self.working: set[asyncio.Task[Reply]] = set()
         self.closed = False
         self.waiting = 0
         self.trouble = ""  # with the last one that did not become ready
-        self.kept = Kept()
+        self.kept = AnswerCache()
 
     def start(self) -> None:
         """Hire them; they are idle when they are ready, and until then questions wait."""
@@ -150,7 +150,7 @@ class Crew:
         """One that does not become ready is replaced; after a few of them, questions are told why."""
         for _ in range(TRIES):
             try:
-                worker = await Worker.start(self.folder, WARM)
+                worker = await WorkerProcess.start(self.folder, WARM)
             except OSError as found:
                 self.trouble = f"no process can be started: {found.strerror}"
                 continue
@@ -161,7 +161,7 @@ class Crew:
             await worker.end()
             self.all.discard(worker)
 
-    async def _gets_ready(self, worker: Worker) -> bool:
+    async def _gets_ready(self, worker: WorkerProcess) -> bool:
         self.trouble = "a process ended before it could answer; the server's terminal says why"
         try:
             return await asyncio.wait_for(worker.ready(), READY_SECONDS)
@@ -169,7 +169,7 @@ class Crew:
             self.trouble = f"a process was not ready after {READY_SECONDS:g} seconds"
             return False
 
-    async def answer(self, task: Task) -> Reply:
+    async def answer(self, task: WorkerTask) -> Reply:
         """The answer of whoever is idle first; of the last minute's questions, the same again.
 
         Who does not want it any more cancels this: then nobody is kept from other questions for long.
@@ -189,7 +189,7 @@ class Crew:
             asyncio.get_running_loop().call_later(HURRY, working.cancel)
             raise
 
-    async def _free(self) -> Worker | None:
+    async def _free(self) -> WorkerProcess | None:
         """Whoever is idle first; None: too many wait already, or it takes too long."""
         if self.deserted or self.waiting >= self.most_waiting:
             return None
@@ -212,7 +212,7 @@ class Crew:
         self.start()  # what was in the way may be gone when somebody asks again
         return problem(503, f"nobody is there to answer: {self.trouble}", "ask again in a moment, or start it again")
 
-    async def _asked(self, worker: Worker, task: Task) -> Reply:
+    async def _asked(self, worker: WorkerProcess, task: WorkerTask) -> Reply:
         """A worker that is too slow, or dies, or whose answer nobody waits for, is replaced."""
         done = False
         try:
@@ -243,28 +243,28 @@ class Crew:
         self.all.clear()
 
 
-class Kept:
+class AnswerCache:
     """Answers of the last minute: sliders go back and forth, and several people look at one link."""
 
     SECONDS: Final = 60.0
     BYTES: Final = 32 * 1024 * 1024
 
     def __init__(self) -> None:
-        self.replies: OrderedDict[Task, tuple[float, Reply]] = OrderedDict()
+        self.replies: OrderedDict[WorkerTask, tuple[float, Reply]] = OrderedDict()
         self.bytes = 0
 
-    def get(self, task: Task) -> Reply | None:
+    def get(self, task: WorkerTask) -> Reply | None:
         found = self.replies.get(task)
         return found[1] if found and time.monotonic() - found[0] < self.SECONDS else None
 
-    def put(self, task: Task, reply: Reply) -> None:
+    def put(self, task: WorkerTask, reply: Reply) -> None:
         self._drop(task)
         self.replies[task] = time.monotonic(), reply
         self.bytes += len(reply.body)
         while self.bytes > self.BYTES:
             self._drop(next(iter(self.replies)))
 
-    def _drop(self, task: Task) -> None:
+    def _drop(self, task: WorkerTask) -> None:
         found = self.replies.pop(task, None)
         if found is not None:
             self.bytes -= len(found[1].body)

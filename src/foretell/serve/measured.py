@@ -32,7 +32,7 @@ PREDICTED: Final = "predicted, "
 MOST_EVENTS: Final = 500_000
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class SeenMeasurement(msgspec.Struct, frozen=True, kw_only=True):
     """What a file says was measured."""
 
     name: str  # what questions call it
@@ -49,7 +49,7 @@ class Spread(msgspec.Struct, frozen=True):
     n: Annotated[int, Meta(ge=1)]
 
 
-class Ran(msgspec.Struct, frozen=True, kw_only=True):
+class RunMeasurement(msgspec.Struct, frozen=True, kw_only=True):
     """The measurement in the record of a run, as far as it is shown."""
 
     model: Word
@@ -82,19 +82,19 @@ def content_of(name: str) -> Any:
         return None
 
 
-def seen(name: str, content: Any) -> Seen | None:
+def seen(name: str, content: Any) -> SeenMeasurement | None:
     """What was measured, if that is what a file says."""
     if _kind(content) == "run":
         found = _ran(content)
-        return Seen(name=name, kind="run", said=found.said, step_seconds=found.step_seconds)
+        return SeenMeasurement(name=name, kind="run", said=found.said, step_seconds=found.step_seconds)
     events = _events(content)
     if events is None:
         return None
     processes = len({str(event["pid"]) for event in _measured(events)})
-    return Seen(name=name, kind="trace", said=f"A trace of {processes} processes.")
+    return SeenMeasurement(name=name, kind="trace", said=f"A trace of {processes} processes.")
 
 
-def ran(name: str) -> Ran:
+def ran(name: str) -> RunMeasurement:
     """The run that a file is the record of."""
     content = content_of(name)
     if _kind(content) != "run":
@@ -102,9 +102,9 @@ def ran(name: str) -> Ran:
     return _ran(content)
 
 
-def _ran(content: Any) -> Ran:
+def _ran(content: Any) -> RunMeasurement:
     try:
-        return msgspec.convert(content["content"]["measurement"], Ran)
+        return msgspec.convert(content["content"]["measurement"], RunMeasurement)
     except (KeyError, TypeError, msgspec.ValidationError) as problem:
         what = f"the record of a run that is not whole: {problem}"
         raise BadInput(what, where="the file", fix="a file that `foretell run` wrote") from None
@@ -127,7 +127,7 @@ def processes(name: str, first: int) -> list[dict[str, Any]]:
     return list(_counted(_measured(events), first))
 
 
-def _phases(found: Ran) -> Iterator[dict[str, Any]]:
+def _phases(found: RunMeasurement) -> Iterator[dict[str, Any]]:
     """The phases of each rank, one after the other: medians, as a record has them."""
     ranks = max((len(seconds) for seconds in found.by_rank.values()), default=0)
     for rank in range(ranks):

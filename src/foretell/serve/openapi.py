@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from foretell.serve.calls import CALLS, JSON, call, summary
-from foretell.serve.calls.model import Described
+from foretell.serve.calls.model import ModelAnswer
 from foretell.serve.calls.search import Search, SearchFound
 from foretell.serve.choices import Choices
 from foretell.serve.problem import Problem
-from foretell.serve.searches import Told
+from foretell.serve.searches import SearchProgress
 from foretell.version import __version__
 
 PROBLEMS = {
@@ -39,10 +39,12 @@ def description() -> bytes:
     """OpenAPI 3.1."""
     bodies = [call(name).body for name in quick()]
     answers = [call(name).gives for name in quick() if call(name).media == JSON]
-    types = [*bodies, *answers, Search, SearchFound, Told, Described, Choices, Problem]
+    types = [*bodies, *answers, Search, SearchFound, SearchProgress, ModelAnswer, Choices, Problem]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     for name, kind in (("answer", "SearchFound"), ("problem", "Problem")):  # passed on as they are, already written
-        components["Told"]["properties"][name] = {"anyOf": [{"$ref": f"#/components/schemas/{kind}"}, {"type": "null"}]}
+        components["SearchProgress"]["properties"][name] = {
+            "anyOf": [{"$ref": f"#/components/schemas/{kind}"}, {"type": "null"}]
+        }
     known = dict(zip(map(str, types), schemas, strict=True))
 
     def schema(kind: Any) -> dict[str, Any]:
@@ -70,19 +72,19 @@ def _others(schema: Any) -> dict[str, Any]:
     named = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string", "pattern": "^[0-9a-f]{16}$"}}]
     file = {"content": {"application/octet-stream": {"schema": {"type": "string"}}}, "required": True}
     search = {"content": {JSON: {"schema": schema(Search)}}, "required": True}
-    told = _good(schema(Told))
+    told = _good(schema(SearchProgress))
     return {
         "/api/choices": {"get": _operation("choices", "Every name that a question can have", _good(schema(Choices)))},
         "/api/models": {
             "post": _operation(
                 "upload",
                 "Hand in a model: a config.json, a graph of `foretell analyze --graph`, a .net file, a kept prediction",
-                _good(schema(Described)),
+                _good(schema(ModelAnswer)),
                 file,
             )
         },
         "/api/searches": {
-            "post": _operation("start", "Search for the best plans", _good(schema(Told), code="202"), search)
+            "post": _operation("start", "Search for the best plans", _good(schema(SearchProgress), code="202"), search)
         },
         "/api/searches/{id}": {
             "parameters": named,

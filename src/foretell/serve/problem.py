@@ -12,7 +12,7 @@ from foretell.serve import uploads
 from foretell.serve.words import spoken_all
 
 
-class Broken(msgspec.Struct, frozen=True):
+class BrokenRule(msgspec.Struct, frozen=True):
     """A rule that a plan breaks."""
 
     rule: str
@@ -26,7 +26,7 @@ class Problem(msgspec.Struct, frozen=True):
     what: str
     where: str = ""
     fix: str = ""
-    refusals: tuple[Broken, ...] = ()  # rules that a plan breaks
+    refusals: tuple[BrokenRule, ...] = ()  # rules that a plan breaks
     plans: tuple[str, ...] = ()  # that break none
 
 

@@ -67,7 +67,7 @@ Hardware: TypeAlias = Annotated[
 ]
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class QuestionSubject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is asked about, apart from the plan."""
 
     model: ModelText
@@ -79,7 +79,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     hardware: Hardware = {}
 
 
-class Question(Subject, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Question(QuestionSubject, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model under a plan on a cluster."""
 
     plan: PlanText
@@ -110,7 +110,7 @@ def read(question: Question) -> Resolved:
     return found._replace(cluster=cluster, notes=(*found.notes, *found.setting.graph.warnings))
 
 
-def request_of(subject: Subject) -> Request:
+def request_of(subject: QuestionSubject) -> Request:
     """What is asked about, apart from the plan; nothing of it is a file of this machine."""
     return Request(
         model=subject.model,
@@ -134,7 +134,7 @@ def _with_neighbour(problem: PlanRefused, request: Request, plan: Plan) -> Refus
 # names
 
 
-def cluster_of(text: str) -> catalog.Named:
+def cluster_of(text: str) -> catalog.NamedCluster:
     """A cluster by its text, which is never a file's."""
     if ".toml" in text.lower():
         raise BadInput("clusters of files are for the command line", where="cluster", fix=catalog.NAMED)

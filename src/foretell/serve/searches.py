@@ -13,8 +13,8 @@ from typing import Final, Literal
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.serve.crew import Worker, problem
-from foretell.serve.worker import Reply, Task
+from foretell.serve.crew import WorkerProcess, problem
+from foretell.serve.worker import Reply, WorkerTask
 
 State = Literal["waiting", "running", "done", "failed"]
 
@@ -28,7 +28,7 @@ KEPT: Final = 50
 """Searches that can be asked about; of more, the oldest that are over are forgotten."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class SearchProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a search is, and what it found once it is over."""
 
     id: str
@@ -50,7 +50,7 @@ class Running:
     """One search."""
 
     id: str
-    task: Task
+    task: WorkerTask
     began: float = field(default_factory=time.monotonic)
     ended: float = 0.0
     doing: str = ""
@@ -63,16 +63,16 @@ class Running:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     state: State = "waiting"
     reply: Reply | None = None
-    worker: Worker | None = None
+    worker: WorkerProcess | None = None
     runner: asyncio.Task[None] | None = None
 
     @property
     def over(self) -> bool:
         return self.state in ("done", "failed")
 
-    def told(self) -> Told:
+    def told(self) -> SearchProgress:
         body = NOTHING if self.reply is None else msgspec.Raw(self.reply.body)
-        return Told(
+        return SearchProgress(
             id=self.id,
             state=self.state,
             doing=self.doing,
@@ -107,7 +107,7 @@ class Searches:
         self.places = asyncio.Semaphore(at_once)
         self.all: dict[str, Running] = {}
 
-    def start(self, task: Task) -> Running | None:
+    def start(self, task: WorkerTask) -> Running | None:
         """A search that runs, or waits for its turn; None: too many do."""
         if sum(not one.over for one in self.all.values()) >= self.most_waiting:
             return None
@@ -150,7 +150,7 @@ class Searches:
         if one.stopped:
             return problem(422, "it was stopped before it began")
         one.state = "running"
-        one.worker = await Worker.start(self.folder)
+        one.worker = await WorkerProcess.start(self.folder)
         try:
             if not await one.worker.ready():
                 return problem(500, "the process that was to search has ended")
@@ -158,7 +158,7 @@ class Searches:
         finally:
             await asyncio.shield(one.worker.end())
 
-    async def _watched(self, one: Running, worker: Worker) -> Reply:
+    async def _watched(self, one: Running, worker: WorkerProcess) -> Reply:
         """The answer; once it is stopped or its time is up, what is found until then."""
         asked = asyncio.create_task(worker.ask(one.task, one.saw))
         stopping = asyncio.create_task(one.stopping.wait())

@@ -12,7 +12,7 @@ from typing import Final
 import uvicorn
 
 from foretell.errors import BadInput
-from foretell.serve.app import Limits, application
+from foretell.serve.app import ServerLimits, application
 from foretell.serve.guards import LOCAL
 
 AT_ONCE: Final = 200
@@ -25,7 +25,7 @@ EVERYBODY: Final = ("0.0.0.0", "::")
 """Addresses that are those of all networks, and no names."""
 
 
-def serve(host: str, port: int, names: tuple[str, ...], limits: Limits, ready: Callable[[str], None]) -> None:
+def serve(host: str, port: int, names: tuple[str, ...], limits: ServerLimits, ready: Callable[[str], None]) -> None:
     """Listen until somebody interrupts. `ready` is told the address once there is one."""
     with _listening(host, port) as listening, tempfile.TemporaryDirectory(prefix="foretell-serve-") as folder:
         own = listening.getsockname()[1]

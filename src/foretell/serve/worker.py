@@ -34,7 +34,7 @@ COLLECTED: Final = (20_000, 20, 50)
 """How much is made between two looks for what nobody needs. Models that are kept are large, and a look takes long."""
 
 
-class Task(msgspec.Struct, frozen=True):
+class WorkerTask(msgspec.Struct, frozen=True):
     """A call with its body, as JSON that was checked."""
 
     call: str
@@ -55,7 +55,7 @@ class Reply(msgspec.Struct, frozen=True):
         return self.kind != "progress"
 
 
-def framed(value: Task | Reply) -> bytes:
+def framed(value: WorkerTask | Reply) -> bytes:
     """A value with its length before it."""
     content = msgspec.msgpack.encode(value)
     return len(content).to_bytes(4, "big") + content
@@ -67,7 +67,7 @@ def main() -> None:
     _limit_memory()
     _settle()
     if WARM in sys.argv:
-        answered(Task("view", WARMING), replies=None)
+        answered(WorkerTask("view", WARMING), replies=None)
         _settle()
     gc.collect()
     gc.freeze()  # what is there now stays, and need not be looked through
@@ -79,7 +79,7 @@ def main() -> None:
         _write(replies, reply)
 
 
-def answered(task: Task, replies: BinaryIO | None) -> Reply:
+def answered(task: WorkerTask, replies: BinaryIO | None) -> Reply:
     """The last reply to a task; what is said before goes to `replies`."""
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -123,11 +123,11 @@ def _limit_memory() -> None:
         return
 
 
-def _next(tasks: BinaryIO) -> Task | None:
+def _next(tasks: BinaryIO) -> WorkerTask | None:
     head = tasks.read(4)
     if len(head) < 4:
         return None
-    return msgspec.msgpack.decode(tasks.read(int.from_bytes(head, "big")), type=Task)
+    return msgspec.msgpack.decode(tasks.read(int.from_bytes(head, "big")), type=WorkerTask)
 
 
 def _write(replies: BinaryIO, reply: Reply) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from foretell.errors import ForetellError
 from foretell.registry import OpenSet
-from foretell.sweeping.cell import BROKEN, FAILED, Cell, Row, row
+from foretell.sweeping.cell import BROKEN, FAILED, SweepCell, SweepRow, row
 
 ANSWERS = OpenSet("foretell.sweeping.answers", "way to answer a cell")
 
 
-def answered(cell: Cell) -> Row:
+def answered(cell: SweepCell) -> SweepRow:
     """The line of a cell. A question that cannot be asked is a failure with its reason; a defect leaves its name."""
     try:
         return ANSWERS[cell.ask].answer(cell)

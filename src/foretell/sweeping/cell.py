@@ -28,7 +28,7 @@ UNHEARD = ("cli", "validation")
 """Parts of foretell that no answer depends on."""
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class SweepCell(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One question, as a person would type it."""
 
     ask: str  # a member of `answers`
@@ -59,7 +59,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return digest.hexdigest()[:32]
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a cell, flat: a line of the table. Nothing in it depends on when or where it was found."""
 
     ask: str
@@ -85,18 +85,18 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     record: str = ""  # of the run, where one was measured
 
 
-COLUMNS = Row.__struct_fields__
+COLUMNS = SweepRow.__struct_fields__
 
 
 ASKED = ("ask", "model", "cluster", "batch", "trainer", "seq", "precision", "plan")
 """What a line repeats of its cell."""
 
 
-def row(cell: Cell, status: str, **found: Any) -> Row:
+def row(cell: SweepCell, status: str, **found: Any) -> SweepRow:
     """The line of a cell; what was found stands above what was asked."""
     said: dict[str, Any] = {name: getattr(cell, name) for name in ASKED}
     said |= {"status": status} | found
-    return Row(**said)
+    return SweepRow(**said)
 
 
 def _files(text: str) -> list[Path]:

@@ -22,7 +22,7 @@ from foretell.records.record import record
 from foretell.registry import OpenSet
 from foretell.summary import SHOWN, Summarized
 from foretell.sweeping.answering import ANSWERS
-from foretell.sweeping.cell import LASTING, MISSING, OK, Cell, Row, row
+from foretell.sweeping.cell import LASTING, MISSING, OK, SweepCell, SweepRow, row
 from foretell.units import show_seconds
 
 ENGINES = OpenSet("foretell.sweeping.engines", "engine")
@@ -44,7 +44,7 @@ class Grid(NamedTuple):
     plans: Sequence[str] = ()
     ask: str = ""  # empty: `predict` where plans are given, else `plan`
 
-    def cells(self, calibration: str = "", **alike: Any) -> list[Cell]:
+    def cells(self, calibration: str = "", **alike: Any) -> list[SweepCell]:
         """The cells; `alike` is what they have in common. Each has the calibration of its cluster's device."""
         ask = self.ask or ("predict" if self.plans else "plan")
         self._check(ask)
@@ -53,7 +53,7 @@ class Grid(NamedTuple):
         names = ("model", "cluster", "batch", "trainer", "seq", "precision", "plan")
         asked = [dict(zip(names, one, strict=True)) for one in found]
         measured = calibrations(self.clusters, calibration)
-        return [Cell(ask=ask, **one, **alike, calibration=measured[str(one["cluster"])]) for one in asked]
+        return [SweepCell(ask=ask, **one, **alike, calibration=measured[str(one["cluster"])]) for one in asked]
 
     def _check(self, ask: str) -> None:
         takes = ANSWERS[ask].TAKES_PLANS
@@ -99,13 +99,13 @@ def calibrations(clusters: Sequence[str], named: str) -> dict[str, str]:
 class Sweep(Summarized, frozen=True, kw_only=True):
     """The table of a sweep."""
 
-    rows: tuple[Row, ...]  # in the order of the cells
+    rows: tuple[SweepRow, ...]  # in the order of the cells
     answered: int  # now
     kept: int  # answered before
     complete: bool  # False: interrupted, and rows of cells that were not reached say so
 
     @property
-    def failures(self) -> tuple[Row, ...]:
+    def failures(self) -> tuple[SweepRow, ...]:
         """Cells that have no answer."""
         return tuple(one for one in self.rows if one.status != OK)
 
@@ -119,12 +119,12 @@ class Sweep(Summarized, frozen=True, kw_only=True):
 Told: TypeAlias = Callable[[int, int, int], None]
 """Called with the cells done, those of them that were kept, and all."""
 
-Engine: TypeAlias = Callable[[Sequence[Cell], int], Generator[tuple[int, Row]]]
+Engine: TypeAlias = Callable[[Sequence[SweepCell], int], Generator[tuple[int, SweepRow]]]
 """Yields the place and the answer of each cell as they are done, by so many jobs at a time; closed, it ends them."""
 
 
 def sweep(
-    cells: Sequence[Cell],
+    cells: Sequence[SweepCell],
     folder: Path | None = None,
     engine: str = "processes",
     jobs: int = 0,
@@ -166,21 +166,21 @@ def _untold(done: int, kept: int, total: int) -> None:
 # answers that last
 
 
-def kept(folder: Path) -> dict[str, Row]:
+def kept(folder: Path) -> dict[str, SweepRow]:
     """The answers in a folder by the fingerprint of their question; other records are left alone."""
     return dict(_kept(folder))
 
 
-def _kept(folder: Path) -> Iterator[tuple[str, Row]]:
+def _kept(folder: Path) -> Iterator[tuple[str, SweepRow]]:
     for one in store.records(folder):
         if one.kind == KIND:
             try:
-                yield one.content["fingerprint"], msgspec.convert(one.content["row"], Row)
+                yield one.content["fingerprint"], msgspec.convert(one.content["row"], SweepRow)
             except (KeyError, msgspec.ValidationError):  # of another version, whose answers are not ours
                 continue
 
 
-def _keep(folder: Path, cell: Cell, answer: Row) -> None:
+def _keep(folder: Path, cell: SweepCell, answer: SweepRow) -> None:
     content = {"fingerprint": cell.fingerprint, "cell": msgspec.to_builtins(cell), "row": msgspec.to_builtins(answer)}
     about = {"model": cell.model, "plan": answer.plan, "cluster": cell.cluster}
     store.write(folder, record(KIND, content, **about))

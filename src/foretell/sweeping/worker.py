@@ -6,7 +6,7 @@ import msgspec
 
 from foretell.processes import answer_lines
 from foretell.sweeping.answering import answered
-from foretell.sweeping.cell import Cell
+from foretell.sweeping.cell import SweepCell
 
 if __name__ == "__main__":
-    answer_lines(lambda line: msgspec.json.encode(answered(msgspec.json.decode(line, type=Cell))))
+    answer_lines(lambda line: msgspec.json.encode(answered(msgspec.json.decode(line, type=SweepCell))))

@@ -15,7 +15,7 @@ import msgspec
 from foretell.oracle import planning
 from foretell.oracle.request import read
 from foretell.virtual.pace import DoesNotFit
-from foretell.virtual.simulate import Contest, Ran, Simulation, simulate
+from foretell.virtual.simulate import Contest, Simulation, TunedRun, simulate
 
 SEARCHED = ("dp", "tp", "pp", "recompute")
 """What the plan beside the runs is made of: advice is about techniques, and all plans there are take minutes."""
@@ -48,7 +48,7 @@ class Technique(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (*asks, f"{self.rate} rates as it grows", f"{self.reproducible} to reproduce")
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class TechniqueChoice(msgspec.Struct, frozen=True, kw_only=True):
     """A technique on this cluster: its best algorithm, the time to the target, and how much longer than the best."""
 
     technique: str
@@ -60,7 +60,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[str, ...]
 
 
-class Cut(msgspec.Struct, frozen=True, kw_only=True):
+class ModelCut(msgspec.Struct, frozen=True, kw_only=True):
     """A technique that cuts the model: its fastest plan. It learns what one rank alone would, so steps say it all."""
 
     technique: str
@@ -83,8 +83,8 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     step_seconds: float | None
     use: str
     why: tuple[str, ...]
-    choices: tuple[Choice, ...]
-    cuts: tuple[Cut, ...] = ()
+    choices: tuple[TechniqueChoice, ...]
+    cuts: tuple[ModelCut, ...] = ()
 
 
 @functools.cache
@@ -131,9 +131,9 @@ def _fastest(asked: Contest, words: tuple[str, ...]) -> Any:
     return planning.answered_best([request]).found.best
 
 
-def _cut(asked: Contest, name: str, technique: Technique, best: Any) -> Cut:
+def _cut(asked: Contest, name: str, technique: Technique, best: Any) -> ModelCut:
     own = _fastest(asked, (*technique.cut, "recompute"))
-    return Cut(
+    return ModelCut(
         technique=name,
         title=technique.title,
         plan=own.plan if own else "",
@@ -143,10 +143,10 @@ def _cut(asked: Contest, name: str, technique: Technique, best: Any) -> Cut:
     )
 
 
-def _choices(runs: Simulation) -> tuple[Choice, ...]:
+def _choices(runs: Simulation) -> tuple[TechniqueChoice, ...]:
     times = [run.virtual_seconds_to_target for run in runs.runs]
     least = min((seconds for seconds in times if seconds is not None), default=math.inf)
-    found: list[Choice] = []
+    found: list[TechniqueChoice] = []
     for name, technique in techniques().items():
         own = [run for run in runs.runs if run.algorithm in technique.simulate]
         if own:
@@ -154,9 +154,9 @@ def _choices(runs: Simulation) -> tuple[Choice, ...]:
     return tuple(sorted(found, key=lambda one: math.inf if one.costs is None else one.costs))
 
 
-def _choice(name: str, technique: Technique, run: Ran, least: float) -> Choice:
+def _choice(name: str, technique: Technique, run: TunedRun, least: float) -> TechniqueChoice:
     reached = run.virtual_seconds_to_target
-    return Choice(
+    return TechniqueChoice(
         technique=name,
         title=technique.title,
         algorithm=run.algorithm,
@@ -171,7 +171,7 @@ def _costs(seconds: float, least: float) -> float:
     return 1.0 if seconds == least else seconds / least  # all alike where the target is met at the start, after 0 s
 
 
-def _why(asked: Contest, runs: Simulation | None, choices: tuple[Choice, ...]) -> list[str]:
+def _why(asked: Contest, runs: Simulation | None, choices: tuple[TechniqueChoice, ...]) -> list[str]:
     if runs is None:
         return ["the model does not fit a rank: it has to be cut, and the fastest plan that fits says how"]
     pace = runs.pace

@@ -23,7 +23,7 @@ from foretell.plan.strategies.server import Server
 from foretell.plan.text import parse
 from foretell.taxonomy.systems import System, system
 from foretell.virtual.pace import DoesNotFit
-from foretell.virtual.simulate import Contest, Ran, simulate
+from foretell.virtual.simulate import Contest, TunedRun, simulate
 
 WRITTEN: Final = 8
 """Ranks that presets are written for."""
@@ -94,7 +94,7 @@ def _simulated(asked: Contest, presets: Iterable[str], told: Callable[[str], Non
         return None
 
 
-def _would(asked: Contest, name: str, one: System, ranks: int, batch: int, learnt: Mapping[str, Ran]) -> Would:
+def _would(asked: Contest, name: str, one: System, ranks: int, batch: int, learnt: Mapping[str, TunedRun]) -> Would:
     text = shared(one.simulate, max(asked.workers)) if one.simulate else ""
     run = learnt.get(text)
     found = Would(

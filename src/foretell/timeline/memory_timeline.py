@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from foretell.compiling import real_row
-from foretell.cost.memory import Constants, MemoryUse
+from foretell.cost.memory import MemoryConstants, MemoryUse
 from foretell.cost.price import PricedProgram
 from foretell.hardware.cluster import Cluster
 from foretell.plan.schedule import Slot
@@ -59,7 +59,7 @@ class MemoryTimeline(NamedTuple):
     rank: int
     ranks: int  # of the pipeline
     moments: tuple[MemoryMoment, ...]
-    constants: Constants
+    constants: MemoryConstants
 
     @property
     def persistent(self) -> float:
@@ -72,7 +72,7 @@ class MemoryTimeline(NamedTuple):
         return max(device_bytes(self.constants, moment.allocated) for moment in self.moments)
 
 
-def device_bytes(constants: Constants, allocated: float) -> float:
+def device_bytes(constants: MemoryConstants, allocated: float) -> float:
     """What the device reports of so many bytes in tensors: what the allocator reserves for them, and contexts."""
     return allocated * constants.reserved + constants.context
 

@@ -32,7 +32,7 @@ ON_TOP = ("allocator", "context")
 """What the device reports beyond tensors: constants of the trainer."""
 
 
-class Alive(msgspec.Struct, frozen=True):
+class AliveTensors(msgspec.Struct, frozen=True):
     """Equal tensors that are alive: of several layers, and of several micro-batches."""
 
     name: str
@@ -41,7 +41,7 @@ class Alive(msgspec.Struct, frozen=True):
     bytes: float  # of all together
 
 
-def alive(plan: PricedProgram, cluster: Cluster, used: MemoryUse, most: int = MOST) -> tuple[Alive, ...]:
+def alive(plan: PricedProgram, cluster: Cluster, used: MemoryUse, most: int = MOST) -> tuple[AliveTensors, ...]:
     """The largest of what is alive, largest first; what is not told is the last line.
 
     All together take what the prediction says that the rank does, also where a measured run corrected that.
@@ -50,16 +50,16 @@ def alive(plan: PricedProgram, cluster: Cluster, used: MemoryUse, most: int = MO
     scale = used.device / peak.by_stage[peak.rank]
     tensors = [*_activations(plan, peak.moment), *_persistent(plan, peak.rank, peak.moment)]
     found = [msgspec.structs.replace(one, bytes=one.bytes * scale) for one in tensors]
-    found += [Alive(kind, kind, 1, used.by_kind[kind]) for kind in ON_TOP if used.by_kind.get(kind)]
+    found += [AliveTensors(kind, kind, 1, used.by_kind[kind]) for kind in ON_TOP if used.by_kind.get(kind)]
     found.sort(key=lambda one: -one.bytes)
     told, rest = found[:most], found[most:]
     if rest:
         count = sum(one.count for one in rest)
-        told.append(Alive(f"{count:,} smaller ones", "others", count, math.fsum(one.bytes for one in rest)))
+        told.append(AliveTensors(f"{count:,} smaller ones", "others", count, math.fsum(one.bytes for one in rest)))
     return tuple(told)
 
 
-def _persistent(plan: PricedProgram, rank: int, moment: MemoryMoment) -> Iterator[Alive]:
+def _persistent(plan: PricedProgram, rank: int, moment: MemoryMoment) -> Iterator[AliveTensors]:
     """Weights, gradients and states by name; what is known by its kind only (a trainer's constant) by that."""
     by_name = _weights(plan, rank)
     for kind, size in moment.parts.items():
@@ -67,10 +67,10 @@ def _persistent(plan: PricedProgram, rank: int, moment: MemoryMoment) -> Iterato
         if own and math.isclose(_sum(own), size, rel_tol=1e-9):
             yield from own
         elif size and kind not in WORK:
-            yield Alive(kind, kind, 1, size)
+            yield AliveTensors(kind, kind, 1, size)
 
 
-def _weights(plan: PricedProgram, rank: int) -> dict[str, list[Alive]]:
+def _weights(plan: PricedProgram, rank: int) -> dict[str, list[AliveTensors]]:
     """Weights of a pipeline rank with their gradients and states, equal ones of several layers together."""
     program = plan.program
     versions = program.schedule.weight_versions(rank, program.ranks)
@@ -78,7 +78,7 @@ def _weights(plan: PricedProgram, rank: int) -> dict[str, list[Alive]]:
     for stage in (at for at in range(program.partition.count) if program.partition.rank[at] == rank):
         for weight in program.own(stage):
             equal[weight.key[:2]].append(weight)
-    found: dict[str, list[Alive]] = defaultdict(list)
+    found: dict[str, list[AliveTensors]] = defaultdict(list)
     for (block, number), weights in equal.items():
         count, resting = len(weights), program.weight_state.resting(weights[:1], versions)
         layers = {weight.key[2] for weight in weights}
@@ -87,14 +87,14 @@ def _weights(plan: PricedProgram, rank: int) -> dict[str, list[Alive]]:
         for kind, size in parts:
             if size:
                 text = name if kind == "weights" else f"{name}, {kind}"
-                found[kind].append(Alive(text, kind, count, size * count))
+                found[kind].append(AliveTensors(text, kind, count, size * count))
     return found
 
 
 # activations
 
 
-def _activations(plan: PricedProgram, moment: MemoryMoment) -> list[Alive]:
+def _activations(plan: PricedProgram, moment: MemoryMoment) -> list[AliveTensors]:
     """Tensors of the passes by name.
 
     By their kinds alone where part of them waits on the host, or several layers run again together: how much these hold
@@ -102,22 +102,22 @@ def _activations(plan: PricedProgram, moment: MemoryMoment) -> list[Alive]:
     """
     if moment.slot is None:
         return []
-    kinds = [Alive(kind, kind, 1, moment.parts[kind]) for kind in WORK if moment.parts[kind]]
+    kinds = [AliveTensors(kind, kind, 1, moment.parts[kind]) for kind in WORK if moment.parts[kind]]
     found = _named(plan, moment, moment.slot)
     return found if math.isclose(_sum(found), _sum(kinds), rel_tol=1e-9) else kinds
 
 
-def _sum(found: Iterable[Alive]) -> float:
+def _sum(found: Iterable[AliveTensors]) -> float:
     return math.fsum(one.bytes for one in found)
 
 
-def _named(plan: PricedProgram, moment: MemoryMoment, slot: Slot) -> list[Alive]:
+def _named(plan: PricedProgram, moment: MemoryMoment, slot: Slot) -> list[AliveTensors]:
     """What the slot has alive, and what other micro-batches keep."""
     others = Counter(moment.in_flight)
     if slot.kind != "F":
         others[slot.stage] -= 1
     pieces = [(_kept(plan, stage), count) for stage, count in others.items() if count]
-    gathered: list[Alive] = []
+    gathered: list[AliveTensors] = []
     if "new gradients" not in moment.parts:  # else its own activations are gone
         storages, gathered = _at_peak(plan, slot, made=not moment.parts["gradients"])  # which rest, or are made now
         pieces.append((storages, 1))
@@ -130,7 +130,7 @@ def _named(plan: PricedProgram, moment: MemoryMoment, slot: Slot) -> list[Alive]
             layers[group].add(repetition)
     graph = plan.program.graph
     named = (
-        Alive(_name(graph, group, layers[group]), _kind(group), times, group.size * times)
+        AliveTensors(_name(graph, group, layers[group]), _kind(group), times, group.size * times)
         for group, times in count.items()
         if group.size
     )
@@ -166,20 +166,20 @@ def _kept(plan: PricedProgram, stage: int) -> Held:
     return _trace(plan, stage).kept() | _samples(plan, stage)
 
 
-def _at_peak(plan: PricedProgram, slot: Slot, made: bool) -> tuple[Held, list[Alive]]:
+def _at_peak(plan: PricedProgram, slot: Slot, made: bool) -> tuple[Held, list[AliveTensors]]:
     """What a slot has alive when it is fullest, and the weights that are gathered for it.
 
     `made`: gradients of weights are among it, as far as the backward pass has made them.
     """
     program, traffic = plan.program, plan.traffic[plan.stages[slot.stage]]
     runs = program.partition.runs(slot.stage)
-    root = [Alive("gathered root weights", "gathered", 1, traffic.root_bytes)] if traffic.root_bytes else []
+    root = [AliveTensors("gathered root weights", "gathered", 1, traffic.root_bytes)] if traffic.root_bytes else []
     if not runs:
         return _samples(plan, slot.stage), root
     weights = weight_buffers(traffic, program.weight_state.reshards, made)
     found = _trace(plan, slot.stage).at_peak(slot.kind == "F", weights)
     gathered = [
-        Alive(f"gathered {layer_names(program.graph, run)} weights", "gathered", times, size * times)
+        AliveTensors(f"gathered {layer_names(program.graph, run)} weights", "gathered", times, size * times)
         for run, size, times in zip(runs, weights.gathered, found.gathered_layers, strict=False)
         if size * times
     ]

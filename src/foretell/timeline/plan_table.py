@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from foretell.cost.memory import Constants
+from foretell.cost.memory import MemoryConstants
 from foretell.cost.price import PricedProgram
 from foretell.hardware.cluster import Cluster
 from foretell.plan.plan import Plan
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.trainer import Trainer
 from foretell.program.partition import PipelinePartition
-from foretell.program.rank_program import Kind
+from foretell.program.rank_program import BlockKind
 from foretell.timeline.columns import PLAN_COLUMNS, Plans, plan_rows
 from foretell.timeline.tables import SignatureRow, TableBuilder
 from foretell.timeline.unroll import UnrolledSchedule, unrolled_schedule
@@ -43,7 +43,7 @@ class PlanRow(NamedTuple):
     overlap: Quantity
     splits: Quantity  # whether backward passes are in two parts
     unrolled: dict[str, Any]  # orders, moments and rounds
-    constants: Constants
+    constants: MemoryConstants
     size: Quantity = 0
     signatures: Quantity = 1
 
@@ -91,7 +91,7 @@ class PlanTable(TableBuilder):
             self.rows[name].append(value)
         return len(self.rows["program"]) - 1
 
-    def stages(self, partition: PipelinePartition, kinds: Sequence[Kind], stages: Sequence[int] = ()) -> int:
+    def stages(self, partition: PipelinePartition, kinds: Sequence[BlockKind], stages: Sequence[int] = ()) -> int:
         """The row of a partition whose kinds of layers are numbered like this; `stages`: signatures, if others."""
         number = {kind: at for at, kind in enumerate(kinds)}
         rows = [

@@ -31,8 +31,8 @@ from foretell.program.action import Action, Communicate, Copy, Update
 from foretell.program.exchange import BUCKET
 from foretell.program.expand import expand
 from foretell.program.expanded import ExpandedProgram, RankKind
-from foretell.timeline.streams import Behind, Board, Busy, Message, Process
-from foretell.timeline.works import ACCUMULATION, Piece, Work, Works
+from foretell.timeline.streams import Behind, Board, Busy, Process, WeightMessage
+from foretell.timeline.works import ACCUMULATION, PricedAction, Work, Works
 
 
 class Event(NamedTuple):
@@ -143,15 +143,15 @@ class _Rank:
             self._leave(bucket, passed[segment])
         self._send(slot, [send for work in works for send in work.sends], board)
 
-    def _gathers(self, works: list[Work]) -> dict[int, list[Message]]:
+    def _gathers(self, works: list[Work]) -> dict[int, list[WeightMessage]]:
         """The messages that bring a work's weights, by its place in the slot."""
         return {at: [self._behind(one) for one in work.gathers] for at, work in enumerate(works) if work.gathers}
 
-    def _behind(self, action: Communicate) -> Message:
+    def _behind(self, action: Communicate) -> WeightMessage:
         stream, name, seconds, _, size, _ = self.works.message(action)
-        return Message(name, stream, self.works.prices.level(action), seconds, self.now, size)
+        return WeightMessage(name, stream, self.works.prices.level(action), seconds, self.now, size)
 
-    def _issue(self, gathers: dict[int, list[Message]], at: int) -> None:
+    def _issue(self, gathers: dict[int, list[WeightMessage]], at: int) -> None:
         """Units whose turn it is to be gathered when the unit at this place begins (-1: the slot)."""
         places = sorted(gathers)
         first = places.index(at) if at >= 0 else -1
@@ -162,11 +162,11 @@ class _Rank:
                 message.issued = self.now
                 self.behind.issue(message)
 
-    def _wait(self, messages: list[Message]) -> None:
+    def _wait(self, messages: list[WeightMessage]) -> None:
         self._ran(self.behind.until(messages[-1]))
         self.now = max(self.now, messages[-1].end)
 
-    def _ran(self, messages: Iterable[Message]) -> None:
+    def _ran(self, messages: Iterable[WeightMessage]) -> None:
         for m in messages:
             self._saw(m.stream, m.name, m.start, m.end - m.start, "weights", m.bytes)
 
@@ -260,7 +260,7 @@ class _Rank:
         elif isinstance(action, Copy):
             self._piece(self.works.copy(action), self.now)
 
-    def _piece(self, piece: Piece, start: float) -> None:
+    def _piece(self, piece: PricedAction, start: float) -> None:
         self._saw(piece.stream, piece.name, start, piece.seconds, piece.category, piece.bytes, piece.flops)
         self.now = start + piece.seconds
 

@@ -17,7 +17,7 @@ class Busy(NamedTuple):
 
 
 @dataclass
-class Message:
+class WeightMessage:
     """One message for weights: when it may start, and when it ran."""
 
     name: str
@@ -40,15 +40,15 @@ class Behind:
 
     free: float = 0.0
     busy: list[Busy] = field(default_factory=list[Busy])
-    queue: deque[Message] = field(default_factory=deque[Message])
+    queue: deque[WeightMessage] = field(default_factory=deque[WeightMessage])
     _at: int = 0
 
-    def issue(self, message: Message) -> None:
+    def issue(self, message: WeightMessage) -> None:
         self.queue.append(message)
 
-    def until(self, wanted: Message | None = None) -> list[Message]:
+    def until(self, wanted: WeightMessage | None = None) -> list[WeightMessage]:
         """Work off the queue up to and with a message, or all of it; what ran."""
-        ran: list[Message] = []
+        ran: list[WeightMessage] = []
         while self.queue and (wanted is None or not wanted.end):
             message = self.queue.popleft()
             message.start = max(self.free, message.issued)
@@ -56,7 +56,7 @@ class Behind:
             ran.append(message)
         return ran
 
-    def _end(self, message: Message) -> float:
+    def _end(self, message: WeightMessage) -> float:
         now, left = message.start, message.seconds
         while True:
             while self._at < len(self.busy) and self.busy[self._at].end <= now:

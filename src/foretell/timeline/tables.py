@@ -14,7 +14,7 @@ from foretell.cost.weight_traffic import WeightTrafficCost
 from foretell.plan.trainer import Host
 from foretell.program.activation_memory import StagePeaks
 from foretell.timeline.columns import COLUMNS, REAL, Tables, joined, readable
-from foretell.timeline.unroll import Moments, Order, Row, UnrolledSchedule, forward, is_array
+from foretell.timeline.unroll import Moments, Row, SlotOrder, UnrolledSchedule, forward, is_array
 from foretell.units import Quantity
 
 
@@ -183,7 +183,7 @@ class TableBuilder:
         moments = self._moments(steps.flying, steps.moments)
         return {"order": order, "moments": moments, "shorter_order": shorter, "rounds": steps.rounds}
 
-    def _order(self, key: Hashable, order: Order, shared: int) -> int:
+    def _order(self, key: Hashable, order: SlotOrder, shared: int) -> int:
         """An order of slots; how many it begins with are `shared` with the order a round longer: these stand there."""
         to = self.columns
         if self._new(("order", key), len(to["order_ranks"])):

@@ -28,7 +28,7 @@ SETTLED = 24
 """And micro-batches at least: a host that gets ahead of its device little by little takes some until it is."""
 
 
-class Moment(NamedTuple):
+class RankSlot(NamedTuple):
     """A slot of a rank: micro-batches in flight before it, by the rank's stages."""
 
     flying: tuple[float, ...]
@@ -49,10 +49,10 @@ class Moments(NamedTuple):
     flying: Row  # of each moment a number for each of the rank's stages
     width: int  # how many these are
 
-    def one(self, at: int) -> Moment:
+    def one(self, at: int) -> RankSlot:
         own = self.flying[at * self.width : (at + 1) * self.width]
         slot = Slot(SLOT_KINDS[self.kind[at]], int(self.stage[at]), int(self.microbatch[at]))
-        return Moment(tuple(map(float, own)), slot)
+        return RankSlot(tuple(map(float, own)), slot)
 
     def at(self, places: Row, begin: Row) -> Moments:
         """Some of them, of each rank from `begin` on."""
@@ -74,7 +74,7 @@ class Moments(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Order:
+class SlotOrder:
     """All slots of all ranks, each after those it waits for."""
 
     ranks: int
@@ -93,7 +93,7 @@ class Order:
         init=False, repr=False, compare=False, default_factory=dict[int, Counter[tuple[int, int]]]
     )
 
-    def shared(self, other: Order) -> int:
+    def shared(self, other: SlotOrder) -> int:
         """How many slots two orders begin with in common."""
         rows = ("rank", "kind", "stage", "takes", "puts", "last")
         return min(_in_common(getattr(self, row), getattr(other, row)) for row in rows)
@@ -109,8 +109,8 @@ class Order:
 class UnrolledSchedule(NamedTuple):
     """The order of a step that is unrolled_schedule, the one a round shorter, and rounds that are still to come."""
 
-    order: Order
-    before: Order | None
+    order: SlotOrder
+    before: SlotOrder | None
     rounds: int
     moments: Moments  # of the whole step
     key: Hashable  # the same for steps of which the same is unrolled_schedule
@@ -159,7 +159,7 @@ LONG = 20_000
 
 
 @functools.lru_cache(maxsize=1024)
-def order(schedule: str, ranks: int, microbatches: int, chunks: int) -> Order:
+def order(schedule: str, ranks: int, microbatches: int, chunks: int) -> SlotOrder:
     """The slots of a step in an order in which they can be unrolled_schedule."""
     chosen = find(schedule)
     for refusal in chosen.refusals(ranks, microbatches, chunks):
@@ -175,7 +175,7 @@ def load() -> None:
         unroll_kernels(fast=True)
 
 
-def ordered(schedule: Schedule, ranks: int, microbatches: int, chunks: int, fast: bool) -> Order:
+def ordered(schedule: Schedule, ranks: int, microbatches: int, chunks: int, fast: bool) -> SlotOrder:
     """The same by compiled functions, or not."""
     return _Ordered(schedule, ranks, microbatches, chunks, fast).order()
 
@@ -196,7 +196,7 @@ class _Ordered:
     def _zeros(self, count: int) -> Row:
         return whole_row(count, is_array(self.own))
 
-    def order(self) -> Order:
+    def order(self) -> SlotOrder:
         firsts, lasts = (self.row([path[at] for path in self.paths]) for at in (0, -1))
         slots, place = self.slots, self.row([-1] * (2 * self.stages * len(self.paths)))
         written = (slots.row_at, slots.kind, slots.stage)
@@ -210,7 +210,7 @@ class _Ordered:
         places = int(self.kernels.posted(kind, source, puts, takes))
         late = self.kernels.tails(rank, last, self.ranks, tail, tails)
         unrolled_schedule = (rank, kind, stage, takes, puts, places, last, tail, tails[:late])
-        return Order(self.ranks, *unrolled_schedule, self.held, self._moments())
+        return SlotOrder(self.ranks, *unrolled_schedule, self.held, self._moments())
 
     def every_moment(self) -> Moments:
         """Every slot of every rank."""

@@ -38,7 +38,7 @@ ACCUMULATION = "sums of gradients"
 PHASE = {"F": "forward", "B": "backward", "I": "backward", "W": "backward"}
 
 
-class Piece(NamedTuple):
+class PricedAction(NamedTuple):
     """One priced action on a rank's device or links."""
 
     stream: str
@@ -63,7 +63,7 @@ class Work:
     name: str
     seconds: float  # of the device
     host: float  # of launching it, where the device waits for that
-    pieces: list[Piece] = field(default_factory=list[Piece])
+    pieces: list[PricedAction] = field(default_factory=list[PricedAction])
     waits: dict[str, float] = field(default_factory=dict[str, float])  # for messages, level to seconds
     gathers: list[Communicate] = field(default_factory=list[Communicate])
     reduces: list[Communicate] = field(default_factory=list[Communicate])
@@ -132,16 +132,18 @@ class Works:
             own = float(self.plan.kinds[kind_of(layer.run)].launches[SLOT_KINDS.index(kind)])
             yield from [own / launches if launches else 0.0] * layer.times
 
-    def _small_kernels(self, signature: int, kind: str, parts: Sequence[float]) -> Iterator[tuple[Piece, ...]]:
+    def _small_kernels(self, signature: int, kind: str, parts: Sequence[float]) -> Iterator[tuple[PricedAction, ...]]:
         """For each layer its part of the seconds that a trainer's small kernels and gaps take."""
         fixed = self.trainer.host.device_layer * self.plan.program.partition.layers[signature]
         for part in parts:
-            yield (Piece("compute", "small kernels and gaps", fixed * part, PHASE[kind]),) if fixed * part else ()
+            yield (
+                (PricedAction("compute", "small kernels and gaps", fixed * part, PHASE[kind]),) if fixed * part else ()
+            )
 
-    def _accumulation(self, at: int, kind: str) -> tuple[Piece, ...]:
+    def _accumulation(self, at: int, kind: str) -> tuple[PricedAction, ...]:
         """Gradients of a micro-batch are added to those of others."""
         added = self.added(at) if kind in ("B", "W") else 0.0
-        return (Piece("compute", ACCUMULATION, added, "backward"),) if added else ()
+        return (PricedAction("compute", ACCUMULATION, added, "backward"),) if added else ()
 
     def _waits(self, stage: Stage, kind: str) -> Iterator[dict[str, float]]:
         """For each layer seconds of messages that are waited for, by level of the cluster."""
@@ -179,12 +181,12 @@ class Works:
 
     # pieces
 
-    def _compute(self, action: Compute) -> Piece:
+    def _compute(self, action: Compute) -> PricedAction:
         price = kernel_seconds(action, self.prices.device, self.prices.form, self.trainer)
         cost = action.cost
         phase = "recompute" if action.again else "forward" if action.part == "forward" else "backward"
         name = f"{action.path} {action.operator}".strip()
-        return Piece("compute", name, price.seconds, phase, cost.read + cost.written, cost.matrix + cost.vector)
+        return PricedAction("compute", name, price.seconds, phase, cost.read + cost.written, cost.matrix + cost.vector)
 
     def _communicate(self, work: Work, action: Communicate, hidden: float, waited: bool) -> None:
         """A message; `waited`: weights that come after an update, in every micro-batch, are waited for."""
@@ -201,21 +203,21 @@ class Works:
             piece = self.message(action)
             work.pieces.append(piece._replace(seconds=piece.seconds - hidden))
 
-    def message(self, action: Communicate) -> Piece:
+    def message(self, action: Communicate) -> PricedAction:
         category = "weights" if action.what in WEIGHTS else "activations"
         name = f"{action.kind} {action.path}".strip()
         stream = f"{category} {'+'.join(action.axes)}"
-        return Piece(stream, name, self.weights.message(action), category, action.payload)
+        return PricedAction(stream, name, self.weights.message(action), category, action.payload)
 
-    def copy(self, action: Copy) -> Piece:
+    def copy(self, action: Copy) -> PricedAction:
         way = "to the host" if action.to_host else "from the host"
-        return Piece("copies", f"{action.what} {way}", self.weights.priced(action)[1], "copy", action.bytes)
+        return PricedAction("copies", f"{action.what} {way}", self.weights.priced(action)[1], "copy", action.bytes)
 
-    def update(self, action: Update) -> tuple[Piece, float]:
+    def update(self, action: Update) -> tuple[PricedAction, float]:
         """The optimizer's step, and the host's time to launch it."""
         cost, launched = action.cost, self.prices.update(action)[1]
         moved, work = cost.read + cost.written, cost.matrix + cost.vector
-        return Piece("compute", action.rule, self.weights.priced(action)[1], "optimizer", moved, work), launched
+        return PricedAction("compute", action.rule, self.weights.priced(action)[1], "optimizer", moved, work), launched
 
     # gradients
 
@@ -237,12 +239,12 @@ class Works:
         """Seconds in which the gradients of a micro-batch are added to those of others: the first adds to nothing."""
         return self.plan.traffic[self.plan.stages[at]].slot_update if self.plan.program.schedule.flushes else 0.0
 
-    def bucket_copies(self, kind: RankKind) -> Iterator[Piece]:
+    def bucket_copies(self, kind: RankKind) -> Iterator[PricedAction]:
         """A processor's thread copies gradients into buckets, and sums out of them."""
         for at in kind.stages:
             filled, emptied, size = self.plan.traffic[self.plan.stages[at]].bucket_copies
-            yield Piece("compute", "gradients into buckets", filled, "backward", size)
-            yield Piece("compute", "gradients out of buckets", emptied, "weights", size)
+            yield PricedAction("compute", "gradients into buckets", filled, "backward", size)
+            yield PricedAction("compute", "gradients out of buckets", emptied, "weights", size)
 
     # weights that several stages hold
 
@@ -285,7 +287,7 @@ class Works:
                     yield action
 
 
-def _joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
+def _joined(pieces: Iterable[PricedAction]) -> Iterator[PricedAction]:
     """Neighbours of one stream and category as one piece, named for them."""
     for (_, category), alike in groupby(pieces, lambda one: (one.stream, one.category)):
         own = list(alike)
@@ -293,7 +295,7 @@ def _joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
         yield reduce(_sum, own[1:], first)
 
 
-def _sum(one: Piece, other: Piece) -> Piece:
+def _sum(one: PricedAction, other: PricedAction) -> PricedAction:
     return one._replace(
         seconds=one.seconds + other.seconds, bytes=one.bytes + other.bytes, flops=one.flops + other.flops
     )

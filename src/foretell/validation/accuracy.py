@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from foretell.validation.evaluate import Compared
+from foretell.validation.evaluate import ComparedRun
 
 
 class Accuracy(NamedTuple):
@@ -22,9 +22,9 @@ class Accuracy(NamedTuple):
     theirs: float
 
 
-def accuracies(compared: Iterable[Compared]) -> list[Accuracy]:
+def accuracies(compared: Iterable[ComparedRun]) -> list[Accuracy]:
     """A line for each first subset (a strategy), then their mean; empty where no source predicted anything."""
-    groups: dict[str, list[Compared]] = {}
+    groups: dict[str, list[ComparedRun]] = {}
     for one in compared:
         if one.time is not None and one.row.claimed_seconds:
             groups.setdefault(one.row.subsets[0], []).append(one)
@@ -35,7 +35,7 @@ def accuracies(compared: Iterable[Compared]) -> list[Accuracy]:
     return [*found, Accuracy("mean of strategies", sum(one.runs for one in found), ours, theirs)]
 
 
-def _of(name: str, group: list[Compared]) -> Accuracy:
+def _of(name: str, group: list[ComparedRun]) -> Accuracy:
     ours = [_accuracy(one.time.predicted, one.row.step_seconds) for one in group if one.time is not None]
     theirs = [_accuracy(one.row.claimed_seconds, one.row.step_seconds) for one in group]
     return Accuracy(name, len(group), statistics.fmean(ours), statistics.fmean(theirs))

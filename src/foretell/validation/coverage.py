@@ -14,8 +14,8 @@ import numpy
 from foretell.hardware import catalog
 from foretell.oracle.bands import ALWAYS, ANCHORED, REASONS, Bands, Widths
 from foretell.oracle.predict import Prediction
-from foretell.oracle.similar import Group, extent_of, work_of
-from foretell.validation.evaluate import Compared
+from foretell.oracle.similar import SimilarRuns, extent_of, work_of
+from foretell.validation.evaluate import ComparedRun
 
 Numbers: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
 
@@ -58,7 +58,7 @@ class Residual(NamedTuple):
     device: str = ""
 
 
-class Source(msgspec.Struct, frozen=True):
+class HeldOutSource(msgspec.Struct, frozen=True):
     """Runs of one source, tried with what all others taught."""
 
     runs: int
@@ -74,11 +74,11 @@ class Coverage(msgspec.Struct, frozen=True):
     inside: float  # of all runs, those that met a fault of their cluster too
     healthy: float  # of the others
     by_source: float  # mean over sources
-    sources: dict[str, Source]
+    sources: dict[str, HeldOutSource]
     bands: Bands
 
 
-def residuals(family: str, study: str, compared: Iterable[Compared]) -> Iterator[Residual]:
+def residuals(family: str, study: str, compared: Iterable[ComparedRun]) -> Iterator[Residual]:
     """What the runs of a study teach."""
     for one in compared:
         found, row = one.prediction, one.row
@@ -102,7 +102,7 @@ def _device(cluster: str) -> str:
     return catalog.cluster(cluster).device.name
 
 
-def grouped(found: Iterable[Residual]) -> list[Group]:
+def grouped(found: Iterable[Residual]) -> list[SimilarRuns]:
     """Errors of healthy runs by source, trainer, device, work and extent: what an answer's accuracy rests on."""
     errors: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for one in found:
@@ -110,7 +110,9 @@ def grouped(found: Iterable[Residual]) -> list[Group]:
             key = (one.source, one.group[1], one.device, work_of(one.reasons), extent_of(one.ranks, one.reasons))
             errors[key].append(round(abs(math.exp(-one.log) - 1), 4))
     return [
-        Group(source=source, trainer=trainer, device=device, work=work, extent=extent, errors=tuple(sorted(found)))
+        SimilarRuns(
+            source=source, trainer=trainer, device=device, work=work, extent=extent, errors=tuple(sorted(found))
+        )
         for (source, trainer, device, work, extent), found in sorted(errors.items())
     ]
 
@@ -144,10 +146,10 @@ def coverage(found: Sequence[Residual]) -> Coverage:
     anchored = _learnt(anchors, _left_out(anchors)[0])
     inside = scores <= learnt.stretch
     logs = numpy.array([one.log for one in found])
-    sources: dict[str, Source] = {}
+    sources: dict[str, HeldOutSource] = {}
     for source in sorted(set(lesson.source)):
         own = numpy.array([other == source for other in lesson.source]) & lesson.healthy
-        sources[source] = Source(
+        sources[source] = HeldOutSource(
             runs=int(own.sum()),
             inside=float(inside[own].mean()),
             band=math.exp(learnt.stretch * float(numpy.median(widths[own]))),

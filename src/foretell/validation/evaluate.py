@@ -19,11 +19,11 @@ from foretell.plan.fitness import refusals
 from foretell.plan.setting import Setting
 from foretell.plan.trainer import trainer
 from foretell.validation import score
-from foretell.validation.score import Errors, Fits, Pair, Regret
-from foretell.validation.study import Memory, Row, Study
+from foretell.validation.score import Errors, FitVerdicts, Regret, ScoredPair
+from foretell.validation.study import MeasuredPeak, MeasuredRun, Study
 
 
-class MemoryUse(Protocol):
+class ComparedMemory(Protocol):
     """Bytes of the worst rank; `by_stage` are device bytes of each pipeline rank."""
 
     @property
@@ -36,35 +36,35 @@ class MemoryUse(Protocol):
     def by_stage(self) -> tuple[float, ...]: ...
 
 
-class Prediction(Protocol):
+class ComparedPrediction(Protocol):
     """What is compared of a prediction."""
 
     @property
     def step_seconds(self) -> float: ...
     @property
-    def memory(self) -> MemoryUse: ...
+    def memory(self) -> ComparedMemory: ...
     @property
     def fits(self) -> Any: ...
     @property
     def interval(self) -> tuple[float, float]: ...
 
 
-Predictor: TypeAlias = Callable[[Setting, Cluster], Prediction]
+Predictor: TypeAlias = Callable[[Setting, Cluster], ComparedPrediction]
 
 
-class Compared(NamedTuple):
+class ComparedRun(NamedTuple):
     """A run with what was foretold of it; a refusal's rule where the plan was refused."""
 
-    row: Row
-    prediction: Prediction | None
+    row: MeasuredRun
+    prediction: ComparedPrediction | None
     rule: str  # empty where the plan was predicted
 
     @property
-    def time(self) -> Pair | None:
+    def time(self) -> ScoredPair | None:
         """None where one side has no time."""
         if self.prediction is None or not self.row.step_seconds:
             return None
-        return Pair(self.prediction.step_seconds, self.row.step_seconds)
+        return ScoredPair(self.prediction.step_seconds, self.row.step_seconds)
 
     @property
     def inside(self) -> bool | None:
@@ -75,11 +75,11 @@ class Compared(NamedTuple):
         return low <= self.row.step_seconds <= high
 
     @property
-    def memory(self) -> Iterator[Pair]:
+    def memory(self) -> Iterator[ScoredPair]:
         """Each printed number against the same one of ours."""
         if self.prediction is not None:
             for printed in self.row.memory:
-                yield Pair(memory_like(self.prediction.memory, printed), printed.bytes)
+                yield ScoredPair(memory_like(self.prediction.memory, printed), printed.bytes)
 
     @property
     def verdict(self) -> tuple[bool, bool]:
@@ -93,7 +93,7 @@ class Subset(msgspec.Struct, frozen=True):
     n: int
     time: Errors | None
     memory: Errors | None
-    fits: Fits | None
+    fits: FitVerdicts | None
     rank_correlation: float | None
     regret: Regret | None
     inside: float | None  # share of measured times within the predicted interval
@@ -113,14 +113,14 @@ class Scores(msgspec.Struct, frozen=True):
     not_scored_reasons: dict[str, int]
     time: Errors | None
     memory: Errors | None
-    fits: Fits | None
+    fits: FitVerdicts | None
     rank_correlation: float | None
     regret: Regret | None
     inside: float | None
     subsets: dict[str, Subset]
 
 
-def memory_like(found: MemoryUse, printed: Memory) -> float:
+def memory_like(found: ComparedMemory, printed: MeasuredPeak) -> float:
     """Our number of the same kind, of the same rank.
 
     Stages are given as the device sees them; the first stage's other numbers are taken to lie as far
@@ -132,11 +132,13 @@ def memory_like(found: MemoryUse, printed: Memory) -> float:
     return max(0.0, found.by_stage[0] - (found.device - number))
 
 
-def compare(rows: Iterable[Row], predict: Predictor, told: Callable[[], None] = lambda: None) -> list[Compared]:
+def compare(
+    rows: Iterable[MeasuredRun], predict: Predictor, told: Callable[[], None] = lambda: None
+) -> list[ComparedRun]:
     """Every run predicted, in the order of the rows; each model is loaded once."""
     numbered = list(enumerate(rows))
     numbered.sort(key=lambda item: (item[1].model, _samples(item[1]), item[0]))
-    found: dict[int, Compared] = {}
+    found: dict[int, ComparedRun] = {}
     for at, row in numbered:
         found[at] = _one(row, predict)
         told()
@@ -154,24 +156,24 @@ def _model(model: str) -> Graph:
     return load(model, ANY)
 
 
-def _samples(row: Row) -> int:
+def _samples(row: MeasuredRun) -> int:
     """Samples of one micro-batch over all ranks."""
     return max(1, row.job.batch // row.plan.microbatches)
 
 
-def _one(row: Row, predict: Predictor) -> Compared:
+def _one(row: MeasuredRun, predict: Predictor) -> ComparedRun:
     try:
         setting = Setting(_graph(row.model, _samples(row)), row.job, row.plan, trainer(row.trainer))
         cluster = catalog.cluster(row.cluster)
         refusal = next(refusals(setting, cluster), None)
         if refusal is not None:
-            return Compared(row, None, refusal.rule)
-        return Compared(row, predict(setting, cluster), "")
+            return ComparedRun(row, None, refusal.rule)
+        return ComparedRun(row, predict(setting, cluster), "")
     except ForetellError as problem:  # no program or no price is written for it
-        return Compared(row, None, f"not predicted: {problem.what.splitlines()[0]}")
+        return ComparedRun(row, None, f"not predicted: {problem.what.splitlines()[0]}")
 
 
-def scores(study: Study, compared: list[Compared]) -> Scores:
+def scores(study: Study, compared: list[ComparedRun]) -> Scores:
     """The study's line; of a study that was cut short, that of what was compared."""
     refused = [one for one in compared if one.prediction is None]
     whole = subset(compared)
@@ -196,7 +198,7 @@ def scores(study: Study, compared: list[Compared]) -> Scores:
     )
 
 
-def subset(compared: list[Compared]) -> Subset:
+def subset(compared: list[ComparedRun]) -> Subset:
     """Scores of some runs."""
     groups = [[one.time for one in plans_of(group) if one.time is not None] for group in choices(compared)]
     return Subset(
@@ -210,20 +212,20 @@ def subset(compared: list[Compared]) -> Subset:
     )
 
 
-def choices(compared: Iterable[Compared]) -> list[list[Compared]]:
+def choices(compared: Iterable[ComparedRun]) -> list[list[ComparedRun]]:
     """Runs of the same job on the same cluster together: what somebody had to choose from."""
-    groups: dict[tuple[str, ...], list[Compared]] = {}
+    groups: dict[tuple[str, ...], list[ComparedRun]] = {}
     for one in compared:
         groups.setdefault(one.row.choice, []).append(one)
     return list(groups.values())
 
 
-def plans_of(choice: Iterable[Compared]) -> list[Compared]:
+def plans_of(choice: Iterable[ComparedRun]) -> list[ComparedRun]:
     """Every plan that was timed, once: of several runs of one plan the one in the middle.
 
     Runs of one plan are no plans to choose between; that they differ says how well it was measured.
     """
-    runs: dict[str, list[tuple[float, Compared]]] = {}
+    runs: dict[str, list[tuple[float, ComparedRun]]] = {}
     for one in choice:
         if one.time is not None:
             runs.setdefault(str(one.row.plan), []).append((one.time.measured, one))

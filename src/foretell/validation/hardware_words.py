@@ -69,7 +69,7 @@ POWER_LIMIT: Final = re.compile(r"450 ?w|-h\b|dgx-2h|500 ?w|cts", re.IGNORECASE)
 """Parts whose power limit is not the usual one; they are scored on the usual part, in a subset of their own."""
 
 
-class Network(NamedTuple):
+class NodeLink(NamedTuple):
     """A link between nodes and its ports a node."""
 
     link: str
@@ -79,7 +79,7 @@ class Network(NamedTuple):
         return f"{self.ports}x{self.link}"
 
 
-class Where(NamedTuple):
+class ClusterText(NamedTuple):
     """A cluster's text, and what is worth a subset."""
 
     text: str
@@ -97,7 +97,7 @@ def device(text: str) -> str:
     return found
 
 
-def cluster(gpu: str, ranks: int, node: int, inside: str = "", between: str = "") -> Where:
+def cluster(gpu: str, ranks: int, node: int, inside: str = "", between: str = "") -> ClusterText:
     """The cluster of these devices: `node` ranks a node (0: as usual), links as the study names them."""
     name = device(gpu)
     size = min(node or members.device(name).node.size, ranks)
@@ -110,7 +110,7 @@ def cluster(gpu: str, ranks: int, node: int, inside: str = "", between: str = ""
     link = _inside(name, size, inside)
     count = name if ranks == 1 else f"{ranks // size}x{size}x{name}"
     parts = [count, link if ranks > 1 else "", str(found) if found and ranks > size else ""]
-    return Where(_shortest(",".join(part for part in parts if part)), tuple(tags))
+    return ClusterText(_shortest(",".join(part for part in parts if part)), tuple(tags))
 
 
 @functools.cache
@@ -129,13 +129,13 @@ def _inside(name: str, size: int, text: str) -> str:
     return ""
 
 
-def network(text: str, node: int) -> Network | None:
+def network(text: str, node: int) -> NodeLink | None:
     """The network that a study means; None where it does not say."""
     parts = re.split(r"[,;]", text)
     part = next((part for part in parts if re.search(r"\bIB\b|InfiniBand|[FEHNX]DR", part)), text)
     rate = _rate(part)
     link, each = _link(part.lower(), rate) if rate else ("", 0)
-    return Network(link, max(1, round(rate * _ports(text.lower(), part.lower(), node) / each))) if link else None
+    return NodeLink(link, max(1, round(rate * _ports(text.lower(), part.lower(), node) / each))) if link else None
 
 
 def _rate(part: str) -> int:

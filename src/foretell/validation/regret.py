@@ -19,14 +19,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from foretell.hardware import catalog
-from foretell.validation.evaluate import Compared, choices, plans_of
-from foretell.validation.score import Pair, Regret
+from foretell.validation.evaluate import ComparedRun, choices, plans_of
+from foretell.validation.score import Regret, ScoredPair
 
 HEALTHY: Final = "healthy"
 """The part of a study without runs that met a fault of their cluster, where that is known."""
 
 
-class Measured(msgspec.Struct, frozen=True):
+class RegretPlan(msgspec.Struct, frozen=True):
     """One plan from both sides."""
 
     plan: str
@@ -43,10 +43,10 @@ class Pick(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int
     batch: int
     plans: int  # that were measured
-    best: Measured
-    pick: Measured | None  # None: all plans, which ran, were foretold not to fit
+    best: RegretPlan
+    pick: RegretPlan | None  # None: all plans, which ran, were foretold not to fit
     loss: float | None
-    by_time: Measured  # picked by time alone
+    by_time: RegretPlan  # picked by time alone
     loss_by_time: float
     failed: int  # plans that were foretold to fit and to be faster than the pick, and failed
 
@@ -60,7 +60,7 @@ class Regrets(msgspec.Struct, frozen=True):
     picks: tuple[Pick, ...]  # the largest loss first
 
 
-def regrets(compared: Iterable[Compared]) -> Regrets:
+def regrets(compared: Iterable[ComparedRun]) -> Regrets:
     """The choices that runs offer; a single plan is none."""
     picks = [_pick(group) for group in choices(compared) if len(plans_of(group)) > 1]
     picks.sort(key=lambda one: (-_worst(one), one.model, one.ranks, one.batch))
@@ -77,18 +77,18 @@ def _summary(losses: list[float]) -> Regret | None:
     return Regret(statistics.fmean(losses), max(losses)) if losses else None
 
 
-def has_faults(compared: Iterable[Compared]) -> bool:
+def has_faults(compared: Iterable[ComparedRun]) -> bool:
     """Whether it is known which runs met a fault of their cluster."""
     return any(HEALTHY in one.row.subsets for one in compared)
 
 
-def healthy(compared: Iterable[Compared]) -> list[Compared]:
+def healthy(compared: Iterable[ComparedRun]) -> list[ComparedRun]:
     """The runs without a fault of their cluster, and those that failed."""
     return [one for one in compared if HEALTHY in one.row.subsets or one.row.outcome != "ok"]
 
 
-def _pick(group: list[Compared]) -> Pick:
-    timed = [Timed(one, one.time) for one in plans_of(group) if one.time is not None]
+def _pick(group: list[ComparedRun]) -> Pick:
+    timed = [TimedRun(one, one.time) for one in plans_of(group) if one.time is not None]
     best = min(timed, key=lambda one: one.time.measured)
     fitting = [one for one in timed if one.run.prediction is not None and one.run.prediction.fits]
     ours, by_time = _fastest(fitting) if fitting else None, _fastest(timed)
@@ -108,29 +108,29 @@ def _pick(group: list[Compared]) -> Pick:
     )
 
 
-class Timed(NamedTuple):
+class TimedRun(NamedTuple):
     """A run that has both times."""
 
-    run: Compared
-    time: Pair
+    run: ComparedRun
+    time: ScoredPair
 
     @property
-    def told(self) -> Measured:
+    def told(self) -> RegretPlan:
         row = self.run.row
-        return Measured(str(row.plan), self.time.predicted, self.time.measured, row.subsets)
+        return RegretPlan(str(row.plan), self.time.predicted, self.time.measured, row.subsets)
 
-    def over(self, best: Timed) -> float:
+    def over(self, best: TimedRun) -> float:
         """The loss against the best."""
         return self.time.measured / best.time.measured - 1
 
 
-def _fastest(timed: list[Timed]) -> Timed:
+def _fastest(timed: list[TimedRun]) -> TimedRun:
     """By prediction; of equal predictions the worst counts."""
     least = min(one.time.predicted for one in timed)
     return max((one for one in timed if one.time.predicted == least), key=lambda one: one.time.measured)
 
 
-def _promised(one: Compared) -> float:
+def _promised(one: ComparedRun) -> float:
     """The time that a plan was foretold to take; for ever if it was foretold not to run."""
     fits = one.prediction is not None and one.prediction.fits
     return one.prediction.step_seconds if fits and one.prediction else math.inf

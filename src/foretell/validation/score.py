@@ -13,7 +13,7 @@ LEAST_TO_RANK = 3
 """Runs that an order is read off; two are in order by chance every other time."""
 
 
-class Pair(NamedTuple):
+class ScoredPair(NamedTuple):
     """One quantity from both sides."""
 
     predicted: float
@@ -35,7 +35,7 @@ class Errors(msgspec.Struct, frozen=True):
     bias: float  # mean of the errors with their sign
 
 
-class Fits(msgspec.Struct, frozen=True):
+class FitVerdicts(msgspec.Struct, frozen=True):
     """Whether plans were told right to run or to fail."""
 
     n: int
@@ -51,7 +51,7 @@ class Regret(msgspec.Struct, frozen=True):
     max: float
 
 
-def errors(pairs: Iterable[Pair]) -> Errors | None:
+def errors(pairs: Iterable[ScoredPair]) -> Errors | None:
     """None where nothing was compared."""
     signed = [pair.error for pair in pairs]
     if not signed:
@@ -74,24 +74,24 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-def fits(verdicts: Iterable[tuple[bool, bool]]) -> Fits | None:
+def fits(verdicts: Iterable[tuple[bool, bool]]) -> FitVerdicts | None:
     """Of pairs (foretold to run, ran)."""
     known = list(verdicts)
     if not known:
         return None
     right = sum(foretold == ran for foretold, ran in known)
     failed = [foretold for foretold, ran in known if not ran]
-    return Fits(len(known), right / len(known), len(failed), sum(not foretold for foretold in failed))
+    return FitVerdicts(len(known), right / len(known), len(failed), sum(not foretold for foretold in failed))
 
 
-def rank_correlation(groups: Iterable[Sequence[Pair]]) -> float | None:
+def rank_correlation(groups: Iterable[Sequence[ScoredPair]]) -> float | None:
     """Spearman's coefficient inside each group of ways to do the same thing; the median over groups."""
     found = [spearman(group) for group in groups if len(group) >= LEAST_TO_RANK]
     known = [value for value in found if value is not None]
     return statistics.median(known) if known else None
 
 
-def spearman(pairs: Sequence[Pair]) -> float | None:
+def spearman(pairs: Sequence[ScoredPair]) -> float | None:
     """Pearson's coefficient of the ranks, ties at their mean; None where one side is all the same."""
     predicted, measured = ranks([pair.predicted for pair in pairs]), ranks([pair.measured for pair in pairs])
     if len(set(predicted)) == 1 or len(set(measured)) == 1:
@@ -114,7 +114,7 @@ def ranks(values: Sequence[float]) -> list[float]:
     return found
 
 
-def regret(groups: Iterable[Sequence[Pair]]) -> Regret | None:
+def regret(groups: Iterable[Sequence[ScoredPair]]) -> Regret | None:
     """Of the predicted best of each group with a choice; of equal predictions the worst counts."""
     found: list[float] = []
     for group in groups:

@@ -1,6 +1,6 @@
 """A measured run as the setting that it was, or the reason why it cannot be compared.
 
-A study family (`studies/`) turns each line of a file into a `Row` or a `NotScored`. What a line leaves
+A study family (`studies/`) turns each line of a file into a `MeasuredRun` or a `NotScored`. What a line leaves
 blank (recompute, precision, micro-batch) is never filled in: the line is not scored, and its reason is
 counted. A row says which memory number was printed, and of which rank.
 """
@@ -37,7 +37,7 @@ Rank: TypeAlias = Literal["worst", "first stage"]
 Line: TypeAlias = Mapping[str, str]
 
 
-class Memory(msgspec.Struct, frozen=True):
+class MeasuredPeak(msgspec.Struct, frozen=True):
     """A measured peak: which number it is, and of which rank."""
 
     bytes: float
@@ -45,7 +45,7 @@ class Memory(msgspec.Struct, frozen=True):
     rank: Rank
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run: what was trained, how, on what, and what was measured."""
 
     id: str
@@ -56,7 +56,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     trainer: str
     step_seconds: float = 0.0  # 0: not measured
     claimed_seconds: float = 0.0  # what the source itself predicts; 0: nothing
-    memory: tuple[Memory, ...] = ()
+    memory: tuple[MeasuredPeak, ...] = ()
     outcome: Outcome = "ok"
     subsets: tuple[str, ...] = ()
 
@@ -77,13 +77,13 @@ class Unmapped(Exception):
     """Why a line cannot be compared, on its way to a `NotScored`."""
 
 
-class Family(Protocol):
+class StudyFamily(Protocol):
     """What a file in `studies/` has."""
 
     COLUMNS: frozenset[str]
     """Columns (or keys) that a file of this family has, beside any others."""
 
-    def rows(self, lines: list[Line]) -> Iterator[Row | NotScored]:
+    def rows(self, lines: list[Line]) -> Iterator[MeasuredRun | NotScored]:
         """Every line, mapped; in order."""
         ...
 
@@ -93,7 +93,7 @@ class Study(msgspec.Struct, frozen=True):
 
     name: str
     family: str
-    rows: tuple[Row, ...]
+    rows: tuple[MeasuredRun, ...]
     not_scored: tuple[NotScored, ...]
 
     @property
@@ -109,16 +109,16 @@ def read(path: Path) -> Study:
     lines = _json_lines(path) if path.suffix in (".jsonl", ".json") else _csv(path)
     name, family = recognise(lines, path)
     mapped = list(family.rows(lines))
-    rows = tuple(item for item in mapped if isinstance(item, Row))
+    rows = tuple(item for item in mapped if isinstance(item, MeasuredRun))
     return Study(path.stem, name, rows, tuple(item for item in mapped if isinstance(item, NotScored)))
 
 
-def recognise(lines: list[Line], path: Path) -> tuple[str, Family]:
+def recognise(lines: list[Line], path: Path) -> tuple[str, StudyFamily]:
     """The family whose columns a file has; of several the one that asks for most."""
     if not lines:
         raise BadInput("the file holds no run", where=str(path), fix="a header and one line for each run")
     columns = {column for line in lines[:50] for column in line}
-    families = {name: cast("Family", FAMILIES[name]) for name in FAMILIES}
+    families = {name: cast("StudyFamily", FAMILIES[name]) for name in FAMILIES}
     fitting = [name for name, family in families.items() if columns >= family.COLUMNS]
     if not fitting:
         nearest = max(families, key=lambda name: len(families[name].COLUMNS & columns) / len(families[name].COLUMNS))
@@ -173,7 +173,7 @@ def _cell(value: Any) -> str:
 # what families share
 
 
-def mapped(lines: Iterable[tuple[str, Line]], one: Any) -> Iterator[Row | NotScored]:
+def mapped(lines: Iterable[tuple[str, Line]], one: Any) -> Iterator[MeasuredRun | NotScored]:
     """Map each line with `one(id, line)`; a reason or a setting that cannot be written is not scored."""
     for name, line in lines:
         try:
@@ -242,16 +242,16 @@ def row(
     image: int = 0,
     step_seconds: float = 0.0,
     claimed_seconds: float = 0.0,
-    memory: Iterable[Memory] = (),
+    memory: Iterable[MeasuredPeak] = (),
     outcome: Outcome = "ok",
     subsets: Iterable[str] = (),
-) -> Row:
+) -> MeasuredRun:
     """A row; the model gets the type of activations of the plan's precision, unless it names its own."""
     parsed = _parsed(plan)
     text = typed(model, parsed)
     _known(text)
     job = make_job(batch, trainer=trainer, optimizer=optimizer, sequence=sequence, image=image)
-    return Row(
+    return MeasuredRun(
         id=name,
         model=text,
         job=job,

@@ -19,14 +19,14 @@ from foretell.errors import BadInput
 from foretell.learning.members import Composed
 from foretell.learning.order import GRADIENT, asked, left, pushed, replied, sent
 from foretell.learning.staleness import summary
-from foretell.learning.topology import Hop
+from foretell.learning.topology import ShareMessage
 from foretell.learning.vector import Rows
 from foretell.learning.world import Worker
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.methods.choice import method
-from foretell.virtual.foretold import Foretold, seen, told
+from foretell.virtual.foretold import StalenessComparison, seen, told
 from foretell.virtual.pace import even
-from foretell.virtual.world import World
+from foretell.virtual.world import VirtualWorld
 
 ANY = ("sync", "local", "post_local", "diloco", "admm", "dpsgd", "averaging")
 """Algorithms whose answer does not depend on who comes first."""
@@ -46,10 +46,10 @@ class Again(msgspec.Struct, frozen=True, kw_only=True):
     apart: float
     staleness: dict[str, float]
     measured_staleness: dict[str, float]
-    foretold: Foretold | None = None  # staleness without the order, where there is any
+    foretold: StalenessComparison | None = None  # staleness without the order, where there is any
 
 
-class InOrder(World):
+class InOrder(VirtualWorld):
     """A world without a clock: each side takes up what came to it in the order that was written down.
 
     Messages lie in boxes until then, one for each sender and kind. A side whose order nobody wrote down takes whatever
@@ -129,7 +129,13 @@ class InOrder(World):
         self._put(target, sent(worker.number), self._said, self.workers[target], worker.number, said)
 
     def _travel(
-        self, legs: Sequence[Sequence[Hop]], at: int, size: float, kind: str, act: Callable[..., None], *given: Any
+        self,
+        legs: Sequence[Sequence[ShareMessage]],
+        at: int,
+        size: float,
+        kind: str,
+        act: Callable[..., None],
+        *given: Any,
     ) -> None:
         self.bytes[kind] += size
         if kind == "up":
@@ -140,12 +146,12 @@ class InOrder(World):
 
 def played(
     assignment: Assignment, found: Composed, workers: int, orders: Mapping[int, Sequence[int]] | None = None
-) -> tuple[World, list[float]]:
+) -> tuple[VirtualWorld, list[float]]:
     """A run of as many gradients of each worker as was asked for, with the losses of its steps."""
     from foretell.runtime.training import rule_of
-    from foretell.virtual.problems.run import Run
+    from foretell.virtual.problems.run import GradientRun
 
-    problem, steps = Run(assignment), assignment.dropped + assignment.steps
+    problem, steps = GradientRun(assignment), assignment.dropped + assignment.steps
     arguments = rule_of(assignment, assignment.setting).arguments
     world = InOrder(
         problem,
@@ -173,7 +179,7 @@ def played(
 
 
 def _rows(worker: int, gradient: int) -> Rows:
-    """Of `Run`: whose gradient, and which of its own."""
+    """Of `GradientRun`: whose gradient, and which of its own."""
     return np.array([worker, gradient])
 
 

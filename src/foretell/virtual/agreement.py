@@ -12,7 +12,7 @@ import msgspec
 from foretell.errors import BadInput
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.measure import text_of
-from foretell.virtual.foretold import Foretold, Seen, apart, seen, together, told
+from foretell.virtual.foretold import StalenessComparison, StalenessSeen, apart, seen, together, told
 
 Ran: TypeAlias = tuple[Assignment, Sequence[Report]]
 
@@ -23,10 +23,10 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     algorithm: str
     workers: int
     gradients: int  # of each worker in each run
-    runs: tuple[Foretold, ...]
+    runs: tuple[StalenessComparison, ...]
     measured: tuple[float, ...]  # the mean staleness of each
     between: tuple[float, ...]
-    together: Foretold  # all runs as one: what is small in each adds up
+    together: StalenessComparison  # all runs as one: what is small in each adds up
 
     @property
     def usual(self) -> tuple[float, float]:
@@ -53,7 +53,7 @@ def agreement(runs: Sequence[Ran]) -> Agreement:
     )
 
 
-def _mean(one: Seen) -> float:
+def _mean(one: StalenessSeen) -> float:
     return sum(age * times for age, times in one.measured.items()) / one.measured.total()
 
 
@@ -65,7 +65,7 @@ def _check(one: Assignment, other: Assignment) -> None:
             raise BadInput(f"runs with another {what}: {mine} and {yours}", where="--record", fix="runs of the same")
 
 
-def _seen(assignment: Assignment, reports: Sequence[Report]) -> Seen:
+def _seen(assignment: Assignment, reports: Sequence[Report]) -> StalenessSeen:
     if not any(report.staleness for report in reports) or not reports[0].paces:
         what = f"{assignment.plan}: nobody wrote down how stale gradients were"
         raise BadInput(what, where="--record", fix="records of `foretell run` with ps, of this version")

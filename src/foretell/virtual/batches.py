@@ -15,7 +15,7 @@ import numpy as np
 
 from foretell.errors import BadInput
 from foretell.learning.vector import Vector
-from foretell.virtual.problem import Problem
+from foretell.virtual.problem import TrainingProblem
 
 SINGLE = 128
 """Samples whose own gradients stand for all in the spread."""
@@ -34,7 +34,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     noise_scale: float | None  # tr(S) / |G|^2, the mean over the way
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class BatchTradeOff(msgspec.Struct, frozen=True, kw_only=True):
     """The trade-off; the noise scale in samples."""
 
     learns: str
@@ -52,7 +52,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         return self.least_steps * (1 + self.critical_batch / batch)
 
 
-def noise_scale(problem: Problem, weights: Vector, draws: np.random.Generator) -> float:
+def noise_scale(problem: TrainingProblem, weights: Vector, draws: np.random.Generator) -> float:
     """tr(S) / |G|^2 at these weights, from gradients of single samples and of all."""
     (whole,) = problem.gradients([weights], [np.arange(problem.samples)])
     rows = [draws.integers(problem.samples, size=1) for _ in range(min(SINGLE, problem.samples))]
@@ -62,14 +62,14 @@ def noise_scale(problem: Problem, weights: Vector, draws: np.random.Generator) -
 
 
 def measured(
-    problem: Problem,
+    problem: TrainingProblem,
     batches: Sequence[int],
     rates: Sequence[float],
     target: float,
     most: int = 4000,
     seed: int = 0,
     told: Callable[[str], None] = lambda text: None,
-) -> Measured:
+) -> BatchTradeOff:
     """Serial SGD with each batch and rate to the target, `most` steps at most."""
     found: list[Counted] = []
     for batch in batches:
@@ -84,7 +84,7 @@ def measured(
         )
     law = _fit([(one.batch, one.steps or 0) for one in reached])
     scales = [one.noise_scale for one in reached if one.noise_scale is not None]
-    return Measured(
+    return BatchTradeOff(
         learns=problem.name,
         target=target,
         batches=tuple(found),
@@ -95,7 +95,9 @@ def measured(
     )
 
 
-def _counted(problem: Problem, batch: int, rates: Sequence[float], target: float, most: int, seed: int) -> Counted:
+def _counted(
+    problem: TrainingProblem, batch: int, rates: Sequence[float], target: float, most: int, seed: int
+) -> Counted:
     best: tuple[int, float, float] | None = None
     for rate in rates:
         run = _run(problem, batch, rate, target, most if best is None else best[0], seed)
@@ -106,7 +108,9 @@ def _counted(problem: Problem, batch: int, rates: Sequence[float], target: float
     return Counted(batch=batch, steps=best[0], samples=best[0] * batch, rate=best[1], noise_scale=best[2])
 
 
-def _run(problem: Problem, batch: int, rate: float, target: float, most: int, seed: int) -> tuple[int, float] | None:
+def _run(
+    problem: TrainingProblem, batch: int, rate: float, target: float, most: int, seed: int
+) -> tuple[int, float] | None:
     """Steps to the target, and the mean noise scale on the way."""
     draws, weights = np.random.default_rng([seed, batch]), problem.start(seed)
     scales: list[float] = []

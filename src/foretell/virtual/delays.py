@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 
-class Times(NamedTuple):
+class ModelTimes(NamedTuple):
     """Of a whole model."""
 
     transmit: float
@@ -21,35 +21,35 @@ class Times(NamedTuple):
     update: float
 
 
-def _single(n: int, t: Times) -> float:
+def _single(n: int, t: ModelTimes) -> float:
     return 2 * n * t.transmit + (n - 1) * t.reduce + t.update
 
 
-def _binomial(n: int, t: Times) -> float:
+def _binomial(n: int, t: ModelTimes) -> float:
     return 2 * math.ceil(math.log2(n + 1)) * t.transmit + math.ceil(math.log2(n)) * t.reduce + t.update
 
 
-def _scatter(n: int, t: Times) -> float:
+def _scatter(n: int, t: ModelTimes) -> float:
     return (2 + 2 * (n - 1) / n) * t.transmit + (n - 1) / n * t.reduce + t.update
 
 
-def _one_of_many(n: int, t: Times) -> float:
+def _one_of_many(n: int, t: ModelTimes) -> float:
     return n * t.transmit + t.update
 
 
-def _shares(n: int, t: Times) -> float:
+def _shares(n: int, t: ModelTimes) -> float:
     return 2 * (n - 1) / n * t.transmit + (n - 1) / n * t.reduce + t.update / n
 
 
-def _doubling(n: int, t: Times) -> float:
+def _doubling(n: int, t: ModelTimes) -> float:
     return math.ceil(math.log2(n)) * (t.transmit + t.reduce) + t.update
 
 
-def _ring(n: int, t: Times) -> float:
+def _ring(n: int, t: ModelTimes) -> float:
     return 2 * (n - 1) / n * t.transmit + (n - 1) / n * t.reduce + t.update
 
 
-BOUNDS: Final[dict[str, Callable[[int, Times], float]]] = {
+BOUNDS: Final[dict[str, Callable[[int, ModelTimes], float]]] = {
     "sync@single": _single,
     "sync@binomial": _binomial,
     "sync@scatter": _scatter,
@@ -107,7 +107,7 @@ def figure14() -> list[Delay]:
     found: list[Delay] = []
     for model, about in MODELS.items():
         for link, rate in LINKS.items():
-            times = Times(about.size / rate, about.size / REDUCES, about.size / UPDATES)
+            times = ModelTimes(about.size / rate, about.size / REDUCES, about.size / UPDATES)
             for pattern, bound in BOUNDS.items():
                 seconds = tuple(bound(n, times) for n in range(1, MOST_WORKERS + 1))
                 found.append(

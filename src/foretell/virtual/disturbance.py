@@ -14,7 +14,7 @@ from foretell.hardware.disturbance import Disturbance
 from foretell.learning.tempo import spread, straggling, two_numbers, uneven
 
 
-class Change(NamedTuple):
+class MembershipChange(NamedTuple):
     """A worker joins or leaves for good at a time."""
 
     seconds: float
@@ -40,7 +40,7 @@ class Disturbances(NamedTuple):
     slower: float = 1.0
     mtbf: float = math.inf
     repair: float = 0.0
-    changes: tuple[Change, ...] = ()
+    changes: tuple[MembershipChange, ...] = ()
     machine: Disturbance = CALM_MACHINE
 
     @property
@@ -81,9 +81,9 @@ def read(
     return Disturbances(spread(jitter), often, times, int(count), slower or 1.0, mtbf, repair, moves)
 
 
-def _change(text: str) -> Change:
+def _change(text: str) -> MembershipChange:
     form = re.fullmatch(r"([+-])([0-9]+)@([0-9]+(?:\.[0-9]*)?|\.[0-9]+)", text)
     if form is None:
         fix = "+3@10: worker 3 joins after 10 s; -0@20: worker 0 leaves after 20 s"
         raise BadInput(f"{text!r} is neither a join nor a leave", where="--changes", fix=fix)
-    return Change(float(form[3]), int(form[2]), form[1] == "+")
+    return MembershipChange(float(form[3]), int(form[2]), form[1] == "+")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Engine:
+class EventLoop:
     """Plays events until there are none left or somebody says stop."""
 
     def __init__(self) -> None:

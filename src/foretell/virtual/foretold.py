@@ -25,7 +25,7 @@ from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.measure import text_of
 from foretell.virtual.pace import even
 from foretell.virtual.problems.nothing import Nothing
-from foretell.virtual.world import World
+from foretell.virtual.world import VirtualWorld
 
 RUNS: Final = 99
 """Of virtual time: with the real one a hundred, so that one in a hundred is the least chance that can be told."""
@@ -42,7 +42,7 @@ Paces: TypeAlias = Sequence[Sequence[float]]
 """Seconds of every gradient of each worker, one after the other."""
 
 
-class Foretold(msgspec.Struct, frozen=True, kw_only=True):
+class StalenessComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Distances are shares of gradients that lie at another staleness (total variation)."""
 
     by: str  # whose times: those that were asked for, or those that ranks took
@@ -52,7 +52,7 @@ class Foretold(msgspec.Struct, frozen=True, kw_only=True):
     chance: float  # that a run of virtual time lies as far from the others as the measured one: small if they differ
 
 
-class Seen(NamedTuple):
+class StalenessSeen(NamedTuple):
     """A measured staleness, and that of runs of virtual time."""
 
     by: str
@@ -60,7 +60,7 @@ class Seen(NamedTuple):
     virtual: Sequence[Staleness]
 
 
-class AtPaces(World):
+class AtPaces(VirtualWorld):
     """A world in which each gradient takes the time that is given for it."""
 
     def __init__(self, *given: Any, paces: Paces, **more: Any) -> None:
@@ -91,7 +91,7 @@ def at_paces(text: str, paces: Paces, service: float = 0.0) -> Staleness:
     return world.staleness
 
 
-def seen(assignment: Assignment, reports: Sequence[Report]) -> Seen:
+def seen(assignment: Assignment, reports: Sequence[Report]) -> StalenessSeen:
     """What ranks measured, and as many runs of virtual time."""
     measured: Staleness = Counter()
     for report in reports:
@@ -100,7 +100,7 @@ def seen(assignment: Assignment, reports: Sequence[Report]) -> Seen:
     taken = _taken(reports)
     runs = (_again(assignment, taken, np.random.default_rng([seed, 4]), seed) for seed in range(RUNS))
     by = "asked" if assignment.tempo.seconds else "taken"
-    return Seen(by, measured, [at_paces(text, paces, service) for paces in runs])
+    return StalenessSeen(by, measured, [at_paces(text, paces, service) for paces in runs])
 
 
 def _taken(reports: Sequence[Report]) -> Paces:
@@ -156,7 +156,7 @@ def stretches(paces: Paces, few: int, draws: np.random.Generator) -> list[list[i
     return [places[: len(own)] for places, own in zip(found, paces, strict=True)]
 
 
-def told(found: Seen) -> Foretold:
+def told(found: StalenessSeen) -> StalenessComparison:
     """Whether the measured run could be one of virtual time. If it is, all runs are alike, and each is as likely as any
     other to lie farthest from the rest: so the chance is right however few there are."""
     shares = _shares([found.measured, *found.virtual])
@@ -164,7 +164,7 @@ def told(found: Seen) -> Foretold:
     distances = np.abs(shares - others).sum(axis=1) / 2
     whole = _sum(found.virtual)
     runs = len(found.virtual)
-    return Foretold(
+    return StalenessComparison(
         by=found.by,
         staleness={name: value if name in ("mean", "most") else value / runs for name, value in summary(whole).items()},
         distance=float(distances[0]),
@@ -180,10 +180,10 @@ def _shares(runs: Sequence[Staleness]) -> np.ndarray[Any, Any]:
     return counts / counts.sum(axis=1, keepdims=True)
 
 
-def together(runs: Sequence[Seen]) -> Seen:
+def together(runs: Sequence[StalenessSeen]) -> StalenessSeen:
     """Several runs of the same as one: what is small in each adds up."""
     virtual = [_sum(group) for group in zip(*(run.virtual for run in runs), strict=True)]
-    return Seen(runs[0].by, _sum([run.measured for run in runs]), virtual)
+    return StalenessSeen(runs[0].by, _sum([run.measured for run in runs]), virtual)
 
 
 def _sum(runs: Sequence[Staleness]) -> Staleness:

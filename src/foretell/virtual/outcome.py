@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from foretell.learning.staleness import summary
-from foretell.virtual.world import World
+from foretell.virtual.world import VirtualWorld
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     curve: tuple[tuple[int, int, float, float, float], ...]
 
 
-def outcome(world: World, text: str, problem: str) -> Outcome:
+def outcome(world: VirtualWorld, text: str, problem: str) -> Outcome:
     """The figures of a world whose clock stands."""
     last = world.curve[-1]
     target = world.limits.loss if math.isfinite(world.limits.loss) else None
@@ -70,20 +70,20 @@ def outcome(world: World, text: str, problem: str) -> Outcome:
     )
 
 
-def _idle(world: World) -> float:
+def _idle(world: VirtualWorld) -> float:
     under_way = sum(max(0.0, worker.until - world.now) for worker in world.computing())
     busy = sum(worker.busy for worker in world.workers) - under_way
     return max(0.0, 1.0 - busy / (world.now * world.count)) if world.now else 0.0
 
 
-def _utilisation(world: World) -> list[float]:
+def _utilisation(world: VirtualWorld) -> list[float]:
     """Of each port that carried anything. What waits for one when the clock stops is counted as sent: a port that never
     rests has 1, not more."""
     busy = (max(both) for both in zip(world.out_seconds, world.in_seconds, strict=True))
     return [min(1.0, seconds / (world.now or 1.0)) for seconds in busy if seconds]
 
 
-def _ended(world: World, hit: bool) -> str:
+def _ended(world: VirtualWorld, hit: bool) -> str:
     if hit:
         return "target"
     if not math.isfinite(world.curve[-1].loss):
@@ -92,7 +92,7 @@ def _ended(world: World, hit: bool) -> str:
     return "limit" if over or world.engine.played >= world.limits.events or world.engine.stopped else "stalled"
 
 
-def trace(world: World, text: str) -> dict[str, Any]:
+def trace(world: VirtualWorld, text: str) -> dict[str, Any]:
     """The spans of a traced run, as a file for Perfetto: a thread a node, workers first."""
     spans = world.spans or []
     events: list[dict[str, Any]] = []

@@ -34,7 +34,7 @@ class Flight(NamedTuple):
     busy: float
 
 
-class Network(Protocol):
+class NetworkModel(Protocol):
     def flight(self, source: int, target: int, size: float) -> Flight:
         """Of a message between two nodes, in bytes."""
         ...
@@ -103,7 +103,7 @@ class OnCluster:
 class Disturbed:
     """A network on which some links are slow, and other jobs use some ports."""
 
-    def __init__(self, calm: Network, found: Disturbance) -> None:
+    def __init__(self, calm: NetworkModel, found: Disturbance) -> None:
         self._calm, self._found = calm, found
         self.ports, self.port_count = calm.ports, calm.port_count
 
@@ -120,7 +120,7 @@ class Seated:
     What a server and the worker on its rank tell each other takes no time, and no port.
     """
 
-    def __init__(self, ranks: Network, workers: int, seats: Sequence[int]) -> None:
+    def __init__(self, ranks: NetworkModel, workers: int, seats: Sequence[int]) -> None:
         self._ranks, self._seats = ranks, [*range(workers), *seats]
         self._inside = ranks.port_count(max(self._seats) + 1)  # a port that nothing ever waits for
 
@@ -155,7 +155,7 @@ class Pace(NamedTuple):
     update: float
     reduce: float
     size: float  # bytes of the whole model as it travels
-    network: Network
+    network: NetworkModel
     shapes: Shapes = ()  # of the tensors that travel; none: those of what is learnt
 
     @property

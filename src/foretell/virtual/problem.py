@@ -15,7 +15,7 @@ class Judged(NamedTuple):
     metric: float
 
 
-class Problem(Protocol):
+class TrainingProblem(Protocol):
     """Several gradients are asked for at once, so that many workers make one large product instead of many small."""
 
     name: str
@@ -35,7 +35,7 @@ class Problem(Protocol):
         """What the models come to together: their answers are averaged (one model: its own)."""
         ...
 
-    def distilled(self, models: Sequence[Vector]) -> Problem:
+    def distilled(self, models: Sequence[Vector]) -> TrainingProblem:
         """The same samples with the models' answers as targets (Hinton et al. 2015, arXiv 1503.02531)."""
         ...
 
@@ -45,14 +45,14 @@ class Ticket:
 
     __slots__ = ("gradient", "problem", "rows", "weights")
 
-    def __init__(self, problem: Problem, weights: Vector, rows: Rows) -> None:
-        self.problem: Problem = problem
+    def __init__(self, problem: TrainingProblem, weights: Vector, rows: Rows) -> None:
+        self.problem: TrainingProblem = problem
         self.weights: Vector | None = weights
         self.rows: Rows = rows
         self.gradient: Vector | None = None
 
 
-class Pool:
+class GradientPool:
     """Gradients of many workers in few calls.
 
     A worker's gradient depends on its weights and rows alone, both known when it begins to compute. So nothing is
@@ -64,7 +64,7 @@ class Pool:
         self._most = most  # at once: more do not stay in the caches
         self._pending: list[Ticket] = []
 
-    def ask(self, problem: Problem, weights: Vector, rows: Rows) -> Ticket:
+    def ask(self, problem: TrainingProblem, weights: Vector, rows: Rows) -> Ticket:
         ticket = Ticket(problem, weights, rows)
         if self._batched:
             self._pending.append(ticket)

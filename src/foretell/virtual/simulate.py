@@ -19,9 +19,9 @@ from foretell.units import show_seconds
 from foretell.virtual.disturbance import CALM, Disturbances
 from foretell.virtual.outcome import Outcome, outcome
 from foretell.virtual.pace import Disturbed, Pace, Seated, on_cluster, seats
-from foretell.virtual.problem import Problem
-from foretell.virtual.verdict import Beside, beside_fastest
-from foretell.virtual.world import Limits, World
+from foretell.virtual.problem import TrainingProblem
+from foretell.virtual.verdict import VersusFastest, beside_fastest
+from foretell.virtual.world import RunLimits, VirtualWorld
 
 STAND_IN: Final = "lenet:image=16"
 """What is learnt where the model itself is too large to be learnt while somebody waits."""
@@ -68,7 +68,7 @@ class Contest(NamedTuple):
     disturbances: Disturbances = CALM
 
 
-class Timed(msgspec.Struct, frozen=True, kw_only=True):
+class RunPace(msgspec.Struct, frozen=True, kw_only=True):
     """The pace that all runs had: seconds, and bytes of the model."""
 
     compute: float
@@ -79,7 +79,7 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
     bytes: float
 
 
-class Ran(Outcome, frozen=True, kw_only=True):
+class TunedRun(Outcome, frozen=True, kw_only=True):
     """A run with the rate that did best."""
 
     rate: float
@@ -93,11 +93,11 @@ class Simulation(Summarized, frozen=True, kw_only=True):
     cluster: str
     batch: int
     target: float
-    pace: Timed
+    pace: RunPace
     servers: str  # "beside" workers, on hosts of their "own", or "" where no algorithm has any
-    runs: tuple[Ran, ...]
+    runs: tuple[TunedRun, ...]
     fastest: dict[str, str]  # by workers
-    others: dict[str, tuple[Beside, ...]] = msgspec.field(default_factory=dict[str, tuple[Beside, ...]])
+    others: dict[str, tuple[VersusFastest, ...]] = msgspec.field(default_factory=dict[str, tuple[VersusFastest, ...]])
 
     def summary(self) -> Iterator[tuple[str, str]]:
         yield "model", f"{self.model} on {self.cluster}, {self.learns} learns to a loss of {self.target:.3g}"
@@ -105,7 +105,7 @@ class Simulation(Summarized, frozen=True, kw_only=True):
             seconds = one.virtual_seconds_to_target
             yield f"{one.algorithm}, {one.workers}", "not reached" if seconds is None else show_seconds(seconds)
 
-    def of(self, workers: int) -> list[Ran]:
+    def of(self, workers: int) -> list[TunedRun]:
         return [run for run in self.runs if run.workers == workers]
 
 
@@ -129,14 +129,14 @@ def simulate(asked: Contest, told: Callable[[str], None] = lambda text: None) ->
     """Run every algorithm with every number of workers."""
     _check(asked)
     course = _course(asked)
-    runs: list[Ran] = []
+    runs: list[TunedRun] = []
     for workers in asked.workers:
         for text in asked.algorithms:
             told(f"{text}, {workers} workers")
             runs.append(_best(course, workers, text))
     runs.sort(key=_order)
     fastest: dict[str, str] = {}
-    others: dict[str, tuple[Beside, ...]] = {}
+    others: dict[str, tuple[VersusFastest, ...]] = {}
     for workers, same in groupby(runs, key=lambda run: run.workers):
         first, *_ = ordered = list(same)
         if first.virtual_seconds_to_target is not None:
@@ -155,7 +155,7 @@ def simulate(asked: Contest, told: Callable[[str], None] = lambda text: None) ->
     )
 
 
-def _order(run: Ran) -> tuple[int, float, float]:
+def _order(run: TunedRun) -> tuple[int, float, float]:
     reached = run.virtual_seconds_to_target
     return run.workers, math.inf if reached is None else reached, run.loss if math.isfinite(run.loss) else math.inf
 
@@ -193,24 +193,24 @@ def learnt_by(model: str) -> str:
     return model if totals(load(model, 1)).parameters <= SMALL else STAND_IN
 
 
-def problem_of(text: str, task: str) -> Problem:
+def problem_of(text: str, task: str) -> TrainingProblem:
     """What is learnt: `squares`, or a model of the zoo."""
     if text.partition(":")[0] == "squares":
         from foretell.virtual.problems.squares import Squares
 
         return Squares()
     try:
-        from foretell.virtual.problems.network import Network
+        from foretell.virtual.problems.network import NetworkProblem
     except ModuleNotFoundError:
         raise MissingExtra("gradients are PyTorch's", fix="pip install 'foretell[run]', or --learn squares") from None
-    return Network(text, task)
+    return NetworkProblem(text, task)
 
 
 class _Course(NamedTuple):
     """What all runs of a contest share, made once."""
 
     asked: Contest
-    problem: Problem
+    problem: TrainingProblem
     pace: Pace
     target: float
 
@@ -224,12 +224,12 @@ def _course(asked: Contest) -> _Course:
     return _Course(asked, problem, pace, asked.target or FALL * problem.judged([problem.start(asked.seed)]).loss)
 
 
-def _world(course: _Course, workers: int, text: str, rate: float, traced: bool = False) -> World:
+def _world(course: _Course, workers: int, text: str, rate: float, traced: bool = False) -> VirtualWorld:
     """One run before it begins."""
     asked, problem, pace, target = course
     what = composed(text)
     gradients = max(1, (asked.samples or EPOCHS * problem.samples) // asked.batch)
-    return World(
+    return VirtualWorld(
         problem,
         what.algorithm,
         what.topology,
@@ -243,24 +243,24 @@ def _world(course: _Course, workers: int, text: str, rate: float, traced: bool =
         momentum=asked.momentum,
         seed=asked.seed,
         disturbances=asked.disturbances,
-        limits=Limits(gradients, loss=target, events=EVENTS * (gradients + workers)),
+        limits=RunLimits(gradients, loss=target, events=EVENTS * (gradients + workers)),
         look_every=max(1, gradients // LOOKS),
         traced=traced,
     )
 
 
-def _best(course: _Course, workers: int, text: str) -> Ran:
-    def runs() -> Iterator[Ran]:
+def _best(course: _Course, workers: int, text: str) -> TunedRun:
+    def runs() -> Iterator[TunedRun]:
         for rate in course.asked.rates:
             world = _world(course, workers, text, rate)
             world.run()
             found = outcome(world, text, course.problem.name)
-            yield Ran(**{name: getattr(found, name) for name in found.__struct_fields__}, rate=rate)
+            yield TunedRun(**{name: getattr(found, name) for name in found.__struct_fields__}, rate=rate)
 
     return min(runs(), key=_order)
 
 
-def traced(asked: Contest, found: Simulation, text: str) -> World:
+def traced(asked: Contest, found: Simulation, text: str) -> VirtualWorld:
     """The run of an algorithm with the most workers again, with all its spans."""
     workers = max(asked.workers)
     rate = next(run.rate for run in found.of(workers) if run.algorithm == text)
@@ -269,9 +269,9 @@ def traced(asked: Contest, found: Simulation, text: str) -> World:
     return world
 
 
-def _timed(pace: Pace, cluster: Cluster) -> Timed:
+def _timed(pace: Pace, cluster: Cluster) -> RunPace:
     near, far = (sum(pace.network.flight(0, to, pace.size)) for to in (min(1, cluster.ranks - 1), cluster.ranks - 1))
-    return Timed(
+    return RunPace(
         compute=pace.compute,
         update=pace.update,
         reduce=pace.reduce,

@@ -16,7 +16,7 @@ BUSY: Final = 0.5
 """The share of the time from which a port, or waiting, is told as what takes the time."""
 
 
-class Beside(msgspec.Struct, frozen=True, kw_only=True):
+class VersusFastest(msgspec.Struct, frozen=True, kw_only=True):
     """An algorithm beside the fastest: times as long = times the samples x times the time of each."""
 
     algorithm: str
@@ -26,7 +26,7 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
     because: str
 
 
-def beside_fastest(runs: Sequence[Outcome]) -> tuple[Beside, ...]:
+def beside_fastest(runs: Sequence[Outcome]) -> tuple[VersusFastest, ...]:
     """All but the first of runs in the order of their times; nobody, where not even that one got there."""
     first = runs[0]
     if not first.virtual_seconds_to_target or not first.samples_to_target:
@@ -34,15 +34,15 @@ def beside_fastest(runs: Sequence[Outcome]) -> tuple[Beside, ...]:
     return tuple(_beside(run, first) for run in runs[1:])
 
 
-def _beside(run: Outcome, first: Outcome) -> Beside:
+def _beside(run: Outcome, first: Outcome) -> VersusFastest:
     reached, samples = run.virtual_seconds_to_target, run.samples_to_target
     assert first.virtual_seconds_to_target and first.samples_to_target
     if reached is None or not samples:
         because = f"{run.ended} with a loss of {run.loss:.3g} after {run.samples:,} samples"
-        return Beside(algorithm=run.algorithm, times=None, samples=None, pace=None, because=because)
+        return VersusFastest(algorithm=run.algorithm, times=None, samples=None, pace=None, because=because)
     times, more = reached / first.virtual_seconds_to_target, samples / first.samples_to_target
     because = ", ".join([*_of_samples(run, more), *_of_pace(run, times / more)]) or _unclear(times, more)
-    return Beside(algorithm=run.algorithm, times=times, samples=more, pace=times / more, because=because)
+    return VersusFastest(algorithm=run.algorithm, times=times, samples=more, pace=times / more, because=because)
 
 
 def _unclear(times: float, more: float) -> str:

@@ -15,18 +15,18 @@ from foretell.learning.algorithm import Algorithm
 from foretell.learning.compressor import Compressor, Sender, dense
 from foretell.learning.compressors.none import Unchanged
 from foretell.learning.topologies._patterns import circle
-from foretell.learning.topology import Hop, Round, Topology
+from foretell.learning.topology import MessageRound, ShareMessage, Topology
 from foretell.learning.vector import Rows, Vector
-from foretell.learning.world import Push, Server, Worker
+from foretell.learning.world import Push, WeightServer, Worker
 from foretell.virtual.disturbance import CALM, Disturbances
-from foretell.virtual.engine import Engine
+from foretell.virtual.engine import EventLoop
 from foretell.virtual.pace import Pace
-from foretell.virtual.problem import Pool, Problem, Ticket
+from foretell.virtual.problem import GradientPool, Ticket, TrainingProblem
 
 NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
-class Point(NamedTuple):
+class RunState(NamedTuple):
     """Where a run stands."""
 
     samples: int
@@ -36,7 +36,7 @@ class Point(NamedTuple):
     metric: float
 
 
-class Span(NamedTuple):
+class TraceSpan(NamedTuple):
     """Something that took time, for the trace."""
 
     node: int
@@ -45,7 +45,7 @@ class Span(NamedTuple):
     seconds: float
 
 
-class Limits(NamedTuple):
+class RunLimits(NamedTuple):
     """When a run is over."""
 
     gradients: float = math.inf  # taken in
@@ -54,15 +54,15 @@ class Limits(NamedTuple):
     events: float = math.inf
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = RunLimits()
 
 
-class World(learning.World):
+class VirtualWorld(learning.World):
     """A run while it goes on. `rate` is that of one synchronous step of all workers."""
 
     def __init__(
         self,
-        problem: Problem,
+        problem: TrainingProblem,
         algorithm: Algorithm,
         topology: Topology,
         compressor: Compressor | None,
@@ -75,7 +75,7 @@ class World(learning.World):
         seed: int = 0,
         disturbances: Disturbances = CALM,
         batched: bool = True,
-        limits: Limits = NO_LIMITS,
+        limits: RunLimits = NO_LIMITS,
         look_every: int = 0,
         traced: bool = False,
         rows: Callable[[int, int], Rows] | None = None,
@@ -85,9 +85,9 @@ class World(learning.World):
         self.pace, self.count, self.batch, self.rate, self.momentum = pace, workers, batch, rate, momentum
         self.disturbances, self.limits = disturbances, limits
         self._chosen = rows  # by worker and gradient; None: drawn
-        self.engine = Engine()
-        self.pool = Pool(batched)
-        self.server = Server(problem.start(seed))
+        self.engine = EventLoop()
+        self.pool = GradientPool(batched)
+        self.server = WeightServer(problem.start(seed))
         self.draws = np.random.default_rng([seed, workers, 1])
         self._shapes = pace.shapes or problem.shapes  # that bytes are counted over
         self._weight = pace.size / dense(self._shapes)  # bytes that travel for each byte of these
@@ -104,14 +104,14 @@ class World(learning.World):
         self.absorbed = 0  # gradients
         self.waited = 0.0  # seconds of all workers from the end of a gradient to the next one's beginning
         self.failures = 0
-        self.curve: list[Point] = []
-        self.spans: list[Span] | None = [] if traced else None
+        self.curve: list[RunState] = []
+        self.spans: list[TraceSpan] | None = [] if traced else None
         self._look_every = look_every or workers
         self._next_look = 0
         self._pushed: list[tuple[Push, float]] = []  # that wait for a collective, with their bytes
         self._squeezed: Compressor | None = None  # what becomes of sums in the collective under way
         self._size_of_one = pace.size
-        self._legs: dict[tuple[bool, int], Sequence[Sequence[Hop]]] = {}
+        self._legs: dict[tuple[bool, int], Sequence[Sequence[ShareMessage]]] = {}
         self._check()
 
     def _check(self) -> None:
@@ -171,7 +171,7 @@ class World(learning.World):
         worker.busy += seconds
         worker.until = self.engine.now + seconds
         if self.spans is not None:
-            self.spans.append(Span(worker.number, "gradient", self.now, seconds))
+            self.spans.append(TraceSpan(worker.number, "gradient", self.now, seconds))
         self.engine.at(worker.until, self._computed, worker, ticket)
 
     def _rows(self, worker: Worker) -> Rows:
@@ -206,7 +206,7 @@ class World(learning.World):
         seconds = (summing + self.pace.update) / owners
         self.server.free = begin + seconds
         if self.spans is not None and not self.topology.replicated:
-            self.spans.append(Span(self.count, "update", begin, seconds))
+            self.spans.append(TraceSpan(self.count, "update", begin, seconds))
         self.engine.at(self.server.free, act)
 
     def learnt(self, gradients: int) -> None:
@@ -251,7 +251,7 @@ class World(learning.World):
         """Judge what would be handed over now."""
         judged = self.problem.judged(self.algorithm.models(self))
         updates = self.server.version if self.topology.central else self.absorbed  # of copies each step is one
-        self.curve.append(Point(self.absorbed * self.batch, updates, self.engine.now, judged.loss, judged.metric))
+        self.curve.append(RunState(self.absorbed * self.batch, updates, self.engine.now, judged.loss, judged.metric))
         over = judged.loss <= self.limits.loss or self.absorbed >= self.limits.gradients
         if over or not math.isfinite(judged.loss):
             self.stop()
@@ -265,7 +265,7 @@ class World(learning.World):
     def _said(self, worker: Worker, sender: int, said: Any) -> None:
         self.algorithm.on_message(self, worker, sender, said)
 
-    def _way(self, worker: Worker, up: bool) -> Sequence[Sequence[Hop]]:
+    def _way(self, worker: Worker, up: bool) -> Sequence[Sequence[ShareMessage]]:
         key = (up, worker.number)
         known = self._legs.get(key)
         if known is None:
@@ -274,7 +274,13 @@ class World(learning.World):
         return known
 
     def _travel(
-        self, legs: Sequence[Sequence[Hop]], at: int, size: float, kind: str, act: Callable[..., None], *given: Any
+        self,
+        legs: Sequence[Sequence[ShareMessage]],
+        at: int,
+        size: float,
+        kind: str,
+        act: Callable[..., None],
+        *given: Any,
     ) -> None:
         """One leg after the other; then act."""
         now = self.engine.now
@@ -300,7 +306,7 @@ class World(learning.World):
         self.in_seconds[comes] += busy
         self.bytes[kind] += size
         if self.spans is not None:
-            self.spans.append(Span(source, f"{kind} to {target}", start, busy + latency))
+            self.spans.append(TraceSpan(source, f"{kind} to {target}", start, busy + latency))
         return start + latency + busy
 
     # collectives
@@ -322,9 +328,9 @@ class World(learning.World):
         """Whether every worker needs everybody's gradient: no sum of compressed ones can be sent on."""
         return self.topology.replicated and self._squeezed is not None and self._squeezed.sums == "apart"
 
-    def _everybodys(self) -> Round:
+    def _everybodys(self) -> MessageRound:
         """Each gradient all the way round a ring."""
-        return Round(circle(self.present), times=self.present - 1)
+        return MessageRound(circle(self.present), times=self.present - 1)
 
     def _size_of(self, kind: str, inside: int) -> float:
         """Bytes of a message of the whole model with the sum of so many gradients in it."""
@@ -335,7 +341,7 @@ class World(learning.World):
         one = self._size_of_one / self._weight
         return self._squeezed.size_of_sum(one, min(inside, self.present), self._shapes) * self._weight
 
-    def _play(self, rounds: Sequence[Round], kind: str) -> float:
+    def _play(self, rounds: Sequence[MessageRound], kind: str) -> float:
         """When the last of the rounds is over. Nothing else is under way: everybody is in it."""
         time, inside = self.now, self.present if kind == "down" else 1
         for one in self._among_present(rounds):
@@ -346,7 +352,7 @@ class World(learning.World):
                 inside = inside * 2 if one.share == 1 else inside + 1
         return time
 
-    def _among_present(self, rounds: Sequence[Round]) -> Sequence[Round]:
+    def _among_present(self, rounds: Sequence[MessageRound]) -> Sequence[MessageRound]:
         """Rounds of as many workers as there are, with the numbers of those and of the servers."""
         if self.present == self.count:
             return rounds
@@ -354,7 +360,7 @@ class World(learning.World):
         nodes += range(self.count, self.count + self.topology.servers(len(nodes)))
         return [one._replace(pairs=tuple((nodes[source], nodes[to]) for source, to in one.pairs)) for one in rounds]
 
-    def _round(self, one: Round, size: float, times: int, time: float, kind: str) -> float:
+    def _round(self, one: MessageRound, size: float, times: int, time: float, kind: str) -> float:
         """Messages of a round, so many times over: those of the first stand for the others."""
         if not one.pairs or not times:
             return time

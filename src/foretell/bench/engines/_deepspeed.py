@@ -12,7 +12,7 @@ from foretell.bench.engine import Engine
 if TYPE_CHECKING:
     import torch
 
-    from foretell.runtime.place import Place
+    from foretell.runtime.place import RankPlace
     from foretell.runtime.subject import Subject
 
 STORAGE = {0: "", 1: ":zero1", 2: ":zero2", 3: ":zero3"}
@@ -44,7 +44,7 @@ BUCKET = 500_000_000
 """Elements that DeepSpeed sets aside to sum gradients, whatever the model: 2 GB in fp32."""
 
 
-def begin(device: str, place: Place, meeting: str) -> None:
+def begin(device: str, place: RankPlace, meeting: str) -> None:
     """DeepSpeed makes the group itself; ranks meet where torch's would."""
     import deepspeed  # pyright: ignore[reportMissingImports]
 
@@ -89,9 +89,9 @@ def apply(stage: int, subject: Subject) -> None:
 
 
 def _driver(subject: Subject, engine: Any) -> Any:
-    from foretell.bench.wrapping import Told
+    from foretell.bench.wrapping import LossDriver
 
-    return Told(subject, engine.backward)
+    return LossDriver(subject, engine.backward)
 
 
 class _Stepped:

@@ -31,7 +31,7 @@ def apply(subject: Subject) -> None:
     from fairscale.nn import Pipe  # pyright: ignore[reportMissingImports]
     from torch import nn
 
-    from foretell.bench.wrapping import Told
+    from foretell.bench.wrapping import LossDriver
     from foretell.plan.text import parse
     from foretell.program.partition import pipeline_partition
     from foretell.runtime import stages
@@ -51,4 +51,4 @@ def apply(subject: Subject) -> None:
     own = {name: known[id(weight)] for name, weight in pipe.named_parameters()}
     subject.parts, subject.averaged = [pipe], True
     subject.wholes.append(lambda name, share: (own[name], share))
-    subject.driver = lambda subject: Told(subject, lambda loss: loss.backward())
+    subject.driver = lambda subject: LossDriver(subject, lambda loss: loss.backward())

@@ -31,7 +31,7 @@ def apply(subject: Subject) -> None:
     from megatron.core import ModelParallelConfig, parallel_state  # pyright: ignore[reportMissingImports]
 
     from foretell.errors import BadInput
-    from foretell.modules.gpt import FeedForward, FusedAttention
+    from foretell.modules.gpt import FusedAttention, GptFeedForward
 
     ranks = dist.get_world_size()
     parallel_state.initialize_model_parallel(tensor_model_parallel_size=ranks)
@@ -40,7 +40,7 @@ def apply(subject: Subject) -> None:
         use_cpu_initialization=subject.device.type == "cpu",
         perform_initialization=False,
     )
-    cut = _Cut(config, dist.get_rank(), ranks)
+    cut = _MegatronCut(config, dist.get_rank(), ranks)
     for name, module in list(subject.parts[0].named_modules()):
         if isinstance(module, FusedAttention):
             sizes = [count * module.head_dim for count in module.heads]  # queries, keys and values: some heads of each
@@ -50,7 +50,7 @@ def apply(subject: Subject) -> None:
             cut.rows(name, module, "output")
             query, key, value = module.heads
             module.heads = (query // ranks, key // ranks, value // ranks)
-        elif isinstance(module, FeedForward):
+        elif isinstance(module, GptFeedForward):
             cut.columns(name, module, "up", torch.arange(module.up.out_features))
             cut.rows(name, module, "down")
     if not cut.shares:
@@ -61,7 +61,7 @@ def apply(subject: Subject) -> None:
     subject.wholes.append(cut.whole)
 
 
-class _Cut:
+class _MegatronCut:
     """Puts Megatron's layers in the place of torch's, with this rank's shares of their weights."""
 
     def __init__(self, config: Any, rank: int, ranks: int) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from foretell.bench.engine import Engine
 
 if TYPE_CHECKING:
-    from foretell.runtime.assignment import Assignment, Outcome
+    from foretell.runtime.assignment import Assignment, RunOutcome
     from foretell.runtime.subject import Subject
 
 ENGINE = Engine(
@@ -32,7 +32,7 @@ def apply(subject: Subject) -> None:
     in_buckets(subject)
 
 
-def outcome(assignment: Assignment, folder: Path) -> Outcome:
+def outcome(assignment: Assignment, folder: Path) -> RunOutcome:
     """Ray starts the ranks; each leaves its report in a folder of its own run."""
     import tempfile
 
@@ -41,7 +41,7 @@ def outcome(assignment: Assignment, folder: Path) -> Outcome:
     from ray.train import RunConfig, ScalingConfig  # pyright: ignore[reportMissingImports]
     from ray.train.torch import TorchConfig, TorchTrainer  # pyright: ignore[reportMissingImports]
 
-    from foretell.runtime.assignment import Failure, Outcome, Report
+    from foretell.runtime.assignment import Failure, Report, RunOutcome
 
     ranks = assignment.setting.plan.ranks
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
@@ -56,11 +56,11 @@ def outcome(assignment: Assignment, folder: Path) -> Outcome:
         try:
             trainer.fit()
         except Exception as problem:
-            return Outcome(failure=Failure("BadInput", f"Ray Train ended with an error:\n{problem}"[:2000]))
+            return RunOutcome(failure=Failure("BadInput", f"Ray Train ended with an error:\n{problem}"[:2000]))
         finally:
             ray.shutdown()
         files = (Path(meeting) / f"report-{rank}.json" for rank in range(ranks))
-        return Outcome(tuple(msgspec.json.decode(file.read_bytes(), type=Report) for file in files))
+        return RunOutcome(tuple(msgspec.json.decode(file.read_bytes(), type=Report) for file in files))
 
 
 def _rank(told: dict[str, str]) -> None:

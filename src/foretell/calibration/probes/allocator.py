@@ -9,7 +9,7 @@ import torch
 
 from foretell import modules
 from foretell.calibration.case import Case, Scope
-from foretell.cost.samples import Figure
+from foretell.cost.samples import FigureSample
 
 SUMMARY = "the allocator"
 
@@ -20,11 +20,11 @@ BATCH = 8
 def cases(scope: Scope) -> Iterator[Case]:
     if scope.device == "cpu":  # tensors come from the host's memory, and go back to it
         for name in ("context", "communicator"):
-            yield Case(Figure(name=name, unit="B"), lambda clock: [0.0])
-        yield Case(Figure(name="reserved"), lambda clock: [1.0])
+            yield Case(FigureSample(name=name, unit="B"), lambda clock: [0.0])
+        yield Case(FigureSample(name="reserved"), lambda clock: [1.0])
     else:
-        yield Case(Figure(name="reserved"), lambda clock: [_reserved(scope)])
-        yield Case(Figure(name="context", unit="B"), lambda clock: _context())
+        yield Case(FigureSample(name="reserved"), lambda clock: [_reserved(scope)])
+        yield Case(FigureSample(name="context", unit="B"), lambda clock: _context())
 
 
 def _reserved(scope: Scope) -> float:

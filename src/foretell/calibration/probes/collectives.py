@@ -22,7 +22,7 @@ import torch.distributed as dist
 from foretell.calibration.case import Case, Scope
 from foretell.calibration.clock import PUSHED
 from foretell.calibration.ranks import groups, own_seconds, repeated, together
-from foretell.cost.samples import Exchange
+from foretell.cost.samples import CollectiveSample
 
 SUMMARY = "collectives between ranks"
 
@@ -49,7 +49,7 @@ def cases(scope: Scope) -> Iterator[Case]:
         for kind in KINDS:
             for size in scope.choose(FEW, CPU, CUDA):
                 row = scope.device == "cpu" and kind not in HANDED_ON
-                about = Exchange(kind=kind, ranks=ranks, payload=size, worked=scope.device == "cpu", row=row)
+                about = CollectiveSample(kind=kind, ranks=ranks, payload=size, worked=scope.device == "cpu", row=row)
                 yield Case(about, lambda clock, r=ranks, k=kind, s=size: _swept(scope, r)[k, s])
 
 
@@ -66,7 +66,7 @@ def _sweep(
     rank: int, ranks: int, device: str, sizes: Sequence[int], times: int
 ) -> dict[tuple[str, int], Sequence[float]]:
     found: dict[tuple[str, int], Sequence[float]] = {}
-    work = _Work() if device == "cpu" else None
+    work = _RankWork() if device == "cpu" else None
     for kind in KINDS:
         for size in sizes:
             message = _message(kind, rank, ranks, size, device, work)
@@ -86,7 +86,7 @@ class _Message(NamedTuple):
     is_over: bool = True  # when this rank has its answer; one that gives goes on computing
 
 
-class _Work:
+class _RankWork:
     """What a rank of a processor does between two messages."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class _Work:
         torch.mm(self._x, self._x)
 
 
-def _after(work: _Work, message: _Message, times: int, rank: int, ranks: int) -> list[float]:
+def _after(work: _RankWork, message: _Message, times: int, rank: int, ranks: int) -> list[float]:
     """Seconds of each call, from the moment on at which the last rank came to it until the last one has its answer.
 
     By the clock that all processes of a machine share.
@@ -126,7 +126,7 @@ def _after(work: _Work, message: _Message, times: int, rank: int, ranks: int) ->
     return found
 
 
-def _longer(work: _Work, message: _Message, times: int) -> list[float]:
+def _longer(work: _RankWork, message: _Message, times: int) -> list[float]:
     """Seconds of each message of a row, in the mean of ranks that take part: until it is over, and as much longer as
     computing takes right after it than later on."""
 
@@ -150,7 +150,7 @@ def _longer(work: _Work, message: _Message, times: int) -> list[float]:
     return (found[:-1] / found[-1]).tolist()
 
 
-def _message(kind: str, rank: int, ranks: int, size: int, device: str, work: _Work | None) -> _Message:
+def _message(kind: str, rank: int, ranks: int, size: int, device: str, work: _RankWork | None) -> _Message:
     """A message of one kind whose payload, what one rank contributes, has this size."""
     elements = max(1, size // 4)
     one = torch.ones(elements, device=device)
@@ -174,7 +174,7 @@ def _message(kind: str, rank: int, ranks: int, size: int, device: str, work: _Wo
     return _Message(lambda: dist.all_to_all_single(taken, even), even)
 
 
-def _sent(one: torch.Tensor, rank: int, work: _Work | None) -> None:
+def _sent(one: torch.Tensor, rank: int, work: _RankWork | None) -> None:
     """From the first rank to the second; a processor's goes on computing meanwhile, as stages of a pipeline do."""
     if rank == 0:
         sent = dist.isend(one, 1)

@@ -23,7 +23,7 @@ from foretell.calibration.case import Case, Scope
 from foretell.calibration.ranks import groups, own_seconds, repeated, together
 from foretell.cost.core_contention import HELD_UP as HELD_UP_NAME
 from foretell.cost.core_contention import LAST as LAST_NAME
-from foretell.cost.samples import Figure
+from foretell.cost.samples import FigureSample
 
 SUMMARY = "cores that are busy at once"
 
@@ -43,16 +43,16 @@ BUCKET: Final = 2**22
 """Bytes that travel while a rank computes, to see how they get along."""
 
 
-class Busy(NamedTuple):
+class BusyCores(NamedTuple):
     """What every core does at once."""
 
     name: str
     bytes: int = 0
 
 
-KINDS: Final = (Busy("crowded product"), *(Busy("crowded copy", size) for size in COPIED))
+KINDS: Final = (BusyCores("crowded product"), *(BusyCores("crowded copy", size) for size in COPIED))
 
-ALONE, HELD_UP, LAST = Busy("held up alone"), Busy(HELD_UP_NAME), Busy(LAST_NAME)
+ALONE, HELD_UP, LAST = BusyCores("held up alone"), BusyCores(HELD_UP_NAME), BusyCores(LAST_NAME)
 """What longer stretches tell: of one rank, and of all."""
 
 
@@ -61,24 +61,24 @@ def cases(scope: Scope) -> Iterator[Case]:
         return
     for ranks in groups(scope.count):
         for kind in KINDS:
-            about = Figure(name=kind.name, ranks=ranks, bytes=kind.bytes)
+            about = FigureSample(name=kind.name, ranks=ranks, bytes=kind.bytes)
             yield Case(about, lambda clock, r=ranks, k=kind: _crowded(scope, r)[k])
         for kind in (HELD_UP, LAST):
-            yield Case(Figure(name=kind.name, ranks=ranks), lambda clock, r=ranks, k=kind: _crowded(scope, r)[k])
-        yield Case(Figure(name="overlap", ranks=ranks), lambda clock, r=ranks: together(_overlap, r))
+            yield Case(FigureSample(name=kind.name, ranks=ranks), lambda clock, r=ranks, k=kind: _crowded(scope, r)[k])
+        yield Case(FigureSample(name="overlap", ranks=ranks), lambda clock, r=ranks: together(_overlap, r))
     if scope.count > 1:
-        yield Case(Figure(name=HELD_UP.name, ranks=1), lambda clock: _crowded(scope, 2)[ALONE])
+        yield Case(FigureSample(name=HELD_UP.name, ranks=1), lambda clock: _crowded(scope, 2)[ALONE])
 
 
 @cache
-def _crowded(scope: Scope, ranks: int) -> dict[Busy, Sequence[float]]:
+def _crowded(scope: Scope, ranks: int) -> dict[BusyCores, Sequence[float]]:
     """All kinds among so many ranks: they start once."""
     return together(_in_turn, ranks)
 
 
-def _in_turn(rank: int, ranks: int) -> dict[Busy, Sequence[float]]:
+def _in_turn(rank: int, ranks: int) -> dict[BusyCores, Sequence[float]]:
     """How many times as long the first rank takes while all others do the same as while they wait."""
-    found: dict[Busy, list[float]] = defaultdict(list)
+    found: dict[BusyCores, list[float]] = defaultdict(list)
     for kind in KINDS:
         call = _call(kind)
         call()
@@ -98,7 +98,7 @@ def _in_turn(rank: int, ranks: int) -> dict[Busy, Sequence[float]]:
     return dict(found)
 
 
-def _call(kind: Busy) -> Callable[[], Any]:
+def _call(kind: BusyCores) -> Callable[[], Any]:
     if not kind.bytes:
         x = torch.randn(PRODUCT, PRODUCT)
         return lambda: x @ x
@@ -110,23 +110,23 @@ def _seconds(call: Callable[[], Any]) -> float:
     return max(1e-9, statistics.median(own_seconds(call) for _ in range(CALLS)))
 
 
-class Spent(NamedTuple):
+class ThreadSeconds(NamedTuple):
     """Seconds of this thread, and those by the wall's clock over them."""
 
     own: float
     held_up: float
 
 
-def _stretch(call: Callable[[], Any]) -> Callable[[], Spent]:
+def _stretch(call: Callable[[], Any]) -> Callable[[], ThreadSeconds]:
     """Some time of computing, as much on every rank."""
     count = torch.tensor(max(1.0, STRETCH / _seconds(call)))
     dist.broadcast(count, 0)
     times = int(count)
 
-    def stretch() -> Spent:
+    def stretch() -> ThreadSeconds:
         start = time.perf_counter()
         own = max(own_seconds(lambda: [call() for _ in range(times)]), 1e-9)
-        return Spent(own, (time.perf_counter() - start) / own)
+        return ThreadSeconds(own, (time.perf_counter() - start) / own)
 
     return stretch
 

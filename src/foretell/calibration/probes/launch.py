@@ -18,9 +18,9 @@ import torch
 
 from foretell import modules
 from foretell.calibration.case import Case, Scope, gradients
-from foretell.calibration.clock import Clock
+from foretell.calibration.clock import DeviceClock
 from foretell.calibration.launches import launches, launches_by_pass
-from foretell.cost.samples import Figure, Step
+from foretell.cost.samples import FigureSample, StepSample
 
 SUMMARY = "launches"
 
@@ -35,11 +35,11 @@ PASSES = ("forward", "backward")
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    yield Case(Figure(name="call", unit="s"), lambda clock: _call(scope, clock))
-    yield Case(Figure(name="autograd call", unit="s"), lambda clock: _autograd(scope, clock))
+    yield Case(FigureSample(name="call", unit="s"), lambda clock: _call(scope, clock))
+    yield Case(FigureSample(name="autograd call", unit="s"), lambda clock: _autograd(scope, clock))
     for model, batch in TINY[: 2 if scope.quick else len(TINY)]:
         if scope.device == "cuda" or not model.startswith("resnet"):  # a core has to compute there
-            about = Step(model=model, batch=batch, launches=launches(model, batch))
+            about = StepSample(model=model, batch=batch, launches=launches(model, batch))
             yield Case(about, lambda clock, m=model, b=batch: clock.wall(_Step(scope, m, b), STEPS))
             if scope.device == "cpu":
                 for part, count in zip(PASSES, launches_by_pass(model, batch), strict=True):
@@ -47,20 +47,20 @@ def cases(scope: Scope) -> Iterator[Case]:
                     yield Case(cold, lambda clock, m=model, b=batch, p=part: _cold(scope, clock, m, b)[p])
 
 
-def _call(scope: Scope, clock: Clock) -> Sequence[float]:
+def _call(scope: Scope, clock: DeviceClock) -> Sequence[float]:
     """Seconds of a call that does next to nothing."""
     x = scope.random(1)
     return clock.times(lambda: x + x)
 
 
-def _autograd(scope: Scope, clock: Clock) -> Sequence[float]:
+def _autograd(scope: Scope, clock: DeviceClock) -> Sequence[float]:
     """The same through autograd."""
     x = scope.random(1, trained=True)
     return clock.times(gradients(x.relu(), [x]))
 
 
 @cache
-def _cold(scope: Scope, clock: Clock, model: str, batch: int) -> Mapping[str, Sequence[float]]:
+def _cold(scope: Scope, clock: DeviceClock, model: str, batch: int) -> Mapping[str, Sequence[float]]:
     """Seconds of either pass with the host's code cold, without those in which other data goes through.
 
     Three steps in turn: a plain one, one with hooks that do nothing, and one with hooks that push. What the hooks take

@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from foretell.calibration.case import Case, Scope, timed
-from foretell.cost.samples import Rule
+from foretell.cost.samples import UpdateSample
 from foretell.model.optimizer import OPTIMIZERS, optimizer
 
 SUMMARY = "optimizers"
@@ -47,5 +47,5 @@ def _step(scope: Scope, rule: str, way: str, shapes: Sequence[tuple[int, ...]], 
         return getattr(torch.optim, found.torch)(tensors, **{**found.arguments, "lr": 1e-4}, **fused).step
 
     count = sum(prod(shape) for shape in shapes)
-    about = Rule(rule=rule, parameters=count, tensors=len(shapes), precision=precision, way=way)
+    about = UpdateSample(rule=rule, parameters=count, tensors=len(shapes), precision=precision, way=way)
     return timed(about, make)

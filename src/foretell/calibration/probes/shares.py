@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from foretell.calibration.case import Case, Scope
-from foretell.calibration.clock import Clock
+from foretell.calibration.clock import DeviceClock
 from foretell.calibration.ranks import together
-from foretell.cost.samples import Figure
+from foretell.cost.samples import FigureSample
 
 SUMMARY = "weights in shares"
 
@@ -29,7 +29,7 @@ NARROW, WIDE = 16, 512
 def cases(scope: Scope) -> Iterator[Case]:
     if scope.device == "cpu":
         for name in ("shared call", "shared unit", "shared byte"):
-            yield Case(Figure(name=name, unit="s"), lambda clock, n=name: _timed(scope, clock.seconds)[n])
+            yield Case(FigureSample(name=name, unit="s"), lambda clock, n=name: _timed(scope, clock.seconds)[n])
 
 
 @cache
@@ -42,7 +42,7 @@ def _work(rank: int, ranks: int, seconds: float) -> dict[str, Sequence[float]]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
-    clock, mesh = Clock("cpu", seconds), init_device_mesh("cpu", (1,))
+    clock, mesh = DeviceClock("cpu", seconds), init_device_mesh("cpu", (1,))
     share = distribute_tensor(torch.ones(8), mesh, [Shard(0)])
     hooks = _each_unit(clock, NARROW)
     moved = 4 * LAYERS * (WIDE + 1) * WIDE
@@ -54,7 +54,7 @@ def _work(rank: int, ranks: int, seconds: float) -> dict[str, Sequence[float]]:
     }
 
 
-def _each_unit(clock: Clock, wide: int) -> list[float]:
+def _each_unit(clock: DeviceClock, wide: int) -> list[float]:
     """Seconds that a unit takes longer in both passes of a step because its weights are in shares."""
     plain, shared = _step(wide, shard=False), _step(wide, shard=True)
     pairs = zip(clock.times(shared), clock.times(plain), strict=False)

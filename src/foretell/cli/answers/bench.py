@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import msgspec
 
-from foretell.bench.reading import Line
-from foretell.bench.row import Row
+from foretell.bench.reading import ReadingLine
+from foretell.bench.row import BenchRow
 from foretell.bench.study import About
-from foretell.cli.answers.form import Form
+from foretell.cli.answers.form import AnswerForm
 from foretell.replicas.survey.page import Survey
 
 
-class Measured(Row, frozen=True, kw_only=True):
+class BenchRowAnswer(BenchRow, frozen=True, kw_only=True):
     """One engine, task, number of ranks and seed. Figures are null where it did not run."""
 
     epoch_seconds: float | None  # in which all samples of the task are seen once
@@ -38,7 +38,7 @@ class Slow(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class FindingAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A finding of the survey of frameworks, asked of these rows."""
 
     finding: str  # its short name
@@ -54,16 +54,16 @@ class Benched(msgspec.Struct, frozen=True, kw_only=True):
     """A study: what was measured, what it says together, and why."""
 
     about: About
-    lines: tuple[Line, ...]  # all seeds of a row together
-    rows: tuple[Measured, ...]
+    lines: tuple[ReadingLine, ...]  # all seeds of a row together
+    rows: tuple[BenchRowAnswer, ...]
     reasons: tuple[Slow, ...]  # why each row is slow
-    findings: tuple[Asked, ...]
+    findings: tuple[FindingAnswer, ...]
     unread: tuple[str, ...]  # files of the folder that are no rows, and why
     folder: str
     files: tuple[str, ...]  # pages and figures that were written
 
 
-class Engine(msgspec.Struct, frozen=True, kw_only=True):
+class EngineAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A framework or strategy that can be measured."""
 
     engine: str
@@ -75,10 +75,10 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
 class Engines(msgspec.Struct, frozen=True, kw_only=True):
     """All of them."""
 
-    engines: tuple[Engine, ...]
+    engines: tuple[EngineAnswer, ...]
 
 
-class Installed(msgspec.Struct, frozen=True, kw_only=True):
+class InstalledEngine(msgspec.Struct, frozen=True, kw_only=True):
     """An engine in an environment of its own."""
 
     package: str
@@ -93,8 +93,8 @@ class Surveyed(Survey, frozen=True, kw_only=True):
 
 
 FORMS = (
-    Form("bench", Benched, "engines side by side; `bench --show FOLDER` has the same keys"),
-    Form("bench --list", Engines, "the engines, and which are installed"),
-    Form("bench --install", Installed, "an engine in an environment of its own"),
-    Form("bench --survey", Surveyed, "the survey of frameworks beside its prediction"),
+    AnswerForm("bench", Benched, "engines side by side; `bench --show FOLDER` has the same keys"),
+    AnswerForm("bench --list", Engines, "the engines, and which are installed"),
+    AnswerForm("bench --install", InstalledEngine, "an engine in an environment of its own"),
+    AnswerForm("bench --survey", Surveyed, "the survey of frameworks beside its prediction"),
 )

@@ -9,7 +9,7 @@ import msgspec
 from foretell.cli.answers.form import MAYBE
 
 
-class Broken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BrokenRuleAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A rule that a plan breaks."""
 
     rule: str  # a short stable name
@@ -17,16 +17,16 @@ class Broken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     way_out: str = ""  # what would work
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ProblemAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong, and what would work."""
 
     what: str  # what is wrong, with its numbers
     where: str  # the option, argument, file or field; empty: the command as a whole
     fix: str  # what would work; empty: nothing is known to
-    refusals: tuple[Broken, ...] | msgspec.UnsetType = MAYBE  # of a plan: every rule that it breaks
+    refusals: tuple[BrokenRuleAnswer, ...] | msgspec.UnsetType = MAYBE  # of a plan: every rule that it breaks
 
 
-class Failed(msgspec.Struct, frozen=True, kw_only=True):
+class FailureAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """No answer: the exit code is 2, or 130 where a person interrupted."""
 
-    error: Problem
+    error: ProblemAnswer

@@ -10,7 +10,7 @@ MAYBE: Any = msgspec.UNSET
 """The default of a key that is there only where it has something to say."""
 
 
-class Form(NamedTuple):
+class AnswerForm(NamedTuple):
     """The answer of a command."""
 
     command: str  # a verb, with the options that change the answer's form

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from foretell.cli.answers.form import Form
-from foretell.cli.kept import Check
-from foretell.cli.verbs.doctor import Finding
+from foretell.cli.answers.form import AnswerForm
+from foretell.cli.kept import KeptCheck
+from foretell.cli.verbs.doctor import DoctorFinding
 from foretell.records.record import Record
 from foretell.validation.constants import Constant
 from foretell.validation.coverage import Coverage
@@ -33,7 +33,7 @@ class Scoreboard(msgspec.Struct, frozen=True, kw_only=True):
     studies: tuple[Scores, ...]
 
 
-class Constants(msgspec.Struct, frozen=True, kw_only=True):
+class FittedConstants(msgspec.Struct, frozen=True, kw_only=True):
     """Constants that were chosen with measured runs in view."""
 
     constants: tuple[Constant, ...]
@@ -54,7 +54,7 @@ class RegretBoard(msgspec.Struct, frozen=True, kw_only=True):
 class Checks(msgspec.Struct, frozen=True, kw_only=True):
     """Whether kept predictions still hold."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[KeptCheck, ...]
     regressed: bool
 
 
@@ -64,7 +64,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     foretell: str  # its version
     python: str
     system: str
-    findings: tuple[Finding, ...]
+    findings: tuple[DoctorFinding, ...]
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,16 +76,16 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FORMS = (
-    Form("results", Records, "records that are kept"),
-    Form("results show", Record, "one record"),
-    Form("validate", Scoreboard, "errors of predictions, by study"),
-    Form("validate --regret", RegretBoard, "what following the predictions would have cost"),
-    Form("validate --coverage", Coverage, "how often runs lie in their bands"),
-    Form("validate --constants", Constants, "constants that were chosen with measured runs in view"),
-    Form("check", Checks, "whether kept predictions still hold"),
-    Form("doctor", Examined, "what is installed and found"),
-    Form("schema", dict[str, Any], "JSON Schemas, by answer; of one answer its schema alone"),
-    Form("completion", Completion, "lines for a shell"),
-    Form("list", dict[str, Any], "the members of a kind, under the kind's name"),
-    Form("describe", dict[str, Any], "`kind`, `name`, `title`, and the member under its kind's name"),
+    AnswerForm("results", Records, "records that are kept"),
+    AnswerForm("results show", Record, "one record"),
+    AnswerForm("validate", Scoreboard, "errors of predictions, by study"),
+    AnswerForm("validate --regret", RegretBoard, "what following the predictions would have cost"),
+    AnswerForm("validate --coverage", Coverage, "how often runs lie in their bands"),
+    AnswerForm("validate --constants", FittedConstants, "constants that were chosen with measured runs in view"),
+    AnswerForm("check", Checks, "whether kept predictions still hold"),
+    AnswerForm("doctor", Examined, "what is installed and found"),
+    AnswerForm("schema", dict[str, Any], "JSON Schemas, by answer; of one answer its schema alone"),
+    AnswerForm("completion", Completion, "lines for a shell"),
+    AnswerForm("list", dict[str, Any], "the members of a kind, under the kind's name"),
+    AnswerForm("describe", dict[str, Any], "`kind`, `name`, `title`, and the member under its kind's name"),
 )

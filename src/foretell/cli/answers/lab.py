@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from foretell.cli.answers.form import Form
-from foretell.cli.answers.measured import Ran
+from foretell.cli.answers.form import AnswerForm
+from foretell.cli.answers.measured import RunAnswer
 from foretell.lab.crossover import Crossover
-from foretell.lab.measure import Order, Row, Summary
+from foretell.lab.measure import AlgorithmOrder, CollectiveRow, Summary
 
 
-class Pair(msgspec.Struct, frozen=True, kw_only=True):
+class HostPair(msgspec.Struct, frozen=True, kw_only=True):
     """Two hosts: what was asked of the link between them, and what it attains."""
 
     pair: tuple[int, int]
@@ -24,14 +24,14 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 class SelfTest(msgspec.Struct, frozen=True, kw_only=True):
     """What the lab attains."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[HostPair, ...]
     overhead: float  # s of a message beside delay and bytes: the most of all pairs
     start: float  # s of a collective's beginning
     beside: float  # s that a core is busy with a message; 0 where hosts are two
     stolen: float  # share of the wanted time in which this machine's cores were elsewhere
 
 
-class Described(msgspec.Struct, frozen=True, kw_only=True):
+class LabAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The lab as files that `--on` takes."""
 
     files: tuple[str, ...]  # the cluster's, then those of its links
@@ -41,22 +41,22 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 class Collectives(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives by real algorithms beside their formulas."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[CollectiveRow, ...]
     summary: tuple[Summary, ...]  # by algorithm
-    orders: tuple[Order, ...]  # by kind and size
+    orders: tuple[AlgorithmOrder, ...]  # by kind and size
 
 
 class Crossovers(msgspec.Struct, frozen=True, kw_only=True):
     """Pairs of algorithms that change places, and what was timed to see it."""
 
     crossovers: tuple[Crossover, ...]
-    rows: tuple[Row, ...]  # both algorithms at sizes around each
+    rows: tuple[CollectiveRow, ...]  # both algorithms at sizes around each
 
 
 FORMS = (
-    Form("lab selftest", SelfTest, "what rate and delay the hosts attain"),
-    Form("lab describe", Described, "the files that were written"),
-    Form("lab measure", Collectives, "every collective algorithm beside its formula"),
-    Form("lab crossover", Crossovers, "from which size on one algorithm is faster than another"),
-    Form("lab run", Ran, "a measured run across the hosts"),
+    AnswerForm("lab selftest", SelfTest, "what rate and delay the hosts attain"),
+    AnswerForm("lab describe", LabAnswer, "the files that were written"),
+    AnswerForm("lab measure", Collectives, "every collective algorithm beside its formula"),
+    AnswerForm("lab crossover", Crossovers, "from which size on one algorithm is faster than another"),
+    AnswerForm("lab run", RunAnswer, "a measured run across the hosts"),
 )

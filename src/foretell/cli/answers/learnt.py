@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import msgspec
 
-from foretell.cli.answers.form import Form
+from foretell.cli.answers.form import AnswerForm
 from foretell.taxonomy.advice import Advice
 from foretell.taxonomy.systems import Category, System
-from foretell.taxonomy.updates import Update
+from foretell.taxonomy.updates import UpdateTechnique
 from foretell.taxonomy.would import Doings
 from foretell.virtual.again import Again
 from foretell.virtual.agreement import Agreement
-from foretell.virtual.batches import Measured
+from foretell.virtual.batches import BatchTradeOff
 from foretell.virtual.delays import Delay
 from foretell.virtual.simulate import OnSeveral, Simulation
 
@@ -28,7 +28,7 @@ class Travels(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker sends for one update of a model, by technique."""
 
     model: str
-    updates: tuple[Update, ...]  # the plain gradient first
+    updates: tuple[UpdateTechnique, ...]  # the plain gradient first
 
 
 class Classified(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,16 +46,18 @@ class Classified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FORMS = (
-    Form("simulate", Simulation, "algorithms by virtual time to a loss"),
-    Form("simulate --on --on", OnSeveral, "the same on several clusters"),
-    Form("simulate --batches", Measured, "steps to a loss over batches"),
-    Form("simulate --fig14", Delays, "delays of an exchange"),
-    Form("simulate --record", Again, "a run of real processes beside the same in virtual time"),
-    Form("simulate --record --record", Agreement, "the staleness of several runs beside virtual time"),
-    Form("advise", Advice, "techniques by virtual time to a loss"),
-    Form("systems", dict[str, System], "systems by name"),
-    Form("systems --on", Doings, "what systems would do with a model on a cluster"),
-    Form("systems --bytes", Travels, "what travels for an update of a model"),
-    Form("systems --axes", dict[str, Category], "axes of the taxonomy by name, and what their values mean"),
-    Form("systems --plan", Classified, "classes of a plan by axis of the taxonomy, and the systems that lie there"),
+    AnswerForm("simulate", Simulation, "algorithms by virtual time to a loss"),
+    AnswerForm("simulate --on --on", OnSeveral, "the same on several clusters"),
+    AnswerForm("simulate --batches", BatchTradeOff, "steps to a loss over batches"),
+    AnswerForm("simulate --fig14", Delays, "delays of an exchange"),
+    AnswerForm("simulate --record", Again, "a run of real processes beside the same in virtual time"),
+    AnswerForm("simulate --record --record", Agreement, "the staleness of several runs beside virtual time"),
+    AnswerForm("advise", Advice, "techniques by virtual time to a loss"),
+    AnswerForm("systems", dict[str, System], "systems by name"),
+    AnswerForm("systems --on", Doings, "what systems would do with a model on a cluster"),
+    AnswerForm("systems --bytes", Travels, "what travels for an update of a model"),
+    AnswerForm("systems --axes", dict[str, Category], "axes of the taxonomy by name, and what their values mean"),
+    AnswerForm(
+        "systems --plan", Classified, "classes of a plan by axis of the taxonomy, and the systems that lie there"
+    ),
 )

@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import msgspec
 
-from foretell.cli.answers.errors import Broken
-from foretell.cli.answers.form import MAYBE, Form
-from foretell.cli.config_change import Change as Rewritten
+from foretell.cli.answers.errors import BrokenRuleAnswer
+from foretell.cli.answers.form import MAYBE, AnswerForm
+from foretell.cli.config_change import ConfigChange as Rewritten
 from foretell.oracle.batches import Weighed
 from foretell.oracle.diff import Diff
 from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.scale import Scaling
-from foretell.oracle.search import Found
-from foretell.oracle.similar import Accuracy
+from foretell.oracle.search import SearchResult
+from foretell.oracle.similar import SimilarAccuracy
 from foretell.oracle.whatif import WhatIf
 from foretell.oracle.why import Why
 from foretell.sweeping.sweep import Sweep
@@ -37,18 +37,18 @@ class Short(msgspec.Struct, frozen=True, kw_only=True):
     in_time: bool | msgspec.UnsetType = MAYBE  # whether the deadline is met
 
 
-class Chosen(Found, frozen=True, kw_only=True):
+class PlanAnswer(SearchResult, frozen=True, kw_only=True):
     """The best plan, what it leaves free, and those beside it."""
 
     notes: tuple[str, ...]
     headroom: float | msgspec.UnsetType = MAYBE  # share of usable memory that the best leaves free
     roomy: Candidate | msgspec.UnsetType | None = MAYBE  # the fastest plan that leaves a tenth of it free
-    accuracy: Accuracy | msgspec.UnsetType | None = MAYBE  # of runs like the best plan
+    accuracy: SimilarAccuracy | msgspec.UnsetType | None = MAYBE  # of runs like the best plan
     layouts: tuple[Candidate, ...] | msgspec.UnsetType = MAYBE  # the best plan of each mesh, as many as `top` has
     plainer: Candidate | msgspec.UnsetType | None = MAYBE  # the plainest that is as fast to a hundredth
 
 
-class Planned(Chosen, frozen=True, kw_only=True):
+class Planned(PlanAnswer, frozen=True, kw_only=True):
     """The best plan, and what comes close."""
 
     today: Rewritten | msgspec.UnsetType = MAYBE  # with --from-config: what runs today, and the file of the best plan
@@ -56,7 +56,7 @@ class Planned(Chosen, frozen=True, kw_only=True):
     tried: tuple[Short, ...] | msgspec.UnsetType = MAYBE  # where nothing fits: what else was searched
 
 
-class BatchPlanned(Chosen, frozen=True, kw_only=True):
+class BatchPlanned(PlanAnswer, frozen=True, kw_only=True):
     """The best batch, with its plan."""
 
     noise_scale: float  # samples
@@ -69,11 +69,11 @@ class BatchPlanned(Chosen, frozen=True, kw_only=True):
 class Explained(Why, frozen=True, kw_only=True):
     """Why a plan loses, and what would make it win."""
 
-    refusals: tuple[Broken, ...]  # with their numbers
+    refusals: tuple[BrokenRuleAnswer, ...]  # with their numbers
     notes: tuple[str, ...]
 
 
-class Compared(Diff, frozen=True, kw_only=True):
+class CompareAnswer(Diff, frozen=True, kw_only=True):
     """Two plans side by side."""
 
     notes: tuple[str, ...]
@@ -86,11 +86,11 @@ class Changed(WhatIf, frozen=True, kw_only=True):
 
 
 FORMS = (
-    Form("plan", Planned, "the best plan"),
-    Form("plan --batch auto", BatchPlanned, "the best batch, and its plan"),
-    Form("why", Explained, "why a plan loses to the best"),
-    Form("diff", Compared, "where two plans differ"),
-    Form("scale", Scaling, "strategies over numbers of GPUs"),
-    Form("whatif", Changed, "a step with one thing changed"),
-    Form("sweep", Sweep, "many answers, one a row"),
+    AnswerForm("plan", Planned, "the best plan"),
+    AnswerForm("plan --batch auto", BatchPlanned, "the best batch, and its plan"),
+    AnswerForm("why", Explained, "why a plan loses to the best"),
+    AnswerForm("diff", CompareAnswer, "where two plans differ"),
+    AnswerForm("scale", Scaling, "strategies over numbers of GPUs"),
+    AnswerForm("whatif", Changed, "a step with one thing changed"),
+    AnswerForm("sweep", Sweep, "many answers, one a row"),
 )

@@ -6,21 +6,21 @@ from __future__ import annotations
 
 import msgspec
 
-from foretell.cli.answers.form import MAYBE, Form
-from foretell.cost.samples import Fit as Fitted
-from foretell.cost.samples import Machine
+from foretell.cli.answers.form import MAYBE, AnswerForm
+from foretell.cost.samples import MeasuredMachine
+from foretell.cost.samples import SampleFit as Fitted
 from foretell.oracle.goodput import Goodput
 from foretell.runtime.assignment import Collective
 from foretell.runtime.comparison import Comparison
-from foretell.runtime.lives import Lives
 from foretell.runtime.measure import Measurement
+from foretell.runtime.restart_log import RestartLog
 
 
-class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
+class CalibrateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What this machine does."""
 
     record: str  # the file
-    machine: Machine
+    machine: MeasuredMachine
     samples: int
     complete: bool
     fits: dict[str, Fitted]  # by kernel: how far single samples are from the others
@@ -42,7 +42,7 @@ class Profiled(msgspec.Struct, frozen=True, kw_only=True):
     gamma: float  # share of the sum over layers
 
 
-class Ran(Measurement, frozen=True, kw_only=True):
+class RunAnswer(Measurement, frozen=True, kw_only=True):
     """A run that was measured."""
 
     comparison: Comparison | msgspec.UnsetType = MAYBE  # with --compare
@@ -60,17 +60,17 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[Collective, ...]  # predicted, did not run
 
 
-class Spent(Goodput, frozen=True, kw_only=True):
+class GoodputAnswer(Goodput, frozen=True, kw_only=True):
     """What failures and checkpoints leave of a run."""
 
-    measured: Lives | msgspec.UnsetType = MAYBE  # of a record
+    measured: RestartLog | msgspec.UnsetType = MAYBE  # of a record
 
 
 FORMS = (
-    Form("calibrate", Calibrated, "what was measured of this machine"),
-    Form("profile", Profiled, "seconds of the layers of a model"),
-    Form("run", Ran, "a measured run: the same shape as a prediction"),
-    Form("run --dry-run", DryRun, "collectives of one rank"),
-    Form("compare", Comparison, "a prediction subtracted from a run"),
-    Form("goodput", Spent, "what failures and checkpoints leave of a run"),
+    AnswerForm("calibrate", CalibrateAnswer, "what was measured of this machine"),
+    AnswerForm("profile", Profiled, "seconds of the layers of a model"),
+    AnswerForm("run", RunAnswer, "a measured run: the same shape as a prediction"),
+    AnswerForm("run --dry-run", DryRun, "collectives of one rank"),
+    AnswerForm("compare", Comparison, "a prediction subtracted from a run"),
+    AnswerForm("goodput", GoodputAnswer, "what failures and checkpoints leave of a run"),
 )

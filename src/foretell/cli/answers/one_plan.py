@@ -8,19 +8,19 @@ from typing import Any
 
 import msgspec
 
-from foretell.cli.answers.form import MAYBE, Form
+from foretell.cli.answers.form import MAYBE, AnswerForm
 from foretell.cli.rank_figures import CommunicationRow
 from foretell.model.analysis import Analysis
-from foretell.oracle.anchored import Finding as Corrected
-from foretell.oracle.changes import Change
+from foretell.oracle.anchored import AnchorFinding as Corrected
+from foretell.oracle.changes import PlanChange
 from foretell.oracle.fit import Fit
 from foretell.oracle.predict import Prediction
 from foretell.oracle.training import Training
-from foretell.program.expanded import Memory, RankKind
-from foretell.timeline.peak_breakdown import Alive
+from foretell.program.expanded import RankKind, StageMemory
+from foretell.timeline.peak_breakdown import AliveTensors
 
 
-class Axis(msgspec.Struct, frozen=True, kw_only=True):
+class AxisAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An axis of the mesh."""
 
     name: str
@@ -49,10 +49,10 @@ class StageProgram(msgspec.Struct, frozen=True, kw_only=True):
     enter_back: int
     leave_back: int
     finish: int  # at the end of a step
-    memory: Memory
+    memory: StageMemory
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True):
+class BodyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Actions one after the other."""
 
     phase: str
@@ -65,7 +65,7 @@ class Communication(CommunicationRow, frozen=True, kw_only=True):
     place: int  # of a rank on the pipeline
 
 
-class Lowered(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The program of a plan."""
 
     model: str
@@ -77,10 +77,10 @@ class Lowered(msgspec.Struct, frozen=True, kw_only=True):
     microbatches: int
     micro_batch: int  # samples that one rank takes at a time
     ranks: int
-    axes: tuple[Axis, ...]
+    axes: tuple[AxisAnswer, ...]
     kinds: tuple[RankKind, ...]  # ranks that do the same
     stages: tuple[StageProgram, ...]
-    bodies: tuple[Body, ...]  # each once, however often it runs
+    bodies: tuple[BodyAnswer, ...]  # each once, however often it runs
     communications: tuple[Communication, ...]
     notes: tuple[str, ...]
 
@@ -92,32 +92,32 @@ class WholeRun(Training, frozen=True, kw_only=True):
     mtbf: float | None  # mean seconds between failures of the job; null: there are none
 
 
-class Step(Prediction, frozen=True, kw_only=True):
+class StepAnswer(Prediction, frozen=True, kw_only=True):
     """A prediction of a step, and of a whole run where one is asked about."""
 
     training: WholeRun | None = None
 
 
-class Predicted(Step, frozen=True, kw_only=True):
+class PredictAnswer(StepAnswer, frozen=True, kw_only=True):
     """A step, and a whole run where one is asked about."""
 
     training_seconds: float  # of a whole run; 0: none is asked about
     cost: float  # of the run, or of a step, at the price that is given
-    alive: tuple[Alive, ...]  # the largest tensors at the fullest moment
-    changes: tuple[Change, ...]  # what would fit, the smallest first; none where it fits
+    alive: tuple[AliveTensors, ...]  # the largest tensors at the fullest moment
+    changes: tuple[PlanChange, ...]  # what would fit, the smallest first; none where it fits
     findings: tuple[Corrected, ...] | msgspec.UnsetType = MAYBE  # what measurements corrected
 
 
-class Fits(Fit, frozen=True, kw_only=True):
+class FitAnswer(Fit, frozen=True, kw_only=True):
     """Whether it fits, and with what."""
 
-    prediction: Step
+    prediction: StepAnswer
     training: WholeRun | None  # where one is asked about
 
 
 FORMS = (
-    Form("analyze", Analysis, "what a model needs, before any plan or cluster"),
-    Form("program", Lowered, "what each rank computes, sends and holds"),
-    Form("predict", Predicted, "one step under a plan"),
-    Form("fit", Fits, "whether a model fits, and with which plan"),
+    AnswerForm("analyze", Analysis, "what a model needs, before any plan or cluster"),
+    AnswerForm("program", ProgramAnswer, "what each rank computes, sends and holds"),
+    AnswerForm("predict", PredictAnswer, "one step under a plan"),
+    AnswerForm("fit", FitAnswer, "whether a model fits, and with which plan"),
 )

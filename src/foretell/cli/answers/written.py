@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
-from foretell.cli.answers.form import Form
+from foretell.cli.answers.form import AnswerForm
 from foretell.dialects import Unsaid
 
 
@@ -20,7 +20,7 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     figures: tuple[str, ...]  # files of single figures
 
 
-class Exported(msgspec.Struct, frozen=True, kw_only=True):
+class ExportAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration."""
 
     dialect: str
@@ -42,7 +42,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FORMS = (
-    Form("report", Reported, "the page that was written"),
-    Form("serve", Serving, "where the page is; more answers come from its API"),
-    Form("export", Exported, "a trainer's configuration"),
+    AnswerForm("report", Reported, "the page that was written"),
+    AnswerForm("serve", Serving, "where the page is; more answers come from its API"),
+    AnswerForm("export", ExportAnswer, "a trainer's configuration"),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from foretell.cli.members._page import Page
+from foretell.cli.members._page import MemberPage
 from foretell.errors import BadInput, ForetellError, UnknownName, near
 from foretell.registry import OpenSet
 
@@ -21,7 +21,7 @@ def names(kind: str) -> list[str]:
     return found
 
 
-def page(name: str, kind: str = "") -> Page:
+def page(name: str, kind: str = "") -> MemberPage:
     """The page about what a name means: in one set, or in the only one that has it."""
     if kind:
         return _in_set(kind, name)
@@ -32,12 +32,12 @@ def page(name: str, kind: str = "") -> Page:
     return _in_set(holding[0], name) if holding else _by_text(name)
 
 
-def _in_set(kind: str, name: str) -> Page:
-    found: Page = KINDS[kind].page(name)
+def _in_set(kind: str, name: str) -> MemberPage:
+    found: MemberPage = KINDS[kind].page(name)
     return found
 
 
-def _by_text(text: str) -> Page:
+def _by_text(text: str) -> MemberPage:
     """What is no name but means something: `dp8:zero3`, `+bf16`, `64xh100`, `llama3-8b:layers=16`, a file."""
     problems: list[ForetellError] = []
     for kind in _meant(text):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from foretell.cli.members._page import Figure, aligned
+from foretell.cli.members._page import PageFigure, aligned
 from foretell.cli.table import folded
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from foretell.plan.strategy import Strategy
 
 
-def options(kind: type[Strategy] | type[Policy]) -> Iterator[Figure]:
+def options(kind: type[Strategy] | type[Policy]) -> Iterator[PageFigure]:
     for option in kind.syntax:
-        yield Figure(option.field.replace("_", " "), ", ".join(option.forms))
+        yield PageFigure(option.field.replace("_", " "), ", ".join(option.forms))
 
 
 def choice(kind: type[Strategy] | type[Policy]) -> dict[str, Any]:
@@ -54,4 +54,4 @@ def _paragraph(text: str) -> str:
             rows.append([row[1], row[2]])
         else:
             rows[-1][1] += f" {line.strip()}"
-    return "\n".join(aligned([Figure(*row) for row in rows], []))
+    return "\n".join(aligned([PageFigure(*row) for row in rows], []))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from foretell.cli.table import folded
 
 
-class Figure(NamedTuple):
+class PageFigure(NamedTuple):
     """One line: a name, a value, and where the value comes from (nothing: it needs no source)."""
 
     name: str
@@ -17,13 +17,13 @@ class Figure(NamedTuple):
     more: str = ""  # a second source, of another part of the value
 
 
-class Page(NamedTuple):
+class MemberPage(NamedTuple):
     """All that is said about one member."""
 
     kind: str
     name: str
     title: str
-    figures: tuple[Figure, ...]
+    figures: tuple[PageFigure, ...]
     texts: tuple[str, ...]
     references: tuple[str, ...]
     data: Any  # the member itself, as programs read it
@@ -47,7 +47,7 @@ class Page(NamedTuple):
         return {"kind": self.kind, "name": self.name, "title": self.title, self.kind: self.data}
 
 
-def aligned(figures: Iterable[Figure], sources: list[str]) -> Iterator[str]:
+def aligned(figures: Iterable[PageFigure], sources: list[str]) -> Iterator[str]:
     wide = max(len(figure.name) for figure in figures) + 2
     for figure in figures:
         numbers = dict.fromkeys(sources.index(text) + 1 for text in (figure.source, figure.more) if text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretell.cli.members._page import Figure, Page
+from foretell.cli.members._page import MemberPage, PageFigure
 
 
 def names() -> list[str]:
@@ -11,19 +11,21 @@ def names() -> list[str]:
     return list(ATTENTIONS)
 
 
-def page(name: str) -> Page:
+def page(name: str) -> MemberPage:
     from foretell.model.attention import SCORELESS, attention_kernel
 
     found = attention_kernel(name.lower())
     takes = ["16-bit types" if found.half_only else "every type", "a bias" if found.takes_bias else "no bias"]
     figures = [
-        Figure("written", f"attention={name.lower()}, such as llama3-8b:attention={name.lower()}"),
-        Figure("takes", " and ".join(takes) + (f"; else {found.otherwise} runs" if found.otherwise else "")),
-        Figure(
+        PageFigure("written", f"attention={name.lower()}, such as llama3-8b:attention={name.lower()}"),
+        PageFigure("takes", " and ".join(takes) + (f"; else {found.otherwise} runs" if found.otherwise else "")),
+        PageFigure(
             "heads", "may share keys and values" if found.shares_heads else "that share keys and values are repeated"
         ),
-        Figure("scores", "are never made" if found.priced_as == SCORELESS else "of every query and key that it sees"),
-        Figure("positions", "in shares: keys and values go round" if found.rotates else "are whole on every rank"),
+        PageFigure(
+            "scores", "are never made" if found.priced_as == SCORELESS else "of every query and key that it sees"
+        ),
+        PageFigure("positions", "in shares: keys and values go round" if found.rotates else "are whole on every rank"),
     ]
     data = {
         "name": name.lower(),
@@ -35,4 +37,4 @@ def page(name: str) -> Page:
         "rotates": found.rotates,
         "references": found.references,
     }
-    return Page("attention", name.lower(), found.summary, tuple(figures), (), found.references, data)
+    return MemberPage("attention", name.lower(), found.summary, tuple(figures), (), found.references, data)

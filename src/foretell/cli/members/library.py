@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretell.cli.members._page import Figure, Page
+from foretell.cli.members._page import MemberPage, PageFigure
 
 
 def names() -> list[str]:
@@ -11,18 +11,20 @@ def names() -> list[str]:
     return list(LIBRARIES)
 
 
-def page(name: str) -> Page:
+def page(name: str) -> MemberPage:
     from foretell.cost.collectives import library
 
     found = library(name.lower())
-    figures = [Figure(kind, ", ".join(algorithms)) for kind, algorithms in found.algorithms.items()]
-    figures.append(Figure("protocols", ", ".join(dict.fromkeys(one.name for one in found.protocols))))
-    figures += [Figure(f"over {network}", f"without {', '.join(off)}") for network, off in found.kept_from.items()]
-    figures.append(Figure("a send", "waits until its receiver asks for it" if found.rendezvous else "leaves at once"))
+    figures = [PageFigure(kind, ", ".join(algorithms)) for kind, algorithms in found.algorithms.items()]
+    figures.append(PageFigure("protocols", ", ".join(dict.fromkeys(one.name for one in found.protocols))))
+    figures += [PageFigure(f"over {network}", f"without {', '.join(off)}") for network, off in found.kept_from.items()]
+    figures.append(
+        PageFigure("a send", "waits until its receiver asks for it" if found.rendezvous else "leaves at once")
+    )
     if found.contends:
-        figures.append(Figure("in a step", "its kernels compete with those that compute"))
+        figures.append(PageFigure("in a step", "its kernels compete with those that compute"))
     if found.on_cores:
-        figures.append(Figure("in a step", "messages between machines take time of the core that computes"))
+        figures.append(PageFigure("in a step", "messages between machines take time of the core that computes"))
     data = {
         "name": found.name,
         "summary": found.summary,
@@ -32,4 +34,4 @@ def page(name: str) -> Page:
         "contends": found.contends,
         "on_cores": found.on_cores,
     }
-    return Page("library", found.name, found.summary, tuple(figures), (), (), data)
+    return MemberPage("library", found.name, found.summary, tuple(figures), (), (), data)

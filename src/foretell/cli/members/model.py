@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from foretell.cli.members._page import Figure, Page, written
+from foretell.cli.members._page import MemberPage, PageFigure, written
 from foretell.cli.table import folded
 from foretell.units import show_count, show_flops
 
@@ -15,7 +15,7 @@ def names() -> list[str]:
     return list(zoo.names())
 
 
-def page(text: str) -> Page:
+def page(text: str) -> MemberPage:
     from foretell.model import source, zoo
     from foretell.model.totals import totals
     from foretell.plan.facts import facts
@@ -23,12 +23,12 @@ def page(text: str) -> Page:
     graph = source.load(text)
     needs, found = totals(graph), facts(graph)
     lines = [
-        Figure("parameters", f"{show_count(needs.parameters)} ({needs.parameters:,})"),
-        Figure("forward", f"{show_flops(needs.forward.matrix)} for a batch of {graph.batch}"),
-        Figure("layers", f"{found.layers}"),
+        PageFigure("parameters", f"{show_count(needs.parameters)} ({needs.parameters:,})"),
+        PageFigure("forward", f"{show_flops(needs.forward.matrix)} for a batch of {graph.batch}"),
+        PageFigure("layers", f"{found.layers}"),
     ]
     counts = (("heads", found.heads), ("sequence", found.sequence), ("experts", found.experts))
-    lines += [Figure(name, f"{count:,}") for name, count in counts if count]
+    lines += [PageFigure(name, f"{count:,}") for name, count in counts if count]
     data: dict[str, Any] = {"parameters": needs.parameters, "layers": found.layers, "source": graph.source}
     references: tuple[str, ...] = ()
     title = f"read from {graph.source}"
@@ -39,11 +39,11 @@ def page(text: str) -> Page:
         _, fields = zoo.parse(text)
         family = type(fields).__module__.rpartition(".")[2]
         values = msgspec.to_builtins(fields)
-        lines += [Figure(f"{name} =", written(value)) for name, value in values.items()]
+        lines += [PageFigure(f"{name} =", written(value)) for name, value in values.items()]
         sizes = [name for name, other in zoo.names().items() if type(other) is type(fields)]
         title = f"of the family {family}"
         texts = (folded(f"sizes: {', '.join(sizes)}"), *texts)
         data |= {"family": family, "fields": values, "sizes": sizes}
         references = type(fields).references
     data["references"] = references
-    return Page("model", text, title, tuple(lines), texts, references, data)
+    return MemberPage("model", text, title, tuple(lines), texts, references, data)

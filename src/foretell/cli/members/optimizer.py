@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from foretell.cli.members._page import Figure, Page
+from foretell.cli.members._page import MemberPage, PageFigure
 
 if TYPE_CHECKING:
     from foretell.model.optimizer import OptimizerState, UpdateRule
@@ -17,21 +17,21 @@ def names() -> list[str]:
     return list(OPTIMIZERS)
 
 
-def page(name: str) -> Page:
+def page(name: str) -> MemberPage:
     from foretell.model.optimizer import optimizer
 
     found = optimizer(name.lower())
     figures = [*_rule(found.rule)]
     if found.matrix_rule:
-        matrices = [Figure(f"matrices {one.name}", one.value) for one in _rule(found.matrix_rule)]
-        figures = [Figure(f"others {one.name}", one.value) for one in figures] + matrices
+        matrices = [PageFigure(f"matrices {one.name}", one.value) for one in _rule(found.matrix_rule)]
+        figures = [PageFigure(f"others {one.name}", one.value) for one in figures] + matrices
     if found.needs_whole:
         needs = "whole matrices" if found.needs_matrices else "norms of whole weights"
-        figures.append(Figure("needs", f"{needs}: ranks with shares of weights cannot run it"))
-    figures.append(Figure("runs as", f"torch.optim.{found.torch}" if found.torch else "steps of its own"))
-    figures.append(Figure("usual rate", f"{found.arguments['lr']:g}"))
+        figures.append(PageFigure("needs", f"{needs}: ranks with shares of weights cannot run it"))
+    figures.append(PageFigure("runs as", f"torch.optim.{found.torch}" if found.torch else "steps of its own"))
+    figures.append(PageFigure("usual rate", f"{found.arguments['lr']:g}"))
     if found.words:
-        figures.append(Figure("called", ", ".join(f"{word} ({dialect})" for dialect, word in found.words.items())))
+        figures.append(PageFigure("called", ", ".join(f"{word} ({dialect})" for dialect, word in found.words.items())))
     data = {
         "name": name.lower(),
         "summary": found.summary,
@@ -42,14 +42,14 @@ def page(name: str) -> Page:
         "words": found.words,
         "references": found.references,
     }
-    return Page("optimizer", name.lower(), found.summary, tuple(figures), (), found.references, data)
+    return MemberPage("optimizer", name.lower(), found.summary, tuple(figures), (), found.references, data)
 
 
-def _rule(rule: UpdateRule) -> Iterator[Figure]:
-    yield Figure("keep", ", ".join(map(_state, rule.states)) or "nothing")
+def _rule(rule: UpdateRule) -> Iterator[PageFigure]:
+    yield PageFigure("keep", ", ".join(map(_state, rule.states)) or "nothing")
     products = ", and products of whole matrices" if rule.of_matrix else ""
-    yield Figure("compute", f"{rule.flops} flops for each element{products}")
-    yield Figure("eager", f"{rule.kernels} kernels, one for each line")
+    yield PageFigure("compute", f"{rule.flops} flops for each element{products}")
+    yield PageFigure("eager", f"{rule.kernels} kernels, one for each line")
 
 
 def _state(state: OptimizerState) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from foretell.cli.members._choice import choice, explained, options
-from foretell.cli.members._page import Figure, Page, written
+from foretell.cli.members._page import MemberPage, PageFigure, written
 from foretell.errors import ForetellError, unknown
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def having(option: str) -> str:
     return found[0] if len(found) == 1 else ""
 
 
-def page(text: str) -> Page:
+def page(text: str) -> MemberPage:
     from foretell.plan.members import policies
     from foretell.plan.text import parse
 
@@ -47,15 +47,15 @@ def page(text: str) -> Page:
             raise unknown("policy", text, names())
         word = said[0].word
     kind = policies()[word]
-    lines = [Figure("written", f"such as {kind.example}"), *options(kind), *_meant(said)]
+    lines = [PageFigure("written", f"such as {kind.example}"), *options(kind), *_meant(said)]
     if kind.inside:
         inside = ", ".join(f"{axis}N:..." for axis in kind.inside)
-        lines.append(Figure("also in", inside))
+        lines.append(PageFigure("also in", inside))
     data = choice(kind)
-    return Page("policy", kind.word, kind.summary, tuple(lines), explained(kind), kind.references, data)
+    return MemberPage("policy", kind.word, kind.summary, tuple(lines), explained(kind), kind.references, data)
 
 
-def _meant(said: tuple[Policy, ...]) -> Iterator[Figure]:
+def _meant(said: tuple[Policy, ...]) -> Iterator[PageFigure]:
     """What the table of a policy says about the word that was asked for, if it has one."""
     import msgspec
 
@@ -63,4 +63,4 @@ def _meant(said: tuple[Policy, ...]) -> Iterator[Figure]:
         if form is not None:
             values = msgspec.structs.asdict(form)
             source = values.pop("source")
-            yield from (Figure(name.replace("_", " "), written(value), source) for name, value in values.items())
+            yield from (PageFigure(name.replace("_", " "), written(value), source) for name, value in values.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foretell.cli.members._page import Figure, Page
+from foretell.cli.members._page import MemberPage, PageFigure
 from foretell.cli.table import WIDTH
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def names() -> list[str]:
     return list(schedules())
 
 
-def page(name: str) -> Page:
+def page(name: str) -> MemberPage:
     from foretell.plan.schedule import find
 
     found = find(name.lower())
@@ -31,15 +31,15 @@ def page(name: str) -> Page:
     bubble = found.bubble(ranks, count, chunks, 1.0, 1.0, 1.0)
     held = [found.in_flight(rank, ranks, count, chunks) for rank in range(ranks)]
     lines = [
-        Figure("written", f"pp{ranks}:{found.name} +m{count}"),
-        Figure("stages", f"{chunks} on each rank{most}"),
-        Figure("backward", "in two parts, I (inputs) and W (weights)" if found.splits_backward else "whole"),
-        Figure("flushes", "yes: all see the same weights" if found.flushes else "no: weights are some updates old"),
-        Figure("bubble", f"{bubble:g} with F = I = W = 1 at pp{ranks} +m{count}; a rank works {3 * count}"),
-        Figure("in flight", f"{', '.join(f'{one:g}' for one in held)} micro-batches at ranks 0 to {ranks - 1}"),
+        PageFigure("written", f"pp{ranks}:{found.name} +m{count}"),
+        PageFigure("stages", f"{chunks} on each rank{most}"),
+        PageFigure("backward", "in two parts, I (inputs) and W (weights)" if found.splits_backward else "whole"),
+        PageFigure("flushes", "yes: all see the same weights" if found.flushes else "no: weights are some updates old"),
+        PageFigure("bubble", f"{bubble:g} with F = I = W = 1 at pp{ranks} +m{count}; a rank works {3 * count}"),
+        PageFigure("in flight", f"{', '.join(f'{one:g}' for one in held)} micro-batches at ranks 0 to {ranks - 1}"),
     ]
     if found.copies > 1:
-        lines.append(Figure("copies", f"{found.copies} of the weights"))
+        lines.append(PageFigure("copies", f"{found.copies} of the weights"))
     data = {
         "name": found.name,
         "summary": found.summary,
@@ -51,7 +51,7 @@ def page(name: str) -> Page:
         "example": {"ranks": ranks, "microbatches": count, "bubble": bubble, "in_flight": held, "drawn": drawn},
         "references": found.references,
     }
-    return Page("schedule", found.name, found.summary, tuple(lines), (drawn,), found.references, data)
+    return MemberPage("schedule", found.name, found.summary, tuple(lines), (drawn,), found.references, data)
 
 
 def _drawn(found: Schedule) -> tuple[int, int, str]:

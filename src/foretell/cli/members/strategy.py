@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from foretell.cli.members._choice import choice, explained, options
-from foretell.cli.members._page import Figure, Page
+from foretell.cli.members._page import MemberPage, PageFigure
 from foretell.errors import unknown
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def names() -> list[str]:
     return list(strategies())
 
 
-def page(text: str) -> Page:
+def page(text: str) -> MemberPage:
     from foretell.plan.members import strategies
     from foretell.plan.text import parse
 
@@ -31,18 +31,18 @@ def page(text: str) -> Page:
         raise unknown("strategy", text, names())
     kind = strategies()[word]
     axis = parse(kind.example).axes[0]
-    lines = [Figure("written", f"{kind.word}N, such as {kind.example}"), *options(kind)]
+    lines = [PageFigure("written", f"{kind.word}N, such as {kind.example}"), *options(kind)]
     if kind.grid:
-        lines.append(Figure("grid", f"the ranks may be a grid: {kind.word}2x2"))
+        lines.append(PageFigure("grid", f"the ranks may be a grid: {kind.word}2x2"))
     if kind.parts:
-        lines.append(Figure("for a part", f"{kind.word}4[fc*] is for these layers only"))
+        lines.append(PageFigure("for a part", f"{kind.word}4[fc*] is for these layers only"))
     for mesh in axis.axes():
         lines += _mesh(mesh)
     data = choice(kind)
-    return Page("strategy", kind.word, kind.summary, tuple(lines), explained(kind), kind.references, data)
+    return MemberPage("strategy", kind.word, kind.summary, tuple(lines), explained(kind), kind.references, data)
 
 
-def _mesh(mesh: MeshAxis) -> Iterator[Figure]:
+def _mesh(mesh: MeshAxis) -> Iterator[PageFigure]:
     """What one axis of the example divides, and how weights lie along it."""
     splitting = mesh.splitting
     parts = [f"the dim {splitting.dim} of the inputs"] if splitting.dim else []
@@ -56,12 +56,16 @@ def _mesh(mesh: MeshAxis) -> Iterator[Figure]:
         )
     if splitting.experts == "divide":
         parts.append("experts")
-    yield Figure(f"{mesh.name} splits", ", ".join(parts) or "the layers, into stages")
+    yield PageFigure(f"{mesh.name} splits", ", ".join(parts) or "the layers, into stages")
     stored = [name for name in ("states", "gradients", "weights") if getattr(mesh.storage, name)]
-    yield Figure(f"{mesh.name} stores", f"{', '.join(stored)} in shares" if stored else "everything whole on each rank")
+    yield PageFigure(
+        f"{mesh.name} stores", f"{', '.join(stored)} in shares" if stored else "everything whole on each rank"
+    )
     exchange = mesh.exchange
     if exchange.own:
         when = f"every {exchange.period} steps" if exchange.period > 1 else "each step"
-        yield Figure("versions", f"each rank has its own, brought together {when}")
+        yield PageFigure("versions", f"each rank has its own, brought together {when}")
     if exchange.waits != "all":
-        yield Figure("waits for", f"{exchange.waits}{f', {exchange.staleness} steps' if exchange.staleness else ''}")
+        yield PageFigure(
+            "waits for", f"{exchange.waits}{f', {exchange.staleness} steps' if exchange.staleness else ''}"
+        )

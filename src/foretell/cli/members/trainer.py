@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretell.cli.members._page import Figure, Page
+from foretell.cli.members._page import MemberPage, PageFigure
 from foretell.cli.table import folded
 
 
@@ -12,13 +12,13 @@ def names() -> list[str]:
     return list(trainer.names())
 
 
-def page(name: str) -> Page:
+def page(name: str) -> MemberPage:
     from foretell.plan.trainer import CONSTANTS, trainer
     from foretell.plan.trainer_table import show as shown
 
     found = trainer(name.lower() if not name.endswith(".toml") else name)
     own = [key for key in CONSTANTS if not found.source(key).startswith("carried over from ")]
-    lines = [Figure(key, shown(found, key), found.source(key)) for key in own]
+    lines = [PageFigure(key, shown(found, key), found.source(key)) for key in own]
     carried = len(CONSTANTS) - len(own)
     texts: tuple[str, ...] = ()
     if found.based_on:
@@ -26,4 +26,4 @@ def page(name: str) -> Page:
         texts = (folded(said, 0),)
     constants = {key: {"value": found.constant(key), "source": found.source(key)} for key in CONSTANTS}
     data = {"name": found.name, "based_on": found.based_on, "constants": constants}
-    return Page("trainer", found.name, found.summary, tuple(lines), texts, (), data)
+    return MemberPage("trainer", found.name, found.summary, tuple(lines), texts, (), data)

@@ -9,7 +9,7 @@ import click
 from foretell.cli.notes import tell_notes
 from foretell.cli.table import WIDTH, fit
 from foretell.errors import BadInput
-from foretell.model.analysis import Analysis, Row, analyze
+from foretell.model.analysis import Analysis, AnalysisRow, analyze
 from foretell.model.source import load
 from foretell.units import show_bytes, show_count, show_flops
 
@@ -61,14 +61,14 @@ def _write(path: Path, text: bytes) -> None:
         raise BadInput(f"cannot write the graph: {problem.strerror}", where=str(path)) from None
 
 
-def _table(found: Analysis, by: str) -> list[Row]:
+def _table(found: Analysis, by: str) -> list[AnalysisRow]:
     return {"kind": found.kinds, "block": found.blocks, "operator": found.operators}[by]
 
 
-def _csv(rows: list[Row]) -> str:
+def _csv(rows: list[AnalysisRow]) -> str:
     from foretell.cli.table import comma_separated
 
-    fields = Row.__struct_fields__
+    fields = AnalysisRow.__struct_fields__
     return comma_separated(fields, [[getattr(row, field) for field in fields] for row in rows])
 
 
@@ -114,7 +114,7 @@ def _bound_line(bound: dict[str, float]) -> str:
     return f"{low} <= T <= {high} steps on {show_count(bound['processors'])} processors"
 
 
-def _rows(by: str, rows: list[Row], found: Analysis, most: int) -> str:
+def _rows(by: str, rows: list[AnalysisRow], found: Analysis, most: int) -> str:
     from foretell.cli.table import table
 
     total = max(1, found.forward_flops + found.backward_flops)

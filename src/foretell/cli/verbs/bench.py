@@ -13,11 +13,11 @@ import msgspec
 
 from foretell.cli import several
 from foretell.cli.bench_hosts import conducting, seated, spread
-from foretell.cli.bench_report import REPORT, Files, judged, judged_page, reported, study_files
+from foretell.cli.bench_report import REPORT, ReportFiles, judged, judged_page, reported, study_files
 
 if TYPE_CHECKING:
-    from foretell.bench.question import Question
-    from foretell.bench.study import Study
+    from foretell.bench.question import BenchQuestion
+    from foretell.bench.study import BenchStudy
 
 EXAMPLE = "foretell bench --engine ddp,fsdp2-zero3 --pair image --ranks 1,2 --out my-study"
 
@@ -66,7 +66,7 @@ def command(
     time, phases, memory, and how well it learnt, next to what was predicted. What
     cannot run is a row with its reason. Started again, it goes on where it was.
     """
-    files = Files(html, figures)
+    files = ReportFiles(html, figures)
     runs = not (survey or listed or install is not None or show is not None)
     files.check(_folder(options) if runs else None)
     if survey:
@@ -83,7 +83,7 @@ def command(
         _compare(options, as_json, files)
 
 
-def _compare(options: dict[str, Any], as_json: bool, files: Files) -> None:
+def _compare(options: dict[str, Any], as_json: bool, files: ReportFiles) -> None:
     from foretell.bench.matrix import QUICK_MINUTES, compare
     from foretell.cli.main import NOTHING_FITS
     from foretell.cli.progress import Progress
@@ -116,7 +116,7 @@ def _command() -> str:
     return shlex.join(["foretell", *sys.argv[1:]])
 
 
-def _questions(options: dict[str, Any], seats: int = 0) -> list[Question]:
+def _questions(options: dict[str, Any], seats: int = 0) -> list[BenchQuestion]:
     """All of them, for this machine or for so many ranks that were started already."""
     from foretell.bench import engine, matrix
     from foretell.cli import bench_checks
@@ -130,7 +130,7 @@ def _questions(options: dict[str, Any], seats: int = 0) -> list[Question]:
     cores = max(1, this_machine.processor().ranks_per_node)
     ranks = several.numbers(options["ranks"] or f"1..{seats or cores}", "--ranks", "ranks", "1,2,4 or 1..8")
     bench_checks.check_ranks(ranks, cores, seats)
-    questions = matrix.Matrix(
+    questions = matrix.BenchMatrix(
         engines=several.words(options["engines"]) or engine.names(),
         pairs=several.words(options["pairs"]) or ["image", "language"],
         ranks=ranks,
@@ -141,7 +141,7 @@ def _questions(options: dict[str, Any], seats: int = 0) -> list[Question]:
     return questions
 
 
-def _tell(folder: Path, as_json: bool, files: Files) -> None:
+def _tell(folder: Path, as_json: bool, files: ReportFiles) -> None:
     from foretell.bench.study import read
     from foretell.cli.bench_pages import page
 
@@ -155,7 +155,7 @@ def _tell(folder: Path, as_json: bool, files: Files) -> None:
     click.echo("\n\n".join(filter(None, parts)))
 
 
-def _json(found: Study, folder: Path, names: list[str]) -> bytes:
+def _json(found: BenchStudy, folder: Path, names: list[str]) -> bytes:
     from foretell.bench.reading import lines
     from foretell.bench.row import told
 

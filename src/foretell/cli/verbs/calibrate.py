@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foretell.cli.measuring import Line, needs_torch
+from foretell.cli.measuring import StatusLine, needs_torch
 from foretell.cli.table import fit, table
 
 if TYPE_CHECKING:
-    from foretell.cost.samples import Calibration, Fit
+    from foretell.cost.samples import Calibration, SampleFit
 
 WORDS = 3
 """Kinds with more words are variants of these, which the page leaves out."""
@@ -62,7 +62,7 @@ def command(
     words = tuple(word for text in only for word in text.replace(",", " ").split())
     wanted = Wanted(kind, quick, words, minutes, resume)
     target = out or home() / f"calibration-{kind}.json"
-    line = Line()
+    line = StatusLine()
     try:
         done = measure(wanted, target, line.watch)
     finally:
@@ -93,7 +93,7 @@ def _page(found: Calibration, out: Path) -> str:
     return "\n".join(lines)
 
 
-def _errors(one: Fit) -> list[str]:
+def _errors(one: SampleFit) -> list[str]:
     return [f"{one.median:.0%}", f"{one.p90:.0%}"] if one.samples > 1 else ["-", "-"]
 
 

@@ -43,7 +43,7 @@ NAMES = {"yaml": "pyyaml", "resvg_py": "resvg-py", "sklearn": "scikit-learn"}
 """Packages that are installed under another name."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class DoctorFinding(msgspec.Struct, frozen=True):
     """One thing that was looked for."""
 
     kind: str  # package, program, device, calibration
@@ -82,37 +82,41 @@ def _told(name: str, use: str, text: str) -> list[str]:
     return [line] if len(line) <= WIDTH else [f"  {name:<14}{use}", f"  {'':<14}  {text}"]
 
 
-def _packages() -> list[Finding]:
+def _packages() -> list[DoctorFinding]:
     return [_package(*one) for one in PACKAGES]
 
 
-def _package(name: str, extra: str, use: str) -> Finding:
+def _package(name: str, extra: str, use: str) -> DoctorFinding:
     get = f"pip install 'foretell[{extra}]'" if extra else "pip install --upgrade foretell"
     if importlib.util.find_spec(name) is None:
-        return Finding("package", name, "", use, get)
+        return DoctorFinding("package", name, "", use, get)
     try:
         version = importlib.metadata.version(NAMES.get(name, name))
     except importlib.metadata.PackageNotFoundError:
         version = "there"
-    return Finding("package", name, version, use, get)
+    return DoctorFinding("package", name, version, use, get)
 
 
-def _programs() -> list[Finding]:
-    return [Finding("program", name, shutil.which(name) or "", use, get) for name, use, get in PROGRAMS]
+def _programs() -> list[DoctorFinding]:
+    return [DoctorFinding("program", name, shutil.which(name) or "", use, get) for name, use, get in PROGRAMS]
 
 
-def _devices() -> list[Finding]:
+def _devices() -> list[DoctorFinding]:
     from foretell.hardware.this_machine import machine, processor
 
     found = machine().cluster
     core = processor()
-    devices = [Finding("device", core.device.name, core.title.removeprefix("this machine: "), "run, calibrate", "")]
+    devices = [
+        DoctorFinding("device", core.device.name, core.title.removeprefix("this machine: "), "run, calibrate", "")
+    ]
     if found.device.name != core.device.name:
-        devices.insert(0, Finding("device", found.device.name, found.title.removeprefix("this machine: "), "run", ""))
+        devices.insert(
+            0, DoctorFinding("device", found.device.name, found.title.removeprefix("this machine: "), "run", "")
+        )
     return devices
 
 
-def _calibrations() -> list[Finding]:
+def _calibrations() -> list[DoctorFinding]:
     """Records of this machine that predictions pick up."""
     from foretell.records.home import VARIABLE, home
 
@@ -121,4 +125,4 @@ def _calibrations() -> list[Finding]:
     use = "predictions that rest on this machine"
     told = f"{len(files)} in {folder}" if files else ""
     where = f"${VARIABLE}" if os.environ.get(VARIABLE) else str(folder)
-    return [Finding("calibration", "records", told, use, f"foretell calibrate (kept in {where})")]
+    return [DoctorFinding("calibration", "records", told, use, f"foretell calibrate (kept in {where})")]

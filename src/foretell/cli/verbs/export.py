@@ -13,7 +13,7 @@ from foretell.cli.request_options import ONE_PLAN, asks, under_plan
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
-    from foretell.dialects import Dialect, Written
+    from foretell.dialects import Dialect, WrittenConfig
     from foretell.oracle.request import Request
     from foretell.oracle.resolve import Resolved
 
@@ -88,7 +88,7 @@ def save(file: str, text: str) -> None:
         raise BadInput(f"{file} cannot be written: {problem.strerror}", where="--out", fix="another file") from None
 
 
-def tell(written: Written, notes: tuple[str, ...]) -> None:
+def tell(written: WrittenConfig, notes: tuple[str, ...]) -> None:
     """What is not in the file, and what else a person should know, beside the answer."""
     unsaid = [f"{one.figure} {_value(one.value)} is not said in this file: {one.where}" for one in written.unsaid]
     tell_notes([*unsaid, *notes])

@@ -17,9 +17,9 @@ from foretell.cli.training_options import run_lines, trained
 from foretell.units import show_bytes, show_count, show_rate, show_seconds
 
 if TYPE_CHECKING:
-    from foretell.oracle.fit import Change, Fit
+    from foretell.oracle.fit import Fit, PlanChange
     from foretell.oracle.request import Request
-    from foretell.oracle.training import Run, Training
+    from foretell.oracle.training import Training, TrainingRun
 
 EXAMPLE = "foretell fit llama3-8b --on 8xh100"
 
@@ -39,7 +39,7 @@ LIMITS = {"memory": "more do not fit", "batch": "the batch has no more", "model"
 )
 @trained()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(request: Request, run: Run, as_json: bool) -> None:
+def command(request: Request, run: TrainingRun, as_json: bool) -> None:
     """Whether MODEL fits a cluster, with which plan, and with how many samples at a time.
 
     Without --plan common plans are tried, in bf16 where the device has it. Without
@@ -134,7 +134,7 @@ def _changes(found: Fit) -> str:
     return f"{table(header, rows)}\n{folded(f'try {_command(found, first)}', 4)}"
 
 
-def _command(found: Fit, change: Change) -> str:
+def _command(found: Fit, change: PlanChange) -> str:
     options = [f"--batch {found.batch}"] if found.batch else []
     options += [f"--seq {change.seq or found.seq}"] if change.seq or found.seq else []
     options += [f"--trainer {found.trainer}"] if found.trainer != "pytorch" else []

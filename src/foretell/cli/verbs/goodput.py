@@ -14,7 +14,7 @@ from foretell.units import show_span
 
 if TYPE_CHECKING:
     from foretell.oracle.goodput import Goodput
-    from foretell.runtime.lives import Lives
+    from foretell.runtime.restart_log import RestartLog
 
 EXAMPLE = "foretell goodput --mtbf 3h --checkpoint 40s --restart 5min"
 
@@ -58,7 +58,7 @@ def command(record: str | None, as_json: bool, **options: str | None) -> None:
         click.echo(_page(found, measured))
 
 
-def _lives(record: str) -> Lives:
+def _lives(record: str) -> RestartLog:
     from foretell.records.store import read
     from foretell.runtime.comparison import ran
 
@@ -68,7 +68,7 @@ def _lives(record: str) -> Lives:
     return found
 
 
-def _of_run(measured: Lives) -> dict[str, float]:
+def _of_run(measured: RestartLog) -> dict[str, float]:
     """What the run itself says, by the options that say otherwise."""
     return {
         "mtbf": _mtbf(measured),
@@ -78,13 +78,13 @@ def _of_run(measured: Lives) -> dict[str, float]:
     }
 
 
-def _mtbf(measured: Lives) -> float:
+def _mtbf(measured: RestartLog) -> float:
     """The one that was asked for; else the time in which a failure could come, by how many did."""
     exposed = measured.seconds - measured.failures * measured.restart_seconds
     return measured.mtbf or (exposed / measured.failures if measured.failures else 0.0)
 
 
-def _page(found: Goodput, measured: Lives | None) -> str:
+def _page(found: Goodput, measured: RestartLog | None) -> str:
     lines = [
         ("goodput", f"{found.goodput:.1%} of the time is spent on steps that count"),
         ("failures", f"one every {show_span(found.mtbf)}, {_over(found.restart_seconds)}"),
@@ -99,7 +99,7 @@ def _over(restart: float) -> str:
     return f"{_time(restart)} to get over one" if restart else "0 s to get over one (no --restart is given)"
 
 
-def _table(found: Goodput, measured: Lives) -> str:
+def _table(found: Goodput, measured: RestartLog) -> str:
     """The two sides of a run: expected over many runs like it, and this one."""
     wall = measured.productive_seconds / found.goodput
     failures = wall / (found.mtbf + found.restart_seconds)  # none comes while the run gets over the last one

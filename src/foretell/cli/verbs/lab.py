@@ -16,7 +16,7 @@ from foretell.errors import BadInput, ForetellError
 
 if TYPE_CHECKING:
     from foretell.hardware.disturbance import Disturbance
-    from foretell.lab.network import Network
+    from foretell.lab.network import LabNetwork
 
 _NETWORK = (
     click.option("--hosts", type=int, default=2, metavar="N", help="Emulated hosts (2)."),
@@ -65,7 +65,7 @@ def command() -> None:
 @command.command("selftest", short_help="What rate and delay the hosts attain.")
 @networked
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def selftest(network: Network, as_json: bool) -> None:
+def selftest(network: LabNetwork, as_json: bool) -> None:
     """Messages between pairs of hosts: the rate and the delay that were asked
     for, and those that are attained."""
     from foretell.cli import lab_pages
@@ -90,7 +90,7 @@ def selftest(network: Network, as_json: bool) -> None:
 @_PER_HOST
 @click.option("--overhead", metavar="TIME", help="Of a message beside its delay (the self-test finds out).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def describe(network: Network, file: Path, per_host: int, overhead: str | None, as_json: bool) -> None:
+def describe(network: LabNetwork, file: Path, per_host: int, overhead: str | None, as_json: bool) -> None:
     """Write FILE.toml, the cluster that this network is, and its links beside it.
 
     Without --overhead the hosts come up once, and the time that a message
@@ -106,7 +106,7 @@ def describe(network: Network, file: Path, per_host: int, overhead: str | None, 
     click.echo(f"written: {', '.join(files)}\nuse it: foretell predict ... --on {file}")
 
 
-def _overhead(network: Network) -> float:
+def _overhead(network: LabNetwork) -> float:
     from foretell.lab.hosts import Lab
     from foretell.lab.measure import overhead, selftested
 
@@ -114,7 +114,7 @@ def _overhead(network: Network) -> float:
         return overhead(selftested(lab))
 
 
-def _described(network: Network, extra: float, file: Path, per_host: int) -> list[Path]:
+def _described(network: LabNetwork, extra: float, file: Path, per_host: int) -> list[Path]:
     from foretell.lab import describe
 
     if file.suffix != ".toml":
@@ -132,7 +132,7 @@ def _described(network: Network, extra: float, file: Path, per_host: int) -> lis
 @click.option("--timeout", type=float, default=600.0, metavar="SECONDS", help="Until it is given up (600).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def measure(
-    network: Network,
+    network: LabNetwork,
     algorithms: tuple[str, ...],
     sizes: str,
     repeats: int,
@@ -166,7 +166,7 @@ def measure(
 @click.option("--timeout", type=float, default=600.0, metavar="SECONDS", help="Until it is given up (600).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def crossover(
-    network: Network, algorithms: tuple[str, ...], repeats: int, out: Path | None, timeout: float, as_json: bool
+    network: LabNetwork, algorithms: tuple[str, ...], repeats: int, out: Path | None, timeout: float, as_json: bool
 ) -> None:
     """Where the formulas of two algorithms cross, and where what they take does.
 
@@ -210,7 +210,7 @@ def _algorithm(text: str, hosts: int) -> str:
         raise type(problem)(problem.what, where="--algorithm", fix=problem.fix) from None
 
 
-def _name(network: Network, extra: float, per_host: int) -> str:
+def _name(network: LabNetwork, extra: float, per_host: int) -> str:
     """The same for the same network, and for no other."""
     return f"lab-{hashlib.sha256(msgspec.json.encode((repr(network), extra, per_host))).hexdigest()[:12]}"
 
@@ -232,7 +232,7 @@ def _sizes(text: str) -> list[int]:
 @click.option("--describe", "file", type=click.Path(dir_okay=False, path_type=Path), help="Keep the cluster's file.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
-    network: Network, disturbance: Disturbance, per_host: int, file: Path | None, arguments: tuple[str, ...]
+    network: LabNetwork, disturbance: Disturbance, per_host: int, file: Path | None, arguments: tuple[str, ...]
 ) -> Any:
     """foretell run with a rank on every host (or --per-host of them), in order.
 

@@ -8,7 +8,7 @@ import click
 
 from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
-from foretell.cli.plan_answers import Outcome, answers_of, notes_of, refuse, what_would_fit
+from foretell.cli.plan_answers import SearchOutcome, answers_of, notes_of, refuse, what_would_fit
 from foretell.cli.plan_questions import batch_of, is_choice, limit_of, questions_of, run_of, today_of
 from foretell.cli.progress import Progress
 from foretell.cli.request_options import (
@@ -25,10 +25,10 @@ from foretell.cli.request_options import (
 )
 
 if TYPE_CHECKING:
-    from foretell.cli.config_change import Change
+    from foretell.cli.config_change import ConfigChange
     from foretell.cli.config_options import Today
-    from foretell.oracle.planning import Answer
-    from foretell.oracle.training import Run
+    from foretell.oracle.planning import PlanningAnswer
+    from foretell.oracle.training import TrainingRun
 
 
 @click.command("plan", short_help="The best plan there is, and what comes close.")
@@ -92,10 +92,10 @@ def command(as_json: bool, **options: Any) -> None:
         raise click.exceptions.Exit(NOTHING_FITS)
 
 
-def _searched(options: dict[str, Any], run: Run, progress: Progress) -> Outcome:
+def _searched(options: dict[str, Any], run: TrainingRun, progress: Progress) -> SearchOutcome:
     """Search for each number of ranks; the best of all that are done in time."""
-    from foretell.oracle.finer import finer
     from foretell.oracle.planning import best_of, by_memory
+    from foretell.oracle.refinement import refine
 
     by, limit = options["by"], limit_of(options)
     answers = answers_of(questions_of(options, batch_of(options["batch"])), progress)
@@ -103,27 +103,27 @@ def _searched(options: dict[str, Any], run: Run, progress: Progress) -> Outcome:
     if by == "memory":
         answers = [one._replace(found=by_memory(one.found)) for one in answers]
     else:
-        answers = [finer(one) for one in answers]
+        answers = [refine(one) for one in answers]
     spans = [_span(one, run) for one in answers]
     best = best_of([one for one, taken in zip(answers, spans, strict=True) if taken <= limit], by)
     tried = [] if best or best_of(answers, by) else what_would_fit(answers, progress)
-    return Outcome(answers, best, tried, run, spans, limit, by)
+    return SearchOutcome(answers, best, tried, run, spans, limit, by)
 
 
-def _span(answer: Answer, run: Run) -> float:
+def _span(answer: PlanningAnswer, run: TrainingRun) -> float:
     """Seconds that the best plan of an answer trains; none where no run is asked about."""
     best = answer.found.best
     training = answer.predicted(best.value, run).training if best is not None and run.asked else None
     return training.seconds if training is not None else 0.0
 
 
-def _change(found: Today, best: Answer, out: str | None) -> Change:
+def _change(found: Today, best: PlanningAnswer, out: str | None) -> ConfigChange:
     from foretell.cli.config_change import changed
 
     return changed(found, best, out)
 
 
-def _write(found: Outcome, table: str | None, html: str | None) -> None:
+def _write(found: SearchOutcome, table: str | None, html: str | None) -> None:
     """The files that are asked for."""
     if table is not None:
         (found.best or found.answers[0]).found.plans.write(table)

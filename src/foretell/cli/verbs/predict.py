@@ -20,13 +20,13 @@ from foretell.units import show_bytes, show_count, show_flops, show_rate, show_s
 
 if TYPE_CHECKING:
     from foretell.hardware.disturbance import Disturbance
-    from foretell.oracle.anchored import Finding
-    from foretell.oracle.changes import Change
+    from foretell.oracle.anchored import AnchorFinding
+    from foretell.oracle.changes import PlanChange
     from foretell.oracle.predict import Prediction
     from foretell.oracle.request import Request
     from foretell.oracle.resolve import Resolved
-    from foretell.oracle.training import Run
-    from foretell.timeline.peak_breakdown import Alive
+    from foretell.oracle.training import TrainingRun
+    from foretell.timeline.peak_breakdown import AliveTensors
 
 EXAMPLE = "foretell predict llama3-8b --on 64xh100 --plan 'dp8:zero3 tp8:sp +bf16' --batch 64"
 
@@ -51,7 +51,7 @@ SMALLEST = 1e-6
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     request: Request,
-    run: Run,
+    run: TrainingRun,
     disturbance: Disturbance,
     memory: bool,
     trace: str | None,
@@ -84,8 +84,8 @@ def command(
         hint = "--on 16xv100-16, or the paper's own: --oracle paper" if paper else EXAMPLE
         raise BadInput("no cluster is given", where="--on", fix=hint)
     if disturbance:
-        _only_answered(Files(trace, html, keep))
-    _predict(request.changed(run=run, disturbance=disturbance), Files(trace, html, keep), memory, as_json)
+        _only_answered(PredictFiles(trace, html, keep))
+    _predict(request.changed(run=run, disturbance=disturbance), PredictFiles(trace, html, keep), memory, as_json)
 
 
 def _only_steps(request: Request, memory: bool, trace: str | None) -> None:
@@ -105,7 +105,7 @@ def _only_steps(request: Request, memory: bool, trace: str | None) -> None:
             raise BadInput(f"{name} is not for --oracle paper", where="--oracle", fix="--oracle foretell")
 
 
-class Files(NamedTuple):
+class PredictFiles(NamedTuple):
     """Files that were asked for beside the answer."""
 
     trace: str | None
@@ -113,7 +113,7 @@ class Files(NamedTuple):
     keep: str | None
 
 
-def _only_answered(files: Files) -> None:
+def _only_answered(files: PredictFiles) -> None:
     """Files are about a calm machine."""
     calm = {
         "--keep": (files.keep, "what is kept is checked on a calm machine"),
@@ -125,7 +125,7 @@ def _only_answered(files: Files) -> None:
             raise BadInput(what, where=option, fix="without disturbances")
 
 
-def _predict(request: Request, files: Files, memory: bool, as_json: bool) -> None:
+def _predict(request: Request, files: PredictFiles, memory: bool, as_json: bool) -> None:
     from foretell.oracle.predicted import predicted
 
     asked, found = predicted(under_plan(request))
@@ -163,14 +163,14 @@ def _trace(asked: Resolved, file: str) -> None:
     write_trace(simulate(priced(asked.setting, asked.place)), file)
 
 
-def _alive(asked: Resolved, found: Prediction) -> tuple[Alive, ...]:
+def _alive(asked: Resolved, found: Prediction) -> tuple[AliveTensors, ...]:
     from foretell.cost.price import priced
     from foretell.timeline.peak_breakdown import alive
 
     return alive(priced(asked.setting, asked.place), asked.place, found.memory)
 
 
-def _changes(asked: Resolved, found: Prediction) -> tuple[Change, ...]:
+def _changes(asked: Resolved, found: Prediction) -> tuple[PlanChange, ...]:
     from foretell.oracle.calibrations import NONE
     from foretell.oracle.fit import would_fit
     from foretell.oracle.request import MeasurementFiles
@@ -187,7 +187,13 @@ def _changes(asked: Resolved, found: Prediction) -> tuple[Change, ...]:
     return would_fit(hope, found, asked.setting)
 
 
-def _json(found: Prediction, asked: Resolved, run: Run, held: tuple[Alive, ...], changes: tuple[Change, ...]) -> bytes:
+def _json(
+    found: Prediction,
+    asked: Resolved,
+    run: TrainingRun,
+    held: tuple[AliveTensors, ...],
+    changes: tuple[PlanChange, ...],
+) -> bytes:
     seconds = found.training.seconds if found.training else 0.0
     cost = _cost(found, seconds or found.step_seconds, run.conditions.price)
     answer = {**msgspec.to_builtins(found), "notes": [*asked.notes, *found.notes]}
@@ -199,7 +205,9 @@ def _cost(found: Prediction, seconds: float, price: float) -> float:
     return found.ranks * seconds / HOUR * price
 
 
-def _page(found: Prediction, ranks: int, run: Run, held: tuple[Alive, ...], changes: tuple[Change, ...]) -> str:
+def _page(
+    found: Prediction, ranks: int, run: TrainingRun, held: tuple[AliveTensors, ...], changes: tuple[PlanChange, ...]
+) -> str:
     step, low, high = map(show_seconds, (found.step_seconds, *found.interval))
     rate = f"{show_rate(found.samples_per_second)} samples/s"
     if found.tokens_per_second:
@@ -240,7 +248,7 @@ def _place(found: Prediction, ranks: int) -> str:
     return f"{found.ranks:,} of the {ranks:,} ranks of {found.cluster}, {ranks - found.ranks:,} idle"
 
 
-def _tensors(held: tuple[Alive, ...]) -> str:
+def _tensors(held: tuple[AliveTensors, ...]) -> str:
     """What is alive at the fullest moment, equal tensors of several layers and micro-batches together."""
     rows: list[list[str]] = []
     for one in held:
@@ -249,7 +257,7 @@ def _tensors(held: tuple[Alive, ...]) -> str:
     return table(["alive then", "", "bytes"], rows)
 
 
-def _what_fits(found: Prediction, changes: tuple[Change, ...]) -> list[str]:
+def _what_fits(found: Prediction, changes: tuple[PlanChange, ...]) -> list[str]:
     if found.fits:
         return []
     if not changes:
@@ -302,7 +310,7 @@ def _known(found: Prediction) -> str:
     return "\n".join(["how it is known", *lines])
 
 
-def _findings_table(found: tuple[Finding, ...]) -> str:
+def _findings_table(found: tuple[AnchorFinding, ...]) -> str:
     """What was predicted and what was measured, part by part."""
     rows = [
         [one.part, _amount(one, one.predicted), _amount(one, one.measured), f"{one.ratio - 1:+.1%}"] for one in found
@@ -310,5 +318,5 @@ def _findings_table(found: tuple[Finding, ...]) -> str:
     return table(["what was measured", "predicted", "measured", "measured over predicted"], rows)
 
 
-def _amount(one: Finding, value: float) -> str:
+def _amount(one: AnchorFinding, value: float) -> str:
     return show_bytes(value) if one.part == "memory" else f"{value:.4g} s"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foretell.cli.measuring import Line, needs_torch
+from foretell.cli.measuring import StatusLine, needs_torch
 from foretell.cli.table import fit, table
 from foretell.units import show_bytes, show_count
 
@@ -45,7 +45,7 @@ def command(model: str, batch: int, device: str | None, quick: bool, out: Path |
     from foretell.records.home import home
     from foretell.records.record import record
 
-    line = Line()
+    line = StatusLine()
     try:
         found = profile(model, batch, device or chosen(), quick, line.watch)
     finally:
@@ -62,11 +62,11 @@ def command(model: str, batch: int, device: str | None, quick: bool, out: Path |
 
 def _layers(found: Profile) -> dict[str, dict[str, float]]:
     """Seconds of each layer, by pass."""
-    from foretell.cost.samples import Layer
+    from foretell.cost.samples import LayerSample
 
     layers: dict[str, dict[str, float]] = defaultdict(dict)
     for one in found.samples:
-        if isinstance(one.about, Layer):
+        if isinstance(one.about, LayerSample):
             layers[one.about.path][one.about.part] = one.p50
     return dict(layers)
 

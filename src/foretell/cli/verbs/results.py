@@ -13,7 +13,7 @@ from foretell.errors import BadInput
 
 if TYPE_CHECKING:
     from foretell.records.columns import Row
-    from foretell.records.results import Found
+    from foretell.records.results import FoundRecords
 
 
 @click.group("results", invoke_without_command=True, short_help="Records that are kept: list, filter, export.")
@@ -56,7 +56,7 @@ def command(context: click.Context, folder: str, file: str, sql: str, as_json: b
     tell_notes(f"left out, {why} ({path})" for path, why in ({} if as_json else found.unreadable).items())
 
 
-def _asked_in_sql(place: Path, sql: str) -> tuple[list[str], list[Any], Found]:
+def _asked_in_sql(place: Path, sql: str) -> tuple[list[str], list[Any], FoundRecords]:
     from foretell.records.query import query
     from foretell.records.results import table
 
@@ -65,7 +65,9 @@ def _asked_in_sql(place: Path, sql: str) -> tuple[list[str], list[Any], Found]:
     return answer.columns, answer.lines, every._replace(rows=[])
 
 
-def _filtered(place: Path, text: str, kind: str, columns: str, last: int | None) -> tuple[list[str], list[Any], Found]:
+def _filtered(
+    place: Path, text: str, kind: str, columns: str, last: int | None
+) -> tuple[list[str], list[Any], FoundRecords]:
     from foretell.records.columns import COLUMNS, IDENTITY, check_column
     from foretell.records.results import results
 
@@ -90,7 +92,7 @@ def _plain(row: Row, name: str) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
-def _page(place: Path, columns: list[str], lines: list[Any], found: Found, asked: str) -> str:
+def _page(place: Path, columns: list[str], lines: list[Any], found: FoundRecords, asked: str) -> str:
     from foretell.cli.results_pages import chosen_page, page
 
     if not lines:

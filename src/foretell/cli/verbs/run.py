@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from foretell.runtime.assignment import Assignment, Report, RunFailed
     from foretell.runtime.comparison import Comparison
     from foretell.runtime.measure import Measurement
-    from foretell.runtime.place import Place
+    from foretell.runtime.place import RankPlace
 
 EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 
@@ -273,7 +273,7 @@ def _at_least_one(option: str, number: int) -> None:
         raise BadInput(f"{option} {number}", where=option, fix="1 or more")
 
 
-def _reports(assignment: Assignment, here: Place | None, seconds: float) -> tuple[Report, ...]:
+def _reports(assignment: Assignment, here: RankPlace | None, seconds: float) -> tuple[Report, ...]:
     from foretell.runtime import launch
 
     if here is not None:

@@ -21,10 +21,10 @@ def command(answer: str | None, as_json: bool) -> None:
     """
     import msgspec
 
-    from foretell.cli.answers import FORMS, TYPES, Failed
+    from foretell.cli.answers import FORMS, TYPES, FailureAnswer
     from foretell.cli.table import table
 
-    types = {"error": Failed, **TYPES}
+    types = {"error": FailureAnswer, **TYPES}
     if answer is not None:
         if answer not in types:
             raise unknown("answer", answer, types)

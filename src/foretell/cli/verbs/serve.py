@@ -49,7 +49,7 @@ def command(
     for value, option in ((seconds, "--seconds"), (search_seconds, "--search-seconds")):
         if not 0 < value < 1e6:
             raise BadInput(f"{value:g} seconds", where=option, fix=f"{option} 20")
-    from foretell.serve.app import Limits
+    from foretell.serve.app import ServerLimits
     from foretell.serve.server import serve
 
     def ready(address: str) -> None:
@@ -64,4 +64,4 @@ def command(
 
             webbrowser.open(address)
 
-    serve(host, port, names, Limits(workers, seconds, search_seconds=search_seconds), ready)
+    serve(host, port, names, ServerLimits(workers, seconds, search_seconds=search_seconds), ready)

@@ -15,7 +15,7 @@ from foretell.cli.request_options import CALIBRATION, SEARCH, with_options
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
-    from foretell.sweeping.cell import Cell
+    from foretell.sweeping.cell import SweepCell
 
 EXAMPLE = "foretell sweep --model llama3-8b,llama3-70b --on 8xh100,64xh100 --batch 64,256 --out my-sweep"
 
@@ -94,7 +94,7 @@ def _places(out: str | None, table: str | None) -> tuple[Path | None, str | None
     return folder, table
 
 
-def _cells(options: dict[str, Any]) -> list[Cell]:
+def _cells(options: dict[str, Any]) -> list[SweepCell]:
     from foretell.sweeping.sweep import Grid
 
     for name, option in (("models", "--model"), ("clusters", "--on"), ("batches", "--batch")):
@@ -120,7 +120,7 @@ def _cells(options: dict[str, Any]) -> list[Cell]:
     return grid.cells(**alike, fixed=options["fix"].strip(), max_memory=options["max_memory"] or "")
 
 
-def _notes(cells: Sequence[Cell], named: str) -> list[str]:
+def _notes(cells: Sequence[SweepCell], named: str) -> list[str]:
     """Calibrations that were picked up without being named."""
     from foretell.oracle.calibrations import NONE, device_of
 

@@ -13,9 +13,9 @@ import click
 from foretell.cli.table import WIDTH, comma_separated, fit, table
 
 if TYPE_CHECKING:
-    from foretell.validation.evaluate import Compared, Scores, Subset
+    from foretell.validation.evaluate import ComparedRun, Scores, Subset
     from foretell.validation.score import Errors
-    from foretell.validation.study import Row, Study
+    from foretell.validation.study import MeasuredRun, Study
 
 REASONS_SHOWN = 8
 
@@ -66,7 +66,7 @@ def command(
         raise BadInput("--study names one that ships, and files are given", fix="one of them")
     more = published.own_files() if coverage and not files and not names else []
     studies = [read(path) for path in (files or [*published.files(*names), *more])]
-    done: list[tuple[Study, list[Compared]]] = []
+    done: list[tuple[Study, list[ComparedRun]]] = []
     for study in studies:
         chosen = evenly(study.rows, limit)
         with_progress = progress(study.name, len(chosen))
@@ -98,7 +98,7 @@ def command(
     click.echo("\n".join([*_page(found, subsets), *(line for _, compared in done for line in _accuracy(compared))]))
 
 
-def evenly(rows: tuple[Row, ...], limit: int | None) -> tuple[Row, ...]:
+def evenly(rows: tuple[MeasuredRun, ...], limit: int | None) -> tuple[MeasuredRun, ...]:
     """At most so many rows, from all over the study."""
     if limit is None or len(rows) <= limit:
         return rows
@@ -165,7 +165,7 @@ def _three(found: Errors | None) -> list[str]:
     return [f"{100 * value:.1f}" for value in (found.mape, found.median, found.p90)] if found else ["-"] * 3
 
 
-def _accuracy(compared: list[Compared]) -> list[str]:
+def _accuracy(compared: list[ComparedRun]) -> list[str]:
     """How accurate we and a source's own predictions are, strategy by strategy, where it has any."""
     from foretell.validation.accuracy import accuracies
 
@@ -202,7 +202,7 @@ def _constants(as_json: bool) -> str:
 # for programs
 
 
-def _rows(done: list[tuple[Study, list[Compared]]]) -> str:
+def _rows(done: list[tuple[Study, list[ComparedRun]]]) -> str:
     header = ["study", "id", "model", "plan", "cluster", "trainer", "batch", "outcome", "refused", "fits"]
     header += ["seconds", "predicted", "bytes", "predicted bytes"]
     rows: list[list[object]] = []

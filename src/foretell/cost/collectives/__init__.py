@@ -17,7 +17,7 @@ from foretell.cost.collectives._library import (
     library,
     library_of,
 )
-from foretell.cost.collectives._price import EVIDENCE, Price, collective_seconds
+from foretell.cost.collectives._price import EVIDENCE, CollectivePrice, collective_seconds
 from foretell.cost.collectives._protocols import EVERY_FAMILY, Protocol
 from foretell.cost.collectives._traffic import KINDS, POINT_KINDS
 
@@ -29,8 +29,8 @@ __all__ = [
     "LIBRARIES",
     "MESSAGES",
     "POINT_KINDS",
+    "CollectivePrice",
     "Library",
-    "Price",
     "Protocol",
     "alpha_beta",
     "collective_seconds",

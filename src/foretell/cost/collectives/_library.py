@@ -8,7 +8,7 @@ from typing import cast
 import msgspec
 
 from foretell.cost.collectives._protocols import ALPHA_BETA, Protocol
-from foretell.cost.collectives._traffic import KINDS, POINT_KINDS, SERVER_KINDS, Algorithm
+from foretell.cost.collectives._traffic import KINDS, POINT_KINDS, SERVER_KINDS, CollectiveAlgorithm
 from foretell.cost.fabric import Route
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
@@ -60,7 +60,7 @@ def library(name: str) -> Library:
 @cache
 def alpha_beta() -> Library:
     """Every algorithm of the set with a latency a hop and a rate: the papers' formulas come out of it."""
-    every = {name: cast(Algorithm, ALGORITHMS[name]) for name in ALGORITHMS}
+    every = {name: cast(CollectiveAlgorithm, ALGORITHMS[name]) for name in ALGORITHMS}
     kinds = {name: one.KINDS for name, one in every.items() if one.FAMILY in ALPHA_BETA.families}
     found = {kind: tuple(name for name in kinds if kind in kinds[name]) for kind in KINDS}
     return Library(

@@ -11,7 +11,7 @@ import msgspec
 
 from foretell.cost.collectives._library import ALGORITHMS, Library, library_of
 from foretell.cost.collectives._protocols import Protocol
-from foretell.cost.collectives._traffic import KINDS, POINT_KINDS, Algorithm, Load, Traffic
+from foretell.cost.collectives._traffic import KINDS, POINT_KINDS, AlgorithmTraffic, CollectiveAlgorithm, Load
 from foretell.cost.fabric import Group, Route, route
 from foretell.errors import BadInput, unknown
 from foretell.hardware.cluster import Cluster
@@ -21,7 +21,7 @@ EVIDENCE = ("measured sweeps", "carried over", "datasheet")
 """How the figures of a link were obtained, best first."""
 
 
-class Price(msgspec.Struct, frozen=True):
+class CollectivePrice(msgspec.Struct, frozen=True):
     """Seconds of one collective, and what they are made of.
 
     With an array of payloads every field but `level` is an array.
@@ -38,7 +38,7 @@ class Price(msgspec.Struct, frozen=True):
     provenance: Any  # of EVIDENCE
 
 
-class Line(msgspec.Struct, frozen=True):
+class AlgorithmCost(msgspec.Struct, frozen=True):
     """One algorithm with one protocol on one route: seconds as a function of the tensor's bytes."""
 
     algorithm: str
@@ -69,7 +69,7 @@ def collective_seconds(
     sharing: int = 1,
     servers: int = 1,
     library: Library | None = None,
-) -> Price:
+) -> CollectivePrice:
     """What a collective costs among the ranks of a group that lies on a cluster.
 
     `payload` is what one rank contributes, in bytes: its share in an all-gather, all of it in the others.
@@ -81,7 +81,7 @@ def collective_seconds(
         raise unknown("kind of communication", kind, KINDS)
     if group.ranks == 1:
         nothing = payload * 0.0
-        return Price(nothing, "none", "none", "", nothing, nothing, nothing, nothing, EVIDENCE[0])
+        return CollectivePrice(nothing, "none", "none", "", nothing, nothing, nothing, nothing, EVIDENCE[0])
     chosen = library_of(cluster) if library is None else library
     found = lines(kind, group, cluster, sharing, servers, chosen)
     way = route(group, cluster, sharing, servers)
@@ -90,7 +90,7 @@ def collective_seconds(
     return price if library or not way.measured else _corrected(price, kind, payload, group, way)
 
 
-def _corrected(price: Price, kind: str, payload: Quantity, group: Group, way: Route) -> Price:
+def _corrected(price: CollectivePrice, kind: str, payload: Quantity, group: Group, way: Route) -> CollectivePrice:
     """The price as a calibration of these links has it, where it timed such messages."""
     known = way.measured.get(kind) or (way.measured.get("send") if kind in POINT_KINDS else None)
     if known is None:
@@ -107,12 +107,14 @@ def _corrected(price: Price, kind: str, payload: Quantity, group: Group, way: Ro
 
 
 @lru_cache(maxsize=4096)
-def lines(kind: str, group: Group, cluster: Cluster, sharing: int, servers: int, library: Library) -> tuple[Line, ...]:
+def lines(
+    kind: str, group: Group, cluster: Cluster, sharing: int, servers: int, library: Library
+) -> tuple[AlgorithmCost, ...]:
     """Everything that a library could do for one kind of collective on one group."""
     way = route(group, cluster, sharing, servers)
-    found: list[Line] = []
+    found: list[AlgorithmCost] = []
     for name in library.offers(kind, way):
-        algorithm = cast(Algorithm, ALGORITHMS[name])
+        algorithm = cast(CollectiveAlgorithm, ALGORITHMS[name])
         traffic = algorithm.traffic(kind, way)
         if traffic is None:
             continue
@@ -130,7 +132,7 @@ def lines(kind: str, group: Group, cluster: Cluster, sharing: int, servers: int,
     return tuple(found)
 
 
-def _line(algorithm: str, protocol: Protocol, traffic: Traffic, way: Route) -> Line:
+def _line(algorithm: str, protocol: Protocol, traffic: AlgorithmTraffic, way: Route) -> AlgorithmCost:
     timed = [(protocol.seconds_inside(load), load) for load in traffic.inside]
     timed += [(protocol.seconds_network(load), load) for load in traffic.network]
     slowest, limit = max(timed, key=lambda pair: pair[0])
@@ -138,7 +140,7 @@ def _line(algorithm: str, protocol: Protocol, traffic: Traffic, way: Route) -> L
     known = [evidence(limit)] if traffic.pipelined else [evidence(load) for _, load in timed]
     known += [_read(crossing.link.sources["hop"]) for crossing in way.crossings if "hop" in crossing.link.sources]
     latency = protocol.latency(traffic.steps, way)
-    return Line(algorithm, protocol.name, latency, slope, protocol.fill, limit.volume, _worst(known))
+    return AlgorithmCost(algorithm, protocol.name, latency, slope, protocol.fill, limit.volume, _worst(known))
 
 
 def evidence(load: Load) -> str:
@@ -163,7 +165,7 @@ def _worst(found: Iterable[str]) -> str:
     return max(found, key=EVIDENCE.index)
 
 
-def _least(found: tuple[Line, ...], size: Quantity, messages: int, level: str) -> Price:
+def _least(found: tuple[AlgorithmCost, ...], size: Quantity, messages: int, level: str) -> CollectivePrice:
     """The cheapest line, for one size or for each of an array."""
     if isinstance(size, int | float):
         return _price(min(found, key=lambda line: line.seconds(size)), size, messages, level)
@@ -175,12 +177,14 @@ def _least(found: tuple[Line, ...], size: Quantity, messages: int, level: str) -
     def chosen(field: str) -> Any:
         return numpy.choose(best, [getattr(price, field) for price in prices])
 
-    return Price(level=level, **{field: chosen(field) for field in Price.__struct_fields__ if field != "level"})
+    return CollectivePrice(
+        level=level, **{field: chosen(field) for field in CollectivePrice.__struct_fields__ if field != "level"}
+    )
 
 
-def _price(line: Line, size: Quantity, messages: int, level: str) -> Price:
+def _price(line: AlgorithmCost, size: Quantity, messages: int, level: str) -> CollectivePrice:
     latency, bandwidth, filling = line.parts(size)
-    return Price(
+    return CollectivePrice(
         seconds=messages * (latency + bandwidth + filling),
         algorithm=line.algorithm,
         protocol=line.protocol,

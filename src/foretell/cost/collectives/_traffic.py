@@ -40,7 +40,7 @@ class Steps(msgspec.Struct, frozen=True):
     passages: int  # times that the whole tensor goes over the network: there, or there and back
 
 
-class Traffic(msgspec.Struct, frozen=True):
+class AlgorithmTraffic(msgspec.Struct, frozen=True):
     """An algorithm's demands for one kind of collective on one route, per byte of the tensor."""
 
     inside: tuple[Load, ...]
@@ -49,13 +49,13 @@ class Traffic(msgspec.Struct, frozen=True):
     pipelined: bool = True  # all links busy at once: the slowest sets the time; else one phase after the other
 
 
-class Algorithm(Interface):
+class CollectiveAlgorithm(Interface):
     """A member of the open set: a module with these names."""
 
     FAMILY: str  # which protocols it runs over
     KINDS: tuple[str, ...]
 
-    def traffic(self, kind: str, route: Route) -> Traffic | None:
+    def traffic(self, kind: str, route: Route) -> AlgorithmTraffic | None:
         """What it asks of the links; None where it cannot run."""
         ...
 

@@ -6,7 +6,7 @@ with helpers does, and what libraries did before trees were pipelined.
 
 from __future__ import annotations
 
-from foretell.cost.collectives._traffic import Steps, Traffic, border_loads, hop_loads, passes
+from foretell.cost.collectives._traffic import AlgorithmTraffic, Steps, border_loads, hop_loads, passes
 from foretell.cost.fabric import Route
 from foretell.units import ceil_log2
 
@@ -14,8 +14,10 @@ FAMILY = "ring"
 KINDS = ("all-reduce", "broadcast")
 
 
-def traffic(kind: str, route: Route) -> Traffic | None:
+def traffic(kind: str, route: Route) -> AlgorithmTraffic | None:
     rounds = passes(kind)
     inside, outside = rounds * ceil_log2(route.inside), rounds * ceil_log2(route.domains)
     steps = Steps(inside, outside, rounds if outside else 0)
-    return Traffic(hop_loads(route, float(inside)), border_loads(route, float(outside)), steps, pipelined=False)
+    return AlgorithmTraffic(
+        hop_loads(route, float(inside)), border_loads(route, float(outside)), steps, pipelined=False
+    )

@@ -5,7 +5,7 @@ log2(P)(L + m G) (Ben-Nun and Hoefler 2019): fewest steps, most bytes. For small
 
 from __future__ import annotations
 
-from foretell.cost.collectives._traffic import Load, Steps, Traffic, hop_loads
+from foretell.cost.collectives._traffic import AlgorithmTraffic, Load, Steps, hop_loads
 from foretell.cost.fabric import Route
 from foretell.units import ceil_log2
 
@@ -13,7 +13,7 @@ FAMILY = "ring"
 KINDS = ("all-reduce",)
 
 
-def traffic(kind: str, route: Route) -> Traffic | None:
+def traffic(kind: str, route: Route) -> AlgorithmTraffic | None:
     rounds = ceil_log2(route.domains)
     network = tuple(
         Load(
@@ -26,4 +26,4 @@ def traffic(kind: str, route: Route) -> Traffic | None:
         for crossing in route.crossings
     )
     steps = Steps(ceil_log2(route.inside), rounds, 1 if rounds else 0)
-    return Traffic(hop_loads(route, float(ceil_log2(route.inside))), network, steps, pipelined=False)
+    return AlgorithmTraffic(hop_loads(route, float(ceil_log2(route.inside))), network, steps, pipelined=False)

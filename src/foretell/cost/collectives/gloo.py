@@ -23,7 +23,7 @@ from __future__ import annotations
 import msgspec
 
 from foretell.cost.collectives import binomial, direct, point_to_point, ring
-from foretell.cost.collectives._traffic import REDUCING, Load, Steps, Traffic
+from foretell.cost.collectives._traffic import REDUCING, AlgorithmTraffic, Load, Steps
 from foretell.cost.fabric import Route
 
 FAMILY = "gloo"
@@ -43,7 +43,7 @@ SIDES = 2
 """Neighbours of a rank in the middle of a line, which sends something to both over one port."""
 
 
-def traffic(kind: str, route: Route) -> Traffic | None:
+def traffic(kind: str, route: Route) -> AlgorithmTraffic | None:
     if kind == "all-to-all":
         found = direct.traffic(kind, route)
         return found and _with(found, _at_once(route))
@@ -53,11 +53,15 @@ def traffic(kind: str, route: Route) -> Traffic | None:
     if kind in TOGETHER:
         found = point_to_point.traffic(kind, route)
         if found and kind == "exchange" and route.ranks > 2:
-            found = Traffic(_more(found.inside, SIDES), _more(found.network, SIDES), found.steps, found.pipelined)
+            found = AlgorithmTraffic(
+                _more(found.inside, SIDES), _more(found.network, SIDES), found.steps, found.pipelined
+            )
         return found and _with(found, _at_once(route))
     found = ring.traffic("all-gather" if kind == "all-gather" else "all-reduce", route)
     if found and kind == "all-gather" and route.ranks == 2:
-        found = Traffic(_more(found.inside, BEHIND), _more(found.network, BEHIND), found.steps, found.pipelined)
+        found = AlgorithmTraffic(
+            _more(found.inside, BEHIND), _more(found.network, BEHIND), found.steps, found.pipelined
+        )
     return found and _with(found, Steps(ASKED * found.steps.inside, ASKED * found.steps.network, found.steps.passages))
 
 
@@ -77,5 +81,5 @@ def _more(loads: tuple[Load, ...], times: float) -> tuple[Load, ...]:
     return tuple(msgspec.structs.replace(load, volume=times * load.volume) for load in loads)
 
 
-def _with(found: Traffic, steps: Steps) -> Traffic:
-    return Traffic(found.inside, found.network, steps, found.pipelined)
+def _with(found: AlgorithmTraffic, steps: Steps) -> AlgorithmTraffic:
+    return AlgorithmTraffic(found.inside, found.network, steps, found.pipelined)

@@ -6,7 +6,7 @@ link, which explains 6 and 8 B200 with one efficiency. Needs a switch that can (
 
 from __future__ import annotations
 
-from foretell.cost.collectives._traffic import Steps, Traffic, border_loads, hop_loads
+from foretell.cost.collectives._traffic import AlgorithmTraffic, Steps, border_loads, hop_loads
 from foretell.cost.collectives.tree import network_volume
 from foretell.cost.fabric import Route
 from foretell.units import ceil_log2
@@ -15,9 +15,9 @@ FAMILY = "nvls"
 KINDS = ("all-reduce",)
 
 
-def traffic(kind: str, route: Route) -> Traffic | None:
+def traffic(kind: str, route: Route) -> AlgorithmTraffic | None:
     if not route.multicast:
         return None
     volume = 1 + 1 / route.inside
     steps = Steps(0, 2 * ceil_log2(route.domains), 2 if route.domains > 1 else 0)
-    return Traffic(hop_loads(route, volume, "nvls"), border_loads(route, network_volume(route.domains)), steps)
+    return AlgorithmTraffic(hop_loads(route, volume, "nvls"), border_loads(route, network_volume(route.domains)), steps)

@@ -8,14 +8,14 @@ one domain share its way out, which carries what all of them get.
 
 from __future__ import annotations
 
-from foretell.cost.collectives._traffic import SERVER_KINDS, Load, Steps, Traffic, passes
+from foretell.cost.collectives._traffic import SERVER_KINDS, AlgorithmTraffic, Load, Steps, passes
 from foretell.cost.fabric import Crossing, Route
 
 FAMILY = "point"
 KINDS = (*SERVER_KINDS, "all-reduce")
 
 
-def traffic(kind: str, route: Route) -> Traffic | None:
+def traffic(kind: str, route: Route) -> AlgorithmTraffic | None:
     rounds, n = passes(kind), route.ranks
     inside = tuple(
         Load(rounds * (hop.members - hop.below) / route.servers, hop.link, hop.rate, "point", hop.members)
@@ -28,7 +28,7 @@ def traffic(kind: str, route: Route) -> Traffic | None:
     )
     # All workers send at once: a server's peers wait for its link, not for each other.
     steps = Steps(0, rounds, rounds) if network else Steps(rounds, 0, 0)
-    return Traffic(inside, network, steps)
+    return AlgorithmTraffic(inside, network, steps)
 
 
 def _ways(crossing: Crossing, servers: int) -> tuple[tuple[int, float], ...]:

@@ -6,16 +6,16 @@ one rank. A round in which every rank sends to the next costs as much as one mes
 
 from __future__ import annotations
 
-from foretell.cost.collectives._traffic import POINT_KINDS, Load, Steps, Traffic, hop_loads
+from foretell.cost.collectives._traffic import POINT_KINDS, AlgorithmTraffic, Load, Steps, hop_loads
 from foretell.cost.fabric import Route
 
 FAMILY = "point"
 KINDS = POINT_KINDS
 
 
-def traffic(kind: str, route: Route) -> Traffic | None:
+def traffic(kind: str, route: Route) -> AlgorithmTraffic | None:
     network = tuple(
         Load(1.0, crossing.link, crossing.through_rank, "point", route.ranks) for crossing in route.crossings
     )
     steps = Steps(0, 1, 1) if network else Steps(1, 0, 0)
-    return Traffic(hop_loads(route, 1.0, "point"), network, steps)
+    return AlgorithmTraffic(hop_loads(route, 1.0, "point"), network, steps)

@@ -8,7 +8,7 @@ rank, so it begins with the farthest partners (an all-gather ends with them): th
 
 from __future__ import annotations
 
-from foretell.cost.collectives._traffic import REDUCING, Load, Steps, Traffic, border_loads, hop_loads, passes
+from foretell.cost.collectives._traffic import REDUCING, AlgorithmTraffic, Load, Steps, border_loads, hop_loads, passes
 from foretell.cost.fabric import Route
 from foretell.units import ceil_log2
 
@@ -16,14 +16,14 @@ FAMILY = "ring"
 KINDS = REDUCING
 
 
-def traffic(kind: str, route: Route) -> Traffic | None:
+def traffic(kind: str, route: Route) -> AlgorithmTraffic | None:
     g, domains, rounds = route.inside, route.domains, passes(kind)
     steps = Steps(rounds * ceil_log2(g), rounds * ceil_log2(domains), rounds if domains > 1 else 0)
     if kind == "all-reduce":
         inside, network = hop_loads(route, rounds * (g - 1) / g), border_loads(route, rounds * (domains - 1) / domains)
     else:
         inside, network = hop_loads(route, (g - 1) / g / domains), _farthest_first(route)
-    return Traffic(inside, network, steps, pipelined=False)
+    return AlgorithmTraffic(inside, network, steps, pipelined=False)
 
 
 def _farthest_first(route: Route) -> tuple[Load, ...]:

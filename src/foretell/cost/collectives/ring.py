@@ -7,16 +7,16 @@ runs over all rails of a node, so its network rate is that of all ports.
 
 from __future__ import annotations
 
-from foretell.cost.collectives._traffic import REDUCING, Steps, Traffic, border_loads, hop_loads, passes
+from foretell.cost.collectives._traffic import REDUCING, AlgorithmTraffic, Steps, border_loads, hop_loads, passes
 from foretell.cost.fabric import Route
 
 FAMILY = "ring"
 KINDS = (*REDUCING, "broadcast")
 
 
-def traffic(kind: str, route: Route) -> Traffic | None:
+def traffic(kind: str, route: Route) -> AlgorithmTraffic | None:
     n, rounds = route.ranks, passes(kind)
     volume = 1.0 if kind == "broadcast" else rounds * (n - 1) / n
     network = rounds * (route.domains - 1)
     steps = Steps(rounds * (n - 1) - network, network, rounds if network else 0)
-    return Traffic(hop_loads(route, volume), border_loads(route, volume), steps)
+    return AlgorithmTraffic(hop_loads(route, volume), border_loads(route, volume), steps)

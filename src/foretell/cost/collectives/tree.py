@@ -6,7 +6,7 @@ Over the network each domain sends 2S, and only S between two domains, where eac
 
 from __future__ import annotations
 
-from foretell.cost.collectives._traffic import Steps, Traffic, border_loads, hop_loads
+from foretell.cost.collectives._traffic import AlgorithmTraffic, Steps, border_loads, hop_loads
 from foretell.cost.fabric import Route
 from foretell.units import ceil_log2
 
@@ -19,6 +19,6 @@ def network_volume(domains: int) -> float:
     return 1.0 if domains == 2 else 2.0
 
 
-def traffic(kind: str, route: Route) -> Traffic | None:
+def traffic(kind: str, route: Route) -> AlgorithmTraffic | None:
     steps = Steps(2 * (route.inside - 1), 2 * ceil_log2(route.domains), 2 if route.domains > 1 else 0)
-    return Traffic(hop_loads(route, 2.0), border_loads(route, network_volume(route.domains)), steps)
+    return AlgorithmTraffic(hop_loads(route, 2.0), border_loads(route, network_volume(route.domains)), steps)

@@ -12,18 +12,18 @@ from typing import TypeAlias
 
 from foretell.cost.kernels._chains import chains
 from foretell.cost.kernels._measured import corrected, corrected_update, profiled, profiled_update, timed
-from foretell.cost.kernels._price import ORIGINS, Price
+from foretell.cost.kernels._price import ORIGINS, KernelPrice
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute, Update
 from foretell.registry import OpenSet
 
-__all__ = ["FAMILIES", "ORIGINS", "Price", "chains", "families", "kernel_seconds", "timed", "update_seconds"]
+__all__ = ["FAMILIES", "ORIGINS", "KernelPrice", "chains", "families", "kernel_seconds", "timed", "update_seconds"]
 
 FAMILIES = OpenSet(__name__, "kernel family")
 
-Pricing: TypeAlias = Callable[[Compute, Device, Format, Trainer], Price]
+Pricing: TypeAlias = Callable[[Compute, Device, Format, Trainer], KernelPrice]
 
 
 @functools.cache
@@ -38,7 +38,7 @@ def _family(operator: str) -> Pricing:
     return found[operator] if operator in found else FAMILIES["traffic"].price
 
 
-def kernel_seconds(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+def kernel_seconds(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     """Seconds and launches of one part of one operator on one device.
 
     Sizes and costs may be arrays: then so are the figures of the price, each digit the same as of one size alone.
@@ -48,7 +48,7 @@ def kernel_seconds(action: Compute, device: Device, form: Format, trainer: Train
     return profiled(price, action, device) if device.profiled else price
 
 
-def update_seconds(action: Update, device: Device, form: Format) -> Price:
+def update_seconds(action: Update, device: Device, form: Format) -> KernelPrice:
     """The same for the optimizer's step."""
     price = FAMILIES["optimizer"].update(action, device, form)
     price = corrected_update(price, action, device, form) if device.measured else price

@@ -14,7 +14,7 @@ from typing import Final, TypeGuard
 import msgspec
 
 from foretell.model.autocast import PRODUCTS
-from foretell.model.operator import Part
+from foretell.model.operator import OperatorPart
 from foretell.program.action import Allocate, Compute, Free
 from foretell.units import Quantity, at_least
 
@@ -83,7 +83,7 @@ def _taken_in(action: object, norm: Compute) -> TypeGuard[Compute]:
 def _with_other_input(norm: Compute, action: Compute) -> Compute:
     """The norm that also reads what a sum adds: of its inputs one is what the norm has just made."""
     other = at_least(action.cost.read - action.cost.written, 0)
-    return msgspec.structs.replace(norm, cost=norm.cost + Part(read=other))
+    return msgspec.structs.replace(norm, cost=norm.cost + OperatorPart(read=other))
 
 
 def _goes_on(held: list[Compute], action: Compute) -> bool:
@@ -103,10 +103,10 @@ def _joined(held: list[Compute]) -> Iterator[Compute]:
     for before, after in pairwise(held):
         stays = _smaller(before.cost.written, after.cost.read)
         cost = cost + after.cost
-        cost = cost + Part(read=-stays, written=-stays)
+        cost = cost + OperatorPart(read=-stays, written=-stays)
     kernels = at_least(cost.fused, 1)
     lead = next((one for one in held if one.cost.fused), held[-1])
-    whole = Part(cost.matrix, cost.vector, cost.read, cost.written, kernels, kernels, cost.work, cost.depth)
+    whole = OperatorPart(cost.matrix, cost.vector, cost.read, cost.written, kernels, kernels, cost.work, cost.depth)
     yield msgspec.structs.replace(lead, part=held[-1].part, cost=whole)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import memory_rate
 from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
 from foretell.hardware.members import architecture
-from foretell.model.operator import Part
+from foretell.model.operator import OperatorPart
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer, look_up
 from foretell.program.action import Compute
@@ -19,7 +19,7 @@ PLAIN_PASSES: Final = 10
 """Passes over the hidden tensor of a plain layer, forward; backward it has 16, the 1.6 times that trainers have too."""
 
 
-def launches_of(cost: Part, execution: str) -> Quantity:
+def launches_of(cost: OperatorPart, execution: str) -> Quantity:
     """Kernels that the host starts: all of them, or those that are left when neighbours are compiled together."""
     return cost.launches if execution == "eager" else at_least(cost.fused, 1)
 
@@ -53,7 +53,7 @@ def priced_product(
     *,
     beside: Quantity = 0,
     share: Quantity = 1.0,
-) -> Price:
+) -> KernelPrice:
     """A product of (m, n, k, batch) whose operands have so many elements; its other bytes come after it.
 
     `beside` is bytes that the part's cost does not know of; `share` is how much of a plain product's rate it reaches.
@@ -66,7 +66,7 @@ def priced_product(
     matrix = product_seconds(*shape, by) / share
     after = at_least(total - elements * width, 0) + beside
     seconds = device.launch_seconds * launches
-    return Price(matrix, moved / by.stream, after / memory_rate(device), seconds, launches, by.provenance)
+    return KernelPrice(matrix, moved / by.stream, after / memory_rate(device), seconds, launches, by.provenance)
 
 
 def plain(trainer: Trainer, device: Device) -> bool:

@@ -12,11 +12,11 @@ from typing import Any, Final
 import msgspec
 
 from foretell.cost.kernels._frame import channels_last, smaller
-from foretell.cost.kernels._price import ORIGINS, Price
+from foretell.cost.kernels._price import ORIGINS, KernelPrice
 from foretell.hardware.cluster import Device
 from foretell.hardware.measured import Surface
 from foretell.model.autocast import PRODUCTS
-from foretell.model.operator import Part
+from foretell.model.operator import OperatorPart
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute, Update
@@ -71,12 +71,12 @@ def _always(truth: Any) -> bool:
     return truth if isinstance(truth, bool) else bool(truth.all())
 
 
-def sizes(cost: Part) -> tuple[Quantity, Quantity]:
+def sizes(cost: OperatorPart) -> tuple[Quantity, Quantity]:
     """The two sizes that surfaces of kernels are over: work, and bytes."""
     return cost.matrix + cost.vector, cost.read + cost.written
 
 
-def corrected(price: Price, action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+def corrected(price: KernelPrice, action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     """The price with what was measured of such kernels; the same where nothing like it was timed."""
     price = _started(price, action, device)
     for kind in kinds(action, form, trainer):
@@ -85,7 +85,7 @@ def corrected(price: Price, action: Compute, device: Device, form: Format, train
     return price
 
 
-def _started(price: Price, action: Compute, device: Device) -> Price:
+def _started(price: KernelPrice, action: Compute, device: Device) -> KernelPrice:
     """The price with the host's code as cold as the kernel's bytes leave it."""
     known = device.measured.get(LAUNCH[action.part != "forward"])
     if known is None:
@@ -106,7 +106,7 @@ def update_kind(rule: str, form: Format) -> str:
     return f"update {rule} {'fused' if form.master else form.activation}"
 
 
-def corrected_update(price: Price, action: Update, device: Device, form: Format) -> Price:
+def corrected_update(price: KernelPrice, action: Update, device: Device, form: Format) -> KernelPrice:
     """The same for the optimizer's step; another rule's measurement stands in for a rule that was not timed."""
     own = update_kind(action.rule, form)
     others = (kind for kind in device.measured if kind.startswith("update "))
@@ -116,7 +116,7 @@ def corrected_update(price: Price, action: Update, device: Device, form: Format)
     return price
 
 
-def profiled(price: Price, action: Compute, device: Device) -> Price:
+def profiled(price: KernelPrice, action: Compute, device: Device) -> KernelPrice:
     """The price with what the layer was measured to take that the kernel belongs to."""
     factor = _of_layer(action, device)
     return price if factor is None else _times(price, factor)
@@ -134,19 +134,19 @@ def _of_layer(action: Compute, device: Device) -> float | None:
     return None
 
 
-def profiled_update(price: Price, device: Device) -> Price:
+def profiled_update(price: KernelPrice, device: Device) -> KernelPrice:
     """The same for the optimizer's step."""
     factor = device.profiled.get("update")
     return price if factor is None else _times(price, factor)
 
 
-def _scaled(price: Price, measured: Surface, cost: Part) -> Price:
+def _scaled(price: KernelPrice, measured: Surface, cost: OperatorPart) -> KernelPrice:
     return _times(price, measured.factor(*sizes(cost)))
 
 
-def _times(price: Price, factor: Quantity) -> Price:
+def _times(price: KernelPrice, factor: Quantity) -> KernelPrice:
     """What the kernel does, so many times as long; starting it stays as it is."""
-    return Price(
+    return KernelPrice(
         price.matrix * factor,
         price.stream * factor,
         price.after * factor,

@@ -10,7 +10,7 @@ ORIGINS = ("measured", "carried over", "datasheet")
 """How sure a price is, best first: this device was measured, its architecture or an older one was, nobody was."""
 
 
-class Price(msgspec.Struct, frozen=True):
+class KernelPrice(msgspec.Struct, frozen=True):
     """Seconds on the device and launches by the host.
 
     The products and the traffic of their own operands overlap; other kernels of the same part (a sum of

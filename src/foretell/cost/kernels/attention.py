@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from foretell.cost.kernels._frame import activation_width, launches_of, plain
-from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import cycle_seconds, memory_rate
 from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
@@ -64,7 +64,7 @@ WRITTEN_CYCLES: Final = {"forward": 1.65, "input_gradient": 1.35}
 (PyTorch, scaled, masked, softmax and dropout each a kernel; H200)."""
 
 
-def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     """What the trainer's kernel costs; a model that needs stored scores (a bias) has them with any trainer."""
     unfused = trainer.attention.kernel == "unfused" or action.cost.fused >= STORED
     stored = unfused and action.operator != SCORELESS
@@ -83,7 +83,7 @@ def _heads(n: Sizes) -> Quantity:
     return n["sample"] * n.get("place", 1) * n["kv_head"] * n["share"]
 
 
-def _fused(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+def _fused(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     n, cost, kernels = action.loops, action.cost, trainer.attention
     backward, built = kernels.flash_backward, architecture(device.architecture)
     if device.is_processor:
@@ -107,7 +107,7 @@ def _fused(action: Compute, device: Device, form: Format, trainer: Trainer) -> P
     launches = launches_of(cost, trainer.execution)
     stream = (cost.read + cost.written) / memory_rate(device)
     provenance = "measured" if device.architecture in dict(kernels.peak) else "carried over"
-    return Price(matrix, stream, 0.0, device.launch_seconds * launches, launches, provenance)
+    return KernelPrice(matrix, stream, 0.0, device.launch_seconds * launches, launches, provenance)
 
 
 def _reach(action: Compute, ramp: float) -> Quantity:
@@ -129,7 +129,7 @@ def _reach_of_core(action: Compute) -> Quantity:
     return density / computed * n["key"] / (n["key"] + SHORT) * n["qk"] / (n["qk"] + SHALLOW)
 
 
-def _unfused(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+def _unfused(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     n, cost, kernels = action.loops, action.cost, trainer.attention
     by = units(device, form.other_kernels)
     heads, query, key = _heads(n), n["query"], n["key"]
@@ -151,7 +151,7 @@ def _unfused(action: Compute, device: Device, form: Format, trainer: Trainer) ->
         cycles = heads * query * key * WRITTEN_CYCLES[action.part]
         seconds = at_least(seconds, cycles * cycle_seconds(device, activation_width(form)))
     launches = launches_of(cost, trainer.execution)
-    return Price(matrix, 0.0 * matrix, seconds, device.launch_seconds * launches, launches, by.provenance)
+    return KernelPrice(matrix, 0.0 * matrix, seconds, device.launch_seconds * launches, launches, by.provenance)
 
 
 def _density(action: Compute) -> Any:

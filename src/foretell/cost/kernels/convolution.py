@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from foretell.cost.kernels._frame import activation_width, channels_last, launches_of, smaller, where
-from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import (
     VECTOR_BYTES,
     by_rows,
@@ -127,7 +127,7 @@ LARGE_FP32: Final = Direct(0.0045, 0)
 falls back to a grouped one (two layers of ConvNeXt on an H200, 0.0033 to 0.0061)."""
 
 
-class Images(NamedTuple):
+class ConvolutionImages(NamedTuple):
     """Sizes of one convolution."""
 
     positions: Quantity  # windows of all samples
@@ -140,7 +140,7 @@ class Images(NamedTuple):
     own: Quantity  # bytes of the convolution's own operands
 
 
-def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     """The way that the library takes, or the traffic if that takes longer."""
     n, cost, part = action.loops, action.cost, action.part
     width = activation_width(form)
@@ -170,7 +170,7 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     rate = memory_rate(device)
     after = (images.added + copied) / rate + turned
     provenance = rates(device, form.kernels).provenance
-    return Price(matrix, images.own / rate, after, seconds, launches, provenance)
+    return KernelPrice(matrix, images.own / rate, after, seconds, launches, provenance)
 
 
 def _turn_seconds(device: Device, width: int) -> float:
@@ -180,7 +180,7 @@ def _turn_seconds(device: Device, width: int) -> float:
     )
 
 
-def _images(action: Compute, form: Format) -> Images:
+def _images(action: Compute, form: Format) -> ConvolutionImages:
     n, cost = action.loops, action.cost
     width = activation_width(form)
     area: Quantity = 1
@@ -196,7 +196,7 @@ def _images(action: Compute, form: Format) -> Images:
     added = where(cost.launches > 1, smaller(kernels, total), 0 * kernels)
     own = total - added
     inputs = at_least(own / width - weights - outputs, 0)
-    return Images(positions, area, taps, inputs, outputs, weights, added, own)
+    return ConvolutionImages(positions, area, taps, inputs, outputs, weights, added, own)
 
 
 def _shape(part: str, n: Sizes, positions: Quantity, taps: Quantity) -> tuple[Quantity, Quantity, Quantity, Quantity]:
@@ -208,7 +208,7 @@ def _shape(part: str, n: Sizes, positions: Quantity, taps: Quantity) -> tuple[Qu
     return n["out"], n["in"] * taps, positions, n["group"]
 
 
-def _unfolded(part: str, n: Sizes, images: Images, device: Device, form: Format) -> Quantity:
+def _unfolded(part: str, n: Sizes, images: ConvolutionImages, device: Device, form: Format) -> Quantity:
     """The product of the unfolded image in matrix units; few channels are padded to a whole vector."""
     by, width = units(device, form.kernels), activation_width(form)
     vector = VECTOR_BYTES // width
@@ -228,7 +228,7 @@ def _unfolded_share(part: str, device: Device, form: Format) -> float:
     return 1 / (1 + (1 / MATRIX_SHARE[part] - 1) * min(1.0, rate / MEASURED_RATE))
 
 
-def _plain(part: str, n: Sizes, images: Images, last: bool, device: Device, form: Format) -> Quantity:
+def _plain(part: str, n: Sizes, images: ConvolutionImages, last: bool, device: Device, form: Format) -> Quantity:
     """The product that a window of one position is: of all samples at once, or one each where channels are first."""
     by, width = units(device, form.kernels), activation_width(form)
     if last:
@@ -242,7 +242,7 @@ def _plain(part: str, n: Sizes, images: Images, last: bool, device: Device, form
     return product_seconds(outs, images.area, ins, n["sample"], by) / rows
 
 
-def _ordinary(action: Compute, images: Images, device: Device, form: Format) -> Quantity:
+def _ordinary(action: Compute, images: ConvolutionImages, device: Device, form: Format) -> Quantity:
     """Without matrix units: the product, Winograd's where it is faster, or kernels for few channels a group."""
     n, part = action.loops, action.part
     by = units(device, form.kernels)
@@ -262,21 +262,23 @@ def _ordinary(action: Compute, images: Images, device: Device, form: Format) -> 
     return smaller(direct, action.cost.matrix / (reached * PLAIN_SHARE))
 
 
-def _in_three_dims(action: Compute, images: Images, device: Device, form: Format, matrix: Quantity) -> Quantity:
+def _in_three_dims(
+    action: Compute, images: ConvolutionImages, device: Device, form: Format, matrix: Quantity
+) -> Quantity:
     """A weight gradient in three dims takes at least what tiles take whose sums are not shared out."""
     if action.part != "weight_gradient" or SPACE[0] not in action.loops:
         return matrix
     return at_least(matrix, _unshared(action.loops, images, device, form))
 
 
-def _unshared(n: Sizes, images: Images, device: Device, form: Format) -> Quantity:
+def _unshared(n: Sizes, images: ConvolutionImages, device: Device, form: Format) -> Quantity:
     """A weight gradient whose long sum over positions one block makes alone, for each tile of weights."""
     tiles = n["group"] * ceil_div(n["out"], UNSHARED_TILE) * ceil_div(n["in"] * images.taps, UNSHARED_TILE)
     work = 2 * images.positions * n["group"] * n["out"] * n["in"] * images.taps
     return work / (rates(device, form.kernels).flops * smaller(tiles / device.multiprocessors, 1.0))
 
 
-def _depthwise(part: str, images: Images, last: bool, device: Device, form: Format) -> Quantity:
+def _depthwise(part: str, images: ConvolutionImages, last: bool, device: Device, form: Format) -> Quantity:
     layout = "first" if not last else "last" if activation_width(form) < FULL else "last fp32"
     kernel = DEPTHWISE[layout][part]
     visited = images.inputs if part == "input_gradient" else images.outputs

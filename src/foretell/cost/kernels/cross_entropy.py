@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from foretell.cost.kernels._frame import activation_width, launches_of
-from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import memory_rate
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
@@ -27,7 +27,7 @@ READ_AGAIN: Final = 1.6
 the losses picked (11 sizes on an H200: 1.7, studies/h200_kernels)."""
 
 
-def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     """Bytes at the memory's rate."""
     n, cost, fusion = action.loops, action.cost, trainer.fusion
     moved = cost.read + cost.written
@@ -40,4 +40,4 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
         moved = moved * READ_AGAIN
     launches = launches_of(cost, trainer.execution)
     stream = moved / memory_rate(device)
-    return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")
+    return KernelPrice(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")

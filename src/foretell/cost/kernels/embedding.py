@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from foretell.cost.kernels._frame import activation_width, launches_of, plain
-from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import cycle_seconds, memory_rate
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
@@ -22,7 +22,7 @@ ADD_CYCLES: Final = 3.75
 """Cycles of a multiprocessor to add an element of a gradient to its row: 8,192 rows on an H200."""
 
 
-def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     """Bytes in whole sectors at the memory's rate."""
     n, cost = action.loops, action.cost
     picked = n["row"] * ceil_div(n["feature"] * activation_width(form), SECTOR) * SECTOR
@@ -31,4 +31,4 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     stream = moved / memory_rate(device)
     if action.part == "weight_gradient" and plain(trainer, device):
         stream = stream + n["row"] * n["feature"] * ADD_CYCLES * cycle_seconds(device, activation_width(form))
-    return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")
+    return KernelPrice(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")

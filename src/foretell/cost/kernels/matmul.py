@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from foretell.cost.kernels._frame import activation_width, in_layer, kernels_of, priced_product
-from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import VECTOR_BYTES, by_rows, layout_share
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
@@ -16,7 +16,7 @@ from foretell.units import Quantity
 OPERATORS: Final = ("matmul", "grouped_matmul")
 
 
-def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     """Tiles in waves, or the traffic of the operands if that takes longer."""
     n = action.loops
     grouped = action.operator == "grouped_matmul"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from foretell.cost.kernels._frame import activation_width, channels_last, launches_of, plain, where
-from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import cycle_seconds, memory_rate
 from foretell.cost.kernels.traffic import price as by_bytes
 from foretell.hardware.cluster import Device
@@ -48,7 +48,7 @@ every product that reads one casts it for itself (three projections of attention
 CAST: Final = 3  # its bytes, over those of a 16-bit tensor: read in fp32, written in 16 bits
 
 
-def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     """What one kernel for it costs."""
     if trainer.execution != "eager":
         return by_bytes(action, device, form, trainer)
@@ -64,7 +64,7 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
         wide = cost.read + cost.written + casts * CAST * cost.written
         stream = stream + where(over_channels, 0.0 * stream, wide / memory_rate(device))
         launches = launches + where(over_channels, 0, casts)
-    return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")
+    return KernelPrice(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")
 
 
 def _passes(action: Compute, form: Format) -> Any:

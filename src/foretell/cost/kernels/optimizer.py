@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import cycle_seconds, memory_rate, rates
 from foretell.hardware.cluster import Device
 from foretell.model.optimizer import update_rule
@@ -24,7 +24,7 @@ VALUE_CYCLES: Final = 0.15
 four sets of weights (studies/h200_kernels)."""
 
 
-def update(action: Update, device: Device, form: Format) -> Price:
+def update(action: Update, device: Device, form: Format) -> KernelPrice:
     """Bytes at the memory's rate, after products of whole matrices where a rule has some."""
     cost, rule = action.cost, update_rule(action.rule)
     moved = cost.read + cost.written
@@ -36,6 +36,6 @@ def update(action: Update, device: Device, form: Format) -> Price:
     stream = at_least(moved / memory_rate(device), values * VALUE_CYCLES * cycle_seconds(device, form.state))
     started = device.launch_seconds * launches
     if rule.of_matrix is None:
-        return Price(0.0 * stream, stream, 0.0, started, launches, "carried over")
+        return KernelPrice(0.0 * stream, stream, 0.0, started, launches, "carried over")
     reached = rates(device, rule.precision if device.supports(rule.precision) else form.kernels)
-    return Price(cost.matrix / reached.flops, 0.0 * stream, stream, started, launches, "carried over")
+    return KernelPrice(cost.matrix / reached.flops, 0.0 * stream, stream, started, launches, "carried over")

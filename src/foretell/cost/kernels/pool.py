@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from foretell.cost.kernels._frame import activation_width, launches_of, where
-from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import cycle_seconds, memory_rate
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
@@ -23,7 +23,7 @@ BACKWARD_MAXIMUM: Final = 2.8
 BACKWARD_MEAN: Final = 4.3
 
 
-def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     """Cycles for each element of the input, or bytes if those take longer."""
     cost = action.cost
     launches = launches_of(cost, trainer.execution)
@@ -34,4 +34,4 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
         stream = at_least(
             stream, image / activation_width(form) * cycles * cycle_seconds(device, activation_width(form))
         )
-    return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")
+    return KernelPrice(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from foretell.cost.kernels._frame import launches_of
-from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import memory_rate
 from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
@@ -16,7 +16,7 @@ from foretell.program.action import Compute
 OPERATORS: Final = ("recurrent",)
 
 
-def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     """The products in tiles; the traffic of all steps, weights again at each; a launch for each kernel of each step."""
     n, cost = action.loops, action.cost
     by = units(device, form.other_kernels)
@@ -32,4 +32,4 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
         matrix = matrix + product_seconds(n["unit"], gates, sample * steps, 1, by)
     launches = launches_of(cost, trainer.execution)
     stream = (cost.read + cost.written) / memory_rate(device)
-    return Price(matrix, stream, 0.0, device.launch_seconds * launches, launches, by.provenance)
+    return KernelPrice(matrix, stream, 0.0, device.launch_seconds * launches, launches, by.provenance)

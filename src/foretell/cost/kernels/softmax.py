@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from foretell.cost.kernels._frame import activation_width, launches_of, where
-from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import cycle_seconds, memory_rate
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
@@ -22,7 +22,7 @@ again, on an H200 (studies/h200_kernels)."""
 HELD: Final = 1024
 
 
-def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     """Bytes, or cycles for each element if those take longer."""
     cost = action.cost
     eager_backward = action.part != "forward" and trainer.execution == "eager"
@@ -34,4 +34,4 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     )
     stream = stream * kernels
     launches = launches_of(cost, trainer.execution) * kernels
-    return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")
+    return KernelPrice(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")

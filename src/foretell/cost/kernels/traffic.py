@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from foretell.cost.kernels._frame import PLAIN_PASSES, activation_width, hidden_passes, launches_of, plain
-from foretell.cost.kernels._price import Price
+from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import cycle_seconds, memory_rate
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
@@ -31,7 +31,7 @@ CYCLES: Final = {"elementwise": 0.25, "dropout": 0.36, "rotary": 0.25, "broadcas
 compute an index for each element are slower."""
 
 
-def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Price:
+def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     """Bytes at the memory's rate, arithmetic at that of the ordinary units."""
     cost = action.cost
     moved = cost.read + cost.written
@@ -45,4 +45,4 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Pr
     elif action.operator in FUSIBLE and trainer.execution == "eager":
         stream = stream * (hidden_passes(trainer, device) / PLAIN_PASSES)
     stream = at_least(stream, arithmetic)
-    return Price(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")
+    return KernelPrice(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")

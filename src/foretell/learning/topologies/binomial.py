@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from foretell.learning.topologies._patterns import Pairs, back, tree
-from foretell.learning.topology import Round, Topology
+from foretell.learning.topology import MessageRound, Topology
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class Binomial(Topology):
     def servers(self, workers: int) -> int:
         return 1
 
-    def gather(self, workers: int) -> Sequence[Round]:
-        return [Round(pairs, sums=sums) for pairs, sums in self._rounds(workers)]
+    def gather(self, workers: int) -> Sequence[MessageRound]:
+        return [MessageRound(pairs, sums=sums) for pairs, sums in self._rounds(workers)]
 
-    def spread(self, workers: int) -> Sequence[Round]:
-        return [Round(back(pairs)) for pairs, _ in reversed(self._rounds(workers))]
+    def spread(self, workers: int) -> Sequence[MessageRound]:
+        return [MessageRound(back(pairs)) for pairs, _ in reversed(self._rounds(workers))]
 
     @staticmethod
     def _rounds(workers: int) -> list[tuple[Pairs, bool]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from foretell.learning.topology import Round, Topology
+from foretell.learning.topology import MessageRound, Topology
 
 
 @dataclass(frozen=True)
@@ -18,19 +18,19 @@ class Doubling(Topology):
     collective: ClassVar[bool] = True
     replicated: ClassVar[bool] = True
 
-    def gather(self, workers: int) -> Sequence[Round]:
+    def gather(self, workers: int) -> Sequence[MessageRound]:
         inside = 1 << (workers.bit_length() - 1)
-        rounds = [Round(self._beyond(workers, inside), sums=True)] if inside < workers else []
+        rounds = [MessageRound(self._beyond(workers, inside), sums=True)] if inside < workers else []
         apart = 1
         while apart < inside:
-            rounds.append(Round(tuple((at, at ^ apart) for at in range(inside)), sums=True))
+            rounds.append(MessageRound(tuple((at, at ^ apart) for at in range(inside)), sums=True))
             apart *= 2
         return rounds
 
-    def spread(self, workers: int) -> Sequence[Round]:
+    def spread(self, workers: int) -> Sequence[MessageRound]:
         inside = 1 << (workers.bit_length() - 1)
         told = tuple((target, source) for source, target in self._beyond(workers, inside))
-        return [Round(told)] if told else []
+        return [MessageRound(told)] if told else []
 
     @staticmethod
     def _beyond(workers: int, inside: int) -> tuple[tuple[int, int], ...]:

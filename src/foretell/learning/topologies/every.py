@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from foretell.learning.topology import Hop, Topology
+from foretell.learning.topology import ShareMessage, Topology
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,6 @@ class Every(Topology):
     def owners(self, workers: int) -> int:
         return workers
 
-    def up(self, worker: int, workers: int) -> Sequence[Sequence[Hop]]:
+    def up(self, worker: int, workers: int) -> Sequence[Sequence[ShareMessage]]:
         others = [(worker + step) % workers for step in range(1, workers)]
-        return [[Hop(worker, other, 1 / workers) for other in others]]
+        return [[ShareMessage(worker, other, 1 / workers) for other in others]]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from foretell.learning.option import option
-from foretell.learning.topology import Hop, Topology
+from foretell.learning.topology import ShareMessage, Topology
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,6 @@ class Proxies(Topology):
     def beside(self, workers: int) -> Sequence[int]:
         return [0, *range(0, workers, self.group)]  # a proxy with the first of its own
 
-    def up(self, worker: int, workers: int) -> Sequence[Sequence[Hop]]:
+    def up(self, worker: int, workers: int) -> Sequence[Sequence[ShareMessage]]:
         proxy = workers + 1 + worker // self.group
-        return [[Hop(worker, proxy)], [Hop(proxy, workers)]]
+        return [[ShareMessage(worker, proxy)], [ShareMessage(proxy, workers)]]

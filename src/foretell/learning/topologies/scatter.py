@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from foretell.learning.topologies._patterns import back, circle
-from foretell.learning.topology import Round, Topology
+from foretell.learning.topology import MessageRound, Topology
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class Scatter(Topology):
     def servers(self, workers: int) -> int:
         return 1
 
-    def gather(self, workers: int) -> Sequence[Round]:
-        among = Round(circle(workers), 1 / workers, sums=True, times=workers - 1)
-        return [among, Round(self._to_server(workers), 1 / workers)]
+    def gather(self, workers: int) -> Sequence[MessageRound]:
+        among = MessageRound(circle(workers), 1 / workers, sums=True, times=workers - 1)
+        return [among, MessageRound(self._to_server(workers), 1 / workers)]
 
-    def spread(self, workers: int) -> Sequence[Round]:
-        among = Round(circle(workers), 1 / workers, times=workers - 1)
-        return [Round(back(self._to_server(workers)), 1 / workers), among]
+    def spread(self, workers: int) -> Sequence[MessageRound]:
+        among = MessageRound(circle(workers), 1 / workers, times=workers - 1)
+        return [MessageRound(back(self._to_server(workers)), 1 / workers), among]
 
     @staticmethod
     def _to_server(workers: int) -> tuple[tuple[int, int], ...]:

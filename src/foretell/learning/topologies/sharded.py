@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from foretell.learning.option import option
-from foretell.learning.topology import Hop, Topology
+from foretell.learning.topology import ShareMessage, Topology
 
 
 @dataclass(frozen=True)
@@ -25,5 +25,5 @@ class Sharded(Topology):
     def owners(self, workers: int) -> int:
         return self.k
 
-    def up(self, worker: int, workers: int) -> Sequence[Sequence[Hop]]:
-        return [[Hop(worker, workers + server, 1 / self.k) for server in range(self.k)]]
+    def up(self, worker: int, workers: int) -> Sequence[Sequence[ShareMessage]]:
+        return [[ShareMessage(worker, workers + server, 1 / self.k) for server in range(self.k)]]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from foretell.learning.topologies._patterns import circle
-from foretell.learning.topology import Round, Topology
+from foretell.learning.topology import MessageRound, Topology
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Shares(Topology):
     def owners(self, workers: int) -> int:
         return workers
 
-    def gather(self, workers: int) -> Sequence[Round]:
-        return [Round(circle(workers), 1 / workers, sums=True, times=workers - 1)]
+    def gather(self, workers: int) -> Sequence[MessageRound]:
+        return [MessageRound(circle(workers), 1 / workers, sums=True, times=workers - 1)]
 
-    def spread(self, workers: int) -> Sequence[Round]:
-        return [Round(circle(workers), 1 / workers, times=workers - 1)]
+    def spread(self, workers: int) -> Sequence[MessageRound]:
+        return [MessageRound(circle(workers), 1 / workers, times=workers - 1)]

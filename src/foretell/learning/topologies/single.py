@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from foretell.learning.topology import Hop, Topology
+from foretell.learning.topology import ShareMessage, Topology
 
 
 @dataclass(frozen=True)
@@ -19,5 +19,5 @@ class Single(Topology):
     def servers(self, workers: int) -> int:
         return 1
 
-    def up(self, worker: int, workers: int) -> Sequence[Sequence[Hop]]:
-        return [[Hop(worker, workers)]]
+    def up(self, worker: int, workers: int) -> Sequence[Sequence[ShareMessage]]:
+        return [[ShareMessage(worker, workers)]]

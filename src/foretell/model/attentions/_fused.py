@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from foretell.model.attention import AttentionKernel
-from foretell.model.operator import Part, Sizes, Widths
+from foretell.model.operator import OperatorPart, Sizes, Widths
 from foretell.units import ceil_log2
 
 if TYPE_CHECKING:
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 class FusedKernel(AttentionKernel, frozen=True):
     """One kernel forward, three backward."""
 
-    def forward(self, of: Attention, n: Sizes, width: Widths) -> Part:
+    def forward(self, of: Attention, n: Sizes, width: Widths) -> OperatorPart:
         products = of.products(n, 1, 1)
         read, written = of.bytes_of(("q", "k", "v"), n, width), of.bytes_of(("y",), n, width)
         depth = ceil_log2(n["qk"]) + ceil_log2(n["key"]) * 2
-        return Part(2 * products, 5 * of.scores(n), read, written, 1, 1, products, depth)
+        return OperatorPart(2 * products, 5 * of.scores(n), read, written, 1, 1, products, depth)
 
-    def input_gradient(self, of: Attention, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, of: Attention, n: Sizes, width: Widths) -> OperatorPart:
         products = of.products(n, 3, 2)  # the scores again; dv, dp over value; dq, dk over qk
         read = of.bytes_of(("q", "k", "v", "y"), n, width) + of.bytes_of(("y",), n, width)
         written = of.bytes_of(("q", "k", "v"), n, width)
         depth = ceil_log2(n["value"]) + ceil_log2(n["key"]) + ceil_log2(n["query"])
-        return Part(2 * products, 8 * of.scores(n), read, written, 3, 3, products, depth)
+        return OperatorPart(2 * products, 8 * of.scores(n), read, written, 3, 3, products, depth)
 
-    def bias_added(self, of: Attention, n: Sizes, width: Widths) -> Part:
-        return Part(vector=of.scores(n), read=of.bytes_of(("bias",), n, width))
+    def bias_added(self, of: Attention, n: Sizes, width: Widths) -> OperatorPart:
+        return OperatorPart(vector=of.scores(n), read=of.bytes_of(("bias",), n, width))
 
-    def bias_summed(self, of: Attention, n: Sizes, width: Widths) -> Part:
+    def bias_summed(self, of: Attention, n: Sizes, width: Widths) -> OperatorPart:
         bias, scores = of.bytes_of(("bias",), n, width), of.scores(n)
         made = scores * width["q"]  # each sample's are written, and read to be summed
-        return Part(0, scores, made, bias + made, 1, 1, scores, ceil_log2(n["sample"]))
+        return OperatorPart(0, scores, made, bias + made, 1, 1, scores, ceil_log2(n["sample"]))
 
     def keeps(self, of: Attention) -> tuple[str, ...]:
         return ("q", "k", "v", "bias", "y", "logsumexp")

@@ -17,9 +17,9 @@ from foretell.errors import BadInput, first_of, near
 from foretell.model import zoo
 from foretell.model.graph import Graph
 from foretell.model.importers import hf_encoders, hf_gpt, hf_images, hf_llama
-from foretell.model.importers.hf_fields import LARGEST, TORCH, Config, Kind, named_in, shown
+from foretell.model.importers.hf_fields import LARGEST, TORCH, Config, HfModelType, named_in, shown
 
-KINDS: dict[str, Kind] = {**hf_gpt.KINDS, **hf_llama.KINDS, **hf_encoders.KINDS, **hf_images.KINDS}
+KINDS: dict[str, HfModelType] = {**hf_gpt.KINDS, **hf_llama.KINDS, **hf_encoders.KINDS, **hf_images.KINDS}
 
 USUAL_LENGTH = 4096
 """Files allow very long sequences; a person who wants them says so."""
@@ -73,7 +73,7 @@ def text(file: Path, seq: int | None = None) -> str:
         raise _placed(problem, config, keys) from None
 
 
-def _read(config: Config, seq: int | None, dtype: str) -> tuple[Kind, dict[str, Any], dict[str, str]]:
+def _read(config: Config, seq: int | None, dtype: str) -> tuple[HfModelType, dict[str, Any], dict[str, str]]:
     """What kind of model it is, the fields of its family, and the key of the file that each comes from."""
     kind = _kind(config)
     config.seq = _length(config, kind, seq)
@@ -109,7 +109,7 @@ def _content(file: Path) -> dict[str, Any]:
     return content  # pyright: ignore[reportUnknownVariableType]
 
 
-def _kind(config: Config) -> Kind:
+def _kind(config: Config) -> HfModelType:
     key, name = config.get("model_type")
     if name is None:
         fix = f'"model_type": "llama", or another of {len(KINDS)} types: {", ".join(KINDS)}'
@@ -125,7 +125,7 @@ def _kind(config: Config) -> Kind:
     return KINDS[name]
 
 
-def _length(config: Config, kind: Kind, seq: int | None) -> int:
+def _length(config: Config, kind: HfModelType, seq: int | None) -> int:
     """The sequence length that the graph is for; 0 for images."""
     if kind.positions is None:
         if seq is not None:
@@ -146,7 +146,7 @@ def _length(config: Config, kind: Kind, seq: int | None) -> int:
     return seq
 
 
-def _remark(config: Config, kind: Kind, chosen: str) -> None:
+def _remark(config: Config, kind: HfModelType, chosen: str) -> None:
     """Say what in the file is not in the graph."""
     name = config.architecture()
     if name and not name.endswith(kind.heads):

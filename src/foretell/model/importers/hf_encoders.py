@@ -11,7 +11,7 @@ from foretell.model.importers.hf_fields import (
     TORCH,
     Config,
     Fields,
-    Kind,
+    HfModelType,
     Source,
     activation,
     count,
@@ -133,23 +133,23 @@ _RELATIVE = count("n_positions", default=512)
 _CONDITIONAL = ("ForConditionalGeneration", "WithLMHeadModel")
 
 
-def _roberta(vocab: int) -> Kind:
+def _roberta(vocab: int) -> HfModelType:
     heads = ("Model", "ForMaskedLM")
     checks = (_enough_positions,)
-    return Kind(Bert, _bert(vocab), _unreserved, learned=True, heads=heads, only=_ABSOLUTE, checks=checks)
+    return HfModelType(Bert, _bert(vocab), _unreserved, learned=True, heads=heads, only=_ABSOLUTE, checks=checks)
 
 
 KINDS = {
-    "bert": Kind(
+    "bert": HfModelType(
         Bert, _bert(30522, ("mlm", "pretraining")), _POSITIONS, learned=True, heads=_PRETRAINED, only=_ABSOLUTE
     ),
     "roberta": _roberta(50265),
     "xlm-roberta": _roberta(30522),
     "camembert": _roberta(30522),
-    "distilbert": Kind(Bert, _DISTILBERT, _POSITIONS, learned=True, heads=("Model", "ForMaskedLM")),
-    "electra": Kind(
+    "distilbert": HfModelType(Bert, _DISTILBERT, _POSITIONS, learned=True, heads=("Model", "ForMaskedLM")),
+    "electra": HfModelType(
         Bert, _ELECTRA, _POSITIONS, learned=True, heads=("Model",), only=_ABSOLUTE, checks=(_electra_projection,)
     ),
-    "t5": Kind(T5, _t5(32128, "relu", True, 6, 8, 2048), _RELATIVE, heads=_CONDITIONAL),
-    "mt5": Kind(T5, _t5(250112, "gated-gelu", True, 8, 6, 1024), _RELATIVE, heads=_CONDITIONAL),
+    "t5": HfModelType(T5, _t5(32128, "relu", True, 6, 8, 2048), _RELATIVE, heads=_CONDITIONAL),
+    "mt5": HfModelType(T5, _t5(250112, "gated-gelu", True, 8, 6, 1024), _RELATIVE, heads=_CONDITIONAL),
 }

@@ -248,7 +248,7 @@ TORCH = "`package.module:factory` or `file.py:factory`, a function that builds t
 """What works for any model."""
 
 
-class Kind(NamedTuple):
+class HfModelType(NamedTuple):
     """How one model type is read.
 
     `only` lists what a field must be for the family to fit, `noted` what it may be without a

@@ -10,7 +10,7 @@ from foretell.model.importers.hf_fields import (
     TORCH,
     Config,
     Fields,
-    Kind,
+    HfModelType,
     Source,
     activation,
     count,
@@ -191,15 +191,15 @@ _FALCON: Fields = {
 _NO_CROSS = {"add_cross_attention": (False,)}
 
 _KINDS = {
-    "gpt2": Kind(Gpt, _GPT2, _GPT2_POSITIONS, learned=True, only=_NO_CROSS),
-    "gpt_bigcode": Kind(
+    "gpt2": HfModelType(Gpt, _GPT2, _GPT2_POSITIONS, learned=True, only=_NO_CROSS),
+    "gpt_bigcode": HfModelType(
         Gpt,
         {**_GPT2, "kv_heads": _shared_by_all},
         _GPT2_POSITIONS,
         learned=True,
         only=_NO_CROSS,
     ),
-    "gpt_neo": Kind(
+    "gpt_neo": HfModelType(
         Gpt,
         _NEO,
         _OPT_POSITIONS,
@@ -207,7 +207,7 @@ _KINDS = {
         checks=(_neo_differences,),
         said=("attention_layers", "attention_types"),
     ),
-    "opt": Kind(
+    "opt": HfModelType(
         Gpt,
         _OPT,
         _OPT_POSITIONS,
@@ -215,8 +215,8 @@ _KINDS = {
         only={"do_layer_norm_before": (True,), "layer_norm_elementwise_affine": (True,)},
         checks=(_opt_projection,),
     ),
-    "bloom": Kind(Gpt, _BLOOM, positions(2048, "seq_length")),
-    "gpt_neox": Kind(
+    "bloom": HfModelType(Gpt, _BLOOM, positions(2048, "seq_length")),
+    "gpt_neox": HfModelType(
         Gpt,
         _NEOX,
         positions(2048),
@@ -224,14 +224,14 @@ _KINDS = {
         checks=(_side_by_side,),
         said=("rotary_emb_base",),
     ),
-    "nemotron": Kind(Gpt, _NEMOTRON, positions(4096), checks=(_one_bias,)),
-    "starcoder2": Kind(
+    "nemotron": HfModelType(Gpt, _NEMOTRON, positions(4096), checks=(_one_bias,)),
+    "starcoder2": HfModelType(
         Gpt,
         _STARCODER2,
         positions(4096),
         checks=(_window_left_out,),
         said=("mlp_type", "norm_type"),
     ),
-    "falcon": Kind(Gpt, _FALCON, positions(2048), checks=(_falcon_norms,)),
+    "falcon": HfModelType(Gpt, _FALCON, positions(2048), checks=(_falcon_norms,)),
 }
 KINDS = {name: kind._replace(heads=CAUSAL) for name, kind in _KINDS.items()}

@@ -9,7 +9,7 @@ from foretell.model.importers.hf_fields import (
     DEEPEST,
     TORCH,
     Config,
-    Kind,
+    HfModelType,
     Source,
     activation,
     classes,
@@ -66,7 +66,7 @@ def _resnet_widths(config: Config) -> None:
 
 
 _KINDS = {
-    "vit": Kind(
+    "vit": HfModelType(
         Vit,
         {
             **usual_sizes(layers=12, hidden=768, heads=12, ffn=3072),
@@ -78,7 +78,7 @@ _KINDS = {
         },
         only={"qkv_bias": (True,)},
     ),
-    "swin": Kind(
+    "swin": HfModelType(
         Swin,
         {
             "layers": sizes("depths", default=(2, 2, 6, 2), most=DEEPEST),
@@ -95,7 +95,7 @@ _KINDS = {
         noted=_GELU,
         said=("hidden_size", "num_layers", "path_norm"),
     ),
-    "convnext": Kind(
+    "convnext": HfModelType(
         Convnext,
         {
             "width": _doubling("hidden_sizes", (96, 192, 384, 768)),
@@ -106,7 +106,7 @@ _KINDS = {
         only={**_THREE, "patch_size": (4,), "num_stages": (4,)},
         noted=_GELU,
     ),
-    "resnet": Kind(
+    "resnet": HfModelType(
         Resnet,
         {
             "blocks": sizes("depths", default=(3, 4, 6, 3), most=DEEPEST),

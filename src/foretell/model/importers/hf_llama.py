@@ -12,7 +12,7 @@ from foretell.model.importers.hf_fields import (
     CAUSAL,
     Config,
     Fields,
-    Kind,
+    HfModelType,
     Source,
     count,
     fixed,
@@ -150,19 +150,19 @@ _DENSE = ("intermediate_size",)
 _GROUPS = ("head_dim", "n_group", "num_key_value_heads", "qk_head_dim", "topk_group")
 
 _KINDS = {
-    "llama": Kind(Llama, _LLAMA, positions(2048), noted={**_BIASES, **_SILU}),
-    "mistral": Kind(
+    "llama": HfModelType(Llama, _LLAMA, positions(2048), noted={**_BIASES, **_SILU}),
+    "mistral": HfModelType(
         Llama, {**_MISTRAL, "window": maybe("sliding_window", default=4096)}, positions(131072), noted=_SILU
     ),
-    "qwen2": Kind(Llama, _QWEN2, positions(32768), noted=_SILU),
-    "qwen3": Kind(Llama, _QWEN3, positions(32768), noted={**_BIASES, **_SILU}),
-    "phi3": Kind(
+    "qwen2": HfModelType(Llama, _QWEN2, positions(32768), noted=_SILU),
+    "qwen3": HfModelType(Llama, _QWEN3, positions(32768), noted={**_BIASES, **_SILU}),
+    "phi3": HfModelType(
         Llama,
         {**_PHI3, "window": maybe("sliding_window")},
         positions(4096),
         noted={**_SILU, "partial_rotary_factor": ((1.0,), "all features of a head turn with the position here")},
     ),
-    "gemma": Kind(
+    "gemma": HfModelType(
         Llama,
         _GEMMA,
         positions(8192),
@@ -170,13 +170,13 @@ _KINDS = {
         remarks=("the GELU of Gemma's gate is counted as SiLU, and the scaling of its embedding left out",),
         said=("hidden_act", "hidden_activation"),
     ),
-    "mixtral": Kind(Mixture, _MIXTRAL, positions(131072), noted=_SILU),
-    "qwen2_moe": Kind(Mixture, _QWEN2_MOE, positions(32768), only=_EVERY_LAYER, noted=_SILU, said=_DENSE),
-    "qwen3_moe": Kind(
+    "mixtral": HfModelType(Mixture, _MIXTRAL, positions(131072), noted=_SILU),
+    "qwen2_moe": HfModelType(Mixture, _QWEN2_MOE, positions(32768), only=_EVERY_LAYER, noted=_SILU, said=_DENSE),
+    "qwen3_moe": HfModelType(
         Mixture, _QWEN3_MOE, positions(32768), only=_EVERY_LAYER, noted={**_BIASES, **_SILU}, said=_DENSE
     ),
-    "deepseek_v2": Kind(DeepSeek, _DEEPSEEK_V2, positions(2048), only=_LATENT, noted=_SILU, said=_GROUPS),
-    "deepseek_v3": Kind(
+    "deepseek_v2": HfModelType(DeepSeek, _DEEPSEEK_V2, positions(2048), only=_LATENT, noted=_SILU, said=_GROUPS),
+    "deepseek_v3": HfModelType(
         DeepSeek, _DEEPSEEK_V3, positions(4096), only=_LATENT, noted={**_SILU, **_SECOND_TOKEN}, said=_GROUPS
     ),
 }

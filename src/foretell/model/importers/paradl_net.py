@@ -11,9 +11,9 @@ from foretell.errors import BadInput
 from foretell.model.build import Builder
 from foretell.model.graph import Graph
 from foretell.model.zoo._layer_build import build
-from foretell.model.zoo._layer_file import Layer, LayerFile, parse, read, write
+from foretell.model.zoo._layer_file import LayerFile, LayerLine, parse, read, write
 
-__all__ = ["Layer", "LayerFile", "graph", "load", "parse", "read", "write"]
+__all__ = ["LayerFile", "LayerLine", "graph", "load", "parse", "read", "write"]
 
 
 def load(path: Path, batch: int = 1) -> Graph:

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import conv_flop_count, flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from foretell.model.importers.torch_dims import leaves
-from foretell.model.importers.torch_tape import Function, Recorded, Tape
+from foretell.model.importers.torch_tape import AutogradFunction, Recorded, Tape
 from foretell.model.operators.layout import View
 from foretell.model.operators.unknown import Unknown
 from foretell.units import WIDTH, product
@@ -165,7 +165,7 @@ def _in_place(node: Recorded) -> bool:
     return not isinstance(node.operator, View) and any(used.memory is memory for used in node.inputs.values())
 
 
-def _settle_function(tape: Tape, function: Function, counted: Counter[int], reached: set[int]) -> None:
+def _settle_function(tape: Tape, function: AutogradFunction, counted: Counter[int], reached: set[int]) -> None:
     """The backward pass of an autograd.Function is its author's; it may do more or less than usual."""
     nodes = [node for node in function.nodes if node.needs]
     if not nodes:

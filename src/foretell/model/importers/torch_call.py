@@ -31,7 +31,7 @@ def _schema(func: Any) -> _Schema:
     return _Schema(f"{namespace}.{name}", arguments, defaults, written)
 
 
-class Call:
+class TorchCall:
     """What was called with what, and what came out."""
 
     __slots__ = ("_given", "_schema", "args", "func", "kwargs", "outputs", "result", "tape", "tensors")

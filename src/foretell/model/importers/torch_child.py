@@ -11,24 +11,24 @@ from __future__ import annotations
 import msgspec
 
 from foretell.errors import ForetellError
-from foretell.model.importers.torch_load import Answer, Question
+from foretell.model.importers.torch_load import TraceAnswer, TraceRequest
 from foretell.processes import answer_lines, end_with_parent
 
 
-def answer(spec: str, batch: int | None, seq: int | None) -> Answer:
+def answer(spec: str, batch: int | None, seq: int | None) -> TraceAnswer:
     """Trace what the text names."""
     from foretell.model.importers import torch_factory, torch_trace
 
     try:
         factory, home = torch_factory.find(spec)
         built, mode = torch_factory.build(factory, home, batch, seq, spec)
-        return Answer(torch_trace.trace_in(mode, built.module, built.inputs, built.loss, spec))
+        return TraceAnswer(torch_trace.trace_in(mode, built.module, built.inputs, built.loss, spec))
     except ForetellError as problem:
-        return Answer(None, type(problem).__name__, problem.what, problem.where or spec, problem.fix)
+        return TraceAnswer(None, type(problem).__name__, problem.what, problem.where or spec, problem.fix)
 
 
 def answered(line: bytes) -> bytes:
-    question = msgspec.json.decode(line, type=Question)
+    question = msgspec.json.decode(line, type=TraceRequest)
     return msgspec.json.encode(answer(question.spec, question.batch, question.seq))
 
 

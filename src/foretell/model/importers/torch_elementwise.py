@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from foretell.model.importers.torch_call import Call
+from foretell.model.importers.torch_call import TorchCall
 from foretell.model.importers.torch_dims import Group, Layout, fresh, joined, leaves, size_of, tie
 from foretell.model.operators.broadcast import FUNCTIONS as REPEATING
 from foretell.model.operators.broadcast import Broadcast
@@ -88,7 +88,7 @@ DRAWN = ("rand", "rand_like", "randn", "randn_like", "randint", "randint_like", 
 DRAWN_IN_PLACE = ("exponential", "random", "cauchy", "log_normal", "geometric", "normal_functional")
 
 
-def pointwise(call: Call) -> None:
+def pointwise(call: TorchCall) -> None:
     """A function of one, two or three tensors, element by element; smaller ones repeat."""
     output = call.outputs[0]
     layout = broadcast_layout(call, call.tensors, output)
@@ -112,7 +112,7 @@ def pointwise(call: Call) -> None:
     call.tape.add(Elementwise(function), {"item": joined(layout)}, inputs, [(output, layout), *more])
 
 
-def _function(call: Call) -> str:
+def _function(call: TorchCall) -> str:
     word = call.name.rpartition(".")[2]
     function = WORDS.get(word, "other")
     if function == "gelu" and call["approximate"] == "tanh":
@@ -133,7 +133,7 @@ def _repeats(function: str, inputs: dict[str, torch.Tensor], output: torch.Tenso
     return 1 < inputs["z"].numel() < output.numel()
 
 
-def _broadcast(call: Call, function: str, inputs: dict[str, torch.Tensor], layout: Layout) -> None:
+def _broadcast(call: TorchCall, function: str, inputs: dict[str, torch.Tensor], layout: Layout) -> None:
     x, z = inputs["x"], inputs["z"]
     missing = x.dim() - z.dim()
     shared = [at >= missing and z.shape[at - missing] == size for at, size in enumerate(x.shape)]
@@ -143,7 +143,7 @@ def _broadcast(call: Call, function: str, inputs: dict[str, torch.Tensor], layou
     call.tape.add(Broadcast(function), {"item": item, "repeat": repeat}, {"x": x, name: z}, [(call.outputs[0], layout)])
 
 
-def broadcast_layout(call: Call, tensors: list[torch.Tensor], output: torch.Tensor) -> Layout:
+def broadcast_layout(call: TorchCall, tensors: list[torch.Tensor], output: torch.Tensor) -> Layout:
     """Dims of tensors that are matched from the last dim on; equal sizes are the same dim."""
     found: list[Group] = []
     layouts = [call.tape.layout(tensor) for tensor in tensors]
@@ -160,7 +160,7 @@ def broadcast_layout(call: Call, tensors: list[torch.Tensor], output: torch.Tens
     return tuple(found)
 
 
-def _made(call: Call) -> None:
+def _made(call: TorchCall) -> None:
     """New elements from nothing (or from another tensor's shape): written, not read."""
     output = call.outputs[0]
     word = call.name.rpartition(".")[2]
@@ -173,7 +173,7 @@ def _made(call: Call) -> None:
     call.tape.add(Elementwise(function), {"item": joined(layout)}, {}, [(output, layout)])
 
 
-def _gated(call: Call) -> None:
+def _gated(call: TorchCall) -> None:
     """glu: the second half of a dim gates the first."""
     source, output = call.tensors[0], call.outputs[0]
     known = call.tape.layout(source)
@@ -182,7 +182,7 @@ def _gated(call: Call) -> None:
     call.tape.add(Elementwise("silu"), {"item": joined(layout)}, {"x": source}, [(output, layout)])
 
 
-TABLE: dict[str, Callable[[Call], None]] = {
+TABLE: dict[str, Callable[[TorchCall], None]] = {
     **{f"aten.{name}": pointwise for name in WORDS},
     **{f"aten.{name}": _made for name in (*EMPTY, *FILLED, *DRAWN, *DRAWN_IN_PLACE)},
     "aten.glu": _gated,

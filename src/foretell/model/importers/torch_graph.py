@@ -11,7 +11,7 @@ from foretell.model.graph import Flat, Graph, Node, Operand, Tensor
 from foretell.model.importers.torch_backward import parts
 from foretell.model.importers.torch_dims import Atom, leaves, read
 from foretell.model.importers.torch_paths import belong_to_layers
-from foretell.model.importers.torch_tape import Recorded, Tape, Traced
+from foretell.model.importers.torch_tape import Recorded, Tape, TracedTensor
 from foretell.model.operators.layout import View
 from foretell.model.operators.matmul import Matmul
 
@@ -40,7 +40,7 @@ def _warnings(tape: Tape) -> tuple[str, ...]:
 
 def _without_same_views(nodes: list[Recorded]) -> list[Recorded]:
     """Leave out views that change nothing but the grouping of dims: [sample * sequence, hidden]."""
-    same: dict[int, Traced] = {}
+    same: dict[int, TracedTensor] = {}
     found: list[Recorded] = []
     for node in nodes:
         node.inputs = {name: same.get(id(traced), traced) for name, traced in node.inputs.items()}
@@ -59,7 +59,7 @@ def _without_same_views(nodes: list[Recorded]) -> list[Recorded]:
     return found
 
 
-def _atoms(traced: Traced) -> list[Atom]:
+def _atoms(traced: TracedTensor) -> list[Atom]:
     return [atom for atom in leaves(atom for group in traced.layout for atom in group) if atom.size != 1]
 
 
@@ -87,7 +87,7 @@ def _shared_views(nodes: list[Recorded]) -> list[Recorded]:
     A tensor belongs to the layer that first names it; so the first layer would be unlike the others.
     """
     users: dict[int, list[Recorded]] = {}
-    weights: dict[int, Traced] = {}
+    weights: dict[int, TracedTensor] = {}
     for node in nodes:
         for traced in node.inputs.values():
             if traced.role in ("parameter", "buffer", "constant"):
@@ -97,7 +97,7 @@ def _shared_views(nodes: list[Recorded]) -> list[Recorded]:
     for key, traced in weights.items():
         if not _across_layers([node.path for node in users[key]]):
             continue
-        view = Traced(traced.layout, traced.dtype, traced, needs=traced.needs)
+        view = TracedTensor(traced.layout, traced.dtype, traced, needs=traced.needs)
         item = tuple(atom for group in traced.layout for atom in group)
         path = traced.name.rpartition(".")[0]
         found.append(Recorded(path, 0, View("alias"), {"item": item}, {"x": traced}, [view]))
@@ -137,8 +137,8 @@ class _Numbering:
     def __init__(self, tape: Tape, module: torch.nn.Module) -> None:
         self._tensors: list[Tensor] = []
         self._numbers: dict[int, int] = {}
-        self._siblings: dict[int, list[Traced]] = {}
-        self._weights: list[Traced] = []
+        self._siblings: dict[int, list[TracedTensor]] = {}
+        self._weights: list[TracedTensor] = []
         self._read: set[int] = set()  # tensors that some operator sends a gradient back to
         for part in module.modules():
             own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
@@ -156,7 +156,7 @@ class _Numbering:
             self._number(traced)
         return Flat(tuple(self._tensors), tuple(found))
 
-    def _number(self, traced: Traced) -> int:
+    def _number(self, traced: TracedTensor) -> int:
         known = self._numbers.get(id(traced))
         if known is not None:
             return known
@@ -165,7 +165,7 @@ class _Numbering:
                 self._add(sibling)
         return self._numbers[id(traced)]
 
-    def _add(self, traced: Traced) -> None:
+    def _add(self, traced: TracedTensor) -> None:
         storage = self._number(traced.owner) if traced.owner is not None else len(self._tensors)
         dims = read(atom for group in traced.layout for atom in group)
         self._numbers[id(traced)] = len(self._tensors)

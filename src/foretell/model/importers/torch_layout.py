@@ -6,25 +6,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from foretell.model.importers.torch_call import Call
+from foretell.model.importers.torch_call import TorchCall
 from foretell.model.importers.torch_dims import Group, Layout, fresh, joined, regroup, size_of, tie
 from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.experts import Gather
 from foretell.model.operators.layout import Concatenate, Pad, View
 
 
-def _view(call: Call, layouts: list[Layout], function: str) -> None:
+def _view(call: TorchCall, layouts: list[Layout], function: str) -> None:
     """Every output reads the memory of the first tensor."""
     source = call.tensors[0]
     for output, layout in zip(call.outputs, layouts, strict=True):
         call.tape.add(View(function), {"item": joined(layout)}, {"x": source}, [(output, layout)])
 
 
-def _source(call: Call) -> Layout:
+def _source(call: TorchCall) -> Layout:
     return call.tape.layout(call.tensors[0])
 
 
-def _reshape(call: Call) -> None:
+def _reshape(call: TorchCall) -> None:
     output = call.outputs[0]
     source = _source(call)
     same = output.numel() == call.tensors[0].numel()
@@ -32,11 +32,11 @@ def _reshape(call: Call) -> None:
     _view(call, [layout], "reshape")
 
 
-def _same(call: Call) -> None:
+def _same(call: TorchCall) -> None:
     _view(call, [_source(call)], "alias")
 
 
-def unknown_view(call: Call) -> None:
+def unknown_view(call: TorchCall) -> None:
     """A view that nobody described: named by what it looks at, where the sizes agree."""
     layouts: list[Layout] = []
     for output in call.outputs:
@@ -47,7 +47,7 @@ def unknown_view(call: Call) -> None:
     _view(call, layouts, "slice")
 
 
-def in_place_view(call: Call) -> None:
+def in_place_view(call: TorchCall) -> None:
     """A tensor that is read with other dims from here on (squeeze_, as_strided_)."""
     source, output = _source(call), call.outputs[0]
     same = size_of(joined(source)) == output.numel()
@@ -55,7 +55,7 @@ def in_place_view(call: Call) -> None:
     _view(call, [layout], "reshape")
 
 
-def _permute(call: Call) -> None:
+def _permute(call: TorchCall) -> None:
     source = list(_source(call))
     if call.name == "aten.permute":
         order = [dim % max(1, len(source)) for dim in call["dims"]]
@@ -69,13 +69,13 @@ def _permute(call: Call) -> None:
     _view(call, [tuple(layout)], "transpose")
 
 
-def _unsqueeze(call: Call) -> None:
+def _unsqueeze(call: TorchCall) -> None:
     source = list(_source(call))
     source.insert(call["dim"] % (len(source) + 1), ())
     _view(call, [tuple(source)], "reshape")
 
 
-def _squeeze(call: Call) -> None:
+def _squeeze(call: TorchCall) -> None:
     source, shape = _source(call), call.tensors[0].shape
     asked = call["dim"]
     if asked is None:
@@ -100,7 +100,7 @@ def _without(source: Layout, gone: set[int]) -> Layout:
     return tuple(found)
 
 
-def _expand(call: Call) -> None:
+def _expand(call: TorchCall) -> None:
     _view(call, [_stretched(_source(call), call.tensors[0].shape, call.outputs[0].shape)], "expand")
 
 
@@ -113,7 +113,7 @@ def _stretched(source: Layout, before: Any, after: Any) -> Layout:
     return tuple(found)
 
 
-def _slice(call: Call) -> None:
+def _slice(call: TorchCall) -> None:
     """Pieces along one dim; a piece is named as the whole is."""
     source = _source(call)
     dim = call["dim"] % max(1, len(source))
@@ -127,20 +127,20 @@ def _piece(source: Layout, dim: int, size: int) -> Layout:
     return (*source[:dim], piece, *source[dim + 1 :])
 
 
-def _select(call: Call) -> None:
+def _select(call: TorchCall) -> None:
     source = _source(call)
     dim = call["dim"] % max(1, len(source))
     _view(call, [(*source[:dim], *source[dim + 1 :])] * len(call.outputs), "slice")
 
 
-def _diagonal(call: Call) -> None:
+def _diagonal(call: TorchCall) -> None:
     source = _source(call)
     gone = {call["dim1"] % len(source), call["dim2"] % len(source)}
     rest = tuple(group for at, group in enumerate(source) if at not in gone)
     _view(call, [(*rest, fresh(call.outputs[0].shape[-1]))], "slice")
 
 
-def _windows(call: Call) -> None:
+def _windows(call: TorchCall) -> None:
     source = _source(call)
     dim = call["dimension"] % len(source)
     count, size = call.outputs[0].shape[dim], call.outputs[0].shape[-1]
@@ -148,7 +148,7 @@ def _windows(call: Call) -> None:
     _view(call, [(*source[:dim], windows, *source[dim + 1 :], fresh(size, "window"))], "slice")
 
 
-def _complex(call: Call) -> None:
+def _complex(call: TorchCall) -> None:
     source = _source(call)
     more = len(call.outputs[0].shape) > len(source)
     _view(call, [(*source, fresh(2, "pair")) if more else source[:-1]], "reshape")
@@ -156,7 +156,7 @@ def _complex(call: Call) -> None:
 
 PERMUTED = ("aten.t", "aten.transpose", "aten.permute")
 
-VIEWS: dict[str, Callable[[Call], None]] = {
+VIEWS: dict[str, Callable[[TorchCall], None]] = {
     "aten.view": _reshape,
     "aten._unsafe_view": _reshape,
     "aten.reshape": _reshape,
@@ -188,7 +188,7 @@ VIEWS: dict[str, Callable[[Call], None]] = {
 }
 
 
-def _concatenate(call: Call) -> None:
+def _concatenate(call: TorchCall) -> None:
     tape, output = call.tape, call.outputs[0]
     parts = [tensor for tensor in call["tensors"] if tensor.dim() == output.dim()]  # cat skips empty ones
     dim = call["dim"] % max(1, output.dim())
@@ -211,7 +211,7 @@ def _richest(groups: list[Group]) -> Group:
     return max(groups, key=len)
 
 
-def _stack(call: Call) -> None:
+def _stack(call: TorchCall) -> None:
     tape, output = call.tape, call.outputs[0]
     layouts = [tape.layout(part) for part in call["tensors"]]
     for layout in layouts[1:]:
@@ -224,7 +224,7 @@ def _stack(call: Call) -> None:
     tape.add(Concatenate(), {"item": joined(found)}, inputs, [(output, tuple(found))])
 
 
-def _pad(call: Call) -> None:
+def _pad(call: TorchCall) -> None:
     tape, source, output = call.tape, call.tensors[0], call.outputs[0]
     layout = tuple(
         group if size == before else fresh(size, like=group)
@@ -233,14 +233,14 @@ def _pad(call: Call) -> None:
     tape.add(Pad(), {"item": joined(layout)}, {"x": source}, [(output, layout)])
 
 
-def _moved(call: Call) -> None:
+def _moved(call: TorchCall) -> None:
     """The same dims in another order of elements: roll, flip, a triangle."""
     source, output = call.tensors[0], call.outputs[0]
     layout = call.tape.layout(source)
     call.tape.add(Elementwise("copy"), {"item": joined(layout)}, {"x": source}, [(output, layout)])
 
 
-def _repeat(call: Call) -> None:
+def _repeat(call: TorchCall) -> None:
     source, output = call.tensors[0], call.outputs[0]
     known = call.tape.layout(source)
     missing = output.dim() - len(known)
@@ -250,7 +250,7 @@ def _repeat(call: Call) -> None:
     call.tape.add(Elementwise("copy"), {"item": joined(layout)}, {"x": source}, [(output, layout)])
 
 
-def _gather_rows(call: Call) -> None:
+def _gather_rows(call: TorchCall) -> None:
     """Slices of x along one dim, picked by a list of places."""
     tape, x, index, output = call.tape, call["self"], call["index"], call.outputs[0]
     layout = tape.layout(x)
@@ -261,7 +261,7 @@ def _gather_rows(call: Call) -> None:
     tape.add(Gather(), loops, {"x": x, "index": index}, [(output, (*layout[:dim], rows, *layout[dim + 1 :]))])
 
 
-def _gather_entries(call: Call) -> None:
+def _gather_entries(call: TorchCall) -> None:
     """One entry of x along a dim for every entry of the index."""
     tape, x, index, output = call.tape, call["self"], call["index"], call.outputs[0]
     layout = tape.layout(index)
@@ -269,7 +269,7 @@ def _gather_entries(call: Call) -> None:
     tape.add(Gather(), loops, {"x": x, "index": index}, [(output, layout)])
 
 
-def _index(call: Call) -> None:
+def _index(call: TorchCall) -> None:
     """x[i, :, j]: dims that have an index are replaced by the dims of the indices."""
     tape, x, output = call.tape, call["self"], call.outputs[0]
     indices = list(call["indices"])
@@ -293,7 +293,7 @@ def _index(call: Call) -> None:
     tape.add(Gather(), loops, {"x": x, "index": first, **more}, [(output, found)])
 
 
-TABLE: dict[str, Callable[[Call], None]] = {
+TABLE: dict[str, Callable[[TorchCall], None]] = {
     **VIEWS,
     "aten.cat": _concatenate,
     "aten.stack": _stack,

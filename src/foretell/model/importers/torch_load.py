@@ -19,7 +19,7 @@ import msgspec
 from foretell import errors
 from foretell.errors import BadInput, ForetellError, MissingExtra, TraceFailed
 from foretell.model.graph import Graph, check
-from foretell.processes import ChildProcess, Ended, Failed, ForkedProcess
+from foretell.processes import ChildProcess, ForkedProcess, ProcessEnded, RankFailed
 
 LONGEST_SECONDS = 900
 
@@ -27,7 +27,7 @@ _FOREIGN = re.compile(r"/torch/|/importers/torch_|/lib/python3[^/]*/(?!site-pack
 """Files that are not the user's: PyTorch's, ours, Python's own."""
 
 
-class Question(msgspec.Struct):
+class TraceRequest(msgspec.Struct):
     """What the tracing process is asked."""
 
     spec: str
@@ -35,7 +35,7 @@ class Question(msgspec.Struct):
     seq: int | None
 
 
-class Answer(msgspec.Struct, omit_defaults=True):
+class TraceAnswer(msgspec.Struct, omit_defaults=True):
     """What the tracing process has to say: a graph, or an error by its kind."""
 
     graph: Graph | None = None
@@ -54,7 +54,7 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, *, seconds
         raise BadInput(f"no such file: {place}", where=spec, fix="path/to/file.py:factory")
     if importlib.util.find_spec("torch") is None:
         raise MissingExtra("tracing a PyTorch module needs torch", where=spec, fix="pip install 'foretell[torch]'")
-    found = _asked(Question(spec, batch, seq), seconds)
+    found = _asked(TraceRequest(spec, batch, seq), seconds)
     if found.graph is None:
         kind = getattr(errors, found.kind, TraceFailed)
         raise kind(found.what, where=found.where, fix=found.fix)
@@ -70,36 +70,36 @@ def trace_in_forks(answered: Callable[[bytes], bytes]) -> None:
     _forked.append(answered)
 
 
-def _asked(question: Question, seconds: float) -> Answer:
+def _asked(question: TraceRequest, seconds: float) -> TraceAnswer:
     """What the tracing process says; it and all that it started are ended then."""
     return _asked_fork(question, seconds) if _forked else _asked_child(question, seconds)
 
 
-def _asked_fork(question: Question, seconds: float) -> Answer:
+def _asked_fork(question: TraceRequest, seconds: float) -> TraceAnswer:
     fork = ForkedProcess(functools.partial(_forked[-1], msgspec.json.encode(question)))
     try:
         if not fork.answers.poll(seconds):
             raise _late(question, seconds)
-        return msgspec.json.decode(fork.answer(0), type=Answer)
-    except Failed as problem:
+        return msgspec.json.decode(fork.answer(0), type=TraceAnswer)
+    except RankFailed as problem:
         what = "the process that traced the module ended without an answer"
         raise TraceFailed(what, where=question.spec, fix=problem.trace.strip()) from None
     finally:
         fork.end()
 
 
-def _asked_child(question: Question, seconds: float) -> Answer:
+def _asked_child(question: TraceRequest, seconds: float) -> TraceAnswer:
     command = [sys.executable, "-X", "faulthandler", "-m", "foretell.model.importers.torch_child"]
     with ChildProcess(command, keep_errors=True) as child:
         try:
-            return msgspec.json.decode(child.ask(msgspec.json.encode(question) + b"\n", seconds), type=Answer)
+            return msgspec.json.decode(child.ask(msgspec.json.encode(question) + b"\n", seconds), type=TraceAnswer)
         except TimeoutError:
             raise _late(question, seconds) from None
-        except Ended as problem:
+        except ProcessEnded as problem:
             raise _died(question.spec, problem.code, problem.said) from None
 
 
-def _late(question: Question, seconds: float) -> TraceFailed:
+def _late(question: TraceRequest, seconds: float) -> TraceFailed:
     what = f"the module was not traced within {seconds:g} seconds"
     return TraceFailed(what, where=question.spec, fix="a shorter sequence or fewer layers")
 

@@ -19,13 +19,13 @@ from foretell.model.importers import (
     torch_products,
     torch_reductions,
 )
-from foretell.model.importers.torch_call import Call
+from foretell.model.importers.torch_call import TorchCall
 from foretell.model.importers.torch_dims import Atom, Layout, fresh, joined, size_of
 from foretell.model.importers.torch_tape import Tape, storage_of
 from foretell.model.operators.unknown import Unknown
 from foretell.units import ceil_div
 
-TABLE: dict[str, Callable[[Call], None]] = {
+TABLE: dict[str, Callable[[TorchCall], None]] = {
     **torch_elementwise.TABLE,
     **torch_layout.TABLE,
     **torch_products.TABLE,
@@ -84,7 +84,7 @@ MEMORY_BOUND = {
 
 def record(tape: Tape, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
     """Write one dispatched call on the tape."""
-    call = Call(tape, func, args, kwargs, result)
+    call = TorchCall(tape, func, args, kwargs, result)
     if not call.outputs:
         return
     written = call.written()
@@ -101,7 +101,7 @@ def record(tape: Tape, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
         unknown(call)
 
 
-def _described(call: Call, handler: Callable[[Call], None]) -> None:
+def _described(call: TorchCall, handler: Callable[[TorchCall], None]) -> None:
     """Use the table's function; a form of the operator that it does not know is kept as unknown."""
     before = len(call.tape.nodes)
     try:
@@ -116,7 +116,7 @@ def _shared(tensor: torch.Tensor, others: list[torch.Tensor]) -> bool:
     return any(storage_of(other) == memory for other in others)
 
 
-def unknown(call: Call) -> None:
+def unknown(call: TorchCall) -> None:
     """Keep an operator that nobody described: it reads its inputs and writes its outputs."""
     tape = call.tape
     output = call.outputs[0]
@@ -138,7 +138,7 @@ def unknown(call: Call) -> None:
     tape.add(operator, {"read": read, "item": joined(layouts[0][1])}, inputs, layouts)
 
 
-def _flops(call: Call) -> int:
+def _flops(call: TorchCall) -> int:
     """What PyTorch's counter makes of an operator that we do not know."""
     formula = flop_registry.get(call.packet)
     if formula is None:
@@ -146,7 +146,7 @@ def _flops(call: Call) -> int:
     return int(formula(*call.args, **call.kwargs, out_val=call.result))
 
 
-def guessed(call: Call, output: torch.Tensor) -> Layout:
+def guessed(call: TorchCall, output: torch.Tensor) -> Layout:
     """Dims of an output of which nothing is known: those of an input where sizes agree."""
     tape = call.tape
     for tensor in call.tensors:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from foretell.model.attention import ATTENTIONS, attention_kernel
-from foretell.model.importers.torch_call import Call
+from foretell.model.importers.torch_call import TorchCall
 from foretell.model.importers.torch_dims import (
     CERTAIN,
     GUESS,
@@ -36,7 +36,7 @@ from foretell.model.operators.matmul import Matmul
 
 
 def _matmul(
-    call: Call,
+    call: TorchCall,
     x: torch.Tensor,
     w: torch.Tensor,
     batch: int,
@@ -87,35 +87,35 @@ def _tie_bias(tape: Tape, bias: torch.Tensor | None, layout: Layout) -> None:
         tie(known[-back], layout[-back])
 
 
-def _mm(call: Call) -> None:
+def _mm(call: TorchCall) -> None:
     _matmul(call, call["self"], call["mat2"], batch=0)
 
 
-def _addmm(call: Call) -> None:
+def _addmm(call: TorchCall) -> None:
     _matmul(call, call["mat1"], call["mat2"], batch=0, bias=call["self"])
 
 
-def _bmm(call: Call) -> None:
+def _bmm(call: TorchCall) -> None:
     _matmul(call, call["self"], call["mat2"], batch=1)
 
 
-def _baddbmm(call: Call) -> None:
+def _baddbmm(call: TorchCall) -> None:
     _matmul(call, call["batch1"], call["batch2"], batch=1, bias=call["self"])
 
 
-def _mv(call: Call) -> None:
+def _mv(call: TorchCall) -> None:
     _matmul(call, call["self"], call["vec"], batch=0)
 
 
-def _addmv(call: Call) -> None:
+def _addmv(call: TorchCall) -> None:
     _matmul(call, call["mat"], call["vec"], batch=0, bias=call["self"])
 
 
-def _dot(call: Call) -> None:
+def _dot(call: TorchCall) -> None:
     _matmul(call, call["self"], call["tensor" if call.name == "aten.dot" else "other"], batch=0)
 
 
-def _linear(call: Call) -> None:
+def _linear(call: TorchCall) -> None:
     """A dense layer that was not taken apart."""
     tape, x, w, bias, output = call.tape, call["input"], call["weight"], call["bias"], call.outputs[0]
     left, right = tape.layout(x), tape.layout(w)
@@ -126,7 +126,7 @@ def _linear(call: Call) -> None:
     _add_product(tape, Matmul(), loops, {"x": x, "w": w}, bias, output, layout)
 
 
-def _convolution(call: Call) -> None:
+def _convolution(call: TorchCall) -> None:
     tape, x, w, bias, output = call.tape, call["input"], call["weight"], call["bias"], call.outputs[0]
     groups, transposed = call["groups"], bool(call["transposed"])
     known, weight = tape.layout(x), tape.layout(w)
@@ -178,7 +178,7 @@ def _call_dims(groups: tuple[Group, ...], names: tuple[str, ...], sure: int) -> 
             atoms[0].call(name, sure)
 
 
-def _embedding(call: Call) -> None:
+def _embedding(call: TorchCall) -> None:
     tape, table, index, output = call.tape, call["weight"], call["indices"], call.outputs[0]
     rows, (vocab, *features) = tape.layout(index), tape.layout(table)
     _call_dims((vocab,), ("vocab",), ROLE)
@@ -188,7 +188,7 @@ def _embedding(call: Call) -> None:
     tape.add(Embedding(), loops, {"x": index, "w": table}, [(output, (*rows, *features))])
 
 
-def _grouped_matmul(call: Call) -> None:
+def _grouped_matmul(call: TorchCall) -> None:
     """Rows sorted by expert, each through its expert's matrix."""
     tape, output = call.tape, call.outputs[0]
     x, w = call.tensors[0], call.tensors[1]
@@ -276,24 +276,24 @@ def _kernel(mask: torch.Tensor | None) -> str:
     return "efficient" if allowed.mem_efficient_sdp_enabled() or allowed.flash_sdp_enabled() else "math"
 
 
-def _attention_kernel(call: Call) -> None:
+def _attention_kernel(call: TorchCall) -> None:
     """A kernel that the user called by its own name."""
     mask = call["attn_mask"] if call["attn_mask"] is not None else call["attn_bias"]
     how = HowAttended(mask, bool(call["is_causal"]), call["dropout_p"] or 0.0, by_rule=False)
     attend(call.tape, call["query"], call["key"], call["value"], call.outputs, how)
 
 
-def _own_kernel(kernel: str, call: Call) -> None:
+def _own_kernel(kernel: str, call: TorchCall) -> None:
     q, k, v = call.tensors[:3]
     attend(call.tape, q, k, v, call.outputs, HowAttended(causal=True, by_rule=False, kernel=kernel))
 
 
-def own_kernels(kernel: str, called: Iterable[str]) -> dict[str, Callable[[Call], None]]:
+def own_kernels(kernel: str, called: Iterable[str]) -> dict[str, Callable[[TorchCall], None]]:
     """Operators of libraries that are an attention kernel: causal, of queries, keys and values."""
     return dict.fromkeys(called, functools.partial(_own_kernel, kernel))
 
 
-TABLE: dict[str, Callable[[Call], None]] = {
+TABLE: dict[str, Callable[[TorchCall], None]] = {
     "aten.mm": _mm,
     "aten._int_mm": _mm,
     "aten._scaled_mm": _mm,

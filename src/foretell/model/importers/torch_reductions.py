@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from foretell.model.importers.torch_call import Call
+from foretell.model.importers.torch_call import TorchCall
 from foretell.model.importers.torch_dims import GUESS, ROLE, SPACE, Group, Layout, fresh, joined, leaves, tie
 from foretell.model.importers.torch_tape import Tape, tie_layouts
 from foretell.model.operators.elementwise import Elementwise
@@ -55,7 +55,7 @@ def _places(dims: Any, count: int) -> list[int]:
     return [dim % max(1, count) for dim in ([dims] if isinstance(dims, int) else dims)] if count else []
 
 
-def _reduce(call: Call) -> None:
+def _reduce(call: TorchCall) -> None:
     tape, x, output = call.tape, call.tensors[0], call.outputs[0]
     if len(call.tensors) > 1 and call["other"] is not None:  # max(x, y) is element by element
         from foretell.model.importers.torch_elementwise import pointwise
@@ -73,7 +73,7 @@ def _reduce(call: Call) -> None:
     tape.add(Reduce(function), loops, {"x": x}, [(out, layout) for out in call.outputs])
 
 
-def _softmax(call: Call) -> None:
+def _softmax(call: TorchCall) -> None:
     x, output = call.tensors[0], call.outputs[0]
     layout = call.tape.layout(x)
     dim = call["dim"] % max(1, len(layout))
@@ -112,7 +112,7 @@ def over_last(tape: Tape, x: torch.Tensor, count: int, weights: dict[str, torch.
     return layout
 
 
-def _layer_norm(call: Call) -> None:
+def _layer_norm(call: TorchCall) -> None:
     x, count = call["input"], len(call["normalized_shape"])
     weights = {"w": call["weight"], "b": call["bias"]}
     layout = over_last(call.tape, x, count, weights)
@@ -122,7 +122,7 @@ def _layer_norm(call: Call) -> None:
     normalize(call.tape, "rms" if "rms" in call.name else "layer", x, outputs, group, member, member, weights)
 
 
-def _batch_norm(call: Call) -> None:
+def _batch_norm(call: TorchCall) -> None:
     tape, x = call.tape, call["input"]
     layout = tape.layout(x)
     weights = {"w": call["weight"], "b": call["bias"]}
@@ -136,7 +136,7 @@ def _batch_norm(call: Call) -> None:
     normalize(tape, "instance" if instance else "batch", x, outputs, channel, member, channel, weights)
 
 
-def _group_norm(call: Call) -> None:
+def _group_norm(call: TorchCall) -> None:
     tape, x, groups = call.tape, call["input"], call["group"]
     layout = tape.layout(x)
     weights = {"w": call["weight"], "b": call["bias"]}
@@ -151,7 +151,7 @@ def _group_norm(call: Call) -> None:
     normalize(tape, "group", x, outputs, group, member, channel, weights)
 
 
-def _pool(call: Call) -> None:
+def _pool(call: TorchCall) -> None:
     tape, x, output = call.tape, call["self"], call.outputs[0]
     adaptive = "adaptive" in call.name
     count = 3 if "3d" in call.name else 1 if "1d" in call.name else 2
@@ -189,7 +189,7 @@ def _resized(known: Layout, before: Any, after: Any) -> tuple[Layout, dict[str, 
     return (*outer, *space), loops
 
 
-def _upsample(call: Call) -> None:
+def _upsample(call: TorchCall) -> None:
     tape, x, output = call.tape, call.tensors[0], call.outputs[0]
     count = x.dim() - 2
     before, after = x.shape[2:], output.shape[2:]
@@ -199,7 +199,7 @@ def _upsample(call: Call) -> None:
     tape.add(Upsample(factor[:count], function), loops, {"x": x}, [(output, layout)])
 
 
-def _top_k(call: Call) -> None:
+def _top_k(call: TorchCall) -> None:
     tape, x, output = call.tape, call["self"], call.outputs[0]
     layout = tape.layout(x)
     dim = call["dim"] % max(1, len(layout))
@@ -210,7 +210,7 @@ def _top_k(call: Call) -> None:
     tape.add(TopK(), loops, {"x": x}, [(out, found) for out in call.outputs])
 
 
-def _squared_error(call: Call) -> None:
+def _squared_error(call: TorchCall) -> None:
     tape, x, target, output = call.tape, call["self"], call["target"], call.outputs[0]
     layout = tape.layout(x)
     tie_layouts(layout, tape.layout(target))
@@ -247,7 +247,7 @@ POOLED = (
     "adaptive_max_pool3d",
 )
 
-TABLE: dict[str, Callable[[Call], None]] = {
+TABLE: dict[str, Callable[[TorchCall], None]] = {
     **{f"aten.{name}": _reduce for name in FUNCTIONS},
     **{f"aten.{name}": _pool for name in POOLED},
     **{f"aten.{name}": _upsample for name in UPSAMPLED},

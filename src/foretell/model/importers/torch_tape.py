@@ -52,19 +52,19 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 
 @dataclass(eq=False, slots=True)
-class Traced:
+class TracedTensor:
     """A tensor of the trace."""
 
     layout: Layout
     dtype: str
-    owner: Traced | None = None  # whose memory it uses; its own if none
+    owner: TracedTensor | None = None  # whose memory it uses; its own if none
     role: str = "activation"  # as in the graph; a constant is one that the module holds but does not own
     trainable: bool = False
     name: str = ""
     needs: bool = False  # a gradient flows into it
 
     @property
-    def memory(self) -> Traced:
+    def memory(self) -> TracedTensor:
         """The tensor whose memory it uses."""
         traced = self
         while traced.owner is not None:
@@ -77,7 +77,7 @@ class Traced:
 
 
 @dataclass(eq=False, slots=True)
-class Function:
+class AutogradFunction:
     """One call of a user's autograd.Function: its operators run without autograd watching."""
 
     name: str
@@ -93,14 +93,14 @@ class Recorded:
     frame: int  # the module call that it ran in
     operator: Operator
     loops: dict[str, Group]
-    inputs: dict[str, Traced]
-    outputs: list[Traced]
+    inputs: dict[str, TracedTensor]
+    outputs: list[TracedTensor]
     needs: tuple[str, ...] = ()  # operands that need a gradient
     sequence: int = -1  # autograd's number for it, -1 where it has none
     by_rule: bool = False  # the operator itself says what it keeps; else `kept` was seen
     counted: bool = False  # PyTorch's counter has a formula for it
-    function: Function | None = None
-    kept: list[Traced] = field(default_factory=list)
+    function: AutogradFunction | None = None
+    kept: list[TracedTensor] = field(default_factory=list)
 
 
 class ModuleCall(NamedTuple):
@@ -124,23 +124,23 @@ class Tape:
         self.step: int | None = None  # autograd's number for what is written down now, where it is known
         self.frame = 0  # the module call that is running
         self.calls: list[ModuleCall] = []  # every module call so far
-        self.function: Function | None = None
-        self.functions: list[Function] = []
+        self.function: AutogradFunction | None = None
+        self.functions: list[AutogradFunction] = []
         self.by_sequence: dict[int, Recorded] = {}
-        self._of: dict[int, Traced] = {}
-        self._memory: dict[int, Traced] = {}
+        self._of: dict[int, TracedTensor] = {}
+        self._memory: dict[int, TracedTensor] = {}
         self._alive: list[torch.Tensor] = []  # so that no identity is used twice
         self._kept: list[tuple[int, torch.Tensor]] = []
 
     def outside(
         self, tensor: torch.Tensor, layout: Layout, role: str, name: str = "", trainable: bool = False
-    ) -> Traced:
+    ) -> TracedTensor:
         """A tensor that no operator of the trace makes."""
-        traced = Traced(layout, dtype_name(tensor.dtype), None, role, trainable, name, needs=tensor.requires_grad)
+        traced = TracedTensor(layout, dtype_name(tensor.dtype), None, role, trainable, name, needs=tensor.requires_grad)
         self._remember(tensor, traced)
         return traced
 
-    def of(self, tensor: torch.Tensor) -> Traced:
+    def of(self, tensor: torch.Tensor) -> TracedTensor:
         """What is known of a tensor; one that is new comes from outside."""
         traced = self._of.get(id(tensor))
         if traced is not None:
@@ -153,21 +153,21 @@ class Tape:
             layout = memory.layout  # the same tensor under another identity (its detached self)
         else:
             layout = tuple(fresh(size) for size in tensor.shape)
-        traced = Traced(layout, dtype_name(tensor.dtype), memory, name=memory.name)
+        traced = TracedTensor(layout, dtype_name(tensor.dtype), memory, name=memory.name)
         self._remember(tensor, traced)
         return traced
 
     def layout(self, tensor: torch.Tensor) -> Layout:
         return self.of(tensor).layout
 
-    def made(self, tensor: torch.Tensor, layout: Layout, needs: bool = False) -> Traced:
+    def made(self, tensor: torch.Tensor, layout: Layout, needs: bool = False) -> TracedTensor:
         """The output of an operator: new memory, or that of a tensor it shares it with."""
         memory = self._memory.get(storage_of(tensor))
-        traced = Traced(layout, dtype_name(tensor.dtype), memory, needs=needs)
+        traced = TracedTensor(layout, dtype_name(tensor.dtype), memory, needs=needs)
         self._remember(tensor, traced)
         return traced
 
-    def _remember(self, tensor: torch.Tensor, traced: Traced) -> None:
+    def _remember(self, tensor: torch.Tensor, traced: TracedTensor) -> None:
         self._of[id(tensor)] = traced
         self._memory.setdefault(storage_of(tensor), traced.memory)
         self._alive.append(tensor)
@@ -198,7 +198,7 @@ class Tape:
         return node
 
     def _needs(
-        self, inputs: Mapping[str, torch.Tensor], operands: Mapping[str, Traced], sequence: int
+        self, inputs: Mapping[str, torch.Tensor], operands: Mapping[str, TracedTensor], sequence: int
     ) -> tuple[str, ...]:
         """The operands that a gradient goes to."""
         if self.function is not None:  # autograd is off inside, so it follows from the operands
@@ -258,7 +258,7 @@ class Tape:
         """Operators written down in here belong to one call of an autograd.Function."""
         before = self.function
         if before is None:
-            self.function = Function(name, next_step())
+            self.function = AutogradFunction(name, next_step())
             self.functions.append(self.function)
         try:
             yield
@@ -266,7 +266,7 @@ class Tape:
             self.function = before
 
 
-def _user(node: Recorded, memory: Traced) -> tuple[Recorded, Traced]:
+def _user(node: Recorded, memory: TracedTensor) -> tuple[Recorded, TracedTensor]:
     """The operator (of a function's, the first that uses this memory) and the tensor it knows it by."""
     for user in node.function.nodes if node.function else [node]:
         for traced in (*user.inputs.values(), *user.outputs):

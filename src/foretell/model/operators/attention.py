@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from foretell.errors import BadInput
 from foretell.model.attention import ATTENTIONS, AttentionKernel, attention_kernel
 from foretell.model.dims import Dim
-from foretell.model.operator import NOTHING, Need, Operator, Part, Sizes, Widths
+from foretell.model.operator import NOTHING, Need, Operator, OperatorPart, Sizes, Widths
 from foretell.units import Quantity, product
 
 if TYPE_CHECKING:
@@ -61,11 +61,11 @@ class Attention(Operator, frozen=True, tag="attention"):
         """Multiply-adds of so many products over the features of keys, and over those of values."""
         return self.scores(n) * (over_qk * n["qk"] + over_value * n["value"])
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         bias = self.variant.bias_added(self, n, width) if "bias" in width else NOTHING
         return bias + self.variant.forward(self, n, width)
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         bias = self.variant.bias_summed(self, n, width) if "bias" in width and not self.fixed_bias else NOTHING
         return bias + self.variant.input_gradient(self, n, width)
 

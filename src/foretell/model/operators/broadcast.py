@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from foretell.errors import BadInput
 from foretell.model.dims import Dims
-from foretell.model.operator import NOTHING, Operator, Part, Sizes, Widths
+from foretell.model.operator import NOTHING, Operator, OperatorPart, Sizes, Widths
 from foretell.units import ceil_log2
 
 if TYPE_CHECKING:
@@ -28,30 +28,30 @@ class Broadcast(Operator, frozen=True, tag="broadcast"):
         "y": ("item", "repeat"),
     }
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         y = self.elements("y", n)
-        return Part(0, y, self.bytes_of(("x", "z", "w"), n, width), y * width["y"], 1, 0, y, 1)
+        return OperatorPart(0, y, self.bytes_of(("x", "z", "w"), n, width), y * width["y"], 1, 0, y, 1)
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         of_small = self._summed(n, width) if "z" in width else NOTHING
         if self.function == "add":
             return of_small  # x's gradient is y's, unchanged
         y = self.elements("y", n)
         read = y * width["y"] + self.bytes_of(("z", "w"), n, width)
-        return Part(0, y, read, self.bytes_of(("x",), n, width), 1, 0, y, 1) + of_small
+        return OperatorPart(0, y, read, self.bytes_of(("x",), n, width), 1, 0, y, 1) + of_small
 
-    def weight_gradient(self, n: Sizes, width: Widths) -> Part:
+    def weight_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         return self._summed(n, width)
 
-    def _summed(self, n: Sizes, width: Widths) -> Part:
+    def _summed(self, n: Sizes, width: Widths) -> OperatorPart:
         """The small operand's gradient: y's gradient (times x) summed over what repeats."""
         y = self.elements("y", n)
         traffic = y * width["y"]
         written = self.bytes_of(("z", "w"), n, width)
-        total = Part(0, y, traffic, written, 1, 1, y, ceil_log2(n["repeat"]))
+        total = OperatorPart(0, y, traffic, written, 1, 1, y, ceil_log2(n["repeat"]))
         if self.function == "add":
             return total
-        return total + Part(0, y, traffic + self.bytes_of(("x",), n, width), traffic, 1, 0, y, 1)
+        return total + OperatorPart(0, y, traffic + self.bytes_of(("x",), n, width), traffic, 1, 0, y, 1)
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         if self.function == "add":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from foretell.errors import BadInput
 from foretell.model.dims import Dim, Dims
-from foretell.model.operator import Need, Operator, Part, Sizes, Widths
+from foretell.model.operator import Need, Operator, OperatorPart, Sizes, Widths
 from foretell.units import Quantity, at_least, ceil_div, ceil_log2, product
 
 if TYPE_CHECKING:
@@ -64,24 +64,24 @@ class Convolution(Operator, frozen=True, tag="convolution"):
         """A reduction tree for each factor of the sum: Table 4 has this for all three parts, Table 6 exactly."""
         return ceil_log2(n["in"]) + sum(ceil_log2(k) for k in self.kernel)
 
-    def _part(self, n: Sizes, read: Quantity, written: Quantity) -> Part:
+    def _part(self, n: Sizes, read: Quantity, written: Quantity) -> OperatorPart:
         products = self.products(n)
-        return Part(2 * products, 0, read, written, 1, 1, products, self.tree_depth(n))
+        return OperatorPart(2 * products, 0, read, written, 1, 1, products, self.tree_depth(n))
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         y = self.bytes_of(("y",), n, width)
         part = self._part(n, self.bytes_of(("x", "w", "b"), n, width), y)
         if "b" in width:  # cuDNN's kernel has no bias: another one adds it
-            part = part + Part(vector=self.elements("y", n), read=y, written=y, launches=1)
+            part = part + OperatorPart(vector=self.elements("y", n), read=y, written=y, launches=1)
         return part
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         return self._part(n, self.bytes_of(("y", "w"), n, width), self.bytes_of(("x",), n, width))
 
-    def weight_gradient(self, n: Sizes, width: Widths) -> Part:
+    def weight_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         part = self._part(n, self.bytes_of(("y", "x"), n, width), self.bytes_of(("w", "b"), n, width))
         if "b" in width:
-            part = part + Part(vector=self.elements("y", n), read=self.bytes_of(("y",), n, width), launches=1)
+            part = part + OperatorPart(vector=self.elements("y", n), read=self.bytes_of(("y",), n, width), launches=1)
         return part
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:

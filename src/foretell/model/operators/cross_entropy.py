@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
-from foretell.model.operator import Need, Operator, Part, Sizes, Widths
+from foretell.model.operator import Need, Operator, OperatorPart, Sizes, Widths
 from foretell.units import ceil_log2
 
 if TYPE_CHECKING:
@@ -17,16 +17,16 @@ class CrossEntropy(Operator, frozen=True, tag="cross_entropy"):
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("row", "class"), "t": ("row",), "y": ()}
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)
         read = x * width["x"] + n["row"] * (width["t"] + width["x"])
         depth = 2 * ceil_log2(n["class"]) + ceil_log2(n["row"])
-        return Part(0, 5 * x, read, x * width["x"], 2, 1, x, depth)
+        return OperatorPart(0, 5 * x, read, x * width["x"], 2, 1, x, depth)
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)  # scatter into zeros, then the gradient of log-softmax
         traffic = x * width["x"]
-        return Part(0, 4 * x, 2 * traffic, 3 * traffic, 3, 1, x, ceil_log2(n["class"]))
+        return OperatorPart(0, 4 * x, 2 * traffic, 3 * traffic, 3, 1, x, ceil_log2(n["class"]))
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("logarithms", "t", "weight")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
-from foretell.model.operator import Operator, Part, Sizes, Widths
+from foretell.model.operator import Operator, OperatorPart, Sizes, Widths
 
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 class Dropout(Operator, frozen=True, tag="dropout"):
     """y = x * mask / (1 - rate). GPUs keep the mask as one byte per element."""
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         x = n["item"]
-        return Part(0, 2 * x, x * width["x"], x * (width["y"] + 1), 1, 0, x, 1)
+        return OperatorPart(0, 2 * x, x * width["x"], x * (width["y"] + 1), 1, 0, x, 1)
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         x = n["item"]
-        return Part(0, 2 * x, x * (width["y"] + 1), x * width["x"], 1, 0, x, 1)
+        return OperatorPart(0, 2 * x, x * (width["y"] + 1), x * width["x"], 1, 0, x, 1)
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("mask",)
@@ -34,14 +34,14 @@ class StochasticDepth(Operator, frozen=True, tag="stochastic_depth"):
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("sample", "item"), "y": ("sample", "item")}
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)
         mask = n["sample"] * width["x"]  # drawn, scaled, then applied
-        return Part(0, x, x * width["x"] + 2 * mask, x * width["y"] + 2 * mask, 3, 0, x, 1)
+        return OperatorPart(0, x, x * width["x"] + 2 * mask, x * width["y"] + 2 * mask, 3, 0, x, 1)
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)
-        return Part(0, x, x * width["y"] + n["sample"] * width["x"], x * width["x"], 1, 0, x, 1)
+        return OperatorPart(0, x, x * width["y"] + n["sample"] * width["x"], x * width["x"], 1, 0, x, 1)
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("mask",)

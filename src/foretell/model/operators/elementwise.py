@@ -5,56 +5,56 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from foretell.model.operator import Operator, Part, Sizes, Widths
+from foretell.model.operator import Operator, OperatorPart, Sizes, Widths
 
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
 
 
-class Function(NamedTuple):
+class ElementwiseFunction(NamedTuple):
     """Flops per element, and what autograd keeps: 'x' or 'y' where the formula needs it."""
 
     flops: int
     keeps: str  # "", "x" or "y"; two-operand products keep the other operand
 
 
-FUNCTIONS: dict[str, Function] = {
-    "relu": Function(1, "y"),
-    "relu6": Function(2, "x"),
-    "leaky_relu": Function(2, "x"),
-    "elu": Function(3, "x"),
-    "gelu": Function(8, "x"),
-    "gelu_tanh": Function(10, "x"),
-    "silu": Function(5, "x"),
-    "mish": Function(8, "x"),
-    "sigmoid": Function(4, "y"),
-    "hardsigmoid": Function(3, "x"),
-    "hardswish": Function(4, "x"),
-    "tanh": Function(5, "y"),
-    "softplus": Function(5, "x"),
-    "exp": Function(3, "y"),
-    "log": Function(3, "x"),
-    "sqrt": Function(2, "y"),
-    "rsqrt": Function(2, "y"),
-    "pow": Function(2, "x"),
-    "square": Function(1, "x"),
-    "sin": Function(4, "x"),
-    "cos": Function(4, "x"),
-    "abs": Function(1, "x"),
-    "clamp": Function(2, "x"),
-    "negate": Function(1, ""),
-    "scale": Function(1, ""),  # by a number that is not a tensor
-    "cast": Function(0, ""),
-    "copy": Function(0, ""),
-    "add": Function(1, ""),
-    "subtract": Function(1, ""),
-    "multiply": Function(1, ""),  # keeps the other operand, see below
-    "divide": Function(1, ""),
-    "where": Function(1, ""),
-    "maximum": Function(1, ""),
-    "fill": Function(0, ""),  # written without reading anything
-    "random": Function(10, ""),  # drawn numbers
-    "other": Function(4, ""),  # any function of one element that has no word here
+FUNCTIONS: dict[str, ElementwiseFunction] = {
+    "relu": ElementwiseFunction(1, "y"),
+    "relu6": ElementwiseFunction(2, "x"),
+    "leaky_relu": ElementwiseFunction(2, "x"),
+    "elu": ElementwiseFunction(3, "x"),
+    "gelu": ElementwiseFunction(8, "x"),
+    "gelu_tanh": ElementwiseFunction(10, "x"),
+    "silu": ElementwiseFunction(5, "x"),
+    "mish": ElementwiseFunction(8, "x"),
+    "sigmoid": ElementwiseFunction(4, "y"),
+    "hardsigmoid": ElementwiseFunction(3, "x"),
+    "hardswish": ElementwiseFunction(4, "x"),
+    "tanh": ElementwiseFunction(5, "y"),
+    "softplus": ElementwiseFunction(5, "x"),
+    "exp": ElementwiseFunction(3, "y"),
+    "log": ElementwiseFunction(3, "x"),
+    "sqrt": ElementwiseFunction(2, "y"),
+    "rsqrt": ElementwiseFunction(2, "y"),
+    "pow": ElementwiseFunction(2, "x"),
+    "square": ElementwiseFunction(1, "x"),
+    "sin": ElementwiseFunction(4, "x"),
+    "cos": ElementwiseFunction(4, "x"),
+    "abs": ElementwiseFunction(1, "x"),
+    "clamp": ElementwiseFunction(2, "x"),
+    "negate": ElementwiseFunction(1, ""),
+    "scale": ElementwiseFunction(1, ""),  # by a number that is not a tensor
+    "cast": ElementwiseFunction(0, ""),
+    "copy": ElementwiseFunction(0, ""),
+    "add": ElementwiseFunction(1, ""),
+    "subtract": ElementwiseFunction(1, ""),
+    "multiply": ElementwiseFunction(1, ""),  # keeps the other operand, see below
+    "divide": ElementwiseFunction(1, ""),
+    "where": ElementwiseFunction(1, ""),
+    "maximum": ElementwiseFunction(1, ""),
+    "fill": ElementwiseFunction(0, ""),  # written without reading anything
+    "random": ElementwiseFunction(10, ""),  # drawn numbers
+    "other": ElementwiseFunction(4, ""),  # any function of one element that has no word here
 }
 
 
@@ -65,24 +65,24 @@ class Elementwise(Operator, frozen=True, tag="elementwise"):
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("item",), "z": ("item",), "y": ("item",)}
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         y = n["item"]
         flops = FUNCTIONS[self.function].flops * y
-        return Part(0, flops, self.bytes_of(("x", "z"), n, width), y * width["y"], 1, 0, y, 1)
+        return OperatorPart(0, flops, self.bytes_of(("x", "z"), n, width), y * width["y"], 1, 0, y, 1)
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         if self.function == "subtract" and "z" in width:
             y = n["item"]  # only z's gradient needs a kernel: the negative of y's
-            return Part(vector=y, read=y * width["y"], written=y * width["z"], launches=1, work=y, depth=1)
+            return OperatorPart(vector=y, read=y * width["y"], written=y * width["z"], launches=1, work=y, depth=1)
         if self.function in ("add", "subtract"):
-            return Part()  # the gradient passes through unchanged: no kernel runs
+            return OperatorPart()  # the gradient passes through unchanged: no kernel runs
         y = n["item"]
         read = y * width["y"] * (2 if FUNCTIONS[self.function].keeps else 1)
         flops = (FUNCTIONS[self.function].flops + 1) * y
         if self.function in ("multiply", "divide") and "z" in width:
             written = self.bytes_of(("x", "z"), n, width)
-            return Part(0, 2 * y, 2 * read + written, written, 2, 0, 2 * y, 1)
-        return Part(0, flops, read, y * width["x"], 1, 0, y, 1)
+            return OperatorPart(0, 2 * y, 2 * read + written, written, 2, 0, 2 * y, 1)
+        return OperatorPart(0, flops, read, y * width["x"], 1, 0, y, 1)
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         if self.function == "multiply":

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.model.dims import Dim, Dims
-from foretell.model.operator import Operator, Part, Sizes, Widths
+from foretell.model.operator import Operator, OperatorPart, Sizes, Widths
 
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
@@ -21,19 +21,19 @@ class Embedding(Operator, frozen=True, tag="embedding"):
         "y": ("row", "feature"),
     }
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         y = self.elements("y", n)
-        return Part(0, 0, n["row"] * width["x"] + y * width["w"], y * width["y"], 1, 1, y, 1)
+        return OperatorPart(0, 0, n["row"] * width["x"] + y * width["w"], y * width["y"], 1, 1, y, 1)
 
-    def weight_gradient(self, n: Sizes, width: Widths) -> Part:
+    def weight_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         y = self.elements("y", n)
         table = self.elements("w", n) * width["w"]
         read = n["row"] * width["x"] + y * (width["y"] + width["w"])
         launches = 3 + 25 * (n["row"] > 3072)  # many indices are sorted first (counted on an H200)
-        return Part(0, y, read, table + y * width["w"], launches, launches, y, 1)
+        return OperatorPart(0, y, read, table + y * width["w"], launches, launches, y, 1)
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
-        return Part()  # indices have no gradient
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
+        return OperatorPart()  # indices have no gradient
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("x",)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.model.dims import Dim, Dims
-from foretell.model.operator import Need, Operator, Part, Sizes, Widths
+from foretell.model.operator import Need, Operator, OperatorPart, Sizes, Widths
 from foretell.units import ceil_log2
 
 if TYPE_CHECKING:
@@ -28,18 +28,18 @@ class GroupedMatmul(Operator, frozen=True, tag="grouped_matmul"):
         "y": ("row", "out"),
     }
 
-    def _part(self, n: Sizes, width: Widths, read: tuple[str, ...], written: str, over: str) -> Part:
+    def _part(self, n: Sizes, width: Widths, read: tuple[str, ...], written: str, over: str) -> OperatorPart:
         products = n["row"] * n["in"] * n["out"]
         traffic = self.bytes_of(read, n, width), self.bytes_of((written,), n, width)
-        return Part(2 * products, 0, *traffic, 1, 1, products, ceil_log2(n[over]))
+        return OperatorPart(2 * products, 0, *traffic, 1, 1, products, ceil_log2(n[over]))
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         return self._part(n, width, ("x", "w", "offsets"), "y", "in")
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         return self._part(n, width, ("y", "w"), "x", "out")
 
-    def weight_gradient(self, n: Sizes, width: Widths) -> Part:
+    def weight_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         return self._part(n, width, ("x", "y"), "w", "row")
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
@@ -59,13 +59,13 @@ class Gather(Operator, frozen=True, tag="gather"):
     }
     together: ClassVar[tuple[tuple[str, str], ...]] = (("source", "row"),)
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         y = self.elements("y", n)
-        return Part(0, 0, y * width["x"] + 8 * n["row"], y * width["y"], 1, 1, y, 1)
+        return OperatorPart(0, 0, y * width["x"] + 8 * n["row"], y * width["y"], 1, 1, y, 1)
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         y = self.elements("y", n)
-        return Part(0, y, 2 * y * width["y"] + 8 * n["row"], y * width["x"] * 2, 2, 2, y, 1)
+        return OperatorPart(0, y, 2 * y * width["y"] + 8 * n["row"], y * width["x"] * 2, 2, 2, y, 1)
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("index",)
@@ -81,14 +81,14 @@ class ScatterAdd(Operator, frozen=True, tag="scatter_add"):
     }
     together: ClassVar[tuple[tuple[str, str], ...]] = (("row", "target"),)
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         x, y = self.elements("x", n), self.elements("y", n)  # zeros first, then read, add and write
         read = x * (width["x"] + width["y"]) + 8 * n["row"]
-        return Part(0, x, read, (x + y) * width["y"], 2, 2, x, ceil_log2(n["row"]))
+        return OperatorPart(0, x, read, (x + y) * width["y"], 2, 2, x, ceil_log2(n["row"]))
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)
-        return Part(0, 0, x * width["y"] + 8 * n["row"], x * width["x"], 1, 1, x, 1)
+        return OperatorPart(0, 0, x * width["y"] + 8 * n["row"], x * width["x"], 1, 1, x, 1)
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("index",)
@@ -102,10 +102,10 @@ class Sort(Operator, frozen=True, tag="sort"):
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("row",), "y": ("row",)}
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         rows = n["row"]  # a radix sort: a few passes over keys and places
         traffic = 4 * rows * (width["x"] + width["y"])
-        return Part(0, 0, traffic, traffic, 4, 4, rows * ceil_log2(rows), ceil_log2(rows))
+        return OperatorPart(0, 0, traffic, traffic, 4, 4, rows * ceil_log2(rows), ceil_log2(rows))
 
     def need(self, loop: str) -> Need:
         return Need.NOTHING  # each rank sorts the rows it has, by the expert they go to
@@ -116,9 +116,9 @@ class Bounds(Operator, frozen=True, tag="bounds"):
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("row",), "y": ("expert",)}
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         work = n["expert"] * ceil_log2(n["row"])
-        return Part(0, 0, work * width["x"], n["expert"] * width["y"], 2, 2, work, ceil_log2(n["row"]))
+        return OperatorPart(0, 0, work * width["x"], n["expert"] * width["y"], 2, 2, work, ceil_log2(n["row"]))
 
     def need(self, loop: str) -> Need:
         return Need.NOTHING  # each rank counts the rows it has
@@ -129,9 +129,9 @@ class TopK(Operator, frozen=True, tag="top_k"):
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("row", "class"), "y": ("row", "chosen")}
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         x, y = self.elements("x", n), self.elements("y", n)
-        return Part(0, x, x * width["x"], y * (width["y"] + 8), 2, 2, x, ceil_log2(n["class"]))
+        return OperatorPart(0, x, x * width["x"], y * (width["y"] + 8), 2, 2, x, ceil_log2(n["class"]))
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("places",)

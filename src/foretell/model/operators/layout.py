@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.model.dims import Dims
-from foretell.model.operator import NOTHING, Operator, Part, Sizes, Widths
+from foretell.model.operator import NOTHING, Operator, OperatorPart, Sizes, Widths
 
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
@@ -19,14 +19,14 @@ class View(Operator, frozen=True, tag="view"):
 
     function: str = "reshape"
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         return NOTHING
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         if self.function != "slice":
             return NOTHING
         size = n["item"] * width["y"]
-        return Part(read=size, written=size, launches=1)
+        return OperatorPart(read=size, written=size, launches=1)
 
 
 class Concatenate(Operator, frozen=True, tag="concatenate"):
@@ -34,24 +34,24 @@ class Concatenate(Operator, frozen=True, tag="concatenate"):
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("item",), "y": ("item",)}
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         size = n["item"] * width["y"]
-        return Part(0, 0, size, size, 1, 0, n["item"], 1)
+        return OperatorPart(0, 0, size, size, 1, 0, n["item"], 1)
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         return NOTHING  # each input's gradient is a slice of the output's
 
 
 class Pad(Operator, frozen=True, tag="pad"):
     """A border added (or cut) around a tensor."""
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         size = n["item"] * width["y"]
-        return Part(0, 0, size, size, 2, 0, n["item"], 1)
+        return OperatorPart(0, 0, size, size, 2, 0, n["item"], 1)
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         size = n["item"] * width["y"]
-        return Part(0, 0, size, size, 1, 0, n["item"], 1)
+        return OperatorPart(0, 0, size, size, 1, 0, n["item"], 1)
 
 
 def view(g: Builder, x: Value, shape: Dims, function: str = "reshape") -> Value:

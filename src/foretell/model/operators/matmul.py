@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.model.dims import Dims
-from foretell.model.operator import Operator, Part, Sizes, Widths
+from foretell.model.operator import Operator, OperatorPart, Sizes, Widths
 from foretell.units import ceil_log2
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ class Matmul(Operator, frozen=True, tag="matmul"):
 
     stored: ClassVar[dict[str, tuple[str, ...]]] = {"w": ("batch", "out", "in")}  # as PyTorch keeps a layer's weight
 
-    def _flops(self, n: Sizes) -> Part:
+    def _flops(self, n: Sizes) -> OperatorPart:
         products = n["batch"] * n["row"] * n["in"] * n["out"]
-        return Part(matrix=2 * products, launches=1, fused=1, work=products)
+        return OperatorPart(matrix=2 * products, launches=1, fused=1, work=products)
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         bias = self.elements("y", n) if "b" in width else 0
-        traffic = Part(
+        traffic = OperatorPart(
             vector=bias,
             read=self.bytes_of(("x", "w", "b"), n, width),
             written=self.bytes_of(("y",), n, width),
@@ -39,17 +39,17 @@ class Matmul(Operator, frozen=True, tag="matmul"):
         )
         return self._flops(n) + traffic
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
-        traffic = Part(
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
+        traffic = OperatorPart(
             read=self.bytes_of(("y", "w"), n, width),
             written=self.bytes_of(("x",), n, width),
             depth=ceil_log2(n["out"]),
         )
         return self._flops(n) + traffic
 
-    def weight_gradient(self, n: Sizes, width: Widths) -> Part:
+    def weight_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         bias = self.elements("y", n) if "b" in width else 0
-        traffic = Part(
+        traffic = OperatorPart(
             vector=bias,
             read=self.bytes_of(("y", "x"), n, width) + bias * width["y"],
             written=self.bytes_of(("w", "b"), n, width),

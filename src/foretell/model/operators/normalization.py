@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.model.dims import Dim, Dims
-from foretell.model.operator import Need, Operator, Part, Sizes, Widths
+from foretell.model.operator import Need, Operator, OperatorPart, Sizes, Widths
 from foretell.units import ceil_log2
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ class Normalize(Operator, frozen=True, tag="normalize"):
         """How often x is read: the members of a channel do not fit in cache, those of a token do."""
         return 2 if self.kind in ("batch", "instance") else 1
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)
         flops = (4 if self.kind == "rms" else 7) * x
         passes = self._passes()
         read = passes * x * width["x"] + self.bytes_of(("w", "b"), n, width)
         launches = 2 if self.kind == "batch" else 1  # the module counts its batches in a tensor
-        return Part(0, flops, read, x * width["y"], launches, self._kernels(), x, ceil_log2(n["member"]))
+        return OperatorPart(0, flops, read, x * width["y"], launches, self._kernels(), x, ceil_log2(n["member"]))
 
     def _kernels(self) -> int:
         """Kernels of compiled code: where members are spread over all samples, sums of parts, their sum, and the rest.
@@ -49,19 +49,19 @@ class Normalize(Operator, frozen=True, tag="normalize"):
         """
         return self._passes() + 1 if self._passes() > 1 else 1
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)
         passes = self._passes()
         read = passes * x * (width["x"] + width["y"])
-        return Part(0, 9 * x, read, x * width["x"], 1, self._kernels(), x, ceil_log2(n["member"]))
+        return OperatorPart(0, 9 * x, read, x * width["x"], 1, self._kernels(), x, ceil_log2(n["member"]))
 
-    def weight_gradient(self, n: Sizes, width: Widths) -> Part:
+    def weight_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)
         written = self.bytes_of(("w", "b"), n, width)
         if self._passes() > 1:  # the input gradient needs the same sums: one kernel does both
-            return Part(0, 2 * x, 0, written, 0, 0, x, ceil_log2(n["member"]))
+            return OperatorPart(0, 2 * x, 0, written, 0, 0, x, ceil_log2(n["member"]))
         read = x * (width["x"] + width["y"])
-        return Part(0, 3 * x, read, written, 1, 1, x, ceil_log2(n["group"]))
+        return OperatorPart(0, 3 * x, read, written, 1, 1, x, ceil_log2(n["group"]))
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         kept = ("x", "rstd") if self.kind == "rms" else ("x", "mean", "rstd")

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.model.dims import Dim
-from foretell.model.operator import Need, Operator, Part, Sizes, Widths
+from foretell.model.operator import Need, Operator, OperatorPart, Sizes, Widths
 from foretell.model.operators.convolution import SPACE, extent, per_dim
 from foretell.model.operators.layout import view
 from foretell.model.operators.reduction import reduce
@@ -38,18 +38,18 @@ class Pool(Operator, frozen=True, tag="pool"):
     def _index(self, n: Sizes) -> Quantity:
         return 8 * self.elements("y", n) if self.function == "max" else 0  # PyTorch keeps int64
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         y = self.elements("y", n)
         window = product(self.kernel)
         written = y * width["y"] + self._index(n)
         depth = sum(ceil_log2(k) for k in self.kernel)
-        return Part(0, y * window, self.bytes_of(("x",), n, width), written, 1, 1, y * window, depth)
+        return OperatorPart(0, y * window, self.bytes_of(("x",), n, width), written, 1, 1, y * window, depth)
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         y = self.elements("y", n)
         read = y * width["y"] + self._index(n)
         launches = 2 if self.function == "max" else 1  # the maximum's gradient is added into zeros
-        return Part(0, y * product(self.kernel), read, self.bytes_of(("x",), n, width), launches, 1, y, 1)
+        return OperatorPart(0, y * product(self.kernel), read, self.bytes_of(("x",), n, width), launches, 1, y, 1)
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("x", "index") if self.function == "max" else ("x",)

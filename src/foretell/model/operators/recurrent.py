@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from foretell.errors import unknown
 from foretell.model.dims import Dim, Dims
-from foretell.model.operator import Need, Operator, Part, Sizes, Widths
+from foretell.model.operator import Need, Operator, OperatorPart, Sizes, Widths
 from foretell.units import Quantity, ceil_log2, product
 
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
 
 
-class Cell(NamedTuple):
+class RecurrentCell(NamedTuple):
     """What one step is: products per unit, what it keeps, and the kernels of a loop over time."""
 
     gates: int
@@ -26,11 +26,11 @@ class Cell(NamedTuple):
     backward: int
 
 
-CELLS: dict[str, Cell] = {
-    "rnn": Cell(1, (), 2, 4),  # its only gate is the hidden state itself
-    "lstm": Cell(4, ("gates", "state"), 11, 17),
+CELLS: dict[str, RecurrentCell] = {
+    "rnn": RecurrentCell(1, (), 2, 4),  # its only gate is the hidden state itself
+    "lstm": RecurrentCell(4, ("gates", "state"), 11, 17),
     # the state that the reset gate scales cannot be told from the gates: it is kept as well
-    "gru": Cell(3, ("gates", "state"), 10, 15),
+    "gru": RecurrentCell(3, ("gates", "state"), 10, 15),
 }
 
 GATES = {name: cell.gates for name, cell in CELLS.items()}
@@ -70,29 +70,29 @@ class Recurrent(Operator, frozen=True, tag="recurrent"):
         kept = sum(product(n[loop] for loop in extras[name][0]) for name in CELLS[self.cell].keeps)
         return kept * width["y"]
 
-    def _part(self, n: Sizes, read: Quantity, written: Quantity, kernels: Quantity) -> Part:
+    def _part(self, n: Sizes, read: Quantity, written: Quantity, kernels: Quantity) -> OperatorPart:
         products = self._products(n)
         steps = n["sequence"]
         depth = ceil_log2(n["in"]) + steps * (ceil_log2(n["unit"]) + 3)
-        return Part(2 * products, 6 * self._gates(n), read, written, kernels, 1 + 2 * steps, products, depth)
+        return OperatorPart(2 * products, 6 * self._gates(n), read, written, kernels, 1 + 2 * steps, products, depth)
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         sums = self._gates(n) * width["y"]  # of inputs, for all steps, before the old state is added
         read = self.bytes_of(("x", "y"), n, width) + self._weights(n, width) + sums
         written = self.bytes_of(("y",), n, width) + sums + self._kept(n, width)
         return self._part(n, read, written, 3 + CELLS[self.cell].forward * n["sequence"])
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         changes = self._gates(n) * width["y"]
         read = 2 * self.bytes_of(("y",), n, width) + self._weights(n, width) + self._kept(n, width) + changes
         written = self.bytes_of(("x",), n, width) + changes
         return self._part(n, read, written, 2 + CELLS[self.cell].backward * n["sequence"])
 
-    def weight_gradient(self, n: Sizes, width: Widths) -> Part:
+    def weight_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         products = self._products(n)
         read = self.bytes_of(("x", "y"), n, width) + self._gates(n) * width["y"]
         written = self.bytes_of(self.weight_operands, n, width)
-        return Part(2 * products, 0, read, written, 4, 3, products, ceil_log2(n["sample"] * n["sequence"]))
+        return OperatorPart(2 * products, 0, read, written, 4, 3, products, ceil_log2(n["sample"] * n["sequence"]))
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("x", "y", *CELLS[self.cell].keeps)

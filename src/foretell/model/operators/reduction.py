@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
-from foretell.model.operator import Need, Operator, Part, Sizes, Widths
+from foretell.model.operator import Need, Operator, OperatorPart, Sizes, Widths
 from foretell.units import ceil_log2
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ class Reduce(Operator, frozen=True, tag="reduce"):
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("kept", "reduced"), "y": ("kept",)}
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)
-        return Part(0, x, x * width["x"], n["kept"] * width["y"], 1, 1, x, ceil_log2(n["reduced"]))
+        return OperatorPart(0, x, x * width["x"], n["kept"] * width["y"], 1, 1, x, ceil_log2(n["reduced"]))
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)
-        return Part(0, x, n["kept"] * width["y"], x * width["x"], 1, 0, x, 1)
+        return OperatorPart(0, x, n["kept"] * width["y"], x * width["x"], 1, 0, x, 1)
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("x",) if self.function in ("maximum", "norm", "variance") else ()

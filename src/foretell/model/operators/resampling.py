@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.model.dims import Dim
-from foretell.model.operator import Need, Operator, Part, Sizes, Widths
+from foretell.model.operator import Need, Operator, OperatorPart, Sizes, Widths
 from foretell.model.operators.convolution import SPACE
 from foretell.units import Quantity, product
 
@@ -28,15 +28,15 @@ class Upsample(Operator, frozen=True, tag="upsample"):
         y = n["sample"] * n["channel"] * product(n[loop] for loop in SPACE if loop in n)
         return y if operand == "y" else y // product(self.factor)
 
-    def _part(self, n: Sizes, read: Quantity, written: Quantity) -> Part:
+    def _part(self, n: Sizes, read: Quantity, written: Quantity) -> OperatorPart:
         y = self.elements("y", n)
         taps = 1 if self.function == "nearest" else 2 ** len(self.factor)
-        return Part(0, 2 * taps * y, read, written, 1, 1, taps * y, 1 if taps == 1 else len(self.factor))
+        return OperatorPart(0, 2 * taps * y, read, written, 1, 1, taps * y, 1 if taps == 1 else len(self.factor))
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         return self._part(n, self.bytes_of(("x",), n, width), self.bytes_of(("y",), n, width))
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         return self._part(n, self.bytes_of(("y",), n, width), self.bytes_of(("x",), n, width))
 
     def need(self, loop: str) -> Need:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from foretell.errors import BadInput
 from foretell.model.dims import Dims
-from foretell.model.operator import Need, Operator, Part, Sizes, Widths
+from foretell.model.operator import Need, Operator, OperatorPart, Sizes, Widths
 
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
@@ -25,15 +25,15 @@ class Rotary(Operator, frozen=True, tag="rotary"):
         "y": ("row", "position", "feature"),
     }
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         # each half: a product, and a product added to it; the rest is copied
         x = self.elements("x", n)
         turned = 2 * n["row"] * n["position"] * n["angle"]
         tables = 2 * self.bytes_of(("cos", "sin"), n, width)
         traffic = (x + 2 * turned) * width["x"] + tables, (x + turned) * width["y"]
-        return Part(0, 3 * turned, *traffic, 5 if self.partial else 4, 0, 3 * turned, 2)
+        return OperatorPart(0, 3 * turned, *traffic, 5 if self.partial else 4, 0, 3 * turned, 2)
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         return self.forward(n, width)
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:

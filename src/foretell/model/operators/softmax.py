@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
-from foretell.model.operator import Need, Operator, Part, Sizes, Widths
+from foretell.model.operator import Need, Operator, OperatorPart, Sizes, Widths
 from foretell.units import ceil_log2
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ class Softmax(Operator, frozen=True, tag="softmax"):
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("row", "class"), "y": ("row", "class")}
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)
-        return Part(0, 5 * x, x * width["x"], x * width["y"], 1, 1, x, 2 * ceil_log2(n["class"]))
+        return OperatorPart(0, 5 * x, x * width["x"], x * width["y"], 1, 1, x, 2 * ceil_log2(n["class"]))
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)
-        return Part(0, 4 * x, 2 * x * width["y"], x * width["x"], 1, 1, x, ceil_log2(n["class"]))
+        return OperatorPart(0, 4 * x, 2 * x * width["y"], x * width["x"], 1, 1, x, ceil_log2(n["class"]))
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("y",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
-from foretell.model.operator import Need, Operator, Part, Sizes, Widths
+from foretell.model.operator import Need, Operator, OperatorPart, Sizes, Widths
 from foretell.units import ceil_log2
 
 if TYPE_CHECKING:
@@ -17,15 +17,15 @@ class SquaredError(Operator, frozen=True, tag="squared_error"):
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("item",), "t": ("item",), "y": ()}
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         x = n["item"]
         squares = x * width["x"]  # squares are written, then averaged
         read = self.bytes_of(("x", "t"), n, width) + squares
-        return Part(0, 3 * x, read, squares + width["y"], 2, 1, x, 1 + ceil_log2(x))
+        return OperatorPart(0, 3 * x, read, squares + width["y"], 2, 1, x, 1 + ceil_log2(x))
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         x = n["item"]
-        return Part(0, 3 * x, self.bytes_of(("x", "t"), n, width), x * width["x"], 1, 1, x, 1)
+        return OperatorPart(0, 3 * x, self.bytes_of(("x", "t"), n, width), x * width["x"], 1, 1, x, 1)
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("x", "t")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from foretell.model.operator import Need, Operator, Part, Sizes, Widths
+from foretell.model.operator import Need, Operator, OperatorPart, Sizes, Widths
 
 
 class Unknown(Operator, frozen=True, tag="unknown"):
@@ -17,13 +17,13 @@ class Unknown(Operator, frozen=True, tag="unknown"):
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("read",), "y": ("item",)}
 
-    def forward(self, n: Sizes, width: Widths) -> Part:
-        part = Part(0, n["item"], n["read"] * width.get("x", 0), n["item"] * width["y"], 1, 0, n["item"], 1)
-        return part + Part(matrix=self.matrix_flops * n["item"] // self.items)
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
+        part = OperatorPart(0, n["item"], n["read"] * width.get("x", 0), n["item"] * width["y"], 1, 0, n["item"], 1)
+        return part + OperatorPart(matrix=self.matrix_flops * n["item"] // self.items)
 
-    def input_gradient(self, n: Sizes, width: Widths) -> Part:
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         traffic = n["item"] * width["y"], n["read"] * width.get("x", 0)
-        return Part(self.backward_flops * n["item"] // self.items, n["item"], *traffic, 1, 0, n["item"], 1)
+        return OperatorPart(self.backward_flops * n["item"] // self.items, n["item"], *traffic, 1, 0, n["item"], 1)
 
     def need(self, loop: str) -> Need:
         return Need.WHOLE

@@ -26,7 +26,7 @@ HALF = ("bf16", "fp16")
 """The types that flash kernels take."""
 
 
-class Context(NamedTuple):
+class LayerContext(NamedTuple):
     """What every layer sees besides its input: angles of positions, and a bias on the scores."""
 
     angles: tuple[Value, Value] | None = None
@@ -150,16 +150,16 @@ class Decoder(Family, frozen=True, kw_only=True):
         """How many features of a head turn with the position."""
 
     @abc.abstractmethod
-    def attend(self, g: Builder, x: Value, context: Context) -> Value:
+    def attend(self, g: Builder, x: Value, context: LayerContext) -> Value:
         """What a layer's attention makes of x[sample, sequence, hidden]."""
 
     @abc.abstractmethod
     def feed_forward(self, g: Builder, x: Value, layer: int) -> Value:
         """What the feed-forward of this layer makes of it."""
 
-    def context(self, g: Builder) -> Context:
+    def context(self, g: Builder) -> LayerContext:
         """What all layers share."""
-        return Context(rotary_angles(g, self.seq, self.rotary_features))
+        return LayerContext(rotary_angles(g, self.seq, self.rotary_features))
 
     def build(self, g: Builder, batch: int) -> None:
         with g.scope("embedding"):
@@ -173,7 +173,7 @@ class Decoder(Family, frozen=True, kw_only=True):
             x = rms_norm(g, x)
         language_loss(g, x, self.vocab, table if self.tied else None)
 
-    def _layer(self, g: Builder, x: Value, context: Context, layer: int) -> Value:
+    def _layer(self, g: Builder, x: Value, context: LayerContext, layer: int) -> Value:
         with g.scope("attention_norm"):
             y = rms_norm(g, x)
         with g.scope("attention"):

@@ -18,7 +18,7 @@ from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import batch_norm
 from foretell.model.operators.pooling import pool
 from foretell.model.operators.softmax import softmax
-from foretell.model.zoo._layer_file import Layer, LayerFile, Shape, paths
+from foretell.model.zoo._layer_file import LayerFile, LayerLine, Shape, paths
 from foretell.model.zoo._layer_window import Window, window
 from foretell.units import product
 
@@ -46,7 +46,7 @@ def dims_of(batch: int, shape: Shape) -> Dims:
     return (Dim("sample", batch), Dim("channel", shape[0]), *(Dim(name, size) for name, size in space))
 
 
-def _input(g: Builder, layer: Layer, made: list[tuple[Shape, Value]], batch: int) -> Value:
+def _input(g: Builder, layer: LayerLine, made: list[tuple[Shape, Value]], batch: int) -> Value:
     """The last value of the shape that the layer reads; the last one of all may be reshaped to it."""
     for shape, value in reversed(made):
         if shape == layer.x:
@@ -58,7 +58,7 @@ def _input(g: Builder, layer: Layer, made: list[tuple[Shape, Value]], batch: int
     raise BadInput(f"{layer.name} reads {wanted}, which no layer before it makes", fix="layers in running order")
 
 
-def _add(g: Builder, layer: Layer, x: Value, entry: Value | None, batch: int) -> Value:
+def _add(g: Builder, layer: LayerLine, x: Value, entry: Value | None, batch: int) -> Value:
     kernel = layer.w[2:]
     match layer.kind:
         case "convolution":
@@ -85,7 +85,7 @@ def _add(g: Builder, layer: Layer, x: Value, entry: Value | None, batch: int) ->
             return activation(g, x, function, inplace=True)
 
 
-def window_of(layer: Layer) -> Window:
+def window_of(layer: LayerLine) -> Window:
     """How the kernel of a convolution or pooling moves."""
     pooling = layer.kind != "convolution"
     found = window(layer.x[1:], layer.w[2:], layer.y[1:], pooling=pooling)

@@ -60,7 +60,7 @@ INPUT_EXAMPLE, EXAMPLE = "Input|1280000x3x226x226", EXAMPLES["convolution"]
 SAME_EXAMPLE = "RELU1|64x226x226|64x64x0x0|64x226x226|0"
 
 
-class Layer(msgspec.Struct, frozen=True):
+class LayerLine(msgspec.Struct, frozen=True):
     """One line: dims for one sample, and its seconds (0 if they are not known)."""
 
     name: str
@@ -94,7 +94,7 @@ class LayerFile(msgspec.Struct, frozen=True):
 
     samples: int
     sample: Shape  # channels and extents
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerLine, ...]
     model: str = ""
     dataset: str = ""
 
@@ -118,7 +118,7 @@ class LayerFile(msgspec.Struct, frozen=True):
         """Seconds per sample of all layers."""
         return math.fsum(layer.seconds for layer in self.layers)
 
-    def _counted(self) -> list[Layer]:
+    def _counted(self) -> list[LayerLine]:
         return [layer for layer in self.layers if layer.kind not in ("relu", "norm")]
 
     def timed(self, seconds: float) -> LayerFile:
@@ -158,7 +158,7 @@ def parse(text: str, where: str = "layer file") -> LayerFile:
     words: dict[str, str] = {}
     samples = 0
     made: list[Shape] = []  # what a layer may read: the input, and the outputs before it
-    layers: list[Layer] = []
+    layers: list[LayerLine] = []
     for number, line in enumerate(text.splitlines(), start=1):
         content, place = line.strip(), f"{where}:{number}"
         if not content or content.startswith("#"):
@@ -193,12 +193,12 @@ def _input(fields: list[str], place: str) -> Shape:
     return sizes
 
 
-def _layer(fields: list[str], place: str) -> Layer:
+def _layer(fields: list[str], place: str) -> LayerLine:
     if len(fields) not in (4, 5):
         what = f"{len(fields)} {'field' if len(fields) == 1 else 'fields'} where name, x, w, y and seconds belong"
         raise BadInput(what, where=place, fix=EXAMPLE)
     x, w, y = (_shape(field, place, EXAMPLE) for field in fields[1:4])
-    layer = Layer(fields[0], x, w, y, _seconds(fields[4], place) if len(fields) == 5 else 0.0)
+    layer = LayerLine(fields[0], x, w, y, _seconds(fields[4], place) if len(fields) == 5 else 0.0)
     if not layer.kind:
         names = ", ".join(dict.fromkeys(word.upper() for word, _ in KINDS))
         raise BadInput(f"the name {layer.name!r} tells no kind of layer", where=place, fix=f"a name with {names}")
@@ -228,7 +228,7 @@ def _seconds(text: str, place: str) -> float:
     return seconds
 
 
-def _problem(layer: Layer) -> str:
+def _problem(layer: LayerLine) -> str:
     """What does not fit the kind of the layer, if anything."""
     x, w, y = layer.x, layer.w, layer.y
     if min(x) == 0 or min(y) == 0:
@@ -251,7 +251,7 @@ def _problem(layer: Layer) -> str:
     return "it has no weights, zeros belong in w" if product(w) else ""
 
 
-def _convolution_problem(layer: Layer) -> str:
+def _convolution_problem(layer: LayerLine) -> str:
     (channels, *_), (inner, filters, *kernel) = layer.x, layer.w
     if not kernel or 0 in layer.w:
         return "a convolution has channels, filters and a kernel"
@@ -264,7 +264,7 @@ def _convolution_problem(layer: Layer) -> str:
     return _window_problem(layer)
 
 
-def _pooling_problem(layer: Layer) -> str:
+def _pooling_problem(layer: LayerLine) -> str:
     kernel = layer.w[2:]
     if not kernel or 0 in kernel or product(layer.w[:2]):
         return "w of a pooling is 0, 0 and its window"
@@ -273,14 +273,14 @@ def _pooling_problem(layer: Layer) -> str:
     return _window_problem(layer)
 
 
-def _window_problem(layer: Layer) -> str:
+def _window_problem(layer: LayerLine) -> str:
     before, kernel, after = layer.x[1:], layer.w[2:], layer.y[1:]
     if window(before, kernel, after, pooling=layer.kind != "convolution"):
         return ""
     return f"no stride and padding lead from {_joined(before)} to {_joined(after)} with a kernel of {_joined(kernel)}"
 
 
-def _check_order(layer: Layer, made: list[Shape], place: str) -> None:
+def _check_order(layer: LayerLine, made: list[Shape], place: str) -> None:
     """A layer reads something that is there: any shape made before it, or the last one reshaped."""
     if layer.x not in made and product(layer.x) != product(made[-1]):
         what = f"{layer.name} reads {_joined(layer.x)}, which nothing before it makes"

@@ -18,8 +18,8 @@ from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import rms_norm
 from foretell.model.operators.rotary import rotary
 from foretell.model.zoo._decoder import (
-    Context,
     Decoder,
+    LayerContext,
     causal_attention,
     check_angles,
     gated_feed_forward,
@@ -97,7 +97,7 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
         sparse = self.layers - self.first_dense
         return active_parameters(self, sparse, self.hidden, self.expert_ffn, self.routing)
 
-    def attend(self, g: Builder, x: Value, context: Context) -> Value:
+    def attend(self, g: Builder, x: Value, context: LayerContext) -> Value:
         q = self._query(g, x, context)
         k, v = self._key_and_value(g, x, context)
         y = causal_attention(g, heads_outside(g, q), heads_outside(g, k), heads_outside(g, v), kernel=self.attention)
@@ -112,7 +112,7 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
             y = combine(g, y, shared_feed_forward(g, x, self.shared_experts * self.expert_ffn))
         return y
 
-    def _query(self, g: Builder, x: Value, context: Context) -> Value:
+    def _query(self, g: Builder, x: Value, context: LayerContext) -> Value:
         if self.query_rank:
             with g.scope("query_down"):
                 x = linear(g, x, dims(rank=self.query_rank), bias=False)
@@ -123,7 +123,7 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
         own, turning = split(g, q, "head_dim", (self.head_dim, self.rotary_dim))
         return concatenate(g, [own, _turned(g, turning, context)], "head_dim")
 
-    def _key_and_value(self, g: Builder, x: Value, context: Context) -> tuple[Value, Value]:
+    def _key_and_value(self, g: Builder, x: Value, context: LayerContext) -> tuple[Value, Value]:
         """One latent vector for all heads, and one turning key that they share."""
         with g.scope("kv_down"):
             both = linear(g, x, dims(rank=self.kv_rank + self.rotary_dim), bias=False)
@@ -140,7 +140,7 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
         return concatenate(g, [key, everywhere], "head_dim"), value
 
 
-def _turned(g: Builder, x: Value, context: Context) -> Value:
+def _turned(g: Builder, x: Value, context: LayerContext) -> Value:
     """x[sample, sequence, head, head_dim] turned with its position."""
     assert context.angles
     y = rotary(g, heads_outside(g, x), *context.angles)

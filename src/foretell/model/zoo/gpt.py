@@ -22,7 +22,7 @@ from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import layer_norm
 from foretell.model.operators.rotary import rotary
 from foretell.model.zoo._decoder import (
-    Context,
+    LayerContext,
     causal_attention,
     check_angles,
     check_heads,
@@ -138,17 +138,17 @@ class Gpt(Family, frozen=True, kw_only=True):
                 x = layer_norm(g, x)
         return dropout(g, x, self.dropout), table
 
-    def _context(self, g: Builder) -> Context:
+    def _context(self, g: Builder) -> LayerContext:
         if self.positions == "rotary":
-            return Context(rotary_angles(g, self.seq, self.rotary_features))
+            return LayerContext(rotary_angles(g, self.seq, self.rotary_features))
         if self.positions == "alibi":
             with g.scope("alibi"):
                 heads = Dim("head", self.heads)
                 slopes = g.buffer("slopes", (heads,), "fp32")
-                return Context(bias=score_mask(g, slopes, heads, sequence=self.seq))
-        return Context()
+                return LayerContext(bias=score_mask(g, slopes, heads, sequence=self.seq))
+        return LayerContext()
 
-    def _layer(self, g: Builder, x: Value, context: Context) -> Value:
+    def _layer(self, g: Builder, x: Value, context: LayerContext) -> Value:
         with g.scope("attention_norm"):
             y = layer_norm(g, x)
         with g.scope("attention"):
@@ -160,7 +160,7 @@ class Gpt(Family, frozen=True, kw_only=True):
             y = self._feed_forward(g, y)
         return combine(g, x, dropout(g, y, self.dropout))
 
-    def _attend(self, g: Builder, x: Value, context: Context) -> Value:
+    def _attend(self, g: Builder, x: Value, context: LayerContext) -> Value:
         heads = (self.heads, self.shared_heads, self.shared_heads)
         with g.scope("qkv"):
             qkv = linear(g, x, dims(head=sum(heads), head_dim=self.size), bias=self.bias)

@@ -25,7 +25,7 @@ class Conv(NamedTuple):
     padding: tuple[int, int] = (0, 0)
 
 
-class Pool(NamedTuple):
+class PoolBranch(NamedTuple):
     """The maximum or average over a window."""
 
     function: str
@@ -40,7 +40,7 @@ class Fork(NamedTuple):
     branches: tuple[Sequence, ...]
 
 
-Sequence: TypeAlias = tuple["Conv | Pool | Fork", ...]
+Sequence: TypeAlias = tuple["Conv | PoolBranch | Fork", ...]
 
 
 def _conv(filters: int, height: int, width: int | None = None) -> Conv:
@@ -53,8 +53,8 @@ def _halve(filters: int) -> Conv:
     return Conv(filters, (3, 3), 2)
 
 
-_MAXIMUM = Pool("max", 3, 2)
-_AVERAGE = Pool("average", 3, 1, 1)
+_MAXIMUM = PoolBranch("max", 3, 2)
+_AVERAGE = PoolBranch("average", 3, 1, 1)
 _WIDE, _TALL = (1, 7), (7, 1)
 
 
@@ -109,7 +109,7 @@ BLOCKS: Sequence = (
     _expanded(),
 )
 
-AUXILIARY: Sequence = (Pool("average", 5, 3), _conv(128, 1), Conv(768, (5, 5)))
+AUXILIARY: Sequence = (PoolBranch("average", 5, 3), _conv(128, 1), Conv(768, (5, 5)))
 AUXILIARY_AFTER = 7
 """The block whose output the auxiliary head sees."""
 
@@ -166,8 +166,8 @@ def _sequence(g: Builder, x: Value, parts: Sequence) -> Value:
     return x
 
 
-def _part(g: Builder, x: Value, part: Conv | Pool | Fork) -> Value:
-    if isinstance(part, Pool):
+def _part(g: Builder, x: Value, part: Conv | PoolBranch | Fork) -> Value:
+    if isinstance(part, PoolBranch):
         return pool(g, x, part.function, part.kernel, stride=part.stride, padding=part.padding)
     if isinstance(part, Fork):
         made: list[Value] = []

@@ -14,8 +14,8 @@ from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import rms_norm
 from foretell.model.operators.rotary import rotary
 from foretell.model.zoo._decoder import (
-    Context,
     Decoder,
+    LayerContext,
     causal_attention,
     check_angles,
     check_heads,
@@ -79,7 +79,7 @@ class Llama(Decoder, frozen=True, kw_only=True):
         """Whether some earlier places are out of sight."""
         return 0 < self.window < self.seq
 
-    def context(self, g: Builder) -> Context:
+    def context(self, g: Builder) -> LayerContext:
         shared = super().context(g)
         if not self.masked:
             return shared
@@ -87,7 +87,7 @@ class Llama(Decoder, frozen=True, kw_only=True):
             positions = g.input("positions", dims(sequence=self.seq), "int64")
             return shared._replace(bias=score_mask(g, positions, sequence=self.seq))
 
-    def attend(self, g: Builder, x: Value, context: Context) -> Value:
+    def attend(self, g: Builder, x: Value, context: LayerContext) -> Value:
         parts: list[Value] = []
         for name, heads in (("query", self.heads), ("key", self.shared_heads), ("value", self.shared_heads)):
             with g.scope(name):

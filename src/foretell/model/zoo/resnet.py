@@ -19,7 +19,7 @@ STAGES = (64, 128, 256, 512)
 """Filters of the four stages, before a bottleneck's last convolution makes four times as many."""
 
 
-class Layer(NamedTuple):
+class BlockConvolution(NamedTuple):
     """One convolution of a block."""
 
     filters: int
@@ -55,14 +55,18 @@ class Resnet(Family, frozen=True, kw_only=True):
             what = f"blocks without a bottleneck have no 1x1 and one group of 64, not {self.groups} of {self.width}"
             raise BadInput(what, fix="bottleneck=true, or groups=1, width=64, strided_1x1=false")
 
-    def layers_of(self, stage: int, stride: int) -> tuple[Layer, ...]:
+    def layers_of(self, stage: int, stride: int) -> tuple[BlockConvolution, ...]:
         """The convolutions of a block of this stage (from 0)."""
         filters = STAGES[stage]
         if not self.bottleneck:
-            return Layer(filters, 3, stride), Layer(filters, 3)
+            return BlockConvolution(filters, 3, stride), BlockConvolution(filters, 3)
         inner = self.width * 2**stage * self.groups
         first, second = (stride, 1) if self.strided_1x1 else (1, stride)
-        return Layer(inner, 1, first), Layer(inner, 3, second, self.groups), Layer(4 * filters, 1)
+        return (
+            BlockConvolution(inner, 1, first),
+            BlockConvolution(inner, 3, second, self.groups),
+            BlockConvolution(4 * filters, 1),
+        )
 
     def build(self, g: Builder, batch: int) -> None:
         x = task.images(g, batch, self.image)
@@ -87,7 +91,7 @@ class Resnet(Family, frozen=True, kw_only=True):
         task.class_loss(g, x)
 
 
-def _block(g: Builder, x: Value, layers: tuple[Layer, ...], stride: int) -> Value:
+def _block(g: Builder, x: Value, layers: tuple[BlockConvolution, ...], stride: int) -> Value:
     shortcut = x
     for at, layer in enumerate(layers, start=1):
         if at > 1:

@@ -7,7 +7,7 @@ from typing import Final, Protocol, cast
 
 import msgspec
 
-from foretell.cost.samples import Exchange
+from foretell.cost.samples import CollectiveSample
 from foretell.errors import BadInput
 from foretell.registry import OpenSet
 
@@ -20,7 +20,7 @@ COMPUTE, EXPOSED, IDLE = "compute", "exposed", "idle"
 class Swept(msgspec.Struct, frozen=True):
     """A collective that was timed over some ranks of some nodes."""
 
-    about: Exchange
+    about: CollectiveSample
     nodes: int
     seconds: float
 
@@ -36,7 +36,7 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
     sweeps: tuple[Swept, ...] = ()
 
 
-class Form(Protocol):
+class AnchorFile(Protocol):
     """A file in this folder."""
 
     SUMMARY: str
@@ -53,8 +53,8 @@ def read(path: Path) -> Anchor:
     except OSError as problem:
         raise BadInput(f"cannot be read: {problem.strerror}", where=str(path), fix="--anchor FILE") from None
     for name in FORMS:
-        found = cast("Form", FORMS[name]).read(text, path)
+        found = cast("AnchorFile", FORMS[name]).read(text, path)
         if found is not None:
             return found
-    known = "; ".join(cast("Form", FORMS[name]).SUMMARY for name in FORMS)
+    known = "; ".join(cast("AnchorFile", FORMS[name]).SUMMARY for name in FORMS)
     raise BadInput("no measurement is found in it", where=str(path), fix=known)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from foretell.cost.samples import Exchange
+from foretell.cost.samples import CollectiveSample
 from foretell.errors import BadInput
 from foretell.oracle.anchors import Anchor, Swept
 
@@ -47,7 +47,7 @@ def _sweeps(kind: str, ranks: int, nodes: int, rows: list[tuple[int, float, re.M
     for size, seconds, _ in rows:
         if size and seconds:
             payload = size // ranks if kind == "all-gather" else size
-            yield Swept(Exchange(kind=kind, ranks=ranks, payload=max(1, payload)), nodes, seconds)
+            yield Swept(CollectiveSample(kind=kind, ranks=ranks, payload=max(1, payload)), nodes, seconds)
 
 
 def _kind(text: str, path: Path, row: re.Match[str], ranks: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from foretell.plan.policy import Policy
-from foretell.plan.syntax import Choice, Option
+from foretell.plan.syntax import Option, WordChoice
 
 
 class BatchNorm(Policy, frozen=True, kw_only=True, tag="batchnorm"):
@@ -19,7 +19,7 @@ class BatchNorm(Policy, frozen=True, kw_only=True, tag="batchnorm"):
         "Ioffe and Szegedy 2015 (batch normalisation), arXiv 1502.03167",
         "Peng et al. 2018 (MegDet, across ranks), arXiv 1711.07240",
     )
-    syntax: ClassVar[tuple[Option, ...]] = (Choice("synchronised", {"syncbn": True}),)
+    syntax: ClassVar[tuple[Option, ...]] = (WordChoice("synchronised", {"syncbn": True}),)
     example: ClassVar[str] = "+syncbn"
 
     synchronised: bool = False

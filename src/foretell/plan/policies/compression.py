@@ -9,7 +9,7 @@ from foretell.model.operators.matmul import Matmul
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import changed
-from foretell.plan.syntax import Choice, Fraction, Number, Option
+from foretell.plan.syntax import Fraction, Number, Option, WordChoice
 from foretell.plan.together import storage
 from foretell.units import Quantity, at_least, ceil_div, product
 
@@ -55,7 +55,7 @@ class Compression(Policy, frozen=True, kw_only=True, tag="compression"):
         "Xie et al. 2016 (sufficient factors), arXiv 1409.5705",
     )
     syntax: ClassVar[tuple[Option, ...]] = (
-        Choice("width", {"fp16": "fp16", "int8": "int8", "1bit": "1bit", "ternary": "ternary"}),
+        WordChoice("width", {"fp16": "fp16", "int8": "int8", "1bit": "1bit", "ternary": "ternary"}),
         Fraction("topk", "kept"),
         Fraction("dgc", "corrected"),
         Fraction("threshold", "passed"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from foretell.plan.policy import Policy
-from foretell.plan.syntax import Choice, Option
+from foretell.plan.syntax import Option, WordChoice
 
 
 class Execution(Policy, frozen=True, kw_only=True, tag="execution"):
@@ -25,7 +25,7 @@ class Execution(Policy, frozen=True, kw_only=True, tag="execution"):
         "Ansel et al. 2024 (PyTorch 2), doi 10.1145/3620665.3640366",
     )
     syntax: ClassVar[tuple[Option, ...]] = (
-        Choice("mode", {"eager": "eager", "compiled": "compiled", "captured": "captured"}),
+        WordChoice("mode", {"eager": "eager", "compiled": "compiled", "captured": "captured"}),
     )
     example: ClassVar[str] = "+compiled"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from foretell.plan.policy import Policy
-from foretell.plan.syntax import Choice, Option
+from foretell.plan.syntax import Option, WordChoice
 
 
 class Overlap(Policy, frozen=True, kw_only=True, tag="overlap"):
@@ -16,7 +16,7 @@ class Overlap(Policy, frozen=True, kw_only=True, tag="overlap"):
     place: ClassVar[int] = 60
     summary: ClassVar[str] = "whether communication runs beside computation; else as the trainer does"
     references: ClassVar[tuple[str, ...]] = ("Li et al. 2020 (PyTorch DDP), arXiv 2006.15704",)
-    syntax: ClassVar[tuple[Option, ...]] = (Choice("when", {"overlap": "always", "no-overlap": "never"}),)
+    syntax: ClassVar[tuple[Option, ...]] = (WordChoice("when", {"overlap": "always", "no-overlap": "never"}),)
     example: ClassVar[str] = "+no-overlap"
 
     when: str = "trainer"

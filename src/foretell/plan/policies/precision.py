@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from foretell.plan.policy import Policy
-from foretell.plan.syntax import Choice, Option
+from foretell.plan.syntax import Option, WordChoice
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +145,7 @@ class Precision(Policy, frozen=True, kw_only=True, tag="precision"):
         "Rouhani et al. 2023 (OCP microscaling), arXiv 2310.10537",
         "NVIDIA 2025 (NVFP4), arXiv 2509.25149",
     )
-    syntax: ClassVar[tuple[Option, ...]] = (Choice("name", {name: name for name in FORMATS}),)
+    syntax: ClassVar[tuple[Option, ...]] = (WordChoice("name", {name: name for name in FORMATS}),)
     example: ClassVar[str] = "+bf16"
 
     name: str = ""  # not said: the trainer's usual one, see `Setting`

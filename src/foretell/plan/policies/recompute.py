@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from foretell.plan.policy import Policy
-from foretell.plan.syntax import Choice, Number, Option
+from foretell.plan.syntax import Number, Option, WordChoice
 from foretell.units import Quantity, at_most
 
 TOGETHER = (2, 4)
@@ -30,7 +30,7 @@ class Recompute(Policy, frozen=True, kw_only=True, tag="recompute"):
         "Korthikanti et al. 2022 (selective recomputation), arXiv 2205.05198",
     )
     syntax: ClassVar[tuple[Option, ...]] = (
-        Choice("granularity", {"attention": "attention", "block": "block", "full": "full"}),
+        WordChoice("granularity", {"attention": "attention", "block": "block", "full": "full"}),
         Number("every", "every", least=2),
     )
     example: ClassVar[str] = "+recompute:block"

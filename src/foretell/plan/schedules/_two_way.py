@@ -7,7 +7,7 @@ The phases are those of the authors' code (deepseek-ai/DualPipe), written for th
 
 from __future__ import annotations
 
-from foretell.plan.schedule import Phase, Times
+from foretell.plan.schedule import PassTimes, Phase
 from foretell.units import Quantity
 
 
@@ -22,6 +22,6 @@ def two_way_phases(rank: int, ranks: int, microbatches: int) -> list[Phase]:
     return [*warm_up, *steady, *drain]
 
 
-def two_way_bubble(parts: int, times: Times) -> Quantity:
+def two_way_bubble(parts: int, times: PassTimes) -> Quantity:
     """DeepSeek-V3, Table 2, with the times of one of the model's parts; exact when F, I and W are equal."""
     return (parts / 2 - 1) * (times.together + times.backward - 3 * times.weight_gradient)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from foretell.plan.refusal import Refusal
-from foretell.plan.schedule import Phase, Schedule, Times
+from foretell.plan.schedule import PassTimes, Phase, Schedule
 from foretell.plan.schedules._rules import enough_microbatches
 from foretell.plan.schedules._two_way import two_way_bubble, two_way_phases
 from foretell.units import Quantity
@@ -38,7 +38,7 @@ class DualPipe(Schedule, frozen=True):
     def in_flight(self, rank: int, ranks: int, microbatches: int, chunks: int) -> float:
         return ranks + 1
 
-    def closed_form(self, ranks: int, chunks: int, times: Times) -> Quantity:
+    def closed_form(self, ranks: int, chunks: int, times: PassTimes) -> Quantity:
         return two_way_bubble(ranks, times)
 
     def microbatches_of(self, stage: int, ranks: int, microbatches: int, chunks: int) -> range:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from foretell.plan.refusal import Refusal
-from foretell.plan.schedule import Phase, Schedule, Times
+from foretell.plan.schedule import PassTimes, Phase, Schedule
 from foretell.plan.schedules._rules import enough_microbatches
 from foretell.plan.schedules._two_way import two_way_bubble, two_way_phases
 from foretell.units import Quantity
@@ -29,7 +29,7 @@ class DualPipeV(Schedule, frozen=True):
     def in_flight(self, rank: int, ranks: int, microbatches: int, chunks: int) -> float:
         return (2 * ranks + 1) / 2
 
-    def closed_form(self, ranks: int, chunks: int, times: Times) -> Quantity:
+    def closed_form(self, ranks: int, chunks: int, times: PassTimes) -> Quantity:
         return two_way_bubble(2 * ranks, times) / 2
 
     def rules(self, ranks: int, microbatches: int, chunks: int) -> Iterator[Refusal]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from foretell.plan.refusal import Refusal
-from foretell.plan.schedule import Phase, Schedule, Times
+from foretell.plan.schedule import PassTimes, Phase, Schedule
 from foretell.units import Quantity, ceil_div
 
 
@@ -28,7 +28,7 @@ class Interleaved(Schedule, frozen=True):
         """Forwards before the first backward: a round for each chunk but the last, and the way there and back."""
         return (chunks - 1) * ranks + 2 * (ranks - 1 - rank)
 
-    def closed_form(self, ranks: int, chunks: int, times: Times) -> Quantity:
+    def closed_form(self, ranks: int, chunks: int, times: PassTimes) -> Quantity:
         return (ranks - 1) * (times.forward + times.backward) / chunks
 
     def rules(self, ranks: int, microbatches: int, chunks: int) -> Iterator[Refusal]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretell.plan.schedule import Phase, Schedule, Times
+from foretell.plan.schedule import PassTimes, Phase, Schedule
 from foretell.units import Quantity
 
 
@@ -21,7 +21,7 @@ class OneForwardOneBackward(Schedule, frozen=True):
     def in_flight(self, rank: int, ranks: int, microbatches: int, chunks: int) -> float:
         return min(ranks - rank, microbatches)
 
-    def closed_form(self, ranks: int, chunks: int, times: Times) -> Quantity:
+    def closed_form(self, ranks: int, chunks: int, times: PassTimes) -> Quantity:
         return (ranks - 1) * (times.forward + times.backward)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretell.plan.schedule import Times
+from foretell.plan.schedule import PassTimes
 from foretell.plan.schedules.one_forward_one_backward import OneForwardOneBackward
 from foretell.units import Quantity
 
@@ -25,7 +25,7 @@ class Stash(OneForwardOneBackward, frozen=True):
     def in_flight(self, rank: int, ranks: int, microbatches: int, chunks: int) -> float:
         return ranks - rank
 
-    def closed_form(self, ranks: int, chunks: int, times: Times) -> Quantity:
+    def closed_form(self, ranks: int, chunks: int, times: PassTimes) -> Quantity:
         return 0 * times.forward
 
     def weight_versions(self, rank: int, ranks: int) -> int:

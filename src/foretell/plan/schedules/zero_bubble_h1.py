@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from foretell.plan.refusal import Refusal
-from foretell.plan.schedule import Phase, Schedule, Times
+from foretell.plan.schedule import PassTimes, Phase, Schedule
 from foretell.plan.schedules._rules import enough_microbatches
 from foretell.units import Quantity, at_least
 
@@ -24,7 +24,7 @@ class ZeroBubbleH1(Schedule, frozen=True):
     def in_flight(self, rank: int, ranks: int, microbatches: int, chunks: int) -> float:
         return ranks
 
-    def closed_form(self, ranks: int, chunks: int, times: Times) -> Quantity:
+    def closed_form(self, ranks: int, chunks: int, times: PassTimes) -> Quantity:
         # The paper's Table 2 has forward + input - weight, for weight gradients no longer than a
         # forward; longer ones hold up the drain by as much as they are longer.
         slower = at_least(times.forward, times.weight_gradient)

@@ -13,7 +13,7 @@ from foretell.plan.facts import facts
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import fewer, removed, replaced, with_fields
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
-from foretell.plan.syntax import Choice, Option
+from foretell.plan.syntax import Option, WordChoice
 from foretell.plan.together import shares
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Context(Strategy, frozen=True, kw_only=True, tag="context"):
         "Liu et al. 2023 (ring attention), arXiv 2310.01889",
         "Jacobs et al. 2023 (DeepSpeed Ulysses), arXiv 2309.14509",
     )
-    syntax: ClassVar[tuple[Option, ...]] = (Choice("exchange", {"ring": "ring", "alltoall": "alltoall"}),)
+    syntax: ClassVar[tuple[Option, ...]] = (WordChoice("exchange", {"ring": "ring", "alltoall": "alltoall"}),)
     example: ClassVar[str] = "cp4:ring"
 
     exchange: str = "ring"

@@ -17,7 +17,7 @@ from foretell.plan.repair import divisors, replaced, with_fields
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
-from foretell.plan.syntax import Choice, Number, Option
+from foretell.plan.syntax import Number, Option, WordChoice
 
 if TYPE_CHECKING:
     from foretell.model.graph import Graph
@@ -40,7 +40,7 @@ class Data(Strategy, frozen=True, kw_only=True, tag="data"):
         "Lepikhin et al. 2021 (GShard, experts), arXiv 2006.16668",
     )
     syntax: ClassVar[tuple[Option, ...]] = (
-        Choice("storage", {"zero1": "zero1", "zero2": "zero2", "zero3": "zero3"}),
+        WordChoice("storage", {"zero1": "zero1", "zero2": "zero2", "zero3": "zero3"}),
         Number("shard", "shard"),
         Number("ep", "experts"),
         Number("etp", "expert_tensor"),

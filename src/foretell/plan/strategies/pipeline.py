@@ -15,7 +15,7 @@ from foretell.plan.repair import changed, divisors, fewer, removed, replaced, wi
 from foretell.plan.schedule import Schedule, find, schedules
 from foretell.plan.stages import layers_per_stage
 from foretell.plan.strategy import MeshAxis, Strategy
-from foretell.plan.syntax import Choice, Number, Numbers, Option
+from foretell.plan.syntax import Number, Numbers, Option, WordChoice
 
 SCHEDULES = tuple(schedules())
 
@@ -43,7 +43,7 @@ class Pipeline(Strategy, frozen=True, kw_only=True, tag="pipeline"):
         "DeepSeek-AI 2024 (DualPipe), arXiv 2412.19437",
     )
     syntax: ClassVar[tuple[Option, ...]] = (
-        Choice("schedule", {word: word for word in SCHEDULES}),
+        WordChoice("schedule", {word: word for word in SCHEDULES}),
         Number("v", "chunks"),
         Numbers("split", "split"),
     )

@@ -14,7 +14,7 @@ from foretell.plan.refusal import Refusal
 from foretell.plan.repair import divisors, replaced, with_fields
 from foretell.plan.strategies._versions import one_way
 from foretell.plan.strategy import Exchange, MeshAxis, Splitting, Strategy
-from foretell.plan.syntax import Choice, Number, Option
+from foretell.plan.syntax import Number, Option, WordChoice
 
 if TYPE_CHECKING:
     from foretell.plan.setting import Setting
@@ -32,7 +32,7 @@ class Server(Strategy, frozen=True, kw_only=True, tag="server"):
         "Ho et al. 2013 (stale synchronous), NIPS 26",
     )
     syntax: ClassVar[tuple[Option, ...]] = (
-        Choice("mode", {"sync": "sync", "ssp": "ssp", "async": "async"}),
+        WordChoice("mode", {"sync": "sync", "ssp": "ssp", "async": "async"}),
         Number("s", "staleness"),
         Number("k", "servers"),
         Number("group", "group", least=2),

@@ -15,7 +15,7 @@ from foretell.plan.facts import extents
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import divisors, removed, replaced, with_fields
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
-from foretell.plan.syntax import Choice, Option
+from foretell.plan.syntax import Option, WordChoice
 from foretell.units import product
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Spatial(Strategy, frozen=True, kw_only=True, tag="spatial"):
     grid: ClassVar[bool] = True
     parts: ClassVar[bool] = True
 
-    syntax: ClassVar[tuple[Option, ...]] = (Choice("rest", {"data": "sample"}),)
+    syntax: ClassVar[tuple[Option, ...]] = (WordChoice("rest", {"data": "sample"}),)
 
     grid_ranks: tuple[int, ...] = ()
     only: str = ""

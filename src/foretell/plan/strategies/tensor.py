@@ -13,7 +13,7 @@ from foretell.plan.facts import facts
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import fewer, replaced, with_fields
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
-from foretell.plan.syntax import Choice, Option
+from foretell.plan.syntax import Option, WordChoice
 from foretell.plan.together import shares, sharing
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Tensor(Strategy, frozen=True, kw_only=True, tag="tensor"):
         "Shoeybi et al. 2019 (Megatron-LM), arXiv 1909.08053",
         "Korthikanti et al. 2022 (sequence parallelism), arXiv 2205.05198",
     )
-    syntax: ClassVar[tuple[Option, ...]] = (Choice("sequence", {"sp": True}),)
+    syntax: ClassVar[tuple[Option, ...]] = (WordChoice("sequence", {"sp": True}),)
     example: ClassVar[str] = "tp8:sp"
 
     sequence: bool = False

@@ -18,14 +18,14 @@ from foretell.model.operators.convolution import SPACE
 from foretell.model.operators.layout import View
 
 
-class Place(NamedTuple):
+class LoopDim(NamedTuple):
     """One dim of one loop."""
 
     loop: str
     position: int
 
 
-Walks: TypeAlias = tuple[tuple[Place, ...], ...]
+Walks: TypeAlias = tuple[tuple[LoopDim, ...], ...]
 """For each dim of a tensor the places that walk over it; several where it is their product."""
 
 UNEVEN = ("vocab", "class", *SPACE)
@@ -43,10 +43,10 @@ def align(node: Node, operand: str, dims: Dims) -> Walks:
     spans = node.operator.stored.get(operand) or node.operator.spans.get(operand) or node.operator.spans["x"]
     loops = {loop.name: loop.dims for loop in node.loops}
     names = [name for name in spans if name in loops]
-    places = [(Place(name, at), dim) for name in names for at, dim in enumerate(loops[name])]
+    places = [(LoopDim(name, at), dim) for name in names for at, dim in enumerate(loops[name])]
     if tuple(dim for _, dim in places) == dims:
         return tuple((place,) for place, _ in places)
-    found: list[tuple[Place, ...]] = [()] * len(dims)
+    found: list[tuple[LoopDim, ...]] = [()] * len(dims)
     for same in (_equal, _product, _named, _sized):
         for at, dim in enumerate(dims):
             if not found[at]:
@@ -55,14 +55,14 @@ def align(node: Node, operand: str, dims: Dims) -> Walks:
     return tuple(found)
 
 
-_Places: TypeAlias = list[tuple[Place, Dim]]
+_Places: TypeAlias = list[tuple[LoopDim, Dim]]
 
 
-def _equal(dim: Dim, places: _Places) -> tuple[Place, ...]:
+def _equal(dim: Dim, places: _Places) -> tuple[LoopDim, ...]:
     return next(((place,) for place, other in places if other == dim), ())
 
 
-def _product(dim: Dim, places: _Places) -> tuple[Place, ...]:
+def _product(dim: Dim, places: _Places) -> tuple[LoopDim, ...]:
     """Neighbours that multiply to the dim and one of which has its name: channels in groups, heads that share."""
     for (first, one), (second, other) in pairwise(places):
         if one.size * other.size == dim.size and dim.name in (one.name, other.name):
@@ -70,20 +70,20 @@ def _product(dim: Dim, places: _Places) -> tuple[Place, ...]:
     return ()
 
 
-def _named(dim: Dim, places: _Places) -> tuple[Place, ...]:
+def _named(dim: Dim, places: _Places) -> tuple[LoopDim, ...]:
     return next(((place,) for place, other in places if other.name == dim.name), ())
 
 
-def _sized(dim: Dim, places: _Places) -> tuple[Place, ...]:
+def _sized(dim: Dim, places: _Places) -> tuple[LoopDim, ...]:
     return next(((place,) for place, other in places if other.size == dim.size and dim.size > 1), ())
 
 
-def size_at(node: Node, place: Place) -> Dim:
+def size_at(node: Node, place: LoopDim) -> Dim:
     """The dim at a place."""
     return next(loop.dims[place.position] for loop in node.loops if loop.name == place.loop)
 
 
-def divisible(node: Node, places: tuple[Place, ...], ways: int) -> Place | None:
+def divisible(node: Node, places: tuple[LoopDim, ...], ways: int) -> LoopDim | None:
     """The first of these places that this many ranks can share."""
     return next((place for place in places if even(size_at(node, place), ways)), None)
 

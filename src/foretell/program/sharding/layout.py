@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from foretell.model.autocast import Held, held_under_autocast
+from foretell.model.autocast import HeldBytes, held_under_autocast
 from foretell.model.dims import Dim
 from foretell.model.graph import Graph, Node, Tensor
 from foretell.model.resize import SAMPLE, skeleton
 from foretell.plan.placement import Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
 from foretell.program.action import Communicate, Compute, TrafficKind
-from foretell.program.homes import owner
-from foretell.program.sharding.alignment import Place, align
+from foretell.program.aliases import alias_source
+from foretell.program.sharding.alignment import LoopDim, align
 from foretell.program.sharding.conventions import Conventions
-from foretell.program.sharding.propagate import Change, Sharding, Statistic, propagate
+from foretell.program.sharding.propagate import PlacementChange, Sharding, Statistic, propagate
 from foretell.program.sharding.transition import travel
 from foretell.units import WIDTH, Quantity, at_least, ceil_div, product, rounded_up, share
 
@@ -28,7 +28,7 @@ JOINED = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
 STATISTIC_WIDTH = WIDTH["fp32"]
 
 
-class Moment(NamedTuple):
+class TrafficMoment(NamedTuple):
     """When in a block something travels: at a node, in a pass, with its output or an operand, value or gradient."""
 
     node: int
@@ -45,7 +45,7 @@ class Layout:
     samples: Quantity
     axes: tuple[MeshAxis, ...]
     spreads: tuple[Sharding, ...]
-    travels: Mapping[tuple[int, Moment], tuple[Communicate, ...]] = field(repr=False)
+    travels: Mapping[tuple[int, TrafficMoment], tuple[Communicate, ...]] = field(repr=False)
     padding: Mapping[str, int] = field(default_factory=dict[str, int])  # dims and what they are a multiple of
     imbalance: float = 1.0  # rows of the fullest rank of those that divide experts, over the mean
     scatters_loss: bool = False  # whether the gradient of the losses is laid into zeros before that of log-softmax
@@ -86,13 +86,13 @@ class Layout:
         return self.known_sizes[at, index]
 
     def _sizes(self, at: int, index: int) -> dict[str, Quantity]:
-        ways: dict[Place, int] = defaultdict(lambda: 1)
+        ways: dict[LoopDim, int] = defaultdict(lambda: 1)
         for axis, found in zip(self.axes, self.spreads, strict=True):
             for place in found.places[at, index]:
                 ways[place] *= axis.ranks
         node = self.graph.blocks[at].nodes[index]
         sizes = {
-            loop.name: product(self._share(dim, ways[Place(loop.name, pos)]) for pos, dim in enumerate(loop.dims))
+            loop.name: product(self._share(dim, ways[LoopDim(loop.name, pos)]) for pos, dim in enumerate(loop.dims))
             for loop in node.loops
         }
         uneven = self._routed_loops(at, index) if self.imbalance > 1 else ()
@@ -111,7 +111,7 @@ class Layout:
 
     def shape(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> tuple[Quantity, ...]:
         """Local sizes of a tensor's dims where it rests, or with other placements along some axes."""
-        home = owner(self.graph, at, number)
+        home = alias_source(self.graph, at, number)
         tensor = self.graph.blocks[home[0]].tensors[home[1]]
         ways = [1] * len(tensor.dims)
         for axis, found in zip(self.axes, self.spreads, strict=True):
@@ -156,14 +156,14 @@ class Layout:
         """Local elements of a tensor."""
         return self.bytes(at, number) / WIDTH[self.graph.tensor(self.graph.blocks[at], number).dtype]
 
-    def _held(self, at: int, number: int) -> Held | None:
+    def _held(self, at: int, number: int) -> HeldBytes | None:
         if not self.autocast:
             return None
         return held_under_autocast(self.graph, self.compiled).get(self.graph.home(at, number)[:2])
 
     def _routed(self, at: int, number: int, instead: Mapping[str, Placement]) -> bool:
         """Whether a rank holds the rows of its experts: also of what was sent to them, which is kept as it came."""
-        home = owner(self.graph, at, number)
+        home = alias_source(self.graph, at, number)
         if not instead and home in self._sent:
             return True
         found = (instead.get(one.axis.name, one.placed.get(home)) for one in self.spreads)
@@ -173,14 +173,14 @@ class Layout:
     def _sent(self) -> frozenset[tuple[int, int]]:
         """Tensors whose rows go to experts."""
         changes = (change for one in self.spreads for change in one.changes if isinstance(change.target, Routed))
-        return frozenset(owner(self.graph, c.block, c.tensor) for c in changes if not c.gradient and not c.after)
+        return frozenset(alias_source(self.graph, c.block, c.tensor) for c in changes if not c.gradient and not c.after)
 
     def kept_shape(self, at: int, index: int, loops: tuple[str, ...]) -> Quantity:
         """Elements of a tensor that spans some loops of an operator, on one rank."""
         sizes = self.sizes(at, index)
         return product(sizes.get(loop, 1) for loop in loops)
 
-    def moving(self, at: int, moment: Moment) -> tuple[Communicate, ...]:
+    def moving(self, at: int, moment: TrafficMoment) -> tuple[Communicate, ...]:
         """What travels at a moment."""
         return self.travels.get((at, moment), ())
 
@@ -199,7 +199,7 @@ def layout(
     count = graph.batch if isinstance(samples, int) and samples == 0 else samples
     said = (padding or {}, imbalance, *conventions.of_bodies)
     bare = Layout(like, count, axes, spreads, {}, *said)
-    travels: dict[tuple[int, Moment], list[Communicate]] = defaultdict(list)
+    travels: dict[tuple[int, TrafficMoment], list[Communicate]] = defaultdict(list)
     for (at, moment, number), found in _grouped(axes, spreads).items():
         for kind, members in _joined(found).items():
             travels[at, moment].append(_message(bare, at, moment, number, kind, members))
@@ -209,22 +209,22 @@ def layout(
     return Layout(like, count, axes, spreads, found, *said)
 
 
-_Members = list[tuple[MeshAxis, Change, int]]
+_Members = list[tuple[MeshAxis, PlacementChange, int]]
 
 
 def _grouped(
     axes: tuple[MeshAxis, ...], spreads: tuple[Sharding, ...]
-) -> dict[tuple[int, Moment, int], list[tuple[MeshAxis, Change]]]:
+) -> dict[tuple[int, TrafficMoment, int], list[tuple[MeshAxis, PlacementChange]]]:
     """The changes of each tensor at each moment along all axes, in the order they come in a step."""
-    found: dict[tuple[int, Moment, int], list[tuple[MeshAxis, Change]]] = defaultdict(list)
+    found: dict[tuple[int, TrafficMoment, int], list[tuple[MeshAxis, PlacementChange]]] = defaultdict(list)
     for axis, one in zip(axes, spreads, strict=True):
         for change in one.changes:
-            moment = Moment(change.node, change.phase, change.after, change.gradient)
+            moment = TrafficMoment(change.node, change.phase, change.after, change.gradient)
             found[change.block, moment, change.tensor].append((axis, change))
     return found
 
 
-def _joined(found: list[tuple[MeshAxis, Change]]) -> dict[tuple[str, str], _Members]:
+def _joined(found: list[tuple[MeshAxis, PlacementChange]]) -> dict[tuple[str, str], _Members]:
     """Axes along which the same kind of collective runs do it together; messages between neighbours do not."""
     kinds: dict[tuple[str, str], _Members] = defaultdict(list)
     for axis, change in found:
@@ -236,7 +236,7 @@ def _joined(found: list[tuple[MeshAxis, Change]]) -> dict[tuple[str, str], _Memb
 
 
 def _message(
-    bare: Layout, at: int, moment: Moment, number: int, kind: tuple[str, str], members: _Members
+    bare: Layout, at: int, moment: TrafficMoment, number: int, kind: tuple[str, str], members: _Members
 ) -> Communicate:
     block = bare.graph.blocks[at]
     node = block.nodes[moment.node]
@@ -273,7 +273,7 @@ def _border(node: Node, halo: tuple[int, int], ranks: int) -> int:
     return max(halo) - abs(after - before) // ranks if drifts else max(halo)
 
 
-def _statistics(bare: Layout) -> dict[tuple[int, Moment], list[Communicate]]:
+def _statistics(bare: Layout) -> dict[tuple[int, TrafficMoment], list[Communicate]]:
     """Small reductions inside operators; along several axes they run together."""
     found: dict[tuple[Statistic, int], list[MeshAxis]] = defaultdict(list)
     for axis, one in zip(bare.axes, bare.spreads, strict=True):
@@ -281,7 +281,7 @@ def _statistics(bare: Layout) -> dict[tuple[int, Moment], list[Communicate]]:
         for statistic in one.statistics:
             found[statistic, seen[statistic]].append(axis)
             seen[statistic] += 1
-    result: dict[tuple[int, Moment], list[Communicate]] = defaultdict(list)
+    result: dict[tuple[int, TrafficMoment], list[Communicate]] = defaultdict(list)
     for (statistic, _), members in found.items():
         elements = bare.kept_shape(statistic.block, statistic.node, statistic.loops)
         message = Communicate(
@@ -292,7 +292,7 @@ def _statistics(bare: Layout) -> dict[tuple[int, Moment], list[Communicate]]:
             what=TrafficKind.STATISTICS,
             path=bare.graph.blocks[statistic.block].nodes[statistic.node].path,
         )
-        moment = Moment(statistic.node, statistic.phase, after=True, gradient=statistic.phase == "backward")
+        moment = TrafficMoment(statistic.node, statistic.phase, after=True, gradient=statistic.phase == "backward")
         result[statistic.block, moment].append(message)
     return result
 

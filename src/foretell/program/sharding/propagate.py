@@ -21,16 +21,16 @@ from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.operators.normalization import Normalize
 from foretell.plan.placement import PARTIAL, REPLICATED, Partial, Placement, Replicated, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
-from foretell.program.homes import owner
+from foretell.program.aliases import alias_source
 from foretell.program.sharding.ahead import WEIGHTED
-from foretell.program.sharding.alignment import Place, align
+from foretell.program.sharding.alignment import LoopDim, align
 from foretell.program.sharding.conventions import USUAL, Conventions
 from foretell.program.sharding.rules import Decision, ShardingRules
 from foretell.units import FLOATING, ceil_div
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlacementChange:
     """A tensor that must get from one placement to another, before or after one operator."""
 
     block: int
@@ -59,9 +59,9 @@ class Sharding:
     """One axis over the whole model."""
 
     axis: MeshAxis
-    places: dict[tuple[int, int], tuple[Place, ...]]  # (block, node) to the places that are divided
+    places: dict[tuple[int, int], tuple[LoopDim, ...]]  # (block, node) to the places that are divided
     placed: dict[tuple[int, int], Placement]  # (block, tensor) to where it rests
-    changes: tuple[Change, ...]
+    changes: tuple[PlacementChange, ...]
     statistics: tuple[Statistic, ...]
     gradients: dict[tuple[int, int], Placement]  # of weights, at the end of the backward pass
     whole: tuple[tuple[str, str], ...]  # operators that every rank does all of, and why
@@ -84,20 +84,20 @@ class _Walk:
     def __init__(self, graph: Graph, axis: MeshAxis, conventions: Conventions) -> None:
         self.graph, self.axis, self.rule, self.conventions = graph, axis, axis.splitting, conventions
         self.chooser = ShardingRules(graph, axis, conventions.gathers_logits)
-        self.places: dict[tuple[int, int], tuple[Place, ...]] = {}
+        self.places: dict[tuple[int, int], tuple[LoopDim, ...]] = {}
         self.placed: dict[tuple[int, int], Placement] = {}
         self.rested: dict[tuple[int, int], Placement] = {}  # outputs before they were settled
         self.needed: dict[tuple[int, int], dict[str, Placement]] = {}  # (block, node) to operands
-        self.changes: dict[int, list[Change]] = {}
+        self.changes: dict[int, list[PlacementChange]] = {}
         self.statistics: dict[int, list[Statistic]] = {}
-        self.backward: list[Change] = []
+        self.backward: list[PlacementChange] = []
         self.gradients: dict[tuple[int, int], Placement] = {}
         self.constant: set[tuple[int, int]] = set()
         self.summed: dict[tuple[int, int], Placement] = {}  # gradients of constants while walking back
         self.whole: dict[str, str] = {}
         # read by somebody outside the part that is divided: there they must be whole
         self.outside = {
-            owner(graph, at, operand.tensor)
+            alias_source(graph, at, operand.tensor)
             for at, block in enumerate(graph.blocks)
             for index, node in enumerate(block.nodes)
             if self.chooser.members is not None and (at, index) not in self.chooser.members
@@ -126,7 +126,7 @@ class _Walk:
             entering = found
 
     def _arriving(self, at: int, number: int, entering: dict[int, Placement]) -> Placement:
-        return entering[number] if number in entering else self.placed[owner(self.graph, at, number)]
+        return entering[number] if number in entering else self.placed[alias_source(self.graph, at, number)]
 
     def _block(self, at: int, block: Block, entering: dict[int, Placement]) -> None:
         self.changes[at], self.statistics[at] = [], []
@@ -149,7 +149,9 @@ class _Walk:
             for operand in node.inputs:
                 self._want(at, index, operand.tensor, arriving[operand.name], needs[operand.name], ready)
             self._outputs(at, block, index, node, decision)
-            if not decision.places and all(owner(self.graph, at, o.tensor) in self.constant for o in node.inputs):
+            if not decision.places and all(
+                alias_source(self.graph, at, o.tensor) in self.constant for o in node.inputs
+            ):
                 self.constant.update((at, number) for number in node.outputs)
             self._small_sums(at, index, node, decision)
             if not decision.places and decision.reason:
@@ -168,14 +170,14 @@ class _Walk:
         self, at: int, node: int, number: int, source: Placement, target: Placement, ready: set[tuple[int, Placement]]
     ) -> None:
         """Note the change that brings an operand where it is needed, once for each place."""
-        home = owner(self.graph, at, number)
+        home = alias_source(self.graph, at, number)
         tensor = self.graph.blocks[home[0]].tensors[home[1]]
         if tensor.role in ("parameter", "buffer") and home in self.constant:
             self.placed[home] = target  # weights lie where they are used
             return
         if source != target and (number, target) not in ready:
             ready.add((number, target))
-            self.changes[at].append(Change(at, node, number, "forward", False, source, target))
+            self.changes[at].append(PlacementChange(at, node, number, "forward", False, source, target))
 
     # where operands are needed and outputs are
 
@@ -189,7 +191,7 @@ class _Walk:
                     return Sharded(dim, self._halo(node, name, place))
         return REPLICATED
 
-    def _halo(self, node: Node, name: str, place: Place) -> tuple[int, int]:
+    def _halo(self, node: Node, name: str, place: LoopDim) -> tuple[int, int]:
         return node.operator.halo(place.loop) if name == "x" and place.loop in SPACE else (0, 0)
 
     def _outputs(self, at: int, block: Block, index: int, node: Node, decision: Decision) -> None:
@@ -198,7 +200,7 @@ class _Walk:
             rest = self._settled(block.tensors[number], node, decision, made)
             self.placed[at, number], self.rested[at, number] = rest, made
             if made != rest and block.tensors[number].dims:  # of a loss nobody asks for the sum within a step
-                self.changes[at].append(Change(at, index, number, "forward", True, made, rest))
+                self.changes[at].append(PlacementChange(at, index, number, "forward", True, made, rest))
 
     def _made(self, tensor: Tensor, node: Node, decision: Decision) -> Placement:
         if decision.gives is not None and not isinstance(decision.gives, Partial):
@@ -253,7 +255,7 @@ class _Walk:
                 if not self._has_gradient(at, node, operand.name, operand.tensor):
                     continue
                 gives = self._gives(at, index, node, operand.name)
-                home = owner(self.graph, at, operand.tensor)
+                home = alias_source(self.graph, at, operand.tensor)
                 if home in self.constant:
                     self.summed[home] = _with(self.summed.get(home), gives)
                 else:
@@ -267,7 +269,7 @@ class _Walk:
     def _frozen(self, at: int, index: int, node: Node) -> None:
         """A frozen weight has no gradient, but lies in shares wherever a trained one in its place would."""
         for operand in node.inputs:
-            home = owner(self.graph, at, operand.tensor)
+            home = alias_source(self.graph, at, operand.tensor)
             tensor = self.graph.blocks[home[0]].tensors[home[1]]
             if tensor.role == "parameter" and not tensor.trainable and home in self.constant:
                 self.summed[home] = _with(self.summed.get(home), self._gives(at, index, node, operand.name))
@@ -277,7 +279,11 @@ class _Walk:
         part = "weight_gradient" if name in node.operator.weight_operands else "input_gradient"
         if part not in node.gradients or tensor.dtype not in FLOATING:
             return False
-        return tensor.trainable if tensor.role == "parameter" else owner(self.graph, at, number) in self.differentiable
+        return (
+            tensor.trainable
+            if tensor.role == "parameter"
+            else alias_source(self.graph, at, number) in self.differentiable
+        )
 
     def _output_gradient(self, at: int, index: int, node: Node) -> None:
         """The gradient of an output comes from where it rests; the operator wants it where it was made."""
@@ -285,16 +291,16 @@ class _Walk:
         made, rest = self.rested[at, number], self.placed[at, number]
         source, target = _mirror(rest), _mirror(made)
         if source != target and isinstance(source, Sharded):
-            self.backward.append(Change(at, index, number, "backward", True, source, target, gradient=True))
+            self.backward.append(PlacementChange(at, index, number, "backward", True, source, target, gradient=True))
         self._gradient_halo(at, index, node, number)
         for operand in node.inputs:
             need = self.needed[at, index][operand.name]
             if isinstance(need, Rotating):  # keys and values go round once more
-                change = Change(at, index, operand.tensor, "backward", False, Sharded(need.dim), need)
+                change = PlacementChange(at, index, operand.tensor, "backward", False, Sharded(need.dim), need)
                 self.backward.append(change)
             elif self._gathers_again(at, index, node, operand.name, operand.tensor):
-                source = self.placed[owner(self.graph, at, operand.tensor)]
-                self.backward.append(Change(at, index, operand.tensor, "backward", False, source, need))
+                source = self.placed[alias_source(self.graph, at, operand.tensor)]
+                self.backward.append(PlacementChange(at, index, operand.tensor, "backward", False, source, need))
 
     def _gathers_again(self, at: int, index: int, node: Node, name: str, number: int) -> bool:
         """Whether this operator's input was gathered for it and is not kept so."""
@@ -314,7 +320,7 @@ class _Walk:
                 where = self.rested[at, number]
                 assert isinstance(where, Sharded)
                 border = Sharded(where.dim, (ceil_div(after, stride), ceil_div(before, stride)))
-                self.backward.append(Change(at, index, number, "backward", True, where, border, gradient=True))
+                self.backward.append(PlacementChange(at, index, number, "backward", True, where, border, gradient=True))
 
     def _gives(self, at: int, index: int, node: Node, name: str) -> Placement:
         """Where an operator leaves the gradient of an operand."""
@@ -334,7 +340,11 @@ class _Walk:
 
     def _input_gradient(self, at: int, block: Block, number: int, groups: dict[Placement, list[int]]) -> None:
         """Bring the gradients that operators left to where the tensor itself is."""
-        rest = self.placed[at, number] if number < len(block.tensors) else self.placed[owner(self.graph, at, number)]
+        rest = (
+            self.placed[at, number]
+            if number < len(block.tensors)
+            else self.placed[alias_source(self.graph, at, number)]
+        )
         target = _mirror(rest)
         for gives, nodes in groups.items():
             if gives == target or (isinstance(gives, Replicated) and isinstance(target, Sharded)):
@@ -342,7 +352,7 @@ class _Walk:
             apart = self.conventions.each_consumer and isinstance(gives, Partial) and isinstance(target, Replicated)
             each = nodes if apart else [min(nodes)]
             self.backward += [
-                Change(at, node, number, "backward", False, gives, target, gradient=True) for node in each
+                PlacementChange(at, node, number, "backward", False, gives, target, gradient=True) for node in each
             ]
 
     def result(self) -> Sharding:

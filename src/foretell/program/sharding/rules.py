@@ -19,9 +19,9 @@ from foretell.plan.facts import facts
 from foretell.plan.parts import members
 from foretell.plan.placement import PARTIAL, REPLICATED, Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
-from foretell.program.homes import storage_owner
+from foretell.program.aliases import storage_owner
 from foretell.program.sharding.ahead import WEIGHTED, Ahead, loop_dims, operand_tensor
-from foretell.program.sharding.alignment import Place, align, divisible, even, seen_through, size_at
+from foretell.program.sharding.alignment import LoopDim, align, divisible, even, seen_through, size_at
 
 HEAVY = (*WEIGHTED, Attention, Recurrent)
 """Operators with matrix work: one that every rank does all of deserves a note."""
@@ -36,7 +36,7 @@ OTHERWISE = "another operator divides its weight otherwise"
 class Decision:
     """What an operator does along the axis."""
 
-    places: tuple[Place, ...] = ()
+    places: tuple[LoopDim, ...] = ()
     needs: dict[str, Placement] = field(default_factory=dict[str, Placement])  # operands with a need of their own
     gives: Placement | None = None  # the output's placement, where it does not follow from the places
     rest: Placement | None = None  # where the output goes at once, where the strategy does not say
@@ -99,7 +99,7 @@ class ShardingRules:
         row = arriving.dim if isinstance(arriving, Sharded | Routed) else next(even, None)
         if row is None or row >= len(loop_dims(node, "row")) or loop_dims(node, "expert")[0].size % self.axis.ranks:
             return Decision(reason=f"{self.axis.ranks} ranks do not divide its experts and rows")
-        places = (Place("expert", 0), Place("row", row))
+        places = (LoopDim("expert", 0), LoopDim("row", row))
         return Decision(places, {"x": Routed(row), "w": Sharded(0), "offsets": REPLICATED}, Routed(row))
 
     def _weighted(self, at: int, block: Block, node: Node, arriving: dict[str, Placement]) -> Decision:
@@ -107,7 +107,7 @@ class ShardingRules:
         if isinstance(node.operator, Embedding) and self.rule.flows and _has_weight(self.graph, at, node):
             if loop_dims(node, "vocab")[0].size < self.vocabulary:
                 return Decision()  # trainers divide the vocabulary; small tables are everywhere
-            place = divisible(node, (Place("vocab", 0),), self.axis.ranks)
+            place = divisible(node, (LoopDim("vocab", 0),), self.axis.ranks)
             if place is None:
                 return Decision(reason="its table has fewer rows than ranks")
             return Decision((place,)) if self._agrees(at, node, place) else Decision(reason=OTHERWISE)
@@ -116,22 +116,22 @@ class ShardingRules:
         reason = ""
         for loop in self.rule.weighted:
             place = self._inputs(at, node, arriving) if loop == "in" else self._outputs_of(at, block, node)
-            if isinstance(place, Place) and self._agrees(at, node, place):
+            if isinstance(place, LoopDim) and self._agrees(at, node, place):
                 whole = self.gathers_logits and place.loop == "out" and self.ahead.ends_in_loss(at, node.outputs[0])
                 return Decision((place,), rest=REPLICATED if whole else None)
             reason = place if isinstance(place, str) else OTHERWISE
         return Decision(reason=reason)
 
-    def _agrees(self, at: int, node: Node, place: Place) -> bool:
+    def _agrees(self, at: int, node: Node, place: LoopDim) -> bool:
         """Whether the weight lies so already, or nobody has used it yet: all who share it divide it alike."""
         number = operand_tensor(node, "w")
         walks = align(node, "w", self.graph.tensor(self.graph.blocks[at], number).dims)
         where = Sharded(next(dim for dim, places in enumerate(walks) if place in places))
         return self.weights.setdefault(storage_owner(self.graph, at, number), where) == where
 
-    def _inputs(self, at: int, node: Node, arriving: dict[str, Placement]) -> Place | str:
+    def _inputs(self, at: int, node: Node, arriving: dict[str, Placement]) -> LoopDim | str:
         inner = enumerate(loop_dims(node, "in"))
-        places = tuple(Place("in", position) for position, dim in inner if dim.name != THIN)
+        places = tuple(LoopDim("in", position) for position, dim in inner if dim.name != THIN)
         if self.rule.flows:
             x = arriving["x"]
             if not isinstance(x, Sharded):
@@ -144,9 +144,9 @@ class ShardingRules:
         fewest = min(dim.size for dim in loop_dims(node, "in"))
         return divisible(node, places, self.axis.ranks) or f"{self.axis.ranks} ranks do not divide {fewest} inputs"
 
-    def _outputs_of(self, at: int, block: Block, node: Node) -> Place | str:
+    def _outputs_of(self, at: int, block: Block, node: Node) -> LoopDim | str:
         for position, dim in enumerate(loop_dims(node, "out")):
-            place = divisible(node, (Place("out", position),), self.axis.ranks)
+            place = divisible(node, (LoopDim("out", position),), self.axis.ranks)
             if place is None or dim.name in WHOLE:
                 continue
             if not self.rule.flows:
@@ -167,7 +167,7 @@ class ShardingRules:
         if not any(place.loop == "query" for place in walks):
             return Decision()
         if self.rule.attention == "heads":
-            place = divisible(node, (Place("kv_head", 0), Place("share", 0)), self.axis.ranks)
+            place = divisible(node, (LoopDim("kv_head", 0), LoopDim("share", 0)), self.axis.ranks)
             return Decision((place,)) if place else Decision()
         if not (isinstance(node.operator, Attention) and node.operator.variant.rotates):
             return Decision()
@@ -176,7 +176,7 @@ class ShardingRules:
             dims = self._tensor(at, node, name).dims
             walked = align(node, name, dims)
             needs[name] = Rotating(next(d for d, w in enumerate(walked) if any(p.loop == "key" for p in w)))
-        return Decision((Place("query", 0),), needs)
+        return Decision((LoopDim("query", 0),), needs)
 
     def _follow(self, at: int, block: Block, node: Node, arriving: dict[str, Placement]) -> Decision:
         """Divide the loops over the shares that arrive."""
@@ -185,7 +185,7 @@ class ShardingRules:
         routed = [where for where in arriving.values() if isinstance(where, Routed)]
         if routed and all(isinstance(w, Routed) for w in arriving.values()):
             return self._routed(at, node, arriving)
-        chosen: list[Place] = []
+        chosen: list[LoopDim] = []
         for operand in node.inputs:
             where = arriving[operand.name]
             if isinstance(where, Routed):
@@ -207,7 +207,7 @@ class ShardingRules:
         return "what it reads is whole on every rank" if isinstance(node.operator, HEAVY) else ""
 
     def _routed(self, at: int, node: Node, arriving: dict[str, Placement]) -> Decision:
-        places: dict[Place, None] = {}
+        places: dict[LoopDim, None] = {}
         for operand in node.inputs:
             where = arriving[operand.name]
             assert isinstance(where, Routed)
@@ -224,19 +224,19 @@ class ShardingRules:
         if self.rule.flows and len(dims) > 1:
             dims = tuple(dim for dim in dims if self.ahead.good(at, node.outputs[0], dim)) or dims
         if dims:
-            return Decision((Place("item", dims[0]),), {"x": where}, type(where)(dims[0]))
+            return Decision((LoopDim("item", dims[0]),), {"x": where}, type(where)(dims[0]))
         if isinstance(node.operator, View) and node.operator.function == "slice":
-            return Decision((Place("", 0),), {"x": where}, PARTIAL)  # the rank that has it, has it
+            return Decision((LoopDim("", 0),), {"x": where}, PARTIAL)  # the rank that has it, has it
         return Decision(reason="its dims do not show the share")
 
-    def _splittable(self, node: Node, place: Place) -> bool:
+    def _splittable(self, node: Node, place: LoopDim) -> bool:
         need = node.operator.need(place.loop)
         if isinstance(node.operator, Unknown) or need in (Need.SEQUENTIAL, Need.WHOLE, Need.GATHER):
             return False
         weighted = isinstance(node.operator, WEIGHTED) and place.loop == "in" and not self.rule.flows
         return not (weighted and loop_dims(node, "out"))  # only strategies of layers divide their inputs
 
-    def _fits(self, at: int, node: Node, places: tuple[Place, ...]) -> bool:
+    def _fits(self, at: int, node: Node, places: tuple[LoopDim, ...]) -> bool:
         """No operand and no output may have two dims in shares along one axis."""
         operands = [(o.name, self._tensor(at, node, o.name).dims) for o in node.inputs]
         operands.append(("y", self.graph.blocks[at].tensors[node.outputs[0]].dims))
@@ -263,11 +263,11 @@ def _has_weight(graph: Graph, at: int, node: Node) -> bool:
     return False
 
 
-def _together(node: Node, chosen: list[Place]) -> Iterator[Place]:
+def _together(node: Node, chosen: list[LoopDim]) -> Iterator[LoopDim]:
     """Places of other loops that walk over the same dim: rows gathered from rows of the same sample."""
     for one, other in node.operator.together:
         for place in chosen:
             for loop, twin in ((one, other), (other, one)):
                 if place.loop == loop:
                     dim = size_at(node, place)
-                    yield from (Place(twin, at) for at, d in enumerate(loop_dims(node, twin)) if d == dim)
+                    yield from (LoopDim(twin, at) for at, d in enumerate(loop_dims(node, twin)) if d == dim)

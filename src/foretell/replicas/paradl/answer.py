@@ -9,9 +9,9 @@ import msgspec
 from foretell.model.zoo._layer_file import LayerFile
 from foretell.replicas.paradl.limits import limit, refusals
 from foretell.replicas.paradl.predict import project, question
-from foretell.replicas.paradl.projection import Projection, Question
+from foretell.replicas.paradl.projection import Projection, ProjectionQuestion
 from foretell.replicas.paradl.release import RELEASES
-from foretell.replicas.paradl.shapes import Asked, written
+from foretell.replicas.paradl.shapes import RowShape, written
 
 ACCURACY = {
     "data": 0.9610,
@@ -49,11 +49,11 @@ def breakdown(projection: Projection) -> dict[str, float]:
     return parts
 
 
-def fits(projection: Projection, q: Question) -> bool:
+def fits(projection: Projection, q: ProjectionQuestion) -> bool:
     return bool(projection.memory <= q.release.platform.memory)
 
 
-def answer(model: str, file: LayerFile, row: Asked, q: Question, projection: Projection) -> dict[str, Any]:
+def answer(model: str, file: LayerFile, row: RowShape, q: ProjectionQuestion, projection: Projection) -> dict[str, Any]:
     """One JSON object."""
     most = limit(projection.strategy, q)
     step = projection.a_step
@@ -94,7 +94,7 @@ def bottlenecks(projection: Projection) -> list[tuple[str, float]]:
     return sorted((part for part in parts if part[1]), key=lambda part: -part[1])
 
 
-def others(file: LayerFile, row: Asked, q: Question) -> dict[str, dict[str, float]]:
+def others(file: LayerFile, row: RowShape, q: ProjectionQuestion) -> dict[str, dict[str, float]]:
     """The same row by the other releases that allow it, an epoch each; Table 3 knows no parts."""
     found: dict[str, dict[str, float]] = {}
     for name, release in RELEASES.items():
@@ -113,7 +113,7 @@ def others(file: LayerFile, row: Asked, q: Question) -> dict[str, dict[str, floa
     return found
 
 
-def provenance(strategy: str, q: Question) -> dict[str, Any]:
+def provenance(strategy: str, q: ProjectionQuestion) -> dict[str, Any]:
     """Where each number came from."""
     return {
         "oracle": "Kahira et al. 2021, arXiv 2104.09075",

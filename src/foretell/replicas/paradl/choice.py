@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from foretell.errors import BadInput
-from foretell.model.zoo._layer_file import Layer, LayerFile, paths
+from foretell.model.zoo._layer_file import LayerFile, LayerLine, paths
 from foretell.units import product
 
 Choice: TypeAlias = tuple[bool, ...]
@@ -51,11 +51,11 @@ def split_layers(file: LayerFile, way: str, only: str = "", clean: bool = False)
     return tuple(layer.kind in kinds for layer in file.layers)
 
 
-def has_weights(layer: Layer) -> bool:
+def has_weights(layer: LayerLine) -> bool:
     return product(layer.w) > 0
 
 
-def has_window(layer: Layer) -> bool:
+def has_window(layer: LayerLine) -> bool:
     """Whether it looks at more than one position and leaves some."""
     return layer.kind != "dense" and len(layer.w) > 2 and layer.w[2] > 1
 

@@ -6,55 +6,55 @@ from collections.abc import Iterator
 
 import msgspec
 
-from foretell.model.zoo._layer_file import Layer
+from foretell.model.zoo._layer_file import LayerLine
 from foretell.plan.refusal import Refusal
-from foretell.replicas.paradl.projection import Question
+from foretell.replicas.paradl.projection import ProjectionQuestion
 from foretell.replicas.paradl.shapes import INNER
 from foretell.units import product
 
 
-class Limit(msgspec.Struct, frozen=True):
+class ParadlLimit(msgspec.Struct, frozen=True):
     """The most ranks, and why."""
 
     ranks: int
     rule: str
 
 
-def limit(strategy: str, q: Question) -> Limit:
+def limit(strategy: str, q: ProjectionQuestion) -> ParadlLimit:
     """The most ranks of a strategy for this model and batch."""
     if strategy == "serial":
-        return Limit(1, "p = 1")
+        return ParadlLimit(1, "p = 1")
     if strategy == "data":
-        return Limit(q.batch, f"p <= B = {q.batch:,}")
+        return ParadlLimit(q.batch, f"p <= B = {q.batch:,}")
     if strategy == "pipeline":
-        return Limit(len(q.file.layers), f"p <= layers = {len(q.file.layers):,}")
+        return ParadlLimit(len(q.file.layers), f"p <= layers = {len(q.file.layers):,}")
     if strategy in INNER:
         inner = limit(INNER[strategy], q)
-        return Limit(q.batch * inner.ranks, f"p1 <= B = {q.batch:,} and {inner.rule.replace('p <=', 'p2 <=')}")
+        return ParadlLimit(q.batch * inner.ranks, f"p1 <= B = {q.batch:,} and {inner.rule.replace('p <=', 'p2 <=')}")
     return _of_layers(strategy, q)
 
 
-def _of_layers(strategy: str, q: Question) -> Limit:
+def _of_layers(strategy: str, q: ProjectionQuestion) -> ParadlLimit:
     sizes = {layer.name: _size(strategy, layer, q.release.clean) for layer in _bounding(strategy, q)}
     if not sizes:
-        return Limit(1, "p <= 1: no layer is split")
+        return ParadlLimit(1, "p <= 1: no layer is split")
     name = min(sizes, key=lambda key: sizes[key])
     what = {
         "filter": "filters",
         "channel": "channels",
         "spatial": "positions" if q.release.clean else "first extent",
     }[strategy]
-    return Limit(sizes[name], f"p <= least {what} = {sizes[name]:,} ({name})")
+    return ParadlLimit(sizes[name], f"p <= least {what} = {sizes[name]:,} ({name})")
 
 
-def _bounding(strategy: str, q: Question) -> Iterator[Layer]:
+def _bounding(strategy: str, q: ProjectionQuestion) -> Iterator[LayerLine]:
     """The layers that are split. Channels: not the first, of three colours."""
     for at, (layer, split) in enumerate(q.layers):
         if split and not (strategy == "channel" and at == 0):
             yield layer
 
 
-def _size(strategy: str, layer: Layer, clean: bool) -> int:
+def _size(strategy: str, layer: LayerLine, clean: bool) -> int:
     if strategy == "filter":
         return layer.y[0]
     if strategy == "channel":
@@ -63,7 +63,7 @@ def _size(strategy: str, layer: Layer, clean: bool) -> int:
     return min(product(shape[1:]) if clean else shape[1] for shape in (layer.x, layer.y))
 
 
-def refusals(strategy: str, q: Question) -> Iterator[Refusal]:
+def refusals(strategy: str, q: ProjectionQuestion) -> Iterator[Refusal]:
     """The rules that the plan breaks."""
     inner = INNER.get(strategy, strategy)
     if q.groups > q.batch:
@@ -80,11 +80,11 @@ def refusals(strategy: str, q: Question) -> Iterator[Refusal]:
         yield from _pipeline_refusals(q)
 
 
-def _too_many(word: str, ranks: int, most: Limit) -> Refusal:
+def _too_many(word: str, ranks: int, most: ParadlLimit) -> Refusal:
     return Refusal("p limit", f"{word}{ranks} is above the limit: {most.rule}", f"{word}{most.ranks} at most")
 
 
-def _pipeline_refusals(q: Question) -> Iterator[Refusal]:
+def _pipeline_refusals(q: ProjectionQuestion) -> Iterator[Refusal]:
     if q.batch % q.segments:
         fix = f"--batch {-(-q.batch // q.segments) * q.segments}"
         yield Refusal("batch divides", f"a batch of {q.batch} is no multiple of +m{q.segments}", fix)

@@ -12,9 +12,9 @@ from foretell.replicas.paradl import release as releases
 from foretell.replicas.paradl.answer import accuracy, answer, fits, interval, others
 from foretell.replicas.paradl.limits import limit, refusals
 from foretell.replicas.paradl.predict import at, checked, layer_file, left_out, project, question
-from foretell.replicas.paradl.projection import Projection, Question
+from foretell.replicas.paradl.projection import Projection, ProjectionQuestion
 from foretell.replicas.paradl.release import Release
-from foretell.replicas.paradl.shapes import Asked, asked, written
+from foretell.replicas.paradl.shapes import RowShape, asked, written
 
 EXAMPLE = "foretell predict vgg16-paradl --oracle paper --plan dp16 --batch 512"
 
@@ -57,7 +57,7 @@ def _one(model: str, plan_text: str, batch: int, release: Release, as_json: bool
     return _page(title, q, projection, elsewhere)
 
 
-def _page(title: str, q: Question, projection: Projection, elsewhere: str) -> str:
+def _page(title: str, q: ProjectionQuestion, projection: Projection, elsewhere: str) -> str:
 
     platform, step = q.release.platform, projection.a_step
     parts = [("computation", "", projection.computation)]
@@ -84,7 +84,7 @@ def _page(title: str, q: Question, projection: Projection, elsewhere: str) -> st
     return "\n".join([shown, "", head, "", *lines, *stages, _used(projection.strategy, q)])
 
 
-def _used(strategy: str, q: Question) -> str:
+def _used(strategy: str, q: ProjectionQuestion) -> str:
     """Constants and the oddities of a row, in one line that is folded."""
     platform = q.release.platform
     constants = (
@@ -102,7 +102,7 @@ def _all(model: str, ranks: int, batch: int, release: Release, as_json: bool) ->
     if not 1 < ranks <= 10**6:
         raise BadInput(f"{ranks} ranks", fix="--ranks 2 to 1,000,000, or --plan dp1 for one")
     file = layer_file(model)
-    answered: list[tuple[Asked, Question, Projection]] = []
+    answered: list[tuple[RowShape, ProjectionQuestion, Projection]] = []
     refused: dict[str, str] = {}
     for row in at(ranks, release.platform.node):
         q = question(file, row, batch, release)

@@ -12,15 +12,15 @@ import msgspec
 from foretell.units import Quantity
 
 
-class Link(msgspec.Struct, frozen=True):
+class HockneyLink(msgspec.Struct, frozen=True):
     """Hockney's model: a message of m bytes takes startup + m / bandwidth. Collectives are rings (section 4.2)."""
 
     startup: Quantity  # seconds
     bandwidth: Quantity  # bytes a second
 
-    def shared(self, flows: Quantity) -> Link:
+    def shared(self, flows: Quantity) -> HockneyLink:
         """The same link with its bandwidth divided among flows of the same job."""
-        return Link(self.startup, self.bandwidth / flows)
+        return HockneyLink(self.startup, self.bandwidth / flows)
 
     def send(self, size: Quantity) -> Quantity:
         """Seconds of one message of `size` bytes."""
@@ -60,21 +60,21 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     full_bisection_delay: float = 90e-9
     spine_delay: float = 400e-9
 
-    def link(self, ranks: Quantity) -> Link:
+    def link(self, ranks: Quantity) -> HockneyLink:
         """What a ring of this many ranks pays, with GPUDirect."""
         out = 2 * (self.cable_startup + self.plx_delay) + self.leaf_delay
         across_rack = out + self.full_bisection_delay + self.leaf_delay
         across_racks = across_rack + self.spine_delay + self.full_bisection_delay
         startup = self._by_level(ranks, (self.nvlink_startup, out, across_rack), across_racks)
-        return Link(startup, self._by_level(ranks, (self.nvlink_bandwidth,), self.fabric_bandwidth))
+        return HockneyLink(startup, self._by_level(ranks, (self.nvlink_bandwidth,), self.fabric_bandwidth))
 
-    def link_by_host(self, ranks: Quantity) -> Link:
+    def link_by_host(self, ranks: Quantity) -> HockneyLink:
         """The same for MPI without GPUDirect, which halos and Allgatherv use; one rack up they are alike."""
         direct = self.link(ranks)
         inside = self.host_startup + self.plx_delay
         out = 4 * (self.cable_startup + self.plx_delay) + self.leaf_delay
         startup = self._by_level(ranks, (inside, out), direct.startup)
-        return Link(startup, self._by_level(ranks, (self.plx_bandwidth,), direct.bandwidth))
+        return HockneyLink(startup, self._by_level(ranks, (self.plx_bandwidth,), direct.bandwidth))
 
     def _by_level(self, ranks: Quantity, inner: tuple[float, ...], outer: Quantity) -> Quantity:
         """The first of `inner` whose level (node, leaf, rack) holds the ranks, else `outer`."""

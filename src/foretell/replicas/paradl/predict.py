@@ -12,9 +12,9 @@ from foretell.model.zoo.paradl import NETWORKS, Paradl
 from foretell.replicas.paradl import rows, table3
 from foretell.replicas.paradl.choice import split_layers
 from foretell.replicas.paradl.limits import refusals
-from foretell.replicas.paradl.projection import Projection, Question
+from foretell.replicas.paradl.projection import Projection, ProjectionQuestion
 from foretell.replicas.paradl.release import Release
-from foretell.replicas.paradl.shapes import INNER, Asked
+from foretell.replicas.paradl.shapes import INNER, RowShape
 
 LARGEST_BATCH = 10_000_000
 
@@ -45,14 +45,14 @@ def timed(file: LayerFile, release: Release) -> LayerFile:
     return file.timed(file.seconds) if release.seconds_shared_by_flops and not release.clean else file
 
 
-def question(file: LayerFile, asked: Asked, batch: int, release: Release) -> Question:
+def question(file: LayerFile, asked: RowShape, batch: int, release: Release) -> ProjectionQuestion:
     """What is asked, complete; a batch or a part that makes no sense is refused here."""
     if not 1 <= batch <= LARGEST_BATCH:
         raise BadInput(f"a batch of {batch} samples", fix=f"a whole number from 1 to {LARGEST_BATCH:,}")
     if asked.only and release.clean:
         raise BadInput(f"Table 3 splits all layers alike, not [{asked.only}]", fix="--release 2021, or no part")
     way = INNER.get(asked.strategy, asked.strategy)
-    return Question(
+    return ProjectionQuestion(
         file=timed(file, release),
         release=release,
         batch=batch,
@@ -63,27 +63,27 @@ def question(file: LayerFile, asked: Asked, batch: int, release: Release) -> Que
     )
 
 
-def project(strategy: str, q: Question) -> Projection:
+def project(strategy: str, q: ProjectionQuestion) -> Projection:
     """The row, computed as the release does."""
     return (table3.ROWS if q.release.clean else rows.ROWS)[strategy](q)
 
 
-def checked(asked: Asked, q: Question) -> Projection:
+def checked(asked: RowShape, q: ProjectionQuestion) -> Projection:
     """The row, or the error for the first rule that the plan breaks."""
     for refusal in refusals(asked.strategy, q):
         raise BadInput(str(refusal), where=f"{asked.strategy}, batch {q.batch}", fix=refusal.way_out)
     return project(asked.strategy, q)
 
 
-def at(ranks: int, node: int) -> Iterator[Asked]:
+def at(ranks: int, node: int) -> Iterator[RowShape]:
     """Each row on this many ranks (serial on one), pipelines with a segment a rank, hybrids with a node a group."""
-    yield Asked("serial")
-    yield Asked("data", groups=ranks)
+    yield RowShape("serial")
+    yield RowShape("data", groups=ranks)
     for strategy in ("spatial", "pipeline", "filter", "channel"):
-        yield Asked(strategy, ranks=ranks, segments=ranks if strategy == "pipeline" else 1)
+        yield RowShape(strategy, ranks=ranks, segments=ranks if strategy == "pipeline" else 1)
     if not left_out(ranks, node):
         for strategy in INNER:
-            yield Asked(strategy, groups=ranks // node, ranks=node)
+            yield RowShape(strategy, groups=ranks // node, ranks=node)
 
 
 def left_out(ranks: int, node: int) -> dict[str, str]:

@@ -8,14 +8,14 @@ from typing import TypeAlias
 
 import msgspec
 
-from foretell.model.zoo._layer_file import Layer, LayerFile
+from foretell.model.zoo._layer_file import LayerFile, LayerLine
 from foretell.replicas.paradl.choice import Choice
-from foretell.replicas.paradl.platform import Link
+from foretell.replicas.paradl.platform import HockneyLink
 from foretell.replicas.paradl.release import Release
 from foretell.units import Quantity, ceil_div, product
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class ProjectionQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """One strategy on one model. Numbers of ranks and the batch may be arrays, all of one length."""
 
     file: LayerFile
@@ -37,10 +37,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return self.batch / self.groups
 
     @property
-    def layers(self) -> list[tuple[Layer, bool]]:
+    def layers(self) -> list[tuple[LayerLine, bool]]:
         return list(zip(self.file.layers, self.split or (False,) * len(self.file.layers), strict=True))
 
-    def link(self, ranks: Quantity) -> Link:
+    def link(self, ranks: Quantity) -> HockneyLink:
         return self.release.platform.link(ranks)
 
     def size(self, items: Quantity) -> Quantity:
@@ -51,10 +51,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         """Samples of a group for which the memory of one rank is enough."""
         return (self.release.platform.memory / self.release.platform.item / 2 - weights) / activations
 
-    def stages(self) -> list[list[Layer]]:
+    def stages(self) -> list[list[LayerLine]]:
         """Layers in order, a new stage when the mean of all stages would be passed: the tool's greedy rule."""
         mean = self.file.seconds / self.ranks
-        stages: list[list[Layer]] = [[]]
+        stages: list[list[LayerLine]] = [[]]
         filled = 0.0
         for layer in self.file.layers:
             filled += layer.seconds
@@ -73,7 +73,7 @@ class Term(msgspec.Struct, frozen=True):
     seconds: Quantity
 
 
-class Stage(msgspec.Struct, frozen=True):
+class ParadlStage(msgspec.Struct, frozen=True):
     """Layers of one rank of a pipeline."""
 
     first: str
@@ -94,7 +94,7 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
     terms: tuple[Term, ...] = ()
     memory: Quantity  # bytes of one rank
     most_samples: Quantity  # of one group, for which the memory of a rank would be enough
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[ParadlStage, ...] = ()
 
     @property
     def communication(self) -> Quantity:
@@ -114,11 +114,11 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
         return seconds / self.steps
 
 
-Row: TypeAlias = Callable[[Question], Projection]
+Row: TypeAlias = Callable[[ProjectionQuestion], Projection]
 
 
 def projected(
-    q: Question,
+    q: ProjectionQuestion,
     strategy: str,
     computation: Quantity,
     terms: tuple[Term, ...],
@@ -139,7 +139,7 @@ def projected(
 
 
 def pipelined(
-    q: Question, rounds: Quantity, kept: Quantity, activations: Callable[[list[Layer]], Quantity]
+    q: ProjectionQuestion, rounds: Quantity, kept: Quantity, activations: Callable[[list[LayerLine]], Quantity]
 ) -> Projection:
     """The row of a pipeline: stage i is on rank i, and the slowest stage sets the pace of all `rounds` of samples.
 
@@ -161,7 +161,8 @@ def pipelined(
         memory=max(2 * q.size(kept * inputs + weights) for inputs, weights in held),
         most_samples=min(q.most_samples(inputs, weights) for inputs, weights in held) * q.batch / kept,
         stages=tuple(
-            Stage(stage[0].name, stage[-1].name, len(stage), sum(layer.seconds for layer in stage)) for stage in stages
+            ParadlStage(stage[0].name, stage[-1].name, len(stage), sum(layer.seconds for layer in stage))
+            for stage in stages
         ),
     )
 
@@ -175,7 +176,7 @@ def whole(value: Quantity) -> Quantity:
     return numpy.ceil(value)
 
 
-def half(layer: Layer) -> int:
+def half(layer: LayerLine) -> int:
     """Neighbouring positions that a window along the first extent sees on one side (0 for a window of 2)."""
     return (layer.w[2] - 1) // 2
 

@@ -9,18 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from foretell.errors import BadInput
-from foretell.model.zoo._layer_file import Layer
-from foretell.replicas.paradl.platform import Link
-from foretell.replicas.paradl.projection import Projection, Question, Row, Term, face, half, pipelined, projected, whole
+from foretell.model.zoo._layer_file import LayerLine
+from foretell.replicas.paradl.platform import HockneyLink
+from foretell.replicas.paradl.projection import (
+    Projection,
+    ProjectionQuestion,
+    Row,
+    Term,
+    face,
+    half,
+    pipelined,
+    projected,
+    whole,
+)
 from foretell.units import Quantity, product
 
 
-def serial(q: Question) -> Projection:
+def serial(q: ProjectionQuestion) -> Projection:
     """Everything on one rank."""
     return projected(q, "serial", q.file.samples * q.file.seconds, (), _counted(q), q.file.weights)
 
 
-def data(q: Question) -> Projection:
+def data(q: ProjectionQuestion) -> Projection:
     """Samples divided; gradients summed once a step."""
     computation = whole(q.file.samples / q.groups) * q.file.seconds
     gradients = q.link(q.groups).all_reduce(q.groups, q.size(q.file.weights))
@@ -28,7 +38,7 @@ def data(q: Question) -> Projection:
     return projected(q, "data", computation, terms, _counted(q), q.file.weights)
 
 
-def spatial(q: Question) -> Projection:
+def spatial(q: ProjectionQuestion) -> Projection:
     """The first extent divided; halos at each window, a gathering after the last split layer, gradients summed."""
     ranks, release = q.ranks, q.release
     activations = _spatial_activations(q, q.layers)
@@ -48,17 +58,17 @@ def spatial(q: Question) -> Projection:
     return projected(q, "spatial", computation, terms, activations, q.file.weights)
 
 
-def filters(q: Question) -> Projection:
+def filters(q: ProjectionQuestion) -> Projection:
     """Filters divided; outputs gathered forward, input gradients summed backward, layer by layer."""
     return _split_weights(q, "filter")
 
 
-def channels(q: Question) -> Projection:
+def channels(q: ProjectionQuestion) -> Projection:
     """Channels divided; outputs summed forward, input gradients gathered backward: the same seconds as filters."""
     return _split_weights(q, "channel")
 
 
-def _split_weights(q: Question, axis: str) -> Projection:
+def _split_weights(q: ProjectionQuestion, axis: str) -> Projection:
     weights = _weights(q)
     if q.release.filter_weights_divided_twice:
         weights = weights / q.ranks
@@ -67,7 +77,7 @@ def _split_weights(q: Question, axis: str) -> Projection:
     return projected(q, axis, computation, terms, _counted(q), weights)
 
 
-def data_filter(q: Question) -> Projection:
+def data_filter(q: ProjectionQuestion) -> Projection:
     """Filters divided in a node, samples among nodes."""
     release, ranks = q.release, q.groups * q.ranks
     weights = _weights(q)
@@ -79,7 +89,7 @@ def data_filter(q: Question) -> Projection:
     return projected(q, "data+filter", computation, terms, _counted(q), weights)
 
 
-def data_spatial(q: Question) -> Projection:
+def data_spatial(q: ProjectionQuestion) -> Projection:
     """The first extent divided in a node, samples among nodes; gradients summed in the node, then by its leader."""
     release, platform = q.release, q.release.platform
     first = q.layers[: _last_split_at(q) + 1] if release.ds_ends_at_split else q.layers
@@ -98,7 +108,7 @@ def data_spatial(q: Question) -> Projection:
     return projected(q, "data+spatial", computation, terms, _spatial_activations(q, first), q.file.weights)
 
 
-def pipeline(q: Question) -> Projection:
+def pipeline(q: ProjectionQuestion) -> Projection:
     """Layers divided, segments of the batch pass through. The tool has this row, but leaves it before it begins."""
     kept = q.batch / q.segments if q.release.pipeline_keeps_one_segment else q.batch
     rounds = q.file.samples / q.segments * (q.ranks + q.segments - 1)
@@ -117,22 +127,22 @@ ROWS: dict[str, Row] = {
 }
 
 
-def _counted(q: Question) -> int:
+def _counted(q: ProjectionQuestion) -> int:
     """|x| + |y| of a sample, without ReLU and norm layers, whose memory is used again."""
     return q.file.inputs + q.file.outputs
 
 
-def _weights(q: Question) -> Quantity:
+def _weights(q: ProjectionQuestion) -> Quantity:
     """|w| of one rank, split layers in shares."""
     return sum(product(layer.w) / (q.ranks if split else 1) for layer, split in q.layers)
 
 
-def _seconds(q: Question, layers: Iterable[tuple[Layer, bool]]) -> Quantity:
+def _seconds(q: ProjectionQuestion, layers: Iterable[tuple[LayerLine, bool]]) -> Quantity:
     """Seconds a sample of one rank, split layers in shares."""
     return sum(layer.seconds / (q.ranks if split else 1) for layer, split in layers)
 
 
-def _spatial_activations(q: Question, layers: Iterable[tuple[Layer, bool]]) -> Quantity:
+def _spatial_activations(q: ProjectionQuestion, layers: Iterable[tuple[LayerLine, bool]]) -> Quantity:
     """|x| + |y| of a sample on one rank, each tensor of a split layer in shares, rounded up."""
     total: Quantity = 0
     for layer, split in layers:
@@ -141,15 +151,15 @@ def _spatial_activations(q: Question, layers: Iterable[tuple[Layer, bool]]) -> Q
     return total
 
 
-def _xy(layer: Layer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _xy(layer: LayerLine) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return layer.x, layer.y
 
 
-def _activations(layers: Iterable[Layer]) -> int:
+def _activations(layers: Iterable[LayerLine]) -> int:
     return sum(product(shape) for layer in layers for shape in _xy(layer))
 
 
-def _layer_collectives(q: Question, axis: str) -> tuple[Term, ...]:
+def _layer_collectives(q: ProjectionQuestion, axis: str) -> tuple[Term, ...]:
     """One gathering and one sum a split layer; the last layer of the model needs none."""
     link = q.link(q.ranks)
     outputs = [product(layer.y) for layer, split in q.layers[:-1] if split]
@@ -162,36 +172,36 @@ def _layer_collectives(q: Question, axis: str) -> tuple[Term, ...]:
     )
 
 
-def _last_split_at(q: Question) -> int:
+def _last_split_at(q: ProjectionQuestion) -> int:
     found = [at for at, (_, split) in enumerate(q.layers) if split]
     if not found:
         raise BadInput(f"{q.file.model or 'the model'} has no layer that can be split in space", fix="dp16, or pp4")
     return found[-1]
 
 
-def _last_split(q: Question) -> Layer:
+def _last_split(q: ProjectionQuestion) -> LayerLine:
     return q.file.layers[_last_split_at(q)]
 
 
-def _windows(q: Question, every: bool = False) -> list[Layer]:
+def _windows(q: ProjectionQuestion, every: bool = False) -> list[LayerLine]:
     """Layers that look at more than one position: the split ones, or every one up to the last of those."""
     layers = q.layers[: _last_split_at(q) + 1]
     return [layer for layer, split in layers if (split or every) and len(layer.w) > 2 and layer.w[2] > 1]
 
 
-def _edge_halos(q: Question, windows: list[Layer], samples: Quantity, link: Link) -> Quantity:
+def _edge_halos(q: ProjectionQuestion, windows: list[LayerLine], samples: Quantity, link: HockneyLink) -> Quantity:
     """Halos of one row of positions, without channels and other extents: forward of y, backward of x."""
     sizes = (shape[1] * half(layer) * samples for layer in windows for shape in _xy(layer))
     return sum(link.exchange_halo(q.size(size)) for size in sizes)
 
 
-def _face_halos(q: Question, windows: list[Layer], samples: Quantity, link: Link) -> Quantity:
+def _face_halos(q: ProjectionQuestion, windows: list[LayerLine], samples: Quantity, link: HockneyLink) -> Quantity:
     """Halos of whole slices of x, forward and backward."""
     sizes = (q.size(face(layer.x) * half(layer) * samples) for layer in windows)
     return sum(2 * link.exchange_halo(size) for size in sizes)
 
 
-def _ds_halos(q: Question, link: Link) -> Quantity:
+def _ds_halos(q: ProjectionQuestion, link: HockneyLink) -> Quantity:
     release = q.release
     if release.ds_halo_contention:
         link = link.shared(release.ds_halo_contention * q.ranks)
@@ -201,7 +211,7 @@ def _ds_halos(q: Question, link: Link) -> Quantity:
     return _face_halos(q, windows, q.samples, link)
 
 
-def _ds_gather(q: Question, link: Link) -> Quantity:
+def _ds_gather(q: ProjectionQuestion, link: HockneyLink) -> Quantity:
     link = link.shared(q.release.ds_gather_contention)
     size = q.size(q.samples * product(_last_split(q).y))
     return (q.ranks - 1) * link.send(size) if q.release.ds_gathers_whole else link.all_gather(q.ranks, size)

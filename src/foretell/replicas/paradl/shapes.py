@@ -12,7 +12,7 @@ from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.strategy import Strategy
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RowShape(msgspec.Struct, frozen=True):
     """A row and its ranks: groups take different samples, the ranks of a group share them."""
 
     strategy: str
@@ -41,7 +41,7 @@ INNER: Final = {"data+filter": "filter", "data+spatial": "spatial"}
 """What the ranks of one group of a hybrid do."""
 
 
-def asked(plan: Plan) -> Asked:
+def asked(plan: Plan) -> RowShape:
     """The row that a plan is; plans of other shapes are refused."""
     axes = [axis for axis in plan.axes if axis != _plain(axis, ranks=1)]
     words = tuple(axis.word for axis in axes)
@@ -60,10 +60,10 @@ def asked(plan: Plan) -> Asked:
     groups = next((axis.ranks for axis in axes if axis.word == "dp"), 1)
     inner = next((axis for axis in axes if axis.word != "dp"), None)
     part = part_of(inner) if inner else ""
-    return Asked(ROW_OF[words], groups, inner.ranks if inner else 1, plan.microbatches, part)
+    return RowShape(ROW_OF[words], groups, inner.ranks if inner else 1, plan.microbatches, part)
 
 
-def written(row: Asked) -> str:
+def written(row: RowShape) -> str:
     """The plan that asks for a row."""
     words = next(words for words, strategy in ROW_OF.items() if strategy == row.strategy)
     if not words:

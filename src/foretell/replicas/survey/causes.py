@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from foretell.plan.trainer import Trainer, trainer
-from foretell.replicas.survey.predicted import Answer, Case, asked, described, uneven
+from foretell.replicas.survey.predicted import SurveyAnswer, SurveyCase, asked, described, uneven
 
 LEAST: Final = 1.03
 """Times as fast without it from which a cause is worth a word."""
@@ -51,9 +51,9 @@ CHANGES: Final[dict[str, Change]] = {
 """Causes that are constants of a trainer, and the trainer without them."""
 
 
-def causes(case: Case) -> tuple[Cause, ...]:
+def causes(case: SurveyCase) -> tuple[Cause, ...]:
     """The causes of a case, the one that costs most first; none where it is refused."""
-    alone = Case(case.curve, 1)
+    alone = SurveyCase(case.curve, 1)
     if asked(case).prediction is None or asked(alone).prediction is None:
         return ()
     at_one = dict(_factors(alone))
@@ -61,7 +61,7 @@ def causes(case: Case) -> tuple[Cause, ...]:
     return tuple(sorted((one for one in found if one.factor >= LEAST), key=lambda one: -one.factor))
 
 
-def _factors(case: Case) -> Iterator[tuple[str, float]]:
+def _factors(case: SurveyCase) -> Iterator[tuple[str, float]]:
     own = asked(case)
     assert own.prediction is not None
     parts, step = own.prediction.breakdown, own.prediction.step_seconds
@@ -87,7 +87,7 @@ def _factors(case: Case) -> Iterator[tuple[str, float]]:
         yield name, 1 / (1 - min(share, 0.99))
 
 
-def _times(own: Answer, other: Answer) -> float:
+def _times(own: SurveyAnswer, other: SurveyAnswer) -> float:
     """How many times as long as the other one, for each sample."""
     if own.prediction is None or other.prediction is None:
         return 1.0

@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 import msgspec
 
-from foretell.bench.row import Row
+from foretell.bench.row import BenchRow
 from foretell.hardware import catalog
 from foretell.plan.policies.precision import Precision
 from foretell.plan.text import parse
@@ -15,8 +15,8 @@ from foretell.program.expand import expand
 from foretell.program.lower import lower
 from foretell.replicas.survey import predicted, published
 from foretell.replicas.survey.causes import causes
-from foretell.replicas.survey.predicted import Case, asked, cluster_of, setting_of
-from foretell.replicas.survey.published import Counts, Curve, Label
+from foretell.replicas.survey.predicted import SurveyCase, asked, cluster_of, setting_of
+from foretell.replicas.survey.published import Counts, Label, PublishedCurve
 from foretell.replicas.survey.workload import TEXT
 from foretell.runtime.expected import expected
 
@@ -64,8 +64,8 @@ def curves() -> tuple[CurveError, ...]:
     return tuple(_curve(curve, counts) for curve, counts in published.epochs().items())
 
 
-def _curve(curve: Curve, counts: Counts) -> CurveError:
-    rows = {gpus: predicted.row(Case(curve, gpus)) for gpus in counts}
+def _curve(curve: PublishedCurve, counts: Counts) -> CurveError:
+    rows = {gpus: predicted.row(SurveyCase(curve, gpus)) for gpus in counts}
     gpus = tuple(one for one in counts if rows[one].ok)
     ours, theirs = [rows[one].epoch_seconds for one in gpus], [counts[one] for one in gpus]
     errors = tuple(our / their - 1 for our, their in zip(ours, theirs, strict=True))
@@ -90,7 +90,7 @@ def speedups() -> tuple[SpeedupError, ...]:
 
 
 def _speedup(label: Label) -> SpeedupError:
-    case, alone = Case(label.curve, label.gpus), Case(label.curve, 1)
+    case, alone = SurveyCase(label.curve, label.gpus), SurveyCase(label.curve, 1)
     ours = predicted.row(alone).epoch_seconds / predicted.row(case).epoch_seconds
     error = ours / label.speedup - 1
     return SpeedupError(
@@ -112,7 +112,7 @@ def _speedup(label: Label) -> SpeedupError:
 # --- what the machines, as described, cannot do -----------------------------------------------------------
 
 
-def impossible(case: Case) -> str:
+def impossible(case: SurveyCase) -> str:
     """Why a row takes less than its machine needs, if its work is what the survey says: peaks, or links."""
     counts = published.epochs().get(case.curve, {})
     found = asked(case).prediction
@@ -125,13 +125,13 @@ def impossible_rows() -> dict[str, str]:
     """All of them, by name."""
     asked_of = ((curve, gpus) for curve, counts in published.epochs().items() for gpus in counts)
     told = {
-        f"{curve.framework}, {curve.model}, {gpus} of {curve.machine}": impossible(Case(curve, gpus))
+        f"{curve.framework}, {curve.model}, {gpus} of {curve.machine}": impossible(SurveyCase(curve, gpus))
         for curve, gpus in asked_of
     }
     return {name: why for name, why in told.items() if why}
 
 
-def _above_peak(case: Case, flops: float) -> str:
+def _above_peak(case: SurveyCase, flops: float) -> str:
     """Products of GPT2-medium only: convolutions have algorithms with fewer multiplications than are counted."""
     row = _theirs(case)
     form = parse(row.plan).policy(Precision).format
@@ -142,7 +142,7 @@ def _above_peak(case: Case, flops: float) -> str:
     return f"needs {needed / 1e12:.3g} Tflop/s of a GPU whose peak in {form.other_kernels} is {peak / 1e12:.3g}"
 
 
-def _above_links(case: Case) -> str:
+def _above_links(case: SurveyCase) -> str:
     """Of intra-layer parallelism, whose ranks have each as much to do as one alone, but for a share of the optimizer:
     what a step takes longer than on one GPU is all that its messages can take."""
     if not case.curve.framework.endswith(INTRA) or case.gpus == 1:
@@ -162,34 +162,34 @@ def _above_links(case: Case) -> str:
 INTRA = "-intra"
 
 
-def _beside_data(case: Case, rate: float) -> str:
+def _beside_data(case: SurveyCase, rate: float) -> str:
     """The same sums, of gradients, in the survey's own row of the same framework under data parallelism."""
-    data = Case(case.curve._replace(framework=case.curve.framework.replace(INTRA, "-data")), case.gpus)
+    data = SurveyCase(case.curve._replace(framework=case.curve.framework.replace(INTRA, "-data")), case.gpus)
     if case.gpus not in published.epochs().get(data.curve, {}):
         return ""
     times = rate / (_summed_bytes(data) / _longer(data))
     return f"; that is {times:.2g} times the rate at which its data parallelism sums gradients on as many GPUs"
 
 
-def _longer(case: Case) -> float:
+def _longer(case: SurveyCase) -> float:
     """Seconds that a step takes longer than on one GPU."""
-    return _theirs(case).step_seconds - _theirs(Case(case.curve, 1)).step_seconds
+    return _theirs(case).step_seconds - _theirs(SurveyCase(case.curve, 1)).step_seconds
 
 
-def _less_to_update(case: Case) -> float:
+def _less_to_update(case: SurveyCase) -> float:
     """Seconds that a rank's optimizer takes less than that of one alone: it has a share of the weights."""
-    own, alone = asked(case).prediction, asked(Case(case.curve, 1)).prediction
+    own, alone = asked(case).prediction, asked(SurveyCase(case.curve, 1)).prediction
     assert own is not None and alone is not None
     return max(0.0, alone.breakdown.get("optimizer", 0.0) - own.breakdown.get("optimizer", 0.0))
 
 
-def _summed_bytes(case: Case) -> float:
+def _summed_bytes(case: SurveyCase) -> float:
     """Bytes of all tensors that are summed over the ranks in a step. A sum over two halves of them needs the whole
     tensor to go each way, by any algorithm."""
     return sum(one.payload * one.count for one in expected(expand(lower(setting_of(case)))) if one.ranks == case.gpus)
 
 
-def narrowest(case: Case) -> float:
+def narrowest(case: SurveyCase) -> float:
     """Bytes a second, each way, that software gets between a part of the outermost level that ranks cross and the
     others."""
     levels = cluster_of(case).levels
@@ -198,7 +198,7 @@ def narrowest(case: Case) -> float:
     return level.link.bandwidth * level.link.efficiency["ring"] * (level.ports if level.link.per_port else inside)
 
 
-def _theirs(case: Case) -> Row:
+def _theirs(case: SurveyCase) -> BenchRow:
     return next(
         row for row in predicted.measured() if (row.device, row.pair, row.engine, row.ranks) == (*case.curve, case.gpus)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
-from foretell.replicas.survey.workload import IMAGES, TEXT, Task, zero_stage
+from foretell.replicas.survey.workload import IMAGES, TEXT, SurveyTask, zero_stage
 
 ROUNDS: Final = 4
 """Micro-batches for each GPU of TorchGPipe (section 4.3.1)."""
@@ -17,14 +17,14 @@ Full: TypeAlias = str
 """What plain PyTorch 1.8 computes fp32 products in: `tf32` where the device has it, else `fp32`."""
 
 
-class Asked(NamedTuple):
+class FrameworkUse(NamedTuple):
     """What a framework does on so many GPUs."""
 
     plan: str
     batch: int  # samples of a step of the plan
 
 
-Rule: TypeAlias = Callable[[int, Task, Full], Asked]
+Rule: TypeAlias = Callable[[int, SurveyTask, Full], FrameworkUse]
 
 
 class Framework(NamedTuple):
@@ -42,26 +42,26 @@ class Framework(NamedTuple):
 
 
 def _data(storage: Callable[[], str], precision: str) -> Rule:
-    def rule(ranks: int, task: Task, full: Full) -> Asked:
+    def rule(ranks: int, task: SurveyTask, full: Full) -> FrameworkUse:
         stored = storage()
-        return Asked(f"dp{ranks}{':' if stored else ''}{stored} +{precision}", ranks * task.batch)
+        return FrameworkUse(f"dp{ranks}{':' if stored else ''}{stored} +{precision}", ranks * task.batch)
 
     return rule
 
 
-def _intra(ranks: int, task: Task, full: Full) -> Asked:
-    return Asked(f"tp{ranks} +fp16", ranks * task.batch)
+def _intra(ranks: int, task: SurveyTask, full: Full) -> FrameworkUse:
+    return FrameworkUse(f"tp{ranks} +fp16", ranks * task.batch)
 
 
-def _flushed(ranks: int, task: Task, full: Full) -> Asked:
+def _flushed(ranks: int, task: SurveyTask, full: Full) -> FrameworkUse:
     axis = f"pp{ranks}:gpipe" if ranks > 1 else "dp1"
-    return Asked(f"{axis} +m{ROUNDS * ranks} +recompute:full +{full}", ranks * task.batch)
+    return FrameworkUse(f"{axis} +m{ROUNDS * ranks} +recompute:full +{full}", ranks * task.batch)
 
 
-def _stashed(ranks: int, task: Task, full: Full) -> Asked:
+def _stashed(ranks: int, task: SurveyTask, full: Full) -> FrameworkUse:
     if ranks == 1:
-        return Asked(f"dp1 +{full}", task.batch)
-    return Asked(f"pp{ranks}:stash +m{MANY * ranks} +{full}", MANY * ranks * task.batch)
+        return FrameworkUse(f"dp1 +{full}", task.batch)
+    return FrameworkUse(f"pp{ranks}:stash +m{MANY * ranks} +{full}", MANY * ranks * task.batch)
 
 
 def _replicated() -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from foretell.bench.row import OK, UNFIT, Point, Row
+from foretell.bench.row import OK, UNFIT, BenchRow, LearningPoint
 from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
@@ -22,16 +22,16 @@ from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer, trainer
 from foretell.replicas.survey import published
 from foretell.replicas.survey.frameworks import FRAMEWORKS, Framework
-from foretell.replicas.survey.published import Curve
-from foretell.replicas.survey.workload import COUNTS, Task, task
+from foretell.replicas.survey.published import PublishedCurve
+from foretell.replicas.survey.workload import COUNTS, SurveyTask, task
 
 MACHINES = ("lassen", "thetagpu")
 
 
-class Case(NamedTuple):
+class SurveyCase(NamedTuple):
     """One framework on one model, one machine and so many GPUs."""
 
-    curve: Curve
+    curve: PublishedCurve
     gpus: int
 
     @property
@@ -39,14 +39,14 @@ class Case(NamedTuple):
         return FRAMEWORKS[self.curve.framework]
 
     @property
-    def task(self) -> Task:
+    def task(self) -> SurveyTask:
         return task(self.curve.model)
 
 
-def cases() -> tuple[Case, ...]:
+def cases() -> tuple[SurveyCase, ...]:
     """All that the survey could have measured: every framework on its machines, 1 to 64 GPUs."""
     return tuple(
-        Case(Curve(machine, model, one.name), gpus)
+        SurveyCase(PublishedCurve(machine, model, one.name), gpus)
         for machine in MACHINES
         for one in FRAMEWORKS.values()
         if machine in one.machines
@@ -60,14 +60,14 @@ def full_precision(machine: str) -> str:
     return "tf32" if "tf32" in catalog.cluster(machine).device.peak else "fp32"
 
 
-def described(case: Case) -> Trainer:
+def described(case: SurveyCase) -> Trainer:
     """The trainer of a case. One interpreter that starts kernels for all stages takes longer with each of them."""
     found = trainer(case.framework.trainer)
     times = 1 + case.framework.interpreter * (case.gpus - 1)
     return msgspec.structs.replace(found, host=msgspec.structs.replace(found.host, launch=times * found.host.launch))
 
 
-class Answer(NamedTuple):
+class SurveyAnswer(NamedTuple):
     """A prediction, or the rule that refuses it."""
 
     plan: str
@@ -77,20 +77,20 @@ class Answer(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def asked(case: Case, precision: str = "", by: Trainer | None = None, microbatches: int = 0) -> Answer:
+def asked(case: SurveyCase, precision: str = "", by: Trainer | None = None, microbatches: int = 0) -> SurveyAnswer:
     """What the oracle says of a case; or with another precision, trainer or number of micro-batches than it has."""
     setting, where = setting_of(case, precision, by, microbatches), cluster_of(case)
     batch = setting.job.batch
     for refusal in refusals(setting, where):
-        return Answer(str(setting.plan), batch, None, refusal.why)
-    return Answer(str(setting.plan), batch, predict(setting, where), "")
+        return SurveyAnswer(str(setting.plan), batch, None, refusal.why)
+    return SurveyAnswer(str(setting.plan), batch, predict(setting, where), "")
 
 
-def cluster_of(case: Case) -> Cluster:
+def cluster_of(case: SurveyCase) -> Cluster:
     return catalog.cluster(f"{case.curve.machine}:{case.gpus}")
 
 
-def setting_of(case: Case, precision: str = "", by: Trainer | None = None, microbatches: int = 0) -> Setting:
+def setting_of(case: SurveyCase, precision: str = "", by: Trainer | None = None, microbatches: int = 0) -> Setting:
     """The plan, model and job of a case."""
     work, one = case.task, case.framework
     text, batch = one.rule(case.gpus, work, full_precision(case.curve.machine))
@@ -105,7 +105,7 @@ def setting_of(case: Case, precision: str = "", by: Trainer | None = None, micro
 
 
 @functools.lru_cache(maxsize=64)
-def _graph(work: Task, batch: int, dtype: str) -> Graph:
+def _graph(work: SurveyTask, batch: int, dtype: str) -> Graph:
     """The model for one micro-batch over all ranks."""
     return load(work.model, batch, work.sequence or None, dtype)
 
@@ -115,11 +115,11 @@ def uneven(found: Prediction) -> float:
     return next((one.share for one in found.bottlenecks if one.name == "workload balancing"), 0.0)
 
 
-def row(case: Case) -> Row:
+def row(case: SurveyCase) -> BenchRow:
     """A case as a row of a comparison."""
     answer, work, one = asked(case), case.task, case.framework
     found = answer.prediction
-    start = Row(
+    start = BenchRow(
         engine=one.name,
         pair=work.model,
         ranks=case.gpus,
@@ -151,22 +151,22 @@ def row(case: Case) -> Row:
 
 
 @functools.cache
-def rows() -> tuple[Row, ...]:
+def rows() -> tuple[BenchRow, ...]:
     """The matrix, predicted."""
     return tuple(map(row, cases()))
 
 
 @functools.cache
-def measured() -> tuple[Row, ...]:
+def measured() -> tuple[BenchRow, ...]:
     """The survey's own numbers as rows of the same shape."""
     return tuple(
-        _measured(row(Case(curve, gpus)), curve, gpus, seconds)
+        _measured(row(SurveyCase(curve, gpus)), curve, gpus, seconds)
         for curve, counts in published.epochs().items()
         for gpus, seconds in counts.items()
     )
 
 
-def _measured(start: Row, curve: Curve, gpus: int, epoch: float) -> Row:
+def _measured(start: BenchRow, curve: PublishedCurve, gpus: int, epoch: float) -> BenchRow:
     step = epoch * start.batch / start.epoch_samples
     held = published.memory().get(curve, {}).get(gpus)
     return msgspec.structs.replace(
@@ -182,16 +182,16 @@ def _measured(start: Row, curve: Curve, gpus: int, epoch: float) -> Row:
     )
 
 
-def _fastest(curve: Curve) -> int:
+def _fastest(curve: PublishedCurve) -> int:
     """The number of GPUs at which figure 8 was measured: that of a framework's shortest epoch."""
     counts = published.epochs()[curve]
     return min(counts, key=lambda gpus: counts[gpus])
 
 
-def _learnt(curve: Curve) -> tuple[Point, ...]:
+def _learnt(curve: PublishedCurve) -> tuple[LearningPoint, ...]:
     """Figure 8: accuracy, or the loss that a perplexity is the exponential of."""
     return tuple(
-        Point(
+        LearningPoint(
             step=0,
             epoch=one.epoch,
             seconds=60.0 * one.minutes,
@@ -202,7 +202,7 @@ def _learnt(curve: Curve) -> tuple[Point, ...]:
     )
 
 
-def _phases(curve: Curve, gpus: int, step: float) -> dict[str, float]:
+def _phases(curve: PublishedCurve, gpus: int, step: float) -> dict[str, float]:
     """Figure 5's parts of an iteration, as parts of a step; none where it does not have them."""
     whole = published.iterations().get(curve, {}).get(gpus)
     backward = published.backward().get(curve, {}).get(gpus)

@@ -16,7 +16,7 @@ Counts: TypeAlias = dict[int, float]
 """A figure by the number of GPUs."""
 
 
-class Curve(NamedTuple):
+class PublishedCurve(NamedTuple):
     """One line of a figure."""
 
     machine: str
@@ -27,7 +27,7 @@ class Curve(NamedTuple):
 class Label(NamedTuple):
     """A speed-up that figure 4 prints: on so many GPUs over one."""
 
-    curve: Curve
+    curve: PublishedCurve
     gpus: int
     speedup: float
 
@@ -49,12 +49,12 @@ def _lines(name: str) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(text)
 
 
-def _curve(line: dict[str, str]) -> Curve:
-    return Curve(line["machine"], line["model"], line["framework"])
+def _curve(line: dict[str, str]) -> PublishedCurve:
+    return PublishedCurve(line["machine"], line["model"], line["framework"])
 
 
-def _curves(name: str, column: str, unit: float) -> dict[Curve, Counts]:
-    found: dict[Curve, Counts] = {}
+def _curves(name: str, column: str, unit: float) -> dict[PublishedCurve, Counts]:
+    found: dict[PublishedCurve, Counts] = {}
     for line in _lines(name):
         if line[column]:
             found.setdefault(_curve(line), {})[int(line["gpus"])] = unit * float(line[column])
@@ -62,39 +62,39 @@ def _curves(name: str, column: str, unit: float) -> dict[Curve, Counts]:
 
 
 @functools.cache
-def epochs() -> dict[Curve, Counts]:
+def epochs() -> dict[PublishedCurve, Counts]:
     """Seconds of an epoch."""
     return _curves("epochs.csv", "seconds", 1.0)
 
 
 @functools.cache
-def memory() -> dict[Curve, Counts]:
+def memory() -> dict[PublishedCurve, Counts]:
     """Bytes of one GPU."""
     return _curves("memory.csv", "gigabytes", 1e9)
 
 
 @functools.cache
-def iterations() -> dict[Curve, Counts]:
+def iterations() -> dict[PublishedCurve, Counts]:
     """Seconds in which the mini-batch of one GPU is done, by all GPUs together."""
     return _curves("iterations.csv", "total_ms", 1e-3)
 
 
 @functools.cache
-def backward() -> dict[Curve, Counts]:
+def backward() -> dict[PublishedCurve, Counts]:
     """Seconds of an iteration's backward pass."""
     return _curves("iterations.csv", "backward_ms", 1e-3)
 
 
 @functools.cache
-def both_passes() -> dict[Curve, Counts]:
+def both_passes() -> dict[PublishedCurve, Counts]:
     """Seconds of an iteration's two passes; the rest of it is input."""
     return _curves("iterations.csv", "backward_and_forward_ms", 1e-3)
 
 
 @functools.cache
-def learnt() -> dict[Curve, tuple[Learnt, ...]]:
+def learnt() -> dict[PublishedCurve, tuple[Learnt, ...]]:
     """Figure 8, by epochs."""
-    found: dict[Curve, list[Learnt]] = {}
+    found: dict[PublishedCurve, list[Learnt]] = {}
     for one in _lines("curves.csv"):
         look = Learnt(float(one["epoch"]), float(one["minutes"]), one["metric"], float(one["value"]))
         found.setdefault(_curve(one), []).append(look)

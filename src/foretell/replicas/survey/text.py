@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from foretell.bench.findings import FAILS, HOLDS, UNKNOWN
-from foretell.cli.bench_report import Files, written
+from foretell.cli.bench_report import ReportFiles, written
 from foretell.cli.table import folded_lines, table
 from foretell.replicas.survey.page import BothWays, Survey, survey, survey_page
 from foretell.replicas.survey.workload import sequence_evidence, shared_bytes
@@ -19,10 +19,12 @@ from foretell.replicas.survey.workload import sequence_evidence, shared_bytes
 SHORT = {"": "-", HOLDS: "holds", FAILS: "fails", UNKNOWN: "-"}
 
 
-def tell_survey(as_json: bool, files: Files) -> None:
+def tell_survey(as_json: bool, files: ReportFiles) -> None:
     """The survey of frameworks beside its prediction."""
     found = survey()
-    names = written(survey_page(found, shlex.join(["foretell", *sys.argv[1:]])), files) if files != Files() else []
+    names = (
+        written(survey_page(found, shlex.join(["foretell", *sys.argv[1:]])), files) if files != ReportFiles() else []
+    )
     if as_json:
         click.echo(msgspec.json.encode({**msgspec.to_builtins(found), "files": names}))
     else:

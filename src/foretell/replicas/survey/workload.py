@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from foretell.model.source import load
 from foretell.model.totals import totals
 from foretell.replicas.survey import published
-from foretell.replicas.survey.published import Curve
+from foretell.replicas.survey.published import PublishedCurve
 
 IMAGES: Final = "vgg16"
 TEXT: Final = "gpt2-medium"
@@ -32,7 +32,7 @@ SHARED: Final = {"zero1": 12.0, "zero2": 14.0, "zero3": 16.0}
 COUNTS: Final = (1, 2, 4, 8, 16, 32, 64)
 
 
-class Task(NamedTuple):
+class SurveyTask(NamedTuple):
     """A model on a data set (Table 3)."""
 
     model: str
@@ -43,11 +43,11 @@ class Task(NamedTuple):
     optimizer: str
 
 
-def task(model: str) -> Task:
+def task(model: str) -> SurveyTask:
     if model == IMAGES:
-        return Task(IMAGES, "ImageNet, 224 x 224", 64, 1_281_167, 0, "sgd")
+        return SurveyTask(IMAGES, "ImageNet, 224 x 224", 64, 1_281_167, 0, "sgd")
     length = sequence()
-    return Task(TEXT, "Wikitext-103", SEQUENCES, TOKENS // length, length, "lamb")
+    return SurveyTask(TEXT, "Wikitext-103", SEQUENCES, TOKENS // length, length, "lamb")
 
 
 SEQUENCES: Final = 32
@@ -75,7 +75,7 @@ def sequence() -> int:
 @functools.cache
 def shared_bytes() -> float:
     """Bytes of each parameter that ZeRO's ranks share, by figure 9."""
-    held = published.memory()[Curve("thetagpu", TEXT, "zero")]
+    held = published.memory()[PublishedCurve("thetagpu", TEXT, "zero")]
     parameters = totals(load(TEXT, 1, sequence())).parameters
     gone = [(held[1] - held[gpus]) / (1 - 1 / gpus) for gpus in held if gpus > 1]
     return median(gone) / parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from foretell.report import svg
-from foretell.report.plot import Axis, Rows, or_zero
+from foretell.report.plot import BarRows, PlotAxis, or_zero
 from foretell.report.svg import COLOURS, LEFT, LETTER, Chart, Shown
 from foretell.units import show_seconds
 
@@ -77,7 +77,7 @@ def draw(
     names = phases(list(bars.values()))
     colour = colours(names)
     ends = [sum(bar.values()) for bar in bars.values()] + [high for _, high in (intervals or {}).values()]
-    plot = Rows(len(bars), tall + GAP, Axis("", 0.0, 1.04 * max(ends), or_zero(show), unit=unit), left)
+    plot = BarRows(len(bars), tall + GAP, PlotAxis("", 0.0, 1.04 * max(ends), or_zero(show), unit=unit), left)
     rows: list[tuple[str, ...]] = []
     for place, (name, bar) in enumerate(bars.items()):
         whole, at, y = sum(bar.values()), 0.0, plot.top(place)
@@ -109,7 +109,7 @@ def draw(
     )
 
 
-def _interval(plot: Rows, low: float, high: float, y: float, show: Shown) -> None:
+def _interval(plot: BarRows, low: float, high: float, y: float, show: Shown) -> None:
     a, b = plot.x(low), plot.x(high)
     ends = (svg.line(x, y - 4, x, y + 4, "whisker") for x in (a, b))
     tip = f"nine in ten runs like it lie between {show(low)} and {show(high)}"

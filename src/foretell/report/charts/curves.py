@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from foretell.report import svg
-from foretell.report.plot import Axis, Field, by_factors
+from foretell.report.plot import Field, PlotAxis, by_factors
 from foretell.report.svg import COLOURS, WIDTH, Chart, line_kind
 
 HEIGHT = 320
@@ -77,16 +77,16 @@ def draw(panel: Panel, colours: Mapping[str, int]) -> Chart:
     )
 
 
-def _across(panel: Panel, seen: Sequence[tuple[float, float]]) -> Axis:
+def _across(panel: Panel, seen: Sequence[tuple[float, float]]) -> PlotAxis:
     if panel.at:
         return by_factors(panel.across, panel.at, "{:.4g}".format, 0.03, panel.at)
-    return Axis(panel.across, 0.0, max(x for x, _ in seen) or 1.0, "{:.4g}".format)
+    return PlotAxis(panel.across, 0.0, max(x for x, _ in seen) or 1.0, "{:.4g}".format)
 
 
-def _up(panel: Panel, seen: Sequence[tuple[float, float]]) -> Axis:
+def _up(panel: Panel, seen: Sequence[tuple[float, float]]) -> PlotAxis:
     values = [*(y for _, y in seen), *([panel.goal] if panel.goal else [])]
     if panel.linear:
-        return Axis(panel.up, 0.0, 1.05 * max(values), panel.show, unit=panel.unit)
+        return PlotAxis(panel.up, 0.0, 1.05 * max(values), panel.show, unit=panel.unit)
     return by_factors(panel.up, values, panel.show)
 
 

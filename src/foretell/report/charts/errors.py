@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from foretell.report import svg
-from foretell.report.plot import Axis, Rows
+from foretell.report.plot import BarRows, PlotAxis
 from foretell.report.svg import LEFT, Chart
 
 ROW = 20
@@ -18,7 +18,9 @@ FARTHEST = 1.0
 def draw(errors: Mapping[str, Sequence[float]]) -> Chart:
     """A row a source, the one with most runs first."""
     names = sorted(errors, key=lambda name: -len(errors[name]))
-    plot = Rows(len(names), ROW, Axis("error of the predicted step", 0.0, FARTHEST, "{:.0%}".format), WIDE, ticks=5)
+    plot = BarRows(
+        len(names), ROW, PlotAxis("error of the predicted step", 0.0, FARTHEST, "{:.0%}".format), WIDE, ticks=5
+    )
     rows: list[tuple[str, ...]] = []
     for at, name in enumerate(names):
         own = sorted(errors[name])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from foretell.report import svg
-from foretell.report.plot import Axis, Rows, or_zero
+from foretell.report.plot import BarRows, PlotAxis, or_zero
 from foretell.report.svg import LETTER, Chart, Scale, Shown
 
 BAR = 16
@@ -31,7 +31,7 @@ def draw(bars: Sequence[Bar], what: str, show: Shown, file: str, title: str, uni
     left = 16 + LETTER * max(len(one.name) for one in ordered)
     most = max(max(one.measured, one.predicted) for one in ordered)
     end = min(BEYOND * most, max(most, *(one.high for one in ordered)))
-    plot = Rows(len(ordered), BAR + GAP, Axis(what, 0.0, 1.03 * end, or_zero(show), unit=unit), left)
+    plot = BarRows(len(ordered), BAR + GAP, PlotAxis(what, 0.0, 1.03 * end, or_zero(show), unit=unit), left)
     for at, one in enumerate(ordered):
         y = plot.top(at)
         plot.label(y + BAR - 4, one.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from foretell.report import svg
-from foretell.report.plot import Axis, Rows, or_zero
+from foretell.report.plot import BarRows, PlotAxis, or_zero
 from foretell.report.svg import COLOURS, LEFT, RIGHT, TOP, WIDTH, Chart, byte_unit
 from foretell.units import show_bytes
 
@@ -22,8 +22,8 @@ def draw(by_kind: Mapping[str, float], usable: float, capacity: float, moment: s
     whole = sum(size for _, size in kinds)
     near = whole > NEAR * usable
     most = 1.02 * max(whole, capacity) if near else 1.25 * whole
-    plot = Rows(
-        len(kinds) + 1, BAR + GAP, Axis("", 0.0, most, or_zero(show_bytes), unit=byte_unit(most)), WIDE, ticks=5
+    plot = BarRows(
+        len(kinds) + 1, BAR + GAP, PlotAxis("", 0.0, most, or_zero(show_bytes), unit=byte_unit(most)), WIDE, ticks=5
     )
     x, before = plot.x, 0.0
     for at, (name, size) in enumerate(kinds):

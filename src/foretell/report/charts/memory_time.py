@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from foretell.report import svg
 from foretell.report.charts.memory import NEAR
-from foretell.report.plot import Axis, Field, or_zero
+from foretell.report.plot import Field, PlotAxis, or_zero
 from foretell.report.svg import RIGHT, TOP, WIDTH, Chart, byte_unit
 from foretell.units import show_bytes
 
@@ -16,14 +16,14 @@ MOST = 400
 """Slots that are drawn; of more, evenly chosen ones and the fullest."""
 
 
-class Moment(NamedTuple):
+class MemorySlot(NamedTuple):
     """One slot of a rank."""
 
     name: str  # forward 3, backward 0
     bytes: float  # at its fullest
 
 
-def draw(moments: Sequence[Moment], resting: float, usable: float, rank: str) -> Chart:
+def draw(moments: Sequence[MemorySlot], resting: float, usable: float, rank: str) -> Chart:
     """A step line over slots, with what rests below it and the limit above."""
     shown = _chosen(moments)
     peak = max(one.bytes for one in shown)
@@ -35,8 +35,8 @@ def draw(moments: Sequence[Moment], resting: float, usable: float, rank: str) ->
     def name(at: float) -> str:
         return shown[int(at)].name
 
-    slots = Axis("slots of a step, in order", 0, max(1, len(shown)), name, at=at_x)
-    plot = Field(HEIGHT, slots, Axis("memory", 0.0, top, or_zero(show_bytes), unit=byte_unit(top)))
+    slots = PlotAxis("slots of a step, in order", 0, max(1, len(shown)), name, at=at_x)
+    plot = Field(HEIGHT, slots, PlotAxis("memory", 0.0, top, or_zero(show_bytes), unit=byte_unit(top)))
     rests = f"what rests the whole step: {show_bytes(resting)}"
     plot.draw(plot.box(0, resting, len(shown), 0, "c1 faint"), tip=rests)
     points: list[tuple[float, float]] = []
@@ -62,7 +62,7 @@ def draw(moments: Sequence[Moment], resting: float, usable: float, rank: str) ->
     )
 
 
-def _chosen(moments: Sequence[Moment]) -> list[Moment]:
+def _chosen(moments: Sequence[MemorySlot]) -> list[MemorySlot]:
     if len(moments) <= MOST:
         return list(moments)
     fullest = max(range(len(moments)), key=lambda at: moments[at].bytes)

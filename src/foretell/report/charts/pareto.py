@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from foretell.report.plot import Axis, Field, by_factors, or_zero
+from foretell.report.plot import Field, PlotAxis, by_factors, or_zero
 from foretell.report.svg import Chart, byte_unit
 from foretell.units import show_bytes, show_seconds
 
@@ -25,7 +25,7 @@ def draw(front: Sequence[Dot], others: Sequence[Dot], usable: float) -> Chart:
     every = [*front, *others]
     top = 1.06 * max(usable, *(one.bytes for one in every))
     across = by_factors("time of a step", (one.seconds for one in every), show_seconds)
-    plot = Field(HEIGHT, across, Axis("memory of a rank", 0.0, top, or_zero(show_bytes), unit=byte_unit(top)))
+    plot = Field(HEIGHT, across, PlotAxis("memory of a rank", 0.0, top, or_zero(show_bytes), unit=byte_unit(top)))
     plot.limit(usable, f"may be used: {show_bytes(usable)}")
     told = {one.plan for one in front}
     for one in others:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretell.oracle.scale import Line, Point, Scaling
+from foretell.oracle.scale import Scaling, ScalingLine, ScalingPoint
 from foretell.report import svg
 from foretell.report.plot import Field, by_factors
 from foretell.report.svg import COLOURS, WIDTH, Chart, line_kind
@@ -39,7 +39,7 @@ def draw(found: Scaling) -> Chart:
     )
 
 
-def _row(name: str, point: Point) -> tuple[str, ...]:
+def _row(name: str, point: ScalingPoint) -> tuple[str, ...]:
     rate, step = show_rate(point.samples_per_second), show_seconds(point.step_seconds)
     return name, str(point.ranks), rate, step, f"{point.efficiency:.0%}", point.plan
 
@@ -56,6 +56,6 @@ def _crossings(found: Scaling, plot: Field) -> None:
         )
 
 
-def _told(found: Scaling, lines: list[Line]) -> str:
+def _told(found: Scaling, lines: list[ScalingLine]) -> str:
     best = [f"on {ranks} {name}" for ranks, name in found.fastest.items()]
     return f"{len(lines)} strategies; the fastest: {', '.join(best)}"

@@ -21,7 +21,7 @@ HEAD, PLACE = 1, 2
 """Dims of [sample, head, place, head_dim]."""
 
 
-class Ring(NamedTuple):
+class RingAttention(NamedTuple):
     """A kernel: keys and values go round."""
 
     group: dist.ProcessGroup
@@ -53,10 +53,10 @@ class _Round(torch.autograd.Function):
         ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: dist.ProcessGroup
     ) -> torch.Tensor:
         rank, ranks = dist.get_rank(group), dist.get_world_size(group)
-        there = _Seen(key, value)
+        there = _KeysSeen(key, value)
         y, logs = _attended(query, there, own=True)
         for turn in range(1, ranks):
-            there = _Seen(*_passed_on(there, group))
+            there = _KeysSeen(*_passed_on(there, group))
             if turn <= rank:
                 y, logs = _merged(y, logs, *_attended(query, there, own=False))
         y = y.to(query.dtype)
@@ -70,28 +70,28 @@ class _Round(torch.autograd.Function):
         group = ctx.group
         rank, ranks = dist.get_rank(group), dist.get_world_size(group)
         along = (gradient * y).sum(-1, keepdim=True)
-        there = _Seen(key, value)
+        there = _KeysSeen(key, value)
         of_query = torch.zeros_like(query)
-        of_there = _Seen(torch.zeros_like(key), torch.zeros_like(value))
+        of_there = _KeysSeen(torch.zeros_like(key), torch.zeros_like(value))
         for turn in range(ranks):
             if turn <= rank:
                 found = _gradients(query, there, gradient, logs, along, own=turn == 0)
                 of_query += found[0]
-                of_there = _Seen(of_there.key + found[1], of_there.value + found[2])
-            of_there = _Seen(*_passed_on(of_there, group))
+                of_there = _KeysSeen(of_there.key + found[1], of_there.value + found[2])
+            of_there = _KeysSeen(*_passed_on(of_there, group))
             if turn + 1 < ranks:
-                there = _Seen(*_passed_on(there, group))
+                there = _KeysSeen(*_passed_on(there, group))
         return of_query, of_there.key, of_there.value, None
 
 
-class _Seen(NamedTuple):
+class _KeysSeen(NamedTuple):
     """Keys and values of some rank's places, or their gradients."""
 
     key: torch.Tensor
     value: torch.Tensor
 
 
-def _attended(query: torch.Tensor, there: _Seen, own: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def _attended(query: torch.Tensor, there: _KeysSeen, own: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention to some places, and the logarithm of the sum that it was divided by."""
     scores = _scores(query, there.key, own)
     logs = scores.logsumexp(-1, keepdim=True)
@@ -116,7 +116,7 @@ def _merged(
 
 
 def _gradients(
-    query: torch.Tensor, there: _Seen, gradient: torch.Tensor, logs: torch.Tensor, along: torch.Tensor, own: bool
+    query: torch.Tensor, there: _KeysSeen, gradient: torch.Tensor, logs: torch.Tensor, along: torch.Tensor, own: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Of queries, keys and values, by what attention to these places adds to them."""
     shares = (_scores(query, there.key, own) - logs).exp()
@@ -145,7 +145,7 @@ def _grouped(of_heads: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
 
 
 @waiting.speaks
-def _passed_on(tensors: _Seen, group: dist.ProcessGroup) -> list[torch.Tensor]:
+def _passed_on(tensors: _KeysSeen, group: dist.ProcessGroup) -> list[torch.Tensor]:
     """To the next rank, each; what the rank before has instead."""
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     found = [torch.empty_like(one, memory_format=torch.contiguous_format) for one in tensors]

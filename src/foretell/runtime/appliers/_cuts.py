@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from foretell.runtime import waiting
-from foretell.runtime.appliers._halo import DIM, Rows, share
+from foretell.runtime.appliers._halo import DIM, RowRange, share
 
 
 class Cuts(NamedTuple):
@@ -24,9 +24,9 @@ class Cuts(NamedTuple):
     dims: tuple[tuple[int, dist.ProcessGroup], ...]
     all: dist.ProcessGroup
 
-    def rows(self, sizes: Sequence[int], rank: int) -> list[Rows]:
+    def rows(self, sizes: Sequence[int], rank: int) -> list[RowRange]:
         """The share of one of all ranks, where the whole has these sizes along the dims."""
-        found: list[Rows] = []
+        found: list[RowRange] = []
         for size, (_, group) in zip(reversed(sizes), reversed(self.dims), strict=True):
             rank, place = divmod(rank, dist.get_world_size(group))
             found.append(share(size, place, dist.get_world_size(group)))
@@ -40,7 +40,7 @@ class Cuts(NamedTuple):
         return taken(x, self, self.rows(self.sizes(x.shape), dist.get_rank(self.all)))
 
 
-def taken(x: torch.Tensor, cuts: Cuts, rows: list[Rows]) -> torch.Tensor:
+def taken(x: torch.Tensor, cuts: Cuts, rows: list[RowRange]) -> torch.Tensor:
     """Some rows of a whole."""
     for own, (dim, _) in zip(rows, cuts.dims, strict=True):
         x = x.narrow(dim, own.first, own.count)
@@ -74,7 +74,7 @@ class _Total(torch.autograd.Function):
         return gradient * ctx.ranks, None
 
 
-class Whole(nn.Module):
+class WholeImage(nn.Module):
     """The whole of an image in shares."""
 
     def __init__(self, shape: torch.Size, cuts: Cuts) -> None:
@@ -82,10 +82,10 @@ class Whole(nn.Module):
         self.sizes, self.cuts = cuts.sizes(shape), cuts
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return _Gathered.apply(x, self.sizes, self.cuts)
+        return _GatheredRows.apply(x, self.sizes, self.cuts)
 
 
-class _Gathered(torch.autograd.Function):
+class _GatheredRows(torch.autograd.Function):
     """All rows of shares that may differ by one; gradients count for all ranks here too."""
 
     @staticmethod
@@ -151,7 +151,7 @@ def resized(shape: torch.Size, cuts: Cuts, sizes: list[int]) -> list[int]:
     return found
 
 
-def put(whole: torch.Tensor, part: torch.Tensor, cuts: Cuts, rows: list[Rows]) -> None:
+def put(whole: torch.Tensor, part: torch.Tensor, cuts: Cuts, rows: list[RowRange]) -> None:
     """A rank's share at its place."""
     for own, (dim, _) in zip(rows, cuts.dims, strict=True):
         whole, part = whole.narrow(dim, own.first, own.count), part.narrow(dim, 0, own.count)

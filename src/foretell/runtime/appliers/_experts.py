@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from foretell.modules._experts import GroupedLinear, grouped_mm
-from foretell.runtime.appliers._master import Times
+from foretell.runtime.appliers._master import ScaledGradient
 from foretell.runtime.appliers._sharing import Collected, Copied, Scattered, Sent, Summed, gathered, sent
 from foretell.runtime.appliers.lora import is_adapted
 
@@ -62,7 +62,7 @@ class Columns:
 
     def __call__(self, x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         experts: Any = self.experts
-        way: Any = _Alike(offsets, self.group)
+        way: Any = _AlikeRows(offsets, self.group)
         if self.sequence:
             way = _Rows(offsets, self.group, len(x) if self.even else 0)
         whole = way.entered(x) if self.sequence else x  # once for both layers that read it
@@ -83,7 +83,7 @@ class Columns:
         return y + part.lora_b(way.left(grouped_mm(inner, part.lora_a.weight, way.ends)), way.offsets)
 
 
-class _Alike:
+class _AlikeRows:
     """Every rank has the same rows."""
 
     def __init__(self, offsets: torch.Tensor, group: dist.ProcessGroup) -> None:
@@ -147,9 +147,9 @@ def divide(experts: Any, group: dist.ProcessGroup, losses: int, even: bool = Fal
         own = given.shape[1]
         taken = sent(given.flatten(), [own] * ranks, [own] * ranks, group).view(ranks, own)
         to, of, order, ends = _even(len(x), taken) if even else _uneven(given, taken)
-        rows = Times.apply(Sent.apply(x, to, of, group), float(losses)).index_select(0, order)
+        rows = ScaledGradient.apply(Sent.apply(x, to, of, group), float(losses)).index_select(0, order)
         made = inner(rows, ends)  # in 16 bits, perhaps, of rows that were not
         y = torch.empty_like(made).index_copy(0, order, made)
-        return Sent.apply(Times.apply(y, 1 / losses), of, to, group)
+        return Sent.apply(ScaledGradient.apply(y, 1 / losses), of, to, group)
 
     experts.forward = forward

@@ -87,7 +87,7 @@ class Passes:
     def end(self) -> None:
         """Of a step: sum gradients into shares, as torch's pipelines do."""
         if self.shards:
-            SUM_INTO_SHARES(_Stage(self.part), 1)
+            SUM_INTO_SHARES(_SummingStage(self.part), 1)
 
     def _gather(self) -> None:
         for shard in self.shards:
@@ -97,7 +97,7 @@ class Passes:
         return [weight for weight in self.part.parameters() if weight.requires_grad]
 
 
-class _Stage(NamedTuple):
+class _SummingStage(NamedTuple):
     """All that torch reads of a stage whose gradients it sums."""
 
     submod: nn.Module

@@ -14,29 +14,29 @@ DIM = 2
 """Of [sample, channel, height, ...]: the first extent that can be shared out."""
 
 
-class Rows(NamedTuple):
+class RowRange(NamedTuple):
     """Rows from `first` up to, not with, `last`."""
 
     first: int
     last: int
 
-    def within(self, other: Rows) -> Rows:
+    def within(self, other: RowRange) -> RowRange:
         """Those that both have; none if last is not above first."""
-        return Rows(max(self.first, other.first), min(self.last, other.last))
+        return RowRange(max(self.first, other.first), min(self.last, other.last))
 
     @property
     def count(self) -> int:
         return max(0, self.last - self.first)
 
 
-def share(size: int, rank: int, ranks: int) -> Rows:
+def share(size: int, rank: int, ranks: int) -> RowRange:
     """The rows of one rank: as equal as can be, the first ranks have more."""
     each, more = divmod(size, ranks)
     first = rank * each + min(rank, more)
-    return Rows(first, first + each + (rank < more))
+    return RowRange(first, first + each + (rank < more))
 
 
-class Window(NamedTuple):
+class RowWindow(NamedTuple):
     """How an operator walks over rows: of how many it makes how many."""
 
     size: int  # rows that go in
@@ -45,16 +45,18 @@ class Window(NamedTuple):
     stride: int
     padding: int
 
-    def reach(self, rank: int, ranks: int) -> Rows:
+    def reach(self, rank: int, ranks: int) -> RowRange:
         """The rows that a rank's outputs are made of; some may lie outside, where padding is."""
         own = share(self.made, rank, ranks)
-        return Rows(own.first * self.stride - self.padding, (own.last - 1) * self.stride - self.padding + self.kernel)
+        return RowRange(
+            own.first * self.stride - self.padding, (own.last - 1) * self.stride - self.padding + self.kernel
+        )
 
-    def needs(self, rank: int, ranks: int) -> Rows:
-        return self.reach(rank, ranks).within(Rows(0, self.size))
+    def needs(self, rank: int, ranks: int) -> RowRange:
+        return self.reach(rank, ranks).within(RowRange(0, self.size))
 
 
-def exchanged(x: torch.Tensor, dim: int, window: Window, group: dist.ProcessGroup) -> torch.Tensor:
+def exchanged(x: torch.Tensor, dim: int, window: RowWindow, group: dist.ProcessGroup) -> torch.Tensor:
     """The rows along a dim that this rank's windows need, out of everybody's shares."""
     return _Exchanged.apply(x, dim, window, group)
 
@@ -63,7 +65,7 @@ class _Exchanged(torch.autograd.Function):
     """Rows go to those who need them; their gradients come back to those who have them, and are added."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, dim: int, window: Window, group: dist.ProcessGroup) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, dim: int, window: RowWindow, group: dist.ProcessGroup) -> torch.Tensor:
         ctx.dim, ctx.window, ctx.group, ctx.shape = dim, window, group, x.shape
         return _moved(x, dim, window, group)
 
@@ -73,7 +75,7 @@ class _Exchanged(torch.autograd.Function):
 
 
 @waiting.speaks
-def _moved(x: torch.Tensor, dim: int, window: Window, group: dist.ProcessGroup) -> torch.Tensor:
+def _moved(x: torch.Tensor, dim: int, window: RowWindow, group: dist.ProcessGroup) -> torch.Tensor:
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)
     own, needs = share(window.size, rank, ranks), window.needs(rank, ranks)
     pieces: dict[int, torch.Tensor] = {rank: _cut(x, dim, needs.within(own), own.first)}
@@ -92,7 +94,7 @@ def _moved(x: torch.Tensor, dim: int, window: Window, group: dist.ProcessGroup) 
 
 @waiting.speaks
 def _moved_back(
-    gradient: torch.Tensor, dim: int, shape: torch.Size, window: Window, group: dist.ProcessGroup
+    gradient: torch.Tensor, dim: int, shape: torch.Size, window: RowWindow, group: dist.ProcessGroup
 ) -> torch.Tensor:
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)
     own, needs = share(window.size, rank, ranks), window.needs(rank, ranks)
@@ -100,7 +102,7 @@ def _moved_back(
     here = needs.within(own)
     _cut(total, dim, here, own.first).add_(_cut(gradient, dim, here, needs.first))
     messages: list[dist.P2POp] = []
-    summands: list[tuple[Rows, torch.Tensor]] = []
+    summands: list[tuple[RowRange, torch.Tensor]] = []
     for other in _others(rank, ranks):
         lent = needs.within(share(window.size, other, ranks))
         if lent.count:
@@ -115,7 +117,7 @@ def _moved_back(
     return total
 
 
-def _cut(x: torch.Tensor, dim: int, rows: Rows, first: int) -> torch.Tensor:
+def _cut(x: torch.Tensor, dim: int, rows: RowRange, first: int) -> torch.Tensor:
     """Some rows of a tensor whose first row is `first`."""
     return x.narrow(dim, rows.first - first if rows.count else 0, rows.count)
 

@@ -19,7 +19,7 @@ from torch.fx.proxy import TraceError
 
 from foretell.errors import BadInput
 from foretell.runtime.appliers._by_samples import IntoParts, IntoSamples
-from foretell.runtime.appliers._cuts import Cuts, Mean, Share, Whole
+from foretell.runtime.appliers._cuts import Cuts, Mean, Share, WholeImage
 from foretell.runtime.appliers._halo import DIM
 from foretell.runtime.appliers._windows import WINDOWS, walk
 from foretell.runtime.stages import tried
@@ -44,7 +44,7 @@ class _Layers(fx.Tracer):
         return self.prefix + module_qualified_name in self.names or super().is_leaf_module(m, module_qualified_name)
 
 
-class _Seen(fx.Interpreter):
+class _StepsSeen(fx.Interpreter):
     """What every step reads and makes, when one rank has it all."""
 
     def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
@@ -61,7 +61,7 @@ class _Seen(fx.Interpreter):
         return value
 
 
-class Part(NamedTuple):
+class RewrittenPart(NamedTuple):
     """What of a model is rewritten: its layers, and the operators that shares go through; none where all do. In the
     rest ranks have other samples, or are alike."""
 
@@ -74,14 +74,16 @@ class Part(NamedTuple):
 class Rewriting:
     """A module whose values lie in shares as far as they can, layer by layer."""
 
-    def __init__(self, module: nn.Module, part: Part, inputs: Sequence[Any], shared: Sequence[bool], path: str) -> None:
+    def __init__(
+        self, module: nn.Module, part: RewrittenPart, inputs: Sequence[Any], shared: Sequence[bool], path: str
+    ) -> None:
         self.module, self.part, self.cuts, self.path = module, part, part.cuts, path
         try:
             self.graph = _Layers(part.layers, path).trace(module)
         except (TraceError, TypeError) as problem:
             what = f"{type(module).__name__} cannot be followed: {problem}"
             raise BadInput(what, where="spatial", fix="a model whose forward does not branch on values") from None
-        seen = _Seen(module, self.graph)
+        seen = _StepsSeen(module, self.graph)
         tried(module, seen, inputs)
         self.shapes, self.inputs = seen.shapes, seen.inputs
         placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
@@ -222,7 +224,7 @@ class Rewriting:
         """Before a step that needs everything; others that need it too find it there."""
         for source in [one for one in node.all_input_nodes if one in self.shared]:
             if source not in self.wholes:
-                kind = IntoSamples if self.part.by_samples else Whole
+                kind = IntoSamples if self.part.by_samples else WholeImage
                 with self.graph.inserting_before(node):
                     self.wholes[source] = self._step(kind(self.shapes[source], self.cuts), source, "out_of")
                 self.shapes[self.wholes[source]] = self.shapes[source]

@@ -20,7 +20,7 @@ PATIENCE = 2000
 """Good steps after which a scale is doubled: that of torch's own."""
 
 
-class Scale:
+class LossScale:
     """By how much gradients are larger than they are."""
 
     def __init__(self, now: float = 2.0**16) -> None:
@@ -42,7 +42,7 @@ class Scale:
         return True
 
 
-class Times(torch.autograd.Function):
+class ScaledGradient(torch.autograd.Function):
     """The same values, and so many times their gradient."""
 
     @staticmethod
@@ -59,7 +59,7 @@ class Mastered(torch.optim.Optimizer):
     """An optimizer over copies of the weights that it is given: in fp32, in host memory, or both."""
 
     kind: ClassVar[type[torch.optim.Optimizer]]
-    scale: ClassVar[Scale | None] = None
+    scale: ClassVar[LossScale | None] = None
     like: ClassVar[dict[str, Any]] = {}  # the type of copies and their device, where they are not the weights' own
     more: ClassVar[dict[str, Any]] = {}  # arguments that the inner one has besides
 
@@ -133,12 +133,12 @@ def _has_fused(kind: type[torch.optim.Optimizer]) -> bool:
     return "fused" in inspect.signature(kind).parameters
 
 
-def mastered(kind: type[torch.optim.Optimizer], scale: Scale | None) -> type[Mastered]:
+def mastered(kind: type[torch.optim.Optimizer], scale: LossScale | None) -> type[Mastered]:
     """An optimizer of this kind over copies in fp32."""
     return type("InFull", (Mastered,), {"kind": kind, "scale": scale, "like": {"dtype": torch.float32}})
 
 
-def scaled(kind: type[torch.optim.Optimizer], scale: Scale) -> type[torch.optim.Optimizer]:
+def scaled(kind: type[torch.optim.Optimizer], scale: LossScale) -> type[torch.optim.Optimizer]:
     """An optimizer of this kind over the weights themselves, whose gradients are scaled (automatic mixed precision)."""
 
     class Scaled(kind):

@@ -15,13 +15,13 @@ from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.runtime.appliers._half_passes import InFlight, Owed, Passes
 from foretell.runtime.appliers._line import SENDING, Like, Stream, let_go, like, several
-from foretell.runtime.appliers._master import Times
+from foretell.runtime.appliers._master import ScaledGradient
 from foretell.runtime.clock import Clock
 from foretell.runtime.subject import Subject, cut
 from foretell.runtime.tasks import Batch
 
 
-class Played:
+class PlayedPipeline:
     """The driver of one rank, which has the stages `own`.
 
     `entering` says what stages read, where the ranks that make it are not there to say so.
@@ -79,7 +79,7 @@ class Played:
         with clock.phase("forward"):
             made = self.passes[slot.stage].forward(inputs)
             if self._is_last(slot):
-                made = Times.apply(self.loss(made, mine.target), 1 / self.count)
+                made = ScaledGradient.apply(self.loss(made, mine.target), 1 / self.count)
                 self.losses.append(made.detach())
             outputs = [one.clone() if one._is_view() else one for one in several(made)]  # half a pass detaches in place
         self.flying[slot.stage, slot.microbatch] = InFlight(inputs, outputs)

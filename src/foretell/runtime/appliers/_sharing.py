@@ -97,7 +97,7 @@ class Gathered(torch.autograd.Function):
         return own(gradient, ctx.dim, ctx.group), None, None, None
 
 
-class Own(torch.autograd.Function):
+class OwnShare(torch.autograd.Function):
     """This rank's share of what every rank has; the whole's gradient is that of all shares."""
 
     @staticmethod

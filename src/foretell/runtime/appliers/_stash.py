@@ -17,7 +17,7 @@ from torch.func import functional_call
 
 from foretell.runtime.appliers._line import Stream, gradient, let_go, like, several
 from foretell.runtime.clock import Clock
-from foretell.runtime.subject import Rule, Subject, Updater, cut
+from foretell.runtime.subject import Subject, TorchOptimizer, Updater, cut
 from foretell.runtime.tasks import Batch
 
 
@@ -44,7 +44,7 @@ class Stashed:
         self.settles, subject.settles = subject.settles, []  # of every update, not of a step
         inner = subject.optimizer
 
-        def made(rule: Rule, own: list[nn.Parameter]) -> Updater:
+        def made(rule: TorchOptimizer, own: list[nn.Parameter]) -> Updater:
             self.optimizer = inner(rule, own)
             return self.optimizer
 

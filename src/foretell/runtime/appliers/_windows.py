@@ -14,7 +14,7 @@ from torch import nn
 
 from foretell.errors import BadInput
 from foretell.runtime.appliers._cuts import Cuts
-from foretell.runtime.appliers._halo import DIM, Window, exchanged
+from foretell.runtime.appliers._halo import DIM, RowWindow, exchanged
 
 CONVOLUTIONS: dict[type[nn.Module], Any] = {nn.Conv1d: F.conv1d, nn.Conv2d: F.conv2d, nn.Conv3d: F.conv3d}
 MAX_POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
@@ -26,15 +26,15 @@ WINDOWS = (*CONVOLUTIONS, *MAX_POOLS, *AVERAGE_POOLS)
 def walk(module: nn.Module, path: str, cuts: Cuts, read: Sequence[int], made: Sequence[int]) -> None:
     """Have a module walk over shares of what it reads: `read` and `made` are the shapes of the whole."""
     ways = len(made) - DIM
-    windows: dict[int, tuple[Window, dist.ProcessGroup]] = {}
+    windows: dict[int, tuple[RowWindow, dist.ProcessGroup]] = {}
     for dim, group in cuts.dims:
         kernel, stride, padding, dilation = (_each(getattr(module, name, 1), ways)[dim - DIM] for name in SIZES)
-        windows[dim] = Window(read[dim], made[dim], dilation * (kernel - 1) + 1, stride, padding), group
+        windows[dim] = RowWindow(read[dim], made[dim], dilation * (kernel - 1) + 1, stride, padding), group
         _check(path, module, windows[dim][0])
     module.forward = functools.partial(_windowed, module, windows)
 
 
-def _check(path: str, module: nn.Module, window: Window) -> None:
+def _check(path: str, module: nn.Module, window: RowWindow) -> None:
     """Refuse what windows over shares cannot do yet."""
     if getattr(module, "padding_mode", "zeros") != "zeros" or getattr(module, "ceil_mode", False):
         raise BadInput(f"{path} pads or rounds in a way that does not run in shares yet", where="spatial")
@@ -43,7 +43,7 @@ def _check(path: str, module: nn.Module, window: Window) -> None:
         raise BadInput(f"{path} does not count its padding; that does not run in shares yet", where="spatial")
 
 
-def _windowed(module: Any, windows: dict[int, tuple[Window, dist.ProcessGroup]], x: torch.Tensor) -> torch.Tensor:
+def _windowed(module: Any, windows: dict[int, tuple[RowWindow, dist.ProcessGroup]], x: torch.Tensor) -> torch.Tensor:
     """A convolution or pool over the rows that its windows reach; padding is put on by hand where the image ends.
 
     Dim by dim: what was fetched along one takes part in the next, corners come that way.

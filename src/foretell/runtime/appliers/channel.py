@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from foretell.plan.strategies.channel import Channel
 from foretell.runtime.appliers import _weighted
-from foretell.runtime.appliers._sharing import Own, Summed
+from foretell.runtime.appliers._sharing import OwnShare, Summed
 from foretell.runtime.appliers._weighted import features, keep
 from foretell.runtime.appliers.lora import seam
 from foretell.runtime.subject import Subject
@@ -47,5 +47,5 @@ def _share(x: Any, dim: int, group: dist.ProcessGroup) -> torch.Tensor:
     """This rank's channels; layers that read the same tensor share them, so that its gradient is gathered once."""
     known = getattr(x, "_foretell_share", None)
     if known is None:
-        known = x._foretell_share = Own.apply(x, dim, group)
+        known = x._foretell_share = OwnShare.apply(x, dim, group)
     return known

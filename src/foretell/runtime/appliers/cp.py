@@ -15,20 +15,20 @@ from foretell.model.zoo.deepseek import DeepSeek
 from foretell.model.zoo.gpt import Gpt
 from foretell.model.zoo.llama import Llama
 from foretell.model.zoo.mixture import Mixture
-from foretell.modules._rotary import Angles, Rotary
+from foretell.modules._rotary import Angles, RotaryTable
 from foretell.modules.deepseek import LatentAttention
 from foretell.modules.gpt import FusedAttention
 from foretell.modules.llama import GroupedQueryAttention
 from foretell.plan.plan import axis_text
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.context import Context
-from foretell.runtime.appliers._attention import ByHeads, Ring
+from foretell.runtime.appliers._attention import ByHeads, RingAttention
 from foretell.runtime.subject import Subject
 from foretell.runtime.tasks import Batch
 
 ORDER = 8
 
-KERNELS: dict[str, Any] = {"ring": Ring, "alltoall": ByHeads}
+KERNELS: dict[str, Any] = {"ring": RingAttention, "alltoall": ByHeads}
 
 PLACES = 1
 """The dim of tokens [sample, place], and of their targets."""
@@ -64,7 +64,7 @@ def apply(part: Context, subject: Subject) -> None:
         for name, module in own.named_modules():
             if isinstance(module, GroupedQueryAttention | FusedAttention | LatentAttention):
                 module.kernel = KERNELS[part.exchange](group)
-            elif isinstance(module, Rotary):
+            elif isinstance(module, RotaryTable):
                 module.forward = functools.partial(_turned_from, module, first)
             elif name == "position":
                 module.forward = functools.partial(_looked_up_from, module.forward, first)

@@ -26,7 +26,7 @@ from foretell.plan.strategies.data import Data
 from foretell.runtime.appliers._experts import divide
 from foretell.runtime.appliers._replicas import joined, replicate
 from foretell.runtime.appliers._sharing import gathered
-from foretell.runtime.subject import Rule, Subject, cut
+from foretell.runtime.subject import Subject, TorchOptimizer, cut
 from foretell.runtime.tasks import Batch
 
 ORDER = 40
@@ -63,7 +63,7 @@ def share_samples(subject: Subject, name: str, batch: Batch) -> Batch:
 # states in shares
 
 
-def _in_shares(subject: Subject, names: list[str], rule: Rule, own: list[nn.Parameter]) -> Several:
+def _in_shares(subject: Subject, names: list[str], rule: TorchOptimizer, own: list[nn.Parameter]) -> Several:
     """Each rank updates some of the weights and sends them to the others that have them: experts that are divided lie
     on fewer ranks than the rest."""
     groups: dict[tuple[str, ...], list[nn.Parameter]] = {}
@@ -92,7 +92,9 @@ class Several:
             one.zero_grad()
 
 
-def _updated(subject: Subject, axes: tuple[str, ...], rule: Rule, weights: list[nn.Parameter]) -> torch.optim.Optimizer:
+def _updated(
+    subject: Subject, axes: tuple[str, ...], rule: TorchOptimizer, weights: list[nn.Parameter]
+) -> torch.optim.Optimizer:
     if not axes:
         return rule.over(weights)
     group = joined(subject, axes)

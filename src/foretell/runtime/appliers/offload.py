@@ -21,7 +21,7 @@ from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.runtime.appliers._hosted import host
 from foretell.runtime.appliers._master import Mastered, on_host
-from foretell.runtime.subject import Rule, Subject
+from foretell.runtime.subject import Subject, TorchOptimizer
 
 ORDER = 32
 """When precision has said what is updated, and recomputation what is not saved."""
@@ -39,7 +39,7 @@ def refusals(part: Offload, setting: Setting) -> Iterator[tuple[str, str]]:
 
 def apply(part: Offload, subject: Subject) -> None:
     if part.optimizer and not (part.weights and not issubclass(subject.rule.kind, Mastered)):
-        subject.rule = Rule(on_host(subject.rule.kind), subject.rule.arguments)
+        subject.rule = TorchOptimizer(on_host(subject.rule.kind), subject.rule.arguments)
     if part.weights and not shares_weights(subject.setting):
         _weights_on_host(subject, part.activations)
     elif part.activations:

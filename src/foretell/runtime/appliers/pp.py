@@ -30,7 +30,7 @@ from foretell.program.weights import shared_between_blocks
 from foretell.runtime import stages
 from foretell.runtime.appliers._half_passes import gather_for_half
 from foretell.runtime.appliers._line import Like, like, several
-from foretell.runtime.appliers._played import Played
+from foretell.runtime.appliers._played import PlayedPipeline
 from foretell.runtime.appliers._stash import Stashed
 from foretell.runtime.appliers._tied import keep_alike, tied
 from foretell.runtime.appliers.precision import casting
@@ -105,7 +105,7 @@ def apply(part: Pipeline, subject: Subject) -> None:
         subject.later = True
         likes = _entering(subject, cut) if subject.rehearsed else None
         entering = {at: likes[found.part[at]] for at in own} if likes else None
-        subject.driver = functools.partial(Played, part=part, own=own, entering=entering)
+        subject.driver = functools.partial(PlayedPipeline, part=part, own=own, entering=entering)
     else:
         if part.schedule in SPLIT:
             subject.later = True
@@ -149,7 +149,7 @@ class Scheduled:
         group = subject.mesh.group("pp")
         self.first, self.last = 0 in own, count - 1 in own
         self.stages = [
-            _Stage(module, at, count, subject.device, group) for at, module in zip(own, subject.parts, strict=True)
+            _TimedStage(module, at, count, subject.device, group) for at, module in zip(own, subject.parts, strict=True)
         ]
         for stage, told in zip(self.stages, subject.summed, strict=False):
             stage.summed = told
@@ -174,7 +174,7 @@ class Scheduled:
         return [loss.detach() for loss in losses]
 
 
-class _Stage(PipelineStage):
+class _TimedStage(PipelineStage):
     """A stage whose passes are told to the clock; what is left of a step is waiting: for others, and for messages."""
 
     clock: Clock

@@ -13,8 +13,8 @@ from torch import nn
 
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
-from foretell.runtime.appliers._master import Scale, Times, mastered, scaled
-from foretell.runtime.subject import Rule, Subject
+from foretell.runtime.appliers._master import LossScale, ScaledGradient, mastered, scaled
+from foretell.runtime.subject import Subject, TorchOptimizer
 from foretell.runtime.tasks import Loss
 
 ORDER = 28
@@ -36,18 +36,18 @@ def apply(part: Precision, subject: Subject) -> None:
     if part.format.autocast:
         for own in subject.parts:
             _autocast(own, subject)
-    scale = Scale() if part.format.loss_scaling else None
+    scale = LossScale() if part.format.loss_scaling else None
     if part.format.master:
-        subject.rule = Rule(mastered(subject.rule.kind, scale), subject.rule.arguments)
+        subject.rule = TorchOptimizer(mastered(subject.rule.kind, scale), subject.rule.arguments)
     elif scale is not None:
-        subject.rule = Rule(scaled(subject.rule.kind, scale), subject.rule.arguments)
+        subject.rule = TorchOptimizer(scaled(subject.rule.kind, scale), subject.rule.arguments)
     if scale is not None:
         subject.loss = functools.partial(_scaled, subject.loss, scale)
 
 
-def _scaled(loss: Loss, scale: Scale, outputs: Any, target: torch.Tensor) -> torch.Tensor:
+def _scaled(loss: Loss, scale: LossScale, outputs: Any, target: torch.Tensor) -> torch.Tensor:
     """The loss as it is, with gradients that small numbers of fp16 can hold."""
-    return Times.apply(loss(outputs, target), scale.now)
+    return ScaledGradient.apply(loss(outputs, target), scale.now)
 
 
 def casting(subject: Subject) -> AbstractContextManager[Any]:

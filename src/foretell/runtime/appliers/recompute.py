@@ -19,7 +19,7 @@ from foretell.modules._decoder import Kernel, attended
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
-from foretell.runtime.appliers._attention import ByHeads, Ring
+from foretell.runtime.appliers._attention import ByHeads, RingAttention
 from foretell.runtime.subject import Subject
 
 ORDER = 30
@@ -84,7 +84,7 @@ def _attention(own: nn.Module) -> None:
         elif isinstance(kernel, str):
             module.kernel = functools.partial(_recomputed, functools.partial(attended, kernel))
         else:
-            assert kernel is None or isinstance(kernel, Ring)
+            assert kernel is None or isinstance(kernel, RingAttention)
 
 
 def _recomputed(kernel: Kernel, *inputs: Any) -> Any:

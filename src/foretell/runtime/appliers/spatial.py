@@ -25,7 +25,7 @@ from foretell.plan.setting import Setting
 from foretell.plan.strategies.spatial import Spatial
 from foretell.runtime.appliers._cuts import Cuts
 from foretell.runtime.appliers._halo import DIM
-from foretell.runtime.appliers._in_shares import Part, Rewriting
+from foretell.runtime.appliers._in_shares import Rewriting, RewrittenPart
 from foretell.runtime.appliers._replicas import joined
 from foretell.runtime.division import of_repetition
 from foretell.runtime.subject import Subject
@@ -81,7 +81,7 @@ def apply(part: Spatial, subject: Subject) -> None:
     (module,) = subject.parts
     graph, inside = subject.setting.graph, _inside(part, subject.setting.graph)
     begins = inside is None or _first_path(graph) in inside
-    what = Part(cuts, frozenset(layers(graph)), inside, bool(part.rest))
+    what = RewrittenPart(cuts, frozenset(layers(graph)), inside, bool(part.rest))
     rewriting = _rewriting(module, what, subject.sample, begins)
     subject.parts = [rewriting.made()]
     share = _Share(cuts, begins, bool(part.rest))
@@ -92,7 +92,7 @@ def apply(part: Spatial, subject: Subject) -> None:
     subject.summands |= dict.fromkeys(seen, along)
 
 
-def _rewriting(module: nn.Module, part: Part, sample: Batch, begins: bool) -> Rewriting:
+def _rewriting(module: nn.Module, part: RewrittenPart, sample: Batch, begins: bool) -> Rewriting:
     """Of the whole model: its first input that is an image lies in shares, if the part begins there."""
     shared = [tensor.dim() >= DIM + len(part.cuts.dims) for tensor in sample.inputs]
     first = shared.index(True) if begins and True in shared else len(shared)

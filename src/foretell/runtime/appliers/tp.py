@@ -28,14 +28,14 @@ from foretell.modules import _encoder as encoder
 from foretell.modules._decoder import GatedFeedForward
 from foretell.modules._experts import ExpertFeedForward
 from foretell.modules._normalization import RMSNorm
-from foretell.modules.gpt import FeedForward, FusedAttention
+from foretell.modules.gpt import FusedAttention, GptFeedForward
 from foretell.modules.llama import GroupedQueryAttention
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.tensor import Tensor
 from foretell.runtime.appliers import _sharing
 from foretell.runtime.appliers._experts import Columns
-from foretell.runtime.appliers._sharing import Collected, Copied, Gathered, Own, Scattered, Summed
+from foretell.runtime.appliers._sharing import Collected, Copied, Gathered, OwnShare, Scattered, Summed
 from foretell.runtime.appliers._tied import tied
 from foretell.runtime.appliers.lora import is_adapted
 from foretell.runtime.subject import Subject
@@ -126,12 +126,12 @@ class _Cut:
     # which layers are cut which way
 
     def module(self, name: str, module: Any) -> None:
-        if isinstance(module, GroupedQueryAttention | encoder.Attention):
+        if isinstance(module, GroupedQueryAttention | encoder.MultiHeadAttention):
             self._pair(name, module, ("query", "key", "value"), "output")
         elif isinstance(module, FusedAttention):
             self._reorder(name, module)
             self._pair(name, module, ("qkv",), "output")
-        elif isinstance(module, FeedForward | encoder.FeedForward):
+        elif isinstance(module, GptFeedForward | encoder.FeedForward):
             self._pair(name, module, ("up",), "down")
         elif isinstance(module, GatedFeedForward):
             self._pair(name, module, ("gate", "up"), "down")
@@ -142,7 +142,7 @@ class _Cut:
         elif name in TABLES:
             self._table(name, module)
         elif name == "position" and self.sequence:  # every rank looks all places up and goes on with its share of them
-            _after(module, lambda y: Own.apply(y, 0, self.group))
+            _after(module, lambda y: OwnShare.apply(y, 0, self.group))
         elif name in HEADS:
             self._head(name, module)
 

@@ -7,7 +7,7 @@ An algorithm is a schedule: rounds of messages, as plain values. The same rounds
     list(chosen("ring").rounds("all-reduce", Team.of(rank=0, ranks=4, size=1024)))
 """
 
-from foretell.runtime.collectives._choice import ALGORITHMS, Choice, chosen
-from foretell.runtime.collectives._schedule import Message, Round, Span, Team
+from foretell.runtime.collectives._choice import ALGORITHMS, AlgorithmChoice, chosen
+from foretell.runtime.collectives._schedule import ElementSpan, Message, Round, Team
 
-__all__ = ["ALGORITHMS", "Choice", "Message", "Round", "Span", "Team", "chosen"]
+__all__ = ["ALGORITHMS", "AlgorithmChoice", "ElementSpan", "Message", "Round", "Team", "chosen"]

@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 
 from foretell.errors import BadInput, unknown
 from foretell.registry import OpenSet
-from foretell.runtime.collectives._schedule import Algorithm, Numbered, Round, Team
+from foretell.runtime.collectives._schedule import Numbered, Round, ScheduledAlgorithm, Team
 
 ALGORITHMS = OpenSet("foretell.runtime.collectives", "algorithm for collectives")
 
@@ -28,7 +28,7 @@ OTHERWISE = {"all-reduce": "ring", "all-gather": "ring", "reduce-scatter": "ring
 """What does the kinds that a chosen algorithm does not have."""
 
 
-class Choice(NamedTuple):
+class AlgorithmChoice(NamedTuple):
     """An algorithm, with its number where it takes one (0 servers: every rank is one)."""
 
     name: str
@@ -57,22 +57,22 @@ class Choice(NamedTuple):
         return _member(self.name).rounds(kind, team)
 
 
-def chosen(text: str) -> Choice:
+def chosen(text: str) -> AlgorithmChoice:
     """The algorithm that a text names."""
     name, _, number = text.strip().lower().partition(":")
     name = ALIASES.get(name, name.replace("-", "_"))
     if name not in ALGORITHMS:
         raise unknown("algorithm for collectives", name, (*ALGORITHMS, *ALIASES)).within("--collectives")
     if not number:
-        return Choice(name)
+        return AlgorithmChoice(name)
     if name not in NUMBERED:
         raise BadInput(f"{name} takes no number", where="--collectives", fix=name)
     if not number.isdigit():
         raise BadInput(f"{text!r}: {NUMBERED[name]} are a number", where="--collectives", fix=f"{name}:2")
     if name == "hierarchical" and not int(number):
         raise BadInput("islands have at least one rank", where="--collectives", fix="hierarchical:2")
-    return Choice(name, int(number))
+    return AlgorithmChoice(name, int(number))
 
 
-def _member(name: str) -> Algorithm:
-    return cast(Algorithm, ALGORITHMS[name])
+def _member(name: str) -> ScheduledAlgorithm:
+    return cast(ScheduledAlgorithm, ALGORITHMS[name])

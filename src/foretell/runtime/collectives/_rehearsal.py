@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from foretell.runtime.collectives._choice import Choice
+from foretell.runtime.collectives._choice import AlgorithmChoice
 from foretell.runtime.collectives._schedule import Message, Round, Team
 
 
@@ -20,14 +20,14 @@ class Tally(NamedTuple):
     elements: int
 
 
-def tally(choice: Choice, kind: str, rank: int, ranks: int, size: int) -> Tally:
+def tally(choice: AlgorithmChoice, kind: str, rank: int, ranks: int, size: int) -> Tally:
     """Messages and elements that a rank sends; empty messages are none."""
     rounds = choice.rounds(kind, Team.of(rank, ranks, size))
     sizes = [message.span.size for one in rounds for message in one.sends if message.span.size]
     return Tally(len(sizes), sum(sizes))
 
 
-class Played(NamedTuple):
+class PlayedCollective(NamedTuple):
     tensors: list[Any]
     seconds: float
 
@@ -37,7 +37,7 @@ class _Sent(NamedTuple):
     ready: float  # when its last byte has left
 
 
-class _Rank:
+class _PlayedRank:
     """One rank: its rounds, its tensor, its clock, and when its port is free each way."""
 
     def __init__(self, rounds: list[Round], tensor: Any) -> None:
@@ -52,13 +52,13 @@ Wires: TypeAlias = Callable[[int, int], tuple[float, float]]
 
 
 def play(
-    choice: Choice,
+    choice: AlgorithmChoice,
     kind: str,
     tensors: Sequence[Any],
     alpha: float = 0.0,
     beta: float = 0.0,
     wires: Wires | None = None,
-) -> Played:
+) -> PlayedCollective:
     """Do a collective over numpy arrays, a rank each, where a message of m elements takes alpha + m beta, or what
     `wires` say of its pair.
 
@@ -70,15 +70,15 @@ def play(
 
     between = wires or alike
     count, size = len(tensors), len(tensors[0])
-    ranks = [_Rank(list(choice.rounds(kind, Team.of(at, count, size))), one) for at, one in enumerate(tensors)]
+    ranks = [_PlayedRank(list(choice.rounds(kind, Team.of(at, count, size))), one) for at, one in enumerate(tensors)]
     lines: dict[tuple[int, int], deque[_Sent]] = {(a, b): deque() for a in range(count) for b in range(count)}
     while any(rank.rounds for rank in ranks):
         moved = [_went_on(at, rank, lines, kind, between) for at, rank in enumerate(ranks)]
         assert any(moved), f"{choice.text} {kind} among {count} ranks stands still"
-    return Played([rank.tensor for rank in ranks], max(rank.clock for rank in ranks))
+    return PlayedCollective([rank.tensor for rank in ranks], max(rank.clock for rank in ranks))
 
 
-def _went_on(at: int, rank: _Rank, lines: dict[tuple[int, int], deque[_Sent]], kind: str, wires: Wires) -> bool:
+def _went_on(at: int, rank: _PlayedRank, lines: dict[tuple[int, int], deque[_Sent]], kind: str, wires: Wires) -> bool:
     """Whether a rank could begin or end a round."""
     if not rank.rounds:
         return False
@@ -98,7 +98,7 @@ def _went_on(at: int, rank: _Rank, lines: dict[tuple[int, int], deque[_Sent]], k
 
 def _send(
     at: int,
-    rank: _Rank,
+    rank: _PlayedRank,
     sends: tuple[Message, ...],
     lines: dict[tuple[int, int], deque[_Sent]],
     kind: str,
@@ -112,7 +112,7 @@ def _send(
     rank.sent = True
 
 
-def _receive(rank: _Rank, message: Message, sent: _Sent, adds: bool, alpha: float, beta: float) -> None:
+def _receive(rank: _PlayedRank, message: Message, sent: _Sent, adds: bool, alpha: float, beta: float) -> None:
     start, stop = message.span
     rank.tensor[start:stop] = rank.tensor[start:stop] + sent.values if adds else sent.values
     rank.incoming = max(rank.incoming + message.span.size * beta, sent.ready + alpha)

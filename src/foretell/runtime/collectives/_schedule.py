@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 
-class Span(NamedTuple):
+class ElementSpan(NamedTuple):
     """Elements of a flat tensor, from the first to before the last."""
 
     start: int
@@ -17,14 +17,14 @@ class Span(NamedTuple):
     def size(self) -> int:
         return self.stop - self.start
 
-    def meets(self, other: Span) -> bool:
+    def meets(self, other: ElementSpan) -> bool:
         """Whether both have an element in common."""
         return max(self.start, other.start) < min(self.stop, other.stop)
 
 
 class Message(NamedTuple):
     peer: int  # rank
-    span: Span
+    span: ElementSpan
 
 
 class Round(NamedTuple):
@@ -41,12 +41,12 @@ class Team:
 
     members: tuple[int, ...]
     at: int  # place of this rank among them
-    span: Span
+    span: ElementSpan
 
     @classmethod
     def of(cls, rank: int, ranks: int, size: int) -> Team:
         """All ranks, over a whole tensor."""
-        return cls(tuple(range(ranks)), rank, Span(0, size))
+        return cls(tuple(range(ranks)), rank, ElementSpan(0, size))
 
     def __len__(self) -> int:
         return len(self.members)
@@ -55,27 +55,27 @@ class Team:
         """The rank at a place, counted round."""
         return self.members[at % len(self.members)]
 
-    def block(self, at: int) -> Span:
+    def block(self, at: int) -> ElementSpan:
         """The share of the rank at a place, counted round; the first have an element more where it does not divide."""
         return part(self.span, at % len(self.members), len(self.members))
 
-    def send(self, at: int, span: Span) -> Message:
+    def send(self, at: int, span: ElementSpan) -> Message:
         return Message(self.peer(at), span)
 
 
-def part(span: Span, at: int, parts: int) -> Span:
+def part(span: ElementSpan, at: int, parts: int) -> ElementSpan:
     """One of several nearly equal parts of a span."""
     short, longer = divmod(span.size, parts)
     start = span.start + at * short + min(at, longer)
-    return Span(start, start + short + (at < longer))
+    return ElementSpan(start, start + short + (at < longer))
 
 
-def joined(first: Span, last: Span) -> Span:
+def joined(first: ElementSpan, last: ElementSpan) -> ElementSpan:
     """From the start of one to the end of another."""
-    return Span(first.start, last.stop)
+    return ElementSpan(first.start, last.stop)
 
 
-class Algorithm(Protocol):
+class ScheduledAlgorithm(Protocol):
     """A member of the open set: a module with these names.
 
     Before and after, in a tensor of n blocks: an all-reduce has everything and gets the sum; a reduce-scatter has
@@ -88,7 +88,7 @@ class Algorithm(Protocol):
     def rounds(self, kind: str, team: Team) -> Iterator[Round]: ...
 
 
-class Numbered(Algorithm, Protocol):
+class Numbered(ScheduledAlgorithm, Protocol):
     """One that takes a number."""
 
     def numbered(self, kind: str, team: Team, number: int) -> Iterator[Round]: ...

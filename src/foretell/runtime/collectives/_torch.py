@@ -26,7 +26,7 @@ from torch._C._distributed_c10d import (
 from torch.futures import Future
 
 from foretell.runtime import hosts
-from foretell.runtime.collectives._choice import Choice
+from foretell.runtime.collectives._choice import AlgorithmChoice
 from foretell.runtime.collectives._lines import Lines, connected, listener
 from foretell.runtime.collectives._schedule import Team
 
@@ -34,7 +34,7 @@ TYPES = (torch.float32, torch.float64, torch.float16, torch.int64, torch.int32)
 """Elements that numpy can add."""
 
 
-class Task(NamedTuple):
+class HostCollective(NamedTuple):
     """A collective over tensors of the host; `finish` puts the result where it belongs."""
 
     kind: str
@@ -44,20 +44,20 @@ class Task(NamedTuple):
     done: Future
 
 
-class Line:
+class GroupThread:
     """The ranks of one group, and the thread that talks to them."""
 
-    def __init__(self, group: dist.ProcessGroup, choice: Choice) -> None:
+    def __init__(self, group: dist.ProcessGroup, choice: AlgorithmChoice) -> None:
         self._rank, self._count, self._choice = dist.get_rank(group), dist.get_world_size(group), choice
         self._lines = _met(group)
-        self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[HostCollective] = queue.SimpleQueue()
         threading.Thread(target=self._work, name="collectives", daemon=True).start()
 
     def do(
         self, kind: str, source: torch.Tensor, target: torch.Tensor, finish: Callable[[], None], result: Any
     ) -> Work:
         done: Future = Future()
-        self._tasks.put(Task(kind, source, target, finish, done))
+        self._tasks.put(HostCollective(kind, source, target, finish, done))
         return _create_work_from_future(done.then(lambda one: (one.value(), result)[1]))
 
     def _work(self) -> None:
@@ -89,12 +89,12 @@ def _met(group: dist.ProcessGroup) -> Lines:
     return connected(rank, range(count), own, where)
 
 
-class Installed:
+class InstalledKernels:
     """Kernels of our own for torch's collectives, as long as this process lives."""
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: AlgorithmChoice) -> None:
         self._choice = choice
-        self._of_group: dict[str, Line] = {}
+        self._of_group: dict[str, GroupThread] = {}
         self._asked = threading.local()
         self._library = torch.library.Library("c10d", "IMPL")
         kernels = {
@@ -132,10 +132,10 @@ class Installed:
     def _operation(self) -> Any:
         return getattr(self._asked, "operation", ReduceOp.SUM)
 
-    def _line(self, group: dist.ProcessGroup) -> Line:
+    def _line(self, group: dist.ProcessGroup) -> GroupThread:
         name = group.group_name
         if name not in self._of_group:
-            self._of_group[name] = Line(group, self._choice)
+            self._of_group[name] = GroupThread(group, self._choice)
         return self._of_group[name]
 
     def _ours(self, *tensors: torch.Tensor) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from foretell.runtime.collectives import ring
 from foretell.runtime.collectives._folding import folded, power_of_two
-from foretell.runtime.collectives._schedule import Round, Span, Team, joined
+from foretell.runtime.collectives._schedule import ElementSpan, Round, Team, joined
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter")
 
@@ -46,7 +46,7 @@ def _doubling(team: Team, distances: list[int]) -> Iterator[Round]:
         yield Round((team.send(team.at ^ apart, kept),), (team.send(team.at ^ apart, given),))
 
 
-def _halves(team: Team, distances: list[int]) -> Iterator[tuple[int, Span, Span]]:
+def _halves(team: Team, distances: list[int]) -> Iterator[tuple[int, ElementSpan, ElementSpan]]:
     """Of what is left at each distance: the half this rank keeps (the upper one where it is upper), and the other."""
     low, high = 0, len(team)
     for apart in distances:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from foretell.runtime.collectives._schedule import Message, Round, Span, Team, part
+from foretell.runtime.collectives._schedule import ElementSpan, Message, Round, Team, part
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast")
 
@@ -51,6 +51,6 @@ def _chain(team: Team) -> Iterator[Round]:
         )
 
 
-def _message(piece: Span | None, team: Team, at: int, last: int) -> tuple[Message, ...]:
+def _message(piece: ElementSpan | None, team: Team, at: int, last: int) -> tuple[Message, ...]:
     """To or from a neighbour: the first of a chain has none before it, the last none behind it."""
     return (team.send(at, piece),) if piece is not None and 0 <= at < last else ()

@@ -16,18 +16,18 @@ from foretell.learning.vector import Vector
 from foretell.plan.policies.compression import summed_rows
 from foretell.plan.setting import Setting
 from foretell.runtime import journal
-from foretell.runtime.assignment import Assignment, Check, Collective, Report
+from foretell.runtime.assignment import Assignment, Collective, HeldOutCheck, Report
 from foretell.runtime.clock import Clock
 from foretell.runtime.methods.choice import axis_of, round_of
-from foretell.runtime.methods.post import GlooPost, Letter
-from foretell.runtime.methods.sides import Alike, ServerSide, Terms, WorkerSide
-from foretell.runtime.training import Training, finite
+from foretell.runtime.methods.mailbox import GlooMailbox, Letter
+from foretell.runtime.methods.worker_server import Alike, ServerSide, Terms, WorkerSide
+from foretell.runtime.training import RankTraining, finite
 
 
 class Module:
     """The weights of a subject as one vector, and gradients at any such vector."""
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: RankTraining) -> None:
         self._training, self._weights = training, training.subject.weights()
         self.shapes = tuple(tuple(weight.shape) for weight in self._weights)
 
@@ -55,9 +55,9 @@ class OwnPace:
     """One rank: a worker, and perhaps a server beside it."""
 
     def __init__(self, assignment: Assignment, setting: Setting, method: Composed) -> None:
-        self.training = Training(assignment, setting)
+        self.training = RankTraining(assignment, setting)
         self.module = Module(self.training)
-        self.post = GlooPost()
+        self.post = GlooMailbox()
         axis = axis_of(setting.plan)
         assert axis is not None
         self.axis, rank = axis.word, dist.get_rank()
@@ -201,7 +201,7 @@ def _staleness(found: OwnPace) -> Counter[int]:
     return found.server.staleness if found.server else Counter()
 
 
-def _checks(found: OwnPace, before: float) -> Iterator[Check]:
+def _checks(found: OwnPace, before: float) -> Iterator[HeldOutCheck]:
     """One look at held-out data, when all have made their last gradient: before, there is no one model to look at."""
     training = found.training
     if training.assignment.validate_every:

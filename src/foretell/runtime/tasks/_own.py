@@ -25,10 +25,10 @@ def task(text: str) -> Task:
     function: Any = torch_factory.find(text)[0]
     if not callable(function):
         raise BadInput(f"{text} is no function", where="--task", fix=f"a function that gives {GIVES}")
-    return Own(text, cast("Callable[..., Iterable[Any]]", function))
+    return OwnTask(text, cast("Callable[..., Iterable[Any]]", function))
 
 
-class Own(NamedTuple):
+class OwnTask(NamedTuple):
     text: str
     function: Callable[..., Iterable[Any]]
 

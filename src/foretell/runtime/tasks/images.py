@@ -46,7 +46,7 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in (*NETPBM, *OTHERS))
 
 
-class Files:
+class ImageFiles:
     """Images in files, each read when a batch has it: there may be more than memory holds."""
 
     def __init__(self, files: list[Path]) -> None:
@@ -65,7 +65,7 @@ def _read(classes: list[list[Path]]) -> tuple[Labelled, Labelled]:
 
 
 def _of(files: list[Path], some: Labelled) -> Labelled:
-    return Labelled(Files([files[row] for row in some.images.tolist()]), some.classes)
+    return Labelled(ImageFiles([files[row] for row in some.images.tolist()]), some.classes)
 
 
 def _image(path: Path) -> torch.Tensor:

@@ -22,14 +22,14 @@ SAME = 0.001
 """Share of a step below which two are the same."""
 
 
-class Pair(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ComparedQuestions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Two questions."""
 
     first: Question
     second: Question
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class ComparisonAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Two answers. `faster` is how many times as many samples a second the second one takes."""
 
     first: Prediction
@@ -39,13 +39,13 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     html: str
 
 
-def answer(pair: Pair) -> Comparison:
+def answer(pair: ComparedQuestions) -> ComparisonAnswer:
     first, second = (told(read(one)) for one in (pair.first, pair.second))
     said = sentence(first, second)
     columns = ("side by side", *NAMES, "second over first")
     section = Section("Where they differ", said, charts(first, second), columns, rows(first, second))
     page = Page(title="", plan="", cards=(), sections=(section,))
-    return Comparison(
+    return ComparisonAnswer(
         first=first,
         second=second,
         faster=second.samples_per_second / first.samples_per_second,
@@ -148,4 +148,4 @@ def _row(name: str, show: Callable[[float], str], first: float, second: float) -
     return name, show(first), show(second), f"{second / first - 1:+.1%}" if first else ""
 
 
-CALL = Call(Pair, Comparison, answer)
+CALL = Call(ComparedQuestions, ComparisonAnswer, answer)

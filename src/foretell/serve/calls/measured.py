@@ -12,34 +12,34 @@ from foretell.report.comparison import both_cards, time_section
 from foretell.report.page import Page, body
 from foretell.serve.calls import Call
 from foretell.serve.calls.predict import told
-from foretell.serve.measured import Ran, Upload, ran
+from foretell.serve.measured import RunMeasurement, Upload, ran
 from foretell.serve.question import Question, read
 
 
-class Beside(Question, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MeasuredQuestion(Question, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A question, and what was measured."""
 
     measured: Upload
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class PredictedAndMeasured(msgspec.Struct, frozen=True, kw_only=True):
     """A prediction and a measurement. `error` is predicted over measured, less one."""
 
     prediction: Prediction
-    measured: Ran
+    measured: RunMeasurement
     error: float
     inside: bool  # whether the measured step lies in the interval
     html: str
 
 
-def answer(question: Beside) -> Measured:
+def answer(question: MeasuredQuestion) -> PredictedAndMeasured:
     found, measured = told(read(question)), ran(question.measured)
     sides = (found, measured.observation)
     parts = replace(time_section(*sides), title="Part by part")
     notes = tuple(differing(found, measured))
     shown = Page(title="", plan="", cards=tuple(both_cards(*sides)), sections=(parts,), notes=notes)
     low, high = found.interval
-    return Measured(
+    return PredictedAndMeasured(
         prediction=found,
         measured=measured,
         error=found.step_seconds / measured.step_seconds - 1,
@@ -48,7 +48,7 @@ def answer(question: Beside) -> Measured:
     )
 
 
-def differing(predicted: Prediction, measured: Ran) -> Iterator[str]:
+def differing(predicted: Prediction, measured: RunMeasurement) -> Iterator[str]:
     """Where the run was of something else."""
     for name in ("model", "plan", "batch", "ranks"):
         here, there = getattr(predicted, name), getattr(measured, name)
@@ -56,4 +56,4 @@ def differing(predicted: Prediction, measured: Ran) -> Iterator[str]:
             yield f"another {name}: {there} was measured, and the prediction is for {here}"
 
 
-CALL = Call(Beside, Measured, answer)
+CALL = Call(MeasuredQuestion, PredictedAndMeasured, answer)

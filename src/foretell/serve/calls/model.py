@@ -11,17 +11,17 @@ from foretell.model.totals import totals
 from foretell.plan.facts import facts
 from foretell.serve import uploads
 from foretell.serve.calls import Call
-from foretell.serve.measured import Seen, content_of, seen
+from foretell.serve.measured import SeenMeasurement, content_of, seen
 from foretell.serve.question import ModelText, Question, graph_of, model_text
 
 
-class Named(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NamedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model by its name."""
 
     model: ModelText
 
 
-class Described(msgspec.Struct, frozen=True, kw_only=True):
+class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A model in figures; or the question of a prediction that was kept, or of a run, and what that measured."""
 
     model: str  # what questions call it
@@ -32,17 +32,17 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 0  # that it was written for; 0: any
     notes: tuple[str, ...] = ()
     question: Question | None = None
-    measured: Seen | None = None
+    measured: SeenMeasurement | None = None
 
 
-def answer(asked: Named) -> Described:
+def answer(asked: NamedModel) -> ModelAnswer:
     if asked.model.startswith(uploads.PREFIX):
         other = _other(asked.model)
         if other is not None:
             return other
     graph = graph_of(asked.model, 0, "")
     found = facts(graph)
-    return Described(
+    return ModelAnswer(
         model=asked.model,
         name=graph.name,
         parameters=int(totals(graph).parameters),
@@ -53,7 +53,7 @@ def answer(asked: Named) -> Described:
     )
 
 
-def _other(model: str) -> Described | None:
+def _other(model: str) -> ModelAnswer | None:
     """A file that is no model: a prediction or a run that was recorded, or a trace. None: it may be a model."""
     content = content_of(model)
     measured = seen(model, content)
@@ -63,7 +63,7 @@ def _other(model: str) -> Described | None:
     name = question.model if question else "something measured"
     notes = () if question or measured is None or measured.kind == "trace" else (ELSEWHERE,)
     called = question.model if question else model
-    return Described(model=called, name=name, question=question, measured=measured, notes=notes)
+    return ModelAnswer(model=called, name=name, question=question, measured=measured, notes=notes)
 
 
 ELSEWHERE = "what was run cannot be asked about here: choose a model and a plan to lay beside it"
@@ -101,4 +101,4 @@ def _convert(asked: dict[str, Any]) -> Question:
     return found
 
 
-CALL = Call(Named, Described, answer)
+CALL = Call(NamedModel, ModelAnswer, answer)

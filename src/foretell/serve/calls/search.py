@@ -12,15 +12,15 @@ from msgspec import Meta
 from foretell.hardware import quantity
 from foretell.hardware.cluster import Cluster
 from foretell.oracle import planning
-from foretell.oracle.finer import CHOICES, finer
+from foretell.oracle.refinement import CHOICES, refine
 from foretell.oracle.request import Request, SearchConstraints, Upgrade
-from foretell.oracle.search import Found
+from foretell.oracle.search import SearchResult
 from foretell.oracle.space import Space
 from foretell.report.page import Page, Section, body
 from foretell.report.sections import search_section
 from foretell.serve import uploads
 from foretell.serve.calls import Call
-from foretell.serve.question import Name, Subject, bettered, graph_of, model_text, request_of
+from foretell.serve.question import Name, QuestionSubject, bettered, graph_of, model_text, request_of
 
 Words: TypeAlias = Annotated[tuple[Name, ...], Meta(max_length=30)]
 
@@ -28,7 +28,7 @@ PATIENCE = 0.2
 """Seconds between two words about how far it is."""
 
 
-class Search(Subject, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Search(QuestionSubject, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is asked about, and what plans have to be like."""
 
     precision: Name = ""
@@ -42,7 +42,7 @@ class Search(Subject, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class SearchFound(msgspec.Struct, frozen=True, kw_only=True):
     """What was found, and a chart of it as HTML."""
 
-    found: Found
+    found: SearchResult
     html: str
 
 
@@ -70,7 +70,7 @@ def answer(search: Search, tell: Tell) -> SearchFound:
     return SearchFound(found=found, html=body(Page(title="", plan="", cards=(), sections=(chart,))))
 
 
-def _finer(answered: planning.Answer, tell: Tell) -> planning.Answer:
+def _finer(answered: planning.PlanningAnswer, tell: Tell) -> planning.PlanningAnswer:
     """With what is chosen beside what the search varies; who interrupts that wants what there is."""
     plans = answered.found.evaluated
 
@@ -79,12 +79,12 @@ def _finer(answered: planning.Answer, tell: Tell) -> planning.Answer:
         tell(Sofar(doing=f"choosing {what} for the best plans", share=min(1.0, after), plans=plans))
 
     try:
-        return finer(answered, choosing) if answered.found.complete else answered
+        return refine(answered, choosing) if answered.found.complete else answered
     except KeyboardInterrupt:
         return answered
 
 
-class _Better(Upgrade):
+class _BetterHardware(Upgrade):
     """Several parts of the hardware at once; the cluster then says itself which."""
 
     def of(self, cluster: Cluster) -> Cluster:
@@ -106,7 +106,7 @@ def question_of(search: Search) -> Request:
         precision=search.precision,
         search=SearchConstraints(only=search.only, without=search.without, also=search.also, fixed=search.fix.strip()),
         max_memory=quantity.parse(search.max_memory, "memory", "max_memory") if search.max_memory else 0.0,
-        upgrade=_Better("hardware", 1.0, better) if search.hardware else None,
+        upgrade=_BetterHardware("hardware", 1.0, better) if search.hardware else None,
     )
 
 

@@ -12,14 +12,14 @@ from foretell.timeline.simulate import simulate
 from foretell.timeline.trace import trace
 
 
-class Traced(Question, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TraceQuestion(Question, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A question, and perhaps another one to lay beside it, or what was measured."""
 
     beside: Question | None = None
     measured: PerhapsUpload = ""
 
 
-def answer(question: Traced) -> dict[str, Any]:
+def answer(question: TraceQuestion) -> dict[str, Any]:
     first = _played(question)
     rows, about = first["traceEvents"], first["otherData"]
     if question.beside is not None:
@@ -53,4 +53,4 @@ def _called(events: list[dict[str, Any]], name: str, after: int) -> list[dict[st
     return moved
 
 
-CALL = Call(Traced, dict[str, Any], answer)
+CALL = Call(TraceQuestion, dict[str, Any], answer)

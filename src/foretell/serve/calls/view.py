@@ -23,7 +23,7 @@ FINEST = 400
 """Stretches of the timeline that can be told apart on a screen; a report, which is enlarged, has more."""
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class PageView(msgspec.Struct, frozen=True, kw_only=True):
     """All that changes on the page."""
 
     prediction: Prediction
@@ -34,7 +34,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     axes: tuple[str, ...]  # that may divide something of the model
 
 
-def answer(question: Question) -> View:
+def answer(question: Question) -> PageView:
     asked = read(question)
     found = told(asked)
     plan = priced(asked.setting, asked.place)
@@ -45,7 +45,7 @@ def answer(question: Question) -> View:
         Section("Timeline", "", (timeline.draw(played, FINEST),)),
     )
     page = Page(title="", plan="", cards=headline(found), sections=sections, notes=found.notes)
-    return View(
+    return PageView(
         prediction=found,
         said=sentence(found),
         html=body(page),
@@ -69,4 +69,4 @@ def sentence(found: Prediction) -> str:
     return f"A step takes {show_seconds(found.step_seconds)}, {show_bytes(found.memory_bytes)} a rank: it {fits}."
 
 
-CALL = Call(Question, View, answer)
+CALL = Call(Question, PageView, answer)

@@ -6,10 +6,10 @@ from typing import Any
 
 from foretell.oracle.predict import Prediction
 from foretell.oracle.request import Request, read
-from foretell.sweeping.cell import Cell
+from foretell.sweeping.cell import SweepCell
 
 
-def request(cell: Cell) -> Request:
+def request(cell: SweepCell) -> Request:
     """The question that a cell is."""
     return read(
         model=cell.model,

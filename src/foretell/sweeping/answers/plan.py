@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from foretell.oracle.finer import answered_finely
-from foretell.oracle.planning import Answer
+from foretell.oracle.planning import PlanningAnswer
+from foretell.oracle.refinement import refined_answer
 from foretell.sweeping.answers._question import request, told
-from foretell.sweeping.cell import FAILED, OK, TOO_LARGE, Cell, Row, row
+from foretell.sweeping.cell import FAILED, OK, TOO_LARGE, SweepCell, SweepRow, row
 from foretell.units import show_bytes
 
 TAKES_PLANS = False
 ALONE = False
 
 
-def answer(cell: Cell) -> Row:
+def answer(cell: SweepCell) -> SweepRow:
     """Search, and tell the winner as `foretell predict` does."""
-    answer = answered_finely(request(cell))
+    answer = refined_answer(request(cell))
     found = answer.found
     if not found.complete:  # the search takes Ctrl-C for itself, and half an answer is none
         raise KeyboardInterrupt
@@ -27,6 +27,6 @@ def answer(cell: Cell) -> Row:
     return row(cell, TOO_LARGE, reason=f"{over} too much with {found.nearest.plan}", **about)
 
 
-def _refused(answer: Answer) -> str:
+def _refused(answer: PlanningAnswer) -> str:
     why = next((answer.space.why[rule] for rule in answer.found.refused), "")
     return f"every plan is refused: {why}" if why else "no plan is left"

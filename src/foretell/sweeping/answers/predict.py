@@ -5,14 +5,14 @@ from __future__ import annotations
 from foretell.oracle.request import read_plan
 from foretell.oracle.resolve import PlanEvaluator
 from foretell.sweeping.answers._question import request, told
-from foretell.sweeping.cell import FAILED, OK, TOO_LARGE, Cell, Row, row
+from foretell.sweeping.cell import FAILED, OK, TOO_LARGE, SweepCell, SweepRow, row
 from foretell.units import show_bytes
 
 TAKES_PLANS = True
 ALONE = False
 
 
-def answer(cell: Cell) -> Row:
+def answer(cell: SweepCell) -> SweepRow:
     """Predict the cell's plan; one that breaks rules is a failure with their numbers."""
     plans, plan = PlanEvaluator(request(cell)), read_plan(cell.plan)
     refusals = plans.refusals(plan)

@@ -6,13 +6,13 @@ from foretell.errors import BadInput
 from foretell.runtime.assignment import Assignment, Report, RunFailed
 from foretell.runtime.launch import Ranks
 from foretell.runtime.recording import HERE, recorded
-from foretell.sweeping.cell import BROKEN, OK, Cell, Row, row
+from foretell.sweeping.cell import BROKEN, OK, SweepCell, SweepRow, row
 
 TAKES_PLANS = True
 ALONE = True
 
 
-def answer(cell: Cell) -> Row:
+def answer(cell: SweepCell) -> SweepRow:
     """Train for some steps and tell their median. A run that fails is a line with its reason; the next cell goes on."""
     if cell.cluster != HERE:
         raise BadInput(f"runs are on {HERE}, not on {cell.cluster}", where="--on", fix=f"--on {HERE}")
@@ -43,7 +43,7 @@ def _ran(assignment: Assignment) -> tuple[Report, ...]:
         return ranks.run(assignment)
 
 
-def _told(cell: Cell, assignment: Assignment, reports: tuple[Report, ...]) -> Row:
+def _told(cell: SweepCell, assignment: Assignment, reports: tuple[Report, ...]) -> SweepRow:
     found = recorded(assignment, reports)
     samples, tokens = cell.batch / found.step_seconds, assignment.setting.job.sequence
     return row(

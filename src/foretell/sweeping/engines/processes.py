@@ -15,16 +15,16 @@ from typing import TypeAlias
 
 import msgspec
 
-from foretell.processes import ChildProcess, Ended
+from foretell.processes import ChildProcess, ProcessEnded
 from foretell.sweeping.answering import answered
-from foretell.sweeping.cell import BROKEN, Cell, Row, row
+from foretell.sweeping.cell import BROKEN, SweepCell, SweepRow, row
 
-Done: TypeAlias = tuple[int, Row]
+Done: TypeAlias = tuple[int, SweepRow]
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
-def answers(cells: Sequence[Cell], jobs: int) -> Generator[Done]:
+def answers(cells: Sequence[SweepCell], jobs: int) -> Generator[Done]:
     """Each cell's place and answer, in the order in which they are done. 0 jobs: one for each core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = min(jobs or cores, len(cells))
@@ -41,7 +41,7 @@ def answers(cells: Sequence[Cell], jobs: int) -> Generator[Done]:
 class _Workers:
     """Processes, each with a thread here that hands it cells one by one."""
 
-    def __init__(self, cells: Sequence[Cell], count: int, threads: int) -> None:
+    def __init__(self, cells: Sequence[SweepCell], count: int, threads: int) -> None:
         self.cells, self.threads = cells, threads
         self.waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         for place in range(len(cells)):
@@ -73,8 +73,8 @@ class _Workers:
                 break
             cell = self.cells[place]
             try:
-                reply = msgspec.json.decode(worker.ask(msgspec.json.encode(cell) + b"\n"), type=Row)
-            except Ended as problem:  # and with it the answer is lost
+                reply = msgspec.json.decode(worker.ask(msgspec.json.encode(cell) + b"\n"), type=SweepRow)
+            except ProcessEnded as problem:  # and with it the answer is lost
                 reply = row(cell, BROKEN, reason=f"the process that answered it ended with {problem.code}")
                 self._end(worker)
                 worker = self._started()

@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 import msgspec
 
 from foretell.errors import MissingExtra
-from foretell.sweeping.cell import BROKEN, Cell, Row, row
+from foretell.sweeping.cell import BROKEN, SweepCell, SweepRow, row
 
-Done: TypeAlias = tuple[int, Row]
+Done: TypeAlias = tuple[int, SweepRow]
 
 
-def answers(cells: Sequence[Cell], jobs: int) -> Generator[Done]:
+def answers(cells: Sequence[SweepCell], jobs: int) -> Generator[Done]:
     """Each cell's place and answer as they are done. `jobs` limits how many are worked on at a time; 0: no limit.
 
     Ray gives a task of one core one thread.
@@ -34,7 +34,7 @@ def answers(cells: Sequence[Cell], jobs: int) -> Generator[Done]:
             ray.shutdown()
 
 
-def _gathered(ray: Any, cells: Sequence[Cell], most: int) -> Iterator[Done]:
+def _gathered(ray: Any, cells: Sequence[SweepCell], most: int) -> Iterator[Done]:
     task = ray.remote(num_cpus=1, max_retries=2)(_answered)
     waiting = list(enumerate(cells))[::-1]
     running: dict[Any, int] = {}
@@ -47,9 +47,9 @@ def _gathered(ray: Any, cells: Sequence[Cell], most: int) -> Iterator[Done]:
         yield place, _reply(ray, done, cells[place])
 
 
-def _reply(ray: Any, done: Any, cell: Cell) -> Row:
+def _reply(ray: Any, done: Any, cell: SweepCell) -> SweepRow:
     try:
-        return msgspec.json.decode(ray.get(done), type=Row)
+        return msgspec.json.decode(ray.get(done), type=SweepRow)
     except ray.exceptions.RayError as problem:  # a node or a process went away, more often than it is tried again
         first = str(problem).splitlines()[0]
         return row(cell, BROKEN, reason=f"{type(problem).__name__}: {first}")
@@ -59,7 +59,7 @@ def _answered(cell: bytes) -> bytes:
     """What runs on a node."""
     from foretell.sweeping.answering import answered
 
-    return msgspec.json.encode(answered(msgspec.json.decode(cell, type=Cell)))
+    return msgspec.json.encode(answered(msgspec.json.decode(cell, type=SweepCell)))
 
 
 def _reached(jobs: int) -> dict[str, Any]:

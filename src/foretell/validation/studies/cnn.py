@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 
 from foretell.hardware import members
 from foretell.model.optimizer import OPTIMIZERS
-from foretell.validation.hardware_words import Where, cluster, device
+from foretell.validation.hardware_words import ClusterText, cluster, device
 from foretell.validation.study import (
     GIB,
     Line,
-    Memory,
+    MeasuredPeak,
+    MeasuredRun,
     NotScored,
-    Row,
     Unmapped,
     mapped,
     real,
@@ -81,12 +81,12 @@ THIS_YEAR: Final = 2026
 """Of runs that do not say when they were: as the software is now."""
 
 
-def rows(lines: list[Line]) -> Iterator[Row | NotScored]:
+def rows(lines: list[Line]) -> Iterator[MeasuredRun | NotScored]:
     """Every run of every source."""
     return mapped(((line["id"], line) for line in lines), _row)
 
 
-def _row(name: str, line: Line) -> Row:
+def _row(name: str, line: Line) -> MeasuredRun:
     out_of_memory = "out of memory" in line.get("comment", "").lower() and not line["samples_per_s"]
     if line["usable"] != "1":
         raise Unmapped("marked not usable where it was collected")
@@ -131,14 +131,14 @@ def _source(line: Line) -> str:
 # what was measured
 
 
-class Batch(NamedTuple):
+class StudyBatch(NamedTuple):
     """Samples of a step over all ranks, and micro-batches."""
 
     samples: int
     m: int
 
 
-def _batch(line: Line, ranks: int) -> Batch:
+def _batch(line: Line, ranks: int) -> StudyBatch:
     """As stated, and what multiplies out where micro-batches are left out.
 
     Pipelines round the last micro-batch up (25,000 samples in 1,667): the step is scaled with it.
@@ -147,17 +147,17 @@ def _batch(line: Line, ranks: int) -> Batch:
     if line["strategy"] == "pipeline":
         if not m:
             raise Unmapped("micro_batches is not stated")
-        return Batch(-(-samples // m) * m, m)
+        return StudyBatch(-(-samples // m) * m, m)
     if not each:
-        return Batch(samples, max(1, m))
+        return StudyBatch(samples, max(1, m))
     if not m:
         m = max(1, round(samples / (each * ranks)))
     if each * ranks * m != samples:
         raise Unmapped("micro-batches do not add up to the batch")
-    return Batch(samples, m)
+    return StudyBatch(samples, m)
 
 
-def _seconds(line: Line, batch: Batch) -> float:
+def _seconds(line: Line, batch: StudyBatch) -> float:
     if real(line, "iter_time_s"):
         return real(line, "iter_time_s") * batch.samples / whole(line, "global_batch")
     if not real(line, "samples_per_s"):
@@ -167,10 +167,12 @@ def _seconds(line: Line, batch: Batch) -> float:
     return batch.samples / real(line, "samples_per_s")
 
 
-def _memory(line: Line) -> list[Memory]:
+def _memory(line: Line) -> list[MeasuredPeak]:
     size = real(line, "mem_gib_per_gpu")
     filled = "upper bound" in line.get("comment", "")  # batches chosen to fill the device: its size, not the run's need
-    return [Memory(size * GIB, "device", "worst")] if size and _source(line) in DEVICE_MEMORY and not filled else []
+    return (
+        [MeasuredPeak(size * GIB, "device", "worst")] if size and _source(line) in DEVICE_MEMORY and not filled else []
+    )
 
 
 # how it ran
@@ -215,9 +217,9 @@ def _channels_last(line: Line) -> bool:
     return bool(said) and not (said["amp"] and line["precision"] in ("FP32", "TF32"))
 
 
-def _cluster(line: Line, ranks: int) -> Where:
+def _cluster(line: Line, ranks: int) -> ClusterText:
     if _source(line) in ORACLE_PAPER:
-        return Where(f"abci:{ranks}", ())
+        return ClusterText(f"abci:{ranks}", ())
     node = whole_or(line, "gpus_per_node", 0)
     return cluster(stated(line, "gpu"), ranks, node, line.get("intra_link", ""), line.get("inter_link", ""))
 
@@ -325,7 +327,7 @@ def _optimizer(line: Line) -> str:
 # the model
 
 
-class Model(NamedTuple):
+class StudyModel(NamedTuple):
     """In the zoo's words, with its sequence or image."""
 
     text: str
@@ -403,17 +405,17 @@ ORACLE_FILES: Final = {("VGG16", 226): "vgg16-paradl"}
 file of ResNet-50 lacks the projections of the shortcuts, which the network that ran has (ankahira/paraDL)."""
 
 
-def _model(line: Line) -> Model:
+def _model(line: Line) -> StudyModel:
     name = stated(line, "model")
-    known: dict[str, Callable[[Line], Model]] = {"BERT-base": _bert, "BERT-large": _bert, "CosmoFlow": _cosmoflow}
+    known: dict[str, Callable[[Line], StudyModel]] = {"BERT-base": _bert, "BERT-large": _bert, "CosmoFlow": _cosmoflow}
     return known.get(name, _vision)(line)
 
 
-def _vision(line: Line) -> Model:
+def _vision(line: Line) -> StudyModel:
     name, sides = line["model"], [int(side) for side in line["input_shape"].split("x") if side.isdigit()]
     image = sides[-1] if len(sides) > 2 and len(set(sides[1:])) == 1 else 0
     if _source(line) in ORACLE_PAPER and (name, image) in ORACLE_FILES:
-        return Model(ORACLE_FILES[name, image], image=image)
+        return StudyModel(ORACLE_FILES[name, image], image=image)
     efficient = re.fullmatch(r"(?:tf_)?efficientnet[_-](b\d)", name.lower())
     base = f"efficientnet-{efficient[1]}" if efficient else VISION.get(name.lower(), "")
     if not base:
@@ -422,7 +424,7 @@ def _vision(line: Line) -> Model:
         raise Unmapped("the size of the input is not one number")
     strided = base in ("resnet50", "resnet101", "resnet152") and _source(line) in STRIDED_1X1
     fields = f"image={image}{',strided_1x1=true' if strided else ''}"
-    return Model(f"{base}{',' if ':' in base else ':'}{fields}", image=image)
+    return StudyModel(f"{base}{',' if ':' in base else ':'}{fields}", image=image)
 
 
 SHORT: Final = 128
@@ -430,7 +432,7 @@ SHORT: Final = 128
 scripts/run_pretraining.sh: phase2_bin_size is 64), so that most are shorter than the length that is stated."""
 
 
-def _bert(line: Line) -> Model:
+def _bert(line: Line) -> StudyModel:
     """Pretraining has 20 masked places of 128 tokens, 80 of 512; fine-tuning hardly has a head."""
     size = line["model"].lower()
     length = re.fullmatch(r"seq (\d+)", line["input_shape"])
@@ -451,11 +453,11 @@ def _bert(line: Line) -> Model:
         text = spec(size, seq=seq, pooler=False, dropout=0.1, attention=kernel)
     else:
         raise Unmapped(f"BERT for {line['task_dataset']} is not in the zoo")
-    return Model(text, seq=seq)
+    return StudyModel(text, seq=seq)
 
 
-def _cosmoflow(line: Line) -> Model:
+def _cosmoflow(line: Line) -> StudyModel:
     side = line["input_shape"].split("x")[-1]
     if side == "512":
-        return Model("cosmoflow512-paradl", image=512)
-    return Model(spec("cosmoflow", image=side), image=int(side))
+        return StudyModel("cosmoflow512-paradl", image=512)
+    return StudyModel(spec("cosmoflow", image=side), image=int(side))

@@ -16,9 +16,9 @@ from foretell.validation.hardware_words import cluster
 from foretell.validation.study import (
     GIB,
     Line,
-    Memory,
+    MeasuredPeak,
+    MeasuredRun,
     NotScored,
-    Row,
     Unmapped,
     mapped,
     real,
@@ -42,12 +42,12 @@ RECOMPUTE = {
 }
 
 
-def rows(lines: list[Line]) -> Iterator[Row | NotScored]:
+def rows(lines: list[Line]) -> Iterator[MeasuredRun | NotScored]:
     """Steps of one rank."""
     return mapped(((f"{at}", line) for at, line in enumerate(lines, 1)), _row)
 
 
-def _row(name: str, line: Line) -> Row:
+def _row(name: str, line: Line) -> MeasuredRun:
     seconds = (real(line, "wall_ms") or real(line, "step_ms")) / 1e3
     peak = real(line, "peak_gib")
     if not seconds and not peak:
@@ -73,7 +73,7 @@ def _row(name: str, line: Line) -> Row:
         sequence=seq,
         image=image,
         step_seconds=seconds,
-        memory=[Memory(peak * GIB, "allocated", "worst")] if peak else [],
+        memory=[MeasuredPeak(peak * GIB, "allocated", "worst")] if peak else [],
         subsets=(re.split(r"[:0-9-]", model)[0], line["precision"], trainer, layout),
     )
 

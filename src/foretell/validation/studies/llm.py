@@ -12,16 +12,16 @@ from typing import Final, NamedTuple
 
 from foretell.plan.schedule import find
 from foretell.plan.trainer import Trainer, allows, trainer
-from foretell.validation.hardware_words import Where, cluster, device
+from foretell.validation.hardware_words import ClusterText, cluster, device
 from foretell.validation.study import (
     GIB,
     Line,
-    Memory,
+    MeasuredPeak,
+    MeasuredRun,
     NotScored,
     Number,
     Outcome,
     Rank,
-    Row,
     Unmapped,
     mapped,
     real,
@@ -83,12 +83,12 @@ PRINTED: Final[dict[str, tuple[Number, Rank]]] = {
 """The memory number that a source printed, and of which rank. Sources that do not say are not compared."""
 
 
-def rows(lines: list[Line]) -> Iterator[Row | NotScored]:
+def rows(lines: list[Line]) -> Iterator[MeasuredRun | NotScored]:
     """Every run of every source."""
     return mapped(((line["id"], line) for line in lines), _row)
 
 
-def _row(name: str, line: Line) -> Row:
+def _row(name: str, line: Line) -> MeasuredRun:
     outcome = _outcome(line)
     layout = _layout(line)
     runs = _trainer(line, layout)
@@ -122,7 +122,7 @@ def _row(name: str, line: Line) -> Row:
     )
 
 
-def _subsets(line: Line, runs: Trainer, where: Where) -> tuple[str, ...]:
+def _subsets(line: Line, runs: Trainer, where: ClusterText) -> tuple[str, ...]:
     kind = "experts" if whole_or(line, "n_experts", 0) else "dense"
     low = line["precision"] if line["precision"] in ("fp8", "mxfp8", "nvfp4") else ""
     return (line["source"], runs.name, device(line["gpu"]), kind, low, *where.subsets)
@@ -161,17 +161,17 @@ def _sc21_flops(line: Line) -> float:
     return 96 * b * s * n * h**2 * (1 + s / (6 * h) + v / (16 * n * h))
 
 
-def _memory(line: Line) -> list[Memory]:
+def _memory(line: Line) -> list[MeasuredPeak]:
     size, source = real(line, "mem_gib_per_gpu"), line["source"]
     if not size or source not in PRINTED:
         return []
-    return [Memory(size * GIB, *PRINTED[source])]
+    return [MeasuredPeak(size * GIB, *PRINTED[source])]
 
 
 # the layout
 
 
-class Layout(NamedTuple):
+class StudyLayout(NamedTuple):
     """Ranks of each axis, and how the batch is cut."""
 
     dp: int
@@ -184,7 +184,7 @@ class Layout(NamedTuple):
     batch: int
 
 
-def _layout(line: Line) -> Layout:
+def _layout(line: Line) -> StudyLayout:
     dp, tp, pp = whole(line, "dp"), whole(line, "tp"), whole(line, "pp")
     cp, ep = whole_or(line, "cp", 1), whole_or(line, "ep", 1)
     if dp * tp * pp * cp != whole(line, "n_gpus"):
@@ -197,10 +197,10 @@ def _layout(line: Line) -> Layout:
     m = whole_or(line, "grad_accum", 0) or batch // (micro * dp)
     if micro * m * dp != batch:
         raise Unmapped("micro-batches do not add up to the batch")
-    return Layout(dp, tp, pp, cp, ep, micro, m, batch)
+    return StudyLayout(dp, tp, pp, cp, ep, micro, m, batch)
 
 
-def _plan(line: Line, layout: Layout, runs: Trainer) -> str:
+def _plan(line: Line, layout: StudyLayout, runs: Trainer) -> str:
     comment = line.get("comment", "")
     tensor = f"tp{layout.tp}{':sp' if _sequence(line, layout, runs) else ''}"
     context = f"cp{layout.cp}:{'alltoall' if 'CP all-to-all' in comment else 'ring'}"
@@ -214,7 +214,7 @@ def _plan(line: Line, layout: Layout, runs: Trainer) -> str:
     return written(_pipeline(line, layout, runs), _data(line, layout), context, tensor, *policies)
 
 
-def _sequence(line: Line, layout: Layout, runs: Trainer) -> bool:
+def _sequence(line: Line, layout: StudyLayout, runs: Trainer) -> bool:
     if layout.tp == 1:
         return False
     said = line.get("sequence_parallel", "")
@@ -223,7 +223,7 @@ def _sequence(line: Line, layout: Layout, runs: Trainer) -> bool:
     return said == "1" or (not said and runs.legal.sequence_parallel == "always")
 
 
-def _data(line: Line, layout: Layout) -> str:
+def _data(line: Line, layout: StudyLayout) -> str:
     if layout.dp > 1:
         stated(line, "zero_stage")
     zero = whole_or(line, "zero_stage", 0)
@@ -241,7 +241,7 @@ def _data(line: Line, layout: Layout) -> str:
     return text if layout.dp > 1 or layout.ep > 1 else ""
 
 
-def _pipeline(line: Line, layout: Layout, runs: Trainer) -> str:
+def _pipeline(line: Line, layout: StudyLayout, runs: Trainer) -> str:
     if layout.pp == 1:
         return ""
     schedule, comment = "1f1b", line.get("comment", "")
@@ -304,7 +304,7 @@ def _precision(line: Line) -> str:
 # the trainer
 
 
-def _trainer(line: Line, layout: Layout) -> Trainer:
+def _trainer(line: Line, layout: StudyLayout) -> Trainer:
     name = _trainer_name(line["framework"].lower(), whole(line, "year"), line, layout)
     if not name:
         raise Unmapped(f"no trainer describes {line['framework'] or 'a blank framework'}")
@@ -330,7 +330,7 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
 """Pattern to trainer, the first that is found; empty for frameworks that no trainer describes."""
 
 
-def _trainer_name(framework: str, year: int, line: Line, layout: Layout) -> str:
+def _trainer_name(framework: str, year: int, line: Line, layout: StudyLayout) -> str:
     found = next((name for pattern, name in FRAMEWORKS if re.search(pattern, framework)), "")
     if found == "deepspeed" and year <= 2021:
         return "deepspeed-2021"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from foretell.validation.study import Line, NotScored, Row, Unmapped, mapped, real, row, stated, whole, written
+from foretell.validation.study import Line, MeasuredRun, NotScored, Unmapped, mapped, real, row, stated, whole, written
 
 COLUMNS = frozenset({"id", "model", "strategy", "gpus", "samples", "projected_seconds", "measured_seconds"})
 
@@ -23,12 +23,12 @@ MODELS: Final = {
 GROUP: Final = 4  # ranks of a node, which split filters or images in the hybrids
 
 
-def rows(lines: list[Line]) -> Iterator[Row | NotScored]:
+def rows(lines: list[Line]) -> Iterator[MeasuredRun | NotScored]:
     """Every bar."""
     return mapped(((line["id"], line) for line in lines), _row)
 
 
-def _row(name: str, line: Line) -> Row:
+def _row(name: str, line: Line) -> MeasuredRun:
     ranks, strategy, model = whole(line, "gpus"), stated(line, "strategy"), stated(line, "model")
     if strategy == "pipeline":
         raise Unmapped("the segments of a pipeline are not stated")

@@ -22,10 +22,10 @@ from collections.abc import Iterator, Sequence
 from foretell.validation.study import (
     GIB,
     Line,
-    Memory,
+    MeasuredPeak,
+    MeasuredRun,
     NotScored,
     Outcome,
-    Row,
     Unmapped,
     mapped,
     real,
@@ -74,12 +74,12 @@ FAULTY_NODES = 64
 """On 64 nodes 45 of 48 pipelines are slow by that rule, and 9 of 11 runs without a pipeline 3 to 5 times slow."""
 
 
-def rows(lines: list[Line]) -> Iterator[Row | NotScored]:
+def rows(lines: list[Line]) -> Iterator[MeasuredRun | NotScored]:
     """Runs with a time, and failures, which say only whether a plan runs."""
     names = identities(lines)
     faulty = cluster_faults(lines)
 
-    def one(name: str, line: Line) -> Row:
+    def one(name: str, line: Line) -> MeasuredRun:
         health = "" if line["outcome"] != "ok" else "cluster fault" if name in faulty else "healthy"
         return _row(name, line, health)
 
@@ -98,7 +98,7 @@ def identities(lines: Sequence[Line]) -> list[str]:
     return names
 
 
-def _row(name: str, line: Line, health: str) -> Row:
+def _row(name: str, line: Line, health: str) -> MeasuredRun:
     gpus, batch, micro, m = (whole(line, key) for key in ("n_gpus", "global_batch", "micro_batch", "grad_accum"))
     data, stages, tensor = (whole(line, key) for key in ("dp", "pp", "tp"))
     if data * stages * tensor != gpus:
@@ -111,7 +111,7 @@ def _row(name: str, line: Line, health: str) -> Row:
     seconds = step_seconds(line) if outcome == "ok" else 0.0
     if outcome == "ok" and not seconds:
         raise Unmapped("no time was measured")
-    memory = [Memory(real(line, "mem_gb") * GIB, "reserved", "first stage")] if real(line, "mem_gb") else []
+    memory = [MeasuredPeak(real(line, "mem_gb") * GIB, "reserved", "first stage")] if real(line, "mem_gb") else []
     zero = f":zero{line['zero']}" if whole_or(line, "zero", 0) and data > 1 else ""
     plan = written(f"pp{stages}:1f1b", f"dp{data}{zero}", f"tp{tensor}:sp", f"+m{m}" if m > 1 else "", "+bf16")
     return row(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from foretell.validation.study import Line, NotScored, Row, Unmapped, mapped, real, row, spec, whole, written
+from foretell.validation.study import Line, MeasuredRun, NotScored, Unmapped, mapped, real, row, spec, whole, written
 
 COLUMNS = frozenset(
     {
@@ -33,12 +33,12 @@ VOCABULARY = 50257
 NODE = 8
 
 
-def rows(lines: list[Line]) -> Iterator[Row | NotScored]:
+def rows(lines: list[Line]) -> Iterator[MeasuredRun | NotScored]:
     """Every run has a time and finished."""
     return mapped(((f"{at}", line) for at, line in enumerate(lines, 2)), _row)
 
 
-def _row(name: str, line: Line) -> Row:
+def _row(name: str, line: Line) -> MeasuredRun:
     gpus, batch, micro = whole(line, "# GPUs"), whole(line, "global batch"), whole(line, "micro batch")
     tensor, data = whole(line, "tensor parallelism"), whole(line, "data parallelism")
     stages = whole(line, "pipeline parallelism")

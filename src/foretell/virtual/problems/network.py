@@ -43,7 +43,7 @@ def _one_thread(made: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-class Network:
+class NetworkProblem:
     """A model of the zoo that tells classes apart, on a task of `foretell run`."""
 
     metric: str = "accuracy"
@@ -112,8 +112,8 @@ class Network:
         right = (likely.argmax(-1) == classes).double().mean()
         return Judged(float(F.nll_loss(likely.clamp_min(1e-12).log(), classes)), float(right))
 
-    def distilled(self, models: Sequence[Vector]) -> Network:
-        student = object.__new__(Network)
+    def distilled(self, models: Sequence[Vector]) -> NetworkProblem:
+        student = object.__new__(NetworkProblem)
         student.__dict__ |= self.__dict__
         student._targets = self._outputs(models)
         return student

@@ -16,7 +16,7 @@ from foretell.runtime.tasks import Batch, task
 from foretell.virtual.problem import Judged
 
 
-class Run:
+class GradientRun:
     """Rows are the number of a worker and that of its gradient; `losses` has what each of them saw."""
 
     metric: str = "loss"
@@ -75,5 +75,5 @@ class Run:
             loss = self._loss(self._module(*first.inputs), first.target).item()
         return Judged(loss, loss)
 
-    def distilled(self, models: Sequence[Vector]) -> Run:
+    def distilled(self, models: Sequence[Vector]) -> GradientRun:
         raise NotImplementedError("nobody's answers stand in the place of the task's")

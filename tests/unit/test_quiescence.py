@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from foretell.runtime import rest
+from foretell.runtime import quiescence
 
 
 class Clock:
@@ -25,14 +25,14 @@ class Clock:
 def test_a_thread_that_never_rests_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, thread = Clock(), tmp_path / "77"
     thread.mkdir()
-    monkeypatch.setattr(rest, "time", clock)
-    monkeypatch.setattr(rest, "TASKS", tmp_path)
-    monkeypatch.setattr(rest, "_TIRELESS", set[str]())
+    monkeypatch.setattr(quiescence, "time", clock)
+    monkeypatch.setattr(quiescence, "TASKS", tmp_path)
+    monkeypatch.setattr(quiescence, "_TIRELESS", set[str]())
 
     def waits(state: str) -> bool:
         (thread / "stat").write_text(f"77 (a thread) {state} 1 1")
         before = clock.now
-        rest.others_rest()
-        return clock.now - before >= rest.LONGEST
+        quiescence.wait_for_other_threads()
+        return clock.now - before >= quiescence.LONGEST
 
     assert [waits("R"), waits("R"), waits("S"), waits("R"), waits("R")] == [True, False, False, True, False]

@@ -21,7 +21,7 @@ FILE = "lives.jsonl"
 BEGAN, WROTE, DIED, ENDED = "began", "wrote", "died", "ended"
 
 
-class Moment(msgspec.Struct, frozen=True):
+class RunEvent(msgspec.Struct, frozen=True):
     """Something that happened to a run after so many measured steps."""
 
     what: str
@@ -33,7 +33,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 def note(folder: Path, what: str, step: int, seconds: float = 0.0, rank: int = 0) -> None:
     """Add a line: one write, so that lines of several ranks do not mix, and that the next life finds it."""
-    line = msgspec.json.encode(Moment(what, step, time.time(), seconds, rank)) + b"\n"
+    line = msgspec.json.encode(RunEvent(what, step, time.time(), seconds, rank)) + b"\n"
     file = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         os.write(file, line)
@@ -42,13 +42,13 @@ def note(folder: Path, what: str, step: int, seconds: float = 0.0, rank: int = 0
         os.close(file)
 
 
-def moments(folder: Path) -> list[Moment]:
+def events(folder: Path) -> list[RunEvent]:
     """All that happened so far; nothing where nobody wrote."""
     try:
         lines = (folder / FILE).read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
         return []
-    return [msgspec.json.decode(line, type=Moment) for line in lines]
+    return [msgspec.json.decode(line, type=RunEvent) for line in lines]
 
 
 # failures that are rehearsed
@@ -86,7 +86,7 @@ class Doom(msgspec.Struct, frozen=True):
 # what it came to
 
 
-class Lives(msgspec.Struct, frozen=True, kw_only=True):
+class RestartLog(msgspec.Struct, frozen=True, kw_only=True):
     """A run with its restarts; the seconds add up to those by the clock on the wall."""
 
     failures: int
@@ -102,16 +102,16 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True):
     not_reached: tuple[int, ...] = ()  # steps before which a rank was to die, and none did
 
 
-def lived(
-    found: Sequence[Moment], steps: Sequence[float], every: int, mtbf: float, fail_at: Sequence[int] = ()
-) -> Lives:
+def restarts(
+    found: Sequence[RunEvent], steps: Sequence[float], every: int, mtbf: float, fail_at: Sequence[int] = ()
+) -> RestartLog:
     """What moments come to; `steps` are the seconds of those that count."""
     productive = sum(steps)
     between = sum(after.at - before.at for before, after in pairwise(found) if before.what == ENDED)
     seconds = found[-1].at - found[0].at - between  # one that was asked to go on later rested in between
     writing = [one.seconds for one in found if one.what == WROTE]
     restarts = list(_restarts(found))
-    return Lives(
+    return RestartLog(
         failures=len(restarts),
         checkpoints=len(writing),
         seconds=seconds,
@@ -126,7 +126,7 @@ def lived(
     )
 
 
-def _restarts(found: Sequence[Moment]) -> Iterator[float]:
+def _restarts(found: Sequence[RunEvent]) -> Iterator[float]:
     """Seconds between the end of a life and the first step of the next. A rank that others killed left no line: then it
     is counted from the last that was written."""
     for before, after in pairwise(found):

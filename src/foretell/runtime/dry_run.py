@@ -35,8 +35,8 @@ from foretell.runtime.appliers.offload import shares_weights
 from foretell.runtime.assignment import Assignment, Report
 from foretell.runtime.clock import Clock
 from foretell.runtime.counting import Counting
+from foretell.runtime.memory_check import trained_bytes, without_room_for_all
 from foretell.runtime.models import model_of
-from foretell.runtime.room import trained_bytes, without_room_for_all
 from foretell.runtime.subject import Driver, Subject
 from foretell.runtime.tasks import Batch
 from foretell.runtime.training import rule_of

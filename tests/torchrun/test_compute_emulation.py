@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from foretell.lab.describe import described
-from foretell.lab.network import Network
-from foretell.runtime import journal, pace
+from foretell.lab.network import LabNetwork
+from foretell.runtime import compute_emulation, journal
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.comparison import computing, foreseen
+from foretell.runtime.compute_emulation import BEHIND, LATE, LEARNT, NAP, PredictedWaits, Slowed, Waited, updated
 from foretell.runtime.launch import Ranks
-from foretell.runtime.pace import BEHIND, LATE, LEARNT, NAP, Foretold, Slowed, Waited, updated
 
 LARGE = torch.ones(600, 600)
 
@@ -84,7 +84,7 @@ def _step(phases: dict[str, int]) -> None:
 def test_waits_add_up_to_what_is_predicted_of_each_phase() -> None:
     said = {"forward": 0.05, "backward": 0.1, "optimizer": 0.01}
     products = {"forward": 2, "backward": 3, "optimizer": 1}
-    waited = Foretold(2.0, said)
+    waited = PredictedWaits(2.0, said)
     with waited:
         for _ in range(LEARNT + 1):
             _step(products)
@@ -116,7 +116,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """That paces go by."""
     found = Clock()
-    monkeypatch.setattr(pace, "time", found)
+    monkeypatch.setattr(compute_emulation, "time", found)
     return found
 
 
@@ -125,7 +125,7 @@ def test_steps_last_as_long_whatever_operators_took_in_the_one_before(
     talks: bool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said, factor = {"forward": 0.05, "backward": 0.1, "optimizer": 0.02}, 2.0
-    waited, took, steps = Foretold(factor, said), 0.0, list[float]()
+    waited, took, steps = PredictedWaits(factor, said), 0.0, list[float]()
 
     def result(func: Any, args: Any, kwargs: Any) -> tuple[Any, float]:
         clock.now += took
@@ -149,7 +149,7 @@ def test_steps_last_as_long_whatever_operators_took_in_the_one_before(
 
 def test_messages_are_no_part_of_a_wait(clock: Clock) -> None:
     """Who waits for others is not ahead of its own work afterwards."""
-    waited = Foretold(1.0, {"forward": 1.0})
+    waited = PredictedWaits(1.0, {"forward": 1.0})
     with waited:
         _step({"forward": 1})
         waited._debt = 0.0
@@ -161,7 +161,7 @@ def test_messages_are_no_part_of_a_wait(clock: Clock) -> None:
 @pytest.mark.parametrize("talks", [False, True])
 def test_one_wait_stands_for_an_optimizer_that_talks_to_nobody(talks: bool) -> None:
     done: list[float] = []
-    waited = Foretold(1.0, {"optimizer": 0.01})
+    waited = PredictedWaits(1.0, {"optimizer": 0.01})
 
     def step() -> None:
         done.append(float((LARGE[0] @ LARGE[0]).item()))
@@ -176,7 +176,7 @@ def test_one_wait_stands_for_an_optimizer_that_talks_to_nobody(talks: bool) -> N
 
 
 SMALL = "llama:layers=4,hidden=64,heads=4,ffn=128,vocab=100,seq=16"
-HOSTS = described(Network(hosts=2, rate=125e6, delay=1e-3))
+HOSTS = described(LabNetwork(hosts=2, rate=125e6, delay=1e-3))
 
 
 @pytest.mark.parametrize("plan", ["dp2", "tp2", "dp2:zero3"])

@@ -15,10 +15,10 @@ import msgspec
 import numpy
 
 from foretell.oracle.part_choice import best_part, open_axes
-from foretell.oracle.planning import Answer, Watching, answered, replaced
+from foretell.oracle.planning import PlanningAnswer, Watching, answered, replaced
 from foretell.oracle.priced_plans import Candidate, PricedPlans, plainness
 from foretell.oracle.request import Request
-from foretell.oracle.search import Finer, Found
+from foretell.oracle.search import Refinement, SearchResult
 from foretell.oracle.stages import Effort, best_split, may_choose
 from foretell.plan.plan import Plan
 from foretell.plan.policies.recompute import Recompute
@@ -38,19 +38,21 @@ PASSED = 2_000
 """Plans in the order of their steps that are looked at for such ones."""
 
 
-class Chosen(NamedTuple):
+class RefinedPlan(NamedTuple):
     """A plan with something chosen for it."""
 
     best: Candidate
     least: float  # seconds; no other choice takes less
 
 
-class Choice(NamedTuple):
+class RefinementChoice(NamedTuple):
     """Something to choose."""
 
     what: str
-    asks: Callable[[Answer, Setting], bool]  # whether there is a choice
-    choose: Callable[[Answer, Setting, float, Effort], Chosen | None]  # one that takes less than so many seconds
+    asks: Callable[[PlanningAnswer, Setting], bool]  # whether there is a choice
+    choose: Callable[
+        [PlanningAnswer, Setting, float, Effort], RefinedPlan | None
+    ]  # one that takes less than so many seconds
     leading: int  # plans that fit for which it is chosen
     tight: int  # and that need more memory than there is
     effort: int  # plans that are priced for it; the last one is finished
@@ -65,9 +67,9 @@ Choosing = Callable[[str, float], None]
 """Told before each plan what is chosen for it, and which share of the plans has had its turn."""
 
 
-def finer(answer: Answer, choosing: Choosing | None = None) -> Answer:
+def refine(answer: PlanningAnswer, choosing: Choosing | None = None) -> PlanningAnswer:
     """The answer with stages and parts chosen for the plans that lead it; Ctrl-C ends this with the best so far."""
-    told: list[Finer] = []
+    told: list[Refinement] = []
     complete = answer.found.complete
     for choice in CHOICES if complete else ():
         answer, found, complete = _chosen(answer, choice, choosing or (lambda what, share: None))
@@ -79,12 +81,14 @@ def finer(answer: Answer, choosing: Choosing | None = None) -> Answer:
     return answer._replace(found=replaced(answer.found, finer=tuple(told), complete=complete))
 
 
-def answered_finely(question: Request, watching: Watching | None = None) -> Answer:
+def refined_answer(question: Request, watching: Watching | None = None) -> PlanningAnswer:
     """What `foretell plan` answers: the search, and what is chosen besides."""
-    return finer(answered(question, watching))
+    return refine(answered(question, watching))
 
 
-def _chosen(answer: Answer, choice: Choice, choosing: Choosing) -> tuple[Answer, Finer, bool]:
+def _chosen(
+    answer: PlanningAnswer, choice: RefinementChoice, choosing: Choosing
+) -> tuple[PlanningAnswer, Refinement, bool]:
     """The answer with the fastest of the plans for which something is chosen, if it is faster than all others.
 
     And whether all were tried: nobody interrupted.
@@ -103,9 +107,9 @@ def _chosen(answer: Answer, choice: Choice, choosing: Choosing) -> tuple[Answer,
     except KeyboardInterrupt:
         complete = False
     if best is None:
-        return answer, Finer(what=choice.what, tried=tried, before=before), complete
+        return answer, Refinement(what=choice.what, tried=tried, before=before), complete
     one = best.best
-    told = Finer(
+    told = Refinement(
         what=choice.what,
         tried=tried,
         before=before,
@@ -117,7 +121,7 @@ def _chosen(answer: Answer, choice: Choice, choosing: Choosing) -> tuple[Answer,
     return answer._replace(found=_led(answer, one)), told, complete
 
 
-def _led(answer: Answer, best: Candidate) -> Found:
+def _led(answer: PlanningAnswer, best: Candidate) -> SearchResult:
     """What was found, with another plan in front."""
     found = answer.found
     smaller = (one for one in found.pareto if one.memory_bytes < best.memory_bytes)
@@ -128,7 +132,7 @@ def _led(answer: Answer, best: Candidate) -> Found:
 # plans in front
 
 
-def _leading(answer: Answer, choice: Choice, reached: float) -> Iterator[Setting]:
+def _leading(answer: PlanningAnswer, choice: RefinementChoice, reached: float) -> Iterator[Setting]:
     """Plans in front for which there is a choice. Of those that differ only in how weights are stored the fastest."""
     plans, seen = answer.found.plans, set[Hashable]()
     left = {True: choice.leading, False: choice.tight}
@@ -159,14 +163,14 @@ def _shape(plan: Plan) -> Hashable:
 # choices
 
 
-def _stages(answer: Answer, setting: Setting, reached: float, effort: Effort) -> Chosen | None:
+def _stages(answer: PlanningAnswer, setting: Setting, reached: float, effort: Effort) -> RefinedPlan | None:
     found = best_split(setting, answer.space.cluster, answer.found.capacity, reached, effort)
     if found is None:
         return None
-    return Chosen(Candidate(found.plan, found.step_seconds, found.memory_bytes), found.least_seconds)
+    return RefinedPlan(Candidate(found.plan, found.step_seconds, found.memory_bytes), found.least_seconds)
 
 
-def _parts(answer: Answer, setting: Setting, reached: float, effort: Effort) -> Chosen | None:
+def _parts(answer: PlanningAnswer, setting: Setting, reached: float, effort: Effort) -> RefinedPlan | None:
     """For one axis after the other."""
     best, least = None, float("inf")
     for word in [axis.word for axis in open_axes(setting.plan)]:
@@ -176,17 +180,20 @@ def _parts(answer: Answer, setting: Setting, reached: float, effort: Effort) -> 
         if found.best is not None:
             best, reached = found.best, found.best.step_seconds * (1 - WORTH)
             setting = msgspec.structs.replace(setting, plan=best.value)
-    return Chosen(best, min(least, best.step_seconds)) if best else None
+    return RefinedPlan(best, min(least, best.step_seconds)) if best else None
 
 
-def _cuts(answer: Answer, setting: Setting) -> bool:
+def _cuts(answer: PlanningAnswer, setting: Setting) -> bool:
     """Whether stages may be chosen, and the user did not."""
     fixed = answer.space.fixed.axis(Pipeline)
     return may_choose(setting) and (fixed is None or not fixed.split)
 
 
-def _divides(answer: Answer, setting: Setting) -> bool:
+def _divides(answer: PlanningAnswer, setting: Setting) -> bool:
     return bool(open_axes(setting.plan))
 
 
-CHOICES = (Choice("stages", _cuts, _stages, 12, 6, 300), Choice("parts", _divides, _parts, 4, 1, 100))
+CHOICES = (
+    RefinementChoice("stages", _cuts, _stages, 12, 6, 300),
+    RefinementChoice("parts", _divides, _parts, 4, 1, 100),
+)

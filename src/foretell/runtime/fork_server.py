@@ -4,7 +4,7 @@
 A fork that has torch already meets its first collective within hundredths of a second; a fresh process takes
 seconds. This process computes nothing itself, so that a fork finds no threads that it would wait for.
 
-    python -m foretell.runtime.nursery FOLDER [MODULE]      an assignment (JSON) on every line of standard input
+    python -m foretell.runtime.fork_server FOLDER [MODULE]      an assignment (JSON) on every line of standard input
 
 MODULE is somebody else's way to train (`bench/engine.py` says what is in it), in the place of our appliers.
 """
@@ -34,12 +34,12 @@ from foretell.model.importers.torch_child import answered
 from foretell.model.importers.torch_load import trace_in_forks
 from foretell.plan.setting import Setting
 from foretell.processes import answer_lines, end_with_parent
-from foretell.runtime import appliers, dry, hosts, journal, seating
-from foretell.runtime.assignment import Assignment, Failure, Outcome, Report, Seat
+from foretell.runtime import appliers, dry_run, hosts, journal, rank_rendezvous
+from foretell.runtime.assignment import Assignment, Failure, Report, RunOutcome, Seat
+from foretell.runtime.compute_emulation import emulated
 from foretell.runtime.guard import LOST_RANK, Guard, ended_by
-from foretell.runtime.pace import paced
-from foretell.runtime.place import Place, by_srun
-from foretell.runtime.seating import PATIENCE
+from foretell.runtime.place import RankPlace, by_srun
+from foretell.runtime.rank_rendezvous import PATIENCE
 from foretell.runtime.training import trained
 from foretell.runtime.worker import begun, by_own, checked, leave
 
@@ -54,17 +54,17 @@ OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memo
 LESS = "fewer samples, more ranks, or +recompute:block"
 
 
-def outcome(assignment: Assignment, folder: Path, by: ModuleType | None = None) -> Outcome:
+def outcome(assignment: Assignment, folder: Path, by: ModuleType | None = None) -> RunOutcome:
     """Fork the ranks of an assignment and wait for them; if one is lost, again, as often as is wanted."""
     try:
         setting = assignment.setting
         if by is None:
             checked(assignment, len(_own_ranks(assignment, setting)))
     except ForetellError as problem:
-        return Outcome(failure=msgspec.structs.replace(_said(problem), begun=False))
+        return RunOutcome(failure=msgspec.structs.replace(_said(problem), begun=False))
     except Exception:
         what = f"the run could not begin:\n{traceback.format_exc(limit=-4)}"
-        return Outcome(failure=Failure("BadInput", what, begun=False))
+        return RunOutcome(failure=Failure("BadInput", what, begun=False))
     for _ in range(assignment.restarts):
         found = _life(assignment, setting, folder, by)
         if found.failure is None or found.failure.kind != LOST_RANK:
@@ -72,7 +72,7 @@ def outcome(assignment: Assignment, folder: Path, by: ModuleType | None = None) 
     return _life(assignment, setting, folder, by)
 
 
-def _life(assignment: Assignment, setting: Setting, folder: Path, by: ModuleType | None) -> Outcome:
+def _life(assignment: Assignment, setting: Setting, folder: Path, by: ModuleType | None) -> RunOutcome:
     """Fork the ranks and wait for them, once."""
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
         own = _own_ranks(assignment, setting)
@@ -80,9 +80,9 @@ def _life(assignment: Assignment, setting: Setting, folder: Path, by: ModuleType
         guard = Guard(ranks, Path(meeting), assignment.patience)
         if not guard.over():
             until = journal.until_then(Path(meeting), len(own), assignment.dropped) if assignment.seat is None else ()
-            return Outcome(until, _why(guard, Path(meeting)))
+            return RunOutcome(until, _why(guard, Path(meeting)))
         files = (Path(meeting) / f"report-{rank}.json" for rank in own)
-        return Outcome(tuple(msgspec.json.decode(file.read_bytes(), type=Report) for file in files))
+        return RunOutcome(tuple(msgspec.json.decode(file.read_bytes(), type=Report) for file in files))
 
 
 def _own_ranks(assignment: Assignment, setting: Setting) -> range:
@@ -109,14 +109,14 @@ def _rank(
         end_with_parent()
         journal.keep(meeting, rank)
         if assignment.dry:
-            report, weights = dry.reported(assignment, setting), {}
+            report, weights = dry_run.reported(assignment, setting), {}
         else:
             world = setting.plan.ranks
             hosts.settle(rank, world)
             begin: Any = getattr(by, "begin", _begun)
             begin(assignment.device, _place(assignment.seat, rank, world), _meeting(assignment.seat, meeting))
             by_own(assignment.collectives)
-            with paced(assignment, rank):
+            with emulated(assignment, rank):
                 report, weights = trained(assignment, setting, rank, appliers.apply if by is None else by.apply)
         if weights:
             torch.save(weights, folder / f"weights-{rank}.pt")
@@ -129,18 +129,18 @@ def _rank(
     leave(1)
 
 
-def _place(seat: Seat | None, rank: int, world: int) -> Place:
+def _place(seat: Seat | None, rank: int, world: int) -> RankPlace:
     if seat is None:
-        return Place(rank, world, rank, world)
-    return Place(rank, world, seat.local, seat.here, by_srun())
+        return RankPlace(rank, world, rank, world)
+    return RankPlace(rank, world, seat.local, seat.here, by_srun())
 
 
 def _meeting(seat: Seat | None, folder: Path) -> str:
     """Where ranks meet, as torch writes it: in a file of this machine, or where the seat says."""
-    return seating.in_file(folder / "store") if seat is None else seat.meeting
+    return rank_rendezvous.in_file(folder / "store") if seat is None else seat.meeting
 
 
-def _begun(device: str, place: Place, meeting: str) -> None:
+def _begun(device: str, place: RankPlace, meeting: str) -> None:
     store, _, _ = next(rendezvous(meeting, place.rank, place.world, timeout=PATIENCE))
     begun(device, place, store)
 
@@ -188,7 +188,7 @@ def _placed(failure: Failure, where: str) -> Failure:
 
 def main() -> None:
     end_with_parent()
-    seating.learn()
+    rank_rendezvous.learn()
     folder = Path(sys.argv[1])
     by = importlib.import_module(sys.argv[2]) if len(sys.argv) > 2 else None
     trace_in_forks(answered)

@@ -23,8 +23,8 @@ from foretell.learning.members import Composed, composed
 from foretell.learning.order import GRADIENT, asked, left, pushed, replied, sent
 from foretell.learning.topology import Topology
 from foretell.learning.vector import Shapes, Vector
-from foretell.learning.world import Push, Server, Worker, World
-from foretell.runtime.methods.post import Kind, Letter, Post
+from foretell.learning.world import Push, WeightServer, Worker, World
+from foretell.runtime.methods.mailbox import Letter, LetterKind, Mailbox
 
 
 class Terms(NamedTuple):
@@ -58,14 +58,14 @@ class Terms(NamedTuple):
 class Side(World):
     """What both sides are made of. An algorithm remembers its run, so each side has one of its own."""
 
-    def __init__(self, terms: Terms, post: Post, first: Vector) -> None:
+    def __init__(self, terms: Terms, post: Mailbox, first: Vector) -> None:
         made = composed(terms.method.text)
         self.algorithm: Algorithm = made.algorithm
         self.topology: Topology = made.topology
         self.compressor: Compressor | None = terms.method.compressor
         self.terms, self.post, self.problem = terms, post, None
         self.count, self.rate, self.momentum = terms.workers, terms.rate, terms.momentum
-        self.server = Server(first)
+        self.server = WeightServer(first)
         self.staleness: Counter[int] = Counter()
         self.workers = [
             Worker(at, first, None, terms.rate, terms.sender(at), terms.seed) for at in range(terms.workers)
@@ -84,7 +84,7 @@ class Side(World):
 class ServerSide(Side):
     """One server, with its share of the weights, in a thread of the rank that it lives on."""
 
-    def __init__(self, terms: Terms, post: Post, number: int) -> None:
+    def __init__(self, terms: Terms, post: Mailbox, number: int) -> None:
         super().__init__(terms, post, terms.first[terms.shares()[number]])
         self.number = number
         self.arrivals: list[int] = []  # what came, one after the other: `learning.order`
@@ -109,19 +109,19 @@ class ServerSide(Side):
             while self.members():
                 self._take(_next(self.post.server))
             for rank in range(self.count):
-                self.post.send(rank, Letter(Kind.BYE, self.count + self.number))
+                self.post.send(rank, Letter(LetterKind.BYE, self.count + self.number))
         except Exception as problem:
             self.post.worker.put(problem)  # for the rank that this server lives on: its run is over
 
     def _take(self, letter: Letter) -> None:
         worker = self.workers[letter.sender]
         self._since[worker.number] = time.perf_counter()
-        if letter.kind is Kind.LEAVE:
+        if letter.kind is LetterKind.LEAVE:
             self.arrivals.append(left(worker.number, self.count))
             worker.present = False
             if self.members():
                 self.algorithm.on_leave(self, worker)
-        elif letter.kind is Kind.ASK:
+        elif letter.kind is LetterKind.ASK:
             self.arrivals.append(asked(worker.number, self.count))
             self.reply([worker])
         else:
@@ -151,7 +151,9 @@ class ServerSide(Side):
         for worker in workers:
             self._given[worker.number] = self.server.weights
             held = time.perf_counter() - self._since[worker.number]
-            letter = Letter(Kind.REPLY, self.count + self.number, self.server.version, number=held, content=content)
+            letter = Letter(
+                LetterKind.REPLY, self.count + self.number, self.server.version, number=held, content=content
+            )
             self._replied_at[worker.number] = time.perf_counter()
             self.post.send(worker.number, letter)
 
@@ -159,7 +161,7 @@ class ServerSide(Side):
 class WorkerSide(Side):
     """One worker: it makes gradients at `wanted` and hands them to `take`, until it is `done`."""
 
-    def __init__(self, terms: Terms, post: Post, number: int) -> None:
+    def __init__(self, terms: Terms, post: Mailbox, number: int) -> None:
         super().__init__(terms, post, terms.first)
         self.me = self.workers[number]
         self.done = False
@@ -203,10 +205,10 @@ class WorkerSide(Side):
     def end(self) -> None:
         """Say goodbye, and read what others send until they do."""
         for server in range(self.terms.servers):
-            self.post.send(server, Letter(Kind.LEAVE, self.me.number))
+            self.post.send(server, Letter(LetterKind.LEAVE, self.me.number))
         for other in range(self.count):
             if other != self.me.number:
-                self.post.send(other, Letter(Kind.BYE, self.me.number))
+                self.post.send(other, Letter(LetterKind.BYE, self.me.number))
         while self._gone < self.count - 1 + self.terms.servers:
             self._read(_next(self.post.worker))
 
@@ -220,12 +222,12 @@ class WorkerSide(Side):
             self._read(self.waited())
 
     def _read(self, letter: Letter) -> None:
-        if letter.kind is Kind.REPLY:
+        if letter.kind is LetterKind.REPLY:
             self._replies[letter.sender - self.count] = letter
             if len(self._replies) == self.terms.servers:
                 self.heard.append(replied(self.count))
                 self._replied()
-        elif letter.kind is Kind.MODEL:
+        elif letter.kind is LetterKind.MODEL:
             self.heard.append(sent(letter.sender))
             self.algorithm.on_message(self, self.me, letter.sender, _said(letter, self._vector(letter)))
         else:
@@ -258,26 +260,26 @@ class WorkerSide(Side):
         self._note("push", sum(map(len, contents)))
         for server, content in enumerate(contents):
             version = self._versions[server]
-            letter = Letter(Kind.PUSH, worker.number, version, worker.clock, number=float(plain), content=content)
+            letter = Letter(LetterKind.PUSH, worker.number, version, worker.clock, number=float(plain), content=content)
             self.post.send(server, letter)
 
     def reply(self, workers: Sequence[Worker]) -> None:
         """A worker that wants the server's weights asks for them."""
         for server in range(self.terms.servers):
-            self.post.send(server, Letter(Kind.ASK, self.me.number))
+            self.post.send(server, Letter(LetterKind.ASK, self.me.number))
 
     def send(self, worker: Worker, target: int, said: Any) -> None:
         place, number, vector = _taken_apart(said)
         content = as_bytes(vector)
         self._note("exchange", len(content))
-        letter = Letter(Kind.MODEL, worker.number, place=place, number=number, content=content)
+        letter = Letter(LetterKind.MODEL, worker.number, place=place, number=number, content=content)
         self.post.send(target, letter)
 
 
 class Alike(WorkerSide):
     """Every worker runs the same optimizer: means go round all of them, and each does what a server would."""
 
-    def __init__(self, terms: Terms, post: Post, number: int, mean: Callable[[Vector], Vector]) -> None:
+    def __init__(self, terms: Terms, post: Mailbox, number: int, mean: Callable[[Vector], Vector]) -> None:
         super().__init__(terms, post, number)
         self._mean = mean
 

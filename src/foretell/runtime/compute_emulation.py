@@ -182,14 +182,14 @@ BEHIND = 0.1
 next ones have left over."""
 
 
-class Moment(NamedTuple):
+class ClockReading(NamedTuple):
     """When this thread last was let go, by the wall's clock and by its own."""
 
     wall: float
     own: float
 
     @classmethod
-    def now(cls) -> Moment:
+    def now(cls) -> ClockReading:
         return cls(time.perf_counter(), time.thread_time())
 
     def worked(self) -> float:
@@ -203,7 +203,7 @@ STILL = 5e-3
 """Seconds without a core from which a thread is said to wait for others: one that waits for a core has it before."""
 
 
-class Foretold(Waited):
+class PredictedWaits(Waited):
     """Waits that add up to what is predicted for each phase of a step, shared out as operators had a core.
 
     Shares are those of the step before. Where its operators were slower than they are now, as on a machine that has
@@ -219,11 +219,11 @@ class Foretold(Waited):
         self._learnt: dict[str, float] = defaultdict(float)  # seconds of this step
         self._times: dict[str, float] = {}  # that a wait is longer than what was learnt, in each phase
         self._waited: dict[str, float] = defaultdict(float)  # seconds of this step, what was done included
-        self._phase, self._let_go = "", Moment.now()
+        self._phase, self._let_go = "", ClockReading.now()
         self._wait = dist.Work.wait
         self._updates, self._spoke = 0, False  # steps of the optimizer, and whether one talked to other ranks
 
-    def __enter__(self) -> Foretold:
+    def __enter__(self) -> PredictedWaits:
         dist.Work.wait = lambda *args, **kwargs: self._apart(self._wait, args, kwargs)
         return super().__enter__()
 
@@ -263,14 +263,14 @@ class Foretold(Waited):
             self._learnt.clear()
             self._waited.clear()
             self._debt = max(self._debt, 0.0)  # who learnt operators in a step is behind, and stays so
-        self._phase, self._let_go = phase, Moment.now()
+        self._phase, self._let_go = phase, ClockReading.now()
 
     def _apart(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Something that does not count as computing."""
         self._spoke = self._spoke or self._phase == "optimizer"
         self._pay(0.0)
         result = function(*args, **kwargs)
-        self._let_go = Moment.now()
+        self._let_go = ClockReading.now()
         return result
 
     def _left(self, phase: str) -> float:
@@ -285,18 +285,18 @@ class Foretold(Waited):
         """Be so many seconds further on than at the last time, what was done since then included."""
         self._owe(seconds - self._let_go.worked())
         self._debt = max(self._debt, -BEHIND)
-        self._let_go = Moment.now()
+        self._let_go = ClockReading.now()
 
 
-def paced(assignment: Assignment, rank: int) -> AbstractContextManager[Any]:
+def emulated(assignment: Assignment, rank: int) -> AbstractContextManager[Any]:
     """While this holds, this thread computes so many times more slowly, or waits instead."""
     factor = assignment.disturbance.slowness(rank)
     if assignment.waits and assignment.computes:
-        return Foretold(factor, assignment.computes[rank])
+        return PredictedWaits(factor, assignment.computes[rank])
     return Waited(factor) if assignment.waits else slowed(factor)
 
 
-def is_paced() -> bool:
+def is_emulated() -> bool:
     """Whether this thread does."""
     return _mode() is not None
 
@@ -309,7 +309,7 @@ def _mode() -> Slowed | None:
 def updated(step: Callable[[], Any]) -> None:
     """A step of the optimizer, or a wait that stands for it."""
     mode = _mode()
-    if isinstance(mode, Foretold):
+    if isinstance(mode, PredictedWaits):
         mode.update(step)
     else:
         step()

@@ -23,7 +23,7 @@ UNTIL_THE_END = timedelta(days=7)
 """A letter may be long in coming: whether a run stands still is for its guard to say."""
 
 
-class Kind(IntEnum):
+class LetterKind(IntEnum):
     """What a letter is."""
 
     PUSH = 0  # of a gradient, or of weights, to a server
@@ -34,13 +34,13 @@ class Kind(IntEnum):
     BYE = 5  # no more letters will come from this sender
 
 
-TO_SERVERS = (Kind.PUSH, Kind.ASK, Kind.LEAVE)
+TO_SERVERS = (LetterKind.PUSH, LetterKind.ASK, LetterKind.LEAVE)
 
 
 class Letter(NamedTuple):
     """`sender` is a worker's number, or that of a server after all workers'."""
 
-    kind: Kind
+    kind: LetterKind
     sender: int
     version: int = 0
     clock: int = 0
@@ -51,7 +51,7 @@ class Letter(NamedTuple):
     content: Wire = np.zeros(0, np.uint8)
 
 
-class Post(Protocol):
+class Mailbox(Protocol):
     """Carries letters; boxes are those of the rank it belongs to."""
 
     worker: queue.SimpleQueue[Letter | Exception]
@@ -60,7 +60,7 @@ class Post(Protocol):
     def send(self, rank: int, letter: Letter) -> None: ...
 
 
-class GlooPost:
+class GlooMailbox:
     """The post of one rank of a world that has begun. All ranks make theirs together."""
 
     def __init__(self) -> None:
@@ -100,4 +100,4 @@ class GlooPost:
         content = torch.empty(int(length), dtype=torch.uint8)
         if length:
             dist.recv(content, source, group=self.group, tag=1)
-        return Letter(Kind(int(kind)), int(sender), int(version), int(clock), int(place), number, content.numpy())
+        return Letter(LetterKind(int(kind)), int(sender), int(version), int(clock), int(place), number, content.numpy())

@@ -23,7 +23,7 @@ _TIRELESS: set[str] = set()
 """Threads that were waited for in vain."""
 
 
-def others_rest() -> None:
+def wait_for_other_threads() -> None:
     """Return when every other thread of this process sleeps, but for those that never do."""
     until = time.monotonic() + LONGEST
     time.sleep(LOOK)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from foretell.model.graph import Graph
 
 
-def owner(graph: Graph, at: int, number: int) -> tuple[int, int]:
+def alias_source(graph: Graph, at: int, number: int) -> tuple[int, int]:
     """Follow imports to the (block, tensor) that a number means the first time."""
     while number >= len(graph.blocks[at].tensors):
         entry = graph.blocks[at].imports[number - len(graph.blocks[at].tensors)]
