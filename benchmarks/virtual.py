@@ -15,7 +15,8 @@ from foretell.virtual.pace import even
 from foretell.virtual.problem import TrainingProblem
 from foretell.virtual.problems.network import NetworkProblem
 from foretell.virtual.problems.nothing import Nothing
-from foretell.virtual.world import RunLimits, VirtualWorld
+from foretell.virtual.run_state import RunLimits
+from foretell.virtual.world import VirtualWorld
 
 WORKERS, UPDATES, EVENTS = 1024, 100, 1_000_000
 

@@ -8,7 +8,8 @@ from foretell.learning.members import composed
 from foretell.virtual.pace import Pace, even
 from foretell.virtual.problem import TrainingProblem
 from foretell.virtual.problems.squares import Squares
-from foretell.virtual.world import RunLimits, VirtualWorld
+from foretell.virtual.run_state import RunLimits
+from foretell.virtual.world import VirtualWorld
 
 SQUARES = Squares()
 

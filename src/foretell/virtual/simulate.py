@@ -20,8 +20,9 @@ from foretell.virtual.disturbance import CALM, Disturbances
 from foretell.virtual.outcome import Outcome, outcome
 from foretell.virtual.pace import Disturbed, Pace, Seated, on_cluster, seats
 from foretell.virtual.problem import TrainingProblem
+from foretell.virtual.run_state import RunLimits
 from foretell.virtual.verdict import VersusFastest, beside_fastest
-from foretell.virtual.world import RunLimits, VirtualWorld
+from foretell.virtual.world import VirtualWorld
 
 STAND_IN: Final = "lenet:image=16"
 """What is learnt where the model itself is too large to be learnt while somebody waits."""

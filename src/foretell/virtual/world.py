@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,39 +22,9 @@ from foretell.virtual.disturbance import CALM, Disturbances
 from foretell.virtual.engine import EventLoop
 from foretell.virtual.pace import Pace
 from foretell.virtual.problem import GradientPool, Ticket, TrainingProblem
+from foretell.virtual.run_state import NO_LIMITS, RunLimits, RunState, TraceSpan
 
 NO_ROWS = np.zeros(0, dtype=np.int64)
-
-
-class RunState(NamedTuple):
-    """Where a run stands."""
-
-    samples: int
-    updates: int
-    seconds: float
-    loss: float
-    metric: float
-
-
-class TraceSpan(NamedTuple):
-    """Something that took time, for the trace."""
-
-    node: int
-    what: str
-    start: float
-    seconds: float
-
-
-class RunLimits(NamedTuple):
-    """When a run is over."""
-
-    gradients: float = math.inf  # taken in
-    seconds: float = math.inf
-    loss: float = -math.inf  # the target
-    events: float = math.inf
-
-
-NO_LIMITS = RunLimits()
 
 
 class VirtualWorld(learning.World):

@@ -1,0 +1,154 @@
+"""Which model of the zoo a published run of a vision model or BERT trained."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from foretell.validation.study import Line, Unmapped, spec, stated
+
+ORACLE_PAPER: Final = ("pdlf", "pdll", "pdlt")
+"""The oracle paper's own runs, on ABCI. Its scripts keep all activations, as its memory model assumes."""
+
+
+def source(line: Line) -> str:
+    """The prefix of an id."""
+    return line["id"].split("-")[0]
+
+
+class StudyModel(NamedTuple):
+    """In the zoo's words, with its sequence or image."""
+
+    text: str
+    seq: int = 0
+    image: int = 0
+
+
+VISION: Final = {
+    "resnet-50 v1.5": "resnet50",
+    "resnet-50": "resnet50",
+    "resnet-101": "resnet101",
+    "resnet-152": "resnet152",
+    "resnet18": "resnet18",
+    "resnet-18": "resnet18",
+    "resnet34": "resnet34",
+    "resnet-34": "resnet34",
+    "resnet50": "resnet50",
+    "resnet101": "resnet101",
+    "resnet152": "resnet152",
+    "gluon_resnet101_v1b": "resnet101",
+    "gluon_resnet152_v1b": "resnet152",
+    "gluon_resnet50_v1b": "resnet50",
+    "tv_resnet50": "resnet50",
+    "resnext-50 32x4d": "resnext50-32x4d",
+    "resnext50_32x4d": "resnext50-32x4d",
+    "resnext-101 32x4d": "resnext101-32x8d:width=4",
+    "resnext101_32x4d": "resnext101-32x8d:width=4",
+    "resnext-101 32x8d": "resnext101-32x8d",
+    "resnext101_32x8d": "resnext101-32x8d",
+    "wide_resnet50_2": "wide-resnet50-2",
+    "wide_resnet101_2": "wide-resnet101-2",
+    "vgg11": "vgg11",
+    "vgg13": "vgg13",
+    "vgg16": "vgg16",
+    "vgg-16": "vgg16",
+    "vgg19": "vgg19",
+    "vgg-19": "vgg19",
+    "vgg16_bn": "vgg16-bn",
+    "vgg-a (oxfordnet a)": "vgg11",
+    "alexnet (owt)": "alexnet",
+    "inceptionv3": "inception-v3:aux=false",
+    "inception_v3": "inception-v3:aux=false",
+    "densenet121": "densenet121",
+    "densenet161": "densenet161",
+    "densenet169": "densenet169",
+    "densenet201": "densenet201",
+    "mobilenetv2_100": "mobilenet-v2",
+    "mobilenetv3_large_100": "mobilenet-v3-large",
+    "convnext-l": "convnext-large",
+    "convnext_large": "convnext-large",
+    "convnext_base": "convnext-base",
+    "convnext_small": "convnext-small",
+    "convnext_tiny": "convnext-tiny",
+    "vit_base_patch16_224": "vit-b-16",
+    "deit_base_patch16_224": "vit-b-16",
+    "vit_base_patch32_224": "vit-b-32",
+    "vit_large_patch16_224": "vit-l-16",
+    "vit_large_patch32_384": "vit-l-32",
+    "vit_small_patch16_224": "vit:hidden=384,heads=6,ffn=1536",
+    "deit_small_patch16_224": "vit:hidden=384,heads=6,ffn=1536",
+    "vit_tiny_patch16_224": "vit:hidden=192,heads=3,ffn=768",
+    "deit_tiny_patch16_224": "vit:hidden=192,heads=3,ffn=768",
+    "swin_base_patch4_window7_224": "swin-b",
+    "swin_small_patch4_window7_224": "swin-s",
+    "swin_tiny_patch4_window7_224": "swin-t",
+    "3d u-net (kits19)": "unet3d-mlperf",
+}
+"""Names of sources (lower case) to the zoo's. EfficientNets follow a rule, BERT and CosmoFlow their own."""
+
+STRIDED_1X1: Final = ("tfb", *ORACLE_PAPER)
+"""Sources whose ResNets stride in the first 1x1 convolution of a block (TensorFlow's benchmarks, Chainer)."""
+
+ORACLE_FILES: Final = {("VGG16", 226): "vgg16-paradl"}
+"""The oracle paper's own layer file where the network that ran is like it: VGG16 there has 169 million parameters. Its
+file of ResNet-50 lacks the projections of the shortcuts, which the network that ran has (ankahira/paraDL)."""
+
+
+def model_of(line: Line) -> StudyModel:
+    """What a line trained."""
+    name = stated(line, "model")
+    known: dict[str, Callable[[Line], StudyModel]] = {"BERT-base": _bert, "BERT-large": _bert, "CosmoFlow": _cosmoflow}
+    return known.get(name, _vision)(line)
+
+
+def _vision(line: Line) -> StudyModel:
+    name, sides = line["model"], [int(side) for side in line["input_shape"].split("x") if side.isdigit()]
+    image = sides[-1] if len(sides) > 2 and len(set(sides[1:])) == 1 else 0
+    if source(line) in ORACLE_PAPER and (name, image) in ORACLE_FILES:
+        return StudyModel(ORACLE_FILES[name, image], image=image)
+    efficient = re.fullmatch(r"(?:tf_)?efficientnet[_-](b\d)", name.lower())
+    base = f"efficientnet-{efficient[1]}" if efficient else VISION.get(name.lower(), "")
+    if not base:
+        raise Unmapped(f"model {re.sub(r' *[(].*', '', name)} is not in the zoo")
+    if not image:
+        raise Unmapped("the size of the input is not one number")
+    strided = base in ("resnet50", "resnet101", "resnet152") and source(line) in STRIDED_1X1
+    fields = f"image={image}{',strided_1x1=true' if strided else ''}"
+    return StudyModel(f"{base}{',' if ':' in base else ':'}{fields}", image=image)
+
+
+SHORT: Final = 128
+"""Tokens above which NVIDIA's PyTorch scripts sort sequences by length (DeepLearningExamples, PyTorch BERT,
+scripts/run_pretraining.sh: phase2_bin_size is 64), so that most are shorter than the length that is stated."""
+
+
+def _bert(line: Line) -> StudyModel:
+    """Pretraining has 20 masked places of 128 tokens, 80 of 512; fine-tuning hardly has a head."""
+    size = line["model"].lower()
+    length = re.fullmatch(r"seq (\d+)", line["input_shape"])
+    if not length:
+        raise Unmapped("the length of the sequence is not stated")
+    seq, task = int(length[1]), line["task_dataset"].lower()
+    if source(line) == "dle" and "PyTorch" in line["framework"] and "pre-training" in task and seq > SHORT:
+        raise Unmapped("sequences are in bins of 64 tokens, their lengths not stated")
+    kernel = None if source(line) == "mil" else "math"  # before PyTorch 2 scores were written out
+    if "pre-training" in task:
+        masked = {128: 20, 512: 80}.get(seq)
+        if masked is None:
+            raise Unmapped("masked places a sequence are not known for this length")
+        text = spec(f"{size}-pretraining", seq=seq, predictions=masked, dropout=0.1, attention=kernel)
+    elif "mlm" in task:
+        text = spec(f"{size}-mlm", seq=seq, dropout=0.1, attention=kernel)
+    elif "squad" in task:
+        text = spec(size, seq=seq, pooler=False, dropout=0.1, attention=kernel)
+    else:
+        raise Unmapped(f"BERT for {line['task_dataset']} is not in the zoo")
+    return StudyModel(text, seq=seq)
+
+
+def _cosmoflow(line: Line) -> StudyModel:
+    side = line["input_shape"].split("x")[-1]
+    if side == "512":
+        return StudyModel("cosmoflow512-paradl", image=512)
+    return StudyModel(spec("cosmoflow", image=side), image=int(side))
